@@ -14,6 +14,7 @@ FAST := tests/test_floors.py tests/test_glossary.py tests/test_surface.py tests/
 
 demo: $(VENV)/.ready
 	$(BIN)/streamembed demo
+	$(BIN)/python -m scenarios.pictures.shuttle demo/demo.png
 
 test: $(VENV)/.ready
 	@$(MAKE) --no-print-directory --jobs=2 lint chromium

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from streamembed import logs as logs
     from streamembed.drift.alarm import Alarm
     from streamembed.drift.monitor import Monitor
+    from streamembed.engine.call import Call, Labelled, Learned
     from streamembed.engine.engine import Engine
-    from streamembed.engine.input_checks import Labelled, Learned
     from streamembed.engine.picture import Picture
     from streamembed.engine.snapshot import Frame, Snapshot
     from streamembed.estimators.pair_generator import PairGenerator
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Alarm",
+    "Call",
     "Certificate",
     "Client",
     "Engine",
@@ -80,13 +81,14 @@ __all__ = [
 # Where each public name is, as above; and the packages that are public as a whole.
 _HOMES = {
     "Alarm": "drift.alarm",
+    "Call": "engine.call",
     "Certificate": "spectral.certificate",
     "Client": "serving.client",
     "Engine": "engine.engine",
     "Frame": "engine.snapshot",
-    "Labelled": "engine.input_checks",
+    "Labelled": "engine.call",
     "LandmarkSet": "merging.landmark_set",
-    "Learned": "engine.input_checks",
+    "Learned": "engine.call",
     "Mahalanobis": "metric_learning.mahalanobis",
     "Monitor": "drift.monitor",
     "PairGenerator": "estimators.pair_generator",

@@ -4,6 +4,7 @@
 
     StreamembedError
     ├── ParameterError (ValueError)      an option is wrong, or two do not fit together
+    │   └── UnknownParameterError (TypeError)   a class has no parameter of that name
     ├── InputError (ValueError)          data that cannot be learned or transformed
     │   ├── FeatureError                 wrong width, missing or unknown feature names
     │   ├── BadRowError                  rows with nulls, NaN, infinities or huge values
@@ -60,6 +61,7 @@ __all__ = [
     "ServerError",
     "StoppedError",
     "StreamembedError",
+    "UnknownParameterError",
 ]
 
 
@@ -83,6 +85,10 @@ class StreamembedError(Exception):
 
 class ParameterError(StreamembedError, ValueError):
     """A parameter has a value that is not allowed, alone or in combination with others."""
+
+
+class UnknownParameterError(ParameterError, TypeError):
+    """A class was given a parameter that it does not have."""
 
 
 class InputError(StreamembedError, ValueError):

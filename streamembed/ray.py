@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from streamembed.errors import ParameterError, StoppedError, check_path, quote
+from streamembed.errors import ParameterError, StoppedError, check_path, quote, summarise_error
 from streamembed.logs.event_log import EventLog
 from streamembed.logs.paths import Location, Paths, list_paths
 from streamembed.logs.stdin import STDIN
@@ -276,7 +276,7 @@ class RayExecutor:
         if actor.deaths > MAX_DEATHS:
             raise StoppedError(
                 f"worker {actor.index} has died {actor.deaths} times without getting anywhere "
-                f"({_read_first_line(error)}): is there enough memory? Fix the cause, "
+                f"({summarise_error(error)}): is there enough memory? Fix the cause, "
                 "then repeat the call to resume"
             ) from error
         every = self._saved()
@@ -296,14 +296,10 @@ class RayExecutor:
                 time.sleep(PAUSE)
             except ray.exceptions.RayActorError as error:
                 raise StoppedError(
-                    f"worker {actor.index} cannot be started again ({_read_first_line(error)}): "
+                    f"worker {actor.index} cannot be started again ({summarise_error(error)}): "
                     "fix the cause, then repeat the call to resume"
                 ) from error
         raise StoppedError(
             f"worker {actor.index} cannot be reached: check the cluster, then repeat the call "
             "to resume"
         )
-
-
-def _read_first_line(error: Exception) -> str:
-    return next(iter(str(error).splitlines()), type(error).__name__)

@@ -84,7 +84,7 @@ def place_batch(snapshot: Snapshot, rows: Any, names: Sequence[str]) -> Any:
     What one machine does with each batch of its rows.
     """
     points = pa.table([rows.column(name) for name in names], list(snapshot.feature_names))
-    read = batch.read(points, None, snapshot.feature_names, on_bad_row="skip")
+    read = batch.read(points, None, snapshot.features, on_bad_row="skip")
     reasons = {row.index: row.reason for row in read.rejected}
     row_of: list[int | None] = [None] * rows.num_rows
     for row, index in enumerate(read.kept.tolist()):

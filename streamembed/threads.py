@@ -60,30 +60,25 @@ class FairQueue:
         """Do the work when its turn has come; at once where this thread has its turn already."""
         if self.is_own_turn():
             return work(*args, **kwargs)
+        return self._take_turn(True, work, *args, **kwargs)
+
+    def run_or_fail(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Do the work, or raise ConcurrentUseError where another thread has its turn."""
+        return self._take_turn(False, work, *args, **kwargs)
+
+    def _take_turn(self, waits: bool, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         turn = _process_id, threading.get_ident(), object()
         try:
             try:
                 self._queue[turn] = None
                 while not self._is_first(turn):
+                    if not waits:
+                        raise ConcurrentUseError(
+                            "this engine is learning in another thread, and a stream has one "
+                            "order: this call had no effect; let one thread learn, or guard the "
+                            "calls with a lock"
+                        )
                     time.sleep(PAUSE)
-                return work(*args, **kwargs)
-            finally:
-                self._queue.pop(turn, None)
-        finally:
-            self._queue.pop(turn, None)
-
-    def run_or_fail(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Do the work, or raise ConcurrentUseError where another thread has its turn."""
-        turn = _process_id, threading.get_ident(), object()
-        try:
-            try:
-                self._queue[turn] = None
-                if not self._is_first(turn):
-                    raise ConcurrentUseError(
-                        "this engine is learning in another thread, and a stream has one order: "
-                        "this call had no effect; let one thread learn, or guard the calls with a "
-                        "lock"
-                    )
                 return work(*args, **kwargs)
             finally:
                 self._queue.pop(turn, None)

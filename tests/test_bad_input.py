@@ -33,11 +33,12 @@ from streamembed.errors import (
     StreamembedError,
 )
 from streamembed.estimators import DiffusionMap
+from streamembed.estimators.map_estimator import MapEstimator
 from streamembed.logs import write_log
 from streamembed.metric_learning.metric_certificate import COMMON, MetricCertificate
 
 EMBEDDINGS = [
-    name for name in estimators.__all__ if issubclass(getattr(estimators, name), DiffusionMap)
+    name for name in estimators.__all__ if issubclass(getattr(estimators, name), MapEstimator)
 ]
 
 X = np.random.default_rng(0).normal(size=(60, 3))

@@ -154,8 +154,53 @@ def test_nothing_is_imported_by_a_call(room: str) -> None:
     assert "__import__" not in ROOMS[room].read_text()
 
 
+# Names with an underscore that other libraries give out.
+FOREIGN = {"_exit", "_getframe", "_get_params", "_supervised"}
+
+
+def private_names(path: Path) -> set[str]:
+    """Names with an underscore that a file defines: functions, classes, variables, attributes."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            names.add(node.name)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            names.add(node.attr)
+    return {name for name in names if name.startswith("_") and not name.startswith("__")}
+
+
+@pytest.mark.parametrize("package", sorted({package_of(room) for room in ROOMS}))
+def test_no_private_door_leads_into_another_package(package: str) -> None:
+    """Nothing reads `x._name` of an object of another package."""
+    inside = [path for room, path in ROOMS.items() if package_of(room) == package]
+    own = set().union(*map(private_names, inside))
+    doors = [
+        f"{path.name}:{node.lineno} {ast.unparse(node)}"
+        for path in inside
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute)
+        and node.attr.startswith("_")
+        and not node.attr.startswith("__")
+        and node.attr not in own | FOREIGN
+    ]
+    assert doors == []
+
+
 def test_only_the_adapter_names_what_is_no_dependency() -> None:
     """No other room imports scikit-learn, pandas or polars, not even within a function."""
     for room, path in ROOMS.items():
         if room != "sklearn":
             assert not imports_of(path)[1] & {"sklearn", "pandas", "polars"}, room
+
+
+def test_no_call_has_more_than_seven_positional_arguments() -> None:
+    """Beyond, nobody can tell which is which. Compiled loops take no keywords."""
+    long = [
+        f"{room}:{node.lineno} {ast.unparse(node.func)}"
+        for room, path in ROOMS.items()
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and len(node.args) > 7 and not room.endswith("_numba")
+    ]
+    assert long == []

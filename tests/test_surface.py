@@ -17,6 +17,7 @@ ROOT = Path(__file__).resolve().parents[1]
 API = (ROOT / "docs" / "api.md").read_text()
 PUBLIC = [
     "Alarm",
+    "Call",
     "Certificate",
     "Client",
     "Engine",
@@ -63,7 +64,7 @@ def test_public_names_are_documented(name: str) -> None:
 @pytest.mark.parametrize(
     "kind",
     [
-        *(se.Client, se.Engine, se.Snapshot, se.Picture, se.LandmarkSet, se.Mahalanobis),
+        *(se.Call, se.Client, se.Engine, se.Snapshot, se.Picture, se.LandmarkSet, se.Mahalanobis),
         *(se.Monitor, se.PairGenerator, se.Transformed),
     ],
     ids=lambda k: k.__name__,

@@ -10,6 +10,7 @@ the rule.
 from __future__ import annotations
 
 import argparse
+import inspect
 import os
 import pickle
 import sys
@@ -31,13 +32,13 @@ import streamembed as se
 from scenarios.fuzz import hostile
 from scenarios.fuzz.hostile import NAMES, D
 from streamembed import estimators
-from streamembed.cli import command_options
 from streamembed.cli import commands as cli
 from streamembed.errors import ResolutionWarning, StreamembedError
-from streamembed.estimators import DiffusionMap
+from streamembed.estimators.map_estimator import MapEstimator
 from streamembed.estimators.unsupervised_pipeline import UnsupervisedPipeline
 from streamembed.logs.event_log import describe_log, open_log, write_distance_log, write_log
 from streamembed.logs.pair_log import open_pairs
+from streamembed.methods.options import DEFAULTS
 
 READERS = ["transform", "coverage", "transform_with_coverage", "transform_distances"]
 READERS += ["coverage_distances"]
@@ -345,8 +346,7 @@ class RandomCall:
         if self.rng.random() < 0.2:
             kind = self.one(self.zoo.estimators)
             own = next(iter(kind._unit_test_params()))
-            names = [name for name in kind.__init__.__code__.co_varnames[1:] if name != "self"]
-            names = names[: kind.__init__.__code__.co_argcount - 1]
+            names = list(inspect.signature(kind).parameters)
             few = self.rng.permutation(names)[:2].tolist() if names else []
             self.told = kind.__name__
             return kind(**{**own, **{name: self.one(hostile.scalars()) for name in few}})
@@ -371,7 +371,7 @@ class RandomCall:
                 return model.learn_pairs(self.table(True), self.table(True), similar)
             return model.snapshot() if hasattr(model, "snapshot") else model.metric
         except StreamembedError:
-            if not isinstance(model, DiffusionMap) and pickle.dumps(model) != before:
+            if not isinstance(model, MapEstimator) and pickle.dumps(model) != before:
                 raise AssertionError("a refused call changed the estimator") from None
             raise
 
@@ -448,7 +448,7 @@ class RandomCall:
 
         with tempfile.TemporaryDirectory(dir=folder) as own:
             out = f"{own}/out"
-            few = self.rng.permutation(list(command_options.HELP))[:2].tolist()
+            few = self.rng.permutation(list(DEFAULTS))[:2].tolist()
             flags = [part for n in few for part in ("--" + n.replace("_", "-"), value("2", "1"))]
             commands = [
                 ["replay", path("log"), "--run", out, "--warm-up", "12", "--size", "30", *flags],

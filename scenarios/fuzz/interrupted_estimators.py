@@ -14,6 +14,7 @@ import numpy as np
 
 import streamembed as se
 from streamembed import estimators
+from streamembed.estimators.estimator import PointEstimator
 from streamembed.estimators.unsupervised_pipeline import UnsupervisedPipeline
 
 __all__ = ["ESTIMATORS", "EstimatorCase"]
@@ -143,7 +144,7 @@ def _parts(value: Any) -> Iterator[bytes]:
         yield f"{len(value)}".encode()
         for part in value:
             yield from _parts(part)
-    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type | PointEstimator):
         for each in dataclasses.fields(value):
             yield from _parts(getattr(value, each.name))
     elif type(value).__module__.startswith("streamembed"):
@@ -158,6 +159,11 @@ def _parts(value: Any) -> Iterator[bytes]:
 
 def learn_batch(model: Any, first: int, stop: int) -> object:
     return model.learn_many(ROWS[first:stop])
+
+
+def learn_batch_with_times(model: Any, first: int, stop: int) -> object:
+    rows = [{**ROWS[i], "event_time": float(i)} for i in range(first, stop)]
+    return model.learn_many(rows)
 
 
 def learn_single(model: Any, first: int, stop: int) -> object:
@@ -264,6 +270,12 @@ def _cases() -> Iterator[EstimatorCase]:
         yield EstimatorCase(f"{name}, learn_many", made, learn_batch, learn_batch, 48, 57, 66, True)
         yield EstimatorCase(f"{name}, learn_one", made, learn_batch, learn_single, 44, 45, 56, True)
         yield EstimatorCase(f"{name}, flush", made, learn_batch, flush, 48, 48, 61, True)
+    times = {"memory": "landmarks", "half_life": 20.0, "clock": "event_time"}
+    timed, call = _of("DiffusionMap", **SMALL, **times), learn_batch_with_times
+    yield EstimatorCase(
+        "DiffusionMap, times, end of the warm-up", timed, call, call, 8, 19, 31, True
+    )
+    yield EstimatorCase("DiffusionMap, times", timed, call, call, 48, 57, 66, True)
     held = _of("DiffusionMap", **SMALL, hold=10)
     yield EstimatorCase("DiffusionMap, hold", held, learn_batch, learn_batch, 48, 62, 71, True)
     yield EstimatorCase("DiffusionMap, hold, flush", held, learn_batch, flush, 49, 49, 56, True)

@@ -2,48 +2,31 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, Field, fields
 from pathlib import Path
 from typing import Any
 
 import click
 
+from streamembed.engine.engine import PARAMETERS
 from streamembed.errors import MissingFileError, ParameterError
-from streamembed.methods.options import Config
+from streamembed.methods.options import Config, describe_use
+from streamembed.parameters import take_first_sentence
 
-HELP = {
-    "method": "diffusion_map, laplacian_eigenmaps, classical_mds, pca, kernel_pca, isomap or lle.",
-    "n_components": "Number of coordinates.",
-    "memory": "window: the last SIZE events; landmarks: SIZE representatives; all: every event.",
-    "size": "Events in the window, or number of landmarks.",
-    "half_life": "Events after which a landmark's mass halves, or none.",
-    "clock": "What masses decay by: position, or event_time, the time column.",
-    "max_skew": "Event times: reject a row this far beyond the newest, or none.",
-    "kernel": "self_tuning: a width per point; gaussian: one width; polynomial; cosine.",
-    "n_neighbors": "Self-tuning: the neighbour that sets a width; graphs: neighbours to join.",
-    "width": "Self-tuning: factor of the squared width, or auto.",
-    "weights": "Weights of a neighbour graph: self_tuning, binary or heat.",
-    "radius": "Graphs: join points within this scaled distance, or none for n_neighbors.",
-    "bandwidth": "Gaussian: kernel width in scaled units, or auto.",
-    "alpha": "Density correction, 0 to 2, or auto: 0 self-tuning, 1 gaussian.",
-    "diffusion_time": "Diffusion time t of the coordinates lambda**t psi.",
-    "degree": "Polynomial: its degree.",
-    "coef0": "Polynomial: constant added to the dot product.",
-    "gamma": "Polynomial: factor of the dot product, or none for 1 / features.",
-    "reg": "Locally linear embedding: ridge of the weights.",
-    "n_landmarks": "Isomap: compute paths from this many points, or none for all.",
-    "rank": "Rank of the tracked factor, or auto.",
-    "tolerance": "Largest residual of a certified snapshot, or none.",
-    "chunk_size": "Events per update.",
-    "warm_up": "Events before the first snapshot, or none for the default.",
-    "scaling": "standard: by mean and deviation; global: one divisor for all; none: unscaled.",
-    "metrics": "Metrics to learn, such as itml,eig_dml.",
-    "picture": "Also keep a picture in the plane: a stable layout of neighbours.",
-    "spread": "Picture: attraction, 1 as t-SNE, 4 as UMAP.",
-    "on_bad_row": "raise: stop at a row that cannot be learned; skip: reject it and continue.",
-    "seed": "Random seed.",
-}
+
+def _describe(name: str) -> str:
+    """The first sentence on a parameter, and what it is for, in the words of the command line."""
+    text = PARAMETERS.get(name, "")  # there are none under ``python -OO``
+    sentence = f"{take_first_sentence(text)} {describe_use(name)}".strip()
+    return re.sub(r"[\"`]|(?<!\w)'|'(?!\w)", "", sentence).replace("None", "none")
+
+
+HELP = {parameter.name: _describe(parameter.name) for parameter in fields(Config)}
+
+# What an option may have beside a number, by the annotation of its parameter.
+WORDS = {"str": "auto", "None": "none"}
 
 
 class _NumberOrWord(click.ParamType[Any]):
@@ -78,30 +61,27 @@ class _CommaSeparatedNames(click.ParamType[Any]):
         return tuple(name.strip() for name in value.split(",") if name.strip())
 
 
+def _choose_type(parameter: Field[Any]) -> Any:
+    """What an option reads, by the annotation of its parameter, such as ``float | None``."""
+    if parameter.name == "scaling":
+        return _NumberOrWord(str, ("none", "standard", "global"))
+    if parameter.name == "metrics":
+        return _CommaSeparatedNames()
+    kind, _, other = str(parameter.type).partition(" | ")
+    if not other:
+        return type(parameter.default)
+    return _NumberOrWord({"int": int, "float": float}[kind], (WORDS[other],))
+
+
 def add_engine_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add an option for every parameter of `Config`."""
-    special: dict[str, Any] = {
-        "bandwidth": _NumberOrWord(float, ("auto",)),
-        "alpha": _NumberOrWord(float, ("auto",)),
-        "width": _NumberOrWord(float, ("auto",)),
-        "radius": _NumberOrWord(float, ("none",)),
-        "gamma": _NumberOrWord(float, ("none",)),
-        "n_landmarks": _NumberOrWord(int, ("none",)),
-        "half_life": _NumberOrWord(float, ("none",)),
-        "max_skew": _NumberOrWord(float, ("none",)),
-        "rank": _NumberOrWord(int, ("auto",)),
-        "tolerance": _NumberOrWord(float, ("none",)),
-        "warm_up": _NumberOrWord(int, ("none",)),
-        "scaling": _NumberOrWord(str, ("none", "standard", "global")),
-        "metrics": _CommaSeparatedNames(),
-    }
     for parameter in reversed(fields(Config)):
         assert parameter.default is not MISSING
         default = "skip" if parameter.name == "on_bad_row" else parameter.default
         command = click.option(
             "--" + parameter.name.replace("_", "-"),
             parameter.name,
-            type=special.get(parameter.name, type(default)),
+            type=_choose_type(parameter),
             is_flag=isinstance(default, bool),
             default=default,
             show_default="none" if default is None or default == () else True,

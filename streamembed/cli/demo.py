@@ -41,30 +41,18 @@ STEP_SIZE = 100
 LEAST_MONITORED_EVENTS = 1500
 # Paths and extras have brackets, which rich would read as markup, and must not be wrapped.
 PLAIN_TEXT: dict[str, Any] = {"markup": False, "soft_wrap": True}
-# Okabe & Ito's colours, which most colour-blind readers can distinguish.
-RETAINED_COLOUR, ADDED_COLOUR, NEW_COLOUR, LINE_COLOUR = "#0072B2", "#b0b0b0", "#D55E00", "#333333"
 
 
 @dataclass(frozen=True)
 class DemoStep:
-    """A hundred events: their coverage by the snapshot before them, and the snapshot after.
+    """A hundred events: their coverage by the snapshot before them, and the snapshot after."""
 
-    Attributes
-    ----------
-    snapshot
-        After the events.
-    usual_coverage, new_coverage
-        Median coverage of the arriving events of each kind, not yet learned; NaN without any.
-    movement
-        How far the picture moved; NaN at the first one.
-    learn_seconds, publish_seconds
-        Seconds to learn the events, picture included, and to certify the snapshot.
-    """
-
-    snapshot: Snapshot
+    snapshot: Snapshot  # after the events
+    # Median coverage of the arriving events of each kind, not yet learned; NaN without any.
     usual_coverage: float
     new_coverage: float
-    movement: float
+    movement: float  # how far the picture moved; NaN at the first one
+    # Seconds to learn the events, picture included, and to certify the snapshot.
     learn_seconds: float
     publish_seconds: float
 
@@ -78,16 +66,16 @@ def command(into: str, events: int) -> None:
 
 
 def run_demo(folder: Path, events: int, console: Console) -> None:
-    """Follow river's Shuttle with default parameters through a change; print and draw it.
+    """Follow river's Shuttle with default parameters through a change; print it.
 
     Parameters
     ----------
     folder
-        Folder of the log and the picture; an existing demo in it is replaced.
+        Folder of the log and the report; an existing demo in it is replaced.
     events
         Length of the stream, at most 40,000.
     """
-    points, names, labels = _load_shuttle(events)
+    points, names, labels = load_shuttle(events)
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / "shuttle.parquet"
     write_log(log, points, names, labels=labels, format="parquet", rows_per_batch=STEP_SIZE)
@@ -107,7 +95,7 @@ def run_demo(folder: Path, events: int, console: Console) -> None:
         )
     engine = Engine(picture=True)
     with one_blas_thread():
-        steps = _learn_log(engine, log, np.array(labels))
+        steps = learn_log(engine, log, np.array(labels))
         if not steps:
             console.print(
                 "too few events: the warm-up takes 50, the next step 100; use a larger --events"
@@ -117,11 +105,6 @@ def run_demo(folder: Path, events: int, console: Console) -> None:
         console.print(_tabulate_refit(engine, steps))
     for line in _summarise_steps(steps, change):
         console.print(line, **PLAIN_TEXT)
-    picture = folder / "demo.png"
-    if _draw(picture, steps, np.array(labels), change):
-        console.print(f"\npicture: {picture}", **PLAIN_TEXT)
-    else:
-        console.print("\nfor a picture: pip install 'streamembed[pictures]'", **PLAIN_TEXT)
     _monitor_log(folder, log, console)
     console.print("\nyour own log:  streamembed replay your-log.parquet --run run/", **PLAIN_TEXT)
 
@@ -151,8 +134,8 @@ def _monitor_log(folder: Path, log: Path, console: Console) -> None:
         console.print(f"for a report: {error}", **PLAIN_TEXT)
 
 
-def _load_shuttle(events: int) -> tuple[Floats, list[str], list[str]]:
-    """Rows in their original order; those of other states are left out before the change."""
+def load_shuttle(events: int) -> tuple[Floats, list[str], list[str]]:
+    """Points, feature names and labels of so many events, of one state before the change."""
     before = int(SHARE_BEFORE_CHANGE * events)
     rows: list[tuple[dict[str, float], str]] = []
     for x, strange in datasets.Shuttle():
@@ -165,7 +148,7 @@ def _load_shuttle(events: int) -> tuple[Floats, list[str], list[str]]:
     return points, names, [label for _, label in rows]
 
 
-def _learn_log(engine: Engine, log: Path, labels: Array) -> list[DemoStep]:
+def learn_log(engine: Engine, log: Path, labels: Array) -> list[DemoStep]:
     """Learn the log, a hundred events a step; before, compute their coverage by the last map."""
     steps: list[DemoStep] = []
     previous: Snapshot | None = None
@@ -180,8 +163,8 @@ def _learn_log(engine: Engine, log: Path, labels: Array) -> list[DemoStep]:
         published, previous = time.perf_counter(), snapshot
         if before is None:  # the first map: no earlier one gives a coverage
             continue
-        picture, coverage = _get_picture(snapshot), before.coverage(points)
-        earlier = _get_picture(steps[-1].snapshot) if steps else picture
+        picture, coverage = get_picture(snapshot), before.coverage(points)
+        earlier = get_picture(steps[-1].snapshot) if steps else picture
         is_comparable = picture.epoch == earlier.epoch and bool(steps)
         steps.append(
             DemoStep(
@@ -197,13 +180,13 @@ def _learn_log(engine: Engine, log: Path, labels: Array) -> list[DemoStep]:
 
 
 def _read_steps(log: Path) -> Iterator[Floats]:
-    """Yield the points of a log, a hundred at a time; the last may be fewer."""
     for batch in open_log(log).batches():
         assert batch.points is not None
         yield from (batch.points[s : s + STEP_SIZE] for s in range(0, len(batch.points), STEP_SIZE))
 
 
-def _get_picture(snapshot: Snapshot) -> Picture:
+def get_picture(snapshot: Snapshot) -> Picture:
+    """The picture that every snapshot of the demo has."""
     assert snapshot.picture is not None
     return snapshot.picture
 
@@ -213,7 +196,6 @@ def _compute_median(values: Floats) -> float:
 
 
 def _tabulate_change(steps: list[DemoStep], change: int) -> Table:
-    """Tabulate the stream before, at and after the change."""
     before = [step for step in steps if step.snapshot.position <= change][-5:]
     after = [step for step in steps if step.snapshot.position > change]
     groups = [before, after[:1], after[-1:]]
@@ -233,7 +215,6 @@ def _tabulate_change(steps: list[DemoStep], change: int) -> Table:
 
 
 def _tabulate_refit(engine: Engine, steps: list[DemoStep]) -> Table:
-    """Tabulate the time of ten events, and of the same window from scratch."""
     recent, snapshot = steps[-10:], steps[-1].snapshot
     learn = np.mean([step.learn_seconds for step in recent]) * 1e3 / (STEP_SIZE / 10)
     publish = np.mean([step.publish_seconds for step in recent]) * 1e3
@@ -268,10 +249,8 @@ def _time_refit(engine: Engine, snapshot: Snapshot) -> tuple[float, float, float
     start = time.perf_counter()
     refitted.relayout()
     seconds = time.perf_counter() - start
-    picture, new_picture = (
-        _get_picture(snapshot),
-        _get_picture(refitted.publish()),
-    )  # aligned with it
+    picture = get_picture(snapshot)
+    new_picture = get_picture(refitted.publish())  # aligned with it
     displacement = np.linalg.norm(new_picture.coordinates - picture.coordinates, axis=1)
     return solved, seconds, float(displacement.mean()) / picture.radius
 
@@ -288,7 +267,6 @@ def _compute_batch_eigenvalues(snapshot: Snapshot) -> Array:
 
 
 def _summarise_steps(steps: list[DemoStep], change: int) -> list[str]:
-    """Summarise the steps as text."""
     met = sum(step.snapshot.certificate.met is True for step in steps)
     lines = [f"\n{met} of {len(steps)} certificates are met."]
     before = [step.snapshot for step in steps if step.snapshot.position <= change]
@@ -296,9 +274,9 @@ def _summarise_steps(steps: list[DemoStep], change: int) -> list[str]:
     if (
         before
         and before[-1] is not last
-        and _get_picture(before[-1]).epoch == _get_picture(last).epoch
+        and get_picture(before[-1]).epoch == get_picture(last).epoch
     ):
-        movement = _get_picture(last).moved_since(_get_picture(before[-1]))
+        movement = get_picture(last).moved_since(get_picture(before[-1]))
         lines.append(
             f"From event {before[-1].position:,} to {last.position:,} the {movement.shared:.0%} of "
             f"the points that stayed moved by {movement.mean:.3f} of the picture's radius."
@@ -306,87 +284,3 @@ def _summarise_steps(steps: list[DemoStep], change: int) -> list[str]:
     if last.certificate.lone:
         lines.append("A few points dominate a component: snapshot.leading_ids lists them.")
     return lines
-
-
-def _draw(path: Path, steps: list[DemoStep], labels: Array, change: int) -> bool:
-    """Draw three moments in one frame, coverage, movement; False without matplotlib."""
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415  (an extra)
-        from matplotlib.figure import Figure  # noqa: PLC0415
-    except ModuleNotFoundError:
-        return False
-    figure = Figure(figsize=(12, 7), layout="constrained", facecolor="white")
-    FigureCanvasAgg(figure)
-    grid = figure.add_gridspec(2, 6, height_ratios=(2, 1))
-    moments = _select_moments(steps, change)
-    initial_ids = _get_picture(moments[0]).ids
-    for j, snapshot in enumerate(moments):
-        axes = figure.add_subplot(grid[0, 2 * j : 2 * j + 2])
-        _draw_map(axes, _get_picture(snapshot), labels, initial_ids)
-        axes.set_title(f"after {snapshot.position:,} events", fontsize=11)
-        axes.set(**_compute_limits(moments))
-        if j == 0:
-            axes.legend(frameon=False, loc="lower left", handletextpad=0.2, fontsize=9)
-    _draw_coverage(figure.add_subplot(grid[1, :3]), steps, change)
-    _draw_movement(figure.add_subplot(grid[1, 3:]), steps, change)
-    figure.suptitle("readings of a space shuttle: the live map, without any alignment", fontsize=13)
-    figure.savefig(path, dpi=110)
-    return True
-
-
-def _select_moments(steps: list[DemoStep], change: int) -> list[Snapshot]:
-    """Snapshots at the change, a third of the way after it, and at the end."""
-    at = [abs(step.snapshot.position - change) for step in steps]
-    first = int(np.argmin(at))
-    return [steps[j].snapshot for j in (first, first + (len(steps) - first) // 3, -1)]
-
-
-def _compute_limits(moments: list[Snapshot]) -> dict[str, Any]:
-    """Compute one frame for all."""
-    coordinates = np.concatenate([_get_picture(snapshot).coordinates for snapshot in moments])
-    low, high = coordinates.min(axis=0), coordinates.max(axis=0)
-    middle, half = (low + high) / 2, 0.54 * float((high - low).max())
-    x, y = ((m - half, m + half) for m in middle.tolist())
-    return {"xlim": x, "ylim": y, "aspect": "equal"}
-
-
-def _draw_map(axes: Any, picture: Picture, labels: Array, initial_ids: Array) -> None:
-    is_new, is_retained = labels[picture.ids] == NEW_STATE, np.isin(picture.ids, initial_ids)
-    for mask, colour, marker, size, label in (
-        (~is_new & ~is_retained, ADDED_COLOUR, "o", 5, None),
-        (~is_new & is_retained, RETAINED_COLOUR, "o", 5, "present at the change"),
-        (is_new, NEW_COLOUR, "^", 20, None),
-    ):
-        x, y = picture.coordinates[mask].T
-        axes.scatter(x, y, s=size, c=colour, marker=marker, linewidths=0, label=label)
-    axes.scatter([], [], s=8, c=ADDED_COLOUR, label="usual, added later")
-    axes.scatter([], [], s=20, c=NEW_COLOUR, marker="^", label="never seen before")
-    axes.set(xticks=[], yticks=[])
-    axes.spines[:].set_color("#cccccc")
-
-
-def _draw_coverage(axes: Any, steps: list[DemoStep], change: int) -> None:
-    positions = [step.snapshot.position for step in steps]
-    usual, new = [step.usual_coverage for step in steps], [step.new_coverage for step in steps]
-    axes.plot(positions, usual, color=RETAINED_COLOUR, marker="o", ms=3, lw=1, label="usual")
-    axes.plot(positions, new, color=NEW_COLOUR, marker="^", ms=4, lw=1, label="never seen before")
-    axes.axvline(change, color=LINE_COLOUR, lw=0.8, ls=":")
-    axes.legend(frameon=False, fontsize=9, loc="center left")
-    axes.set(title="coverage of events on arrival, median", xlabel="events", ylim=(0, 1.08))
-    axes.spines[["top", "right"]].set_visible(False)
-
-
-def _draw_movement(axes: Any, steps: list[DemoStep], change: int) -> None:
-    positions = [step.snapshot.position for step in steps]
-    movement = [step.movement for step in steps]
-    axes.semilogy(positions, movement, color=RETAINED_COLOUR, marker="o", ms=3, lw=1)
-    axes.axvline(change, color=LINE_COLOUR, lw=0.8, ls=":")
-    size = len(steps[-1].snapshot.ids)
-    full = [p for p, step in zip(positions, steps, strict=True) if len(step.snapshot.ids) == size]
-    axes.axvspan(positions[0], full[0], color="#f2f2f2", lw=0)
-    axes.annotate(
-        "the window fills", (0.5 * (positions[0] + full[0]), 0.06), ha="center", fontsize=9,
-        xycoords=axes.get_xaxis_transform(), color=LINE_COLOUR,
-    )  # fmt: skip
-    axes.set(title="movement of the picture per hundred events, in its radius", xlabel="events")
-    axes.spines[["top", "right"]].set_visible(False)

@@ -10,13 +10,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from streamembed.cli.monitor_options import format_monitor_status
-from streamembed.cli.rejected_rows import format_all_rejected
+from streamembed.cli.monitor_options import describe_monitor, format_monitor_status
+from streamembed.cli.summary import format_all_rejected, list_axes_warnings
 from streamembed.data.column_roles import abbreviate_names
 from streamembed.drift.monitor import Monitor
 from streamembed.engine import diagnostics
 from streamembed.engine.engine import Engine
-from streamembed.engine.picture import Picture
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import DamagedFileError, MissingFileError, ParameterError, summarise_error
 from streamembed.logs.event_log import LogDescription, describe_log
@@ -32,23 +31,12 @@ RUN_FILES = ("timeline.parquet", "run.db")
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """The contents of a path.
+    """The contents of a path."""
 
-    Attributes
-    ----------
-    verdict : str
-        One line: what it is, its size, whether it is intact.
-    facts : dict
-        All facts, JSON-ready, with every digit.
-    hints : tuple of str
-        Problems, and what to do about them.
-    brief : dict or None
-        Shorter values that replace facts in text output; None leaves a fact out.
-    """
-
-    verdict: str
-    facts: dict[str, Any]
-    hints: tuple[str, ...] = ()
+    verdict: str  # one line: what it is, its size, whether it is intact
+    facts: dict[str, Any]  # all facts, JSON-ready, with every digit
+    hints: tuple[str, ...] = ()  # Problems, and what to do about them
+    # Shorter values that replace facts in text output; None leaves a fact out.
     brief: dict[str, Any] | None = None
 
 
@@ -78,7 +66,6 @@ def inspect_path(path: Path) -> Inspection:
 
 
 def _inspect_stored_run(path: Path) -> Inspection:
-    """Inspect the commits of an open run or of an unfinished replay."""
     with read_run(path) as run:
         positions = run.positions
         facts: dict[str, Any] = {
@@ -99,10 +86,7 @@ def _inspect_stored_run(path: Path) -> Inspection:
             "engine": _format_changed_parameters(dict(run.origin["engine"])),
         }
         if positions:
-            final = _inspect_snapshot(run.snapshot())
-            facts["newest snapshot"] = final.facts
-            brief["newest snapshot"] = {k: v for k, v in final.facts.items() if k != "kind"}
-            hints += tuple(f"newest snapshot: {hint}" for hint in final.hints)
+            hints += _add_snapshot("newest snapshot", run.snapshot(), None, facts, brief)
         hints += _add_monitor(run.monitor(), facts, brief)
     return Inspection(verdict, facts, hints, brief)
 
@@ -115,18 +99,14 @@ def _inspect_run(path: Path) -> Inspection:
     try:
         timeline = pq.read_table(path / "timeline.parquet", columns=["position", "met", "epoch"])
         replay_origin = origin.from_metadata(pq.read_metadata(path / "timeline.parquet").metadata)
-        if (
-            replay_origin is not None and replay_origin.get("embed") == "none"
-        ):  # partitions: all are learned
+        # in partitions all events are learned, and none is embedded
+        if replay_origin is not None and replay_origin.get("embed") == "none":
             events = learned = max(timeline["position"].to_pylist(), default=0)
             table_names = [name for name in _list_tables(path) if name != "embedding.parquet"]
         else:
             table = pq.read_table(path / "embedding.parquet", columns=["learned"])["learned"]
-            events, learned, table_names = (
-                len(table),
-                pc.sum(table).as_py() or 0,
-                _list_tables(path),
-            )
+            events, learned = len(table), pc.sum(table).as_py() or 0
+            table_names = _list_tables(path)
         tables = {name: _describe_table(path / name) for name in table_names}
     except FileNotFoundError as error:
         raise DamagedFileError(
@@ -140,7 +120,6 @@ def _inspect_run(path: Path) -> Inspection:
             f"a table of the run {path} is damaged ({error}): replay the log again"
         ) from error
     met = timeline["met"].to_pylist()
-    epochs = len(set(timeline["epoch"].to_pylist()))
     facts: dict[str, Any] = {
         "kind": "run",
         "events": events,
@@ -151,15 +130,15 @@ def _inspect_run(path: Path) -> Inspection:
         **(replay_origin or {}),
         "tables": tables,
     }
-    missed = [
-        at
-        for at, is_met in zip(timeline["position"].to_pylist(), met, strict=True)
-        if is_met is False
-    ]
+    positions = timeline["position"].to_pylist()
+    missed = [at for at, is_met in zip(positions, met, strict=True) if is_met is False]
     hints = _list_run_hints(path, facts, missed)
     brief: dict[str, Any] = {
         "kind": None,
-        "tables": {k: _format_table(t) for k, t in tables.items()},
+        "tables": {
+            name: f"{table['rows']:,} rows: {', '.join(abbreviate_names(table['columns']))}"
+            for name, table in tables.items()
+        },
     }
     if replay_origin is not None:
         shared = {"on_bad_row": Config().on_bad_row}  # the replay has its own
@@ -169,16 +148,27 @@ def _inspect_run(path: Path) -> Inspection:
             hints += _add_monitor(run.monitor(), facts, brief)
     if (path / "snapshot.arrow").exists():
         tolerance = replay_origin["engine"].get("tolerance") if replay_origin is not None else None
-        known_tolerance = tolerance if isinstance(tolerance, float) else None
-        final = _inspect_snapshot(Snapshot.load(path / "snapshot.arrow"), known_tolerance)
-        facts["final snapshot"] = final.facts
-        brief["final snapshot"] = {k: v for k, v in final.facts.items() if k != "kind"}
-        hints += tuple(f"final snapshot: {hint}" for hint in final.hints)
+        tolerance = tolerance if isinstance(tolerance, float) else None
+        final = Snapshot.load(path / "snapshot.arrow")
+        hints += _add_snapshot("final snapshot", final, tolerance, facts, brief)
     elif met:
         hints += (f"{path / 'snapshot.arrow'} is missing: run the same replay again to create it",)
-    if diagnostics.are_axes_unstable(epochs, len(met)):
-        hints += (diagnostics.describe_unstable_axes(epochs, len(met)),)
+    hints += tuple(list_axes_warnings(timeline["epoch"].to_pylist()))
     return Inspection(_format_run_verdict(facts, missed), facts, hints, brief)
+
+
+def _add_snapshot(
+    title: str,
+    snapshot: Snapshot,
+    tolerance: float | None,
+    facts: dict[str, Any],
+    brief: dict[str, Any],
+) -> tuple[str, ...]:
+    """Add the last snapshot of a run; its hints name it."""
+    final = _inspect_snapshot(snapshot, tolerance)
+    facts[title] = final.facts
+    brief[title] = {name: value for name, value in final.facts.items() if name != "kind"}
+    return tuple(f"{title}: {hint}" for hint in final.hints)
 
 
 def _add_monitor(
@@ -187,12 +177,7 @@ def _add_monitor(
     """Add the status of the monitor of a run, if it has one; its notes are hints."""
     if monitor is None:
         return ()
-    facts["monitor"] = {
-        "state": monitor.state,
-        "ert": monitor.ert,
-        "alarms": len(monitor.alarms),
-        "notes": monitor.notes,
-    }
+    facts["monitor"] = {**describe_monitor(monitor), "alarms": len(monitor.alarms)}
     brief["monitor"] = format_monitor_status(monitor)
     return monitor.notes
 
@@ -242,10 +227,6 @@ def _list_run_hints(path: Path, facts: dict[str, Any], missed: list[int]) -> tup
     return tuple(hints)
 
 
-def _format_table(table: dict[str, Any]) -> str:
-    return f"{table['rows']:,} rows: {', '.join(abbreviate_names(table['columns']))}"
-
-
 def _format_changed_parameters(parameters: dict[str, Any]) -> str:
     """Parameters that differ from the defaults; a file may have lists for tuples."""
     defaults = Config().as_dict()
@@ -262,7 +243,7 @@ def _format_changed_parameters(parameters: dict[str, Any]) -> str:
 
 def _inspect_snapshot(snapshot: Snapshot, tolerance: float | None = None) -> Inspection:
     n, k = snapshot.coordinates.shape
-    facts = {
+    facts: dict[str, Any] = {
         "kind": "snapshot",
         "method": snapshot.method,
         "kernel": snapshot.kernel,
@@ -278,28 +259,26 @@ def _inspect_snapshot(snapshot: Snapshot, tolerance: float | None = None) -> Ins
         "diffusion_time": snapshot.diffusion_time,
         "certificate": asdict(snapshot.certificate),
         "metrics": list(snapshot.metrics),
-        "picture": None if snapshot.picture is None else _describe_picture(snapshot.picture),
+        "picture": None,
     }
+    if (picture := snapshot.picture) is not None:
+        facts["picture"] = {
+            "neighbours kept": float(picture.kept.mean()),
+            "kept when laid out": picture.kept_then,
+            "age in chunks": picture.age,
+            "epoch": picture.epoch,
+            "radius": picture.radius,
+        }
     residual = f"residual {snapshot.certificate.residual:.4g}"
+    status = {
+        True: f"certificate met, {residual}",
+        False: f"certificate NOT met, {residual}",
+        None: f"no tolerance, {residual} is an estimate",
+    }[snapshot.certificate.met]
     verdict = (
-        f"snapshot: {n:,} points in {k} coordinates after {snapshot.position:,} events; "
-        + {
-            True: f"certificate met, {residual}",
-            False: f"certificate NOT met, {residual}",
-            None: f"no tolerance, {residual} is an estimate",
-        }[snapshot.certificate.met]
+        f"snapshot: {n:,} points in {k} coordinates after {snapshot.position:,} events; {status}"
     )
     return Inspection(verdict, facts, diagnostics.describe_all(snapshot, tolerance), {"kind": None})
-
-
-def _describe_picture(picture: Picture) -> dict[str, Any]:
-    return {
-        "neighbours kept": float(picture.kept.mean()),
-        "kept when laid out": picture.kept_then,
-        "age in chunks": picture.age,
-        "epoch": picture.epoch,
-        "radius": picture.radius,
-    }
 
 
 def _inspect_engine(engine: Engine) -> Inspection:
@@ -334,18 +313,13 @@ def _inspect_log(description: LogDescription) -> Inspection:
         "reserved": list(description.reserved),
         "ignored": list(description.ignored),
     }
-    counts = [rows for rows in description.rows if rows is not None]
-    rows = (
-        f"{sum(counts):,} rows"
-        if len(counts) == len(description.rows)
-        else "an unknown number of rows"
-    )
-    files = "1 file" if len(description.files) == 1 else f"{len(description.files):,} files"
-    what = (
-        f"of {len(description.feature_names):,} features"
-        if description.feature_names
-        else "of distances"
-    )
+    counts = [count for count in description.rows if count is not None]
+    rows = "an unknown number of rows"
+    if len(counts) == len(description.rows):
+        rows = f"{sum(counts):,} rows"
+    names = description.feature_names
+    what = f"of {len(names):,} features" if names else "of distances"
+    files = _format_count(len(description.files), "file")
     verdict = f"log: {rows} {what} in {files}" + ("; DAMAGED" if damages else "")
     hints = tuple(
         f"{damage}: rows before it can be read, replay reports where they end" for damage in damages

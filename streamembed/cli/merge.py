@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import warnings
-from dataclasses import asdict
 
 import click
 
+from streamembed.cli.summary import describe_snapshot, format_residual
 from streamembed.cli.terminal_text import echo
 from streamembed.errors import ResolutionWarning
 from streamembed.runs.run_merge import merge_runs
@@ -44,15 +44,12 @@ def command(
         "runs": len(runs),
         "events": snapshot.position,
         "landmarks": len(snapshot.ids),
-        "eigenvalues": snapshot.eigenvalues.tolist(),
-        "resolution": snapshot.resolution,
-        "certificate": asdict(snapshot.certificate),
+        **describe_snapshot(snapshot),
     }
     if as_json:
         click.echo(json.dumps(facts))
         return
-    verdict = {True: "met", False: "NOT met", None: "an estimate"}[snapshot.certificate.met]
     echo(
         f"{len(snapshot.ids):,} landmarks of {snapshot.position:,} events of {len(runs):,} runs in "
-        f"{output}; residual {snapshot.certificate.residual:.1e}, {verdict}"
+        f"{output}; {format_residual(snapshot)}"
     )

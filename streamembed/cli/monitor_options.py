@@ -12,86 +12,59 @@ from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import ParameterError, quote
 
 FIRST_PREFIX = "first:"
+OPTIONS: dict[str, dict[str, Any]] = {
+    "--monitor": {
+        "is_flag": True,
+        "help": "Monitor drift: write alarms.jsonl and drift.parquet.",
+    },
+    "--ert": {
+        "type": float,
+        "help": "Mean number of events between false alarms.  [default: 10000]",
+    },
+    "--reference": {
+        "metavar": "SNAPSHOT|first:N",
+        "help": "Compare with a saved snapshot, or the first N events.  [default: first:1000]",
+    },
+    "--policy": {
+        "type": click.Choice(["renew", "hold", "stop"]),
+        "help": "After an alarm: renew or hold the reference, or stop.  [default: renew]",
+    },
+    "--watch-labels": {
+        "is_flag": True,
+        "help": "Also monitor the association of features and labels.",
+    },
+    "--fail-on-alarm": {"is_flag": True, "help": "Exit with 5 if this call raises an alarm."},
+}
 
 
 def add_monitor_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options of the drift monitor."""
-    options: tuple[tuple[str, dict[str, Any]], ...] = (
-        (
-            "--monitor",
-            {"is_flag": True, "help": "Monitor drift: write alarms.jsonl and drift.parquet."},
-        ),
-        (
-            "--ert",
-            {
-                "type": float,
-                "help": "Mean number of events between false alarms.  [default: 10000]",
-            },
-        ),
-        (
-            "--reference",
-            {
-                "metavar": "SNAPSHOT|first:N",
-                "help": "Compare with a saved snapshot, or the first N events.  "
-                "[default: first:1000]",
-            },
-        ),
-        (
-            "--policy",
-            {
-                "type": click.Choice(["renew", "hold", "stop"]),
-                "help": "After an alarm: renew or hold the reference, or stop.  [default: renew]",
-            },
-        ),
-        (
-            "--watch-labels",
-            {"is_flag": True, "help": "Also monitor the association of features and labels."},
-        ),
-        (
-            "--fail-on-alarm",
-            {"is_flag": True, "help": "Exit with 5 if this call raises an alarm."},
-        ),
-    )
-    for flag, settings in reversed(options):
+    for flag, settings in reversed(OPTIONS.items()):
         command = click.option(flag, **settings)(command)
     return command
 
 
-def create_monitor(
-    monitor: bool,
-    ert: float | None,
-    reference: str | None,
-    policy: str | None,
-    watch_labels: bool,
-    fail_on_alarm: bool,
-    scaling: str | None,
-    seed: int,
-) -> Monitor | None:
-    """Create the monitor that the options describe; None without ``--monitor``.
+def create_monitor(options: dict[str, Any]) -> Monitor | None:
+    """Create the monitor that the options of `replay` describe; None without ``--monitor``.
 
     Raises
     ------
     ParameterError
         A monitor option without ``--monitor``, or an invalid value.
     """
-    is_set = {
-        "--ert": ert is not None,
-        "--reference": reference is not None,
-        "--policy": policy is not None,
-        "--watch-labels": watch_labels,
-        "--fail-on-alarm": fail_on_alarm,
-    }
-    if not monitor:
-        if names := [name for name, is_present in is_set.items() if is_present]:
-            raise ParameterError(f"{names[0]} needs --monitor: add it, or leave {names[0]} out")
+    if not options["monitor"]:
+        for flag in OPTIONS:
+            if options[flag.removeprefix("--").replace("-", "_")] not in (None, False):
+                raise ParameterError(f"{flag} needs --monitor: add it, or leave {flag} out")
         return None
     parameters: dict[str, Any] = {
-        "ert": 10_000.0 if ert is None else ert,
-        "policy": policy or "renew",
-        "labels": watch_labels,
-        "scaling": scaling,
-        "seed": seed,
+        "ert": 10_000.0 if options["ert"] is None else options["ert"],
+        "policy": options["policy"] or "renew",
+        "labels": options["watch_labels"],
+        "scaling": options["scaling"],
+        "seed": options["seed"],
     }
+    reference = options["reference"]
     if reference is None:
         return Monitor(**parameters)
     if reference.isdecimal():
@@ -105,6 +78,16 @@ def create_monitor(
             f"{MIN_REFERENCE}"
         )
     return Monitor(n_reference=int(count), **parameters)
+
+
+def describe_monitor(monitor: Monitor) -> dict[str, Any]:
+    """The monitor of a run, JSON-ready."""
+    return {
+        "state": monitor.state,
+        "ert": monitor.ert,
+        "alarms": [alarm.as_dict() for alarm in monitor.alarms],
+        "notes": monitor.notes,
+    }
 
 
 def format_collection_progress(monitor: Monitor) -> str:

@@ -80,7 +80,6 @@ def _load_config(context: click.Context, _: click.Parameter, value: str | None) 
 
 
 def _describe_unknown_key(name: str, keys: Any) -> str:
-    """Describe an unknown key, with the nearest known one."""
     bare = name.removeprefix(ENVIRONMENT_PREFIX).lower().replace("-", "_")
     near = difflib.get_close_matches(bare, keys, 1, 0.5)
     return "which is not an option" + (f": did you mean {near[0]!r}?" if near else "")

@@ -110,9 +110,8 @@ class ProgressLines:
         self._start = self._last_time = self._speed_time = clock()
         self._next_time = self._start + INTERVAL
         self._rows = self._last_rows = 0  # now, and at the last line
-        self._first_rows = self._speed_rows = (
-            0  # at the start, and from where the total speed is measured
-        )
+        # at the start, and from where the total speed is measured
+        self._first_rows = self._speed_rows = 0
         self._start_calls = 2 if reports_start else 0  # calls that report the start
 
     def advance(self, rows: int) -> None:
@@ -147,11 +146,7 @@ class ProgressLines:
         if self._first_rows and not new_rows:
             click.echo(f"no new rows: {self._rows:,} were read before", err=True)
             return
-        line = (
-            f"{new_rows:,} new rows in {elapsed}"
-            if self._first_rows
-            else f"{new_rows:,} rows in {elapsed}"
-        )
+        line = f"{new_rows:,} {'new ' if self._first_rows else ''}rows in {elapsed}"
         rows, seconds = self._rows - self._speed_rows, now - self._speed_time
         line += f", {rows / seconds:,.0f} rows/s" if rows and seconds else ""
         click.echo(line, err=True)

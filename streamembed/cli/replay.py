@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from dataclasses import asdict, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -22,18 +22,24 @@ from streamembed.cli.exit_codes import ALARMED, DAMAGED, USAGE, catch_signals, e
 from streamembed.cli.monitor_options import (
     add_monitor_options,
     create_monitor,
+    describe_monitor,
     format_collection_progress,
     format_monitor_status,
 )
 from streamembed.cli.progress_bar import show_progress
-from streamembed.cli.rejected_rows import count_reasons, format_all_rejected
+from streamembed.cli.summary import (
+    count_reasons,
+    describe_snapshot,
+    format_all_rejected,
+    format_certificate,
+    list_axes_warnings,
+)
 from streamembed.cli.terminal_text import echo
 from streamembed.cli.worker_options import add_workers_options, replay_with_workers
 from streamembed.drift.alarm import Alarm
 from streamembed.drift.monitor import Monitor
 from streamembed.engine import diagnostics
 from streamembed.engine.engine import Engine
-from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import LogError, ParameterError, ResolutionWarning
 from streamembed.logs.event_log import open_with_choice, parse_choice
 from streamembed.methods.options import Config
@@ -42,6 +48,8 @@ from streamembed.runs.replay_log import Replayed, compute_snapshot_interval, rep
 from streamembed.runs.run_reader import read_run
 
 MOST_REASONS = 3  # in the summary
+# Options that `streamembed.replay` has under the same names.
+PASSED_ON = ("snapshot_every", "embed", "overwrite", "checkpoint_every", "max_rejected")
 
 
 @click.command("replay")
@@ -84,32 +92,7 @@ MOST_REASONS = 3  # in the summary
 @click.option("--overwrite", is_flag=True, help="Replace an existing run in DIR.")
 @option_sources.add_config_option
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
-def command(
-    logs: tuple[str, ...],
-    run: str,
-    features: list[str] | None,
-    exclude: list[str] | None,
-    id_column: str | None,
-    label_column: str | None,
-    time_column: str | None,
-    pairs: str | None,
-    snapshot_every: int | None,
-    embed: str,
-    fork: str | None,
-    overwrite: bool,
-    checkpoint_every: str | None,
-    max_rejected: str | None,
-    monitor: bool,
-    ert: float | None,
-    reference: str | None,
-    policy: str | None,
-    watch_labels: bool,
-    fail_on_alarm: bool,
-    workers: int | None,
-    round_every: int | None,
-    as_json: bool,
-    **parameters: Any,
-) -> None:
+def command(logs: tuple[str, ...], run: str, **options: Any) -> None:
     """Replay Arrow logs into a run folder.
 
     A LOG is an Arrow IPC stream or file, Parquet, or a folder of them; - is standard input. A log
@@ -117,28 +100,25 @@ def command(
     snapshot.arrow, embedding.parquet, timeline.parquet and rejected.parquet, and run.db. Run
     the same command again to resume an interrupted replay, or to add the new rows of a log.
     """
-    if workers is not None:
-        choice = parse_choice(features, exclude, id_column, label_column, time_column)
-        paths = check_logs_exist(logs)
-        replay_with_workers(
-            workers, round_every, paths, run, choice, overwrite, as_json, parameters
-        )
+    as_json = options["as_json"]
+    parameters = {field.name: options[field.name] for field in fields(Config)}
+    uses = ("features", "exclude", "id_column", "label_column", "time_column")
+    choice = parse_choice(*(options[name] for name in uses))
+    if options["workers"] is not None:
+        replay_with_workers(check_logs_exist(logs), run, choice, options, parameters)
         return
-    if round_every is not None:
+    if options["round_every"] is not None:
         raise ParameterError("--round-every needs --workers: add it, or leave --round-every out")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResolutionWarning)  # the summary reports it
+        fork, pairs = options["fork"], options["pairs"]
         engine = Engine(**parameters) if fork is None else _load_forked_engine(fork)
-        engine_settings = parameters["scaling"], parameters["seed"]
-        drift_monitor = create_monitor(
-            monitor, ert, reference, policy, watch_labels, fail_on_alarm, *engine_settings
-        )
+        drift_monitor = create_monitor(options)
         alarms: list[Alarm] = []
-        choice = parse_choice(features, exclude, id_column, label_column, time_column)
         log = open_with_choice(check_logs_exist(logs), choice)
         if not as_json:
             echo(str(log.columns), err=True)
-        _report_snapshot_interval(snapshot_every, engine, as_json)
+            _report_snapshot_interval(options["snapshot_every"], engine)
         with (
             show_progress(log.n_rows, as_json) as advance,
             catch_signals(deferred="-" not in logs) as is_stopped,
@@ -147,7 +127,7 @@ def command(
             def handle_alarm(alarm: Alarm) -> None:
                 alarms.append(alarm)
                 if not as_json:
-                    _print_alarm(alarm)
+                    echo(f"alarm: {alarm.sentence}", err=True)
 
             def handle_progress(rows: int) -> None:
                 if advance is not None:
@@ -159,24 +139,20 @@ def command(
                 log,
                 engine,
                 run,
-                snapshot_every=snapshot_every,
                 pairs=None if pairs is None else check_logs_exist((pairs,)),
                 on_bad_row=parameters["on_bad_row"],
-                embed=embed,
-                overwrite=overwrite,
-                checkpoint_every=checkpoint_every,
-                max_rejected=max_rejected,
                 progress=handle_progress,
                 stop=is_stopped,
                 monitor=drift_monitor,
                 on_alarm=handle_alarm,
+                **{name: options[name] for name in PASSED_ON},
             )
     _print_summary(result, engine.config.tolerance, as_json, drift_monitor)
     if result.damage is not None:
         exit_with(LogError(result.damage), DAMAGED)
     if result.rejected and not result.accepted:
         exit_with(format_all_rejected(result.path, result.rejected), USAGE)
-    if fail_on_alarm and drift_monitor is not None:
+    if options["fail_on_alarm"] and drift_monitor is not None:
         _exit_on_alarm(result, drift_monitor, len(alarms))
 
 
@@ -199,11 +175,10 @@ def _load_forked_engine(path: str) -> Engine:
         return run.engine()
 
 
-def _report_snapshot_interval(requested: int | None, engine: Engine, as_json: bool) -> None:
-    """Report if snapshots are farther apart than requested."""
+def _report_snapshot_interval(requested: int | None, engine: Engine) -> None:
     size = engine.config.chunk_size
     interval = compute_snapshot_interval(size, requested)
-    if requested is not None and interval != requested and not as_json:
+    if requested is not None and interval != requested:
         echo(
             f"snapshots every {interval} events instead of {requested}: they change only with "
             f"whole chunks of {size} (--chunk-size)",
@@ -211,12 +186,7 @@ def _report_snapshot_interval(requested: int | None, engine: Engine, as_json: bo
         )
 
 
-def _print_alarm(alarm: Alarm) -> None:
-    echo(f"alarm: {alarm.sentence}", err=True)
-
-
 def _exit_on_alarm(result: Replayed, monitor: Monitor, alarms: int) -> None:
-    """Exit codes of ``--fail-on-alarm``."""
     if alarms:
         exit_with(
             f"{alarms} alarm{'' if alarms == 1 else 's'}; see {result.path}/alarms.jsonl", ALARMED
@@ -229,45 +199,27 @@ def _print_summary(
     result: Replayed, tolerance: float | None, as_json: bool, monitor: Monitor | None = None
 ) -> None:
     facts: dict[str, Any] = {
+        **{field.name: getattr(result, field.name) for field in fields(result)},
         "run": str(result.path),
-        "accepted": result.accepted,
-        "learned": result.learned,
-        "rejected": result.rejected,
-        "snapshots": result.snapshots,
-        "snapshot_every": result.snapshot_every,
-        "position": result.position,
-        "resumed_at": result.resumed_at,
-        "damage": result.damage,
         "columns": result.columns.as_dict(),
-        "pairs": result.pairs,
-        "rejected_pairs": result.rejected_pairs,
+        **describe_snapshot(result.snapshot),
     }
+    del facts["path"], facts["snapshot"]
     if result.snapshot is not None:
-        facts["eigenvalues"] = result.snapshot.eigenvalues.tolist()
-        facts["resolution"] = result.snapshot.resolution
-        facts["certificate"] = asdict(result.snapshot.certificate)
         if (picture := result.snapshot.picture) is not None:
             facts["picture"] = {"kept": float(picture.kept.mean()), "aged": picture.aged}
         facts["metrics"] = {
             name: metric.certificate.as_dict() for name, metric in result.snapshot.metrics.items()
         }
     if monitor is not None:
-        facts["monitor"] = {
-            "state": monitor.state,
-            "ert": monitor.ert,
-            "alarms": [alarm.as_dict() for alarm in monitor.alarms],
-            "notes": monitor.notes,
-        }
+        facts["monitor"] = describe_monitor(monitor)
     if as_json:
         click.echo(json.dumps(facts))
         return
     if result.resumed_at:
-        has_new_rows = result.accepted + result.rejected > result.resumed_at
-        message = (
-            f"resumed at row {result.resumed_at:,} of the log"
-            if has_new_rows
-            else "is finished already"
-        )
+        message = "is finished already"
+        if result.accepted + result.rejected > result.resumed_at:
+            message = f"resumed at row {result.resumed_at:,} of the log"
         echo(f"{result.path} {message}")
     echo(
         f"{result.accepted} events, {result.learned} learned, {result.rejected} rejected, "
@@ -279,7 +231,7 @@ def _print_summary(
         if result.accepted:
             echo("the log ended during the warm-up: there is no snapshot (see --warm-up)")
         return
-    echo(_format_certificate(result.snapshot))
+    echo(format_certificate(result.snapshot))
     for name, metric in result.snapshot.metrics.items():
         echo(f"metric {name}: {_format_metric(metric.certificate)}")
     if (picture := result.snapshot.picture) is not None:
@@ -291,12 +243,11 @@ def _print_summary(
     for message in diagnostics.describe_all(result.snapshot, tolerance):
         echo(message)
     epochs = pq.read_table(result.path / "timeline.parquet", columns=["epoch"])["epoch"]
-    if diagnostics.are_axes_unstable(len(epochs.unique()), len(epochs)):
-        echo(diagnostics.describe_unstable_axes(len(epochs.unique()), len(epochs)))
+    for message in list_axes_warnings(epochs.to_pylist()):
+        echo(message)
 
 
 def _format_reasons(result: Replayed) -> str:
-    """Format the reasons of rejected rows, the most frequent first."""
     counts = count_reasons(result.path)
     reasons = [f"{reason} ({count:,})" for reason, count in counts[:MOST_REASONS]]
     rest = f", and {len(counts) - MOST_REASONS} other reasons" if counts[MOST_REASONS:] else ""
@@ -304,7 +255,6 @@ def _format_reasons(result: Replayed) -> str:
 
 
 def _format_metric(certificate: MetricCertificate) -> str:
-    """Format the source of a metric, and its status."""
     source = certificate["source"]
     if certificate.taught is False:
         return "nothing learned yet: the log has no labels and no pairs"
@@ -314,12 +264,3 @@ def _format_metric(certificate: MetricCertificate) -> str:
         return summary + (f"; reproducibility {share:.0%}" if share is not None else "")
     summary = f"from {certificate['pairs']} given pairs" if source == "given" else "from labels"
     return summary + (f"; {certificate['status']}" if certificate["status"] else "")
-
-
-def _format_certificate(snapshot: Snapshot) -> str:
-    certificate = snapshot.certificate
-    verdict = {True: "met", False: "NOT met", None: "an estimate"}[certificate.met]
-    values = ", ".join(
-        f"{value:.4f}" if value >= 1e-3 else f"{value:.3g}" for value in snapshot.eigenvalues
-    )
-    return f"eigenvalues {values}; residual {certificate.residual:.1e}, {verdict}"

@@ -48,9 +48,9 @@ def command(
     its ids.
     """
     path = _find_snapshot_file(Path(snapshot))
-    inputs = (
-        [path] if path == Path(snapshot) else [path.parent / name for name in run_folder.RUN_FILES]
-    )
+    inputs = [path]
+    if path != Path(snapshot):
+        inputs = [path.parent / name for name in run_folder.RUN_FILES]
     for source in inputs:
         if run_folder.is_same_path(output, source):
             raise ParameterError(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Callable
-from dataclasses import asdict
 from typing import Any
 
 import click
@@ -13,10 +12,10 @@ from click.core import ParameterSource
 
 from streamembed.cli.exit_codes import DAMAGED, USAGE, catch_signals, exit_with
 from streamembed.cli.progress_bar import show_progress
-from streamembed.cli.rejected_rows import format_all_rejected
+from streamembed.cli.summary import describe_snapshot, format_all_rejected, format_certificate
 from streamembed.cli.terminal_text import echo
 from streamembed.data.column_roles import ColumnChoice
-from streamembed.engine import diagnostics
+from streamembed.engine.diagnostics import describe_all
 from streamembed.errors import DegenerateMapWarning, LogError, ParameterError, ResolutionWarning
 from streamembed.logs.event_log import open_with_choice
 from streamembed.methods.options import Config
@@ -64,17 +63,14 @@ def choose_memory(context: click.Context, workers: int | None, memory: str) -> s
 
 
 def replay_with_workers(
-    workers: int,
-    round_every: int | None,
     logs: list[str],
     run: str,
     choice: ColumnChoice,
-    overwrite: bool,
-    as_json: bool,
+    options: dict[str, Any],
     parameters: dict[str, Any],
 ) -> None:
-    """Run the command with ``--workers``."""
-    context = click.get_current_context()
+    """Run the command with ``--workers``; ``parameters`` are those of an engine."""
+    context, as_json = click.get_current_context(), options["as_json"]
     for name in SINGLE_PROCESS_OPTIONS:
         if context.get_parameter_source(name) not in (None, ParameterSource.DEFAULT):
             flag = next(
@@ -84,7 +80,7 @@ def replay_with_workers(
                 f"{flag} conflicts with --workers, which supports landmarks only: leave one of "
                 "them out"
             )
-    parameters["memory"] = choose_memory(context, workers, parameters["memory"])
+    parameters["memory"] = choose_memory(context, options["workers"], parameters["memory"])
     config, policy = Config(**parameters), parameters.pop("on_bad_row")
     log = open_with_choice(logs, choice)
     if not as_json:
@@ -99,10 +95,10 @@ def replay_with_workers(
         result = replay_partitions(
             log,
             run,
-            workers=workers,
-            round_every=round_every,
+            workers=options["workers"],
+            round_every=options["round_every"],
             on_bad_row=policy,
-            overwrite=overwrite,
+            overwrite=options["overwrite"],
             progress=advance,
             **parameters,
         )
@@ -124,11 +120,8 @@ def _print_summary(result: Partitioned, tolerance: float | None, as_json: bool) 
         "resumed_at": result.resumed_at,
         "damages": {str(number): message for number, message in result.damages.items()},
         "columns": result.columns.as_dict(),
+        **describe_snapshot(result.snapshot),
     }
-    if result.snapshot is not None:
-        facts["eigenvalues"] = result.snapshot.eigenvalues.tolist()
-        facts["resolution"] = result.snapshot.resolution
-        facts["certificate"] = asdict(result.snapshot.certificate)
     if as_json:
         click.echo(json.dumps(facts))
         return
@@ -139,9 +132,5 @@ def _print_summary(result: Partitioned, tolerance: float | None, as_json: bool) 
     if result.snapshot is None:
         echo("the log ended during the warm-up: there is no map (see --warm-up)")
         return
-    certificate = result.snapshot.certificate
-    verdict = {True: "met", False: "NOT met", None: "an estimate"}[certificate.met]
-    values = ", ".join(f"{value:.4f}" for value in result.snapshot.eigenvalues)
-    echo(f"eigenvalues {values}; residual {certificate.residual:.1e}, {verdict}")
-    for message in diagnostics.describe_all(result.snapshot, tolerance):
-        echo(message)
+    for line in (format_certificate(result.snapshot), *describe_all(result.snapshot, tolerance)):
+        echo(line)

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from streamembed.data.batch import LARGEST_VALUE
+from streamembed.data.batch import LARGEST_VALUE, Batch
 from streamembed.data.table import are_positions, is_frame, open_frame, sort_names
 from streamembed.data.values import decode_type, is_list_type
 from streamembed.errors import FeatureError, ParameterError, quote
@@ -52,27 +52,18 @@ MAX_LISTED = 8  # features that a line names
 
 @dataclass(frozen=True, slots=True)
 class ColumnChoice:
-    """The columns that the caller chose; None where the caller chose nothing.
+    """The columns that the caller chose; None where the caller chose nothing."""
 
-    Attributes
-    ----------
-    features, exclude : tuple of str
-        Names or patterns.
-    id, label, time : str or None
-        The columns of these uses; None for those of the reserved names.
-    trusted : bool
-        Whether every numeric column is taken for a feature, whatever it looks like.
-    reserves : bool
-        Whether the reserved names count.
-    """
-
+    # Names or patterns.
     features: tuple[str, ...] | None = None
     exclude: tuple[str, ...] = ()
+    # The columns of these uses; None for those of the reserved names.
     id: str | None = None
     label: str | None = None
     time: str | None = None
+    # Whether every numeric column is taken for a feature, whatever it looks like.
     trusted: bool = False
-    reserves: bool = True
+    reserves: bool = True  # whether the reserved names count
 
     def __post_init__(self) -> None:
         """Refuse a column of two uses."""
@@ -102,21 +93,13 @@ class ColumnChoice:
 
 @dataclass(frozen=True, slots=True)
 class EventColumns:
-    """The columns that hold the events of a table or log.
+    """The columns that hold the events of a table or log."""
 
-    Attributes
-    ----------
-    kind : str
-        "points" or "distances".
-    feature_names : tuple of str
-        Numeric columns, in the order of `in_order`; or the places "0", "1", ... of a list column;
-        none of distances.
-    list_column : str or None
-        The list column that holds the points or the distances; None for numeric columns.
-    """
-
-    kind: str
+    kind: str  # "points" or "distances"
+    # Numeric columns, in the order of `in_order`; or the places "0", "1", ... of a list column;
+    # none of distances.
     feature_names: tuple[str, ...]
+    # The list column that holds the points or the distances; None for numeric columns.
     list_column: str | None
 
     @property
@@ -182,29 +165,14 @@ class Columns:
 
 @dataclass(frozen=True, slots=True)
 class ColumnCandidates:
-    """The columns of one table by what they could be; as text, those that can be features.
+    """The columns of one table by what they could be; as text, those that can be features."""
 
-    Attributes
-    ----------
-    where : str
-        What the table is called.
-    types : dict
-        Arrow types by name.
-    numeric : tuple of str
-    vectors : dict
-        Columns of lists of numbers of one length, with that length.
-    doubtful : dict
-        Numeric columns that look like something else, and what it is.
-    excluded : frozenset of str
-        Columns that the caller leaves out.
-    """
-
-    where: str
-    types: Mapping[str, Any]
+    where: str  # what the table is called
+    types: Mapping[str, Any]  # arrow types by name
     numeric: tuple[str, ...]
-    vectors: Mapping[str, int]
-    doubtful: Mapping[str, str]
-    excluded: frozenset[str]
+    vectors: Mapping[str, int]  # columns of lists of numbers of one length, with that length
+    doubtful: Mapping[str, str]  # numeric columns that look like something else, and what it is
+    excluded: frozenset[str]  # columns that the caller leaves out
 
     @classmethod
     def of(
@@ -561,7 +529,9 @@ class SplitTable:
         return None if self._frame is None else self._frame.arrow(RESERVED[2])
 
 
-def split(X: Any, learned_names: tuple[str, ...] | None, features: Any = None) -> SplitTable:
+def split(
+    X: Any, learned_names: tuple[str, ...] | None, features: Any = None, name: str = "X"
+) -> SplitTable:
     """The columns of a data frame or Arrow table by their use; anything else is all points.
 
     Parameters
@@ -570,6 +540,8 @@ def split(X: Any, learned_names: tuple[str, ...] | None, features: Any = None) -
         The features that are learned already: these are features, whatever their names.
     features
         Names or patterns of the columns to take; None for all that are not reserved.
+    name
+        The argument, for messages.
 
     Raises
     ------
@@ -579,35 +551,35 @@ def split(X: Any, learned_names: tuple[str, ...] | None, features: Any = None) -
         Features chosen of what has no columns.
     """
     chosen = None if features is None else check_names("features", features)
-    if not is_frame(X):
+    if isinstance(X, Batch) or not is_frame(X):
         if chosen is not None:
             raise ParameterError(
                 f"features={quote(features)} chooses columns of a data frame or an Arrow table, "
-                f"but X is a {type(X).__name__}: choose its columns beforehand"
+                f"but {name} is a {type(X).__name__}: choose its columns beforehand"
             )
         return SplitTable(X)
-    frame = open_frame(X)
+    frame = open_frame(X, name)
     if len(set(frame.names)) < len(frame.names):
         return SplitTable(frame)  # refused where it is read
     learned = set(learned_names or ()) | set(chosen or ())
-    reserved = {name for name in RESERVED if name in frame.names and name not in learned}
-    rest = [name for name in frame.names if name not in reserved]
+    reserved = {use for use in RESERVED if use in frame.names and use not in learned}
+    rest = [column for column in frame.names if column not in reserved]
     points = frame if not reserved else frame.select(rest)
-    ids, labels = (frame.arrow(name) if name in reserved else None for name in RESERVED[:2])
+    ids, labels = (frame.arrow(use) if use in reserved else None for use in RESERVED[:2])
     others = ids, labels, frame if RESERVED[2] in reserved else None
     if learned_names is not None and chosen is None:
         return SplitTable(points, *others)
     head = points.head(HEAD_ROWS)
-    types = {name: column.type for name, column in head.items()}
+    types = {column: values.type for column, values in head.items()}
     # names that were chosen in full are features, reserved or not
     choice = ColumnChoice(chosen, reserves=False)
-    candidates = ColumnCandidates.of("X", types, head, choice)
+    candidates = ColumnCandidates.of(name, types, head, choice)
     if chosen is not None:
         return SplitTable(points.select(choose_event_columns(candidates, choice).columns), *others)
     if candidates.doubtful:
-        doubtful = ", ".join(f"{name!r} ({why})" for name, why in candidates.doubtful.items())
+        doubtful = ", ".join(f"{column!r} ({why})" for column, why in candidates.doubtful.items())
         raise FeatureError(
-            f"X has columns that may be no features: {doubtful}; nothing was learned: drop them, "
-            "or say which columns are features, these among them or not, with features=[...]"
+            f"{name} has columns that may be no features: {doubtful}; nothing was learned: drop "
+            "them, or say which columns are features, these among them or not, with features=[...]"
         )
     return SplitTable(points, *others)

@@ -14,7 +14,6 @@ import numpy as np
 import pyarrow as pa
 
 from streamembed.data.batch import LARGEST_VALUE
-from streamembed.data.ids import read_ids
 from streamembed.data.values import is_list_type, is_sequence, masked_row, to_floats
 from streamembed.errors import BadRowError, InputError
 from streamembed.numeric.arrays import Array, Floats
@@ -25,18 +24,10 @@ ASYMMETRY = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class RowLength:
-    """The number of accepted objects that the next row must hold distances to.
+    """The number of accepted objects that the next row must hold distances to."""
 
-    Attributes
-    ----------
-    lengths : tuple of int
-        The valid lengths, the usual one first.
-    description : str
-        What they count, for messages.
-    """
-
-    lengths: tuple[int, ...]
-    description: str
+    lengths: tuple[int, ...]  # the valid lengths, the usual one first
+    description: str  # what they count, for messages
 
 
 class DistanceRows:
@@ -46,32 +37,27 @@ class DistanceRows:
     rejected; the distances to those are dropped.
     """
 
-    def __init__(self, rows: Any, ids: Any) -> None:
-        """Take n rows, and one int or str a row or None.
+    def __init__(self, rows: list[Floats | None], ids: Array | None, is_square: bool) -> None:
+        """Take the rows of `list_rows`, and their ids.
 
-        Rows are a sequence of one-dimensional arrays, an Arrow column of lists, or a matrix
-        (n, m + n), m the objects before: distances to those and to one another, of which the part
-        on the right must be symmetric with a zero diagonal. A row may end with its own distance, 0.
-
-        Raises
-        ------
-        InputError
-            Not rows, or the number of ids differs from the number of rows.
+        ``is_square`` says that they were a matrix (n, m + n), m the objects before: distances to
+        those and to one another, of which the part on the right must be symmetric with a zero
+        diagonal. A row may end with its own distance, 0.
         """
-        self._rows = list_rows(rows)
-        self.ids = read_ids(ids, len(self._rows))
+        self._rows = rows
+        self.ids = ids
         self._faults: dict[int, str] = {}
         self._is_square = False
         self.rejected_rows: list[int] = []
-        if isinstance(rows, np.ndarray) and rows.ndim == 2 and len(rows) > 1:
-            self._square(rows.shape[1] - len(rows))
+        if is_square and len(rows) > 1:
+            self._square()
 
     def __len__(self) -> int:
         return len(self._rows)
 
     def name(self, index: int) -> str:
         """A row in words."""
-        return _describe_row(index, self.ids)
+        return f"row {index}" if self.ids is None else f"row {index} (id {self.ids[index]!r})"
 
     def read(self, index: int, required: RowLength) -> tuple[Floats, str | None]:
         """One row as distances to accepted items, (one of the lengths,); or why it cannot be used.
@@ -81,10 +67,8 @@ class DistanceRows:
         row, fault = self._rows[index], self._faults.get(index)
         if self.ids is not None and self.ids[index] is None:
             fault = "the id is null"
-        if row is None:
-            fault = fault or "it is null or not a row of numbers"
-        if fault is not None:
-            return np.zeros(0), fault
+        if row is None or fault is not None:
+            return np.zeros(0), fault or "it is null or not a row of numbers"
         spans = [(length, self._drop(index, length)) for length in required.lengths]
         # a row that fits as it is, before one that fits without its own distance
         spans.sort(key=lambda span: span[0] + len(span[1]) != len(row))
@@ -108,12 +92,13 @@ class DistanceRows:
             dropped.append(index - earlier)
         return dropped
 
-    def _square(self, n_before: int) -> None:
+    def _square(self) -> None:
         """Check the square part of the matrix: symmetric, with a zero diagonal."""
-        n = len(self._rows)
-        if n_before < 0 or any(row is None for row in self._rows):
+        rows, n = [row for row in self._rows if row is not None], len(self._rows)
+        n_before = len(rows[0]) - n if len(rows) == n else -1
+        if n_before < 0:
             return
-        block = np.array(self._rows)[:, n_before:]
+        block = np.array(rows)[:, n_before:]
         with np.errstate(invalid="ignore"):
             asymmetric = np.abs(block - block.T) > ASYMMETRY * np.maximum(
                 np.abs(block), np.abs(block.T)
@@ -126,7 +111,7 @@ class DistanceRows:
             )
         for i in np.flatnonzero(np.diag(block) != 0).tolist():
             self._faults[i] = f"its distance to itself is {block[i, i]:g}; it must be 0"
-        self._rows = [self._rows[i][: n_before + i] for i in range(n)]
+        self._rows = [row[: n_before + i] for i, row in enumerate(rows)]
         self._is_square = True
 
 
@@ -162,15 +147,22 @@ def read_support_distances(rows: Any, ids: Array) -> Floats:
     return result
 
 
-def list_rows(rows: Any) -> list[Any]:
-    """Every row as a float64 array, None where it is null or not numeric."""
+def list_rows(rows: Any) -> list[Floats | None]:
+    """Every row as a float64 array, None where it is null or not numeric.
+
+    Rows are a sequence of one-dimensional arrays, an Arrow column of lists, or a matrix; InputError
+    for anything else.
+    """
     if isinstance(rows, (pa.Array, pa.ChunkedArray)):
         if not is_list_type(rows.type) and not pa.types.is_null(rows.type):
             raise InputError(
                 f"rows is an Arrow array of type {rows.type}; it must hold lists of numbers, one "
                 "list per object"
             )
-        rows = [_arrow_row(row) for row in rows]
+        lists = [getattr(row, "values", None) for row in rows]
+        rows = [
+            None if values is None else values.to_numpy(zero_copy_only=False) for values in lists
+        ]
     elif isinstance(rows, memoryview):
         rows = np.asarray(rows)
     if isinstance(rows, np.ndarray):
@@ -189,12 +181,6 @@ def list_rows(rows: Any) -> list[Any]:
             "rows contains numbers; it must hold one row per object: for a single object, [row]"
         )
     return [read_row(row) for row in rows]
-
-
-def _arrow_row(row: Any) -> Any:
-    """One value of an Arrow column of lists, None for a null."""
-    values = getattr(row, "values", None)
-    return None if values is None else np.asarray(values.to_numpy(zero_copy_only=False))
 
 
 def read_row(row: Any) -> Floats | None:
@@ -236,7 +222,3 @@ def _find_wrong_value(row: Floats) -> str | None:
         worst = int(row.argmax())
         return f"distance {worst} is {row[worst]:g}; it must be finite, at most 1e150"
     return None
-
-
-def _describe_row(index: int, ids: Array | None) -> str:
-    return f"row {index}" if ids is None else f"row {index} (id {ids[index]!r})"

@@ -30,16 +30,10 @@ class RetainedIds:
     """Ids with the stream positions of their events, as far back as ``window`` events reach.
 
     An immutable value: the next one shares its large part and copies its small part.
-
-    Attributes
-    ----------
-    window : int or None
-        None for a window that never ends.
-    older, recent : dict
-        Positions by id; where both have one, the recent one counts.
     """
 
-    window: int | None
+    window: int | None  # None for a window that never ends
+    # Positions by id; where both have one, the recent one counts.
     older: dict[Hashable, int]
     recent: dict[Hashable, int]
 
@@ -104,8 +98,11 @@ def read_ids(ids: Any, n: int) -> Array | None:
             ) from error
     if int in kinds:  # and nulls
         read_ids([key for key in entries if key is not None], n - entries.count(None))
-    if str in kinds:
-        _check_unicode(entries)
+    if str in kinds:  # half of a pair of surrogates can stand in no file
+        try:
+            "".join(key for key in entries if key is not None).encode()
+        except UnicodeEncodeError as error:
+            raise InputError(f"ids has text that is not valid Unicode ({error})") from error
     keys = np.empty(n, dtype=object)
     keys[:] = entries
     return keys
@@ -120,14 +117,6 @@ def _plain_id(key: Any) -> int | str | None:
     if isinstance(key, Integral) and not isinstance(key, (bool, np.timedelta64)):
         return int(key)
     raise InputError(f"ids has {quote(key)}; ids must be all strings, or all whole numbers")
-
-
-def _check_unicode(entries: Sequence[str | None]) -> None:
-    """Refuse what no file can hold: half of a pair of surrogates."""
-    try:
-        "".join(key for key in entries if key is not None).encode()
-    except UnicodeEncodeError as error:
-        raise InputError(f"ids has text that is not valid Unicode ({error})") from error
 
 
 def select_ids(ids: Array | None, rows: Ints) -> Array | None:

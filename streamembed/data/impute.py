@@ -6,6 +6,7 @@ caller decides what replaces it.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -38,7 +39,7 @@ class FeatureRows(NumericTable):
         """Whether it came as dicts, one a row."""
         return self.frame is None and not self.ordered
 
-    def check(self, names: tuple[str, ...], learner: str = "this metric") -> None:
+    def check(self, names: tuple[str, ...], learner: str = "this metric", name: str = "X") -> None:
         """Refuse columns that cannot be told apart: an array of another width, names for places.
 
         Raises
@@ -49,18 +50,18 @@ class FeatureRows(NumericTable):
         by_place = are_positions(names)
         if self.ordered and names and not by_place:
             raise FeatureError(
-                "X has no feature names, but the features are known by name "
+                f"{name} has no feature names, but the features are known by name "
                 f"({quote(list(names))}): pass a data frame or dicts, so that columns cannot be "
                 "mixed up"
             )
         if self.ordered and len(self.names) != len(names):
             raise FeatureError(
-                f"X has {len(self.names)} columns; {learner} has {len(names)} features: "
+                f"{name} has {len(self.names)} columns; {learner} has {len(names)} features: "
                 f"{quote(list(names))}"
             )
         if by_place and self.names and not set(self.names) & set(names):
             raise FeatureError(
-                f"X has the features {list(self.names)}; {learner} learned from arrays, whose "
+                f"{name} has the features {list(self.names)}; {learner} learned from arrays, whose "
                 f"features are {list(names)}: pass arrays, or start again with named features"
             )
 
@@ -92,9 +93,7 @@ class FeatureRows(NumericTable):
         """Some of the rows."""
         nulls = self.nulls[chosen] if self.nulls.size else self.nulls
         absent = self.absent[chosen] if self.absent.size else self.absent
-        return FeatureRows(
-            self.values[chosen], self.names, self.ordered, nulls, absent, {}, None, self.frame
-        )
+        return replace(self, values=self.values[chosen], nulls=nulls, absent=absent)
 
     def row(self, index: int) -> dict[str, float]:
         """One row as a dict of what it has, with NaN."""
@@ -113,19 +112,31 @@ def name_metric_columns(names: tuple[str, ...]) -> tuple[str, ...] | None:
     return None if names == tuple(map(str, range(len(names)))) else names
 
 
-def read(X: Any, largest: float = LARGEST, smallest: float = SMALLEST) -> FeatureRows:
+def read(
+    X: Any, largest: float = LARGEST, smallest: float = SMALLEST, name: str = "X"
+) -> FeatureRows:
     """Rows of any table that `streamembed.data.table.read_table` reads, and its errors.
 
     Parameters
     ----------
     largest, smallest
         Numbers beyond the one are not usable, numbers below the other count as 0.
+    name
+        The argument, for messages.
     """
-    return _limit(read_table(X), largest, smallest)
+    return _limit(read_table(X, name=name), largest, smallest)
 
 
 def read_point(x: Any, largest: float = LARGEST, smallest: float = SMALLEST) -> FeatureRows:
     """One point, a dict of its features; InputError for anything else."""
+    if type(x) is dict and set(map(type, x)) == {str}:
+        # the short way for the common case, numbers that are all usable
+        cells = list(x.values())
+        if set(map(type, cells)) == {float}:
+            values = np.array([cells])
+            size = np.abs(values)
+            if smallest <= size.min() and size.max() <= largest:
+                return FeatureRows(values, tuple(x), False)
     return _limit(read_dicts([check_point(x)]), largest, smallest)
 
 
@@ -135,9 +146,8 @@ def _limit(table: NumericTable, largest: float, smallest: float) -> FeatureRows:
     size = np.abs(values)
     np.putmask(values, ~(size <= largest), np.nan)
     np.putmask(values, size < smallest, 0.0)
-    return FeatureRows(
-        values, table.names, table.ordered, table.nulls, table.absent, {}, None, table.frame
-    )
+    parts = values, table.names, table.ordered, table.nulls, table.absent
+    return FeatureRows(*parts, frame=table.frame)
 
 
 def check_pairs(left: FeatureRows, right: FeatureRows) -> None:

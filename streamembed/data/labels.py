@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import NoneType
 from typing import Any
 
@@ -152,21 +152,13 @@ def label_key(label: Any) -> Hashable:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LabelIndex:
-    """Which label has which class index; a value, like everything that an engine remembers.
+    """Which label has which class index; a value, like everything that an engine remembers."""
 
-    Attributes
-    ----------
-    known : tuple
-        Labels in the order of their first events: the index is that of the class. At most
-        `LARGEST_CLASSES`.
-    unlearned : int
-        Events so far with another label.
-    index : dict
-        Of the known ones, by `label_key`; made of them where it is not given.
-    """
-
+    # Labels in the order of their first events: the index is that of the class. Those of an engine
+    # are plain values, those of an estimator anything that can be a key.
     known: tuple[Label, ...] = ()
-    unlearned: int = 0
+    unlearned: int = 0  # events so far with another label
+    # Of the known ones, by `label_key`; made of them where it is not given.
     index: Mapping[Hashable, int] = field(default_factory=dict, repr=False, metadata=NOT_SAVED)
 
     def __post_init__(self) -> None:
@@ -175,22 +167,29 @@ class LabelIndex:
             index = {label_key(label): i for i, label in enumerate(self.known)}
             object.__setattr__(self, "index", index)
 
-    def classes(self, labels: Sequence[Label | None]) -> tuple[Ints, LabelIndex]:
+    def classes(
+        self, labels: Sequence[Any], most: int = LARGEST_CLASSES
+    ) -> tuple[Ints, LabelIndex]:
         """Indices, shape (n,), and the labels known from now on.
 
-        `UNKNOWN` for None, and for a new label where there are `LARGEST_CLASSES` already.
+        `UNKNOWN` for None, and for a new label where there are ``most`` already.
         """
         indices = np.full(len(labels), UNKNOWN, dtype=np.int64)
-        known, unlearned, index = list(self.known), self.unlearned, self.index
+        known, unlearned, index = self.known, self.unlearned, self.index
         for i, label in enumerate(labels):
             if label is None:
                 continue
             key = label_key(label)
             if key not in index:
-                if len(known) >= LARGEST_CLASSES:
+                if len(known) >= most:
                     unlearned += 1
                     continue
                 index = {**index, key: len(known)}
-                known.append(label)
+                known = (*known, label)
             indices[i] = index[key]
-        return indices, LabelIndex(tuple(known), unlearned, index)
+        return indices, LabelIndex(known, unlearned, index)
+
+    def merge(self, other: LabelIndex) -> tuple[Ints, LabelIndex]:
+        """Indices here of the other's classes, and the labels of both, however many these are."""
+        indices, joined = self.classes(other.known, len(self.known) + len(other.known))
+        return indices, replace(joined, unlearned=self.unlearned + other.unlearned)

@@ -12,7 +12,7 @@ import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
 from typing import Any, TypeGuard
@@ -41,36 +41,22 @@ _ABSENT = object()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NumericTable:
-    """A table as numbers.
+    """A table as numbers."""
 
-    Attributes
-    ----------
-    values : (n, d)
-        Fresh; NaN where there is no number, infinite where one leaves the doubles.
-    names : tuple of str
-        Of the d columns, all different, in the caller's order.
-    ordered : bool
-        True where columns are named by their place ("0", "1", ...), not by the caller.
-    nulls, absent : (n, d)
-        Where the source has a null, and where a dict does not have the key; shape (0, 0) where
-        there is no such thing.
-    faults : dict of int to str
-        Rows of dicts that do not have exactly the features that were asked for, or of which one is
-        no number, and why.
-    refused : FeatureError or None
-        What a reader must raise who takes numbers alone: some column holds something else.
-    frame
-        The Arrow table or narwhals frame it came in, or None.
-    """
-
+    # (n, d): Fresh; NaN where there is no number, infinite where one leaves the doubles.
     values: Floats
-    names: tuple[str, ...]
-    ordered: bool
-    nulls: Bools
-    absent: Bools
-    faults: dict[int, str]
-    refused: FeatureError | None
-    frame: Any
+    names: tuple[str, ...]  # of the d columns, all different, in the caller's order
+    ordered: bool  # True where columns are named by their place ("0", "1", ...), not by the caller
+    # (n, d): where the source has a null, and where a dict does not have the key; shape (0, 0)
+    # where there is no such thing.
+    nulls: Bools = field(default_factory=lambda: NO_NULLS)
+    absent: Bools = field(default_factory=lambda: NO_NULLS)
+    # Rows of dicts that do not have exactly the features that were asked for, or of which one is no
+    # number, and why.
+    faults: dict[int, str] = field(default_factory=dict)
+    # What a reader must raise who takes numbers alone: some column holds something else.
+    refused: FeatureError | None = None
+    frame: Any = None  # the Arrow table or narwhals frame it came in, or None
 
     @property
     def mixes_nulls(self) -> bool:
@@ -78,7 +64,7 @@ class NumericTable:
         return isinstance(self.frame, nw.DataFrame) and self.frame.implementation.is_pandas_like()
 
 
-def read_table(X: Any, wanted: tuple[str, ...] | None = None) -> NumericTable:
+def read_table(X: Any, wanted: tuple[str, ...] | None = None, name: str = "X") -> NumericTable:
     """Return any table as numbers.
 
     Parameters
@@ -92,6 +78,8 @@ def read_table(X: Any, wanted: tuple[str, ...] | None = None) -> NumericTable:
     wanted
         See `read_dicts`. Of a frame whose one column holds lists, as many numbers as each must
         have, if any has; of no meaning for other tables.
+    name
+        The argument, for messages.
 
     Raises
     ------
@@ -101,14 +89,16 @@ def read_table(X: Any, wanted: tuple[str, ...] | None = None) -> NumericTable:
         Two columns of one name, rows of several widths, an array that is no matrix of numbers.
     """
     if isinstance(X, Mapping):
-        raise InputError("X is a dict; it must be a list of dicts: for a single point x pass [x]")
+        raise InputError(
+            f"{name} is a dict; it must be a list of dicts: for a single point x pass [x]"
+        )
     if isinstance(X, (np.ndarray, memoryview, array.array)):
-        return _from_array(np.asanyarray(X))
+        return _from_array(np.asanyarray(X), name)
     if are_dicts(X):
         return read_dicts(X, wanted)
     if is_sequence(X):
-        return _from_array(as_array(X))
-    return _from_frame(X if isinstance(X, InputFrame) else open_frame(X), wanted)
+        return _from_array(as_array(X, name), name)
+    return _from_frame(open_frame(X, name), wanted)
 
 
 def are_dicts(X: Any) -> TypeGuard[Sequence[Mapping[Any, Any]]]:
@@ -201,31 +191,31 @@ def read_array(X: Any) -> Floats:
         raise
     except Exception as error:  # of a foreign __array__
         raise InputError(f"{quote(X)} is not an array ({summarise_error(error)})") from error
-    table = _from_array(array_like)
+    table = _from_array(array_like, "X")
     if table.refused is not None:
         raise table.refused
     return table.values
 
 
-def _from_array(X: Array) -> NumericTable:
+def _from_array(X: Array, name: str) -> NumericTable:
     if X.ndim != 2:
         raise FeatureError(
-            f"X has shape {X.shape}; it must be (n, d), one row per point: reshape a single point "
-            "to (1, d)"
+            f"{name} has shape {X.shape}; it must be (n, d), one row per point: reshape a single "
+            "point to (1, d)"
         )
     if X.dtype.kind not in "biufO":
         raise FeatureError(
-            f"X has dtype {X.dtype}; it must be numeric: integers, floats or booleans"
+            f"{name} has dtype {X.dtype}; it must be numeric: integers, floats or booleans"
         )
     values, nulls, strays = to_floats(X)
     refused = None
     if strays:
         refused = FeatureError(
-            f"X has dtype {X.dtype} and a value that is not a number ({quote(strays[0])}); all "
-            "must be numeric"
+            f"{name} has dtype {X.dtype} and a value that is not a number ({quote(strays[0])}); "
+            "all must be numeric"
         )
     names = tuple(map(str, range(X.shape[1])))
-    return NumericTable(values, names, True, nulls, NO_NULLS, {}, refused, None)
+    return NumericTable(values, names, True, nulls=nulls, refused=refused)
 
 
 def read_dicts(
@@ -275,7 +265,7 @@ def read_dicts(
                 elif wanted is not None:
                     faults.setdefault(i, f"{quote(cells[j])} in {names[j]!r} is not a number")
         values[i] = numbers
-    return NumericTable(values, names, False, nulls, absent, faults, None, None)
+    return NumericTable(values, names, False, nulls=nulls, absent=absent, faults=faults)
 
 
 def _mark(mask: Bools, shape: tuple[int, ...], i: int, j: int) -> Bools:
@@ -297,15 +287,15 @@ def _describe_keys(keys: Collection[str], wanted: set[str]) -> str:
 def _from_frame(X: InputFrame, wanted: tuple[str, ...] | None) -> NumericTable:
     names, frame = X.names, X.native
     if len(set(names)) < len(names):
-        raise FeatureError(f"X has duplicate column names: {quote(list(names))}")
+        raise FeatureError(f"{X.argument} has duplicate column names: {quote(list(names))}")
     if len(names) == 1 and (table := _from_lists(X, wanted)) is not None:
         return table
     values = np.empty((len(X), len(names)))
     nulls, refused = NO_NULLS, None
     if any(isinstance(name, tuple) for name in X.given):
         refused = FeatureError(
-            f"X has multi-level columns ({quote(list(X.given))}): flatten their names, one text "
-            "per column"
+            f"{X.argument} has multi-level columns ({quote(list(X.given))}): flatten their names, "
+            "one text per column"
         )
     for j, name in enumerate(names):
         try:
@@ -322,7 +312,7 @@ def _from_frame(X: InputFrame, wanted: tuple[str, ...] | None) -> NumericTable:
         if arrow.null_count:
             nulls = nulls if nulls.size else np.zeros(values.shape, dtype=bool)
             nulls[:, j] = arrow.is_null().to_numpy(zero_copy_only=False)
-    return NumericTable(values, names, False, nulls, NO_NULLS, {}, refused, frame)
+    return NumericTable(values, names, False, nulls=nulls, refused=refused, frame=frame)
 
 
 def _from_lists(X: InputFrame, wanted: tuple[str, ...] | None) -> NumericTable | None:
@@ -338,26 +328,17 @@ def _from_lists(X: InputFrame, wanted: tuple[str, ...] | None) -> NumericTable |
     except FeatureError:
         return None
     names = tuple(map(str, range(values.shape[1])))
-    return NumericTable(values, names, True, nulls, NO_NULLS, faults, None, X.native)
+    return NumericTable(values, names, True, nulls=nulls, faults=faults, frame=X.native)
 
 
 @dataclass(frozen=True, eq=False)
 class InputFrame:
-    """A data frame or an Arrow table, whichever it came as.
+    """A data frame or an Arrow table, whichever it came as."""
 
-    Attributes
-    ----------
-    native
-        An Arrow table or a frame of narwhals.
-    names : tuple of str
-        Of its columns.
-    given : tuple
-        The same as the frame has them.
-    """
-
-    native: Any
-    names: tuple[str, ...]
-    given: tuple[Any, ...]
+    native: Any  # an Arrow table or a frame of narwhals
+    names: tuple[str, ...]  # of its columns
+    given: tuple[Any, ...]  # the same as the frame has them
+    argument: str = "X"  # what it was passed as, for messages
 
     def __len__(self) -> int:
         return len(self.native)
@@ -370,7 +351,8 @@ class InputFrame:
         """Some of the columns, in the order of the frame."""
         wanted = set(names)
         pairs = [pair for pair in zip(self.names, self.given, strict=True) if pair[0] in wanted]
-        return InputFrame(self.native, tuple(n for n, _ in pairs), tuple(own for _, own in pairs))
+        chosen, given = tuple(name for name, _ in pairs), tuple(own for _, own in pairs)
+        return InputFrame(self.native, chosen, given, self.argument)
 
     def head(self, rows: int) -> dict[str, Any]:
         """The first rows of each column that Arrow has a type for."""
@@ -393,7 +375,7 @@ class InputFrame:
             raise
         except Exception as error:
             raise FeatureError(
-                f"column {name!r} of X is not numeric: {summarise_error(error)}"
+                f"column {name!r} of {self.argument} is not numeric: {summarise_error(error)}"
             ) from error
 
     def cells(self, name: str) -> list[Any]:
@@ -417,10 +399,11 @@ def is_frame(X: Any) -> bool:
     return isinstance(X, InputFrame) or not is_sequence(X)
 
 
-def open_frame(X: Any) -> InputFrame:
+def open_frame(X: Any, name: str = "X") -> InputFrame:
     """A frame, or what has an Arrow capsule, with its names.
 
-    Arrow tables for Arrow's own and for capsules, frames of narwhals for all others.
+    Arrow tables for Arrow's own and for capsules, frames of narwhals for all others. ``name`` is
+    that of the argument.
     """
     if isinstance(X, InputFrame):
         return X
@@ -442,23 +425,25 @@ def open_frame(X: Any) -> InputFrame:
             elif hasattr(X, "__arrow_c_array__"):
                 X = pa.Table.from_batches([pa.record_batch(X)])
         if isinstance(X, pa.Table):
-            return InputFrame(X, tuple(map(to_feature_name, X.column_names)), tuple(X.column_names))
+            names = tuple(X.column_names)
+            return InputFrame(X, tuple(map(to_feature_name, names)), names, name)
         if isinstance(X, nw.DataFrame):
-            return InputFrame(X, tuple(map(to_feature_name, X.columns)), tuple(X.columns))
+            names = tuple(X.columns)
+            return InputFrame(X, tuple(map(to_feature_name, names)), names, name)
     except (FeatureError, MemoryError):
         raise
     # a foreign frame may raise anything when its columns are not columns of Arrow
     except Exception as error:
         raise FeatureError(
-            f"X is a {type(X).__name__} with duplicate column names, or one that cannot be read: "
-            f"{summarise_error(error)}"
+            f"{name} is a {type(X).__name__} with duplicate column names, or one that cannot be "
+            f"read: {summarise_error(error)}"
         ) from error
-    hint = ": pass X.toarray()" if hasattr(X, "toarray") else ""
+    hint = f": pass {name}.toarray()" if hasattr(X, "toarray") else ""
     if isinstance(X, Iterator):
-        hint = ": pass list(X) or an array"
+        hint = f": pass list({name}) or an array"
     if hasattr(X, "collect"):
-        hint = ": a lazy frame has no rows yet, pass X.collect()"
+        hint = f": a lazy frame has no rows yet, pass {name}.collect()"
     raise InputError(
-        f"X is a {type(X).__name__}; it must be a 2-D array, a list of dicts, an Arrow table or "
-        f"record batch, or a data frame{hint}"
+        f"{name} is a {type(X).__name__}; it must be a 2-D array, a list of dicts, an Arrow table "
+        f"or record batch, or a data frame{hint}"
     )

@@ -100,12 +100,12 @@ def to_list(values: Any, n: int, name: str) -> list[Any]:
     return list(entries)
 
 
-def as_array(X: Sequence[Any]) -> Array:
+def as_array(X: Sequence[Any], name: str = "X") -> Array:
     """Nested sequences as an array, masks kept; FeatureError where they have several widths."""
     if len(X) and isinstance(X[0], (pa.Array, pa.ChunkedArray)) and is_list_type(X[0].type):
         raise FeatureError(
-            f"X is a {type(X).__name__} of Arrow arrays of lists; it must be one column: pass "
-            "pa.chunked_array(X)"
+            f"{name} is a {type(X).__name__} of Arrow arrays of lists; it must be one column: pass "
+            f"pa.chunked_array({name})"
         )
     try:
         if any(isinstance(row, np.ma.MaskedArray) or _has_mask(row) for row in X):
@@ -113,7 +113,7 @@ def as_array(X: Sequence[Any]) -> Array:
         rows: Array = np.asarray(X)
     except (ValueError, TypeError, OverflowError) as error:
         raise FeatureError(
-            f"the rows of X differ in length, or are not numeric: {summarise_error(error)}"
+            f"the rows of {name} differ in length, or are not numeric: {summarise_error(error)}"
         ) from error
     return rows
 

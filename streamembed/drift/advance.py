@@ -12,12 +12,7 @@ import numpy as np
 
 from streamembed.drift import geometry_channel, running_statistics
 from streamembed.drift.alarm import Alarm
-from streamembed.drift.explanation import (
-    AlarmContext,
-    explain_constants,
-    explain_events,
-    explain_geometry,
-)
+from streamembed.drift.explanation import explain_constants, explain_events, explain_geometry
 from streamembed.drift.monitor_state import (
     EVENT_CHANNEL_SHARE,
     CalibratedReference,
@@ -32,9 +27,8 @@ from streamembed.drift.running_statistics import MEMORIES, RunningMeans
 from streamembed.numeric.arrays import Floats, Ints
 
 N_RECENT = 1280  # events that are kept for explanations
-RETURN_SHARE = (
-    0.3  # of an alarm's run length: below it, a stream that has left its reference may return
-)
+# Of an alarm's run length: below it, a stream that has left its reference may return.
+RETURN_SHARE = 0.3
 MAX_ALARMS = 1000  # that the state keeps
 FIRST_GEOMETRY = ALL_CHANNELS.index(geometry_channel.CHANNELS[0])
 
@@ -105,27 +99,15 @@ def start_watching(state: MonitorState, events: Events, settings: MonitorSetting
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _ScoredChunks:
-    """Scored chunks, up to the first that raises an alarm or shows that the stream has returned.
+    """Scored chunks, up to the first that raises an alarm or shows that the stream has returned."""
 
-    Attributes
-    ----------
-    running : Running
-        After these chunks.
-    means : (3, p)
-        The exponential means after the last.
-    statistics, logs : (c, f)
-    constant_logs : (c,)
-        See `CalibratedReference.compute_constant_run_lengths`.
-    is_decided : bool
-        Whether the last chunk is such a chunk.
-    """
-
-    running: RunningMeans
-    means: Floats
+    running: RunningMeans  # after these chunks
+    means: Floats  # (3, p): the exponential means after the last
+    # (c, f)
     statistics: Floats
     logs: Floats
-    constant_logs: Floats
-    is_decided: bool
+    constant_logs: Floats  # (c,): see `CalibratedReference.compute_constant_run_lengths`
+    is_decided: bool  # whether the last chunk is such a chunk
 
     def __len__(self) -> int:
         return len(self.logs)
@@ -171,7 +153,7 @@ def _watch(
     remaining = remaining[count * CHUNK - waiting_count :]
     alarm = None
     if chunks.is_decided and not was_alarmed:
-        alarm = _explain_chunks(chunks, state, reference, settings)
+        alarm = _explain_chunks(chunks, state, settings)
     elif is_comparison and not was_alarmed:
         alarm = _explain_comparison(table, state, reference, settings)
     return (state if alarm is None else _apply_alarm(state, alarm, settings)), remaining, alarm
@@ -180,18 +162,14 @@ def _watch(
 def _score_until_alarm(
     state: MonitorState, reference: CalibratedReference, block: Events
 ) -> _ScoredChunks:
-    """Score chunks until the first alarm."""
     assert state.running is not None
     z = reference.calibration.null.whiten_chunks(reference.compute_scores(block))
     after, means, variances = running_statistics.update_means(state.running, z)
     statistics = running_statistics.compute_statistics(means, variances, reference.groups)
-    logs, constant_logs = (
-        reference.calibration.log_run_lengths(statistics),
-        reference.compute_constant_run_lengths(block.points),
-    )
-    hits = np.flatnonzero(
-        np.maximum(logs.max(axis=1), constant_logs) > reference.calibration.threshold
-    )
+    logs = reference.calibration.log_run_lengths(statistics)
+    constant_logs = reference.compute_constant_run_lengths(block.points)
+    highest = np.maximum(logs.max(axis=1), constant_logs)
+    hits = np.flatnonzero(highest > reference.calibration.threshold)
     if not len(hits):
         return _ScoredChunks(after, means[-1], statistics, logs, constant_logs, is_decided=False)
     n = int(hits[0]) + 1
@@ -212,10 +190,8 @@ def _score_until_return(
     """
     assert state.running is not None
     z = reference.calibration.null.whiten_chunks(reference.compute_scores(block))
-    constant_logs, return_level = (
-        reference.compute_constant_run_lengths(block.points),
-        reference.calibration.threshold + np.log(RETURN_SHARE),
-    )
+    constant_logs = reference.compute_constant_run_lengths(block.points)
+    return_level = reference.calibration.threshold + np.log(RETURN_SHARE)
     is_event_alarm = state.alarms[-1].memory > 0
     running, rows, is_back = state.running, [], False
     means = np.zeros(running.carried.shape)
@@ -264,33 +240,12 @@ def _geometry_threshold(settings: MonitorSettings) -> float:
     return float(np.log(settings.ert * len(geometry_channel.CHANNELS) / (1 - EVENT_CHANNEL_SHARE)))
 
 
-def _describe_context(state: MonitorState, settings: MonitorSettings) -> AlarmContext:
-    position = state.position
-    is_recurring = state.recurring > 0 and _is_immediate(position, state, settings)
-    reference = state.watched
-    is_autocorrelated = reference is not None and reference.dependence.is_noted
-    recent, names = state.recent, state.names
-    return AlarmContext(
-        position, state.began, is_recurring, names, recent, settings.ert, is_autocorrelated
-    )
-
-
-def _explain_chunks(
-    chunks: _ScoredChunks,
-    state: MonitorState,
-    reference: CalibratedReference,
-    settings: MonitorSettings,
-) -> Alarm:
-    """The alarm that the last chunk raises."""
-    context, logs, constant_logs = (
-        _describe_context(state, settings),
-        chunks.logs[-1],
-        float(chunks.constant_logs[-1]),
-    )
+def _explain_chunks(chunks: _ScoredChunks, state: MonitorState, settings: MonitorSettings) -> Alarm:
+    logs, constant_log = chunks.logs[-1], float(chunks.constant_logs[-1])
     index = int(logs.argmax())
-    if constant_logs > logs[index]:
-        return explain_constants(context, reference, constant_logs)
-    return explain_events(context, reference, index, float(logs[index]), chunks.means)
+    if constant_log > logs[index]:
+        return explain_constants(state, settings, constant_log)
+    return explain_events(state, settings, index, float(logs[index]), chunks.means)
 
 
 def _explain_comparison(
@@ -309,11 +264,10 @@ def _explain_comparison(
     )
     assert state.recent is not None
     now = geometry_channel.measure_shape(reference.map, state.recent.points[-reference.period :])
-    return explain_geometry(_describe_context(state, settings), reference, index, log, now)
+    return explain_geometry(state, settings, index, log, now)
 
 
 def _tabulate_channels(chunks: _ScoredChunks, reference: CalibratedReference) -> ChannelTable:
-    """The strongest value of each channel in every chunk."""
     labels = reference.groups.labels
     shape = (len(chunks), len(ALL_CHANNELS))
     table = np.full(shape, np.nan), np.full(shape, np.nan), np.zeros(shape, dtype=np.int64)
@@ -335,14 +289,8 @@ def _tabulate_channels(chunks: _ScoredChunks, reference: CalibratedReference) ->
     return table
 
 
-def _is_immediate(position: int, state: MonitorState, settings: MonitorSettings) -> bool:
-    """Whether the reference is no older than it took to collect it."""
-    return position - state.began <= settings.n_reference
-
-
 def _apply_alarm(state: MonitorState, alarm: Alarm, settings: MonitorSettings) -> MonitorState:
-    """The state after an alarm, by the policy."""
-    is_immediate = _is_immediate(alarm.position, state, settings)
+    is_immediate = settings.is_immediate(alarm.position, state.began)
     state = replace(
         state,
         alarms=(*state.alarms, alarm)[-MAX_ALARMS:],

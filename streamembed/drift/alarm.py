@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 
@@ -47,14 +47,4 @@ class Alarm:
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-ready; an infinite run length is 1e308."""
-        return {
-            "position": self.position,
-            "onset": self.onset,
-            "channel": self.channel,
-            "memory": self.memory,
-            "run_length": min(self.run_length, 1e308),
-            "components": [list(entry) for entry in self.components],
-            "features": [list(entry) for entry in self.features],
-            "events": [list(entry) for entry in self.events],
-            "sentence": self.sentence,
-        }
+        return {**asdict(self), "run_length": min(self.run_length, 1e308)}

@@ -36,26 +36,15 @@ CHANCE = 3 * MODELLED * math.sqrt(2 * (2 * LAGS + 1))
 
 @dataclass(frozen=True, slots=True)
 class Autocorrelation:
-    """Autocorrelation of the score that depends most on earlier events.
-
-    Attributes
-    ----------
-    channel : str
-    lag_1 : float
-        Its autocorrelation at lag 1.
-    integrated : float
-        1 + twice the sum of its autocorrelations at lags 1 to 10; 1 for independent events.
-    allowed : float
-        Bound of ``integrated`` that the calibration covers, plus sampling error.
-    stride : int
-        Thinned to every stride-th event, the stream depends on its past no more than an AR(1) of
-        .5, as far as the reference shows; above `largest_stride` where it shows none.
-    """
+    """Autocorrelation of the score that depends most on earlier events."""
 
     channel: str
-    lag_1: float
+    lag_1: float  # its autocorrelation at lag 1
+    # 1 + twice the sum of its autocorrelations at lags 1 to 10; 1 for independent events.
     integrated: float
-    allowed: float
+    allowed: float  # bound of ``integrated`` that the calibration covers, plus sampling error
+    # Thinned to every stride-th event, the stream depends on its past no more than an AR(1) of .5,
+    # as far as the reference shows; above `largest_stride` where it shows none.
     stride: int
 
     @property
@@ -130,10 +119,8 @@ def _compute_stride(scores: Floats) -> int:
     """
     most = largest_stride(len(scores))
     n = len(scores)
-    r = (
-        np.array([np.einsum("i,i", scores[:-lag], scores[lag:]) for lag in range(1, 2 * most + 1)])
-        / n
-    )
+    lags = range(1, 2 * most + 1)
+    r = np.array([np.einsum("i,i", scores[:-lag], scores[lag:]) for lag in lags]) / n
     for stride in range(2, most + 1):
         own = r[stride - 1 :: stride]
         if 1 + 2 * np.maximum(np.minimum.accumulate(own), 0.0).sum() <= MODELLED:

@@ -34,30 +34,17 @@ LARGEST_COEFFICIENT = 0.98
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Calibration:
-    """The null distribution of the statistics, and the threshold of an alarm.
-
-    Attributes
-    ----------
-    null : Null
-    location, slope : (f,)
-        Of the Gumbel law of the largest value of each statistic in ``length`` events.
-    length : int
-        Events of a simulated stream.
-    threshold : float
-        Log of the equivalent run length from which there is an alarm.
-    maxima : (200,)
-        Log of the largest equivalent run length of each simulated stream.
-    coefficients : (p,)
-        Of the measured serial dependence; 0 where there is none.
-    """
+    """The null distribution of the statistics, and the threshold of an alarm."""
 
     null: NullModel
+    # Of the Gumbel law of the largest value of each statistic in ``length`` events.
     location: Annotated[Floats, "f"]
     slope: Annotated[Floats, "f"]
-    length: int
-    threshold: float
+    length: int  # events of a simulated stream
+    threshold: float  # log of the equivalent run length from which there is an alarm
+    # Log of the largest equivalent run length of each simulated stream.
     maxima: Annotated[Floats, "*"]
-    coefficients: Annotated[Floats, "p"]
+    coefficients: Annotated[Floats, "p"]  # of the measured serial dependence; 0 where there is none
 
     def log_run_lengths(self, statistics: Floats) -> Floats:
         """For each statistic the log of the events in which it occurs once without drift."""

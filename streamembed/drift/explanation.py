@@ -11,7 +11,12 @@ from scipy.special import smirnov
 from streamembed.drift import geometry_channel
 from streamembed.drift.alarm import Alarm
 from streamembed.drift.geometry_channel import Shape
-from streamembed.drift.monitor_state import CalibratedReference, Events
+from streamembed.drift.monitor_state import (
+    CalibratedReference,
+    Events,
+    MonitorSettings,
+    MonitorState,
+)
 from streamembed.drift.reference import CHUNK
 from streamembed.drift.running_statistics import MEMORIES
 from streamembed.numeric.arrays import Array, Floats
@@ -39,12 +44,10 @@ class FeatureChange:
 
     Attributes
     ----------
-    name : str
     shift : float
         Of the mean, in standard deviations of the reference; 0 if constant in the reference.
     width_ratio : float
         Standard deviation over that of the reference; 1 if constant in the reference.
-    p : float
     constancy : str
         What a feature that was constant in the reference does now; empty for the others.
     """
@@ -67,43 +70,8 @@ class FeatureChange:
         return f"'{self.name}' has a different distribution"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class AlarmContext:
-    """The monitor at the time of an alarm.
-
-    Attributes
-    ----------
-    position : int
-        Events of the stream.
-    began : int
-        Event at which the monitoring began.
-    recurring : bool
-        Whether the previous alarm, too, came soon after its reference.
-    names : tuple of str
-        The features.
-    recent : Events or None
-        The last events, whole chunks.
-    ert : float
-        Expected run length, as requested.
-    is_dependent : bool
-        Whether the reference has the note on autocorrelation.
-    """
-
-    position: int
-    began: int
-    recurring: bool
-    names: tuple[str, ...]
-    recent: Events | None
-    ert: float
-    is_dependent: bool
-
-
 def explain_events(
-    context: AlarmContext,
-    reference: CalibratedReference,
-    index: int,
-    log_run_length: float,
-    means: Floats,
+    state: MonitorState, settings: MonitorSettings, index: int, log_run_length: float, means: Floats
 ) -> Alarm:
     """Build the alarm of an event channel.
 
@@ -114,19 +82,21 @@ def explain_events(
     means
         Exponential means of all memories at the alarm, shape (3, p).
     """
-    assert context.recent is not None
+    assert state.recent is not None
+    assert state.watched is not None
+    reference = state.watched
     channel, memory, _ = reference.groups.labels[index]
     part = reference.groups.slices[reference.groups.names.index(channel)]
     v = means[[w * CHUNK for w in MEMORIES].index(memory), part]
-    recent = context.recent[max(0, len(context.recent) - MAX_ONSET_CHUNKS * CHUNK) :]
+    recent = state.recent[max(0, len(state.recent) - MAX_ONSET_CHUNKS * CHUNK) :]
     scores = reference.compute_scores(recent)
     null = reference.calibration.null
     chunks = estimate_onset(null.whiten_chunks(scores)[:, part], len(reference.ordered))
-    count = min(chunks * CHUNK, context.position - context.began)
+    count = min(chunks * CHUNK, state.position - state.began)
     since, scores = recent[len(recent) - count :], scores[len(recent) - count :]
     clipped = np.clip(scores[:, part], null.low[part], null.high[part])
     contributions = (clipped - null.mean[part]) @ (null.whitening[part, part] @ v)
-    names = [name for name, _ in list_components(context.names, reference)][part]
+    names = [name for name, _ in list_components(state.names, reference)][part]
     components = rank_shares(names, v**2)
     strongest = int(np.argmax(v**2))
     words = CHANNEL_SENTENCES[channel].format(
@@ -134,43 +104,42 @@ def explain_events(
         more="wider" if v[strongest] > 0 else "narrower",
     )
     summary = channel, memory, log_run_length, words
-    return _build_alarm(context, reference, summary, since, components, contributions, scores[:, 0])
+    return _build_alarm(state, settings, summary, since, components, contributions, scores[:, 0])
 
 
 def explain_constants(
-    context: AlarmContext, reference: CalibratedReference, log_run_length: float
+    state: MonitorState, settings: MonitorSettings, log_run_length: float
 ) -> Alarm:
     """Build the alarm of features that are constant in the reference and vary now."""
-    assert context.recent is not None
+    assert state.recent is not None
+    assert state.watched is not None
+    reference = state.watched
     constant = np.flatnonzero(reference.constant)
     value = reference.events.points[0, constant]
-    others = context.recent.points[:, constant] != value
+    others = state.recent.points[:, constant] != value
     chunks = others.any(axis=1).reshape(-1, CHUNK).any(axis=1)[::-1]
     count = CHUNK * int(np.argmin(np.append(chunks, False)))
-    since = context.recent[len(context.recent) - min(count, context.position - context.began) :]
+    since = state.recent[len(state.recent) - min(count, state.position - state.began) :]
     others = others[len(others) - len(since) :]
     components = rank_shares(
-        [context.names[j] for j in constant], others.sum(axis=0).astype(np.float64)
+        [state.names[j] for j in constant], others.sum(axis=0).astype(np.float64)
     )
     summary = "features", CHUNK, log_run_length, "features that were constant now vary"
     coverage = reference.map.compute_scores(since.points)[:, 0]
     contributions = others.sum(axis=1).astype(np.float64)
-    return _build_alarm(context, reference, summary, since, components, contributions, coverage)
+    return _build_alarm(state, settings, summary, since, components, contributions, coverage)
 
 
 def explain_geometry(
-    context: AlarmContext,
-    reference: CalibratedReference,
-    index: int,
-    log_run_length: float,
-    now: Shape,
+    state: MonitorState, settings: MonitorSettings, index: int, log_run_length: float, now: Shape
 ) -> Alarm:
     """Build the alarm of a snapshot channel; the change lies in the last two stretches."""
-    assert context.recent is not None
-    assert reference.geometry is not None
-    own = reference.geometry.own
-    count = min(2 * reference.period, context.position - context.began, len(context.recent))
-    since = context.recent[len(context.recent) - count :]
+    assert state.recent is not None
+    assert state.watched is not None
+    assert state.watched.geometry is not None
+    reference, own = state.watched, state.watched.geometry.own
+    count = min(2 * reference.period, state.position - state.began, len(state.recent))
+    since = state.recent[len(state.recent) - count :]
     if index == 0:
         shares = np.abs(now.logs - own.logs)
         components = rank_shares([f"eigenvalue {k + 1}" for k in range(len(shares))], shares)
@@ -178,17 +147,17 @@ def explain_geometry(
         values, vectors = np.linalg.eig(np.linalg.solve(own.scatter, now.scatter))
         leading = vectors[:, np.abs(np.log(np.maximum(np.abs(values), 1e-12))).argmax()]
         is_plain = reference.map.axes is None
-        names = list(context.names) if is_plain else [f"axis {k + 1}" for k in range(len(leading))]
+        names = list(state.names) if is_plain else [f"axis {k + 1}" for k in range(len(leading))]
         components = rank_shares(names, np.abs(leading) ** 2)
     coverage = reference.map.compute_scores(since.points)[:, 0]
     channel = geometry_channel.CHANNELS[index]
     summary = channel, 0, log_run_length, CHANNEL_SENTENCES[channel]
-    return _build_alarm(context, reference, summary, since, components, -coverage, coverage)
+    return _build_alarm(state, settings, summary, since, components, -coverage, coverage)
 
 
 def _build_alarm(
-    context: AlarmContext,
-    reference: CalibratedReference,
+    state: MonitorState,
+    settings: MonitorSettings,
     summary: tuple[str, int, float, str],
     since: Events,
     components: tuple[tuple[str, float], ...],
@@ -196,20 +165,21 @@ def _build_alarm(
     coverage: Floats,
 ) -> Alarm:
     channel, memory, log_run_length, words = summary
-    first = context.position - len(since)
-    features = list_feature_changes(context.names, reference.events.points, since.points)
+    assert state.watched is not None
+    reference, first = state.watched, state.position - len(since)
+    features = list_feature_changes(state.names, reference.events.points, since.points)
     outside = float((coverage < np.quantile(reference.ordered[:, 0], LOW_COVERAGE)).mean())
     run_length = float(np.exp(min(log_run_length, LARGEST_LOG)))
     return Alarm(
-        context.position,
-        first,
-        channel,
-        memory,
-        run_length,
-        components,
-        tuple((change.name, change.shift, change.p) for change in features),
-        list_strongest_events(contributions, since.ids, first),
-        write_sentence(context, first, words, run_length, features, outside),
+        position=state.position,
+        onset=first,
+        channel=channel,
+        memory=memory,
+        run_length=run_length,
+        components=components,
+        features=tuple((change.name, change.shift, change.p) for change in features),
+        events=list_strongest_events(contributions, since.ids, first),
+        sentence=write_sentence(state, settings, first, words, run_length, features, outside),
     )
 
 
@@ -270,7 +240,6 @@ def compare_samples(before: Floats, since: Floats) -> tuple[Floats, Floats]:
 
 
 def _compute_ks_distance(a: Array, b: Array) -> float:
-    """Largest distance of two empirical distribution functions."""
     a, b, both = np.sort(a), np.sort(b), np.concatenate([a, b])
     shares = [sample.searchsorted(both, "right") / len(sample) for sample in (a, b)]
     return float(np.abs(shares[0] - shares[1]).max())
@@ -351,7 +320,8 @@ def tabulate_components(
 
 
 def write_sentence(
-    context: AlarmContext,
+    state: MonitorState,
+    settings: MonitorSettings,
     first: int,
     words: str,
     run_length: float,
@@ -371,7 +341,7 @@ def write_sentence(
     """
     rare = f"{run_length:,.0f}" if run_length < 1e7 else f"{run_length:.0e}"
     often = "expected once in " + ("more than 1e+15" if run_length > 1e15 else rare)
-    requested = f"requested: one false alarm in {context.ert:,.0f}"
+    requested = f"requested: one false alarm in {settings.ert:,.0f}"
     parts = [f"{words} ({often} events without drift; {requested})"]
     significant = [change for change in features if change.p <= SIGNIFICANCE]
     if len(constant_now := [change for change in significant if change.width_ratio == 0]) > 1:
@@ -380,21 +350,20 @@ def write_sentence(
         )
     else:
         parts.append(str(significant[0]) if significant else "no single feature")
-    count = context.position - first
+    count = state.position - first
     if outside > 2 * LOW_COVERAGE:
         parts.append(
             f"{outside:.0%} of the {count:,} events are below the reference's 3 % coverage quantile"
         )
-    since = f"Since about event {first:,} (alarm at {context.position:,})"
-    if first == context.began:
+    since = f"Since about event {first:,} (alarm at {state.position:,})"
+    if first == state.began:
         since = (
-            f"Since event {first:,} or earlier, when monitoring began (alarm at "
-            f"{context.position:,})"
+            f"Since event {first:,} or earlier, when monitoring began (alarm at {state.position:,})"
         )
     text = f"{since}: {'; '.join(parts)}."
-    if context.is_dependent:
+    if state.watched is not None and state.watched.dependence.is_noted:
         text += " Events are autocorrelated: this may be a false alarm; see the monitor's notes."
-    elif context.recurring:
+    elif state.recurring and settings.is_immediate(state.position, state.began):
         text += (
             " The previous alarm also came soon after its reference: the stream may keep changing."
         )

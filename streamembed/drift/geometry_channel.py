@@ -32,32 +32,20 @@ SHARED_REFERENCE_SD = 1.35  # sd of one comparison: all share one reference
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Shape:
-    """Figures of one sample.
+    """Figures of one sample."""
 
-    Attributes
-    ----------
-    logs : (8,)
-        Logs of the leading eigenvalues of the walk, the constant left out.
-    scatter : (r, r)
-        Mean square differences of neighbours, weighted by the kernel, floored.
-    """
-
+    # Logs of the leading eigenvalues of the walk, the constant left out.
     logs: Annotated[Floats, "*"]
+    # Mean square differences of neighbours, weighted by the kernel, floored.
     scatter: Annotated[Floats, "r r"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReferenceGeometry:
-    """Figures of the reference, and distances of samples of it from each other.
-
-    Attributes
-    ----------
-    own : Shape
-    mean, sd : (2,)
-        Of both distances, spectrum and metric, without a change.
-    """
+    """Figures of the reference, and distances of samples of it from each other."""
 
     own: Shape
+    # Of both distances, spectrum and metric, without a change.
     mean: Annotated[Floats, "2"]
     sd: Annotated[Floats, "2"]
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import asdict, replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
 
 from streamembed.data import batch, column_roles
 from streamembed.data.ids import classify_ids
-from streamembed.data.labels import LARGEST_CLASSES, label_key, list_labels
+from streamembed.data.labels import LabelIndex, list_labels
 from streamembed.drift import explanation, monitor_timeline
 from streamembed.drift.advance import advance, start_watching
 from streamembed.drift.alarm import Alarm
@@ -28,25 +27,26 @@ from streamembed.errors import InputError, NotReadyError, ParameterError, quote
 from streamembed.geometry.scaling import LARGEST_BANDWIDTH, SMALLEST_BANDWIDTH
 from streamembed.numeric import codec
 from streamembed.numeric.arrays import Array, Floats, Ints
+from streamembed.parameters import check_names
 from streamembed.storage import archive
+from streamembed.storage.saved_object import SavedObject
 from streamembed.threads import FairQueue, one_blas_thread
 from streamembed.validation import (
     LARGEST_SEED,
-    check_bytes,
     check_choice,
     check_flag,
     check_real,
     check_whole,
 )
 
-KIND = "monitor"
 MIN_REFERENCE = 100
 GOOD_REFERENCE = 500
 MIN_ERT = 10 * CHUNK
 N_COMPARED = 640  # events that are compared with the reference
 
 
-class Monitor:
+@check_names
+class Monitor(SavedObject):
     """Watches a stream for drift, at a false-alarm rate of your choice.
 
     The first ``n_reference`` events become a frozen reference: half of them a diffusion map, half
@@ -105,6 +105,8 @@ class Monitor:
     'relearning'
     """
 
+    _kind: ClassVar[str] = "monitor"
+
     def __init__(
         self,
         ert: float = 10_000,
@@ -121,15 +123,15 @@ class Monitor:
         is_auto = isinstance(bandwidth, str) and bandwidth == "auto"
         ends = SMALLEST_BANDWIDTH, LARGEST_BANDWIDTH
         self._settings = MonitorSettings(
-            np.inf if is_endless else check_real("ert", ert, MIN_ERT, 1e15, " (or inf)"),
-            check_whole("n_reference", n_reference, MIN_REFERENCE, high=100_000),
-            check_whole("n_coordinates", n_coordinates, 1),
-            check_choice("policy", policy, ("renew", "hold", "stop")),
-            check_flag("labels", labels),
-            check_choice("scaling", scaling, ("standard", "global", None)),
-            None if is_auto else check_real("bandwidth", bandwidth, *ends, " or 'auto'"),
-            check_choice("on_bad_row", on_bad_row, ("raise", "skip")),
-            check_whole("seed", seed, 0, high=LARGEST_SEED),
+            ert=np.inf if is_endless else check_real("ert", ert, MIN_ERT, 1e15, " (or inf)"),
+            n_reference=check_whole("n_reference", n_reference, MIN_REFERENCE, high=100_000),
+            n_coordinates=check_whole("n_coordinates", n_coordinates, 1),
+            policy=check_choice("policy", policy, ("renew", "hold", "stop")),
+            labels=check_flag("labels", labels),
+            scaling=check_choice("scaling", scaling, ("standard", "global", None)),
+            bandwidth=None if is_auto else check_real("bandwidth", bandwidth, *ends, " or 'auto'"),
+            on_bad_row=check_choice("on_bad_row", on_bad_row, ("raise", "skip")),
+            seed=check_whole("seed", seed, 0, high=LARGEST_SEED),
         )
         self._state = MonitorState(monitor_timeline.create_timeline(), np.full(2, np.nan))
         self._turns = FairQueue()
@@ -177,7 +179,7 @@ class Monitor:
         monitor = cls(n_reference=len(points), **parameters)
         none = np.full(len(points), -1, dtype=np.int64)
         events = Events(np.array(points), np.array(snapshot.ids), none)
-        state = replace(monitor._state, names=snapshot.feature_names, ordered=snapshot._ordered)
+        state = monitor._state.with_features(snapshot.features)
         with one_blas_thread():
             monitor._state = start_watching(state, events, monitor._settings)
         return monitor
@@ -262,13 +264,11 @@ class Monitor:
 
     def _learn(self, X: Any, ids: Any, y: Any) -> tuple[Alarm, ...]:
         state = self._state
-        names = state.names or None
-        table = column_roles.split(X, names)
+        table = column_roles.split(X, state.names or None)
         read = batch.read(
             table.points,
             table.ids if ids is None else ids,
-            names,
-            state.ordered if names else False,
+            state.features,
             self._settings.on_bad_row,
             "nothing was watched: fix them, or leave them out with on_bad_row='skip'",
         )
@@ -291,13 +291,12 @@ class Monitor:
                 f"ids are {kind} and were {state.ids_kind} before: they must be of one kind"
             )
         own: Array = np.arange(state.position, state.position + kept)
-        if state.names and read.names != state.names:
-            raise InputError(f"X has the features {quote(list(read.names))}, not those before")
+        if state.names and read.features.names != state.names:
+            given = quote(list(read.features.names))
+            raise InputError(f"X has the features {given}, not those before")
         events = Events(read.points, own if read.ids is None else read.ids, labels)
         state = replace(
-            state,
-            names=read.names,
-            ordered=read.ordered,
+            state.with_features(read.features),
             ids_kind=kind,
             rejected=state.rejected + len(read.rejected),
             known=observed,
@@ -307,25 +306,13 @@ class Monitor:
         return alarms
 
     def _number_labels(self, y: Any, n: int, kept: Ints) -> tuple[Ints, tuple[Any, ...]]:
-        """Codes of the labels of the accepted rows, and all labels so far."""
         if y is None:
             raise InputError(
                 "labels=True needs labels: pass one per row (y=), None where it is unknown"
             )
         values = list_labels(y, n)
-        numbers = {label_key(label): i for i, label in enumerate(self._state.known)}
-        observed = list(self._state.known)
-        codes = np.full(len(kept), -1, dtype=np.int64)
-        for i, row in enumerate(kept.tolist()):
-            label = values[row]
-            if label is None:
-                continue
-            key = label_key(label)
-            if key not in numbers and len(numbers) < LARGEST_CLASSES:
-                numbers[key] = len(numbers)
-                observed.append(label)
-            codes[i] = numbers.get(key, -1)
-        return codes, tuple(observed)
+        codes, labels = LabelIndex(self._state.known).classes([values[i] for i in kept.tolist()])
+        return codes, labels.known
 
     def timeline(self) -> pa.Table:
         """Distance of the stream from its reference, in stretches of 100 events (later of more).
@@ -418,38 +405,18 @@ class Monitor:
         """The parameters by name, JSON-ready."""
         return asdict(self._settings)
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the whole state as Arrow IPC: a loaded monitor continues exactly here."""
+    def _to_file(self) -> tuple[Any, dict[str, Any]]:
         arrays, header = codec.pack(SavedMonitor(self._settings, self._state))
-        archive.write_table(path, archive.to_table(arrays), KIND, header)
-
-    def to_bytes(self) -> bytes:
-        """The bytes that `save` writes."""
-        arrays, header = codec.pack(SavedMonitor(self._settings, self._state))
-        return archive.seal(archive.to_table(arrays), KIND, header)
+        return archive.to_table(arrays), header
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Self:
-        """The monitor that `save` wrote; DamagedFileError if the file is damaged."""
-        return cls._from_table(*archive.read_table(path, KIND), path)
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> Self:
-        """The monitor that `to_bytes` wrote."""
-        return cls._from_table(*archive.unseal(check_bytes("data", data), KIND, "data"), "data")
-
-    @classmethod
-    def _from_table(cls, table: Any, header: dict[str, Any], path: str | os.PathLike[str]) -> Self:
-        with archive.raise_damaged(path, KIND):
-            saved = codec.unpack(SavedMonitor, archive.unpack(table), header)
-            saved.check()
-            monitor = cls.__new__(cls)
-            monitor._settings, monitor._state, monitor._turns = (
-                saved.settings,
-                saved.standing,
-                FairQueue(),
-            )
-            return monitor
+    def _of_file(cls, table: Any, header: dict[str, Any]) -> Self:
+        saved = codec.unpack(SavedMonitor, archive.unpack(table), header)
+        saved.check()
+        monitor = cls.__new__(cls)
+        monitor._settings, monitor._state = saved.settings, saved.standing
+        monitor._turns = FairQueue()
+        return monitor
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self).from_bytes, (self.to_bytes(),)

@@ -12,18 +12,18 @@ from typing import Annotated
 import numpy as np
 from scipy.special import bdtrc
 
+from streamembed.data.features import Features
 from streamembed.drift import autocorrelation, calibration, geometry_channel, reference
 from streamembed.drift.alarm import Alarm
 from streamembed.drift.autocorrelation import Autocorrelation
 from streamembed.drift.calibration import Calibration
 from streamembed.drift.geometry_channel import ReferenceGeometry
-from streamembed.drift.monitor_timeline import PHASES, MonitorTimeline
+from streamembed.drift.monitor_timeline import EVENT_CHANNELS, PHASES, MonitorTimeline
 from streamembed.drift.reference import CHUNK, PER_SCORE, LabelReference, ReferenceMap
 from streamembed.drift.running_statistics import MEMORIES, ChannelGroups, RunningMeans
 from streamembed.numeric.arrays import Array, Bools, Floats, Ints
 from streamembed.storage import archive
 
-EVENT_CHANNELS = ("coverage", "coordinates", "features", "spread", "labels")
 EVENT_CHANNEL_SHARE = 0.95  # of the false alarms that event channels may raise
 
 
@@ -41,23 +41,18 @@ class MonitorSettings:
     on_bad_row: str
     seed: int
 
+    def is_immediate(self, position: int, began: int) -> bool:
+        """Whether a reference that began there is no older than it took to collect it."""
+        return position - began <= self.n_reference
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Events:
-    """Consecutive events of the stream.
+    """Consecutive events of the stream."""
 
-    Attributes
-    ----------
-    points : (n, d)
-        In the caller's units.
-    ids : (n,)
-        int64 or objects that are str.
-    labels : (n,)
-        Code of the label among those of the monitor; -1 where there is none.
-    """
-
-    points: Annotated[Floats, "n d"]
-    ids: Annotated[Array, "n"]
+    points: Annotated[Floats, "n d"]  # in the caller's units
+    ids: Annotated[Array, "n"]  # int64 or objects that are str
+    # Code of the label among those of the monitor; -1 where there is none.
     labels: Annotated[Ints, "n"]
 
     def __len__(self) -> int:
@@ -80,37 +75,20 @@ class Events:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CalibratedReference:
-    """A frozen reference, and the distribution of scores without drift.
-
-    Attributes
-    ----------
-    map : Reference
-    events : Events
-        All events of the reference.
-    ordered : (n, s)
-        Scores of the calibration events, without spread and labels, sorted by column.
-    constant : (d,)
-        Which features are constant in the reference.
-    chance : float
-        Probability that a new event changes one of these; see `_estimate_change_probability`.
-    groups : Groups
-    labels : Labels or None
-    calibration : Calibration
-    dependence : Dependence
-    geometry : Geometry or None
-        None until the first comparison.
-    """
+    """A frozen reference, and the distribution of scores without drift."""
 
     map: ReferenceMap
-    events: Events
+    events: Events  # all events of the reference
+    # Scores of the calibration events, without spread and labels, sorted by column.
     ordered: Annotated[Floats, "* s"]
-    constant: Annotated[Bools, "d"]
+    constant: Annotated[Bools, "d"]  # which features are constant in the reference
+    # Probability that a new event changes one of these; see `_estimate_change_probability`.
     chance: float
     groups: ChannelGroups
     labels: LabelReference | None
     calibration: Calibration
     dependence: Autocorrelation
-    geometry: ReferenceGeometry | None
+    geometry: ReferenceGeometry | None  # None until the first comparison
 
     def compute_scores(self, events: Events) -> Floats:
         """All scores of some events, shape (n, p)."""
@@ -150,62 +128,37 @@ class CalibratedReference:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MonitorState:
-    """State of a monitor.
-
-    Attributes
-    ----------
-    names : tuple of str
-        The features; empty before the first event.
-    ordered : bool
-        True if features have positions instead of names.
-    position : int
-        Events so far.
-    rejected : int
-    ids_kind : str or None
-        "positions", "numbers" or "strings"; None before the first event.
-    phase : str
-        "collecting", "watching", "relearning" or "stopped".
-    waiting : Events or None
-        Of the reference that is being collected, or of an incomplete chunk; ``position`` counts
-        them.
-    recent : Events or None
-        The last ones, whole chunks.
-    began : int
-        Event at which the monitoring began.
-    watched : Watched or None
-    running : Running or None
-    compared : (2,)
-        Scores of the geometry at the last comparison; nan before.
-    renewals : int
-        References before this one.
-    recurring : int
-        Consecutive alarms that came soon after their reference.
-    is_alarmed : bool
-        With policy="hold": whether the stream is still away from its reference.
-    known : tuple of (str, int, float or bool)
-        Labels so far, in the order of their codes.
-    alarms : tuple of Alarm
-    record : Record
-    """
+    """State of a monitor."""
 
     record: MonitorTimeline
-    compared: Annotated[Floats, "2"]
-    names: tuple[str, ...] = ()
-    ordered: bool = True
-    position: int = 0
+    compared: Annotated[Floats, "2"]  # scores of the geometry at the last comparison; nan before
+    names: tuple[str, ...] = ()  # the features; empty before the first event
+    ordered: bool = True  # True if features have positions instead of names
+    position: int = 0  # events so far
     rejected: int = 0
-    ids_kind: str | None = None
-    phase: str = "collecting"
+    ids_kind: str | None = None  # "positions", "numbers" or "strings"; None before the first event
+    phase: str = "collecting"  # "collecting", "watching", "relearning" or "stopped"
+    # Of the reference that is being collected, or of an incomplete chunk; ``position`` counts them.
     waiting: Events | None = None
-    recent: Events | None = None
-    began: int = 0
+    recent: Events | None = None  # the last ones, whole chunks
+    began: int = 0  # event at which the monitoring began
     watched: CalibratedReference | None = None
     running: RunningMeans | None = None
-    renewals: int = 0
-    recurring: int = 0
+    renewals: int = 0  # references before this one
+    recurring: int = 0  # consecutive alarms that came soon after their reference
+    # With policy="hold": whether the stream is still away from its reference.
     is_alarmed: bool = False
-    known: tuple[str | int | float | bool, ...] = ()
+    known: tuple[str | int | float | bool, ...] = ()  # labels so far, in the order of their codes
     alarms: tuple[Alarm, ...] = ()
+
+    @property
+    def features(self) -> Features | None:
+        """None before the first event."""
+        return Features(self.names, self.ordered) if self.names else None
+
+    def with_features(self, features: Features) -> MonitorState:
+        """The state of a monitor of these features."""
+        return replace(self, names=features.names, ordered=features.ordered)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -271,19 +224,17 @@ def build_reference(
         settings.ert / EVENT_CHANNEL_SHARE,
         (settings.seed, renewals, 1),
     )
-    constant = (points == points[0]).all(axis=0)
-    chance = _estimate_change_probability(points)
     return CalibratedReference(
-        reference_map,
-        events,
-        np.sort(own[~chosen], axis=0),
-        constant,
-        chance,
-        groups,
-        labels,
-        calibrated,
-        autocorrelation.measure(scores, chosen, groups),
-        None,
+        map=reference_map,
+        events=events,
+        ordered=np.sort(own[~chosen], axis=0),
+        constant=(points == points[0]).all(axis=0),
+        chance=_estimate_change_probability(points),
+        groups=groups,
+        labels=labels,
+        calibration=calibrated,
+        dependence=autocorrelation.measure(scores, chosen, groups),
+        geometry=None,
     )
 
 

@@ -6,22 +6,15 @@ Its memory is bounded: when there are too many stretches, pairs are merged, to t
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 import pyarrow as pa
 
 from streamembed.numeric.arrays import Array, Floats, Ints
 
-ALL_CHANNELS = (
-    "coverage",
-    "coordinates",
-    "features",
-    "spread",
-    "labels",
-    "spectrum",
-    "metric",
-)
+EVENT_CHANNELS = ("coverage", "coordinates", "features", "spread", "labels")
+ALL_CHANNELS = (*EVENT_CHANNELS, "spectrum", "metric")
 PHASES = ("collecting", "watching", "relearning", "stopped")
 STRETCH_LENGTH = 100  # events of a stretch, at first
 MAX_STRETCHES = 1024
@@ -40,25 +33,12 @@ SCHEMA = pa.schema(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MonitorTimeline:
-    """Stretches of the stream, ascending.
+    """Stretches of the stream, ascending."""
 
-    Attributes
-    ----------
-    length : int
-        Events of a stretch.
-    positions : (s,)
-        Events of the stream when each ended.
-    phases : (s,)
-        State of the monitor in each, as an index of `PHASES`.
-    logs, statistics : (s, 7)
-        Log of the equivalent run length of each channel, and the statistic; nan where there is
-        none.
-    memories : (s, 7)
-    """
-
-    length: int
-    positions: Annotated[Ints, "s"]
-    phases: Annotated[Ints, "s"]
+    length: int  # events of a stretch
+    positions: Annotated[Ints, "s"]  # events of the stream when each ended
+    phases: Annotated[Ints, "s"]  # state of the monitor in each, as an index of `PHASES`
+    # Log of the equivalent run length of each channel, and the statistic; nan where there is none.
     logs: Annotated[Floats, "s 7"]
     statistics: Annotated[Floats, "s 7"]
     memories: Annotated[Ints, "s 7"]
@@ -85,20 +65,22 @@ class MonitorTimeline:
 
     def table(self) -> pa.Table:
         """One row per stretch and watched channel; one row with nulls where none was watched."""
-        rows: dict[str, list[Any]] = {name: [] for name in SCHEMA.names}
+        rows = []
         for s, position in enumerate(self.positions.tolist()):
             state = PHASES[int(self.phases[s])]
-            present: list[int] = np.flatnonzero(~np.isnan(self.logs[s])).tolist()
-            columns: list[int | None] = [*present] or [None]
-            for j in columns:
-                rows["position"].append(position)
-                rows["state"].append(state)
-                rows["channel"].append(None if j is None else ALL_CHANNELS[j])
-                rows["memory"].append(None if j is None else int(self.memories[s, j]))
-                rows["statistic"].append(None if j is None else float(self.statistics[s, j]))
-                log = None if j is None else min(float(self.logs[s, j]), 709.0)
-                rows["run_length"].append(None if log is None else float(np.exp(log)))
-        return pa.table(rows, schema=SCHEMA)
+            watched = np.flatnonzero(~np.isnan(self.logs[s])).tolist()
+            rows += [
+                {
+                    "position": position,
+                    "channel": ALL_CHANNELS[j],
+                    "memory": int(self.memories[s, j]),
+                    "statistic": float(self.statistics[s, j]),
+                    "run_length": float(np.exp(min(float(self.logs[s, j]), 709.0))),
+                    "state": state,
+                }
+                for j in watched
+            ] or [{"position": position, "state": state}]
+        return pa.Table.from_pylist(rows, schema=SCHEMA)
 
 
 def create_timeline() -> MonitorTimeline:
@@ -123,9 +105,8 @@ def _merge_rows(
         return positions, phases, logs, statistics, memories
     stretch = (positions - 1) // length
     new = np.diff(stretch) != 0
-    if (
-        length == STRETCH_LENGTH
-    ):  # of longer stretches the last phase counts, so that their number is bounded
+    # of longer stretches the last phase counts, so that their number is bounded
+    if length == STRETCH_LENGTH:
         new |= np.diff(phases) != 0
     starts = np.flatnonzero(np.concatenate([[True], new]))
     stops = np.append(starts[1:], len(positions))

@@ -32,18 +32,10 @@ BANDWIDTH_FACTOR = 1.5
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LabelReference:
-    """The reference of the label scores.
+    """The reference of the label scores."""
 
-    Attributes
-    ----------
-    means : (C, d)
-        Of the standardised features, by class.
-    projection : (d C + C - 1, q)
-        From the scores of all classes to the watched ones.
-    """
-
-    means: Annotated[Floats, "c d"]
-    projection: Annotated[Floats, "s q"]
+    means: Annotated[Floats, "c d"]  # of the standardised features, by class
+    projection: Annotated[Floats, "s q"]  # from the scores of all classes to the watched ones
 
     def compute_scores(self, features: Floats, classes: Ints) -> Floats:
         """Shape (n, q); an event without a class of the reference has zeros before projection."""
@@ -60,35 +52,20 @@ class LabelReference:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReferenceMap:
-    """A diffusion map of m points (gaussian kernel, alpha = 1), and the scale of features.
+    """A diffusion map of m points (gaussian kernel, alpha = 1), and the scale of features."""
 
-    Attributes
-    ----------
-    center, scale : (d,)
-        The kernel is of (x - center) / scale.
-    bandwidth : float
-    points : (m, d)
-        Scaled.
-    weights : (m,)
-        1 / q, the kernel mass around each point.
-    psi : (m, k)
-        Diffusion coordinates; eigenvalues are above 1e-3.
-    eigenvalues : (k,)
-    mean, sd : (d,)
-        Of the features; the sd of a constant one is 1.
-    axes : (d, r) or None
-        Leading axes of the standardised features, where there are more than 16.
-    """
-
+    # The kernel is of (x - center) / scale.
     center: Annotated[Floats, "d"]
     scale: Annotated[Floats, "d"]
     bandwidth: float
-    points: Annotated[Floats, "m d"]
-    weights: Annotated[Floats, "m"]
-    psi: Annotated[Floats, "m k"]
+    points: Annotated[Floats, "m d"]  # scaled
+    weights: Annotated[Floats, "m"]  # 1 / q, the kernel mass around each point
+    psi: Annotated[Floats, "m k"]  # diffusion coordinates; eigenvalues are above 1e-3
     eigenvalues: Annotated[Floats, "k"]
+    # Of the features; the sd of a constant one is 1.
     mean: Annotated[Floats, "d"]
     sd: Annotated[Floats, "d"]
+    # Leading axes of the standardised features, where there are more than 16.
     axes: Annotated[Floats, "d r"] | None
 
     @property
@@ -179,16 +156,16 @@ def fit(
         _, _, right = np.linalg.svd(tall - tall.mean(axis=0), full_matrices=False)
         axes = np.ascontiguousarray(_fix_signs(right[:MAX_FEATURES].T))
     return ReferenceMap(
-        kernel_scaling.center,
-        kernel_scaling.scale,
-        kernel_scaling.bandwidth,
-        np.ascontiguousarray(scaled),
-        1.0 / kernel.sum(axis=1),
-        psi,
-        eigenvalues,
-        feature_scaling.center,
-        feature_scaling.scale,
-        axes,
+        center=kernel_scaling.center,
+        scale=kernel_scaling.scale,
+        bandwidth=kernel_scaling.bandwidth,
+        points=np.ascontiguousarray(scaled),
+        weights=1.0 / kernel.sum(axis=1),
+        psi=psi,
+        eigenvalues=eigenvalues,
+        mean=feature_scaling.center,
+        sd=feature_scaling.scale,
+        axes=axes,
     )
 
 

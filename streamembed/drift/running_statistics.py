@@ -16,17 +16,10 @@ RIDGE = 1e-2  # of a correlation matrix: correlated scores may decorrelate
 
 @dataclass(frozen=True, slots=True)
 class ChannelGroups:
-    """Channels of a vector of scores.
-
-    Attributes
-    ----------
-    names : tuple of str
-    sizes : tuple of int
-        Scores of each, in their order.
-    """
+    """Channels of a vector of scores."""
 
     names: tuple[str, ...]
-    sizes: tuple[int, ...]
+    sizes: tuple[int, ...]  # scores of each, in their order
 
     @property
     def starts(self) -> tuple[int, ...]:
@@ -51,21 +44,13 @@ class ChannelGroups:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NullModel:
-    """The distribution of scores without drift.
+    """The distribution of scores without drift."""
 
-    Attributes
-    ----------
-    low, high : (p,)
-        Scores are clipped to these.
-    mean : (p,)
-    whitening : (p, p)
-        Block-diagonal, a block a channel.
-    """
-
+    # Scores are clipped to these.
     low: Annotated[Floats, "p"]
     high: Annotated[Floats, "p"]
     mean: Annotated[Floats, "p"]
-    whitening: Annotated[Floats, "p p"]
+    whitening: Annotated[Floats, "p p"]  # Block-diagonal, a block a channel
 
     def whiten_chunks(self, scores: Floats) -> Floats:
         """Means of chunks, shape (c, p), of the scores of their events, shape (10 c, p)."""
@@ -77,18 +62,10 @@ class NullModel:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RunningMeans:
-    """State of the exponential means.
+    """State of the exponential means."""
 
-    Attributes
-    ----------
-    carried : (3, p)
-        (1 - a) v of each memory.
-    chunks : int
-        So far.
-    """
-
-    carried: Annotated[Floats, "w p"]
-    chunks: int
+    carried: Annotated[Floats, "w p"]  # (1 - a) v of each memory
+    chunks: int  # so far
 
 
 def init_means(p: int) -> RunningMeans:

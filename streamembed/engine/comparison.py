@@ -101,26 +101,24 @@ def compare(earlier: ComparableSnapshot, later: ComparableSnapshot, same_epoch: 
     here, there = here[same], there[same]
     before, after = earlier.coordinates[there], later.coordinates[here]
     k = min(before.shape[1], after.shape[1])
-    correlations = (
-        alignment.correlate_columns(after[:, :k], before[:, :k])
-        if len(here) > 1
-        else np.full(k, np.nan)
-    )
+    correlations = np.full(k, np.nan)
+    if len(here) > 1:
+        correlations = alignment.correlate_columns(after[:, :k], before[:, :k])
     gone, come = _find_unlike_components(earlier.psi[there], later.psi[here])
     fresh = np.delete(np.arange(len(later.ids)), here)
     covered = np.nan
     if len(fresh) and later.points.shape[1] and later.points.shape[1] == earlier.points.shape[1]:
         covered = float(np.median(earlier._covers(later.points[fresh])))
     return Comparison(
-        (earlier.position, later.position),
-        len(here),
-        len(here) / len(later.ids),
-        same_epoch,
-        _movement(before[:, :k], after[:, :k]),
-        tuple(correlations.tolist()),
-        covered,
-        gone,
-        come,
+        positions=(earlier.position, later.position),
+        shared=len(here),
+        share=len(here) / len(later.ids),
+        same_epoch=same_epoch,
+        movement=_movement(before[:, :k], after[:, :k]),
+        correlations=tuple(correlations.tolist()),
+        covered=covered,
+        gone=gone,
+        come=come,
     )
 
 

@@ -3,48 +3,50 @@
 from __future__ import annotations
 
 import functools
-import os
-from collections.abc import Callable, Sequence
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Concatenate, ParamSpec, Self, TypeVar
 
 import pyarrow as pa
 
-from streamembed.data import batch, column_roles
+from streamembed.data import column_roles
 from streamembed.data.batch import Batch
-from streamembed.data.column_roles import SplitTable
-from streamembed.data.labels import list_labels, read_booleans
-from streamembed.data.times import read_times as times_of
-from streamembed.engine import diagnostics, from_landmarks, input_checks, saved_engine
-from streamembed.engine.buffer import EventBuffer
-from streamembed.engine.engine_state import NO_FEATURES, EngineState
-from streamembed.engine.input_checks import Labelled, Learned
+from streamembed.data.distance_rows import DistanceRows
+from streamembed.data.features import NO_FEATURES, Features
+from streamembed.data.labels import list_labels
+from streamembed.engine import call as calls
+from streamembed.engine import diagnostics, from_landmarks, saved_engine
+from streamembed.engine.call import Call, Labelled, Learned
+from streamembed.engine.engine_state import EngineState
 from streamembed.engine.saved_engine import SavedEngine
 from streamembed.engine.snapshot import Snapshot
+from streamembed.engine.stream_learner import StreamLearner
 from streamembed.errors import (
     ColumnWarning,
     CostWarning,
     DegenerateMapWarning,
     InputError,
-    NotReadyError,
     ParameterError,
     ResolutionWarning,
     warn,
 )
-from streamembed.geometry.kernel_matrix import LARGEST_SUPPORT
 from streamembed.merging import landmark_set
 from streamembed.merging.landmark_set import LARGEST_PARTITION, LandmarkSet
 from streamembed.methods import publish
-from streamembed.methods.options import POSITION, Config
+from streamembed.methods.options import OPTIONS, Config, describe_use
+from streamembed.methods.registry import METHODS
 from streamembed.methods.state import State
 from streamembed.metric_learners.catalog import STATES
 from streamembed.numeric import codec
-from streamembed.numeric.arrays import Array, Floats, Ints
+from streamembed.numeric.arrays import Array, Ints
+from streamembed.parameters import OWNERS, HintedAttributes, check_names, read_texts, write_texts
 from streamembed.storage import archive
+from streamembed.storage.saved_object import SavedObject
 from streamembed.threads import one_blas_thread
-from streamembed.validation import check_bytes, check_whole
+from streamembed.validation import check_whole
 
 P = ParamSpec("P")
 T = TypeVar("T")
+Result = TypeVar("Result")
 
 
 def _exclusive(
@@ -54,7 +56,7 @@ def _exclusive(
 
     @functools.wraps(method)
     def exclusive(self: Engine, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return self._buffer.run_exclusively(method, self, *args, **kwargs)
+        return self._learner.run_exclusively(method, self, *args, **kwargs)
 
     return exclusive
 
@@ -63,106 +65,108 @@ def _count(number: int, what: str) -> str:
     return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
-def _points(X: Any, names: tuple[str, ...] | None) -> Any:
-    """A table without its reserved columns."""
-    return X if isinstance(X, Batch) else column_roles.split(X, names).points
-
-
-class Engine:
+@check_names
+class Engine(HintedAttributes, SavedObject):
     """An embedding of a stream, updated chunk by chunk, in bounded memory.
 
     Parameters
     ----------
     method
-        "diffusion_map", of a kernel between all points; "laplacian_eigenmaps", of a graph of
-        neighbours: no memory for all pairs of points, so windows of 50,000, and the better map
-        in two coordinates; coordinates are psi. "classical_mds": coordinates that keep distances;
-        "pca": principal components of the support; "kernel_pca": in the feature space of a kernel.
+        Kind of map: diffusion_map, laplacian_eigenmaps, classical_mds, pca, kernel_pca, isomap or
+        lle. "diffusion_map": of a kernel between all points. "laplacian_eigenmaps": of a graph of
+        neighbours; no memory for all pairs of points, so windows of 50,000, and the better map in
+        two coordinates; coordinates are psi. "classical_mds": coordinates that keep distances.
+        "pca": principal components of the support. "kernel_pca": in the feature space of a kernel.
+        "isomap": coordinates that keep the lengths of shortest paths on a graph of neighbours.
         "lle": locally linear embedding, the smoothest map that keeps every point rebuilt by its
-        neighbours. "isomap": coordinates that keep the lengths of shortest paths on a graph of
         neighbours.
     n_components
-        Coordinates of the embedding, at least 1; the constant eigenvector is never one of them.
+        Number of coordinates, at least 1. The constant eigenvector is never one of them; those
+        beyond the rank of the data are zeros (`DegenerateMapWarning`).
     memory
-        "window": the last ``size`` events are the support; "landmarks": ``size`` points with masses
-        that cover every event ever seen; "all": every event (small data).
+        What stays: "window", the last ``size`` events; "landmarks", ``size`` points; "all", every
+        event. Landmarks have masses and cover every event ever seen; "all" is for small data.
     size
-        Slots of the window, or landmarks.
+        Events in the window, or number of landmarks.
     half_life
-        Events after which a landmark's mass has halved, with memory "landmarks"; None: it stays.
+        Events after which a landmark's mass has halved; None: it stays.
     clock
-        What masses fade by: "position", the events themselves; "event_time", the times that come
-        with them, of which ``half_life`` is then a span: seconds of timestamps, else their unit.
-        Late events weigh less.
+        What masses decay by: "position", the events; "event_time", the times that come with them.
+        Of these ``half_life`` is then a span: seconds of timestamps, else their unit. Late events
+        weigh less.
     max_skew
-        With event times: an event so far beyond the newest one before it is a bad row, for it would
-        fade all others; None: no event is.
+        How far the time of an event may lie beyond the newest before it; None: any. One farther
+        off is a bad row, for it would fade all others.
     kernel
-        "self_tuning": exp(-d2 / (width s_i s_j)), where every point has a width s of its own
-        (`streamembed.geometry.self_tuning`); "gaussian": exp(-d2 / bandwidth**2). Kernel PCA:
-        "gaussian", which is then the default, "polynomial" or "cosine".
+        Similarity of two points: self_tuning, gaussian, polynomial or cosine. "self_tuning":
+        exp(-d2 / (width s_i s_j)), where every point has a width s of its own
+        (`streamembed.geometry.self_tuning`). "gaussian": exp(-d2 / bandwidth**2).
     n_neighbors
-        Self-tuning: s is the distance to this neighbour, 1 to 1,000; duplicates do not count.
-        Graphs: points are joined where either is among that many nearest of the other. Pictures: as
-        many attract a point.
+        Nearest neighbours of a point that count, 1 to 1,000. Self-tuning kernel: s is the distance
+        to the last of them, duplicates left out. Graphs: points are joined where either is among
+        that many nearest of the other. Pictures: as many attract a point.
     width
-        c of self-tuning weights, in [1e-3, 1e6]; "auto": 2 of the kernel, 1 in a graph.
+        Factor c of squared widths in self-tuning weights, in [1e-3, 1e6], or "auto". "auto": 2 of
+        the kernel, 1 in a graph.
     weights
-        Of a graph: "self_tuning"; "binary", all 1; "heat", exp(-d2 / bandwidth**2).
+        Weights of a graph's edges: "self_tuning", "binary" or "heat". "self_tuning":
+        exp(-d2 / (width s_i s_j)), s being the distance to the 7th neighbour; "binary": 1; "heat":
+        exp(-d2 / bandwidth**2).
     radius
-        Graphs: join all points within this distance, in scaled units, instead of neighbours; with
-        weights "binary" or "heat".
+        Distance within which a graph joins all points, in scaled units; None: it joins neighbours.
+        Laplacian eigenmaps take it with weights "binary" or "heat".
     bandwidth
-        Gaussian or heat: in scaled units, positive; "auto": the median distance to the 7th
-        neighbour among the warm-up events (`streamembed.geometry.kernel.choose_bandwidth`), or to
-        the last neighbour that a graph joins.
+        Width of gaussian and heat weights, in scaled units, positive, or "auto". "auto": the median
+        distance to the 7th neighbour among the warm-up events
+        (`streamembed.geometry.kernel.choose_bandwidth`); of a graph, to the last neighbour that it
+        joins, or the median length of edges within the radius.
     alpha
-        Density correction in [0, 2]; 1 removes the sampling density from the embedding, 0 keeps
+        Density correction, 0 to 2, or "auto". 1 removes the sampling density from the map, 0 keeps
         it; "auto": 0 self-tuning, whose widths follow the density already, and 1 gaussian.
     diffusion_time
-        t >= 0 of the coordinates lambda**t psi.
+        Time t >= 0 of the coordinates lambda**t psi.
     degree
-        Of the polynomial kernel (gamma x y + coef0)**degree, 1 to 20.
+        Degree of the polynomial kernel (gamma x y + coef0)**degree, 1 to 20.
     coef0
-        Polynomial: what is added to products, not negative.
+        Constant that the polynomial kernel adds to products, not negative.
     gamma
-        Polynomial: what products are multiplied by, positive; None: 1 / n_features.
+        Factor of products in the polynomial kernel, positive; None: 1 / n_features.
     reg
-        Locally linear embedding: the ridge of the weights, as a share of their Gram matrix.
+        Ridge of the weights, as a share of their Gram matrix.
     n_landmarks
-        Isomap: paths from at most this many points, by which all others are placed; None: between
-        all points. `docs/algorithms/isomap.md` says how far that is from Isomap.
+        Number of points from which paths are computed, to place all others; None: all points.
+        `docs/algorithms/isomap.md` says how far that is from Isomap.
     rank
-        Columns of the tracked factor, more than ``n_components``; "auto": as many as there are
-        eigenvalues above ten tolerances, at least ``n_components + 12`` and usually at most 64.
+        Columns of the tracked factor, more than ``n_components``, or "auto". "auto": as many as
+        there are eigenvalues above ten tolerances, at least ``n_components + 12`` and usually at
+        most 64.
     tolerance
-        Largest residual of a certified snapshot, relative to lambda_1; None: the plain view,
-        fastest, with an estimated certificate that claims nothing.
+        Largest residual of a certified snapshot, relative to lambda_1; None: no certificate.
+        Then it is the plain view, fastest, with an estimate that claims nothing.
     chunk_size
         Events per update. Chunks are cut at multiples of it in the stream, never by the call.
     warm_up
-        Events before the first snapshot; None: max(50, 5 n_components, chunk_size), or ``size``
-        if that is smaller.
+        Events before the first snapshot; None: max(50, 5 n_components, chunk_size), up to ``size``.
     scaling
-        "standard": divide features by their standard deviations; "global": all by one number;
-        None: not at all. Of the warm-up, then fixed. But for a gaussian diffusion map no
-        divisor is below 0.3 of the median deviation, and all are taken again, once, when the window
-        first fills or the last landmark is taken: a new epoch. Distances are never scaled.
+        Divisor of features: "standard", their deviations; "global", one for all; None: unscaled.
+        Of the warm-up, then fixed. But for a gaussian diffusion map no divisor is below 0.3 of the
+        median deviation, and all are taken again, once, when the window first fills or the last
+        landmark is taken: a new epoch. Distances are never scaled.
     metrics
-        Names of metrics to learn too: "itml", "eig_dml", "contrast", "geometric_mean",
-        "must_link", "fenn", "discriminant". They learn from labels and from `learn_pairs`, like
-        the estimators of these names; without either, all but the last two learn from pairs
-        generated from the embedding. Snapshots have them in ``metrics``.
+        Metrics to learn too, such as itml and eig_dml. Names of "itml", "eig_dml", "contrast",
+        "geometric_mean", "must_link", "fenn", "discriminant". They learn from labels and from
+        `learn_pairs`, like the estimators of these names; without either, all but the last two
+        learn from pairs generated from the embedding. Snapshots have them in ``metrics``.
     picture
-        Keep a picture of the support in the plane, too: a layout of neighbours that stays where it
-        is, beside the coordinates. Snapshots have it as ``picture``.
+        Also keep a picture in the plane: a stable layout of neighbours. It stands beside the
+        coordinates; snapshots have it as ``picture``.
     spread
-        Of the picture, in [0.5, 20]: attraction between neighbours. 1 is that of t-SNE, about 4
-        that of UMAP, whose islands are denser.
+        Attraction between neighbours of a picture, 0.5 to 20. 1 is that of t-SNE, about 4 that of
+        UMAP, whose islands are denser.
     on_bad_row
-        "raise": a call with a bad row is refused whole; "skip": the row is rejected and reported.
+        What a bad row does: "raise" refuses the call whole, "skip" rejects and reports the row.
     seed
-        Random seed; with the stream position it determines every draw.
+        Random seed. With the stream position it determines every draw.
 
     Raises
     ------
@@ -185,6 +189,17 @@ class Engine:
     >>> snapshot.coordinates.shape, snapshot.certificate.met
     ((100, 2), True)
     """
+
+    _hints: ClassVar[Mapping[str, str]] = {
+        **dict.fromkeys(("fit", "partial_fit", "learn_one", "learn_many", "update"), "learn(X)"),
+        **dict.fromkeys(
+            ("transform", "transform_one", "transform_many", "predict"), "snapshot().transform(X)"
+        ),
+        "fit_transform": "learn(X), then snapshot().transform(X)",
+        "embedding_": "snapshot().coordinates",
+    }
+
+    _kind: ClassVar[str] = "engine"
 
     def __init__(
         self,
@@ -220,47 +235,17 @@ class Engine:
         on_bad_row: str = "raise",
         seed: int = 0,
     ) -> None:
-        self.config = Config(
-            method=method,
-            n_components=n_components,
-            memory=memory,
-            size=size,
-            half_life=half_life,
-            clock=clock,
-            max_skew=max_skew,
-            kernel=kernel,
-            n_neighbors=n_neighbors,
-            width=width,
-            weights=weights,
-            radius=radius,
-            bandwidth=bandwidth,
-            alpha=alpha,
-            diffusion_time=diffusion_time,
-            degree=degree,
-            coef0=coef0,
-            gamma=gamma,
-            reg=reg,
-            n_landmarks=n_landmarks,
-            axes=axes,
-            rank=rank,
-            tolerance=tolerance,
-            chunk_size=chunk_size,
-            warm_up=warm_up,
-            scaling=scaling,
-            metrics=metrics,  # type: ignore[arg-type]
-            picture=picture,
-            spread=spread,
-            on_bad_row=on_bad_row,
-            seed=seed,
-        )
-        self._buffer = EventBuffer(self.config)
+        parameters = dict(locals())
+        del parameters["self"]
+        self.config = Config(**parameters)
+        self._learner = StreamLearner(self.config)
         self._published: tuple[State, Snapshot] | None = None
         self._warned: set[tuple[type[Warning], int]] = set()
         self._has_chosen = False  # a call has named the feature columns
         self._warn(diagnostics.describe_chunk_cost(self.config), CostWarning)
 
     def __repr__(self) -> str:
-        progress, config = self._buffer.progress, self.config
+        progress, config = self._learner.progress, self.config
         memory = {"window": f"window of {config.size:,}", "landmarks": f"{config.size:,} landmarks"}
         extras = [*config.metrics, *(["a picture"] if config.picture else [])]
         missing = config.warm_up_events - progress.position
@@ -285,92 +270,97 @@ class Engine:
     @property
     def ready(self) -> bool:
         """True once the warm-up is over: `snapshot` then works."""
-        return self._buffer.state is not None
+        return self._learner.state is not None
 
     @property
     def position(self) -> int:
         """Events accepted so far, learned and pending."""
-        return self._buffer.progress.position
+        return self._learner.progress.position
 
     @property
     def learned(self) -> int:
         """Events in whole chunks, or flushed: those that the next snapshot will know of."""
-        return self._buffer.progress.learned
+        return self._learner.progress.learned
 
     @property
     def pending(self) -> int:
         """Accepted events whose chunk is not complete yet."""
-        return self._buffer.progress.pending
+        return self._learner.progress.pending
 
     @property
     def rejected(self) -> int:
         """Rows rejected since the first event."""
-        return self._buffer.progress.rejected
+        return self._learner.progress.rejected
 
     @property
     def state_token(self) -> object:
         """Another object after every change: compare it by identity to detect changes."""
-        return self._buffer.progress
+        return self._learner.progress
 
     @property
     def log_offset(self) -> int:
         """Rows of its log that a replay has taken, accepted or not: where to resume; 0 without."""
-        return self._buffer.progress.log_offset
+        return self._learner.progress.log_offset
 
     @log_offset.setter
     @_exclusive
     def log_offset(self, rows: int) -> None:
-        self._buffer.progress = self._buffer.progress.with_log_offset(
+        self._learner.progress = self._learner.progress.with_log_offset(
             check_whole("log_offset", rows, 0)
         )
 
     @property
     def unlearned(self) -> int:
         """Events with a label beyond the first 1,000 classes, learned without their label."""
-        return self._buffer.progress.labels.unlearned
+        return self._learner.progress.labels.unlearned
 
     @property
     def refreshes(self) -> int:
         """Refreshes of the factor since the first event, not counting those of snapshots."""
-        state = self._buffer.state
+        state = self._learner.state
         return 0 if state is None else state.counts.refreshes
 
     @property
     def refilled(self) -> int:
         """Slots filled again, since the first event, because their kernel width had drifted."""
-        state = self._buffer.state
+        state = self._learner.state
         return 0 if state is None else state.counts.refilled
+
+    @property
+    def features(self) -> Features | None:
+        """Names of the features, and whether they are places; None before the first batch."""
+        return self._learner.progress.features
 
     @property
     def feature_names(self) -> tuple[str, ...]:
         """The features in the engine's order; empty before the first batch, and for distances."""
-        return self._buffer.progress.feature_names
+        return self._learner.progress.feature_names
 
     @property
     def learns_distances(self) -> bool | None:
         """True if the first call brought distances, False for points; None before it."""
-        return self._buffer.progress.learns_distances
+        return self._learner.progress.learns_distances
 
     @property
     def has_ids(self) -> bool | None:
         """True if events have ids of their own; None before the first event."""
-        kind = self._buffer.progress.ids_kind
+        kind = self._learner.progress.ids_kind
         return None if kind is None else kind != "positions"
 
     @property
     def support_ids(self) -> Array:
         """Ids of the support, oldest first, shape (N,); empty during the warm-up."""
-        return self._buffer.progress.support_ids
+        return self._learner.progress.support_ids
 
     @property
     def support_positions(self) -> Ints:
         """Stream positions of the support, in the order of ``support_ids``, shape (N,)."""
-        return self._buffer.progress.support_positions
+        return self._learner.progress.support_positions
 
     @property
     def distance_row_ids(self) -> Array:
         """Ids to which the next distance row must hold distances, in order, shape (L,)."""
-        return self._buffer.progress.distance_row_ids(self.config)
+        return self._learner.progress.distance_row_ids(self.config)
 
     def snapshot(self, counted: bool = False) -> Snapshot:
         """The embedding of the support after the last complete chunk, with its certificate.
@@ -414,35 +404,26 @@ class Engine:
     def publish(self, counted: bool = False) -> Snapshot:
         """`snapshot` without warnings, for internal use."""
         published = self._published
-        if published is None or published[0] is not self._buffer.state or counted:
-            published = self._buffer.run_between_chunks(self._publish, counted)
+        if published is None or published[0] is not self._learner.state or counted:
+            published = self._learner.run_between_chunks(self._publish, counted)
         return published[1]
 
     def _publish(self, counted: bool) -> tuple[State, Snapshot]:
-        state = self._need_state("learn more, or create the engine with a smaller warm_up")
+        state = self._learner.need_state("learn more, or create the engine with a smaller warm_up")
         if self._published is not None and self._published[0] is state and not counted:
             return self._published
         with one_blas_thread():
             columns = publish.publish(state, self.config, counted)
-            features = self._buffer.progress.features or NO_FEATURES
-            snapshot = Snapshot._of(state, columns, self.config, *features)
+            features = self.features or NO_FEATURES
+            snapshot = Snapshot.of(state, columns, self.config, features)
         if not counted:  # or later snapshots would depend on counted ones
             self._published = state, snapshot
         return state, snapshot
 
-    def _need_state(self, remedy: str) -> State:
-        """The state, or NotReadyError before the warm-up ends."""
-        if self._buffer.state is None:
-            raise NotReadyError(
-                f"the warm-up takes {self.config.warm_up_events} events and {self.position} have "
-                f"arrived: {remedy}"
-            )
-        return self._buffer.state
-
     @property
     def _scalings(self) -> int:
         """How often all but the support was rebuilt."""
-        return 0 if self._buffer.state is None else self._buffer.state.counts.rebuilds
+        return 0 if self._learner.state is None else self._learner.state.counts.rebuilds
 
     def _warn(self, message: str | None, kind: type[Warning], scaling: int = 0) -> None:
         """Warn, each kind once, or once a scaling."""
@@ -503,11 +484,6 @@ class Engine:
             At the end of the warm-up, where nothing was chosen: features look like ids, times or
             targets (of dicts, or of first calls too short to tell); they are learned.
         """
-        if y is not None and not self.config.metrics:
-            raise ParameterError(
-                "y was given, but this engine learns no metrics: leave it out, or create the "
-                "engine with metrics=('fenn',)"
-            )
         if isinstance(X, pa.RecordBatchReader):
             if ids is not None or y is not None or times is not None:
                 raise ParameterError(
@@ -527,7 +503,7 @@ class Engine:
 
     def _suspects(self) -> str | None:
         """A message on features of the warm-up that look like ids, times or targets, or None."""
-        state, (names, _) = self._buffer.state, self._buffer.progress.features or NO_FEATURES
+        state, names = self._learner.state, self.feature_names
         if state is None or not names:
             return None
         return column_roles.describe_suspects(
@@ -536,54 +512,87 @@ class Engine:
 
     @_exclusive
     def _learn(self, X: Any, y: Any, ids: Any, features: Any, times: Any) -> Learned:
-        names, ordered = self._features_of_points()
-        table = column_roles.split(X, names, features)
+        # `check` and `apply`, without a call in between
+        now, policy = self._learner.progress, self.config.on_bad_row
+        rows, labels, at = calls.read_points(now, self.config, X, y, ids, features, times)
         self._has_chosen |= features is not None
-        ids = table.ids if ids is None else ids
-        y = table.labels if y is None and self.config.metrics else y
-        read = batch.read(table.points, ids, names, ordered, self.config.on_bad_row)
-        n = len(read.kept) + len(read.rejected)
-        labels = None if y is None else list_labels(y, n)
-        at = self._read_times(table, times, n)
-        policy = self.config.on_bad_row
-        return input_checks.admit_points(self._buffer, read, policy, labels, times=at)
+        return self._learner.learn_points(rows, policy, labels, times=at)
 
-    def _read_times(self, table: SplitTable | None, times: Any, n: int) -> Floats | None:
-        """Times of n rows as numbers, (n,), NaN where one is missing; None if unused.
+    def check(
+        self, X: Any, y: Any = None, ids: Any = None, features: Any = None, times: Any = None
+    ) -> Call[Learned]:
+        """Check a call of `learn` and learn nothing yet: `apply` does.
+
+        In between you can write the call down (`Call.to_bytes`), so that it can be repeated from
+        `Call.from_bytes` if the process dies. `check_distances`, `check_pairs` and `check_labels`
+        check calls of the other methods; ``Call("flush")``, ``"rescale"`` and ``"relayout"`` are
+        those without arguments.
 
         Parameters
         ----------
-        table
-            Its column is used if ``times`` is None; None for rows of a log, whose times may be
-            unused.
+        X, y, ids, features, times
+            As in `learn`; a reader is read to its end.
+
+        Returns
+        -------
+        Call
 
         Raises
         ------
-        ParameterError
-            They were given with a table, and masses fade by positions.
-        InputError
-            There are none, and masses fade by them; or they are no times.
-        """
-        if self.config.clock == POSITION:
-            if table is not None and times is not None:
-                raise ParameterError(
-                    "times were given, but masses fade by positions: leave them out, or create the "
-                    "engine with clock='event_time'"
-                )
-            return None
-        if times is None and table is not None:
-            times = table.times
-        if times is None:
-            raise InputError(
-                "masses fade by event times (clock='event_time'), and these rows have none: give "
-                "times=, or a table with a column event_time"
-            )
-        return times_of(times, n)
+        FeatureError, BadRowError, InputError, ParameterError
+            As `learn`. Ids and times are compared with those of earlier events by `apply`.
 
-    def _features_of_points(self) -> tuple[tuple[str, ...] | None, bool]:
-        """Names known, and whether they are places; InputError where distances are learned."""
-        self._buffer.progress.check_input_kind(distances=False)
-        return self._buffer.progress.features or (None, False)
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from streamembed import Call
+        >>> engine, X = Engine(size=100), np.random.default_rng(0).standard_normal((150, 2))
+        >>> written = engine.check(X).to_bytes()
+        >>> engine.position, engine.apply(Call.from_bytes(written)).accepted
+        (0, 150)
+        """
+        now = self._learner.progress
+        return calls.pack_points(*calls.read_points(now, self.config, X, y, ids, features, times))
+
+    def check_distances(self, rows: Any, ids: Any = None) -> Call[Learned]:
+        """Check a call of `learn_distances`, as `check`; rows are checked by `apply`."""
+        return calls.pack_distances(*calls.read_distances(self.config, rows, ids))
+
+    def check_pairs(self, X1: Any, X2: Any, similar: Any) -> Call[None]:
+        """Check a call of `learn_pairs`, as `check`."""
+        return calls.check_pairs(self._learner.progress, self.config, X1, X2, similar)
+
+    def check_labels(self, ids: Any, y: Any) -> Call[Labelled]:
+        """Check a call of `label`, as `check`."""
+        return calls.check_labels(self._learner.progress, self.config, ids, y)
+
+    @_exclusive
+    def apply(self, call: Call[Result]) -> Result:
+        """Learn a checked call: what `learn`, `label` and the other methods do after they check.
+
+        Applied in the same order to engines of the same parameters, calls give the same bytes.
+
+        Returns
+        -------
+        What the method of the call returns.
+
+        Raises
+        ------
+        DuplicateIdError, BadRowError
+            As the method; nothing of the call was learned.
+        FeatureError, InputError, ParameterError
+            The call is of an engine of other features or parameters.
+        NotReadyError
+            A "flush", "rescale" or "relayout" before the warm-up ends.
+        ConcurrentUseError
+            As `learn`.
+        """
+        if not isinstance(call, Call):
+            raise InputError(
+                f"call is a {type(call).__name__}; it must be a Call: of engine.check, or "
+                "Call.from_bytes"
+            )
+        return self._learner.apply(call)
 
     @_exclusive
     def learn_pairs(self, X1: Any, X2: Any, similar: Any) -> None:
@@ -609,25 +618,7 @@ class Engine:
             Points that cannot be learned, different numbers of points, or invalid answers; nothing
             was learned.
         """
-        if not self.config.metrics:
-            raise ParameterError(
-                "pairs were given, but this engine learns no metrics: create it with "
-                "metrics=('itml',)"
-            )
-        names, ordered = self._features_of_points()
-        remedy = "nothing was learned: fix or drop these pairs"
-        with batch.rename_argument("X1"):
-            left = batch.read(_points(X1, names), None, names, ordered, remedy=remedy)
-        with batch.rename_argument("X2"):
-            second = _points(X2, left.names)
-            right = batch.read(second, None, left.names, left.ordered, remedy=remedy)
-        if len(left.points) != len(right.points):
-            raise InputError(
-                f"X1 has {len(left.points)} points and X2 has {len(right.points)}: the numbers "
-                "must be equal"
-            )
-        kinds = read_booleans(similar, len(left.points))
-        self._buffer.learn_pairs((left.names, left.ordered), left.points, right.points, kinds)
+        self._learner.apply(self.check_pairs(X1, X2, similar))
 
     @_exclusive
     def label(self, ids: Any, y: Any) -> Labelled:
@@ -669,12 +660,7 @@ class Engine:
         >>> engine.label([59], ["b"])
         Labelled(taught=0, repeated=1, not_held=())
         """
-        if not self.config.metrics:
-            raise ParameterError(
-                "labels were given, but this engine learns no metrics: create it with "
-                "metrics=('fenn',)"
-            )
-        return input_checks.admit_labels(self._buffer, ids, y)
+        return self._learner.apply(self.check_labels(ids, y))
 
     def learn_distances(self, rows: Any, ids: Any = None) -> Learned:
         """Learn more objects, given their distances to the objects before them.
@@ -748,8 +734,8 @@ class Engine:
         labels = None if y is None or not self.config.metrics else list_labels(y, len(y))
         policy = on_bad_row or self.config.on_bad_row
         n = 0 if times is None else len(times)
-        at = self._read_times(None, times, n) if len(rows.kept) else None
-        return input_checks.admit_points(self._buffer, rows, policy, labels, log_offset, at)
+        at = calls.choose_times(self.config, None, times, n) if len(rows.kept) else None
+        return self._learner.learn_points(rows, policy, labels, log_offset, at)
 
     @_exclusive
     def admit_distances(
@@ -763,14 +749,9 @@ class Engine:
 
         ``log_offset`` is as in `admit`.
         """
-        slots = self.config.slots or 0
-        if slots > LARGEST_SUPPORT:
-            raise InputError(
-                f"distance rows were given to an engine of size={slots}: their ring would take "
-                f"{4e-9 * slots**2:.1f} GB; up to size={LARGEST_SUPPORT} they can be learned"
-            )
         policy = on_bad_row or self.config.on_bad_row
-        return input_checks.admit_distances(self._buffer, rows, ids, policy, log_offset)
+        read = DistanceRows(*calls.read_distances(self.config, rows, ids))
+        return self._learner.learn_distances(read, policy, log_offset)
 
     @_exclusive
     def flush(self) -> None:
@@ -783,8 +764,7 @@ class Engine:
         NotReadyError
             Before the warm-up ends: a warm-up is never cut short.
         """
-        self._need_state("there is nothing to flush into")
-        self._buffer.flush()
+        self._learner.apply(Call[None]("flush"))
 
     @_exclusive
     def rescale(self) -> None:
@@ -799,8 +779,7 @@ class Engine:
         NotReadyError
             Before the warm-up ends.
         """
-        self._need_state("there is nothing to rescale")
-        self._buffer.rescale()
+        self._learner.apply(Call[None]("rescale"))
 
     @_exclusive
     def relayout(self) -> None:
@@ -819,47 +798,19 @@ class Engine:
         ParameterError
             This engine keeps no picture.
         """
-        if not self.config.picture:
-            raise ParameterError("this engine keeps no picture: create it with picture=True")
-        self._need_state("there is nothing to lay out")
-        self._buffer.relayout()
+        self._learner.apply(Call[None]("relayout"))
 
     # ------------------------------------------------------------------ saving
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write everything needed to continue exactly where learning stopped, as Arrow IPC."""
+    def _to_file(self) -> tuple[Any, dict[str, Any]]:
         arrays, header = codec.pack(self)
-        archive.write_table(path, archive.to_table(arrays), "engine", header)
-
-    def to_bytes(self) -> bytes:
-        """What `save` would write, for your own store."""
-        arrays, header = codec.pack(self)
-        return archive.seal(archive.to_table(arrays), "engine", header)
+        return archive.to_table(arrays), header
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Self:
-        """The engine that `save` wrote, bit for bit.
-
-        Raises
-        ------
-        DamagedFileError
-            The bytes are not what was written.
-        FileError
-            The file is missing, or cannot be read.
-        """
-        return cls._of_table(*archive.read_table(path, "engine"), path)
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> Self:
-        """The engine of which `to_bytes` gave these; DamagedFileError where they are others."""
-        return cls._of_table(*archive.unseal(check_bytes("data", data), "engine", "data"), "data")
-
-    @classmethod
-    def _of_table(cls, table: Any, header: dict[str, Any], path: str | os.PathLike[str]) -> Self:
-        with archive.raise_damaged(path, "engine"):
-            engine: Self = codec.unpack(cls, archive.unpack(table), header, STATES)
-            saved_engine.check_metrics(engine._buffer.state)
-            return engine
+    def _of_file(cls, table: Any, header: dict[str, Any]) -> Self:
+        engine: Self = codec.unpack(cls, archive.unpack(table), header, STATES)
+        saved_engine.check_metrics(engine._learner.state)
+        return engine
 
     # ------------------------------------------------------------------ merging
 
@@ -891,9 +842,8 @@ class Engine:
                 "this engine learns distances, and landmarks of different streams have no distance "
                 "to one another: only points can be merged"
             )
-        state = self._need_state("learn more, or create the engine with a smaller warm_up")
-        features = self._buffer.progress.features or NO_FEATURES
-        return landmark_set.from_state(state, self.config, features, number)
+        state = self._learner.need_state("learn more, or create the engine with a smaller warm_up")
+        return landmark_set.from_state(state, self.config, self.features or NO_FEATURES, number)
 
     @classmethod
     def of_landmarks(
@@ -939,11 +889,11 @@ class Engine:
         (400, True)
         """
         engine = cls(**from_landmarks.choose_parameters(landmarks, parameters))
-        features = landmarks.agreement.features, landmarks.agreement.ordered
+        features = landmarks.agreement.as_features()
         state, columns = from_landmarks.start_state(landmarks, engine.config, like)
         if columns is not None:
-            engine._published = state, Snapshot._of(state, columns, engine.config, *features)
-        engine._buffer.progress = EngineState(state, features=features, ids_kind="positions")
+            engine._published = state, Snapshot.of(state, columns, engine.config, features)
+        engine._learner.progress = EngineState(state, features=features, ids_kind="positions")
         return engine
 
     @_exclusive
@@ -957,7 +907,7 @@ class Engine:
         """
         if not isinstance(other, Engine) or other.config != self.config:
             raise ParameterError(f"other={other!r} must be an engine of the same parameters")
-        self._buffer, self._published = other._buffer, other._published
+        self._learner, self._published = other._learner, other._published
 
     def __getstate__(self) -> dict[str, Any]:
         arrays, header = codec.pack(self)
@@ -968,7 +918,7 @@ class Engine:
 
     def __pack__(self) -> SavedEngine:
         """Parameters and progress between two chunks, on rings that no chunk is written into."""
-        copied = self._buffer.run_between_chunks(lambda: self._buffer.progress.copy())
+        copied = self._learner.run_between_chunks(lambda: self._learner.progress.copy())
         return SavedEngine(self.config, copied)
 
     @classmethod
@@ -976,8 +926,14 @@ class Engine:
         """The engine, if it can be one; ValueError otherwise."""
         saved_engine.check(saved)
         engine = cls(**saved.config.as_dict())
-        engine._buffer.progress = saved.progress
+        engine._learner.progress = saved.progress
         return engine
 
 
 codec.prepare(Engine, *STATES.values())
+
+# The words of the parameters, which the estimators and the command line use, too.
+PARAMETERS = read_texts(Engine.__doc__)
+Engine.__doc__ = write_texts(Engine.__doc__, PARAMETERS, describe_use)
+OWNERS["Engine"] -= frozenset(OPTIONS)
+OWNERS.update({f"Engine(method={name!r})": method.options for name, method in METHODS.items()})

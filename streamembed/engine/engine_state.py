@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from streamembed.data.features import Features
 from streamembed.data.ids import RetainedIds, classify_ids
 from streamembed.data.labels import UNKNOWN, LabelIndex
 from streamembed.errors import DuplicateIdError, InputError
@@ -23,50 +24,29 @@ from streamembed.numeric.arrays import Array, Bools, Floats, Ints
 from streamembed.numeric.chunks import PendingParts
 from streamembed.numeric.codec import NOT_SAVED
 
-# Of an engine that learns distances: no names, in their order.
-NO_FEATURES: tuple[tuple[str, ...], bool] = ((), True)
 NOTHING: Ints = np.zeros(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EngineState:
-    """Everything in an engine that changes.
+    """Everything in an engine that changes."""
 
-    Attributes
-    ----------
-    state : State or None
-        After the last whole chunk; None before the warm-up ends.
-    waiting : PendingParts of AcceptedEvents
-        Accepted events whose chunk is not whole.
-    features : (tuple of str, bool) or None
-        Names, and whether they are places; `NO_FEATURES` where distances are learned; None before
-        the first call.
-    ids_kind : str or None
-        See `streamembed.data.ids.classify_ids`.
-    rejected : int
-        Rows rejected since the first event.
-    labels : LabelIndex
-        The labels observed so far.
-    early : (Floats, Floats, Bools) or None
-        Raw points of given pairs, and what they are, until the warm-up ends.
-    ids : RetainedIds or None
-        Ids of the support and of pending events; None if not computed since the last chunk.
-    log_offset : int
-        Rows taken from the log, accepted or rejected; 0 without a log.
-    labelled : (m,)
-        Stream positions, ascending, of the events of the support that metrics have learned with a
-        label; empty without metrics. Pending events carry their own labels.
-    """
-
-    state: State | None = None
+    state: State | None = None  # after the last whole chunk; None before the warm-up ends
+    # Accepted events whose chunk is not whole.
     waiting: PendingParts[AcceptedEvents] = field(default_factory=PendingParts)
-    features: tuple[tuple[str, ...], bool] | None = None
-    ids_kind: str | None = None
-    rejected: int = 0
-    labels: LabelIndex = field(default_factory=LabelIndex)
+    # `NO_FEATURES` where distances are learned; None before the first call.
+    features: Features | None = None
+    ids_kind: str | None = None  # see `streamembed.data.ids.classify_ids`
+    rejected: int = 0  # rows rejected since the first event
+    labels: LabelIndex = field(default_factory=LabelIndex)  # the labels observed so far
+    # (Floats, Floats, Bools) or None: raw points of given pairs, and what they are, until the warm-
+    # up ends.
     early: tuple[Floats, Floats, Bools] | None = None
+    # Ids of the support and of pending events; None if not computed since the last chunk.
     ids: RetainedIds | None = field(default=None, metadata=NOT_SAVED)
-    log_offset: int = 0
+    log_offset: int = 0  # rows taken from the log, accepted or rejected; 0 without a log
+    # (m,): stream positions, ascending, of the events of the support that metrics have learned with
+    # a label; empty without metrics. Pending events carry their own labels.
     labelled: Ints = field(default_factory=lambda: NOTHING)
 
     @property
@@ -99,12 +79,12 @@ class EngineState:
     @property
     def feature_names(self) -> tuple[str, ...]:
         """In the engine's order; empty before the first batch, and for distances."""
-        return () if self.features is None else self.features[0]
+        return () if self.features is None else self.features.names
 
     @property
     def learns_distances(self) -> bool | None:
         """True if the first call brought distances, False for points; None before it."""
-        return None if self.features is None else self.features == NO_FEATURES
+        return None if self.features is None else not self.features.names
 
     @property
     def support_ids(self) -> Array:
@@ -170,7 +150,7 @@ class EngineState:
     def with_events(
         self,
         part: AcceptedEvents,
-        features: tuple[tuple[str, ...], bool],
+        features: Features,
         ids_kind: str,
         rejected: int,
         labels: LabelIndex,
@@ -178,16 +158,16 @@ class EngineState:
     ) -> EngineState:
         """The state with one more pending part; the first part sets features and kind of ids."""
         return EngineState(
-            self.state,
-            self.waiting.followed_by(part),
-            self.features or features,
-            self.ids_kind or ids_kind,
-            rejected,
-            labels,
-            self.early,
-            ids,
-            self.log_offset,
-            self.labelled,
+            state=self.state,
+            waiting=self.waiting.followed_by(part),
+            features=self.features or features,
+            ids_kind=self.ids_kind or ids_kind,
+            rejected=rejected,
+            labels=labels,
+            early=self.early,
+            ids=ids,
+            log_offset=self.log_offset,
+            labelled=self.labelled,
         )
 
     def list_labelled_positions(self) -> Ints:

@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from streamembed.data.batch import Batch
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import InputError, ParameterError, quote
@@ -87,10 +85,8 @@ def _align_axes(
             f"like= has {len(like.eigenvalues)} components, and n_components="
             f"{config.n_components}: they must be equal"
         )
-    names, ordered = landmarks.agreement.features, landmarks.agreement.ordered
-    index = np.arange(len(landmarks), dtype=np.int64)
-    coordinates = like.transform(Batch(state.support.points, names, ordered, None, index, ()))
-    frame = frame_reference.adopt_columns(state, coordinates, like.frame.epoch)
+    points = Batch.of_points(state.support.points, landmarks.agreement.as_features())
+    frame = frame_reference.adopt_columns(state, like.transform(points), like.frame.epoch)
     aligned = replace(state, frame=frame)
     published = publish.publish(aligned, config)
     if published.fidelity >= LEAST_FIDELITY and published.price <= LARGEST_PRICE:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import FrozenInstanceError, dataclass, replace
+from dataclasses import FrozenInstanceError, dataclass, fields, replace
 from functools import cached_property
 from operator import attrgetter
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from streamembed.geometry.lists import Slots
 from streamembed.layout import measures
 from streamembed.layout.forces import Links, compute_affinities
 from streamembed.methods.placement import PictureExtension
-from streamembed.numeric.arrays import Array, Floats, Ints, freeze
+from streamembed.numeric.arrays import Array, Floats, Ints, Unchanging, freeze
 from streamembed.validation import check_whole
 
 # A picture has aged when this share fewer neighbours are kept than when it was laid out.
@@ -45,48 +45,44 @@ class Movement:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PictureNeighbours:
-    """Neighbours that the quality measures of a picture are computed from.
+    """Neighbours that the quality measures of a picture are computed from."""
 
-    Attributes
-    ----------
-    near, d2 : (N, K)
-        The nearest of every point, oldest first, -1 behind the end of a list.
-    duplicates : (N,) or None
-        See `streamembed.layout.measures.measure_kept`; None where the points of the snapshot tell.
-    """
-
+    # (N, K): the nearest of every point, oldest first, -1 behind the end of a list.
     near: Slots
     d2: Floats
+    # (N,): see `streamembed.layout.measures.measure_kept`; None where the points of the snapshot
+    # tell.
     duplicates: Ints | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PictureContents:
-    """The contents of a picture; points in the order of the snapshot.
+    """The contents of a picture; points in the order of the snapshot."""
 
-    Attributes
-    ----------
-    coordinates : (N, 2)
-    moved : (N,)
-    kept, balance : (N,) or None
-        None where they are still to be counted.
-    neighbours : Neighbours or None
-        By which they are.
-    gamma, spread, kept_then : float
-    n_neighbors, age, epoch : int
-    """
-
-    coordinates: Floats
-    moved: Floats
+    coordinates: Floats  # (N, 2)
+    moved: Floats  # (N,)
+    # (N,): None where they are still to be counted.
     kept: Floats | None
     balance: Floats | None
-    neighbours: PictureNeighbours | None
+    neighbours: PictureNeighbours | None  # by which they are
     gamma: float
     spread: float
     kept_then: float
     n_neighbors: int
     age: int
     epoch: int
+
+
+class Immutable(Unchanging):
+    """A value whose attributes are set once, in ``vars``."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        kind = type(self).__name__.lower()
+        raise FrozenInstanceError(f"cannot assign to {name!r}: a {kind} never changes")
+
+    def __delattr__(self, name: str) -> None:
+        kind = type(self).__name__.lower()
+        raise FrozenInstanceError(f"cannot delete {name!r}: a {kind} never changes")
 
 
 class PictureSource(Protocol):
@@ -102,7 +98,7 @@ class PictureSource(Protocol):
     def _read_rows(self, rows: Any) -> Floats: ...
 
 
-class Picture:
+class Picture(Immutable):
     """Places in the plane that keep neighbours together, and that keep still. Immutable.
 
     It stands beside the coordinates of its snapshot and is not certified: the best picture is
@@ -146,32 +142,11 @@ class Picture:
     def __init__(self, contents: PictureContents, source: PictureSource) -> None:
         """Use ``snapshot.picture``."""
         # attributes are set once, past `__setattr__`
-        vars(self).update(
-            coordinates=freeze(contents.coordinates),
-            ids=source.ids,
-            moved=freeze(contents.moved),
-            age=contents.age,
-            epoch=contents.epoch,
-            kept_then=contents.kept_then,
-            n_neighbors=contents.n_neighbors,
-            spread=contents.spread,
-            gamma=contents.gamma,
-            _contents=contents,
-            _source=source,
-        )
-
-    def __setattr__(self, name: str, value: object) -> None:
-        raise FrozenInstanceError(f"cannot assign to {name!r}: a picture never changes")
-
-    def __delattr__(self, name: str) -> None:
-        raise FrozenInstanceError(f"cannot delete {name!r}: a picture never changes")
-
-    def __copy__(self) -> Self:
-        return self
-
-    def __deepcopy__(self, memo: object) -> Self:
-        """Itself: nothing of it can change."""
-        return self
+        parts = {field.name: getattr(contents, field.name) for field in fields(contents)}
+        del parts["kept"], parts["balance"], parts["neighbours"]
+        vars(self).update(parts, ids=source.ids, _contents=contents, _source=source)
+        freeze(contents.coordinates)
+        freeze(contents.moved)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled with its snapshot."""

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
-from dataclasses import FrozenInstanceError, dataclass, fields, replace
+from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any, Self, TypeVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
 
 from streamembed.data import batch, column_roles, distance_rows
-from streamembed.data.batch import LARGEST_VALUE
+from streamembed.data.batch import LARGEST_VALUE, Batch
+from streamembed.data.features import Features
 from streamembed.data.output_format import read_frame, to_input_format
 from streamembed.engine import snapshot_contents
 from streamembed.engine.comparison import Comparison, compare
-from streamembed.engine.picture import Picture, PictureContents, PictureNeighbours
-from streamembed.engine.snapshot_contents import ARRAYS, COLUMNS, IN_HEADER, NUMBERS, check
+from streamembed.engine.picture import Immutable, Picture, PictureContents, PictureNeighbours
+from streamembed.engine.snapshot_contents import ARRAYS, COLUMNS, FACTS, IN_HEADER, check
 from streamembed.errors import FeatureError, InputError, quote
 from streamembed.geometry import self_tuning
 from streamembed.layout.layout import select_neighbors
@@ -37,9 +37,8 @@ from streamembed.numeric.arrays import Array, Floats, Ints, freeze
 from streamembed.spectral import neighbor_walk, operator
 from streamembed.spectral.certificate import Certificate
 from streamembed.storage import archive
-from streamembed.validation import check_bytes, check_whole
-
-Record = TypeVar("Record", Certificate, "Frame")
+from streamembed.storage.saved_object import SavedObject
+from streamembed.validation import check_whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +75,7 @@ class Frame:
     correlations: tuple[float, ...]
 
 
-class Snapshot:
+class Snapshot(Immutable, SavedObject):
     """The immutable embedding of the support after some event of the stream.
 
     Assigning or deleting an attribute raises `dataclasses.FrozenInstanceError`, an AttributeError;
@@ -113,7 +112,8 @@ class Snapshot:
     lengths : (N, N)
         Of Isomap: shortest paths; with ``n_landmarks`` those to the landmarks of the largest part,
         which are the points of positive ``stationary``; (N, 0) of other methods.
-    feature_names : tuple of str
+    features : Features
+        Their names are ``feature_names``, too.
     kernel : str
         "self_tuning", "gaussian", "polynomial" or "cosine"; of a graph of neighbours its weights:
         "self_tuning", "binary" or "heat"; of classical scaling "distance".
@@ -157,6 +157,7 @@ class Snapshot:
         is the multiplicity of the eigenvalue 1, the constant included.
     """
 
+    _kind: ClassVar[str] = "snapshot"
     coordinates: Floats
     eigenvalues: Floats
     ids: Array
@@ -172,7 +173,7 @@ class Snapshot:
     position: int
     points: Floats
     lengths: Floats
-    feature_names: tuple[str, ...]
+    features: Features
     kernel: str
     bandwidth: float
     widths: Floats
@@ -196,7 +197,6 @@ class Snapshot:
     resolution: float
     n_connected: int
     picture: Picture | None
-    _ordered: bool
     _metrics: dict[str, Mahalanobis]
     _source: Any
 
@@ -213,55 +213,26 @@ class Snapshot:
         """
         # attributes are set once, past `__setattr__`
         vars(self).update({name: freeze(array) for name, array in arrays.items()})
+        vars(self).update({name: kind(numbers[name]) for name, (kind, *_) in FACTS.items()})
         vars(self).update(
-            _ordered=bool(numbers["ordered"]),
-            feature_names=tuple(numbers["feature_names"]),
-            method=str(numbers["method"]),
-            position=int(numbers["position"]),
-            kernel=str(numbers["kernel"]),
-            bandwidth=float(numbers["bandwidth"]),
-            radius=float(numbers["radius"]),
-            n_neighbors=int(numbers["n_neighbors"]),
-            width=float(numbers["width"]),
-            least_width=float(numbers["least_width"]),
-            typical_coverage=float(numbers["typical_coverage"]),
-            alpha=float(numbers["alpha"]),
-            diffusion_time=float(numbers["diffusion_time"]),
-            degree=int(numbers["degree"]),
-            coef0=float(numbers["coef0"]),
-            gamma=float(numbers["gamma"]),
-            reg=float(numbers["reg"]),
-            certificate=_to_plain_numbers(numbers["certificate"]),
-            frame=_to_plain_numbers(numbers["frame"]),
-            rung=str(numbers["rung"]),
-            resolution=float(numbers["resolution"]),
-            n_connected=int(numbers["n_connected"]),
+            features=Features(tuple(numbers["feature_names"]), bool(numbers["ordered"])),
             _metrics=dict(numbers["metrics"]),
             _source=freeze(tracked) if isinstance(tracked, np.ndarray) else tracked,
         )
         vars(self).update(picture=None if drawn is None else Picture(drawn, self))
 
-    def __setattr__(self, name: str, value: object) -> None:
-        raise FrozenInstanceError(f"cannot assign to {name!r}: a snapshot never changes")
-
-    def __delattr__(self, name: str) -> None:
-        raise FrozenInstanceError(f"cannot delete {name!r}: a snapshot never changes")
-
-    def __copy__(self) -> Self:
-        return self
-
-    def __deepcopy__(self, memo: object) -> Self:
-        """Itself: nothing of it can change."""
-        return self
-
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled by its parts; read-only again afterwards."""
-        kept = vars(self)
-        arrays = {name: kept[name] for name in ARRAYS}
-        numbers = {name: kept[name] for name in NUMBERS}
-        numbers.update(ordered=self._ordered, metrics=self._metrics)
+        arrays = {name: getattr(self, name) for name in ARRAYS}
+        numbers = {name: getattr(self, name) for name in FACTS}
+        numbers.update(ordered=self.features.ordered, metrics=self._metrics)
         drawn = None if self.picture is None else self.picture._counted()
         return type(self), (arrays, numbers, self._tracked, drawn)
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """Names of the features, in the order of the columns of ``points``."""
+        return self.features.names
 
     @property
     def metrics(self) -> Mapping[str, Mahalanobis]:
@@ -273,13 +244,8 @@ class Snapshot:
         return MappingProxyType(self._metrics)
 
     @classmethod
-    def _of(
-        cls,
-        state: State,
-        columns: PublishedColumns,
-        config: Config,
-        feature_names: tuple[str, ...],
-        ordered: bool,
+    def of(
+        cls, state: State, columns: PublishedColumns, config: Config, features: Features
     ) -> Self:
         """The snapshot of a state and its published columns."""
         order, eigenvalues = state.support.oldest_first, columns.eigenvalues
@@ -311,8 +277,8 @@ class Snapshot:
             "scale": state.scaling.scale.copy(),
         }
         numbers = {
-            "ordered": ordered,
-            "feature_names": feature_names,
+            "ordered": features.ordered,
+            "feature_names": features.names,
             "method": config.method,
             "position": state.position,
             "kernel": kernel.name,
@@ -338,7 +304,7 @@ class Snapshot:
         }
         if state.metrics is not None:
             numbers["metrics"] = {
-                name: one.named(None if ordered else feature_names)
+                name: one.named(features.given_names)
                 for name, one in learners.publish(state.metrics, state.scaling.scale).items()
             }
         drawn = None if state.picture is None else _build_picture_contents(state, order, config)
@@ -393,6 +359,8 @@ class Snapshot:
         FeatureError, BadRowError
             As in `Engine.learn`; see also `coverage`.
         """
+        if isinstance(X, Batch) and X.features.names == self.features.names != ():
+            return self._extension.coordinates(X.points)  # it is checked
         read = read_frame(X)
         return to_input_format(self._extension.coordinates(self._read(read)), X, read, self.method)
 
@@ -450,13 +418,13 @@ class Snapshot:
 
     def _read(self, X: Any, of_distances: str = "transform_distances") -> Floats:
         """Points in the caller's units, checked, columns in order."""
-        width = len(self.feature_names)
+        width, is_ordered = len(self.feature_names), self.features.ordered
         if not width:
             raise FeatureError(
                 "this snapshot was learned from distances and has no features: use "
                 f"{of_distances}, with distances to its ids"
             )
-        if type(X) is np.ndarray and X.dtype == np.float64 and X.ndim == 2 and self._ordered:
+        if type(X) is np.ndarray and X.dtype == np.float64 and X.ndim == 2 and is_ordered:
             # the short way for the common case: 5 us instead of 40
             if X.shape[1] != width:
                 raise FeatureError(
@@ -466,9 +434,8 @@ class Snapshot:
             if np.abs(X).max(initial=0.0) <= LARGEST_VALUE:
                 return X
         remedy = "nothing was transformed: fix or drop them"
-        if not isinstance(X, batch.Batch):
-            X = column_roles.split(X, self.feature_names).points
-        return batch.read(X, None, self.feature_names, self._ordered, remedy=remedy).points
+        table = column_roles.split(X, self.feature_names).points
+        return batch.read(table, None, self.features, remedy=remedy).points
 
     def leading_ids(self, component: int, count: int = 10) -> list[Any]:
         """Ids of the points that carry a component most, the first of them most of all.
@@ -574,36 +541,21 @@ class Snapshot:
 
     # ------------------------------------------------------------------ files
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write an Arrow IPC file, one row per support point: versioned, checksummed, no pickle.
-
-        Any Arrow reader opens it: columns ``id``, ``mass``, ``coordinates``, ``point`` and what
-        `load` needs besides. The bytes are a function of the snapshot alone.
-        """
-        table, header = self._packed()
-        archive.write_table(path, table, "snapshot", header)
-
-    def to_bytes(self) -> bytes:
-        """What `save` would write, for a store of one's own."""
-        table, header = self._packed()
-        return archive.seal(table, "snapshot", header)
-
-    def _packed(self) -> tuple[Any, dict[str, Any]]:
+    def _to_file(self) -> tuple[Any, dict[str, Any]]:
         columns = {"tracked": archive.to_list_column(self._tracked)}
         for name, column in COLUMNS.items():
             array = getattr(self, name)
             if array.shape[1:] != (0,):
-                matrix = array.ndim == 2
-                columns[column] = archive.to_list_column(array) if matrix else pa.array(array)
+                columns[column] = snapshot_contents.to_column(array)
         drawn = None
         if self.picture is not None:
             places, drawn = snapshot_contents.pack_picture(self.picture._counted())
             columns |= places
         header = {
             "picture": drawn,
-            **{name: getattr(self, name) for name in NUMBERS},
+            **{name: getattr(self, name) for name in FACTS},
             **{name: getattr(self, name).tolist() for name in IN_HEADER},
-            "ordered": self._ordered,
+            "ordered": self.features.ordered,
             "certificate": codec.pack(self.certificate)[1],
             "frame": codec.pack(self.frame)[1],
             "metrics": {
@@ -619,36 +571,11 @@ class Snapshot:
         return pa.table(columns), header
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Self:
-        """The snapshot that `save` wrote, bit for bit; no code from the file is run.
-
-        Raises
-        ------
-        DamagedFileError
-            The bytes are not what was written, or it is no saved snapshot.
-        FileError
-            The file is missing, or cannot be read.
-        """
-        table, header = archive.read_table(path, "snapshot")
-        with archive.raise_damaged(path, "snapshot"):
-            return cls._of_table(table, header)
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> Self:
-        """The snapshot of which `to_bytes` gave these; DamagedFileError where they are others."""
-        table, header = archive.unseal(check_bytes("data", data), "snapshot", "data")
-        with archive.raise_damaged("data", "snapshot"):
-            return cls._of_table(table, header)
-
-    @classmethod
-    def _of_table(cls, table: Any, header: dict[str, Any]) -> Self:
-        """What `save` wrote, checked for what the checksum cannot tell."""
+    def _of_file(cls, table: Any, header: dict[str, Any]) -> Self:
         arrays = {name: np.array(header[name], dtype=np.float64) for name in IN_HEADER}
         for name, column in COLUMNS.items():
             if column in table.column_names:
-                values = table.column(column)
-                lists = pa.types.is_fixed_size_list(values.type)
-                arrays[name] = archive.to_matrix(values) if lists else values.to_numpy().copy()
+                arrays[name] = snapshot_contents.to_array(table.column(column))
         for name in ("points", "lengths", "spare_psi"):
             arrays.setdefault(name, np.zeros((len(arrays["ids"]), 0)))
         numbers = {
@@ -684,25 +611,24 @@ class _KernelWidths:
 
 def _build_kernel_widths(state: State, config: Config) -> _KernelWidths:
     n, lists, scales = len(state.support), state.lists, state.scales
-    widths = np.full(n, state.scaling.bandwidth)
+    least, width = state.scaling.bandwidth, 1.0
+    widths, reaches = np.full(n, least), np.zeros(n)
     if scales is not None and config.rule is not None:
-        least = self_tuning.LEAST_WIDTH * scales.median
-        return _KernelWidths("self_tuning", scales.widths, scales.reaches, config.rule.width, least)
-    if state.is_centred or state.rebuilt is not None:
+        name, least = "self_tuning", self_tuning.LEAST_WIDTH * scales.median
+        widths, reaches, width = scales.widths, scales.reaches, config.rule.width
+    elif state.is_centred or state.rebuilt is not None:
         name = config.kernel if config.embedding.kernels else "distance"
-        return _KernelWidths(name, widths, np.zeros(n), 1.0, state.scaling.bandwidth)
-    if state.sparse is None:
-        return _KernelWidths("gaussian", widths, np.zeros(n), 1.0, state.scaling.bandwidth)
-    reaches = np.full(n, config.radius or 0.0)
-    width, least = 1.0, state.scaling.bandwidth
-    if lists is not None:
-        d2 = lists.d2[:, : lists.n_neighbors]
+    elif state.sparse is None:
+        name = "gaussian"
+    elif lists is None:
+        name, reaches = config.weights, np.full(n, config.radius or 0.0)
+    else:
+        name, (_, d2) = config.weights, lists.nearest
         reaches = np.sqrt(np.where(np.isfinite(d2), d2, 0.0).max(axis=1))
-        if config.weights == "self_tuning":
+        if name == "self_tuning":
             widths, width = neighbor_walk.compute_local_scales(d2), state.sparse.scale
-            positive = widths[widths > 0]
-            least = neighbor_walk.LEAST_SCALE * float(np.median(positive))
-    return _KernelWidths(config.weights, widths, reaches, width, least)
+            least = neighbor_walk.LEAST_SCALE * float(np.median(widths[widths > 0]))
+    return _KernelWidths(name, widths, reaches, width, least)
 
 
 def _build_frame(state: State, columns: PublishedColumns) -> Frame:
@@ -751,12 +677,6 @@ def _select_paths(paths: Paths, counting: Floats, order: Ints) -> tuple[Floats, 
     rank = np.empty(len(order), dtype=np.int64)
     rank[order] = np.arange(len(order))
     return sums, paths.lengths[np.ix_(order, np.argsort(rank[paths.ends]))]
-
-
-def _to_plain_numbers(facts: Record) -> Record:
-    """A dataclass with Python's numbers instead of numpy's."""
-    values = {field.name: getattr(facts, field.name) for field in fields(facts)}
-    return replace(facts, **{n: v.item() for n, v in values.items() if isinstance(v, np.generic)})
 
 
 codec.prepare(Certificate, Frame, PictureContents)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -25,48 +27,61 @@ from streamembed.spectral.neighbor_walk import WEIGHTS
 from streamembed.storage import archive
 
 TINY = float(np.finfo(np.float64).tiny)
-# Arrays with a row a point, and the column of a file that each is; the others are in its header.
-COLUMNS = {
-    "ids": "id",
-    "masses": "mass",
-    "coordinates": "coordinates",
-    "psi": "psi",
-    "spare_psi": "spare_psi",
-    "stationary": "stationary",
-    "density_weights": "density_weight",
-    "degrees": "degree",
-    "widths": "width",
-    "reaches": "reach",
-    "points": "point",
-    "lengths": "length",
+# Arrays: the column of a file that each is (None: in its header), and its shape: n points, k
+# components, s spare and c carried ones, d features, w points that paths lead to.
+ARRAYS: Mapping[str, tuple[str | None, str]] = {
+    "ids": ("id", "n"),
+    "masses": ("mass", "n"),
+    "coordinates": ("coordinates", "nk"),
+    "psi": ("psi", "nk"),
+    "spare_psi": ("spare_psi", "ns"),
+    "stationary": ("stationary", "n"),
+    "density_weights": ("density_weight", "n"),
+    "degrees": ("degree", "n"),
+    "widths": ("width", "n"),
+    "reaches": ("reach", "n"),
+    "points": ("point", "nd"),
+    "lengths": ("length", "nw"),
+    "eigenvalues": (None, "k"),
+    "spare_eigenvalues": (None, "s"),
+    "rotation": (None, "ck"),
+    "center": (None, "d"),
+    "scale": (None, "d"),
 }
-IN_HEADER = ("eigenvalues", "spare_eigenvalues", "rotation", "center", "scale")
-ARRAYS = (*COLUMNS, *IN_HEADER)
-NUMBERS = (
-    "method",
-    "feature_names",
-    "position",
-    "kernel",
-    "bandwidth",
-    "radius",
-    "n_neighbors",
-    "width",
-    "least_width",
-    "typical_coverage",
-    "alpha",
-    "diffusion_time",
-    "degree",
-    "coef0",
-    "gamma",
-    "reg",
-    "certificate",
-    "frame",
-    "rung",
-    "resolution",
-    "n_connected",
-)
+COLUMNS = {name: column for name, (column, _) in ARRAYS.items() if column is not None}
+IN_HEADER = tuple(name for name in ARRAYS if name not in COLUMNS)
 
 
+def to_plain_numbers(facts: Any) -> Any:
+    """A dataclass with Python's numbers instead of numpy's."""
+    values = {field.name: getattr(facts, field.name) for field in fields(facts)}
+    return replace(facts, **{n: v.item() for n, v in values.items() if isinstance(v, np.generic)})
+
+
+# All else: how it is made a plain value, and of numbers the least and the largest.
+FACTS: Mapping[str, tuple[Any, ...]] = {
+    "method": (str,),
+    "feature_names": (tuple,),
+    "position": (int, 1, np.inf),
+    "kernel": (str,),
+    "bandwidth": (float, SMALLEST_BANDWIDTH, LARGEST_BANDWIDTH),
+    "radius": (float, 0.0, LARGEST_VALUE),
+    "n_neighbors": (int, 1, LARGEST_NEIGHBORS),
+    "width": (float, *WIDTHS),
+    "least_width": (float, TINY, LARGEST_VALUE),
+    "typical_coverage": (float, 0.0, LARGEST_VALUE),
+    "alpha": (float, 0.0, 2.0),
+    "diffusion_time": (float, 0.0, 1e6),
+    "degree": (int, 1, LARGEST_DEGREE),
+    "coef0": (float, 0.0, LARGEST_COEFFICIENT),
+    "gamma": (float, 0.0, LARGEST_VALUE),
+    "reg": (float, 1e-12, 1e6),
+    "certificate": (to_plain_numbers,),
+    "frame": (to_plain_numbers,),
+    "rung": (str,),
+    "resolution": (float, 0.0, sys.float_info.max),
+    "n_connected": (int, 1, np.inf),
+}
 # Of a picture, the column that each of its arrays is.
 PICTURE = {
     "coordinates": "picture",
@@ -76,14 +91,21 @@ PICTURE = {
 }
 
 
+def to_column(array: Array) -> Any:
+    """An array (n,) or (n, m) as a column of n rows."""
+    return archive.to_list_column(array) if array.ndim == 2 else pa.array(array)
+
+
+def to_array(column: Any) -> Array:
+    """The array that `to_column` turned into a column, a copy."""
+    lists = pa.types.is_fixed_size_list(column.type)
+    return archive.to_matrix(column) if lists else column.to_numpy().copy()
+
+
 def pack_picture(contents: PictureContents) -> tuple[dict[str, Any], dict[str, Any]]:
     """The columns of a picture that was counted, and its numbers."""
     arrays, numbers = codec.pack(contents)
-    columns = {
-        PICTURE[name]: archive.to_list_column(array) if array.ndim == 2 else pa.array(array)
-        for name, array in arrays.items()
-    }
-    return columns, numbers
+    return {PICTURE[name]: to_column(array) for name, array in arrays.items()}, numbers
 
 
 def unpack_picture(table: Any, numbers: Any, n: int) -> PictureContents | None:
@@ -93,13 +115,7 @@ def unpack_picture(table: Any, numbers: Any, n: int) -> PictureContents | None:
     if numbers is None:
         must(not names, "columns of a picture that is none")
         return None
-    arrays = {}
-    for name in names:
-        column_values = table.column(PICTURE[name])
-        lists = pa.types.is_fixed_size_list(column_values.type)
-        arrays[name] = (
-            archive.to_matrix(column_values) if lists else column_values.to_numpy().copy()
-        )
+    arrays = {name: to_array(table.column(PICTURE[name])) for name in names}
     contents: PictureContents = codec.unpack(PictureContents, arrays, numbers)
     must(contents.neighbours is None, "a picture with neighbours")
     must(
@@ -128,30 +144,12 @@ def check(arrays: dict[str, Array], numbers: dict[str, Any], tracked: Array) -> 
     spares = len(arrays["spare_eigenvalues"])
     must(numbers["method"] in METHODS, f"method is {numbers['method']!r}")
     width = arrays["lengths"].shape[-1] if METHODS[numbers["method"]].family == "geodesic" else 0
-    shapes = {
-        **dict.fromkeys(("coordinates", "psi"), (n, k)),
-        **dict.fromkeys(
-            (
-                "masses",
-                "stationary",
-                "density_weights",
-                "degrees",
-                "widths",
-                "reaches",
-            ),
-            (n,),
-        ),
-        **dict.fromkeys(("center", "scale"), (d,)),
-        "eigenvalues": (k,),
-        "spare_eigenvalues": (spares,),
-        "spare_psi": (n, spares),
-        "rotation": (k + spares, k),
-        "points": (n, d),
-        "lengths": (n, width),
-    }
-    for name, shape in shapes.items():
-        array = arrays[name]
+    sizes = {"n": n, "k": k, "s": spares, "c": k + spares, "d": d, "w": width}
+    for name, (_, letters) in ARRAYS.items():
+        array, shape = arrays[name], tuple(sizes[letter] for letter in letters)
         must(array.shape == shape, f"{name} has shape {array.shape}, not {shape}")
+        if name == "ids":
+            continue
         must(array.dtype == np.float64, f"{name} has dtype {array.dtype}")
         finite = np.isfinite(array) if name != "lengths" else array >= 0  # inf between parts
         must(finite.all(), f"{name} is not finite")
@@ -184,32 +182,15 @@ def check(arrays: dict[str, Array], numbers: dict[str, Any], tracked: Array) -> 
     must(len(set(names)) == d, "names are not unique")
     must(type(numbers["ordered"]) is bool, "ordered is not a boolean")
     must(type(numbers["rung"]) is str, "rung is not text")
-    must(type(numbers["position"]) is int and numbers["position"] >= n, "position is too small")
+    must(numbers["position"] >= n, "position is too small")
     own_kernels = METHODS[numbers["method"]].kernels
     kernels = WEIGHTS if family == "graph" else own_kernels or ("distance",)
     must(numbers["kernel"] in kernels, f"kernel is {numbers['kernel']!r}")
-    k_nearest = numbers["n_neighbors"]
-    must(type(k_nearest) is int and 1 <= k_nearest <= LARGEST_NEIGHBORS, "n_neighbors")
-    parts = numbers["n_connected"]
-    must(type(parts) is int and 1 <= parts <= n, f"n_connected is {parts!r}")
-    ranges: dict[str, tuple[float, float]] = {
-        "bandwidth": (SMALLEST_BANDWIDTH, LARGEST_BANDWIDTH),
-        "alpha": (0.0, 2.0),
-        "diffusion_time": (0.0, 1e6),
-        "coef0": (0.0, LARGEST_COEFFICIENT),
-        "gamma": (0.0, LARGEST_VALUE),
-        "reg": (1e-12, 1e6),
-        "resolution": (0.0, sys.float_info.max),
-        "width": WIDTHS,
-        "typical_coverage": (0.0, LARGEST_VALUE),
-        "radius": (0.0, LARGEST_VALUE),
-        "least_width": (TINY, LARGEST_VALUE),
-    }
-    for name, (low, high) in ranges.items():
-        value = numbers[name]
-        must(type(value) is float and low <= value <= high, f"{name} is {value!r}")
-    degree = numbers["degree"]
-    must(type(degree) is int and 1 <= degree <= LARGEST_DEGREE, "degree")
+    must(numbers["n_connected"] <= n, "n_connected is above the number of points")
+    for name, (kind, *limits) in FACTS.items():
+        if limits:
+            value = numbers[name]
+            must(type(value) is kind and limits[0] <= value <= limits[1], f"{name} is {value!r}")
     certificate = numbers["certificate"]
     must(0.0 <= certificate.negative_mass <= 1.0, "certificate.negative_mass")
     must(certificate.stale >= 0.0, "certificate.stale")

@@ -3,34 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from dataclasses import KW_ONLY
+from typing import Any, ClassVar
 
-from streamembed.estimators.object_embedding import ObjectEmbedding
+from streamembed.estimators.map_estimator import MapEstimator, declare_map
 
 
-class ClassicalMDS(ObjectEmbedding):
+@declare_map
+class ClassicalMDS(MapEstimator):
     """Coordinates whose distances are those of a stream's objects, as a river transformer.
 
-    `DiffusionMap` with ``method="classical_mds"`` and the parameters that it has; it behaves like
-    it in everything else. Exact for Euclidean distances of n_components dimensions; for others the
-    best in the sense of the centred matrix, and ``snapshot().certificate.negative_mass`` says how
-    far they are from being Euclidean.
-
-    Parameters
-    ----------
-    n_components, rank
-        See `streamembed.Engine`.
-    metric
-        "euclidean": events are points; "precomputed": an event is a dict ``{id: distance}`` to the
-        objects before it; a callable d(a, b): events are any objects. It is called once for every
-        object held, and must be symmetric and 0 for an object and itself.
-    memory, size, half_life, tolerance, chunk_size, warm_up, scaling, seed
-        See `streamembed.Engine`. Points are not scaled unless asked for: their distances are kept.
-
-    Raises
-    ------
-    ParameterError
-        A parameter cannot have that value.
+    Exact for Euclidean distances of n_components dimensions; for others the best in the sense of
+    the centred matrix, and ``snapshot().certificate.negative_mass`` says how far they are from
+    being Euclidean. Points are not scaled unless you ask for it: their distances are kept.
 
     Examples
     --------
@@ -42,35 +27,9 @@ class ClassicalMDS(ObjectEmbedding):
     2.0
     """
 
-    def __init__(
-        self,
-        n_components: int = 2,
-        metric: str | Callable[[Any, Any], float] = "euclidean",
-        rank: int | str = "auto",
-        memory: str = "window",
-        size: int = 2000,
-        half_life: float | None = None,
-        tolerance: float | None = 3e-3,
-        chunk_size: int = 10,
-        warm_up: int | None = None,
-        scaling: str | None = None,
-        seed: int = 0,
-    ) -> None:
-        super().__init__(
-            method="classical_mds",
-            n_components=n_components,
-            memory=memory,
-            size=size,
-            half_life=half_life,
-            rank=rank,
-            tolerance=tolerance,
-            chunk_size=chunk_size,
-            warm_up=warm_up,
-            scaling=scaling,
-            seed=seed,
-            metric=metric,
-        )
+    method: ClassVar[str] = "classical_mds"
 
-    @classmethod
-    def _unit_test_params(cls) -> Any:
-        yield {"warm_up": 12, "chunk_size": 4, "size": 64, "n_components": 2}
+    metric: str | Callable[[Any, Any], float] = "euclidean"
+    rank: int | str = "auto"
+    _: KW_ONLY
+    scaling: str | None = None

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 from river import base
 
 from streamembed.data import impute
 from streamembed.data.batch import LARGEST_VALUE, Batch
+from streamembed.data.features import Features
 from streamembed.data.impute import FeatureRows
 from streamembed.data.table import are_positions, check_point, with_text_keys
 from streamembed.drift.alarm import Alarm
@@ -17,22 +17,19 @@ from streamembed.drift.monitor import Monitor
 from streamembed.errors import FeatureError, quote
 from streamembed.estimators.cold_start import ColdStartTransformer
 from streamembed.numeric.arrays import Floats
+from streamembed.parameters import declare_parameters, read_texts
 
 SETTLED = 50  # events whose features are those that are watched
 SCALAR = "x"
 
 
+@declare_parameters(read_texts(Monitor.__doc__))
 class EmbeddingDrift(ColdStartTransformer, base.DriftDetector):
     """A drift detector for points, at a false-alarm rate of your choice.
 
     It is one of river's detectors (``update`` and ``drift_detected``), and a step of a pipeline
     that hands every point on as it is. Values that are missing become the mean so far. A detector
     of one number can be given numbers.
-
-    Parameters
-    ----------
-    ert, n_reference, n_coordinates, policy, scaling, bandwidth, seed
-        As of `streamembed.Monitor`.
 
     Attributes
     ----------
@@ -62,33 +59,22 @@ class EmbeddingDrift(ColdStartTransformer, base.DriftDetector):
 
     _largest = LARGEST_VALUE
 
-    def __init__(
-        self,
-        ert: float = 10_000,
-        n_reference: int = 1_000,
-        n_coordinates: int = 16,
-        policy: str = "renew",
-        scaling: str | None = "standard",
-        bandwidth: float | str = "auto",
-        seed: int = 0,
-    ) -> None:
-        self.ert = ert
-        self.n_reference = n_reference
-        self.n_coordinates = n_coordinates
-        self.policy = policy
-        self.scaling = scaling
-        self.bandwidth = bandwidth
-        self.seed = seed
+    ert: float = 10_000
+    n_reference: int = 1_000
+    n_coordinates: int = 16
+    policy: str = "renew"
+    scaling: str | None = "standard"
+    bandwidth: float | str = "auto"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Check the parameters, and start with nothing watched."""
         self._begin()
-        self._monitor = self._create_monitor()
+        self._monitor = Monitor(**self._get_params())
 
     @classmethod
     def _unit_test_params(cls) -> Any:
         yield {"ert": 2_000, "n_reference": 100}
-
-    def _create_monitor(self) -> Monitor:
-        names = ("ert", "n_reference", "n_coordinates", "policy", "scaling", "bandwidth", "seed")
-        return Monitor(**{name: getattr(self, name) for name in names})
 
     @property
     def monitor(self) -> Monitor:
@@ -152,5 +138,4 @@ class EmbeddingDrift(ColdStartTransformer, base.DriftDetector):
         self._complete(rows, min(SETTLED, self.n_reference))
 
     def _learn(self, points: Floats, names: tuple[str, ...]) -> None:
-        index = np.arange(len(points), dtype=np.int64)
-        self._monitor.watch(Batch(points, names, are_positions(names), None, index, ()))
+        self._monitor.watch(Batch.of_points(points, Features.of_names(names)))

@@ -1,24 +1,107 @@
-"""The base of river estimators of points: tables in and out, and counts of missing values."""
+"""The base of river estimators of points: tables in and out, features, and missing values."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
 
 import numpy as np
+from river import base
 
 from streamembed.data import impute
 from streamembed.data.impute import FeatureRows
 from streamembed.data.output_format import derive_prefix, name_columns, to_table
-from streamembed.errors import ColumnWarning, warn
+from streamembed.data.table import sort_names
+from streamembed.errors import ColumnWarning, FeatureError, ParameterError, quote, warn
 from streamembed.numeric.arrays import Floats
+from streamembed.parameters import HintedAttributes, check_names
 
 
-class PointEstimator:
-    """A river transformer of points.
+@dataclass(frozen=True, slots=True, eq=False)
+class ColdStart:
+    """The features of a stream: those of its first events, retained until they are settled."""
+
+    # Rows of the first events, by feature; empty once the features are settled.
+    early: tuple[dict[str, float], ...] = ()
+    names: tuple[str, ...] = ()  # the features; empty until then
+    # Missing values so far, and values of other features.
+    imputed: int = 0
+    ignored: int = 0
+
+    @property
+    def observed_names(self) -> tuple[str, ...]:
+        """The features, or those seen so far."""
+        return self.names or sort_names({name for row in self.early for name in row})
+
+    def add(self, *rows: dict[str, float]) -> Self:
+        """With more first events."""
+        return replace(self, early=(*self.early, *rows))
+
+    def settle(self, numbers_only: bool = False) -> tuple[Self, Floats]:
+        """The same with the features settled, and the first events (n, d), NaN where missing.
+
+        Parameters
+        ----------
+        numbers_only
+            Whether a feature needs a number to be one. The columns of an array always are.
+
+        Raises
+        ------
+        FeatureError
+            No feature has a number, with ``numbers_only``.
+        """
+        names = self.observed_names or ("0",)
+        if numbers_only:
+            names = self._find_usable()
+        values = np.array([[row.get(name, math.nan) for name in names] for row in self.early])
+        others = set(self.observed_names).difference(names)
+        settled = replace(
+            self,
+            early=(),
+            names=names,
+            imputed=self.imputed + int(np.isnan(values).sum()),
+            ignored=self.ignored + sum(name in others for row in self.early for name in row),
+        )
+        return settled, values
+
+    def _find_usable(self) -> tuple[str, ...]:
+        """The features of the first events that have a number; all where they are places."""
+        usable = {name for row in self.early for name in row if not math.isnan(row[name])}
+        if not usable:
+            raise FeatureError(
+                f"the {len(self.early)} points of the warm-up have no usable number; features must "
+                "be numbers (not text, null, NaN, infinite or beyond 1e75): nothing was learned"
+            )
+        names = self.observed_names
+        return names if all(map(str.isdecimal, names)) else sort_names(usable)
+
+    def arrange(self, rows: FeatureRows) -> tuple[Self, Floats]:
+        """Rows in the order of the settled features, (n, d), NaN where missing, and counted."""
+        values, unknown = rows.arrange(self.names)
+        gaps = int(np.count_nonzero(np.isnan(values)))
+        return replace(self, imputed=self.imputed + gaps, ignored=self.ignored + unknown), values
+
+    def merge(self, other: Self) -> Self:
+        """Of two streams, without the first events of either: these are to be learned again."""
+        return replace(
+            self,
+            early=(),
+            names=self.names or other.names,
+            imputed=self.imputed + other.imputed,
+            ignored=self.ignored + other.ignored,
+        )
+
+
+class PointEstimator(HintedAttributes, base.Base):
+    """A river transformer of points, whose features are those of the first events.
 
     Attributes
     ----------
+    imputed, ignored : int
+        Missing or unusable values that became the mean of their feature, and values of features
+        that the first events did not show.
     imputed_in_transform, ignored_in_transform : int
         The same as ``imputed`` and ``ignored`` of the points that were transformed, once the
         features are settled. They are no part of what was learned: a copy by pickle begins at 0.
@@ -28,6 +111,44 @@ class PointEstimator:
     ignored_in_transform = 0
     _suspects: str | None = None
     _largest: ClassVar[float] = impute.LARGEST  # values beyond it are missing
+    _hints: ClassVar[Mapping[str, str]] = {
+        **dict.fromkeys(("fit", "partial_fit", "learn"), "learn_many(X)"),
+        **dict.fromkeys(("transform", "predict", "predict_one"), "transform_many(X)"),
+        "fit_transform": "learn_many(X), then transform_many(X)",
+    }
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "__init__" in vars(cls):
+            check_names(cls)
+
+    _cold_start: ColdStart
+
+    @property
+    def _statistics(self) -> ColdStart:
+        return self._cold_start
+
+    @property
+    def imputed(self) -> int:
+        """Missing or unusable values that became the mean of their feature."""
+        return self._statistics.imputed
+
+    @property
+    def ignored(self) -> int:
+        """Values of features that the first events did not show."""
+        return self._statistics.ignored
+
+    @property
+    def _names(self) -> tuple[str, ...]:
+        return self._statistics.names
+
+    @property
+    def _early(self) -> tuple[dict[str, float], ...]:
+        return self._statistics.early
+
+    @property
+    def _observed_names(self) -> tuple[str, ...]:
+        return self._statistics.observed_names
 
     def transform_one(self, x: Mapping[Any, Any]) -> dict[Any, Any]:
         """Coordinates of one point, by names such as ``pca_0``: see `prefix`."""
@@ -64,6 +185,51 @@ class PointEstimator:
     def _place(self, rows: FeatureRows) -> Floats:
         """Coordinates (n, m) of rows."""
         raise NotImplementedError
+
+    def _check_features(self, rows: FeatureRows, learner: str, name: str = "X") -> None:
+        """Refuse arrays of another width before anything is counted."""
+        names = self._observed_names
+        if names and (self._names or rows.ordered):
+            rows.check(names, learner, name)
+        if rows.ordered and len(rows) and not rows.names:
+            raise FeatureError(f"{name} has no features: it must have at least one column")
+
+    def _fill_with_zeros(self, rows: FeatureRows) -> Floats:
+        """Points as they come, (n, d), missing values as 0: what they are before the warm-up ends.
+
+        Arrays of another width than before are refused.
+        """
+        values = rows.align(self._observed_names or sort_names(set(rows.names)))[0]
+        return np.where(np.isnan(values), 0.0, values)
+
+    def _check_mergeable(self, other: Any) -> None:
+        """Refuse this one itself, another class, other parameters, other features."""
+        if other is self:
+            raise ParameterError(
+                "other is this estimator itself, so everything it learned would count twice: merge "
+                "one that learned another stream"
+            )
+        if type(other) is not type(self):
+            raise ParameterError(
+                f"other is a {type(other).__name__} and this is a {type(self).__name__}: only "
+                "estimators of the same class and parameters can be merged"
+            )
+        mine, theirs = self._get_params(), other._get_params()
+        differ = [name for name in mine if repr(mine[name]) != repr(theirs[name])]
+        if differ:
+            has, had = (
+                ", ".join(f"{name}={quote(given[name])}" for name in differ)
+                for given in (theirs, mine)
+            )
+            raise ParameterError(
+                f"other has {has} and this has {had}: only estimators of the same class and "
+                "parameters can be merged"
+            )
+        if self._names and other._names and self._names != other._names:
+            raise FeatureError(
+                f"other has the features {quote(list(other._names))} and this has "
+                f"{quote(list(self._names))}: only estimators of the same features can be merged"
+            )
 
     def _count_missing(self, arranged: tuple[Floats, int]) -> Floats:
         """Points to transform in the order of the features, counted: (n, d), NaN where missing."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from streamembed.errors import InputError, ParameterError, quote
-from streamembed.estimators.object_embedding import ObjectEmbedding
+from streamembed.estimators.map_estimator import MapEstimator, declare_map
 from streamembed.methods.options import DEFAULTS, Config
 from streamembed.methods.registry import METHODS
 
@@ -16,30 +16,19 @@ from streamembed.methods.registry import METHODS
 ROUNDING = 1e-9
 
 
-class KernelPCA(ObjectEmbedding):
+@declare_map
+class KernelPCA(MapEstimator):
     """Kernel principal components of a stream, kept up to date, as a river transformer.
 
-    `DiffusionMap` with ``method="kernel_pca"`` and the parameters that it has; it behaves like it
-    in everything else. Coordinates are those of scikit-learn's ``KernelPCA`` up to signs, of the
-    support.
+    Coordinates are those of scikit-learn's ``KernelPCA`` up to signs, of the support. Distances, by
+    ``metric``, are for the gaussian kernel.
 
     Parameters
     ----------
-    n_components, bandwidth, degree, coef0, gamma, rank
-        See `streamembed.Engine`.
     kernel
-        "gaussian", "polynomial" or "cosine" of points; or a callable k(a, b): events are any
-        objects. It must be symmetric and positive semidefinite, and is called once for every
-        object held.
-    memory, size, half_life, tolerance, chunk_size, warm_up, scaling, seed
-        See `streamembed.Engine`.
-    metric
-        With "gaussian" as in `DiffusionMap`; otherwise "euclidean".
-
-    Raises
-    ------
-    ParameterError
-        A parameter cannot have that value.
+        Similarity of two points: gaussian, polynomial or cosine; or a callable k(a, b). Of a
+        callable events are any objects. It must be symmetric and positive semidefinite, and is
+        called once for every object held.
 
     Notes
     -----
@@ -56,70 +45,42 @@ class KernelPCA(ObjectEmbedding):
     ['kernel_pca_0', 'kernel_pca_1']
     """
 
-    def __init__(
-        self,
-        n_components: int = 2,
-        kernel: str | Callable[[Any, Any], float] = "gaussian",
-        bandwidth: float | str = "auto",
-        degree: int = 3,
-        coef0: float = 1.0,
-        gamma: float | None = None,
-        rank: int | str = "auto",
-        memory: str = "window",
-        size: int = 2000,
-        half_life: float | None = None,
-        tolerance: float | None = 3e-3,
-        chunk_size: int = 10,
-        warm_up: int | None = None,
-        scaling: str | None = "standard",
-        seed: int = 0,
-        metric: str = "euclidean",
-    ) -> None:
-        super().__init__(
-            method="kernel_pca",
-            n_components=n_components,
-            memory=memory,
-            size=size,
-            half_life=half_life,
-            kernel=kernel,
-            bandwidth=bandwidth,
-            degree=degree,
-            coef0=coef0,
-            gamma=gamma,
-            rank=rank,
-            tolerance=tolerance,
-            chunk_size=chunk_size,
-            warm_up=warm_up,
-            scaling=scaling,
-            seed=seed,
-            metric=metric,
-        )
+    method: ClassVar[str] = "kernel_pca"
+
+    kernel: str | Callable[[Any, Any], float] = "gaussian"
+    bandwidth: float | str = "auto"
+    degree: int = 3
+    coef0: float = 1.0
+    gamma: float | None = None
+    rank: int | str = "auto"
 
     @property
-    def _is_callable_metric(self) -> bool:
-        return callable(self.kernel)
+    def _function(self) -> Callable[[Any, Any], Any] | None:
+        return self.kernel if callable(self.kernel) else super()._function
 
     def _distance(self, a: Any, b: Any) -> float:
-        assert callable(self.kernel)
-        between, own, others = (self._number(self.kernel, *two) for two in ((a, b), (a, a), (b, b)))
+        if not callable(self.kernel):
+            return super()._distance(a, b)
+        between, own, others = (self._call(*two) for two in ((a, b), (a, a), (b, b)))
         squared, size = own + others - 2.0 * between, abs(own) + abs(others) + abs(between)
         if min(own, others) < 0.0 or squared < -ROUNDING * size:
             raise InputError(
                 f"kernel({quote(a)}, {quote(b)}) is {between!r}, and of each with itself {own!r} "
-                f"and {others!r}: no positive semidefinite kernel has such values; a distance is "
-                "for ClassicalMDS(metric=)"
+                f"and {others!r}: no positive semidefinite kernel has such values; give a distance "
+                "as metric="
             )
         return float(np.sqrt(max(squared, 0.0)))
 
-    def _check_metric(self, metric: Any) -> None:
-        if callable(metric):
+    def _check_metric(self) -> None:
+        if self.kernel != "gaussian" and self.metric != "euclidean":
             raise ParameterError(
-                "metric= is a callable: KernelPCA takes kernel=k(a, b), ClassicalMDS takes metric="
+                f"metric={quote(self.metric)} is for kernel='gaussian', and kernel="
+                f"{quote(self.kernel)} needs none: leave one of them out"
             )
-        super()._check_metric(metric)
+        super()._check_metric()
 
     def _config(self) -> Config:
-        if not self._is_callable_metric:
+        if not callable(self.kernel):
             return super()._config()
         known = self._parameters()
         for name in METHODS["kernel_pca"].options - METHODS["classical_mds"].options:

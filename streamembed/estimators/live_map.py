@@ -2,37 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import KW_ONLY, field
+from typing import Any, ClassVar
 
 from streamembed.engine.picture import PREFIX, Picture
-from streamembed.estimators.laplacian_eigenmaps import LaplacianEigenmaps
+from streamembed.estimators.map_estimator import MapEstimator, declare_map
 
 
-class LiveMap(LaplacianEigenmaps):
+@declare_map
+class LiveMap(MapEstimator):
     """Places in the plane that keep neighbours together, and that keep still, for a stream.
 
     What UMAP and t-SNE draw of a table, kept up to date: points that stay hardly move while others
     come and go, and newcomers come to rest among their neighbours. It is the picture of an engine
-    (``Engine(picture=True)``) with ``method="laplacian_eigenmaps"``, and behaves like
-    `DiffusionMap` in everything else. Nothing is drawn at random.
-
-    Parameters
-    ----------
-    n_neighbors
-        Nearest neighbours that attract a point.
-    size
-        Events in the window.
-    spread
-        Attraction: 1 as in t-SNE, about 4 as in UMAP, whose islands are denser.
-    memory, half_life, chunk_size, warm_up, scaling, seed
-        See `streamembed.Engine`.
-    metric
-        As in `DiffusionMap`.
-
-    Raises
-    ------
-    ParameterError
-        A parameter cannot have that value.
+    (``Engine(picture=True)``) with ``method="laplacian_eigenmaps"``. Nothing is drawn at random.
 
     Examples
     --------
@@ -46,33 +29,13 @@ class LiveMap(LaplacianEigenmaps):
     (100, 2)
     """
 
-    def __init__(
-        self,
-        n_neighbors: int = 15,
-        size: int = 2000,
-        spread: float = 1.5,
-        memory: str = "window",
-        half_life: float | None = None,
-        chunk_size: int = 10,
-        warm_up: int | None = None,
-        scaling: str | None = "standard",
-        seed: int = 0,
-        metric: str = "euclidean",
-    ) -> None:
-        self.spread = spread
-        super().__init__(
-            n_components=2,
-            n_neighbors=n_neighbors,
-            memory=memory,
-            size=size,
-            half_life=half_life,
-            tolerance=None,
-            chunk_size=chunk_size,
-            warm_up=warm_up,
-            scaling=scaling,
-            seed=seed,
-            metric=metric,
-        )
+    method: ClassVar[str] = "laplacian_eigenmaps"
+
+    n_components: int = field(default=2, init=False)
+    n_neighbors: int = 15
+    spread: float = 1.5
+    _: KW_ONLY
+    tolerance: float | None = field(default=None, init=False)
 
     @property
     def picture(self) -> Picture:
@@ -91,11 +54,11 @@ class LiveMap(LaplacianEigenmaps):
         return PREFIX
 
     def _shown(self) -> Picture:
-        return self.picture
+        snapshot = self._renewed()[0]
+        picture = self.picture if snapshot is None else snapshot.picture
+        assert picture is not None
+        return picture
 
     def _parameters(self) -> dict[str, Any]:
-        return {**super()._parameters(), "picture": True}
-
-    @classmethod
-    def _unit_test_params(cls) -> Any:
-        yield {"warm_up": 12, "chunk_size": 4, "size": 64, "n_neighbors": 5}
+        fixed = {"n_components": self.n_components, "tolerance": self.tolerance, "picture": True}
+        return {**super()._parameters(), **fixed}

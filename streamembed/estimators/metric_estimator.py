@@ -12,19 +12,20 @@ map.
 from __future__ import annotations
 
 import abc
-import math
+import copy
+import hashlib
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from river import base
 
 from streamembed import validation
-from streamembed.data import batch, column_roles, impute
+from streamembed.data import column_roles, impute
 from streamembed.data.impute import FeatureRows
-from streamembed.data.labels import LARGEST_CLASSES, label_key, read_answers, read_keys
+from streamembed.data.labels import UNKNOWN, LabelIndex, read_answers, read_keys
 from streamembed.data.table import sort_names
 from streamembed.errors import (
     FeatureError,
@@ -33,73 +34,74 @@ from streamembed.errors import (
     NotReadyError,
     warn,
 )
-from streamembed.estimators.estimator import PointEstimator
-from streamembed.metric_learners import labelled_examples, training_stream
-from streamembed.metric_learners.learner import MetricLearner, Totals
+from streamembed.estimators.estimator import ColdStart, PointEstimator
+from streamembed.metric_learners import training_stream
+from streamembed.metric_learners.labelled_examples import DISSIMILAR, NOT_LEARNED, SIMILAR
+from streamembed.metric_learners.learner import MetricLearner
 from streamembed.metric_learners.training_stream import TrainingStream
 from streamembed.metric_learning import balance
 from streamembed.metric_learning.mahalanobis import Mahalanobis
+from streamembed.metric_learning.totals import Totals
+from streamembed.numeric import codec
 from streamembed.numeric.arrays import Floats, Ints
 from streamembed.numeric.chunks import Chunks
+from streamembed.parameters import declare_parameters, read_texts
 from streamembed.threads import one_blas_thread
 
 # One or both ends of an event of the warm-up, by feature, and its code.
-Early = tuple[dict[str, float], dict[str, float] | None, int]
+EarlyEvent = tuple[dict[str, float], dict[str, float] | None, int]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _WarmUpEvents:
-    """The events of a warm-up as numbers: n of them, in d features, NaN where one is missing."""
-
-    names: tuple[str, ...]
-    unusable: tuple[str, ...]  # features without a number, which are not learned
-    first: Floats  # (n, d)
-    second: Floats  # (n, d)
-    codes: Ints  # (n,)
-    ignored: int
-    imputed: int
-
-
+@dataclass(eq=False, repr=False)
 class MetricEstimator(
     PointEstimator, base.SupervisedTransformer, base.MiniBatchSupervisedTransformer, abc.ABC
 ):
     """A distance learned from a stream of labels or pairs; see the module.
 
+    Parameters
+    ----------
+    chunk_size
+        Events per update. Chunks are cut at multiples of it in the stream, never by the call; the
+        first one has at least 20 events.
+    seed
+        Random seed of what is drawn, together with the position; moments draw nothing.
+
     Attributes
     ----------
-    imputed, ignored : int
-        Missing or unusable values that became the mean of their feature, and values of features
-        that the warm-up did not show.
     unlabelled : int
         Points without a label, and pairs without an answer: not learned.
-    unlearned : int
-        Points of a class beyond the first `LARGEST_CLASSES`: not learned.
+
+    Raises
+    ------
+    ParameterError
+        A parameter cannot have that value.
     """
 
-    chunk_size: int
-    seed: int
+    _: KW_ONLY
+    chunk_size: int = 50
+    seed: int = 0
     _key: ClassVar[str] = "metric"
 
-    def _begin(self) -> None:
-        """Check what all have, and start with nothing learned."""
+    def __post_init__(self) -> None:
+        """Check the parameters, and start with nothing learned."""
         validation.check_whole("chunk_size", self.chunk_size, 1)
         validation.check_whole("seed", self.seed, 0)
-        self.imputed = 0
-        self.ignored = 0
         self.unlabelled = 0
-        self.unlearned = 0
         self._learner = self._make_learner()
-        self._classes: dict[Hashable, int] = {}  # index by key
-        self._labels: list[Hashable] = []
-        self._early: list[Early] = []
-        self._names: tuple[str, ...] = ()
+        self._labels = LabelIndex()
+        self._cold_start = ColdStart()
+        self._early_codes: tuple[int, ...] = ()  # of a pair, both ends are early rows
         self._stream: TrainingStream | None = None
         self._read: tuple[Mahalanobis, Any] | None = None
         self._root: Floats | None = None
 
+    @classmethod
+    def _unit_test_params(cls) -> Any:
+        yield {"chunk_size": 4}
+
     @abc.abstractmethod
     def _make_learner(self) -> MetricLearner:
-        """The learner of these parameters, which are checked."""
+        """The learner of these parameters, which checks them."""
 
     # ------------------------------------------------------------------ reading
 
@@ -111,12 +113,12 @@ class MetricEstimator(
     @property
     def position(self) -> int:
         """Events accepted so far, learned and pending."""
-        return len(self._early) + (0 if self._stream is None else self._stream.position)
+        return len(self._early_codes) + (0 if self._stream is None else self._stream.position)
 
     @property
     def pending(self) -> int:
         """Events whose chunk is not complete yet: 20 for the first, then ``chunk_size``."""
-        return len(self._early) + (0 if self._stream is None else self._stream.waiting.count)
+        return len(self._early_codes) + (0 if self._stream is None else self._stream.waiting.count)
 
     @property
     def totals(self) -> Totals:
@@ -131,15 +133,17 @@ class MetricEstimator(
     @property
     def feature_names(self) -> tuple[str, ...]:
         """The features in the metric's order: by name, or by place for arrays."""
-        if self._stream is not None:
-            return self._names
-        parts = (part for one, two, _ in self._early for part in (one, two) if part)
-        return sort_names({name for part in parts for name in part})
+        return self._observed_names
 
     @property
     def classes(self) -> tuple[Hashable, ...]:
         """Every label seen, in order of first occurrence."""
-        return tuple(self._labels)
+        return self._labels.known
+
+    @property
+    def unlearned(self) -> int:
+        """Points of a class beyond the first `LARGEST_CLASSES`: not learned."""
+        return self._labels.unlearned
 
     @property
     def metric(self) -> Mahalanobis:
@@ -193,11 +197,10 @@ class MetricEstimator(
         if not self._learner.additive or not self._early:
             return None
         try:
-            events = self._settle_features()
+            settled, stream = self._start()
         except FeatureError:
             return None  # no number yet
-        stream = self._start(events, whole=False)
-        return _named(training_stream.read_metric(stream, self._learner, self._key), events.names)
+        return _named(training_stream.read_metric(stream, self._learner, self._key), settled.names)
 
     def _identity(self) -> Mahalanobis:
         names = self.feature_names
@@ -234,9 +237,7 @@ class MetricEstimator(
     def _place(self, rows: FeatureRows) -> Floats:
         """Coordinates (n, m) of rows, missing values imputed."""
         if self._stream is None:
-            names = self.feature_names or sort_names(set(rows.names))
-            values = rows.align(names)[0]
-            return np.where(np.isnan(values), 0.0, values)
+            return self._fill_with_zeros(rows)
         values = self._stream.spread.fill_gaps(self._count_missing(rows.align(self._names)))
         coordinates: Floats = values @ self._columns()
         return coordinates
@@ -281,10 +282,7 @@ class MetricEstimator(
         InputError, FeatureError
             As `learn_many`; nothing was learned.
         """
-        with batch.rename_argument("X1"):
-            left = impute.read(X1)
-        with batch.rename_argument("X2"):
-            right = impute.read(X2)
+        left, right = impute.read(X1, name="X1"), impute.read(X2, name="X2")
         if len(left) != len(right):
             raise InputError(
                 f"X1 has {len(left)} rows and X2 has {len(right)}; they must have the same number, "
@@ -293,18 +291,11 @@ class MetricEstimator(
         answers = read_answers(similar, len(left))
         impute.check_pairs(left, right)
         for table, name in ((left, "X1"), (right, "X2")):
-            with batch.rename_argument(name):
-                self._check_width(table)
-        codes = [
-            labelled_examples.NOT_LEARNED
-            if answer is None
-            else labelled_examples.SIMILAR
-            if answer
-            else labelled_examples.DISSIMILAR
-            for answer in answers
-        ]
+            self._check_features(table, "this metric", name)
+        code_of = {None: NOT_LEARNED, True: SIMILAR, False: DISSIMILAR}
+        codes = [code_of[answer] for answer in answers]
         with self._whole() as after:
-            after.unlabelled += codes.count(labelled_examples.NOT_LEARNED)
+            after.unlabelled += answers.count(None)
             after._take(left, right, np.array(codes, dtype=np.int64))
 
     def flush(self) -> None:
@@ -329,45 +320,21 @@ class MetricEstimator(
         self._warn_of_suspects()
 
     def _take_points(self, table: FeatureRows, labels: Sequence[Hashable | None]) -> None:
-        self._check_width(table)
+        self._check_features(table, "this metric")
         self.unlabelled += sum(label is None for label in labels)
-        codes = [
-            labelled_examples.NOT_LEARNED if label is None else self._code(label)
-            for label in labels
-        ]
-        self.unlearned += codes.count(labelled_examples.NOT_LEARNED) - sum(
-            label is None for label in labels
-        )
-        self._take(table, None, np.array(codes, dtype=np.int64))
-
-    def _code(self, label: Hashable) -> int:
-        """Index of a class, in the order of first points."""
-        key = label_key(label)
-        if key not in self._classes:
-            if len(self._classes) >= LARGEST_CLASSES:
-                return labelled_examples.NOT_LEARNED
-            # others: those there are belong to what was before the call, too
-            self._classes = {**self._classes, key: len(self._labels)}
-            self._labels = [*self._labels, label]
-        return self._classes[key]
-
-    def _check_width(self, table: FeatureRows) -> None:
-        """Refuse arrays of another width before anything is counted."""
-        names = self.feature_names
-        if names and (self.ready or table.ordered):
-            table.check(names)
-        if table.ordered and len(table) and not table.names:
-            raise FeatureError("X has no features: it must have at least one column")
+        codes, self._labels = self._labels.classes(labels)
+        self._take(table, None, np.where(codes == UNKNOWN, NOT_LEARNED, codes))
 
     def _take(self, one: FeatureRows, two: FeatureRows | None, codes: Ints) -> None:
         """Events join the stream; every chunk that becomes whole is learned."""
-        chosen = np.flatnonzero(codes != labelled_examples.NOT_LEARNED).tolist()
+        chosen = np.flatnonzero(codes != NOT_LEARNED).tolist()
         while chosen and self._stream is None:
             i = chosen.pop(0)
             self._read = None
-            early = one.row(i), None if two is None else two.row(i), int(codes[i])
-            self._early = [*self._early, early]
-            if len(self._early) == self._chunks.next_cut(0):
+            ends = (one,) if two is None else (one, two)
+            self._cold_start = self._cold_start.add(*(end.row(i) for end in ends))
+            self._early_codes = (*self._early_codes, int(codes[i]))
+            if len(self._early_codes) == self._chunks.next_cut(0):
                 self._settle()
         if not chosen:
             return
@@ -378,9 +345,8 @@ class MetricEstimator(
 
     def _align(self, table: FeatureRows, chosen: list[int]) -> Floats:
         """Some rows in the order of the features, with what is missing counted and still NaN."""
-        values, unknown = table.take(chosen).align(self._names)
-        self.ignored += unknown
-        self.imputed += int(np.count_nonzero(np.isnan(values)))
+        table.check(self._names)
+        self._cold_start, values = self._cold_start.arrange(table.take(chosen))
         return values
 
     def _extend(self, first: Floats, second: Floats, codes: Ints) -> None:
@@ -413,49 +379,96 @@ class MetricEstimator(
 
     def _settle(self) -> None:
         """The features are those of which a number was seen; what came early is the first chunk."""
-        events = self._settle_features()
         with one_blas_thread():
-            self._stream = self._start(events, whole=True)
-        self._early, self._names = [], events.names
+            settled, stream = self._start()
+            self._stream = training_stream.flush(stream, self._learning)
+        unusable = set(self._observed_names).difference(settled.names)
+        chunk = stream.pending.first
+        self._cold_start, self._early_codes = settled, ()
         self._suspects = column_roles.describe_suspects(
-            events.names, events.first, impute.LARGEST, events.unusable
+            settled.names, chunk, impute.LARGEST, sort_names(unusable)
         )
-        self.ignored += events.ignored
-        self.imputed += events.imputed
         self._read = self._root = None
 
-    def _settle_features(self) -> _WarmUpEvents:
-        """The events that came early, as numbers; FeatureError where they hold none. Pure."""
-        ends = [end for one, two, _ in self._early for end in (one, two) if end is not None]
-        usable = {name for end in ends for name, value in end.items() if not math.isnan(value)}
-        if not usable:
-            raise FeatureError(
-                f"the {len(ends)} points of the warm-up have no usable number; features must be "
-                "numbers (not text, null, NaN, infinite or beyond 1e75): nothing was learned"
-            )
-        all_names = {name for end in ends for name in end}
-        if all(name.isdecimal() for name in all_names):
-            usable = all_names  # an array keeps its columns
-        names = sort_names(usable)
-        first, second = np.full((2, len(self._early), len(names)), np.nan)
-        for i, (one, two, _) in enumerate(self._early):
-            first[i] = [one.get(name, math.nan) for name in names]
-            second[i] = 0.0 if two is None else [two.get(name, math.nan) for name in names]
-        return _WarmUpEvents(
-            names,
-            sort_names(all_names.difference(usable)),
-            first,
-            second,
-            np.array([code for *_, code in self._early], dtype=np.int64),
-            ignored=sum(name not in usable for end in ends for name in end),
-            imputed=int(np.isnan(first).sum() + np.isnan(second).sum()),
-        )
+    def _start(self) -> tuple[ColdStart, TrainingStream]:
+        """The features of the early events, and a training stream in which these wait. Pure.
 
-    def _start(self, events: _WarmUpEvents, whole: bool) -> TrainingStream:
-        """A training stream with these events: learned as its first chunk, or waiting for it."""
-        stream = training_stream.init((self._key,), len(events.names), int(self.seed))
-        stream = training_stream.append(stream, events.first, events.second, events.codes)
-        return training_stream.flush(stream, self._learning) if whole else stream
+        Raises
+        ------
+        FeatureError
+            They hold no number.
+        """
+        settled, values = self._cold_start.settle(numbers_only=True)
+        codes = np.array(self._early_codes, dtype=np.int64)
+        is_pair = codes < 0
+        starts = np.cumsum(1 + is_pair) - (1 + is_pair)
+        first, second = values[starts], np.zeros((len(codes), len(settled.names)))
+        second[is_pair] = values[starts[is_pair] + 1]
+        stream = training_stream.init((self._key,), len(settled.names), int(self.seed))
+        return settled, training_stream.append(stream, first, second, codes)
+
+    def _early_events(self) -> Iterator[EarlyEvent]:
+        """The events of the warm-up: one end or both, and the code."""
+        rows = iter(self._early)
+        for code in self._early_codes:
+            yield next(rows), (next(rows) if code < 0 else None), code
+
+    # ------------------------------------------------------------------ merging
+
+    def merge(self, other: Self) -> None:
+        """Add what another estimator of the same parameters and features has learned.
+
+        ``other`` stays as it is. The streams count as having run side by side: merging this one
+        into the other gives the same, to the last bit. Where either is still in its warm-up, or
+        has events that wait, these are learned after the rest.
+
+        Raises
+        ------
+        ParameterError
+            Itself, another class, or other parameters.
+        FeatureError
+            Other features.
+        """
+        self._check_mergeable(other)
+        # in an order of the two that does not depend on which one merges
+        first, second = sorted((self, other), key=lambda model: model._digest())
+        merged = copy.copy(first)
+        merged._take_in(second)
+        vars(self).update(vars(merged))
+        self._warn_of_suspects()
+
+    def _take_in(self, other: Self) -> None:
+        """This, a copy, becomes the two together."""
+        self._read = self._root = None
+        self.unlabelled += other.unlabelled
+        indices, self._labels = self._labels.merge(other._labels)
+        early = [*self._early_events()]
+        for one, two, code in other._early_events():
+            early.append((one, two, code if code < 0 else int(indices[code])))
+        self._cold_start, self._early_codes = self._cold_start.merge(other._cold_start), ()
+        if other._stream is not None:
+            if self._stream is None:
+                self._stream = training_stream.init((self._key,), len(other._names), int(self.seed))
+            size = int(self.chunk_size)
+            with one_blas_thread():
+                self._stream = training_stream.merge(
+                    self._stream, other._stream, self._learning, indices, size
+                )
+        for one, two, code in early:
+            ends = impute.read([one]), None if two is None else impute.read([two])
+            self._take(*ends, np.array([code]))
+
+    def _digest(self) -> tuple[int, bytes]:
+        """Events and a hash of all that was learned: equal only where the streams were."""
+        digest = hashlib.blake2b(
+            repr((self._names, list(self._labels.known), [*self._early_events()])).encode()
+        )
+        if self._stream is not None:
+            arrays, numbers = codec.pack(self._stream)
+            digest.update(repr(numbers).encode())
+            for name, array in sorted(arrays.items()):
+                digest.update(name.encode() + array.tobytes())
+        return self.position, digest.digest()
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_read": None, "_root": None}
@@ -466,3 +479,8 @@ def _named(
 ) -> tuple[Mahalanobis, Any] | None:
     """What was read of a training stream, the metric with the names of its columns."""
     return None if read is None else (read[0].named(impute.name_metric_columns(names)), read[1])
+
+
+declare_metric = declare_parameters(
+    read_texts(MetricEstimator.__doc__), base=MetricEstimator.__doc__
+)

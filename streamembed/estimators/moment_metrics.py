@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from streamembed import validation
-from streamembed.estimators.mergeable_metric import MergeableMetric
+from streamembed.estimators.metric_estimator import MetricEstimator, declare_metric
 from streamembed.metric_learners.class_moments import (
     ContrastLearner,
     DiscriminantLearner,
@@ -22,7 +21,8 @@ from streamembed.metric_learning.mahalanobis import Mahalanobis
 from streamembed.numeric.arrays import Floats
 
 
-class FENN(MergeableMetric):
+@declare_metric
+class FENN(MetricEstimator):
     """The metric of least free energy: similar pairs near, at a temperature that keeps it broad.
 
     Every class, and every pair of classes, counts the same, however many points it has. Distances
@@ -38,13 +38,6 @@ class FENN(MergeableMetric):
         Temperature: "heat_capacity", the one of the largest heat capacity; "cv", the one under
         which a sample of 400 labelled points finds its classes best (more accurate, and a tenth of
         a second whenever the metric is read after more was learned); or a positive number.
-    chunk_size, seed
-        See `GeometricMeanMetric`; the seed is that of the sample.
-
-    Raises
-    ------
-    ParameterError
-        A parameter cannot have that value.
 
     Examples
     --------
@@ -56,17 +49,7 @@ class FENN(MergeableMetric):
     ('measured', 1)
     """
 
-    def __init__(
-        self, mu: float | str = "heat_capacity", chunk_size: int = 50, seed: int = 0
-    ) -> None:
-        self.mu = mu
-        self.chunk_size = chunk_size
-        self.seed = seed
-        if isinstance(mu, str):
-            validation.check_choice("mu", mu, ("heat_capacity", "cv"), " or a positive number")
-        else:
-            validation.check_real("mu", mu, 1e-12, 1e12, " or 'heat_capacity' or 'cv'")
-        self._begin()
+    mu: float | str = "heat_capacity"
 
     @classmethod
     def _unit_test_params(cls) -> Any:
@@ -74,10 +57,11 @@ class FENN(MergeableMetric):
         yield {"chunk_size": 10, "mu": "cv"}
 
     def _make_learner(self) -> FennLearner:
-        return FennLearner(self.mu if isinstance(self.mu, str) else float(self.mu), int(self.seed))
+        return FennLearner(self.mu, int(self.seed))
 
 
-class DiscriminantAnalysis(MergeableMetric):
+@declare_metric
+class DiscriminantAnalysis(MetricEstimator):
     """Linear discriminant analysis: the directions that separate the classes, as a distance.
 
     (`river` calls something else LDA: latent Dirichlet allocation.) The metric has the rank of the
@@ -87,16 +71,6 @@ class DiscriminantAnalysis(MergeableMetric):
     With one class, or equal means, the metric is standardised Euclidean distance. Pairs that were
     given make within and between scatter of their own; beside labels, a pair weighs as much as a
     point.
-
-    Parameters
-    ----------
-    chunk_size, seed
-        See `GeometricMeanMetric`.
-
-    Raises
-    ------
-    ParameterError
-        A parameter cannot have that value.
 
     Examples
     --------
@@ -108,15 +82,6 @@ class DiscriminantAnalysis(MergeableMetric):
     ('measured', 1)
     """
 
-    def __init__(self, chunk_size: int = 50, seed: int = 0) -> None:
-        self.chunk_size = chunk_size
-        self.seed = seed
-        self._begin()
-
-    @classmethod
-    def _unit_test_params(cls) -> Any:
-        yield {"chunk_size": 4}
-
     def _make_learner(self) -> DiscriminantLearner:
         return DiscriminantLearner()
 
@@ -127,7 +92,8 @@ class DiscriminantAnalysis(MergeableMetric):
         return np.pad(info.directions, ((0, 0), (0, missing)))
 
 
-class ContrastMetric(MergeableMetric):
+@declare_metric
+class ContrastMetric(MetricEstimator):
     """(alpha I + C - F)^-1 made a metric: similar pairs near, dissimilar ones far, in one step.
 
     C and F are the means of the outer products of differences of similar and of dissimilar pairs:
@@ -142,16 +108,6 @@ class ContrastMetric(MergeableMetric):
     ----------
     alpha
         Positive; in squared deviations.
-    chunk_size
-        Events per update. Chunks are cut at multiples of it in the stream, never by the call; the
-        first one has at least 20 events. `metric` shows what waits for its chunk too.
-    seed
-        All metric estimators have one; nothing is drawn here.
-
-    Raises
-    ------
-    ParameterError
-        A parameter cannot have that value.
 
     Examples
     --------
@@ -163,22 +119,14 @@ class ContrastMetric(MergeableMetric):
     ('guarded', (9, 9))
     """
 
-    def __init__(self, alpha: float = 0.01, chunk_size: int = 50, seed: int = 0) -> None:
-        self.alpha = alpha
-        self.chunk_size = chunk_size
-        self.seed = seed
-        validation.check_real("alpha", alpha, 1e-12, 1e12)
-        self._begin()
-
-    @classmethod
-    def _unit_test_params(cls) -> Any:
-        yield {"chunk_size": 4}
+    alpha: float = 0.01
 
     def _make_learner(self) -> ContrastLearner:
-        return ContrastLearner(float(self.alpha))
+        return ContrastLearner(self.alpha)
 
 
-class GeometricMeanMetric(MergeableMetric):
+@declare_metric
+class GeometricMeanMetric(MetricEstimator):
     """The metric between C^-1 and F: similar pairs shrunk, dissimilar ones stretched.
 
     A = C^-1/2 (C^1/2 F C^1/2)^t C^-1/2, with C and F as in `ContrastMetric`, of features divided by
@@ -193,13 +141,6 @@ class GeometricMeanMetric(MergeableMetric):
     ----------
     t
         Place between C^-1 (0) and F (1).
-    chunk_size, seed
-        See `ContrastMetric`.
-
-    Raises
-    ------
-    ParameterError
-        A parameter cannot have that value.
 
     Examples
     --------
@@ -211,16 +152,7 @@ class GeometricMeanMetric(MergeableMetric):
     'measured'
     """
 
-    def __init__(self, t: float = 0.25, chunk_size: int = 50, seed: int = 0) -> None:
-        self.t = t
-        self.chunk_size = chunk_size
-        self.seed = seed
-        validation.check_real("t", t, 0.0, 1.0)
-        self._begin()
-
-    @classmethod
-    def _unit_test_params(cls) -> Any:
-        yield {"chunk_size": 4}
+    t: float = 0.25
 
     def _make_learner(self) -> GeometricMeanLearner:
-        return GeometricMeanLearner(float(self.t))
+        return GeometricMeanLearner(self.t)

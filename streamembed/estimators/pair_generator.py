@@ -13,6 +13,7 @@ from streamembed.numeric.arrays import Array, Bools, Floats, Ints
 from streamembed.pairs import pair_memory, thresholds
 from streamembed.pairs.pair_memory import PairCounts, State
 from streamembed.pairs.thresholds import PairSettings
+from streamembed.parameters import check_names
 from streamembed.validation import (
     LARGEST_DRAW,
     LARGEST_TIME,
@@ -55,6 +56,7 @@ class GeneratedPairs:
         return len(self.d2)
 
 
+@check_names
 class PairGenerator:
     """Similar and dissimilar pairs from snapshots, by thresholds on diffusion distances.
 
@@ -154,39 +156,30 @@ class PairGenerator:
         scaled = (snapshot.points - snapshot.center) / snapshot.scale
         births = self._number_ids(snapshot.ids.tolist())
         before = self._state or pair_memory.init(scaled.shape[1])
-        if self._state is not None and self._state.position == snapshot.position:
-            drawn, fresh = self._state, np.zeros(len(self._state.pairs), dtype=bool)
-            return self._add_new_pairs(snapshot, births, drawn, fresh)
-        drawn, _ = thresholds.update(
-            before,
-            coordinates,
-            scaled,
-            births,
-            snapshot.masses,
-            snapshot.position,
-            self._settings,
-        )
-        known = {(one, other) for one, other in before.pairs.births.tolist()}
-        ends = drawn.pairs.births.tolist()
-        fresh = np.array([(one, other) not in known for one, other in ends], dtype=bool)
-        self._state, _ = thresholds.rejudge(drawn, coordinates, births, self._settings)
-        return self._add_new_pairs(snapshot, births, drawn, fresh)
-
-    def _add_new_pairs(
-        self, snapshot: Snapshot, births: Ints, drawn: State, fresh: Bools
-    ) -> GeneratedPairs:
-        """The fresh ones of the pairs that were drawn."""
-        new = drawn.pairs.take(fresh)
+        if self._state is None or self._state.position != snapshot.position:
+            self._state = thresholds.update(
+                before,
+                coordinates,
+                scaled,
+                births,
+                snapshot.masses,
+                snapshot.position,
+                self._settings,
+            )
+        is_new, _ = pair_memory.compare(before.pairs, self._state.pairs)
+        new = self._state.pairs.take(is_new)
         slots = np.searchsorted(births, new.births)
+        similar_below, dissimilar_above = thresholds.compute_thresholds(self._state, self._settings)
         return GeneratedPairs(
-            snapshot.points[slots[:, 0]],
-            snapshot.points[slots[:, 1]],
-            new.similar,
-            snapshot.ids[slots[:, 0]],
-            snapshot.ids[slots[:, 1]],
-            new.d2,
-            *thresholds.compute_thresholds(drawn, self._settings),
-            snapshot.position,
+            left=snapshot.points[slots[:, 0]],
+            right=snapshot.points[slots[:, 1]],
+            similar=new.similar,
+            left_ids=snapshot.ids[slots[:, 0]],
+            right_ids=snapshot.ids[slots[:, 1]],
+            d2=new.d2,
+            similar_below=similar_below,
+            dissimilar_above=dissimilar_above,
+            position=snapshot.position,
         )
 
     def _number_ids(self, ids: list[Hashable]) -> Ints:

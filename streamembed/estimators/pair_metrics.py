@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, cast
+from dataclasses import replace
+from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
 from streamembed import validation
 from streamembed.errors import ParameterError
-from streamembed.estimators.mergeable_metric import MergeableMetric
+from streamembed.estimators.metric_estimator import MetricEstimator, declare_metric
 from streamembed.metric_learners.class_moments import LeadingLearner
-from streamembed.metric_learners.eig_dml_learner import EigLearner
+from streamembed.metric_learners.eig_dml_learner import DiagonalLearner, EigLearner
 from streamembed.metric_learners.itml_learner import ITMLLearner
 from streamembed.metric_learners.learner import MetricLearner
-from streamembed.metric_learners.must_link_learner import LinkLearner
-from streamembed.metric_learning import itml
+from streamembed.metric_learning import must_link
 from streamembed.metric_learning.eig_dml import EigDMLSettings
-from streamembed.metric_learning.mahalanobis import parse_numbers
 
 
-class ITML(MergeableMetric):
+@declare_metric
+class ITML(MetricEstimator):
     """The metric nearest to a prior with similar pairs below a bound and dissimilar ones above.
 
     min D(A, A_0) + gamma D(bounds moved, bounds), D being the LogDet divergence; one sweep over
@@ -50,16 +49,6 @@ class ITML(MergeableMetric):
     prior
         "identity"; "covariance": the inverse covariance of the first chunk, with a ridge; or a
         positive definite matrix in the caller's units, features in the order of `feature_names`.
-    chunk_size
-        Events per update. Chunks are cut at multiples of it in the stream, never by the call; the
-        first one has at least 20 events. `metric` is as of the last whole chunk.
-    seed
-        Of what is drawn, together with the position.
-
-    Raises
-    ------
-    ParameterError
-        A parameter cannot have that value.
 
     Examples
     --------
@@ -71,44 +60,13 @@ class ITML(MergeableMetric):
     ('ok', True)
     """
 
-    def __init__(
-        self,
-        gamma: float = 0.1,
-        upper: float | None = None,
-        lower: float | None = None,
-        buffer: int = 2000,
-        sweeps: int = 1,
-        forgetting: float = 0.0,
-        prior: str | npt.ArrayLike = "identity",
-        chunk_size: int = 50,
-        seed: int = 0,
-    ) -> None:
-        self.gamma = gamma
-        self.upper = upper
-        self.lower = lower
-        self.buffer = buffer
-        self.sweeps = sweeps
-        self.forgetting = forgetting
-        self.prior = prior
-        self.chunk_size = chunk_size
-        self.seed = seed
-        validation.check_real("gamma", gamma, 1e-12, 1e12)
-        for name, bound in (("upper", upper), ("lower", lower)):
-            if bound is not None:
-                validation.check_real(name, bound, 0.0, np.inf, " or None", opened=True)
-        if upper is not None and lower is not None and not upper <= lower:
-            raise ParameterError(
-                f"upper={upper!r} must be at most lower={lower!r}: similar pairs could be farther "
-                "apart than dissimilar ones; swap them"
-            )
-        validation.check_whole("buffer", buffer, 1)
-        validation.check_whole("sweeps", sweeps, 0)
-        validation.check_real("forgetting", forgetting, 0.0, 1.0 - 1e-12)
-        if isinstance(prior, str):
-            validation.check_choice("prior", prior, ("identity", "covariance"), " or a matrix")
-        else:
-            itml.init(parse_numbers(prior, "prior", ParameterError), gamma)  # says what is wrong
-        self._begin()
+    gamma: float = 0.1
+    upper: float | None = None
+    lower: float | None = None
+    buffer: int = 2000
+    sweeps: int = 1
+    forgetting: float = 0.0
+    prior: str | npt.ArrayLike = "identity"
 
     @classmethod
     def _unit_test_params(cls) -> Any:
@@ -122,20 +80,12 @@ class ITML(MergeableMetric):
         }
 
     def _make_learner(self) -> ITMLLearner:
-        prior = self.prior if isinstance(self.prior, str) else np.asarray(self.prior, np.float64)
-        return ITMLLearner(
-            gamma=float(self.gamma),
-            upper=None if self.upper is None else float(self.upper),
-            lower=None if self.lower is None else float(self.lower),
-            buffer=int(self.buffer),
-            sweeps=int(self.sweeps),
-            forgetting=float(self.forgetting),
-            prior=prior,
-            seed=int(self.seed),
-        )
+        names = ("gamma", "upper", "lower", "buffer", "sweeps", "forgetting", "prior", "seed")
+        return ITMLLearner(**{name: getattr(self, name) for name in names})
 
 
-class EigDML(MergeableMetric):
+@declare_metric
+class EigDML(MetricEstimator):
     """Maximise the smallest squared distance of dissimilar pairs, by Frank-Wolfe steps.
 
     The mean squared distance of similar pairs is fixed at the number of features. Each labelled
@@ -164,16 +114,6 @@ class EigDML(MergeableMetric):
         Steps are never shorter than 2 / (step_cap + 2): smaller follows drift faster.
     decay
         Weight of a pair after each later one, in (0, 1), for streams that drift; None: 1.
-    chunk_size
-        Events per update. Chunks are cut at multiples of it in the stream, never by the call; the
-        first one has at least 20 events. `metric` is as of the last whole chunk.
-    seed
-        Of what is drawn, together with the position.
-
-    Raises
-    ------
-    ParameterError
-        A parameter cannot have that value.
 
     Examples
     --------
@@ -185,33 +125,12 @@ class EigDML(MergeableMetric):
     ('gap open', True)
     """
 
-    def __init__(
-        self,
-        smoothing: float = 0.5,
-        buffer: int = 1000,
-        policy: str = "hard",
-        steps: int = 10,
-        step_cap: int = 300,
-        decay: float | None = None,
-        chunk_size: int = 50,
-        seed: int = 0,
-    ) -> None:
-        self.smoothing = smoothing
-        self.buffer = buffer
-        self.policy = policy
-        self.steps = steps
-        self.step_cap = step_cap
-        self.decay = decay
-        self.chunk_size = chunk_size
-        self.seed = seed
-        validation.check_real("smoothing", smoothing, 0.0, np.inf, opened=True)
-        validation.check_whole("buffer", buffer, 2)
-        validation.check_choice("policy", policy, ("hard", "recent"))
-        validation.check_whole("steps", steps, 0)
-        validation.check_whole("step_cap", step_cap, 1)
-        if decay is not None:
-            validation.check_real("decay", decay, 0.0, 1.0, " or None", opened=True)
-        self._begin()
+    smoothing: float = 0.5
+    buffer: int = 1000
+    policy: str = "hard"
+    steps: int = 10
+    step_cap: int = 300
+    decay: float | None = None
 
     @classmethod
     def _unit_test_params(cls) -> Any:
@@ -219,20 +138,13 @@ class EigDML(MergeableMetric):
         yield {"chunk_size": 2, "policy": "recent", "decay": 0.99, "buffer": 60}
 
     def _make_learner(self) -> EigLearner:
-        return EigLearner(
-            EigDMLSettings(
-                smoothing=float(self.smoothing),
-                buffer=int(self.buffer),
-                policy=cast(Literal["hard", "recent"], self.policy),
-                steps=int(self.steps),
-                step_cap=int(self.step_cap),
-                decay=None if self.decay is None else float(self.decay),
-                seed=int(self.seed),
-            )
-        )
+        names = ("smoothing", "buffer", "policy", "steps", "step_cap", "decay", "seed")
+        settings = EigDMLSettings(**{name: getattr(self, name) for name in names})
+        return EigLearner(settings, recent=settings.policy == "recent" or bool(settings.decay))
 
 
-class MustLinkMetric(MergeableMetric):
+@declare_metric
+class MustLinkMetric(MetricEstimator):
     """Must-link pairs near, cannot-link pairs far: directions by the ratio of their spreads.
 
     A = sum sqrt(f_i) u_i u_i^T over the directions with F u = f C u and u^T C u = 1, C and F being
@@ -256,14 +168,7 @@ class MustLinkMetric(MergeableMetric):
         (unsquared) distance of cannot-link pairs at a fixed mean squared one of must-link pairs.
     roots
         True: that, over all metrics, the problem of Xing et al.; `info.gap` bounds how far from the
-        optimum the metric is.
-    chunk_size, seed
-        See `EigDML`; without ``diagonal`` and ``roots`` `metric` shows what waits for its chunk.
-
-    Raises
-    ------
-    ParameterError
-        A parameter cannot have that value, or more than one of rank, diagonal and roots is given.
+        optimum the metric is. One of rank, diagonal and roots can be given.
 
     Examples
     --------
@@ -275,34 +180,25 @@ class MustLinkMetric(MergeableMetric):
     'certified'
     """
 
-    def __init__(
-        self,
-        rank: int | None = None,
-        diagonal: bool = False,
-        roots: bool = False,
-        chunk_size: int = 50,
-        seed: int = 0,
-    ) -> None:
-        self.rank = rank
-        self.diagonal = diagonal
-        self.roots = roots
-        self.chunk_size = chunk_size
-        self.seed = seed
-        if rank is not None:
-            validation.check_whole("rank", rank, 1, " or None")
-        validation.check_flag("diagonal", diagonal)
-        validation.check_flag("roots", roots)
-        if rank is not None and (diagonal or roots):
-            other = "diagonal" if diagonal else "roots"
+    rank: int | None = None
+    diagonal: bool = False
+    roots: bool = False
+
+    def __post_init__(self) -> None:
+        """Check the parameters, and start with nothing learned."""
+        validation.check_flag("diagonal", self.diagonal)
+        validation.check_flag("roots", self.roots)
+        if self.rank is not None and (self.diagonal or self.roots):
+            other = "diagonal" if self.diagonal else "roots"
             raise ParameterError(
-                f"rank={rank!r} must be None with {other}=True, whose solution has no leading "
+                f"rank={self.rank!r} must be None with {other}=True, whose solution has no leading "
                 "directions; drop one of them"
             )
-        if diagonal and roots:
+        if self.diagonal and self.roots:
             raise ParameterError(
                 "diagonal=True and roots=True are different metrics; drop one of them"
             )
-        self._begin()
+        super().__post_init__()
 
     @classmethod
     def _unit_test_params(cls) -> Any:
@@ -311,6 +207,9 @@ class MustLinkMetric(MergeableMetric):
         yield {"chunk_size": 4, "roots": True}
 
     def _make_learner(self) -> MetricLearner:
-        if self.diagonal or self.roots:
-            return LinkLearner("diagonal" if self.diagonal else "roots", int(self.seed))
-        return LeadingLearner(None if self.rank is None else int(self.rank))
+        settings = replace(must_link.SETTINGS, seed=self.seed)
+        if self.roots:
+            return EigLearner(settings)
+        if self.diagonal:
+            return DiagonalLearner(replace(settings, steps=0))
+        return LeadingLearner(self.rank)

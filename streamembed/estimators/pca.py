@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import math
-import os
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, fields
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 from river import base
 
 from streamembed import validation
 from streamembed.data import batch, column_roles, impute
+from streamembed.data.features import Features
 from streamembed.data.impute import FeatureRows
 from streamembed.data.output_format import name_columns, read_frame, to_input_format, to_table
 from streamembed.data.table import are_positions, read_array, sort_names
@@ -26,7 +25,7 @@ from streamembed.errors import (
     quote,
     warn,
 )
-from streamembed.estimators.estimator import PointEstimator
+from streamembed.estimators.estimator import ColdStart, PointEstimator
 from streamembed.manifold import principal, principal_stream
 from streamembed.manifold.principal import PrincipalView, choose_rank
 from streamembed.manifold.principal_stream import (
@@ -36,9 +35,11 @@ from streamembed.manifold.principal_stream import (
     PrincipalStream,
 )
 from streamembed.numeric import codec
-from streamembed.numeric.arrays import Floats, freeze
+from streamembed.numeric.arrays import Floats, Unchanging, freeze
 from streamembed.numeric.moments import FeatureMoments
+from streamembed.parameters import declare_parameters
 from streamembed.storage import archive
+from streamembed.storage.saved_object import SavedObject
 from streamembed.threads import one_blas_thread
 
 # Up to here the moments are kept: 8 MB, and exact.
@@ -52,7 +53,7 @@ TOLERANCE = 1e-3
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PrincipalAxes:
+class PrincipalAxes(Unchanging, SavedObject):
     """The immutable principal axes of a stream after some event; see `PCA.snapshot`.
 
     Attributes
@@ -93,6 +94,8 @@ class PrincipalAxes:
     ordered : bool
         Whether features go by their place, as those of an array.
     """
+
+    _kind: ClassVar[str] = "principal axes"
 
     components: Annotated[Floats, "k d"]
     mean: Annotated[Floats, "d"]
@@ -136,7 +139,8 @@ class PrincipalAxes:
         remedy = "drop or fill them before transforming"
         read = read_frame(X)
         table = column_roles.split(read, self.feature_names).points
-        points = batch.read(table, None, self.feature_names, self.ordered, remedy=remedy).points
+        features = Features(self.feature_names, self.ordered)
+        points = batch.read(table, None, features, remedy=remedy).points
         return to_input_format(self._place(points), X, read, "pca")
 
     def inverse_transform(self, coordinates: Any) -> Floats:
@@ -163,32 +167,14 @@ class PrincipalAxes:
     def _invert(self, coordinates: Floats) -> Floats:
         return principal.inverse_transform(self, coordinates, self.whiten)
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write an Arrow IPC file: versioned, checksummed, no pickle.
-
-        Raises
-        ------
-        FileError, ParameterError
-            The file cannot be written; the path is none.
-        """
-        arrays, numbers = codec.pack(self)
-        archive.write_table(path, archive.to_table(arrays), "principal axes", numbers)
+    def _to_file(self) -> tuple[Any, dict[str, Any]]:
+        arrays, header = codec.pack(self)
+        return archive.to_table(arrays), header
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Self:
-        """The axes that `save` wrote, bit for bit.
-
-        Raises
-        ------
-        DamagedFileError
-            The bytes are not what was written.
-        FileError
-            The file is missing, or cannot be read.
-        """
-        table, header = archive.read_table(path, "principal axes")
-        with archive.raise_damaged(path, "principal axes"):
-            axes: Self = codec.unpack(cls, archive.unpack(table), header)
-            axes._check()
+    def _of_file(cls, table: Any, header: dict[str, Any]) -> Self:
+        axes: Self = codec.unpack(cls, archive.unpack(table), header)
+        axes._check()
         return axes
 
     def _check(self) -> None:
@@ -207,14 +193,8 @@ class PrincipalAxes:
         """Pickled by its parts; read-only again afterwards."""
         return type(self), tuple(getattr(self, each.name) for each in fields(self))
 
-    def __copy__(self) -> Self:
-        return self
 
-    def __deepcopy__(self, memo: object) -> Self:
-        """Itself: nothing of it can change."""
-        return self
-
-
+@declare_parameters({})
 class PCA(PointEstimator, base.MiniBatchTransformer):
     """Principal component analysis of a stream, kept up to date, as a river transformer.
 
@@ -277,26 +257,17 @@ class PCA(PointEstimator, base.MiniBatchTransformer):
     True
     """
 
-    def __init__(
-        self,
-        n_components: int = 2,
-        solver: str = "auto",
-        rank: int | str = "auto",
-        whiten: bool = False,
-        window: int | None = None,
-        half_life: float | None = None,
-    ) -> None:
-        self.n_components = n_components
-        self.solver = solver
-        self.rank = rank
-        self.whiten = whiten
-        self.window = window
-        self.half_life = half_life
+    n_components: int = 2
+    solver: str = "auto"
+    rank: int | str = "auto"
+    whiten: bool = False
+    window: int | None = None
+    half_life: float | None = None
+
+    def __post_init__(self) -> None:
+        """Check the parameters, and start with nothing learned."""
         self._check_parameters()
-        self.imputed = 0
-        self.ignored = 0
-        self._early: list[dict[str, float]] = []  # rows until the features are settled
-        self._names: tuple[str, ...] = ()
+        self._cold_start = ColdStart()
         self._followed: PrincipalStream | None = None
         self._read: tuple[PrincipalAxes, FeatureMoments] | None = None
 
@@ -352,7 +323,7 @@ class PCA(PointEstimator, base.MiniBatchTransformer):
     @property
     def feature_names(self) -> tuple[str, ...]:
         """The features in the order of the components' columns, as far as they are known."""
-        return self._names or sort_names({name for row in self._early for name in row})
+        return self._observed_names
 
     def snapshot(self) -> PrincipalAxes:
         """The axes of every event so far; the same object until more is learned.
@@ -406,12 +377,12 @@ class PCA(PointEstimator, base.MiniBatchTransformer):
         """The axes, and the means that gaps are filled with."""
         if self._read is None:
             with one_blas_thread():
-                names, followed = self._names, self._followed
+                cold_start, followed = self._cold_start, self._followed
                 if followed is None:
-                    names, followed = self._begin(self._early)
-                settings = self._settings(len(names))
+                    cold_start, followed, _ = self._begin(cold_start)
+                settings = self._settings(len(cold_start.names))
                 seen, view = principal_stream.read_axes(followed, settings)
-            self._read = self._shown(view, settings, names), seen
+            self._read = self._shown(view, settings, cold_start.names), seen
         return self._read
 
     def _shown(
@@ -419,19 +390,10 @@ class PCA(PointEstimator, base.MiniBatchTransformer):
     ) -> PrincipalAxes:
         d = len(names)
         return PrincipalAxes(
-            components=view.components,
-            mean=view.mean,
-            explained_variance=view.explained_variance,
-            explained_variance_ratio=view.explained_variance_ratio,
-            singular_values=view.singular_values,
-            total_variance=view.total_variance,
-            residual=view.residual,
-            tail=view.tail,
-            cut=view.cut,
+            **{each.name: getattr(view, each.name) for each in fields(view)},
             met=None if view.residual is None else view.residual <= TOLERANCE,
             solver=settings.solver,
             rank=d if settings.solver == "moments" else min(settings.rank, d),
-            count=view.count,
             whiten=bool(self.whiten),
             position=self.position,
             feature_names=names,
@@ -459,18 +421,14 @@ class PCA(PointEstimator, base.MiniBatchTransformer):
 
         They count already; what it does is to settle the features, where that is still open.
         """
-        names, followed, suspects = self._names, self._followed, self._suspects
+        cold_start, followed, early = self._cold_start, self._followed, np.zeros((0, 0))
         if followed is None:
             if not self._early:
                 return
-            names, followed = self._begin(self._early)
-            suspects = column_roles.describe_suspects(
-                names, _matrix(self._early, names), impute.LARGEST
-            )
+            cold_start, followed, early = self._begin(cold_start)
         with one_blas_thread():
-            followed = principal_stream.flush(followed, self._settings(len(names)))
-        self._keep(names, followed, [], self.ignored, self.imputed, suspects)
-        self._warn_of_suspects()
+            followed = principal_stream.flush(followed, self._settings(len(cold_start.names)))
+        self._keep(cold_start, followed, early)
 
     def merge(self, other: Self) -> None:
         """Add what another PCA of the same parameters and features has learned.
@@ -487,31 +445,15 @@ class PCA(PointEstimator, base.MiniBatchTransformer):
         FeatureError
             Other features.
         """
-        if other is self:
-            raise ParameterError(
-                "other is this estimator itself, so everything it learned would count twice: merge "
-                "one that learned another stream"
-            )
-        if type(other) is not type(self) or repr(other) != repr(self):
-            raise ParameterError(
-                f"other is {quote(other)} and this is {quote(self)}: only estimators of the same "
-                "class and parameters can be merged"
-            )
+        self._check_mergeable(other)
         if self.window is not None:
             raise ParameterError(
                 f"window={quote(self.window)}: two streams have no common last events; learn the "
                 "rows of both in their order instead"
             )
         mine, theirs = self._followed, other._followed
-        if mine is not None and theirs is not None and self._names != other._names:
-            raise FeatureError(
-                f"other has the features {quote(list(other._names))} and this has "
-                f"{quote(list(self._names))}: only those of the same features can be merged"
-            )
         merged = self.clone()
-        merged.ignored = self.ignored + other.ignored
-        merged.imputed = self.imputed + other.imputed
-        merged._names = self._names or other._names
+        merged._cold_start = self._cold_start.merge(other._cold_start)
         with one_blas_thread():
             if mine is not None and theirs is not None:
                 settings = self._settings(len(self._names))
@@ -524,63 +466,38 @@ class PCA(PointEstimator, base.MiniBatchTransformer):
 
     def _take(self, rows: FeatureRows) -> None:
         """Everything is computed first, and assigned last."""
-        known = self.feature_names
-        if known and (self._names or rows.ordered):
-            rows.check(known, "this PCA")
-        if rows.ordered and len(rows) and not rows.names:
-            raise FeatureError("X has no features: it must have at least one column")
-        early, names, followed = list(self._early), self._names, self._followed
-        ignored, imputed, suspects = self.ignored, self.imputed, self._suspects
+        self._check_features(rows, "this PCA")
+        cold_start, followed, early = self._cold_start, self._followed, np.zeros((0, 0))
         if followed is None:
-            first = min(SETTLING - len(early), len(rows))
-            early += [rows.row(i) for i in range(first)]
-            if len(early) == SETTLING:
-                names, followed = self._begin(early)
-                suspects = column_roles.describe_suspects(
-                    names, _matrix(early, names), impute.LARGEST
-                )
-                imputed += sum(
-                    math.isnan(row.get(name, math.nan)) for row in early for name in names
-                )
-                early = []
+            first = min(SETTLING - len(cold_start.early), len(rows))
+            cold_start = cold_start.add(*(rows.row(i) for i in range(first)))
+            if len(cold_start.early) == SETTLING:
+                cold_start, followed, early = self._begin(cold_start)
             rows = rows.take(slice(first, None))
         if followed is not None and len(rows):
-            values, unknown = rows.arrange(names)
-            ignored += unknown
-            imputed += int(np.count_nonzero(np.isnan(values)))
+            cold_start, values = cold_start.arrange(rows)
+            settings = self._settings(len(cold_start.names))
             whole = len(followed.waiting) + len(rows) >= CHUNK
             with one_blas_thread() if whole else nullcontext():
-                followed = principal_stream.extend(followed, values, self._settings(len(names)))
-        self._keep(names, followed, early, ignored, imputed, suspects)
-        self._warn_of_suspects()
+                followed = principal_stream.extend(followed, values, settings)
+        self._keep(cold_start, followed, early)
 
-    def _begin(self, early: list[dict[str, float]]) -> tuple[tuple[str, ...], PrincipalStream]:
-        """The features of the first events, and these events as a stream."""
-        names = sort_names({name for row in early for name in row}) or ("0",)
-        values = _matrix(early, names)
-        settings = self._settings(len(names))
+    def _begin(self, cold_start: ColdStart) -> tuple[ColdStart, PrincipalStream, Floats]:
+        """The features of the first events, these events as a stream, and as numbers (n, d)."""
+        settled, values = cold_start.settle()
+        settings = self._settings(len(settled.names))
         with one_blas_thread():
-            begun = principal_stream.init(len(names), settings)
-            return names, principal_stream.extend(begun, values, settings)
+            begun = principal_stream.init(len(settled.names), settings)
+            return settled, principal_stream.extend(begun, values, settings), values
 
-    def _keep(
-        self,
-        names: tuple[str, ...],
-        followed: PrincipalStream | None,
-        early: list[dict[str, float]],
-        ignored: int,
-        imputed: int,
-        suspects: str | None,
-    ) -> None:
+    def _keep(self, cold_start: ColdStart, followed: PrincipalStream | None, early: Floats) -> None:
+        """Assign what was computed; warn where the features are settled now, by ``early``."""
         begins = self._followed is None and followed is not None
+        names, suspects = cold_start.names, self._suspects
+        if begins:
+            suspects = column_roles.describe_suspects(names, early, impute.LARGEST)
         vars(self).update(
-            _names=names if followed is not None else (),
-            _followed=followed,
-            _early=early,
-            ignored=ignored,
-            imputed=imputed,
-            _suspects=suspects,
-            _read=None,
+            _cold_start=cold_start, _followed=followed, _suspects=suspects, _read=None
         )
         k, d = int(self.n_components), len(names)
         if begins and k > d:
@@ -589,6 +506,7 @@ class PCA(PointEstimator, base.MiniBatchTransformer):
                 f"are zeros; use n_components={d}",
                 DegenerateMapWarning,
             )
+        self._warn_of_suspects()
 
     def _settings(self, n_features: int) -> PrincipalSettings:
         solver, k = str(self.solver), int(self.n_components)
@@ -602,8 +520,3 @@ class PCA(PointEstimator, base.MiniBatchTransformer):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_read": None}
-
-
-def _matrix(rows: list[dict[str, float]], names: tuple[str, ...]) -> Floats:
-    """Rows as numbers, (n, d); NaN where one is missing."""
-    return np.array([[row.get(name, math.nan) for name in names] for row in rows])

@@ -92,35 +92,30 @@ def learn_metric(
     near = int(np.count_nonzero(whole.pairs.similar))
     sizes = (0, 0) if halves is None else (len(halves[0].pairs), len(halves[1].pairs))
     fit = Fit(
-        0.0,
-        0.0,
-        near,
-        len(whole.pairs) - near,
-        sizes,
-        np.nan,
-        np.nan,
-        0.0,
-        whole.position,
-        "no pairs",
+        factor=0.0,
+        stretch=0.0,
+        n_similar=near,
+        n_dissimilar=len(whole.pairs) - near,
+        n_halves=sizes,
+        upper=np.nan,
+        lower=np.nan,
+        residual=0.0,
+        position=whole.position,
+        status="no pairs",
     )
     bounds = itml.compute_percentile_bounds(whole.inputs)
-    if bounds is None or not _both_kinds(whole):
+    if bounds is None or not whole.pairs.has_both_kinds:
         return np.eye(d), fit
     matrix, residual = _solve(whole, bounds, gamma)
     fit = replace(fit, upper=bounds[0], lower=bounds[1], residual=residual)
     stretch = float(np.linalg.norm(shrinkage.compute_trace_free_log(matrix)))
     if halves is None:
         return matrix, replace(fit, factor=1.0, stretch=stretch, status="ok")
-    if not all(map(_both_kinds, halves)):
+    if not all(half.pairs.has_both_kinds for half in halves):
         return np.eye(d), replace(fit, stretch=stretch, status="halves not ready")
     first, second = (_solve(half, bounds, gamma)[0] for half in halves)
     matrix, info = shrinkage.shrink(matrix, first, second)
     return matrix, replace(fit, factor=info.factor, stretch=info.stretch, status=info.status)
-
-
-def _both_kinds(state: pair_memory.State) -> bool:
-    similar = state.pairs.similar
-    return bool(similar.any() and not similar.all())
 
 
 def _solve(
@@ -201,7 +196,6 @@ class Replicate:
         coordinates = thresholds.weight_columns(psi, eigenvalues, self.diffusion_time)
         since = min(learned - self.pairs.position, len(births))
         settings = replace(self.settings, candidates=since * self.settings.candidates)
-        state, _ = thresholds.update(
+        self.pairs = thresholds.update(
             self.pairs, coordinates, points, births, support.masses, learned, settings
         )
-        self.pairs, _ = thresholds.rejudge(state, coordinates, births, settings)

@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
 from streamembed.data import impute
 from streamembed.data.impute import FeatureRows
-from streamembed.data.table import sort_names
 from streamembed.errors import NotReadyError
 from streamembed.estimators.cold_start import ColdStartTransformer
 from streamembed.estimators.replicate import Fit
@@ -17,11 +14,13 @@ from streamembed.estimators.unsupervised_pipeline import UnsupervisedPipeline
 from streamembed.metric_learning import balance
 from streamembed.metric_learning.mahalanobis import Mahalanobis
 from streamembed.numeric.arrays import Floats
+from streamembed.parameters import declare_parameters, read_texts
 
 # Events from which the features are settled.
 SETTLING = 12
 
 
+@declare_parameters(read_texts(UnsupervisedPipeline.__doc__))
 class UnsupervisedMetric(ColdStartTransformer):
     """A Mahalanobis metric from generated pairs: no labels.
 
@@ -33,11 +32,6 @@ class UnsupervisedMetric(ColdStartTransformer):
       shorter. A feature that appears later is ignored, and counted in ``ignored``.
     - *Missing values* become the mean of what the stream has had of the feature, and are counted in
       ``imputed``.
-
-    Parameters
-    ----------
-    n_components, diffusion_time, memory, size, warm_up, chunk_size, gamma, shrunk, seed
-        See `streamembed.estimators.unsupervised_pipeline.UnsupervisedPipeline`.
 
     Raises
     ------
@@ -54,38 +48,19 @@ class UnsupervisedMetric(ColdStartTransformer):
     ((9, 9), 9)
     """
 
-    def __init__(
-        self,
-        n_components: int | None = None,
-        diffusion_time: float | None = 16.0,
-        memory: str = "window",
-        size: int = 2000,
-        warm_up: int | None = None,
-        chunk_size: int = 50,
-        gamma: float = 0.1,
-        shrunk: bool = True,
-        seed: int = 0,
-    ) -> None:
-        self.n_components = n_components
-        self.diffusion_time = diffusion_time
-        self.memory = memory
-        self.size = size
-        self.warm_up = warm_up
-        self.chunk_size = chunk_size
-        self.gamma = gamma
-        self.shrunk = shrunk
-        self.seed = seed
-        self._pipeline = UnsupervisedPipeline(
-            n_components=n_components,
-            diffusion_time=diffusion_time,
-            memory=memory,
-            size=size,
-            warm_up=warm_up,
-            chunk_size=chunk_size,
-            gamma=gamma,
-            shrunk=shrunk,
-            seed=seed,
-        )
+    n_components: int | None = None
+    diffusion_time: float | None = 16.0
+    memory: str = "window"
+    size: int = 2000
+    warm_up: int | None = None
+    chunk_size: int = 50
+    gamma: float = 0.1
+    shrunk: bool = True
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Check the parameters, and start with nothing learned."""
+        self._pipeline = UnsupervisedPipeline(**self._get_params())
         self._begin()
         self._read: tuple[Mahalanobis, Floats] | None = None
 
@@ -139,8 +114,7 @@ class UnsupervisedMetric(ColdStartTransformer):
 
     def _place(self, rows: FeatureRows) -> Floats:
         if not self.ready:
-            values = rows.align(self._observed_names or sort_names(rows.names))[0]
-            return np.where(np.isnan(values), 0.0, values)
+            return self._fill_with_zeros(rows)
         values = self._fill(self._count_missing(rows.align(self._names)))
         metric = self._pipeline.metric
         if self._read is None or self._read[0] is not metric:

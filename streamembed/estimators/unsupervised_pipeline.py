@@ -23,6 +23,7 @@ from typing import Any, Self
 import numpy as np
 
 from streamembed.data import batch, column_roles
+from streamembed.data.features import Features
 from streamembed.engine.engine import Engine
 from streamembed.engine.saved_engine import check_pairs
 from streamembed.errors import NotReadyError, ParameterError
@@ -30,13 +31,15 @@ from streamembed.estimators.metric_settings import PipelineSettings
 from streamembed.estimators.replicate import Embedding, Fit, Replicate, learn_metric
 from streamembed.methods.chunk import AcceptedEvents
 from streamembed.methods.options import Config
-from streamembed.metric_learners.learner import NO_UPDATES, build_certificate
+from streamembed.metric_learners.learner import build_certificate
 from streamembed.metric_learning import balance
 from streamembed.metric_learning.mahalanobis import Mahalanobis
+from streamembed.metric_learning.totals import NO_UPDATES
 from streamembed.numeric import codec
 from streamembed.numeric.arrays import Floats
 from streamembed.numeric.chunks import PendingParts
 from streamembed.pairs import pair_memory, shrinkage
+from streamembed.parameters import check_names
 from streamembed.storage import archive
 from streamembed.threads import one_blas_thread
 
@@ -51,26 +54,17 @@ class _SavedReplicate:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _SavedPipeline:
-    """What is saved of a pipeline beside its parameters.
+    """What is saved of a pipeline beside its parameters."""
 
-    Attributes
-    ----------
-    names : (tuple of str, bool) or None
-        Of the features, and whether they are places.
-    waiting : PendingParts of AcceptedEvents
-        Pending events: their chunk is not complete.
-    center, scale : (d,)
-        The maps saw (x - center) / scale; empty before the first chunk.
-    strands : tuple
-    """
-
-    names: tuple[tuple[str, ...], bool] | None
-    waiting: PendingParts[AcceptedEvents]
+    names: Features | None
+    waiting: PendingParts[AcceptedEvents]  # pending events: their chunk is not complete
+    # (d,): the maps saw (x - center) / scale; empty before the first chunk.
     center: Floats
     scale: Floats
     strands: tuple[_SavedReplicate, ...]
 
 
+@check_names
 class UnsupervisedPipeline:
     """A Mahalanobis metric learned from a stream of points without labels.
 
@@ -130,7 +124,7 @@ class UnsupervisedPipeline:
     def __init__(self, *args: Any, **parameters: Any) -> None:
         self.settings = PipelineSettings(*args, **parameters)
         self._replicates: tuple[Replicate, ...] = ()
-        self._names: tuple[tuple[str, ...], bool] | None = None
+        self._features: Features | None = None
         self._waiting: PendingParts[AcceptedEvents] = PendingParts()
         self._center = self._scale = np.zeros(0)
         self._fitted: tuple[Mahalanobis, Fit] | None = None
@@ -179,12 +173,11 @@ class UnsupervisedPipeline:
 
     def transform(self, X: Any) -> Floats:
         """Points in the space where the metric is the Euclidean distance, shape (n, rank)."""
-        names, ordered = self._names or (None, False)
-        return self.metric.transform(batch.read(X, None, names, ordered).points)
+        return self.metric.transform(batch.read(X, None, self._features).points)
 
     def _read(self) -> tuple[Mahalanobis, Fit]:
         if not self.ready:
-            wanted = "one" if self._names is None else self._whole_config.warm_up_events
+            wanted = "one" if self._features is None else self._whole_config.warm_up_events
             raise NotReadyError(
                 f"the warm-up takes {wanted} events and {self.position} have arrived: learn more, "
                 "or create the pipeline with a smaller warm_up"
@@ -202,8 +195,8 @@ class UnsupervisedPipeline:
                 pairs=fit.n_similar + fit.n_dissimilar,
             )
             metric = balance.build_metric(matrix, certificate, self._scale)
-            names, ordered = self._names or (None, True)
-            self._fitted = metric.named(None if ordered else names), fit
+            assert self._features is not None
+            self._fitted = metric.named(self._features.given_names), fit
         return self._fitted
 
     # ------------------------------------------------------------------ learning
@@ -227,11 +220,10 @@ class UnsupervisedPipeline:
         FeatureError, BadRowError, InputError
             Other features than before, or NaN; nothing of the call was learned.
         """
-        names, ordered = self._names or (None, False)
-        points = column_roles.split(X, names, features).points
-        read = batch.read(points, None, names, ordered)
+        names = None if self._features is None else self._features.names
+        read = batch.read(column_roles.split(X, names, features).points, None, self._features)
         n, after = len(read.points), self._copied()
-        after._names = self._names or (read.names, read.ordered)
+        after._features = self._features or read.features
         parts = list(after._whole_config.chunks.split(self._learned, self._waiting.count, n))
         if any(whole for _, whole in parts):
             after._replicates = tuple(map(copy.copy, self._replicates))
@@ -315,8 +307,8 @@ class UnsupervisedPipeline:
 
     @property
     def _width(self) -> int:
-        assert self._names is not None
-        return len(self._names[0])
+        assert self._features is not None
+        return len(self._features.names)
 
     @property
     def _learned(self) -> int:
@@ -350,7 +342,7 @@ class UnsupervisedPipeline:
         A ``graph`` that is a function is not written.
         """
         replicates = tuple(_SavedReplicate(each.engine, each.pairs) for each in self._replicates)
-        saved = _SavedPipeline(self._names, self._waiting, self._center, self._scale, replicates)
+        saved = _SavedPipeline(self._features, self._waiting, self._center, self._scale, replicates)
         arrays, numbers = codec.pack(saved)
         header = {"parameters": self.settings.as_dict(), "learned": numbers}
         archive.write_table(path, archive.to_table(arrays), "unsupervised", header)
@@ -388,7 +380,7 @@ class UnsupervisedPipeline:
     def _continue(self, saved: _SavedPipeline) -> Self:
         """Resume this new pipeline from the contents of a file, checked for consistency."""
         must = archive.must
-        self._names, self._center, self._scale = saved.names, saved.center, saved.scale
+        self._features, self._center, self._scale = saved.names, saved.center, saved.scale
         width = 0 if saved.names is None else self._width
         must(saved.scale.shape == saved.center.shape == (width * bool(saved.strands),), "scale")
         must((saved.scale > 0).all(), "scale is not positive")

@@ -74,5 +74,4 @@ def build_indicators(labels: Ints, constant: Floats, limit: int) -> Floats:
     block /= np.linalg.norm(block, axis=0)
     block -= np.outer(constant, constant @ block)
     left_vectors, sizes, _ = np.linalg.svd(block, full_matrices=False)
-    basis: Floats = left_vectors[:, sizes > 1e-8][:, :limit]
-    return basis
+    return left_vectors[:, sizes > 1e-8][:, :limit]

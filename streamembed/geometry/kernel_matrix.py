@@ -12,6 +12,7 @@ Symbols: W = kernel matrix, m = masses, q = W m = degrees. W has ones on its dia
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 import numpy.typing as npt
@@ -61,18 +62,12 @@ def choose_capacity(n: int, size: int) -> int:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Journal:
-    """Which matrix the ring belongs to, and how to roll it back to the previous one.
+    """Which matrix the ring belongs to, and how to roll it back to the previous one."""
 
-    Attributes
-    ----------
-    current, previous : object
-        Identities of matrices; ``previous`` is None where there is no way back.
-    slots, rows : (b,), (b, n)
-        The previous matrix's rows of the slots that were written.
-    """
-
+    # Identities of matrices; ``previous`` is None where there is no way back.
     current: object
     previous: object | None
+    # (b,), (b, n): the previous matrix's rows of the slots that were written.
     slots: Ints
     rows: Array
 
@@ -89,8 +84,8 @@ class _RingBuffer:
 class SavedKernelMatrix:
     """The saved form of a matrix: a copy of W, shape (n, n), and the capacity in slots."""
 
-    weights: Array
-    capacity: int
+    weights: Annotated[Array, "slots slots", "float32 or float64", "finite"]
+    capacity: Annotated[int, "at least 0"]
 
 
 class KernelMatrix:

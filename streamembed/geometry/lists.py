@@ -28,28 +28,16 @@ MOST_REPLACED = 1 / 2
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NeighborLists:
-    """The nearest others of every slot: a value, whose arrays are never written.
+    """The nearest others of every slot: a value, whose arrays are never written."""
 
-    Attributes
-    ----------
-    near : (n, w)
-        Slots, ascending by (d2, arrival); -1 behind the end.
-    d2 : (n, w)
-        Squared distances to them; inf behind the end.
-    reach : (n,)
-        Every other that is nearer than this, in squared distance, is in the list; of those just so
-        near, some of the oldest. inf where the list has all that there are.
-    n_neighbors : int
-        K: a list holds as many, or all that there are.
-    positive : bool
-        Whether duplicates, at a distance of 0, are no neighbours.
-    """
-
-    near: Annotated[Slots, "n w"]
-    d2: Annotated[Floats, "n w"]
-    reach: Annotated[Floats, "n"]
-    n_neighbors: int
-    positive: bool
+    # Slots, ascending by (d2, arrival); -1 behind the end.
+    near: Annotated[Slots, "slots w", "one of its rows or -1"]
+    d2: Annotated[Floats, "slots w", "at least 0"]  # squared distances to them; inf behind the end
+    # Every other that is nearer than this, in squared distance, is in the list; of those just so
+    # near, some of the oldest. inf where the list has all that there are.
+    reach: Annotated[Floats, "slots", "at least 0"]
+    n_neighbors: int  # K: a list holds as many, or all that there are
+    positive: bool  # whether duplicates, at a distance of 0, are no neighbours
 
     @classmethod
     def build(
@@ -101,13 +89,9 @@ class NeighborLists:
 
     @classmethod
     def __unpack__(cls, packed: NeighborLists) -> NeighborLists:
-        """ValueError for lists that name slots that do not exist."""
-        n, width = packed.near.shape
-        if (
-            not 1 <= packed.n_neighbors <= width
-            or not ((packed.near >= -1) & (packed.near < n)).all()
-        ):
-            raise ValueError(f"lists of {packed.n_neighbors} in {width} entries among {n} slots")
+        """ValueError for lists without so many entries."""
+        if not 1 <= packed.n_neighbors <= packed.near.shape[1]:
+            raise ValueError(f"lists of {packed.n_neighbors} in {packed.near.shape[1]} entries")
         return packed
 
     def __len__(self) -> int:
@@ -141,7 +125,8 @@ class NeighborLists:
             )
             return lists, self._find_changed(lists.near, lists.d2, np.arange(n), slots)
         width = self.near.shape[1]
-        near, d2, reach = arrays = self._grow(n - len(self))
+        near, d2, reach = arrays = _make_empty(n, width)
+        near[: len(self)], d2[: len(self)], reach[: len(self)] = self.near, self.d2, self.reach
         is_replaced = np.zeros(n + 1, dtype=bool)  # the last for the slot -1
         is_replaced[slots] = True
         removed = np.flatnonzero(is_replaced.take(near, mode="wrap"))
@@ -159,29 +144,15 @@ class NeighborLists:
         is_touched[removed // width] = is_touched[into] = True
         is_touched[slots] = False
         rows = np.flatnonzero(is_touched)
+        at = np.searchsorted(rows, into)
         near[rows], d2[rows], reach[rows] = _merge(
-            near[rows],
-            d2[rows],
-            reach[rows],
-            np.searchsorted(rows, into),
-            arriving,
-            entry_d2,
-            positions,
+            near[rows], d2[rows], reach[rows], at, arriving, entry_d2, positions
         )
         too_short = rows[(near[rows, k - 1] < 0) & (reach[rows] < np.inf)]
         for tile in split_slots(too_short, n):
             _fill(arrays, geometry.rows(tile), positions, self.positive)
         lists = NeighborLists(freeze(near), freeze(d2), freeze(reach), k, self.positive)
         return lists, self._find_changed(near, d2, rows, slots)
-
-    def _grow(self, n_new: int) -> tuple[Slots, Floats, Floats]:
-        """Copies of near, d2 and reach, with ``n_new`` more slots."""
-        near, d2, reach = _make_empty(n_new, self.near.shape[1])
-        return (
-            np.concatenate([self.near, near]),
-            np.concatenate([self.d2, d2]),
-            np.concatenate([self.reach, reach]),
-        )
 
     def _find_changed(self, near: Slots, d2: Floats, rows: Ints, slots: Ints) -> Ints:
         """``slots``, and those among ``rows`` whose K nearest are others than here."""
@@ -239,20 +210,12 @@ class NeighborLists:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RadiusEdges:
-    """All pairs of slots within a radius: a value, whose arrays are never written.
+    """All pairs of slots within a radius: a value, whose arrays are never written."""
 
-    Attributes
-    ----------
-    i, j : (m,)
-        Slots, i < j, ascending by (i, j).
-    d2 : (m,)
-        Squared distances, at most ``radius2``.
-    radius2 : float
-    """
-
+    # Slots, i < j, ascending by (i, j).
     i: Annotated[Slots, "m"]
     j: Annotated[Slots, "m"]
-    d2: Annotated[Floats, "m"]
+    d2: Annotated[Floats, "m"]  # squared distances, at most ``radius2``
     radius2: float
 
     @classmethod
@@ -274,9 +237,8 @@ class RadiusEdges:
         for tile in split_slots(slots, n):
             row, ends, d2 = geometry.rows(tile).within(self.radius2)
             heads = tile[row]
-            is_first = (heads < ends) | ~is_replaced[
-                ends
-            ]  # of two that arrive, from the smaller one only
+            # of two that arrive, from the smaller one only
+            is_first = (heads < ends) | ~is_replaced[ends]
             heads, ends = heads[is_first].astype(np.int32), ends[is_first].astype(np.int32)
             parts.append((np.minimum(heads, ends), np.maximum(heads, ends), d2[is_first]))
         i, j, d2 = (np.concatenate(part) for part in zip(*parts, strict=True))
@@ -301,12 +263,8 @@ def _fill(
     a, i, entry_d2 = a[order], i[order], entry_d2[order]
     rank = np.arange(len(a)) - np.searchsorted(a, a)
     is_listed = rank < width
-    a, i, entry_d2, rank = (
-        block.slots[a[is_listed]],
-        i[is_listed],
-        entry_d2[is_listed],
-        rank[is_listed],
-    )
+    i, entry_d2, rank = i[is_listed], entry_d2[is_listed], rank[is_listed]
+    a = block.slots[a[is_listed]]
     near[block.slots], d2[block.slots] = -1, np.inf
     near[a, rank], d2[a, rank] = i, entry_d2
     # a list that is not full has all that there are: then it is inf
@@ -345,12 +303,8 @@ def _merge(
     # Those just at the reach are known only before one that stays.
     n_left = np.count_nonzero(near >= 0, axis=1)
     is_known = (entry_d2 < reach[into]) | (ahead < n_left[into])
-    into, arriving, entry_d2, ahead = (
-        into[is_known],
-        arriving[is_known],
-        entry_d2[is_known],
-        ahead[is_known],
-    )
+    into, arriving = into[is_known], arriving[is_known]
+    entry_d2, ahead = entry_d2[is_known], ahead[is_known]
     # Indices of flat lists, behind which the last is for what does not fit.
     start, end = np.arange(r) * width, r * width
     position = ahead + np.arange(len(into)) - np.searchsorted(into, into)

@@ -36,23 +36,14 @@ def split_slots(slots: Ints, n: int) -> Iterator[Ints]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DistanceBounds:
-    """Bounds on the squared distances from some slots to all.
+    """Bounds on the squared distances from some slots to all."""
 
-    Attributes
-    ----------
-    slots : (b,)
-    lower : (b, n)
-        Bounds; NaN where nothing is known. That from a slot to itself means nothing.
-    slack : (n,)
-        From slot i to j, ``lower + slack[i] + slack[j]`` is a bound from above.
-    exact : callable
-        The distances themselves, for indices of rows and of columns, both (p,): the same from i to
-        j as from j to i, and in every block.
-    """
-
-    slots: Ints
+    slots: Ints  # (b,)
+    # (b, n): bounds; NaN where nothing is known. That from a slot to itself means nothing.
     lower: Floats
-    slack: Floats
+    slack: Floats  # (n,): from slot i to j, ``lower + slack[i] + slack[j]`` is a bound from above
+    # The distances themselves, for indices of rows and of columns, both (p,): the same from i to j
+    # as from j to i, and in every block.
     exact: Callable[[Ints, Ints], Floats]
 
     def within(self, limit: float | Floats, positive: bool = False) -> tuple[Ints, Ints, Floats]:

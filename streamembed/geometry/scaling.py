@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Annotated, Self
 
 import numpy as np
 from scipy.spatial.distance import cdist
@@ -26,19 +26,13 @@ LEAST_SHARE = 0.3
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scaling:
-    """The input scaling of the kernel: (x - center) / scale, at this bandwidth.
+    """The input scaling of the kernel: (x - center) / scale, at this bandwidth."""
 
-    Attributes
-    ----------
-    center, scale : (d,)
-        In the caller's units; the scale is 1 where nothing is scaled.
-    bandwidth : float
-        sigma of exp(-d2 / sigma**2), in scaled units; where every point has a width s of its own,
-        sqrt(c) times the median of them when the scaling was fitted: nothing is computed from it.
-    """
-
-    center: Floats
-    scale: Floats
+    # In the caller's units; the scale is 1 where nothing is scaled.
+    center: Annotated[Floats, "d", "finite"]
+    scale: Annotated[Floats, "d", "finite", "positive"]
+    # sigma of exp(-d2 / sigma**2), in scaled units; where every point has a width s of its own,
+    # sqrt(c) times the median of them when the scaling was fitted: nothing is computed from it.
     bandwidth: float
 
     def apply(self, points: Floats) -> Floats:
@@ -112,8 +106,7 @@ def choose_divisors(
 def _find_varying(center: Floats, extent: Floats, count: float) -> Bools:
     """Which features of ``count`` points vary by more than the rounding of their mean."""
     rounding = max(FEWEST_BITS, count) * EPS
-    varies: Bools = extent > np.maximum(rounding * np.abs(center), NEGLIGIBLE)
-    return varies
+    return extent > np.maximum(rounding * np.abs(center), NEGLIGIBLE)
 
 
 def _choose_divisors(deviations: Floats, varies: Bools, scaling: str, least_share: float) -> Floats:

@@ -53,21 +53,13 @@ class WidthRule:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LocalWidths:
-    """The widths of the slots.
+    """The widths of the slots."""
 
-    Attributes
-    ----------
-    reaches : (n,)
-        r when the slot was filled: the reference for drift. 0 where no other point differs.
-    widths : (n,)
-        s, positive, of the kernel.
-    median : float
-        Of the reaches, kept running: the unit of the least width. 0 before any was positive.
-    """
-
-    reaches: Annotated[Floats, "n"]
-    widths: Annotated[Floats, "n"]
-    median: float
+    # r when the slot was filled: the reference for drift. 0 where no other point differs.
+    reaches: Annotated[Floats, "slots", "finite", "at least 0"]
+    widths: Annotated[Floats, "slots", "finite", "positive"]  # s, positive, of the kernel
+    # Of the reaches, kept running: the unit of the least width. 0 before any was positive.
+    median: Annotated[float, "finite", "at least 0"]
 
     @classmethod
     def empty(cls) -> LocalWidths:

@@ -8,6 +8,7 @@ reused, so that a full support is a fixed set of arrays.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Annotated
 
 import numpy as np
 import numpy.typing as npt
@@ -18,27 +19,14 @@ from streamembed.numeric.codec import NOT_SAVED
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Support:
-    """The slots in use.
+    """The slots in use."""
 
-    Attributes
-    ----------
-    points : (n, d)
-        Raw points, in the caller's units.
-    scaled : (n, d)
-        The same as the kernel sees them.
-    ids : (n,)
-        int64 or str.
-    births : (n,)
-        Stream position of the event in each slot, int64: unique, and the slot's identity.
-    masses : (n,)
-        Positive.
-    """
-
-    points: Floats
-    scaled: Floats = field(metadata=NOT_SAVED)
-    ids: Array
-    births: Ints
-    masses: Floats
+    points: Annotated[Floats, "slots d", "finite"]  # raw points, in the caller's units
+    scaled: Floats = field(metadata=NOT_SAVED)  # (n, d): the same as the kernel sees them
+    ids: Annotated[Array, "slots"]  # int64 or str
+    # Stream position of the event in each slot, int64: unique, and the slot's identity.
+    births: Annotated[Ints, "slots"]
+    masses: Annotated[Floats, "slots", "finite", "positive"]  # positive
 
     @classmethod
     def empty(cls, width: int, ids_dtype: npt.DTypeLike) -> Support:

@@ -17,7 +17,7 @@ one that is shared among the neighbours on all sides hardly at all (measured on 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Annotated, Protocol
 
 import numpy as np
 from scipy.spatial.distance import cdist
@@ -42,18 +42,12 @@ LEAST_MASS = 1e-15
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cover:
-    """The nearest other landmark of each, and so the closest pair.
+    """The nearest other landmark of each, and so the closest pair."""
 
-    Attributes
-    ----------
-    nearest : (n,)
-        Slot, int64; -1 for a landmark that is alone.
-    nearest_d2 : (n,)
-        Squared distance to it, inf for a landmark that is alone.
-    """
-
-    nearest: Ints
-    nearest_d2: Floats
+    # Slot, int64; -1 for a landmark that is alone.
+    nearest: Annotated[Ints, "slots", "one of its rows or -1"]
+    # Squared distance to it, inf for a landmark that is alone.
+    nearest_d2: Annotated[Floats, "slots", "at least 0"]
 
     @classmethod
     def empty(cls) -> Cover:
@@ -178,37 +172,20 @@ class DistanceGeometry:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Absorption:
-    """The result of a chunk.
+    """The result of a chunk."""
 
-    Attributes
-    ----------
-    slots : (b,)
-        Slots that hold another event than before, ascending, int64.
-    events : (b,)
-        The event of the chunk in each.
-    masses : (n',)
-        Of all landmarks, afterwards.
-    cover : Cover
-    near, near_d2 : (c,)
-        For every event the nearest slot at the start of the chunk, and the squared distance; empty
-        where there was no landmark.
-    """
-
-    slots: Ints
-    events: Ints
-    masses: Floats
+    slots: Ints  # (b,): slots that hold another event than before, ascending, int64
+    events: Ints  # (b,): the event of the chunk in each
+    masses: Floats  # (n',): of all landmarks, afterwards
     cover: Cover
+    # (c,): for every event the nearest slot at the start of the chunk, and the squared distance;
+    # empty where there was no landmark.
     near: Ints
     near_d2: Floats
 
 
 def absorb(
-    cover: Cover,
-    masses: Floats,
-    geometry: SlotGeometry,
-    weights: Floats,
-    size: int,
-    ages: Ints,
+    cover: Cover, masses: Floats, geometry: SlotGeometry, weights: Floats, size: int, ages: Ints
 ) -> Absorption:
     """Take a chunk of events into a cover of at most ``size`` landmarks.
 

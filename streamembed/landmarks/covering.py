@@ -26,22 +26,11 @@ LEAST_WEIGHT = float(np.finfo(np.float64).tiny)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Covering:
-    """Landmarks between two chunks.
+    """Landmarks between two chunks."""
 
-    Attributes
-    ----------
-    position : int
-        Events learned.
-    time : float
-        T, the time of the newest event, to which the masses refer; 0 before the first.
-    support : Support
-        Its ids are the arrival positions.
-    cover : Cover
-    """
-
-    position: int
-    time: float
-    support: Support
+    position: int  # events learned
+    time: float  # T, the time of the newest event, to which the masses refer; 0 before the first
+    support: Support  # its ids are the arrival positions
     cover: Cover
 
 
@@ -115,5 +104,4 @@ def find_stale(masses: Floats, ages: Ints, size: int) -> Bools:
     Relative to the others of their own cover: in a merged one ages are unknown.
     """
     light = masses < absorption.STALE * masses.mean() if len(masses) else np.zeros(0, dtype=bool)
-    is_stale: Bools = light & (ages > absorption.STALE_AFTER * size)
-    return is_stale
+    return light & (ages > absorption.STALE_AFTER * size)

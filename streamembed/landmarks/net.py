@@ -38,24 +38,12 @@ TILE = 256
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Landmarks:
-    """Landmarks of one cover, or of several.
+    """Landmarks of one cover, or of several."""
 
-    Attributes
-    ----------
-    points : (n, d)
-        Raw, in the caller's units.
-    masses : (n,)
-        Positive.
-    keys : (n, 2)
-        Partition, and position in it, of each landmark's event; int64.
-    stale : (n,)
-        Those that their own cover would drop first.
-    """
-
-    points: Floats
-    masses: Floats
-    keys: Ints
-    stale: Bools
+    points: Floats  # (n, d): raw, in the caller's units
+    masses: Floats  # (n,): positive
+    keys: Ints  # (n, 2): partition, and position in it, of each landmark's event; int64
+    stale: Bools  # (n,): those that their own cover would drop first
 
     def __len__(self) -> int:
         return len(self.masses)
@@ -69,8 +57,7 @@ class Landmarks:
     def order(self) -> Ints:
         """Indices by coordinates, partition, position and mass, shape (n,)."""
         position, partition = self.keys[:, 1], self.keys[:, 0]
-        indices: Ints = np.lexsort((self.masses, position, partition, *self.points.T[::-1]))
-        return indices
+        return np.lexsort((self.masses, position, partition, *self.points.T[::-1]))
 
 
 def union(parts: Sequence[Landmarks]) -> Landmarks:
@@ -101,21 +88,11 @@ def union(parts: Sequence[Landmarks]) -> Landmarks:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Net:
-    """The landmarks that stay when there are too many.
+    """The landmarks that stay when there are too many."""
 
-    Attributes
-    ----------
-    indices : (m,)
-        Indices of those that stay, ascending.
-    masses : (m,)
-        Their masses, afterwards.
-    radius : float
-        Every landmark is within it of one that stays; 0 where all stay.
-    """
-
-    indices: Ints
-    masses: Floats
-    radius: float
+    indices: Ints  # (m,): indices of those that stay, ascending
+    masses: Floats  # (m,): their masses, afterwards
+    radius: float  # every landmark is within it of one that stays; 0 where all stay
 
 
 def thin(landmarks: Landmarks, scaled: Floats, size: int, first: Bools | None = None) -> Net:

@@ -53,28 +53,17 @@ def compute_affinities(d2: Floats) -> Floats:
     mean = excess.sum(axis=1) / np.maximum(np.count_nonzero(is_neighbor, axis=1), 1)
     p = np.exp(-excess / np.where(mean > 0.0, mean, 1.0)[:, None]) * is_neighbor
     total = p.sum(axis=1, keepdims=True)
-    result: Floats = p / np.where(total > 0.0, total, 1.0)
-    return result
+    return p / np.where(total > 0.0, total, 1.0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Links:
-    """A = (P + P^T) / 2: a row's own list, and then the rows that list it.
+    """A = (P + P^T) / 2: a row's own list, and then the rows that list it."""
 
-    Attributes
-    ----------
-    near : (n, K)
-        Slots; -1 past the end of a list.
-    weights : (n, K)
-        P / 2.
-    starts : (n + 1,)
-    slots, back : (starts[-1],)
-        For each row the rows that list it, ascending, and their P / 2.
-    """
-
-    near: Slots
-    weights: Floats
-    starts: Ints
+    near: Slots  # (n, K): slots; -1 past the end of a list
+    weights: Floats  # (n, K): P / 2
+    starts: Ints  # (n + 1,)
+    # (starts[-1],): for each row the rows that list it, ascending, and their P / 2.
     slots: Ints
     back: Floats
 
@@ -174,14 +163,3 @@ def _split_blocks(m: int) -> Iterator[slice]:
 def sum_weights(places: Floats) -> float:
     """Z: the sum of w over ordered pairs of different points. O(n^2)."""
     return float((weigh(places, places) - 1.0).sum())
-
-
-def compute_energy(links: Links, places: Floats, rho: float, gamma: float) -> float:
-    """F. O(n^2)."""
-    n = len(links)
-    own = places[:, None] - places[links.near]
-    back = places[links.slots] - places[np.repeat(np.arange(n), np.diff(links.starts))]
-    pulled = float((links.weights * np.log1p((own**2).sum(axis=-1))).sum())
-    pulled += float(links.back @ np.log1p((back**2).sum(axis=-1)))
-    pushed = float((weigh(places, places, np.float64) - 1.0).sum())
-    return 0.5 * (rho * pulled + gamma * pushed)

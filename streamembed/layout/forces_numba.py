@@ -34,31 +34,6 @@ def attract(
 ) -> tuple[Floats, Floats]:
     """See `streamembed.layout.forces.attract`."""
     pulled, strength = np.empty((len(rows), 2)), np.empty(len(rows))
-    _attract(near, weights, starts, slots, back, places, rows, pulled, strength)
-    return pulled, strength
-
-
-def repel(x: Array, y: Array, own_x: Array, own_y: Array, pushed_x: Array, pushed_y: Array) -> None:
-    """See `streamembed.layout.forces.repel`; all arrays are of one precision."""
-    _repel(x, y, x.dtype.type(1), own_x, own_y, pushed_x, pushed_y)
-
-
-def weigh(x: Array, y: Array, own_x: Array, own_y: Array, sums: Array) -> None:
-    """See `streamembed.layout.forces.weigh`; all arrays are of one precision."""
-    _weigh(x, y, x.dtype.type(1), own_x, own_y, sums)
-
-
-def _attract(
-    near: Slots,
-    weights: Floats,
-    starts: Ints,
-    slots: Ints,
-    back: Floats,
-    places: Floats,
-    rows: Ints,
-    pulled: Floats,
-    strength: Floats,
-) -> None:
     for a in range(len(rows)):
         i = rows[a]
         x, y = places[i, 0], places[i, 1]
@@ -78,17 +53,12 @@ def _attract(
             sum_y += pull * dy
             total += pull
         pulled[a, 0], pulled[a, 1], strength[a] = sum_x, sum_y, total
+    return pulled, strength
 
 
-def _repel(
-    x: Array,
-    y: Array,
-    one: Any,
-    own_x: Array,
-    own_y: Array,
-    pushed_x: Array,
-    pushed_y: Array,
-) -> None:
+def repel(x: Array, y: Array, own_x: Array, own_y: Array, pushed_x: Array, pushed_y: Array) -> None:
+    """See `streamembed.layout.forces.repel`; all arrays are of one precision."""
+    one = x.dtype.type(1)
     lane_x, lane_y, sum_x, sum_y = np.zeros((4, LANES), dtype=x.dtype)
     for start in range(0, len(own_x), LANES):
         count = min(LANES, len(own_x) - start)
@@ -108,7 +78,9 @@ def _repel(
             pushed_x[start + a], pushed_y[start + a] = sum_x[a], sum_y[a]
 
 
-def _weigh(x: Array, y: Array, one: Any, own_x: Array, own_y: Array, sums: Array) -> None:
+def weigh(x: Array, y: Array, own_x: Array, own_y: Array, sums: Array) -> None:
+    """See `streamembed.layout.forces.weigh`; all arrays are of one precision."""
+    one = x.dtype.type(1)
     lane_x, lane_y, sum_w = np.zeros((3, LANES), dtype=x.dtype)
     for start in range(0, len(own_x), LANES):
         count = min(LANES, len(own_x) - start)
@@ -127,4 +99,4 @@ def _weigh(x: Array, y: Array, one: Any, own_x: Array, own_y: Array, sums: Array
 
 if available:
     _compile: Any = numba.njit(cache=False, error_model="numpy")
-    _attract, _repel, _weigh = _compile(_attract), _compile(_repel), _compile(_weigh)
+    attract, repel, weigh = _compile(attract), _compile(repel), _compile(weigh)

@@ -22,7 +22,7 @@ from streamembed.layout import measures
 from streamembed.layout.forces import Links, compute_affinities
 from streamembed.layout.placing import place_newcomers
 from streamembed.layout.relaxation import displace_all, lay_out, relax, spread_out
-from streamembed.numeric.arrays import Floats, Ints, freeze
+from streamembed.numeric.arrays import Floats, Ints, freeze, pad_rows
 from streamembed.numeric.codec import NOT_SAVED
 
 # Events of the stream for which all points take one step.
@@ -36,39 +36,21 @@ GOLDEN = (np.sqrt(5.0) - 1.0) / 2.0
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Layout:
-    """Places of all slots in the plane: a value whose arrays are never written.
+    """Places of all slots in the plane: a value whose arrays are never written."""
 
-    Attributes
-    ----------
-    places, breath : (n, 2)
-        Where every slot is, and its last global displacement: the step that it took with all
-        others.
-    moved : (n,)
-        How far the last chunk has moved it; 0 for what the chunk brought.
-    gamma : float
-        Strength of the repulsion, frozen when the layout was spread out.
-    laid_out, age : int
-        Slots at that time, and chunks since.
-    epoch : int
-        How often it was spread out or laid out again.
-    kept_then : float
-        Mean share of neighbours that were kept when it was last spread out.
-    lists : Lists or None
-        Nearest neighbours; None where the method has lists of its own.
-    p : (n, K)
-        Affinities of the neighbours.
-    """
-
-    places: Annotated[Floats, "n 2"]
-    breath: Annotated[Floats, "n 2"]
-    moved: Annotated[Floats, "n"]
-    gamma: float
+    # Where every slot is, and its last global displacement: the step that it took with all others.
+    places: Annotated[Floats, "slots 2", "finite"]
+    breath: Annotated[Floats, "slots 2", "finite"]
+    # How far the last chunk has moved it; 0 for what the chunk brought.
+    moved: Annotated[Floats, "slots", "finite", "at least 0"]
+    gamma: float  # strength of the repulsion, frozen when the layout was spread out
+    # Slots at that time, and chunks since.
     laid_out: int
-    age: int
-    epoch: int
-    kept_then: float
-    lists: NeighborLists | None
-    p: Annotated[Floats, "n k"] = field(metadata=NOT_SAVED)
+    age: Annotated[int, "at least 0"]
+    epoch: Annotated[int, "at least 0"]  # how often it was spread out or laid out again
+    kept_then: float  # mean share of neighbours that were kept when it was last spread out
+    lists: NeighborLists | None  # nearest neighbours; None where the method has lists of its own
+    p: Annotated[Floats, "n k"] = field(metadata=NOT_SAVED)  # affinities of the neighbours
 
     def __len__(self) -> int:
         return len(self.places)
@@ -101,16 +83,16 @@ def init(
     zeros = np.zeros_like(places)
     preserved = float(measures.measure_kept(places, near, duplicates).mean())
     return Layout(
-        freeze(places),
-        freeze(zeros),
-        freeze(zeros[:, 0].copy()),
-        gamma,
-        len(places),
-        0,
-        0,
-        preserved,
-        lists if own else None,
-        freeze(p),
+        places=freeze(places),
+        breath=freeze(zeros),
+        moved=freeze(zeros[:, 0].copy()),
+        gamma=gamma,
+        laid_out=len(places),
+        age=0,
+        epoch=0,
+        kept_then=preserved,
+        lists=lists if own else None,
+        p=freeze(p),
     )
 
 
@@ -170,12 +152,12 @@ def update(
     (near, d2), n = select_neighbors(lists), len(lists)
     changed = lists.find_changed(before, slots)
     if layout.p.shape[1] == near.shape[1]:
-        p = _pad_rows(layout.p, n)
+        p = pad_rows(layout.p, n)
         p[changed] = compute_affinities(d2[changed])
     else:  # the support has grown so far that more neighbours attract
         p, changed = compute_affinities(d2), np.arange(n)
     links = Links.of(near, p)
-    old_places, displacement = _pad_rows(layout.places, n), _pad_rows(layout.breath, n)
+    old_places, displacement = pad_rows(layout.places, n), pad_rows(layout.breath, n)
     displacement[slots] = 0.0
     places = place_newcomers(links, old_places, slots, arrivals, rho, layout.gamma)
     places = relax(links, places, changed, slots, rho, layout.gamma)
@@ -227,13 +209,5 @@ def _rank_columns(columns: Floats, arrivals: Ints) -> Floats:
     return start
 
 
-def _pad_rows(array: Floats, n: int) -> Floats:
-    """A copy with rows of zeros behind its own."""
-    padded = np.zeros((n, array.shape[1]))
-    padded[: len(array)] = array
-    return padded
-
-
 def _compute_lengths(steps: Floats) -> Floats:
-    lengths: Floats = np.sqrt(steps[:, 0] * steps[:, 0] + steps[:, 1] * steps[:, 1])
-    return lengths
+    return np.sqrt(steps[:, 0] * steps[:, 0] + steps[:, 1] * steps[:, 1])

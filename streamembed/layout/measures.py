@@ -59,8 +59,7 @@ def compute_radius(places: Floats) -> float:
 
 def label_duplicates(points: Floats) -> Ints:
     """Labels of points (n, d), the same for equal points, shape (n,)."""
-    labels: Ints = np.unique(points, axis=0, return_inverse=True)[1].reshape(-1)
-    return labels
+    return np.unique(points, axis=0, return_inverse=True)[1].reshape(-1)
 
 
 def align(places: Floats, reference: Floats, shared: Ints) -> Floats:

@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain, takewhile
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,7 @@ from streamembed.data.column_roles import (
     check_names,
     choose_event_columns,
 )
+from streamembed.data.features import Features
 from streamembed.data.values import is_list_type
 from streamembed.errors import ColumnWarning, FeatureError, LogError, ParameterError, quote, warn
 from streamembed.logs import log_columns
@@ -49,6 +51,7 @@ from streamembed.validation import check_whole
 
 ROWS_PER_BATCH = 65_536  # largest number of rows in one LogBatch
 BYTES_PER_BATCH = 32 * 2**20  # largest number of bytes of its points or distances
+ID_KINDS = {None: "no ids", pa.int64(): "whole numbers as ids", pa.string(): "text as ids"}
 ROWS_OF_LISTS = 64  # rows of a Parquet file decoded at once: only then are list lengths known
 
 
@@ -118,8 +121,8 @@ class EventLog:
         The list column that holds the points or the distances; None for numeric columns.
     columns : Columns
         What each column is for, and why others are left out; as text, one line.
-    has_ids : bool
-        True where there is a column of ids.
+    id_type : pyarrow.DataType or None
+        int64 or string; None where there is no column of ids.
     label_type, event_time_type : pyarrow.DataType or None
         Types of these columns, dictionaries decoded; None where no file has the column.
     ignored : tuple of str
@@ -134,7 +137,7 @@ class EventLog:
     feature_names: tuple[str, ...]
     list_column: str | None
     columns: Columns
-    has_ids: bool
+    id_type: Any
     label_type: Any
     event_time_type: Any
     ignored: tuple[str, ...]
@@ -142,9 +145,26 @@ class EventLog:
     _files: tuple[LogFile, ...] = field(repr=False)
 
     @property
+    def has_ids(self) -> bool:
+        """True where there is a column of ids."""
+        return self.id_type is not None
+
+    @property
     def ordered(self) -> bool:
         """True if features are known by position, like those of an array."""
         return self.kind == "points" and self.list_column is not None
+
+    @property
+    def features(self) -> Features:
+        """Names of the features, and whether they are known by position."""
+        return Features(self.feature_names, self.ordered)
+
+    def select_files(self, start: int, stop: int) -> EventLog:
+        """Some of the files, with the columns of the whole log."""
+        files = self._files[start:stop]
+        rows = [file.rows for file in files]
+        n_rows = None if any(count is None for count in rows) else sum(count or 0 for count in rows)
+        return replace(self, paths=self.paths[start:stop], n_rows=n_rows, _files=files)
 
     def __iter__(self) -> Iterator[LogBatch]:
         return self._batches(0)
@@ -203,7 +223,6 @@ class EventLog:
     def _decode_batch(
         self, part: Any, layout: EventColumns, offset: int, file: LogFile
     ) -> LogBatch:
-        """Decode the columns of a valid record batch."""
         distances, uses = None, self.columns
         faults: dict[int, str] = {}
         points, nulls = np.zeros((part.num_rows, 0)), np.zeros((part.num_rows, 0), dtype=bool)
@@ -211,15 +230,16 @@ class EventLog:
             points, nulls, faults = log_columns.decode_points(part, layout)
         else:
             distances = log_columns.decode_distances(part, layout)
+        decode = partial(log_columns.decode_passthrough, part, offset=offset, file=file)
         return LogBatch(
-            points,
-            nulls,
-            distances,
-            log_columns.decode_ids(part, uses.id, offset, file),
-            log_columns.decode_passthrough(part, uses.label, self.label_type, offset, file),
-            log_columns.decode_passthrough(part, uses.time, self.event_time_type, offset, file),
-            offset,
-            faults,
+            points=points,
+            nulls=nulls,
+            distances=distances,
+            ids=log_columns.decode_ids(part, uses.id, offset, file),
+            labels=decode(name=uses.label, kind=self.label_type),
+            event_times=decode(name=uses.time, kind=self.event_time_type),
+            offset=offset,
+            faults=faults,
         )
 
 
@@ -231,7 +251,6 @@ def _build_start_error(start: int, rows: int) -> ParameterError:
 
 
 def _compute_row_limit(layout: EventColumns, file: LogFile) -> int:
-    """The largest number of rows to read from a file at once."""
     if layout.kind == "distances":
         return ROWS_OF_LISTS if file.format == "parquet" else ROWS_PER_BATCH
     return max(1, min(ROWS_PER_BATCH, BYTES_PER_BATCH // (8 * len(layout.feature_names))))
@@ -391,17 +410,17 @@ def open_with_choice(paths: Paths, choice: ColumnChoice) -> EventLog:
                 f"the column {name!r}, named by {role}, is not in {first}, which has "
                 f"{quote(sorted(first.names))}"
             )
-    ids = log_columns.describe_ids(first, role_columns.get("id"))
+    id_type = log_columns.find_id_type(first, role_columns.get("id"))
     left_out: dict[str, str] = {}
     for file in readable:
         file_candidates = ColumnCandidates.of(
             str(file), dict(file.columns or ()), first_rows, choice
         )
         _check_same_layout(file, _find_layout(file, file_candidates, choice), first, layout)
-        kind = log_columns.describe_ids(file, role_columns.get("id"))
-        if kind != ids:
+        own_type = log_columns.find_id_type(file, role_columns.get("id"))
+        if own_type != id_type:
             raise FeatureError(
-                f"{file} has {kind}, but {first} has {ids}; all "
+                f"{file} has {ID_KINDS[own_type]}, but {first} has {ID_KINDS[id_type]}; all "
                 "files of a log must have the same kind of ids: read the files separately"
             )
         for name in {*file.names}.difference(layout.columns, roles):
@@ -425,7 +444,7 @@ def open_with_choice(paths: Paths, choice: ColumnChoice) -> EventLog:
             left_out,
             doubtful,
         ),
-        has_ids=ids != "no ids",
+        id_type=id_type,
         label_type=log_columns.find_passthrough_type(files, role_columns.get("label")),
         event_time_type=log_columns.find_passthrough_type(files, role_columns.get("time")),
         ignored=tuple(left_out),

@@ -78,18 +78,18 @@ def _find_column_type(file: LogFile, name: str | None) -> Any:
     return None if name is None else dict(file.columns or ()).get(name)
 
 
-def describe_ids(file: LogFile, name: str | None) -> str:
-    """The kind of the ids of a file, for messages."""
+def find_id_type(file: LogFile, name: str | None) -> Any:
+    """The type of the ids of a file, int64 or string; None without ids."""
     kind = _find_column_type(file, name)
     if kind is None:
-        return "no ids"
+        return None
     if pa.types.is_integer(decode_type(kind)):
-        return "whole numbers as ids"
+        return pa.int64()
     if not _is_castable(decode_type(kind), pa.large_string()):
         raise FeatureError(
             f"the column {name!r} of {file} has type {kind}; it must contain integers or strings"
         )
-    return "text as ids"
+    return pa.string()
 
 
 def decode_ids(part: Any, name: str | None, offset: int, file: LogFile) -> Array | None:

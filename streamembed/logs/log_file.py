@@ -146,7 +146,6 @@ def _probe_format(path: Path, kind: str) -> LogFile:
 
 
 def _read_footer(path: Path) -> tuple[int, Any]:
-    """Rows and schema of an IPC file."""
     with pa.ipc.open_file(pa.py_buffer(_map_file(path))) as reader:
         return reader.count_rows(), reader.schema
 

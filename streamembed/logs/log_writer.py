@@ -75,7 +75,6 @@ def write_log(
 
 
 def _build_record_batch(points: npt.ArrayLike, names: list[str], ids: Any, labels: Any) -> Any:
-    """A record batch of the columns id and label, where given, and the features."""
     if not names or len({*names, *RESERVED}) < len(names) + len(RESERVED):
         raise FeatureError(
             f"feature_names={names} must be different names, at least one, and none of "
@@ -87,18 +86,12 @@ def _build_record_batch(points: npt.ArrayLike, names: list[str], ids: Any, label
             f"points has {values.shape[1]} columns; there must be {len(names)}, one per name in "
             "feature_names"
         )
-    columns = {
-        name: _build_column(name, given, len(values))
-        for name, given in (("id", ids), ("label", labels))
-        if given is not None
-    }
-    for name, column in zip(names, values.T, strict=True):
-        columns[name] = pa.array(column)
+    columns = _build_columns(len(values), ids, labels)
+    columns |= zip(names, map(pa.array, values.T), strict=True)
     return pa.record_batch(columns)
 
 
 def _check_names(feature_names: Any) -> list[str]:
-    """The names, as a list of strings."""
     is_array = isinstance(feature_names, np.ndarray) and feature_names.ndim == 1
     is_list = is_array or isinstance(feature_names, Sequence)
     if not is_list or not all(isinstance(name, str) for name in feature_names):
@@ -151,10 +144,7 @@ def write_distance_log(
     if not is_listed and (not isinstance(given, np.ndarray) or given.ndim == 0):
         raise InputError(f"rows is a {type(given).__name__}; it must be a list of rows")
     numbers = [_check_row(row, i) for i, row in enumerate(given)]
-    columns = {}
-    for name, given in (("id", ids), ("label", labels)):
-        if given is not None:
-            columns[name] = _build_column(name, given, len(numbers))
+    columns = _build_columns(len(numbers), ids, labels)
     fields = [(name, column.type) for name, column in columns.items()]
     schema = pa.schema([*fields, (DISTANCES, pa.list_(pa.float64()))])
     parts = (
@@ -180,6 +170,11 @@ def _check_row(row: Any, index: int) -> Floats | None:
             "distance per object"
         )
     return values
+
+
+def _build_columns(n: int, ids: Any, labels: Any) -> dict[str, Any]:
+    given = {"id": ids, "label": labels}
+    return {name: _build_column(name, data, n) for name, data in given.items() if data is not None}
 
 
 def _build_column(name: str, data: Any, n: int) -> Any:

@@ -14,8 +14,8 @@ import numpy as np
 from streamembed.data import batch
 from streamembed.data.batch import Rejected
 from streamembed.data.column_roles import ColumnChoice
-from streamembed.data.table import find_columns
-from streamembed.data.table import sort_names as order_of
+from streamembed.data.features import Features
+from streamembed.data.table import find_columns, sort_names
 from streamembed.errors import FeatureError
 from streamembed.logs.event_log import EventLog, LogBatch, open_with_choice
 from streamembed.logs.paths import Paths
@@ -64,7 +64,7 @@ class PairLog:
 
     def _check_pairs(self, part: LogBatch) -> PairBatch:
         names = self.log.feature_names
-        read = batch.check_table(part.points, names, False, part.nulls, {}, None, "skip")
+        read = batch.check_table(part.points, Features(names, False), part.nulls, {}, None, "skip")
         rejected = [Rejected(part.offset + row.index, None, row.reason) for row in read.rejected]
         kinds = read.points[:, names.index(SIMILAR)]
         is_valid = (kinds == 0.0) | (kinds == 1.0)
@@ -109,7 +109,7 @@ def open_pairs(paths: Paths) -> PairLog:
             f"{log.paths[0]} lacks the columns {sorted(expected - ends)} and has the unexpected "
             f"columns {sorted(ends - expected)}; a pair log has x_1 and x_2 for every feature x"
         )
-    return PairLog(log, order_of(features))
+    return PairLog(log, sort_names(features))
 
 
 def match_features(log: PairLog, names: tuple[str, ...]) -> Ints:

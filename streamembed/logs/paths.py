@@ -36,7 +36,6 @@ def probe_files(paths: Paths) -> tuple[LogFile, ...]:
 
 
 def _find_files(names: list[str]) -> list[Path]:
-    """The files of files, folders and patterns, in reading order."""
     if not names:
         raise ParameterError("paths=[] must name at least one file or folder")
     files: list[Path] = []
@@ -69,7 +68,6 @@ def _expand_pattern(name: str) -> list[Path]:
 
 
 def _list_folder_files(folder: Path) -> list[Path]:
-    """The log files of a folder, and of its subfolders named ``key=value``."""
     skipped: list[str] = []
     files = list(_iterate_folder(folder, skipped))
     if not files:

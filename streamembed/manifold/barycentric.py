@@ -29,8 +29,7 @@ from scipy.spatial.distance import cdist
 
 from streamembed.geometry.lists import Slots
 from streamembed.geometry.pairwise import CELLS
-from streamembed.numeric.arrays import Array, Floats, Ints
-from streamembed.spectral.inertia import Inertia, count_above
+from streamembed.numeric.arrays import Array, Floats, Ints, pad_rows
 
 # Columns beyond the wanted ones: guards. Every solve draws the last of them again, to find a part
 # that arrived whole and is in no older column.
@@ -43,53 +42,31 @@ SHIFT, LEAST_SHIFT = 1e-10, 1e-13
 LEAST, COLD = 2, 24
 # Of the tolerance, for random columns: their slow modes are farther than their residual says.
 COLD_SHARE = 0.1
-# Of the width of a gap, what the factors of a count may be off by.
-SLACK_SHARE = 0.1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BottomPairs:
-    """The bottom of M without v_0: what persists from one solve to the next.
+    """The bottom of M without v_0: what persists from one solve to the next."""
 
-    Attributes
-    ----------
-    vectors : (n, m)
-        Orthonormal, orthogonal to v_0, by slot: the wanted columns first, then guards.
-    values : (m,)
-        mu, ascending, at least 0.
-    """
-
-    vectors: Annotated[Floats, "n m"]
-    values: Annotated[Floats, "m"]
+    # Orthonormal, orthogonal to v_0, by slot: the wanted columns first, then guards.
+    vectors: Annotated[Floats, "slots m", "finite"]
+    values: Annotated[Floats, "m", "finite", "at least 0"]  # mu, ascending, at least 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SolveReport:
-    """The report of a solve.
+    """The report of a solve."""
 
-    Attributes
-    ----------
-    errors : (n, c)
-        M v - mu v of the wanted columns, absolute.
-    relative : (c,)
-        Their norms relative to mu of the column after the wanted ones: with a gap there, about the
-        sine of the angle. 0.1 to 1 where that mu is 0 up to rounding: then these columns are any of
-        a larger null space, of parts or of duplicates.
-    steps : int
-        Of inverse iteration.
-    met : bool
-        Whether all of ``relative`` is within the tolerance.
-    inverse : callable
-        (n,) or (n, m) -> (M + shift)^-1 of it, by the factors of this solve.
-    norm, shift : float
-        A bound on the norm of M, and what is added to its diagonal before it is factorised.
-    """
-
-    errors: Floats
+    errors: Floats  # (n, c): M v - mu v of the wanted columns, absolute
+    # (c,): their norms relative to mu of the column after the wanted ones: with a gap there, about
+    # the sine of the angle. 0.1 to 1 where that mu is 0 up to rounding: then these columns are any
+    # of a larger null space, of parts or of duplicates.
     relative: Floats
-    steps: int
-    met: bool
+    steps: int  # of inverse iteration
+    met: bool  # whether all of ``relative`` is within the tolerance
+    # (n,) or (n, m) -> (M + shift)^-1 of it, by the factors of this solve.
     inverse: Callable[[Floats], Floats]
+    # A bound on the norm of M, and what is added to its diagonal before it is factorised.
     norm: float
     shift: float
 
@@ -149,9 +126,8 @@ def compute_weights_between(new: Floats, points: Floats, near: Slots, reg: float
 def _solve_weights(differences: Floats, is_neighbor: Array, reg: float) -> Floats:
     """Weights (b, K) of the differences (b, K, d) to neighbours, which are written over."""
     differences[~is_neighbor] = 0.0
-    size: Floats = np.abs(differences).max(
-        axis=(1, 2), initial=0.0
-    )  # no square over- or underflows
+    # no square over- or underflows
+    size: Floats = np.abs(differences).max(axis=(1, 2), initial=0.0)
     differences /= np.where(size > 0, size, 1.0)[:, None, None]
     gram = differences @ differences.transpose(0, 2, 1)
     trace = np.einsum("bii->b", gram)
@@ -230,7 +206,7 @@ def refill(vectors: Floats, slots: Ints, near: Slots, weights: Floats) -> Floats
     mean; 0 where none did.
     """
     n = len(near)
-    result = np.concatenate([vectors, np.zeros((n - len(vectors), vectors.shape[1]))])
+    result = pad_rows(vectors, n)
     is_unchanged = np.ones(n + 1, dtype=bool)  # the last for the slot -1
     is_unchanged[slots], is_unchanged[-1] = False, False
     is_known = is_unchanged[near[slots]]
@@ -329,8 +305,7 @@ def _factorise(M: csr_array, shift: float) -> SuperLU:
 
 def _orthonormalise(constant: Floats, block: Floats) -> Floats:
     """An orthonormal basis of the block's columns without the constant: both to the last digit."""
-    basis: Floats = np.linalg.qr(np.column_stack([constant, block]))[0][:, 1:]
-    return basis
+    return np.linalg.qr(np.column_stack([constant, block]))[0][:, 1:]
 
 
 def _compute_ritz_pairs(B: csr_array, basis: Floats, count: int) -> tuple[Floats, Floats, Floats]:
@@ -341,51 +316,6 @@ def _compute_ritz_pairs(B: csr_array, basis: Floats, count: int) -> tuple[Floats
     vectors = basis @ rotation
     errors = B.T @ (image @ rotation[:, :count]) - vectors[:, :count] * values[:count]
     return values, vectors, errors
-
-
-def count_missed(M: csr_array, values: Floats, error: float, margin: float = np.inf) -> Inertia:
-    """Whether a smaller eigenvalue of M is missing among published ones: a proof by inertia.
-
-    Parameters
-    ----------
-    M
-        Of `build_alignment`.
-    values
-        mu of orthonormal columns that are orthogonal to v_0, ascending, shape (k,), k at least 1;
-        with a guard's value after them, all wanted ones can be covered.
-    error
-        Spectral norm of `SolveReport.errors`, or a bound on it.
-    margin
-        By how much a missing eigenvalue may be smaller than the last value without being counted.
-
-    Returns
-    -------
-    ``missed`` are the eigenvalues below ``cut`` that are not among the values, None where that
-    cannot be decided; ``cut`` is in the widest gap among 0 and the values, and ``covered`` of them
-    are below it.
-
-    Notes
-    -----
-    As `streamembed.spectral.inertia.missed`, whose proof holds here, of -M. The factors may be off
-    by a tenth of the distance to the next value. Their error is 1e-12 to 1e-9, so that gaps below
-    1e-8 often decide nothing.
-    """
-    last = float(values[-1])
-    below = np.append(0.0, values[:-1])
-    middle = np.maximum(0.5 * (below + values), last - margin)
-    distance = np.minimum(values - middle, middle - below)
-    covered = int(np.argmax(distance))
-    cut, gap = float(middle[covered]), float(distance[covered])
-    if not gap > 0.0:
-        return Inertia(None, cut, covered)
-    slack = SLACK_SHARE * gap
-    count = count_above(-M, -cut, slack)
-    if count is None or count < covered + 1:
-        return Inertia(None, cut, covered)
-    n_missed = count - covered - 1
-    if n_missed and gap <= error + slack:
-        return Inertia(None, cut, covered)
-    return Inertia(n_missed, cut, covered)
 
 
 def extend(

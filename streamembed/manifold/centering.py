@@ -22,6 +22,7 @@ import numpy as np
 
 from streamembed.numeric.arrays import Array, Floats
 from streamembed.numeric.linalg import descending_eigh
+from streamembed.spectral.operator import deflate
 
 # Of the largest square of a direction of the centred factor, below which it is rounding.
 NO_DIRECTION = 1e-14
@@ -31,24 +32,12 @@ NEARLY_DEPENDENT = 1e-8
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CenteredView:
-    """A factor of S, and the eigenpairs of S by this factor.
+    """A factor of S, and the eigenpairs of S by this factor."""
 
-    Attributes
-    ----------
-    values : (q,)
-        v, descending, signed.
-    vectors : (n, c)
-        V of the first c, orthonormal and orthogonal to v_0.
-    root : (n, r)
-        F = diag(sqrt(m)) J U, so that S ~ F diag(lambda) F^T.
-    weights : (r,)
-        lambda.
-    """
-
-    values: Floats
-    vectors: Floats
-    root: Floats
-    weights: Floats
+    values: Floats  # (q,): v, descending, signed
+    vectors: Floats  # (n, c): V of the first c, orthonormal and orthogonal to v_0
+    root: Floats  # (n, r): F = diag(sqrt(m)) J U, so that S ~ F diag(lambda) F^T
+    weights: Floats  # (r,): lambda
 
 
 def view(vectors: Array, values: Floats, masses: Floats, count: int) -> CenteredView:
@@ -83,12 +72,6 @@ def view(vectors: Array, values: Floats, masses: Floats, count: int) -> Centered
     n_vectors = min(count, int(np.count_nonzero(eigenvalues > 0.0)))
     leading: Floats = centred @ (whitener @ mix[:, :n_vectors])
     return CenteredView(eigenvalues, deflate(leading, np.sqrt(shares)), centred, values)
-
-
-def deflate(block: Floats, constant: Floats) -> Floats:
-    """``block`` (n, c) without its part along v_0."""
-    deflated: Floats = block - np.outer(constant, constant @ block)
-    return deflated
 
 
 def center_rows(rows: Floats, mean_row: Floats, shares: Floats) -> Floats:

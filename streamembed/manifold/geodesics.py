@@ -41,21 +41,13 @@ SAMPLE = 32
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Geodesics:
-    """The lengths of shortest paths to all slots: a value whose arrays are never written.
+    """The lengths of shortest paths to all slots: a value whose arrays are never written."""
 
-    Attributes
-    ----------
-    lengths : (m, n)
-        A row a source: from it to all; 0 to itself, inf where there is no path.
-    sources : (m,) or None
-        Slots, ascending; None where every slot is one.
-    parents : (m, n) or None
-        The slot before t on a shortest path from s, -1 where there is none; None where rows are
-        stale, and cannot be repaired. Not saved: recomputed paths have the same lengths.
-    """
-
-    lengths: Annotated[Floats, "m n"]
-    sources: Annotated[Ints, "m"] | None = None
+    # A row a source: from it to all; 0 to itself, inf where there is no path.
+    lengths: Annotated[Floats, "m slots", "at least 0"]
+    sources: Annotated[Ints, "m"] | None = None  # slots, ascending; None where every slot is one
+    # (m, n): the slot before t on a shortest path from s, -1 where there is none; None where rows
+    # are stale, and cannot be repaired. Not saved: recomputed paths have the same lengths.
     parents: Slots | None = field(default=None, metadata=NOT_SAVED)
 
     @classmethod
@@ -105,26 +97,20 @@ def build_graph(near: Slots, d2: Floats) -> csr_array:
     [[0.0, 2.0, 0.0], [2.0, 0.0, 1.0], [0.0, 1.0, 0.0]]
     """
     is_neighbor = near >= 0
-    starts = np.concatenate([[0], np.cumsum(np.count_nonzero(is_neighbor, axis=1))]).astype(
-        np.int32
-    )
+    counts = np.count_nonzero(is_neighbor, axis=1)
+    starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
     lengths = np.maximum(np.sqrt(d2[is_neighbor]), NO_LENGTH)
     graph = csr_array((lengths, near[is_neighbor], starts), shape=(len(near), len(near)))
-    return _sort_indices(
-        graph.maximum(graph.T.tocsr())
-    )  # not the sum: mutual edges would be double
+    graph = graph.maximum(graph.T.tocsr())  # not the sum: mutual edges would be double
+    graph.sort_indices()
+    return graph
 
 
 def build_graph_of_edges(i: Ints | Slots, j: Ints | Slots, d2: Floats, n: int) -> csr_array:
     """As `build_graph`, of the edges between slots i and j, each given once, shapes (m,)."""
-    lengths = np.maximum(np.sqrt(d2), NO_LENGTH)
+    lengths = np.tile(np.maximum(np.sqrt(d2), NO_LENGTH), 2)
     ends = (np.concatenate([i, j]).astype(np.int32), np.concatenate([j, i]).astype(np.int32))
-    return _sort_indices(
-        coo_array((np.concatenate([lengths, lengths]), ends), shape=(n, n)).tocsr()
-    )
-
-
-def _sort_indices(graph: csr_array) -> csr_array:
+    graph = coo_array((lengths, ends), shape=(n, n)).tocsr()
     graph.sort_indices()
     return graph
 
@@ -198,9 +184,7 @@ def measure_staleness(geodesics: Geodesics, graph: csr_array, sources: Ints) -> 
     is_reached = np.isfinite(exact)
     is_finite = is_reached & np.isfinite(stored)
     error = float(np.abs(stored[is_finite] - exact[is_finite]).sum())
-    share = (
-        0.0 if error == 0.0 else min(error / max(float(exact[is_finite].sum()), NO_LENGTH), 1e300)
-    )
+    share = min(error / max(float(exact[is_finite].sum()), NO_LENGTH), 1e300) if error else 0.0
     return share + float(not np.array_equal(is_reached, np.isfinite(stored)))
 
 

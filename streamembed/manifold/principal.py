@@ -23,6 +23,7 @@ from scipy.linalg.blas import dgemm
 
 from streamembed.numeric.arrays import Floats
 from streamembed.numeric.linalg import descending_eigh, nystrom_pairs
+from streamembed.spectral.alignment import choose_signs
 
 EPS = float(np.finfo(np.float64).eps)
 # Singular values below this share of the largest have no direction in double precision.
@@ -64,20 +65,11 @@ def choose_rank(n_components: int) -> int:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Moments:
-    """Count, mean and scatter of rows, exact up to rounding.
+    """Count, mean and scatter of rows, exact up to rounding."""
 
-    Attributes
-    ----------
-    count : float
-        n, the sum of the weights.
-    mean : (d,)
-    scatter : (d, d)
-        S, symmetric up to the rounding of a product.
-    """
-
-    count: float
+    count: float  # n, the sum of the weights
     mean: Annotated[Floats, "d"]
-    scatter: Annotated[Floats, "d d"]
+    scatter: Annotated[Floats, "d d"]  # S, symmetric up to the rounding of a product
 
     @classmethod
     def init(cls, n_features: int) -> Self:
@@ -142,29 +134,14 @@ class Moments:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OneSided:
-    """Count, mean and leading axes of rows: S ~ V diag(s^2) V^T, of which only V is kept.
+    """Count, mean and leading axes of rows: S ~ V diag(s^2) V^T, of which only V is kept."""
 
-    Attributes
-    ----------
-    count : float
-        n, the sum of the weights.
-    mean : (d,)
-    values : (r,)
-        s, positive, descending.
-    axes : (d, r)
-        V, orthonormal columns.
-    tail : float
-        What was cut off, as a sum of squares: with the sum of s^2, the exact trace of S.
-    rank : int
-        The most columns to keep.
-    """
-
-    count: float
+    count: float  # n, the sum of the weights
     mean: Annotated[Floats, "d"]
-    values: Annotated[Floats, "r"]
-    axes: Annotated[Floats, "d r"]
-    tail: float
-    rank: int
+    values: Annotated[Floats, "r"]  # s, positive, descending
+    axes: Annotated[Floats, "d r"]  # V, orthonormal columns
+    tail: float  # what was cut off, as a sum of squares: with the sum of s^2, the exact trace of S
+    rank: int  # the most columns to keep
 
     @classmethod
     def init(cls, n_features: int, rank: int) -> Self:
@@ -277,8 +254,7 @@ def _build_basis(block: Floats, axes: Floats, scale: float) -> Floats:
     basis = basis @ turn[:, : len(sizes)][:, sizes > ROUNDING * scale]
     # rounding leaves a little of the axes in a small direction
     basis -= axes @ (axes.T @ basis)
-    clean: Floats = np.linalg.qr(basis)[0]
-    return clean
+    return np.linalg.qr(basis)[0]
 
 
 # --------------------------------------------------------------------------------------------- view
@@ -286,41 +262,20 @@ def _build_basis(block: Floats, axes: Floats, scale: float) -> Floats:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PrincipalView:
-    """Principal axes of a state.
+    """Principal axes of a state."""
 
-    Attributes
-    ----------
-    components : (k, d)
-        Unit rows, by descending variance; rows of zeros where there is no variance.
-    explained_variance : (k,)
-        theta / (n - 1); 0 where n is at most 1.
-    explained_variance_ratio : (k,)
-        Shares of the total variance, in [0, 1].
-    singular_values : (k,)
-        s.
-    mean : (d,)
-    count : float
-        n.
-    total_variance : float
-        Of all features together, exact whatever was cut off.
-    residual : float or None
-        max ||S v - theta v|| / theta_1 over the components, measured; None where S is not stored.
-    tail : float
-        Share of the total variance whose directions are not stored, in [0, 1].
-    cut : tuple of int
-        Components without variance.
-    """
-
+    # (k, d): unit rows, by descending variance; rows of zeros where there is no variance.
     components: Floats
-    explained_variance: Floats
-    explained_variance_ratio: Floats
-    singular_values: Floats
-    mean: Floats
-    count: float
-    total_variance: float
+    explained_variance: Floats  # (k,): theta / (n - 1); 0 where n is at most 1
+    explained_variance_ratio: Floats  # (k,): shares of the total variance, in [0, 1]
+    singular_values: Floats  # (k,): s
+    mean: Floats  # (d,)
+    count: float  # n
+    total_variance: float  # of all features together, exact whatever was cut off
+    # max ||S v - theta v|| / theta_1 over the components, measured; None where S is not stored.
     residual: float | None
-    tail: float
-    cut: tuple[int, ...]
+    tail: float  # share of the total variance whose directions are not stored, in [0, 1]
+    cut: tuple[int, ...]  # components without variance
 
 
 def view(state: Moments | OneSided, k: int, reference: Floats | None = None) -> PrincipalView:
@@ -460,8 +415,7 @@ def _compute_residuals(product: Floats, vectors: Floats, values: Floats) -> Floa
 
 def _multiply(scatter: Floats, block: Floats) -> Floats:
     """S times a block, by S^T = S: two thirds of the time, with few long rows."""
-    product: Floats = (block.T @ scatter).T
-    return product
+    return (block.T @ scatter).T
 
 
 def _align(values: Floats, vectors: Floats, reference: Floats | None) -> Floats:
@@ -469,12 +423,12 @@ def _align(values: Floats, vectors: Floats, reference: Floats | None) -> Floats:
     if not len(values):
         return vectors
     if reference is None or not reference.shape[1]:
-        return vectors * _compute_signs(vectors)
+        return vectors * choose_signs(vectors)
     overlap = vectors.T @ reference  # (k, m)
     best_overlap = overlap[np.arange(len(overlap)), np.abs(overlap).argmax(axis=1)]
     signs = np.where(best_overlap < 0, -1.0, 1.0)
     if np.abs(best_overlap).min() < LEAST_OVERLAP:
-        signs = np.where(np.abs(best_overlap) < LEAST_OVERLAP, _compute_signs(vectors), signs)
+        signs = np.where(np.abs(best_overlap) < LEAST_OVERLAP, choose_signs(vectors), signs)
     aligned = vectors * signs
     if (values[:-1] - values[1:] > NEAR * values[1:]).all():
         return aligned
@@ -492,12 +446,6 @@ def _align(values: Floats, vectors: Floats, reference: Floats | None) -> Floats:
             aligned[:, start:stop] = vectors[:, start:stop] @ (left @ right)
         start = stop
     return aligned
-
-
-def _compute_signs(vectors: Floats) -> Floats:
-    """Signs that make the largest loading of each column positive, (k,)."""
-    largest = np.abs(vectors).argmax(axis=0)
-    return np.where(vectors[largest, np.arange(vectors.shape[1])] < 0, -1.0, 1.0)
 
 
 # -------------------------------------------------------------------------------------- coordinates
@@ -519,8 +467,7 @@ class Axes(Protocol):
 def compute_whitening(principal: Axes) -> Floats:
     """Factors that give each coordinate variance 1, (k,); 0 where it has none."""
     deviations = np.sqrt(principal.explained_variance)
-    scale: Floats = np.divide(1.0, deviations, out=np.zeros(len(deviations)), where=deviations > 0)
-    return scale
+    return np.divide(1.0, deviations, out=np.zeros(len(deviations)), where=deviations > 0)
 
 
 def transform(principal: Axes, points: Floats, whiten: bool = False) -> Floats:
@@ -533,5 +480,4 @@ def inverse_transform(principal: Axes, coordinates: Floats, whiten: bool = False
     """The points (n, d) in the span of the axes that have these coordinates (n, k)."""
     if whiten:
         coordinates = coordinates * np.sqrt(principal.explained_variance)
-    points: Floats = coordinates @ principal.components + principal.mean
-    return points
+    return coordinates @ principal.components + principal.mean

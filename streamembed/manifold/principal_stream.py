@@ -35,61 +35,29 @@ LARGEST_SHRINKAGE = 1e4
 
 @dataclass(frozen=True, slots=True)
 class PrincipalSettings:
-    """The options: ``solver`` is "moments" or "svd", and a window needs moments.
-
-    Attributes
-    ----------
-    n_components : int
-    solver : str
-    rank : int
-        Columns of a one-sided SVD.
-    window : int or None
-        Events that count.
-    half_life : float or None
-        Events after which one counts half.
-    """
+    """The options: ``solver`` is "moments" or "svd", and a window needs moments."""
 
     n_components: int
     solver: str
-    rank: int
-    window: int | None
-    half_life: float | None
+    rank: int  # columns of a one-sided SVD
+    window: int | None  # events that count
+    half_life: float | None  # events after which one counts half
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PrincipalStream:
-    """The state of a stream.
+    """The state of a stream."""
 
-    Attributes
-    ----------
-    spread : Spread
-        Means of the features over all whole chunks, with which gaps are filled.
-    waiting : (b, d)
-        Rows of the chunk that is filling, NaN where a value is missing.
-    learned : int
-        Events in whole chunks.
-    state : Moments or OneSided
-    blocks : tuple of (b, d)
-        A window's rows, oldest first, without gaps.
-    gone : int
-        Rows of the first block that have left.
-    turned : int
-        Rows that have left since the moments were last computed from scratch.
-    peak : float
-        Largest trace of the scatter since then.
-    reference : (d, m)
-        Axes that views are aligned to; m is 0 before the first chunk.
-    """
-
+    # Means of the features over all whole chunks, with which gaps are filled.
     spread: FeatureMoments
-    waiting: Floats
-    learned: int
+    waiting: Floats  # (b, d): rows of the chunk that is filling, NaN where a value is missing
+    learned: int  # events in whole chunks
     state: Moments | OneSided
-    blocks: tuple[Floats, ...]
-    gone: int
-    turned: int
-    peak: float
-    reference: Floats
+    reference: Floats  # (d, m): axes that views are aligned to; m is 0 before the first chunk
+    blocks: tuple[Floats, ...] = ()  # (b, d) each: a window's rows, oldest first, without gaps
+    gone: int = 0  # rows of the first block that have left
+    turned: int = 0  # rows that have left since the moments were last computed from scratch
+    peak: float = 0.0  # largest trace of the scatter since then
 
     @property
     def position(self) -> int:
@@ -99,15 +67,11 @@ class PrincipalStream:
 
 def init(n_features: int, settings: PrincipalSettings) -> PrincipalStream:
     """Before any event."""
-    state = _init_state(n_features, settings)
-    no_rows = np.zeros((0, n_features))
-    return PrincipalStream(spread.init(n_features), no_rows, 0, state, (), 0, 0, 0.0, no_rows.T)
-
-
-def _init_state(d: int, settings: PrincipalSettings) -> Moments | OneSided:
+    state: Moments | OneSided = OneSided.init(n_features, settings.rank)
     if settings.solver == "moments":
-        return Moments.init(d)
-    return OneSided.init(d, settings.rank)
+        state = Moments.init(n_features)
+    no_rows = np.zeros((0, n_features))
+    return PrincipalStream(spread.init(n_features), no_rows, 0, state, no_rows.T)
 
 
 def extend(stream: PrincipalStream, rows: Floats, settings: PrincipalSettings) -> PrincipalStream:

@@ -10,6 +10,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from streamembed.data.features import Features
 from streamembed.errors import quote
 from streamembed.geometry.scaling import Scaling
 from streamembed.numeric.arrays import Floats
@@ -19,33 +20,21 @@ DIGEST = 16  # bytes
 
 @dataclass(frozen=True)
 class Agreement:
-    """The settings that make distances and masses of two sets comparable.
+    """The settings that make distances and masses of two sets comparable."""
 
-    Attributes
-    ----------
-    features : tuple of str
-        In order.
-    ordered : bool
-        Whether features are known by position, as those of an array.
-    scale : tuple of float
-        What features are divided by; what is subtracted first does not change distances.
-    bandwidth : float or None
-        Of a gaussian kernel, in scaled units; None where points have widths of their own.
-    half_life : float or None
-        In units of the clock, after which a mass has halved.
-    clock : str
-        The clock by which masses fade.
-    epoch : int
-        How often it was recomputed.
-    """
-
-    features: tuple[str, ...]
-    ordered: bool
+    features: tuple[str, ...]  # in order
+    ordered: bool  # whether features are known by position, as those of an array
+    # What features are divided by; what is subtracted first does not change distances.
     scale: tuple[float, ...]
+    # Of a gaussian kernel, in scaled units; None where points have widths of their own.
     bandwidth: float | None
-    half_life: float | None
-    clock: str
-    epoch: int = 0
+    half_life: float | None  # in units of the clock, after which a mass has halved
+    clock: str  # the clock by which masses fade
+    epoch: int = 0  # how often it was recomputed
+
+    def as_features(self) -> Features:
+        """Names and order of the features as one value."""
+        return Features(self.features, self.ordered)
 
     @cached_property
     def hash(self) -> str:

@@ -18,6 +18,7 @@ import pyarrow as pa
 from scipy.spatial.distance import cdist
 
 from streamembed.data.batch import LARGEST_VALUE
+from streamembed.data.features import Features
 from streamembed.errors import InputError
 from streamembed.geometry.kernel import choose_bandwidth
 from streamembed.geometry.scaling import Scaling
@@ -31,13 +32,12 @@ from streamembed.methods.state import State
 from streamembed.numeric.arrays import Bools, Floats, Ints, freeze
 from streamembed.storage import stream
 from streamembed.storage.archive import (
-    check_writable,
     must,
     raise_damaged,
     read_bytes,
-    replace_file,
     to_list_column,
     to_matrix,
+    write_bytes,
 )
 from streamembed.validation import check_bytes
 
@@ -101,7 +101,7 @@ class LandmarkSet:
     def __post_init__(self) -> None:
         """Check everything: a set may come from any source."""
         try:
-            _check_set(self)
+            self._check()
         except (AttributeError, TypeError, ValueError) as error:
             raise InputError(
                 f"these are no landmarks of a stream: {error}; take them from Engine.landmark_set, "
@@ -111,6 +111,65 @@ class LandmarkSet:
             freeze(array)
         ordered = dict(sorted(self.positions.items()))
         object.__setattr__(self, "positions", MappingProxyType(ordered))
+
+    def _check(self) -> None:
+        """ValueError for a set that no stream can have."""
+        self.agreement.check()
+        n, d = len(self.masses), len(self.agreement.features)
+        shapes = {"points": (n, d), "masses": (n,), "keys": (n, 2), "stale": (n,)}
+        kinds = {"points": np.float64, "masses": np.float64, "keys": np.int64, "stale": np.bool_}
+        for name, shape in shapes.items():
+            array = getattr(self, name)
+            must(array.shape == shape, f"{name} has shape {array.shape}, and must have {shape}")
+            must(array.dtype == kinds[name], f"{name} has dtype {array.dtype}")
+        must(d >= 1, "it has no features: objects known by their distances alone cannot be merged")
+        must(
+            type(self.size) is int and n <= self.size,
+            f"{n} landmarks of at most {self.size}",
+        )
+        must(np.isfinite(self.points).all(), "a point is not finite")
+        must((np.abs(self.points) <= LARGEST_VALUE).all(), f"a point is beyond {LARGEST_VALUE:g}")
+        with np.errstate(over="ignore"):
+            is_far = np.abs(self.scaled) > LARGEST_VALUE
+        must(not is_far.any(), f"a point is beyond {LARGEST_VALUE:g} where it is scaled")
+        must(self.positions, "it is of no partition")
+        for partition, position in self.positions.items():
+            must(type(partition) is int and 0 <= partition <= LARGEST_PARTITION, "partition")
+            must(type(position) is int and 0 <= position <= LARGEST_POSITION, "position")
+        events = sum(self.positions.values())
+        must(n <= events, f"{n} landmarks of {events} events")
+        must(
+            np.isfinite(self.masses).all() and (self.masses > 0).all(),
+            "a mass is not positive",
+        )
+        most = events * (1.0 + SLACK)
+        must(
+            (self.masses <= most).all() and self.mass <= most,  # first, or the sum overflows
+            f"masses has {self.masses.max(initial=0.0):g}; the sum must be at most {events}, "
+            "the number of events",
+        )
+        must(
+            not n or self.mass >= LEAST_OF_ALL,
+            f"masses are {self.mass:g} in all, less than 1",
+        )
+        must((self.masses >= LEAST_SHARE * self.mass).all(), "a mass is next to nothing")
+        for partition in np.unique(self.keys[:, 0]).tolist():
+            must(
+                partition in self.positions,
+                f"a landmark of partition {partition}, which has none",
+            )
+            arrivals = self.keys[self.keys[:, 0] == partition, 1]
+            must(
+                ((arrivals >= 0) & (arrivals < self.positions[partition])).all(),
+                "a key is out of range",
+            )
+            must(len(np.unique(arrivals)) == len(arrivals), "two landmarks are one event")
+        must(
+            type(self.time) is float and math.isfinite(self.time),
+            f"time is {self.time!r}",
+        )
+        must(type(self.radius) is float and 0.0 <= self.radius < np.inf, "radius")
+        must((self.landmarks.order == np.arange(n)).all(), "landmarks are not in order")
 
     def __len__(self) -> int:
         return len(self.masses)
@@ -166,9 +225,7 @@ class LandmarkSet:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write `to_bytes` to a file, whole or not at all; FileError if that is impossible."""
-        target = check_writable(path)
-        with replace_file(target) as temporary:
-            temporary.write_bytes(self.to_bytes())
+        write_bytes(path, self.to_bytes())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
@@ -199,83 +256,16 @@ class LandmarkSet:
             pairs = header["positions"]
             must(len({pair[0] for pair in pairs}) == len(pairs), "a partition comes twice")
             landmark_set = cls(
-                points,
-                masses,
-                keys,
-                stale,
-                agreement,
-                dict(pairs),
-                header["time"],
-                header["size"],
-                header["radius"],
+                points=points,
+                masses=masses,
+                keys=keys,
+                stale=stale,
+                agreement=agreement,
+                positions=dict(pairs),
+                **{name: header[name] for name in ("time", "size", "radius")},
             )
             must(landmark_set.mass == header["mass"], "masses are not what they are in all")
         return landmark_set
-
-
-def _check_set(landmark_set: LandmarkSet) -> None:
-    """ValueError for a set that no stream can have."""
-    landmark_set.agreement.check()
-    n, d = len(landmark_set.masses), len(landmark_set.agreement.features)
-    shapes = {"points": (n, d), "masses": (n,), "keys": (n, 2), "stale": (n,)}
-    kinds = {"points": np.float64, "masses": np.float64, "keys": np.int64, "stale": np.bool_}
-    for name, shape in shapes.items():
-        array = getattr(landmark_set, name)
-        must(array.shape == shape, f"{name} has shape {array.shape}, and must have {shape}")
-        must(array.dtype == kinds[name], f"{name} has dtype {array.dtype}")
-    must(d >= 1, "it has no features: objects known by their distances alone cannot be merged")
-    must(
-        type(landmark_set.size) is int and n <= landmark_set.size,
-        f"{n} landmarks of at most {landmark_set.size}",
-    )
-    must(np.isfinite(landmark_set.points).all(), "a point is not finite")
-    must(
-        (np.abs(landmark_set.points) <= LARGEST_VALUE).all(), f"a point is beyond {LARGEST_VALUE:g}"
-    )
-    with np.errstate(over="ignore"):
-        is_far = np.abs(landmark_set.scaled) > LARGEST_VALUE
-    must(not is_far.any(), f"a point is beyond {LARGEST_VALUE:g} where it is scaled")
-    must(landmark_set.positions, "it is of no partition")
-    for partition, position in landmark_set.positions.items():
-        must(type(partition) is int and 0 <= partition <= LARGEST_PARTITION, "partition")
-        must(type(position) is int and 0 <= position <= LARGEST_POSITION, "position")
-    events = sum(landmark_set.positions.values())
-    must(n <= events, f"{n} landmarks of {events} events")
-    must(
-        np.isfinite(landmark_set.masses).all() and (landmark_set.masses > 0).all(),
-        "a mass is not positive",
-    )
-    most = events * (1.0 + SLACK)
-    must(
-        (landmark_set.masses <= most).all()
-        and landmark_set.mass <= most,  # first, or the sum overflows
-        f"masses has {landmark_set.masses.max(initial=0.0):g}; the sum must be at most {events}, "
-        "the number of events",
-    )
-    must(
-        not n or landmark_set.mass >= LEAST_OF_ALL,
-        f"masses are {landmark_set.mass:g} in all, less than 1",
-    )
-    must(
-        (landmark_set.masses >= LEAST_SHARE * landmark_set.mass).all(), "a mass is next to nothing"
-    )
-    for partition in np.unique(landmark_set.keys[:, 0]).tolist():
-        must(
-            partition in landmark_set.positions,
-            f"a landmark of partition {partition}, which has none",
-        )
-        arrivals = landmark_set.keys[landmark_set.keys[:, 0] == partition, 1]
-        must(
-            ((arrivals >= 0) & (arrivals < landmark_set.positions[partition])).all(),
-            "a key is out of range",
-        )
-        must(len(np.unique(arrivals)) == len(arrivals), "two landmarks are one event")
-    must(
-        type(landmark_set.time) is float and math.isfinite(landmark_set.time),
-        f"time is {landmark_set.time!r}",
-    )
-    must(type(landmark_set.radius) is float and 0.0 <= landmark_set.radius < np.inf, "radius")
-    must((landmark_set.landmarks.order == np.arange(n)).all(), "landmarks are not in order")
 
 
 def from_covering(
@@ -292,15 +282,14 @@ def from_covering(
     return LandmarkSet(*parts, agreement, {partition: state.position}, state.time, size, radius)
 
 
-def from_state(
-    state: State, config: Config, features: tuple[tuple[str, ...], bool], partition: int
-) -> LandmarkSet:
+def from_state(state: State, config: Config, features: Features, partition: int) -> LandmarkSet:
     """The set of an engine, whose landmarks have coordinates."""
     assert state.cover is not None
     scaling = state.scaling
     bandwidth = None if config.has_widths or config.family != "kernel" else scaling.bandwidth
     agreement = Agreement(
-        *features,
+        features.names,
+        features.ordered,
         tuple(scaling.scale.tolist()),
         bandwidth,
         config.half_life,
@@ -321,30 +310,20 @@ def get_parameters(landmark_set: LandmarkSet) -> dict[str, Any]:
 def build_support(landmark_set: LandmarkSet, config: Config) -> tuple[Support, Scaling]:
     """The slots of an engine that holds these landmarks, and its scaling."""
     agreement = landmark_set.agreement
-    arrivals, ids = (
-        landmark_set.keys[:, 1],
-        landmark_set.keys[:, 0] * 2**47 + landmark_set.keys[:, 1],
-    )
-    if (
-        len(landmark_set.positions) > 1
-    ):  # unique, and fewer than events; which came first is unknown
-        arrivals = np.argsort(np.argsort(ids, kind="stable")).astype(np.int64)
-    else:
+    partition, arrivals = landmark_set.keys.T
+    ids = partition * 2**47 + arrivals
+    if len(landmark_set.positions) == 1:
         ids = arrivals
+    else:  # unique, and fewer than events; which came first is unknown
+        arrivals = np.argsort(np.argsort(ids, kind="stable")).astype(np.int64)
     shares = landmark_set.masses / landmark_set.masses.sum()
     scaling = agreement.scaling(center=shares @ landmark_set.points)
     scaled = scaling.apply(landmark_set.points)
     bandwidth = config.fixed_bandwidth or agreement.bandwidth
     if bandwidth is None:
         bandwidth = 1.0 if config.has_widths else choose_bandwidth(cdist(scaled, scaled))
-    parts = (
-        landmark_set.points.copy(),
-        scaled,
-        ids.copy(),
-        arrivals.copy(),
-        landmark_set.masses.copy(),
-    )
-    return Support(*parts), scaling.of_bandwidth(bandwidth)
+    copied = (ids.copy(), arrivals.copy(), landmark_set.masses.copy())
+    return Support(landmark_set.points.copy(), scaled, *copied), scaling.of_bandwidth(bandwidth)
 
 
 def renumber(landmark_set: LandmarkSet, partition: int) -> LandmarkSet:

@@ -201,7 +201,6 @@ def _double_count_error(partition: int) -> InputError:
 
 
 def _is_as_new(newer: LandmarkSet, older: LandmarkSet) -> bool:
-    """Whether a set is as new in every partition of another."""
     return all(
         newer.positions.get(partition, -1) >= position
         for partition, position in older.positions.items()
@@ -216,11 +215,9 @@ def _check_agreement(sets: Sequence[LandmarkSet]) -> None:
             continue
         lines = first.differences(other)
         scalings = all(line.split()[0] in ("scale", "bandwidth") for line in lines)
-        remedy = (
-            "fit them again to all landmarks with scaling='standard', 'global' or None"
-            if scalings
-            else "learn them with equal settings"
-        )
+        remedy = "learn them with equal settings"
+        if scalings:
+            remedy = "fit them again to all landmarks with scaling='standard', 'global' or None"
         raise InputError(f"sets were made under different agreements: {'; '.join(lines)}: {remedy}")
     if first.half_life is not None and first.clock == POSITION and others:
         raise InputError(
@@ -231,7 +228,6 @@ def _check_agreement(sets: Sequence[LandmarkSet]) -> None:
 
 
 def _merge_group(sets: Sequence[LandmarkSet], size: int, keep: Ints | None) -> LandmarkSet:
-    """The sets, at most eight, as one."""
     time = _find_newest_time(sets)
     agreement = sets[0].agreement
     union = net.union([align_time(landmark_set, time) for landmark_set in sets])
@@ -262,7 +258,6 @@ def _raise_masses(masses: Floats) -> Floats:
 
 
 def _find_keys(landmarks: Landmarks, keep: Ints) -> Bools:
-    """Which landmarks have one of these keys."""
     wanted = set(map(tuple, keep.tolist()))
     return np.array([tuple(key) in wanted for key in landmarks.keys.tolist()], dtype=bool)
 

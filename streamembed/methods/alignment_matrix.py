@@ -19,7 +19,7 @@ import numpy as np
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
-from streamembed.geometry.lists import NeighborLists, Slots
+from streamembed.geometry.lists import NeighborLists
 from streamembed.geometry.pairwise import Pairwise
 from streamembed.geometry.support import Support
 from streamembed.manifold import barycentric
@@ -28,10 +28,10 @@ from streamembed.methods.eigenpairs import Eigenpairs
 from streamembed.methods.gram import compute_normalisation
 from streamembed.methods.options import Config
 from streamembed.methods.state import AlignmentMap, State
-from streamembed.numeric.arrays import Floats, Ints
+from streamembed.numeric.arrays import Floats, Ints, pad_rows
 from streamembed.spectral import certificate
-from streamembed.spectral.certificate import Outside
 from streamembed.spectral.lanczos import bound_largest
+from streamembed.spectral.operator import deflate
 
 # A solve is due after this share of n has been refilled, but never after fewer slots than these:
 # as often as the frame is renewed.
@@ -54,7 +54,7 @@ def build(
 ) -> tuple[AlignmentMap, NeighborLists]:
     """The map of a support from scratch, with its lists."""
     lists = NeighborLists.build(geometry, support.births, config.n_neighbors)
-    weights = barycentric.compute_weights(support.scaled, _read_nearest(lists), reg=config.reg)
+    weights = barycentric.compute_weights(support.scaled, lists.nearest[0], reg=config.reg)
     bottom, _ = _solve(support, lists, weights, None, position, config, LEVELS["view"])
     return AlignmentMap(weights, bottom, 0), lists
 
@@ -72,14 +72,13 @@ def update(
         # a list with a refilled slot may be the same slots at the same distances, elsewhere
         is_refilled = np.zeros(n + 1, dtype=bool)  # the last for the slot -1
         is_refilled[slots] = True
-        around = np.flatnonzero(is_refilled[_read_nearest(lists)].any(axis=1))
+        around = np.flatnonzero(is_refilled[lists.nearest[0]].any(axis=1))
         changed = np.union1d(np.union1d(changed, around), slots)
-        grown = np.zeros((n - len(weights), weights.shape[1]))
-        weights = np.concatenate([weights, grown])
+        weights = pad_rows(weights, n)
         weights[changed] = barycentric.compute_weights(
-            support.scaled, _read_nearest(lists), changed, config.reg
+            support.scaled, lists.nearest[0], changed, config.reg
         )
-        vectors = barycentric.refill(bottom.vectors, slots, _read_nearest(lists), weights)
+        vectors = barycentric.refill(bottom.vectors, slots, lists.nearest[0], weights)
         bottom = BottomPairs(vectors, bottom.values)
     if rows >= max(SOLVE_SHARE * n, SOLVE_ROWS) or len(bottom.values) <= config.n_components:
         start = bottom.vectors
@@ -95,8 +94,7 @@ def view(state: State, count: int) -> tuple[Floats, Floats]:
     c = min(count, bottom.vectors.shape[1])
     unit = _choose_unit(bottom, count - 1, 1.0)
     vectors = bottom.vectors[:, :c]
-    constant = normal.constant
-    vectors = vectors - np.outer(constant, constant @ vectors)
+    vectors = deflate(vectors, normal.constant)
     lengths = np.sqrt(np.einsum("ij,ij->j", vectors, vectors))
     vectors = np.divide(vectors, lengths, out=np.zeros_like(vectors), where=lengths > 0)
     return unit / (bottom.values[:c] + unit), normal.eigenfunctions(vectors)
@@ -105,7 +103,7 @@ def view(state: State, count: int) -> tuple[Floats, Floats]:
 def count_components(state: State) -> int:
     """How many parts the graph of the lists has: the eigenvalue 0 is as many-fold."""
     assert state.lists is not None
-    neighbors = _read_nearest(state.lists)
+    neighbors = state.lists.nearest[0]
     is_neighbor = neighbors >= 0
     starts = np.concatenate([[0], np.cumsum(is_neighbor.sum(axis=1))]).astype(np.int32)
     graph = csr_array(
@@ -119,10 +117,7 @@ def refine(state: State, config: Config) -> Iterator[Eigenpairs]:
     assert state.rebuilt is not None
     assert state.lists is not None
     if state.coincide:  # any weights reconstruct them
-        outside, empty = Outside(0.0, 0.0, np.zeros(0)), np.zeros((len(state.support), 0))
-        yield Eigenpairs(
-            np.zeros(0), empty, empty, outside, compute_normalisation(state), 0.0, "view"
-        )
+        yield Eigenpairs.none(compute_normalisation(state))
         return
     start, support = state.rebuilt.bottom.vectors, state.support
     for refinement, most in LEVELS.items():
@@ -134,15 +129,6 @@ def refine(state: State, config: Config) -> Iterator[Eigenpairs]:
         start = solved[0].vectors
 
 
-def _read_nearest(lists: NeighborLists) -> Slots:
-    """The first K of every list."""
-    return lists.near[:, : lists.n_neighbors]
-
-
-def _read_masses(support: Support) -> Floats | None:
-    return None if (support.masses == 1.0).all() else support.masses
-
-
 def _solve(
     support: Support,
     lists: NeighborLists,
@@ -152,12 +138,14 @@ def _solve(
     config: Config,
     max_steps: int,
 ) -> tuple[BottomPairs, SolveReport]:
-    masses = _read_masses(support)
-    B, M = barycentric.build_alignment(_read_nearest(lists), weights, masses)
+    masses = None if (support.masses == 1.0).all() else support.masses
+    B, M = barycentric.build_alignment(lists.nearest[0], weights, masses)
     tolerance = SOLVE_TOLERANCE_SHARE * (config.tolerance or USUAL_TOLERANCE)
     generator = np.random.default_rng((config.seed, position, len(support), max_steps))
     n_pairs = min(config.n_components + 1, max(len(support) - 1, 1))
-    return barycentric.solve(B, M, start, n_pairs, generator, masses, tolerance, max_steps)
+    return barycentric.solve(
+        B, M, start, n_pairs, generator, masses, tolerance=tolerance, max_steps=max_steps
+    )
 
 
 def _choose_unit(bottom: BottomPairs, k: int, norm: float) -> float:
@@ -181,8 +169,7 @@ def _certify(
     basis = np.concatenate([constant[:, None], vectors], axis=1)
 
     def project_out(column: Floats) -> Floats:
-        rest: Floats = column - basis @ (basis.T @ column)
-        return rest
+        return column - basis @ (basis.T @ column)
 
     # of (M + shift)^-1, in units of its largest; theta = u / (mu + u) in terms of that
     largest = 1.0 / report.shift
@@ -205,6 +192,5 @@ def _certify(
         beyond = min(1.0, unit / (max(mu, 0.0) + unit))
     coupling = errors.T @ errors
     outside = certificate.bound_outside(theta[:c], coupling, beyond, k, rounding)
-    return Eigenpairs(
-        theta[:c], vectors[:, :c], errors, outside, normal, rounding, refinement, unit
-    )
+    leading = theta[:c], vectors[:, :c], errors
+    return Eigenpairs(*leading, outside, normal, rounding, refinement, unit=unit)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Self
+from typing import Annotated, Self
 
 import numpy as np
 
@@ -14,30 +14,17 @@ from streamembed.numeric.codec import SAVED_IF_SET
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Chunk:
-    """Events in the order of the stream.
+    """Events in the order of the stream."""
 
-    Attributes
-    ----------
-    points : (c, d)
-        Raw; (c, 0) for objects without coordinates.
-    ids : (c,)
-        int64 or str.
-    distances : (c, n) or None
-        Unsquared distances to the n items of the support, oldest first, for objects without
-        coordinates; inf where the item has left the window before the event came.
-    mutual_distances : (c, c) or None
-        The same to one another: symmetric, zero diagonal.
-    classes : (c,) or None
-        Class indices of labelled events, -1 where unknown.
-    times : (c,) or None
-        Where masses fade by them; None where they fade by positions.
-    """
-
-    points: Floats
-    ids: Array
+    points: Floats  # (c, d): raw; (c, 0) for objects without coordinates
+    ids: Array  # (c,): int64 or str
+    # (c, n): unsquared distances to the n items of the support, oldest first, for objects without
+    # coordinates; inf where the item has left the window before the event came.
     distances: Floats | None = None
+    # (c, c): the same to one another: symmetric, zero diagonal.
     mutual_distances: Floats | None = None
-    classes: Ints | None = None
+    classes: Ints | None = None  # (c,): class indices of labelled events, -1 where unknown
+    # (c,): where masses fade by them; None where they fade by positions.
     times: Floats | None = None
 
     def __len__(self) -> int:
@@ -64,27 +51,16 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AcceptedEvents:
-    """Accepted events in the order of the stream, from which a chunk is made.
+    """Accepted events in the order of the stream, from which a chunk is made."""
 
-    Attributes
-    ----------
-    points : (c, d)
-        Raw; (c, 0) for objects without coordinates.
-    ids : (c,)
-        int64 or str.
-    rows : tuple of (L_i,), or None
-        For objects without coordinates: see `Chunk.of_rows`.
-    classes : (c,) or None
-        Class indices, -1 where unknown; None where no metric learns from labels.
-    times : (c,) or None
-        As in `Chunk`.
-    """
-
-    points: Floats
-    ids: Array
-    rows: tuple[Floats, ...] | None = None
-    classes: Ints | None = None
-    times: Floats | None = field(default=None, metadata=SAVED_IF_SET)
+    points: Annotated[Floats, "c d", "finite"]  # raw; (c, 0) for objects without coordinates
+    ids: Annotated[Array, "c"]  # int64 or str
+    # (L_i,) each, for objects without coordinates: see `Chunk.of_rows`.
+    rows: tuple[Annotated[Floats, "*", "finite"], ...] | None = None
+    # Class indices, -1 where unknown; None where no metric learns from labels.
+    classes: Annotated[Ints, "c"] | None = None
+    # As in `Chunk`.
+    times: Annotated[Floats, "c", "finite"] | None = field(default=None, metadata=SAVED_IF_SET)
 
     def __len__(self) -> int:
         return len(self.ids)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 
@@ -24,36 +25,26 @@ class Eigenpairs:
     """Up to `Config.n_pairs` leading pairs with their residual block, and bounds on all others.
 
     The first k are certified; the others are spares, as the refinement level has them.
-
-    Attributes
-    ----------
-    values, vectors, errors : (c,), (n, c), (n, c)
-        lambda, V and E = S V - V diag(lambda), descending.
-    outside : Outside
-        lambda_(k+1) of S, whatever the pairs are.
-    normal : Normalisation
-    rounding : float
-        See `certificate.certify`.
-    refinement : str
-        The level that computed them.
-    unit : float
-        Values, errors and everything else here are in units of it.
-    floor : float
-        See `certificate.certify`.
-    negative_mass : float or None
-        See `Certificate`, where all eigenvalues are known.
     """
 
+    # (c,), (n, c), (n, c): lambda, V and E = S V - V diag(lambda), descending.
     values: Floats
     vectors: Floats
     errors: Floats
-    outside: Outside
+    outside: Outside  # lambda_(k+1) of S, whatever the pairs are
     normal: Normalisation
-    rounding: float
-    refinement: str
-    unit: float = 1.0
-    floor: float = certificate.NEGLIGIBLE
-    negative_mass: float | None = None
+    rounding: float  # see `certificate.certify`
+    refinement: str  # the level that computed them
+    unit: float = 1.0  # values, errors and everything else here are in units of it
+    floor: float = certificate.NEGLIGIBLE  # see `certificate.certify`
+    negative_mass: float | None = None  # see `Certificate`, where all eigenvalues are known
+
+    @classmethod
+    def none(cls, normal: Normalisation) -> Self:
+        """Those of points that do not differ: the constant is all there is."""
+        empty = np.zeros((len(normal.stationary), 0))
+        outside = Outside(0.0, 0.0, np.zeros(0))
+        return cls(np.zeros(0), empty, empty, outside, normal, 0.0, "view")
 
     def largest_residual(self, k: int) -> float:
         """The largest residual norm among the first k."""

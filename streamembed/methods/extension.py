@@ -1,4 +1,4 @@
-"""Eigenfunctions at new points, where every point of the support has a kernel width of its own.
+"""The extension of coordinates to new points, and eigenfunctions where every point has a width.
 
 Symbols: w_i = exp(-d(x, x_i)^2 / (c s_x s_i)), p_i = m_i a_i w_i / sum_j m_j a_j w_j = P(x, x_i);
 psi_j(x) = sum_i p_i psi_j(x_i) / lambda_j. s_x is chosen like the width of a slot
@@ -11,8 +11,10 @@ the sum of m_i exp(-d^2 / (c s_i^2)), relative to a typical point's.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any, Protocol, Self
+import abc
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Self
 
 import numpy as np
 
@@ -35,66 +37,34 @@ SAMPLE = 256
 TILE = 256
 
 
-class Extension(Protocol):
-    """Coordinates and coverage of new points, or of objects by their distances."""
-
-    def coordinates(self, points: Floats) -> Floats:
-        """Of points (n, d) in the caller's units, shape (n, k)."""
-
-    def with_coverage(self, points: Floats) -> tuple[Floats, Floats]:
-        """Coordinates, and coverage, shape (n,)."""
-
-    def from_distances(self, d: Floats) -> tuple[Floats, Floats]:
-        """Both, by unsquared distances to the support, shape (n, N)."""
-
-
 @dataclass(frozen=True, slots=True, eq=False)
-class _TiledExtension:
-    """The part that extensions share: points, their scaling, and tiles of distances.
+class Extension(abc.ABC):
+    """Coordinates and coverage of new points, or of objects by their distances, tile by tile."""
 
-    Attributes
-    ----------
-    points : (N, d)
-        X, as the kernel sees them.
-    squares : (N,)
-        Of their norms.
-    fused : (d + 1, N)
-        [-2 X | squares], transposed: one product gives squared distances.
-    finest : float
-        A squared distance that distinguishes points: exponents are exact to a share of it.
-    center, scale : (d,)
-        Of the caller's units.
-    """
-
-    points: Floats
-    squares: Floats
-    fused: Floats
-    finest: float
+    points: Floats  # (N, d): X, as distances see them
+    # (d,): of the caller's units.
     center: Floats
     scale: Floats
+    # (N, k) or (N, k + 2): what weights of the support's points are applied to, for k coordinates.
+    targets: Floats
+    typical: float  # what the coverage of a point is relative to
 
     @property
     def n_columns(self) -> int:
-        """Coordinates."""
-        raise NotImplementedError
+        """k."""
+        return int(self.targets.shape[1])
 
     def coordinates(self, points: Floats) -> Floats:
-        """lambda^t psi(x), shape (n, k), for points (n, d) in the caller's units. O(N (d + k))."""
+        """Shape (n, k), of points (n, d) in the caller's units."""
         result = np.empty((len(points), self.n_columns))
         for start in range(0, len(points), TILE):
             tile = slice(start, start + TILE)
-            result[tile] = self._coordinates(self._squared(points[tile]))
+            result[tile] = self._place(*self._measure(points[tile]))
         return result
 
     def with_coverage(self, points: Floats) -> tuple[Floats, Floats]:
         """`coordinates`, and coverage, shape (n,), by the same distances."""
-        coordinates = np.empty((len(points), self.n_columns))
-        coverage = np.empty(len(points))
-        for start in range(0, len(points), TILE):
-            tile = slice(start, start + TILE)
-            d2 = self._squared(points[tile])
-            coordinates[tile], coverage[tile] = self._coordinates(d2), self._coverage(d2)
-        return coordinates, coverage
+        return self._extend(points, self._measure)
 
     def from_distances(self, d: Floats) -> tuple[Floats, Floats]:
         """Coordinates (n, k) and coverage (n,) of objects by their distances (n, N).
@@ -102,16 +72,59 @@ class _TiledExtension:
         Distances are unsquared, as the kernel sees them; where one is inf, that support point has
         no weight; one of each row must be finite.
         """
-        coordinates = np.empty((len(d), self.n_columns))
-        coverage = np.empty(len(d))
-        for start in range(0, len(d), TILE):
+        return self._extend(d, self._measure_distances)
+
+    def _extend(
+        self, rows: Floats, measure: Callable[[Floats], tuple[Floats, Floats]]
+    ) -> tuple[Floats, Floats]:
+        coordinates, coverage = np.empty((len(rows), self.n_columns)), np.empty(len(rows))
+        for start in range(0, len(rows), TILE):
             tile = slice(start, start + TILE)
-            d2 = d[tile] ** 2
-            coordinates[tile], coverage[tile] = self._coordinates(d2), self._coverage(d2)
+            measured = measure(rows[tile])
+            coordinates[tile], coverage[tile] = self._place(*measured), self._cover(*measured)
         return coordinates, coverage
 
-    def _squared(self, points: Floats) -> Floats:
-        """Squared distances to the support, shape (b, N), finite; 0 exactly where points agree."""
+    def _measure(self, points: Floats) -> tuple[Floats, Floats]:
+        """Points as distances see them (b, d), and finite squared distances (b, N)."""
+        with np.errstate(over="ignore", under="ignore"):
+            scaled = (points - self.center) / self.scale
+            d2 = squared_distances(scaled, self.points, 0.0)
+        return scaled, np.minimum(d2, FARTHEST)
+
+    def _measure_distances(self, d: Floats) -> tuple[Floats, Floats]:
+        """The same of objects without coordinates; where a distance is inf, its square is."""
+        with np.errstate(over="ignore"):
+            d2 = np.minimum(d**2, FARTHEST)
+        return np.zeros((len(d), 0)), np.where(np.isfinite(d), d2, np.inf)
+
+    @abc.abstractmethod
+    def _place(self, scaled: Floats, d2: Floats) -> Floats:
+        """Coordinates (b, k) by what was measured."""
+
+    @abc.abstractmethod
+    def _cover(self, scaled: Floats, d2: Floats) -> Floats:
+        """Coverage (b,) by what was measured."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _FusedExtension(Extension):
+    """Squared distances by one product, exact where it cancels: for many points one by one."""
+
+    # A squared distance that distinguishes points: exponents are exact to a share of it.
+    finest: float
+    squares: Floats = field(init=False)  # (N,): of the points' norms
+    # (d + 1, N): [-2 X | squares], transposed: one product gives squared distances.
+    fused: Floats = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Prepare the product."""
+        squares = np.einsum("ij,ij->i", self.points, self.points)
+        fused = np.ascontiguousarray(np.column_stack([-2.0 * self.points, squares]).T)
+        object.__setattr__(self, "squares", squares)
+        object.__setattr__(self, "fused", fused)
+
+    def _measure(self, points: Floats) -> tuple[Floats, Floats]:
+        """Squares are finite, and 0 exactly where points agree."""
         n, d = points.shape
         augmented = np.empty((n, d + 1))
         with np.errstate(over="ignore", under="ignore"):
@@ -121,54 +134,34 @@ class _TiledExtension:
             norms = np.einsum("ij,ij->i", scaled, scaled)
             largest = max(float(norms.max()), float(self.squares.max()))
             if not largest * float(np.finfo(np.float64).eps) <= LOSS * self.finest:
-                return np.minimum(squared_distances(scaled, self.points, 0.0), FARTHEST)
+                d2 = squared_distances(scaled, self.points, 0.0)
+                return scaled, np.minimum(d2, FARTHEST)
             augmented[:, d] = 1.0
-            d2: Floats = augmented @ self.fused
+            d2 = augmented @ self.fused
             d2 += norms[:, None]
         close = np.flatnonzero(d2.min(axis=1) <= SAME * (norms + largest))
         row, column = np.nonzero(d2[close] <= SAME * (norms[close, None] + self.squares))
         if len(row):
             differences = scaled[close[row]] - self.points[column]
             d2[close[row], column] = np.einsum("ij,ij->i", differences, differences)
-        return d2
-
-    def _coordinates(self, d2: Floats) -> Floats:
-        raise NotImplementedError
-
-    def _coverage(self, d2: Floats) -> Floats:
-        raise NotImplementedError
+        return scaled, d2
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class SelfTuningExtension(_TiledExtension):
+class SelfTuningExtension(_FusedExtension):
     """Everything about a support that the coordinates of a new point need.
 
-    Attributes
-    ----------
-    widths : (N,)
-        s.
-    least : float
-        No width is less.
-    rule : Rule
-        k and c.
-    targets : (N, k + 2)
-        [m a lambda^(t-1) psi | m a | 1].
-    masses : (N,)
-        m.
-    typical : float
-        Coverage of a typical point, before it is divided by this.
+    ``targets`` are [m a lambda^(t-1) psi | m a | 1], shape (N, k + 2).
     """
 
-    widths: Floats
-    least: float
-    rule: WidthRule
-    targets: Floats
-    masses: Floats
-    typical: float
+    widths: Floats  # (N,): s
+    least: float  # no width is less
+    rule: WidthRule  # k and c
+    masses: Floats  # (N,): m
 
     @property
     def n_columns(self) -> int:
-        """Coordinates."""
+        """k."""
         return int(self.targets.shape[1]) - 2
 
     @classmethod
@@ -176,39 +169,38 @@ class SelfTuningExtension(_TiledExtension):
         cls,
         points: Floats,
         typical: float,
+        *,
+        targets: Floats,
+        widths: Floats,
         least: float,
         rule: WidthRule,
-        targets: Floats,
-        **parts: Any,
+        masses: Floats,
+        **units: Floats,
     ) -> Self:
         """Prepare the extension of a snapshot; see the attributes.
 
         ``targets`` are without the last column. A ``typical`` of 0 stands for the median coverage
         of these points.
         """
-        squares = np.einsum("ij,ij->i", points, points)
         finest = rule.width * least**2
-        targets = np.column_stack([targets, np.ones(len(points))])
-        extension = cls(
+        if not typical:
+            rows = sample_rows(len(points))
+            with np.errstate(over="ignore", under="ignore"):
+                d2 = squared_distances(points[rows], points, LOSS * finest)
+            typical = float(np.median(sum_coverage(d2, widths, masses, rule)))
+        return cls(
             points=points,
-            squares=squares,
-            fused=fuse(points, squares),
+            targets=np.column_stack([targets, np.ones(len(points))]),
+            typical=typical,
             finest=finest,
+            widths=widths,
             least=least,
             rule=rule,
-            targets=targets,
-            typical=typical or 1.0,
-            **parts,
+            masses=masses,
+            **units,
         )
-        if typical:
-            return extension
-        rows = sample_rows(len(points))
-        with np.errstate(over="ignore", under="ignore"):
-            d2 = squared_distances(points[rows], points, LOSS * finest)
-        sums = sum_coverage(d2, extension.widths, extension.masses, extension.rule)
-        return replace(extension, typical=float(np.median(sums)))
 
-    def _coordinates(self, d2: Floats) -> Floats:
+    def _place(self, scaled: Floats, d2: Floats) -> Floats:
         """Weighted means of the targets; ``d2`` (b, N) may be inf, but not all of a row."""
         nearest = d2.argmin(axis=1)
         lowest = d2[np.arange(len(d2)), nearest]
@@ -249,59 +241,33 @@ class SelfTuningExtension(_TiledExtension):
         reaches: Floats = np.sqrt(reach2)
         return reaches
 
-    def _coverage(self, d2: Floats) -> Floats:
+    def _cover(self, scaled: Floats, d2: Floats) -> Floats:
         sums = sum_coverage(d2, self.widths, self.masses, self.rule)
         coverage: Floats = np.minimum(1.0, sums / self.typical)
         return coverage
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class GraphExtension(_TiledExtension):
+class GraphExtension(_FusedExtension):
     """The same for a graph of neighbours: psi(x) = sum w psi / (lambda sum w).
 
     Neighbours of x are its own nearest, and all points that would have it among theirs; or all
     within the radius. A point of the support has the coordinates that it has there.
-
-    Attributes
-    ----------
-    reaches2 : (N,)
-        Squared distance of each point to the last of its neighbours.
-    weights : str
-        See `streamembed.spectral.neighbor_walk.WEIGHTS`.
-    widths : (N,)
-        s, where weights are exp(-d2 / (c s_i s_j)).
-    least, width : float
-        No width is less; c.
-    n_neighbors : int
-        K.
-    radius2 : float
-        Squared; 0 where neighbours are joined.
-    targets, support : (N, k)
-        Coordinates by psi / lambda, and those of the support.
-    masses : (N,)
-        m.
-    typical : float
-        Median of ``reaches2``; of the degrees where there is a radius.
+    ``targets`` are coordinates by psi / lambda; ``typical`` is the median of ``reaches2``, or of the
+    degrees where there is a radius.
     """
 
-    reaches2: Floats
-    weights: str
-    widths: Floats
-    least: float
-    width: float
+    reaches2: Floats  # (N,): squared distance of each point to the last of its neighbours
+    weights: str  # see `streamembed.spectral.neighbor_walk.WEIGHTS`
+    widths: Floats  # (N,): s, where weights are exp(-d2 / (c s_i s_j))
+    least: float  # no width is less
+    width: float  # c
     n_neighbors: int
-    radius2: float
-    targets: Floats
-    support: Floats
-    masses: Floats
-    typical: float
+    radius2: float  # squared; 0 where neighbours are joined
+    support: Floats  # (N, k): coordinates
+    masses: Floats  # (N,): m
 
-    @property
-    def n_columns(self) -> int:
-        """Coordinates."""
-        return int(self.targets.shape[1])
-
-    def _coordinates(self, d2: Floats) -> Floats:
+    def _place(self, scaled: Floats, d2: Floats) -> Floats:
         weights = self._weigh(d2) * self.masses
         sums = weights.sum(axis=1)
         result = np.zeros((len(d2), self.n_columns))
@@ -336,7 +302,7 @@ class GraphExtension(_TiledExtension):
             weights: Floats = np.exp(exponents - exponents.max(axis=1)[:, None])
         return np.where(is_neighbor, weights, 0.0)
 
-    def _coverage(self, d2: Floats) -> Floats:
+    def _cover(self, scaled: Floats, d2: Floats) -> Floats:
         if self.radius2:
             counts = (d2 <= self.radius2) @ self.masses
             return np.minimum(1.0, counts / self.typical)
@@ -345,11 +311,6 @@ class GraphExtension(_TiledExtension):
         with np.errstate(over="ignore", under="ignore"):
             coverage: Floats = np.exp(np.minimum(1.0 - last / self.typical, 0.0))
         return coverage
-
-
-def fuse(points: Floats, squares: Floats) -> Floats:
-    """[-2 X | squares], transposed, C-contiguous."""
-    return np.ascontiguousarray(np.column_stack([-2.0 * points, squares]).T)
 
 
 def sum_coverage(d2: Floats, widths: Floats, masses: Floats, rule: WidthRule) -> Floats:

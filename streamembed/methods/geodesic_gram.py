@@ -36,7 +36,7 @@ from streamembed.methods.gram import GramInput
 from streamembed.methods.options import Config
 from streamembed.methods.placement import project
 from streamembed.methods.state import GeodesicMap, State
-from streamembed.numeric.arrays import Floats, Ints
+from streamembed.numeric.arrays import Floats, Ints, pad_rows
 from streamembed.spectral import tracker
 from streamembed.spectral.certificate import Certificate
 from streamembed.spectral.tracker import Factor
@@ -53,18 +53,10 @@ PROBES, MOVED = 2, 0.5
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Paths:
-    """The paths of a snapshot.
+    """The paths of a snapshot."""
 
-    Attributes
-    ----------
-    lengths : (n, w)
-        From every slot; inf between parts.
-    ends : (w,)
-        To these slots: all, or the landmarks that have a part in the map.
-    """
-
-    lengths: Floats
-    ends: Ints
+    lengths: Floats  # (n, w): from every slot; inf between parts
+    ends: Ints  # (w,): to these slots: all, or the landmarks that have a part in the map
 
 
 def build(
@@ -99,10 +91,8 @@ def update(
     graph = _build_graph(lists, edges, n)
     stale, sources = previous.stale + len(slots), choose_landmarks(n, config)
     if compiled.available:
-        geodesics, stale = (
-            compiled.repair(previous.geodesics, previous_graph, graph, slots, sources),
-            0,
-        )
+        geodesics = compiled.repair(previous.geodesics, previous_graph, graph, slots, sources)
+        stale = 0
     elif sources is not None or stale >= FRESH_SHARE * n:
         geodesics, stale = _build_geodesics(graph, sources), 0
     else:
@@ -141,32 +131,19 @@ def has_changed_part(state: State) -> bool:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GeodesicInput:
-    """The paths of a snapshot, and their Gram matrix.
+    """The paths of a snapshot, and their Gram matrix."""
 
-    Attributes
-    ----------
-    geodesics : Geodesics
-        Fresh enough.
-    stale : float
-        See `Certificate.stale`.
-    gram : GramInput
-        -G^2 / 2 between the sources of these paths.
-    """
-
-    geodesics: Geodesics
-    stale: float
-    gram: GramInput
+    geodesics: Geodesics  # fresh enough
+    stale: float  # see `Certificate.stale`
+    gram: GramInput  # -G^2 / 2 between the sources of these paths
 
 
 def read_input(state: State, config: Config) -> GeodesicInput:
     """Paths for a snapshot, and the matrix they make."""
     assert state.curved is not None
     geodesics, stale = _choose_geodesics(state, config)
-    matrix, factor, masses = (
-        _build_matrix(geodesics, state.curved.labels),
-        state.factor,
-        state.active_masses,
-    )
+    matrix = _build_matrix(geodesics, state.curved.labels)
+    factor, masses = state.factor, state.active_masses
     if (sources := geodesics.sources) is not None:
         factor = replace(factor, vectors=factor.vectors[sources], scaling=factor.scaling[sources])
         masses = masses[sources]
@@ -265,8 +242,7 @@ def _build_graph(lists: NeighborLists | None, edges: RadiusEdges | None, n: int)
     if edges is not None:
         return paths.build_graph_of_edges(edges.i, edges.j, edges.d2, n)
     assert lists is not None
-    k = lists.n_neighbors
-    return paths.build_graph(lists.near[:, :k], lists.d2[:, :k])
+    return paths.build_graph(*lists.nearest)
 
 
 def _label_parts(graph: csr_array, support: Support, sources: Ints | None) -> Ints:
@@ -277,8 +253,7 @@ def _label_parts(graph: csr_array, support: Support, sources: Ints | None) -> In
     first = int(np.argmax(np.bincount(labels[sources])))
     names = np.arange(labels.max() + 1)
     names[[0, first]] = first, 0
-    renamed: Ints = names[labels]
-    return renamed
+    return names[labels]
 
 
 def _build_matrix(geodesics: Geodesics, labels: Ints) -> KernelMatrix:
@@ -296,9 +271,8 @@ def _build_matrix(geodesics: Geodesics, labels: Ints) -> KernelMatrix:
 
 def _refill(factor: Factor, slots: Ints, graph: csr_array) -> Factor:
     """The block with new slots at the mean of their neighbours."""
-    n, r = graph.shape[0], factor.rank
-    vectors = np.zeros((n, r))
-    vectors[: len(factor.vectors)] = factor.vectors
+    n = graph.shape[0]
+    vectors = pad_rows(factor.vectors, n)
     vectors[slots] = 0.0
     is_neighbor = graph[slots].astype(bool).astype(np.float64)
     counts = np.maximum(np.asarray(is_neighbor.sum(axis=1)).ravel(), 1.0)
@@ -311,12 +285,8 @@ def _start(geodesics: Geodesics, labels: Ints, position: int, config: Config) ->
 
     The rows of landmarks are decomposed.
     """
-    matrix, sources, ones = (
-        _build_matrix(geodesics, labels),
-        geodesics.sources,
-        np.ones(len(labels)),
-    )
-    if sources is not None:
+    matrix, ones = _build_matrix(geodesics, labels), np.ones(len(labels))
+    if (sources := geodesics.sources) is not None:
         exact = tracker.decompose(matrix.weights, ones[sources], config.rank_cut)
         vectors = _spread_rows(exact.vectors.astype(np.float64), sources, len(labels))
         return Factor(vectors, exact.values, ones)

@@ -33,7 +33,7 @@ from streamembed.numeric.arrays import Floats
 from streamembed.numeric.linalg import descending_eigh, orthonormal_basis
 from streamembed.spectral import probes, tracker
 from streamembed.spectral.certificate import Outside
-from streamembed.spectral.operator import Normalisation
+from streamembed.spectral.operator import Normalisation, deflate
 from streamembed.spectral.quadrature import estimate_negative_trace
 from streamembed.spectral.tracker import Factor
 
@@ -57,30 +57,17 @@ LEADING, COLUMNS, STEPS = 24, 8, 6
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GramInput:
-    """The input of the refinement: H, its factor, and the masses.
+    """The input of the refinement: H, its factor, and the masses."""
 
-    Attributes
-    ----------
-    matrix : KernelMatrix
-        H.
-    factor : Factor
-        Of H, with a scaling of 1.
-    masses : (n,)
-        m; 0 where a slot has no part in the map.
-    position : int
-        Of the stream: with the seed it decides all draws.
-    """
-
-    matrix: KernelMatrix
-    factor: Factor
-    masses: Floats
-    position: int
+    matrix: KernelMatrix  # H
+    factor: Factor  # of H, with a scaling of 1
+    masses: Floats  # (n,): m; 0 where a slot has no part in the map
+    position: int  # of the stream: with the seed it decides all draws
 
     @property
     def normal(self) -> Normalisation:
         """Every event weighs the same: pi = m / sum(m)."""
-        masses = self.masses
-        return Normalisation(np.ones_like(masses), np.sqrt(masses), masses / masses.sum())
+        return _weigh_equally(self.masses)
 
 
 def read_input(state: State) -> GramInput:
@@ -90,7 +77,10 @@ def read_input(state: State) -> GramInput:
 
 def compute_normalisation(state: State) -> Normalisation:
     """Every event that has a part in the map weighs the same."""
-    masses = state.active_masses
+    return _weigh_equally(state.active_masses)
+
+
+def _weigh_equally(masses: Floats) -> Normalisation:
     return Normalisation(np.ones_like(masses), np.sqrt(masses), masses / masses.sum())
 
 
@@ -98,11 +88,10 @@ def view(state: State, count: int) -> tuple[Floats, Floats]:
     """Values and psi, shape (n, c), of the first ``count`` pairs as the factor has them."""
     factor = state.factor
     spectrum = centering.view(factor.vectors, factor.values, state.active_masses, count)
-    n_kept = spectrum.vectors.shape[1]
-    n_kept = int(np.count_nonzero(spectrum.values[:n_kept] > NEGLIGIBLE * _compute_norm(spectrum)))
-    return spectrum.values[:n_kept], compute_normalisation(state).eigenfunctions(
-        spectrum.vectors[:, :n_kept]
-    )
+    values = spectrum.values[: spectrum.vectors.shape[1]]
+    n_kept = int(np.count_nonzero(values > NEGLIGIBLE * _compute_norm(spectrum)))
+    normal = compute_normalisation(state)
+    return values[:n_kept], normal.eigenfunctions(spectrum.vectors[:, :n_kept])
 
 
 def compute_mean_row(state: State) -> Floats:
@@ -137,14 +126,13 @@ def estimate_negative_mass(inputs: GramInput, seed: int) -> float:
     unit = float(np.abs(row).max())  # of entries of one sign, as here, a bound on the norm
     operator = _CentredOperator(inputs.matrix, normal, unit)
     leading = normal.scaling[:, None] * inputs.factor.vectors[:, :LEADING]
-    leading_basis = orthonormal_basis(centering.deflate(leading, constant))
+    leading_basis = orthonormal_basis(deflate(leading, constant))
     basis = np.column_stack([constant, leading_basis])
     inside = leading_basis.T @ operator.apply(leading_basis)
     negative = float(np.maximum(-np.linalg.eigvalsh(0.5 * (inside + inside.T)), 0.0).sum())
 
     def project_out(block: Floats) -> Floats:
-        rest: Floats = block - basis @ (basis.T @ block)
-        return rest
+        return block - basis @ (basis.T @ block)
 
     generator = np.random.default_rng((seed, inputs.position, len(masses)))
     starts = project_out(generator.standard_normal((len(masses), COLUMNS)) * (masses > 0)[:, None])
@@ -165,17 +153,18 @@ def _compute_negative_share(values: Floats) -> float:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _CentredOperator:
-    """S in units of ``unit``."""
+    """S in units of ``unit``, known to ``rounding`` of them."""
 
     matrix: KernelMatrix
     normal: Normalisation
     unit: float
+    rounding: float = 0.0
 
     def apply(self, block: Floats) -> Floats:
         """S @ block / unit, for any (n, c)."""
         constant, root = self.normal.constant, self.normal.scaling[:, None]
-        image = self.matrix.product(root * centering.deflate(block, constant)).astype(np.float64)
-        return centering.deflate(root * image, constant) / self.unit
+        image = self.matrix.product(root * deflate(block, constant)).astype(np.float64)
+        return deflate(root * image, constant) / self.unit
 
 
 def refine(inputs: GramInput, config: Config) -> Iterator[Eigenpairs]:
@@ -191,18 +180,17 @@ def refine(inputs: GramInput, config: Config) -> Iterator[Eigenpairs]:
     if norm <= max(loss, TINY):  # nothing differs
         yield decompose(inputs, config)
         return
-    operator = _CentredOperator(graph, normal, 2.0 * norm)
-    rounding = loss / operator.unit
+    operator = _CentredOperator(graph, normal, 2.0 * norm, loss / (2.0 * norm))
     for attempt in range(REFRESHES + 1):
         width = _choose_width(spectrum, config)
         pairs, directions = _measure_view(
-            operator, spectrum, width, inputs.position, config, refinement, rounding, attempt
+            operator, spectrum, width, inputs.position, config, refinement, attempt
         )
         yield pairs
         if config.tolerance is None:
             return
         if not pairs.meets_tolerance(config):
-            pairs, directions = _polish(operator, pairs, directions, config, rounding)
+            pairs, directions = _polish(operator, pairs, directions, config)
             yield pairs
         if attempt == REFRESHES:
             break
@@ -216,7 +204,7 @@ def refine(inputs: GramInput, config: Config) -> Iterator[Eigenpairs]:
     if n <= LARGEST_EXACT:
         yield decompose(inputs, config)
     else:
-        yield _solve(operator, pairs, inputs.position, config, rounding)
+        yield _solve(operator, pairs, inputs.position, config)
 
 
 def _compute_norm(spectrum: CenteredView) -> float:
@@ -239,14 +227,13 @@ def _measure_view(
     position: int,
     config: Config,
     refinement: str,
-    rounding: float,
     attempt: int,
 ) -> tuple[Eigenpairs, Floats]:
     """A view's pairs, a bound beyond the first ``width`` by probes, and the probes' directions.
 
     Where the tolerance is None, nothing is probed.
     """
-    k, values = config.n_components, spectrum.values / operator.unit
+    k, rounding, values = config.n_components, operator.rounding, spectrum.values / operator.unit
     vectors = spectrum.vectors[:, :width]
     remaining = max(float(values[width]), 0.0) if len(values) > width else 0.0
     basis = np.concatenate([operator.normal.constant[:, None], vectors], axis=1)
@@ -259,11 +246,10 @@ def _measure_view(
 
     if config.tolerance is None:
         image = operator.apply(vectors)
-        pairs = _measure(operator, vectors, image, config, refinement, rounding)
-        return pairs, vectors[:, :0]
+        return _measure(operator, vectors, image, config, refinement), vectors[:, :0]
     draws = probes.draw_probes(len(vectors), config.seed + attempt, position)
     images = operator.apply(np.concatenate([vectors, draws], axis=1))
-    pairs = _measure(operator, vectors, images[:, :width], config, refinement, rounding)
+    pairs = _measure(operator, vectors, images[:, :width], config, refinement)
     residual, level = apply_residual(draws, images[:, width:]), pairs.outside_limit(config)
     beyond = remaining + probes.bound_by_one_product(residual)
     if pairs.meets_tolerance(config) and beyond < level:  # the factor has all that matters
@@ -292,7 +278,6 @@ def _measure(
     image: Floats,
     config: Config,
     refinement: str,
-    rounding: float,
 ) -> Eigenpairs:
     """The first k + 1 of orthonormal columns as pairs, by their Rayleigh quotients."""
     quotients = np.einsum("ij,ij->j", vectors, image)
@@ -303,10 +288,9 @@ def _measure(
     k = config.n_components
     outside = Outside(float(values[k]) if len(values) > k else 0.0, 1.0, values[:k])
     # the unit may be of rounding alone: zeros are certified by `decompose` alone
-    normal, unit = operator.normal, operator.unit
-    return Eigenpairs(
-        values, vectors, errors, outside, normal, rounding, refinement, unit, floor=0.0
-    )
+    normal, rounding = operator.normal, operator.rounding
+    leading = values, vectors, errors, outside
+    return Eigenpairs(*leading, normal, rounding, refinement, unit=operator.unit, floor=0.0)
 
 
 def _polish(
@@ -314,17 +298,16 @@ def _polish(
     pairs: Eigenpairs,
     directions: Floats,
     config: Config,
-    rounding: float,
 ) -> tuple[Eigenpairs, Floats]:
     """The Ritz pairs of the block, its errors and the probes' directions: one more step."""
     whole = np.concatenate([pairs.vectors, pairs.errors, directions], axis=1)
-    basis = orthonormal_basis(centering.deflate(whole, operator.normal.constant))
+    basis = orthonormal_basis(deflate(whole, operator.normal.constant))
     image = operator.apply(basis)
     values, mix = descending_eigh(basis.T @ image)
     n_kept = min(config.n_components + 1, int(np.count_nonzero(values > NEGLIGIBLE)))
     vectors, image = basis @ mix[:, :n_kept], image @ mix[:, :n_kept]
     refinement = "polish" if pairs.refinement == "view" else pairs.refinement
-    polished = _measure(operator, vectors, image, config, refinement, rounding)
+    polished = _measure(operator, vectors, image, config, refinement)
     return replace(polished, outside=pairs.outside), basis @ mix
 
 
@@ -338,16 +321,15 @@ def decompose(inputs: GramInput, config: Config) -> Eigenpairs:
     floor = max(NEGLIGIBLE, rounding)
     is_real = values > floor
     n_kept = min(config.n_components + 1, int(np.count_nonzero(is_real)))
-    leading = centering.deflate(vectors[:, :n_kept], normal.constant)
+    leading = deflate(vectors[:, :n_kept], normal.constant)
     errors = dense @ leading - leading * values[:n_kept]
     n_shown = min(n_kept, config.n_components)
     following = float(values[n_shown]) if n_shown < len(values) else 0.0
     following = following if following > rounding else 0.0
     outside = Outside(following, following, values[:n_shown])
-    mass, leading_values = _compute_negative_share(values), values[:n_kept]
-    return Eigenpairs(
-        leading_values, leading, errors, outside, normal, rounding, "exact", unit, floor, mass
-    )
+    pairs = Eigenpairs(values[:n_kept], leading, errors, outside, normal, rounding, "exact")
+    share = _compute_negative_share(values)
+    return replace(pairs, unit=unit, floor=floor, negative_mass=share)
 
 
 def _build_dense(inputs: GramInput) -> Floats:
@@ -365,7 +347,7 @@ def _bound_entries(inputs: GramInput) -> float:
 
 
 def _solve(
-    operator: _CentredOperator, pairs: Eigenpairs, position: int, config: Config, rounding: float
+    operator: _CentredOperator, pairs: Eigenpairs, position: int, config: Config
 ) -> Eigenpairs:
     """The last level of large supports: Lanczos on the whole operator, and probes beside it."""
     assert config.tolerance is not None
@@ -381,12 +363,10 @@ def _solve(
         )
     except ArpackError:
         return pairs
-    basis = orthonormal_basis(centering.deflate(vectors, operator.normal.constant))
+    basis = orthonormal_basis(deflate(vectors, operator.normal.constant))
     image = operator.apply(basis)
     values, mix = descending_eigh(basis.T @ image)
     # only the block itself counts as known
     spectrum = CenteredView(values * operator.unit, basis @ mix, basis, np.zeros(basis.shape[1]))
     width = spectrum.vectors.shape[1]
-    return _measure_view(
-        operator, spectrum, width, position, config, "batch", rounding, REFRESHES + 1
-    )[0]
+    return _measure_view(operator, spectrum, width, position, config, "batch", REFRESHES + 1)[0]

@@ -94,7 +94,7 @@ def update(
     if low_rows >= LOW_SHARE * n:
         start_block, low_rows = replace(start_block, low=blocks.find_lowest(walk, config.seed)), 0
     block, _ = blocks.update(
-        start_block, walk, parts, slots, count, accuracy, config.seed, position
+        start_block, walk, parts, slots, count, accuracy, seed=config.seed, position=position
     )
     counted, missed = previous.counted, previous.missed
     if count_rows >= COUNT_SHARE * n and n <= LARGEST_COUNTED:
@@ -104,15 +104,8 @@ def update(
             seed = (config.seed, position, n, 1)
             block, _ = blocks.refine(block, walk, parts, count, 0.5 * accuracy, seed)
             missed = _count_missing(following, block, config)
-    previous = replace(
-        following,
-        block=block,
-        low_rows=low_rows,
-        count_rows=count_rows,
-        counted=counted,
-        missed=missed,
-    )
-    return previous, lists
+    following = replace(following, block=block, low_rows=low_rows, count_rows=count_rows)
+    return replace(following, counted=counted, missed=missed), lists
 
 
 def compute_normalisation(state: State) -> Normalisation:
@@ -214,13 +207,9 @@ def _measure_block(state: State, block: Block, config: Config, refinement: str) 
     is_used = norms2 <= SMOOTH * np.maximum(limit - values, 0.0) * (limit - target)
     is_used[: k + 1] = True
     vectors, errors, values = ritz.vectors[:, is_used], errors[:, is_used], values[is_used]
-    eigenvectors = vectors[:, ritz.exact :]
-
-    basis = (
-        np.concatenate([parts.basis.toarray(), eigenvectors], axis=1)
-        if parts.count <= FEW
-        else eigenvectors
-    )
+    basis = vectors[:, ritz.exact :]
+    if parts.count <= FEW:
+        basis = np.concatenate([parts.basis.toarray(), basis], axis=1)
 
     def project_out(columns: Floats) -> Floats:
         rest = columns - basis @ (basis.T @ columns)

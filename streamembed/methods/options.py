@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
@@ -44,6 +44,15 @@ SPREADS = 0.5, 20.0
 LIST_FAMILIES = ("graph", "alignment")
 # Parameters that not every method has.
 OPTIONS = tuple(sorted(frozenset().union(*(method.options for method in METHODS.values()))))
+# Parameters that have an effect with one value of another.
+REQUIRED: Mapping[str, tuple[str, object]] = {
+    "half_life": ("memory", "landmarks"),
+    "max_skew": ("clock", EVENT_TIME),
+    "degree": ("kernel", "polynomial"),
+    "coef0": ("kernel", "polynomial"),
+    "gamma": ("kernel", "polynomial"),
+    "spread": ("picture", True),
+}
 # c of exp(-d2 / (c s_i s_j)): below, points lose their neighbours; above, all weights are 1.
 WIDTHS = 1e-3, 1e6
 # Eigenpairs that are carried beside those that are certified, so that axes can be kept where two
@@ -110,6 +119,7 @@ class Config:
 
     def __post_init__(self) -> None:
         """Check every parameter, and keep it as a plain Python value."""
+        bandwidths = SMALLEST_BANDWIDTH, LARGEST_BANDWIDTH
         set_fields(
             self,
             method=check_choice("method", self.method, tuple(METHODS)),
@@ -120,10 +130,16 @@ class Config:
             on_bad_row=check_choice("on_bad_row", self.on_bad_row, ("raise", "skip")),
             n_components=check_whole("n_components", self.n_components, 1),
             size=check_whole("size", self.size, 3),
+            half_life=check_optional(check_real, "half_life", self.half_life, 1e-3, 1e15),
+            max_skew=check_optional(check_real, "max_skew", self.max_skew, 0.0, 1e15),
             chunk_size=check_whole("chunk_size", self.chunk_size, 1),
+            warm_up=check_optional(check_whole, "warm_up", self.warm_up, 1),
             seed=check_whole("seed", self.seed, 0, high=LARGEST_SEED),
             axes=check_choice("axes", self.axes, ("auto", "steady", "eigen")),
             n_neighbors=check_whole("n_neighbors", self.n_neighbors, 1, high=LARGEST_NEIGHBORS),
+            width=_check_or_auto(check_real, "width", self.width, *WIDTHS),
+            alpha=_check_or_auto(check_real, "alpha", self.alpha, 0.0, 2.0),
+            bandwidth=_check_or_auto(check_real, "bandwidth", self.bandwidth, *bandwidths),
             weights=check_choice("weights", self.weights, WEIGHTS),
             radius=check_optional(check_real, "radius", self.radius, *RADII),
             degree=check_whole("degree", self.degree, 1, high=LARGEST_DEGREE),
@@ -131,48 +147,30 @@ class Config:
             gamma=check_optional(check_real, "gamma", self.gamma, 1e-100, 1e100),
             reg=check_real("reg", self.reg, 1e-12, 1e6),
             n_landmarks=check_optional(check_whole, "n_landmarks", self.n_landmarks, 1),
+            rank=_check_or_auto(check_whole, "rank", self.rank, 1),
+            tolerance=check_optional(check_real, "tolerance", self.tolerance, 1e-12, 1.0),
             picture=check_flag("picture", self.picture),
             spread=check_real("spread", self.spread, *SPREADS),
         )
         if self.method == "kernel_pca" and self.kernel == DEFAULTS["kernel"]:
             set_fields(self, kernel=self.embedding.kernels[0])
         self._check_options()
-        self._check_kernel()
-        set_fields(
-            self, tolerance=check_optional(check_real, "tolerance", self.tolerance, 1e-12, 1.0)
-        )
+        self._check_bandwidth()
         self._check_metrics()
         self._check_rank()
         self._check_memory()
         self._check_warm_up()
 
-    def _check_kernel(self) -> None:
-        auto = _is_auto(self.width)
-        set_fields(
-            self, width="auto" if auto else check_real("width", self.width, *WIDTHS, " or 'auto'")
-        )
-        auto = _is_auto(self.diffusion_time)
-        time: float | str = "auto"
-        if not auto:
-            time = check_real("diffusion_time", self.diffusion_time, 0.0, 1e6, " or 'auto'")
-        set_fields(self, diffusion_time=time)
-        auto = _is_auto(self.alpha)
-        set_fields(
-            self, alpha="auto" if auto else check_real("alpha", self.alpha, 0.0, 2.0, " or 'auto'")
-        )
-        if _is_auto(self.bandwidth):
-            set_fields(self, bandwidth="auto")
+    def _check_bandwidth(self) -> None:
+        if self.bandwidth == "auto":
             return
-        ends = SMALLEST_BANDWIDTH, LARGEST_BANDWIDTH
-        set_fields(self, bandwidth=check_real("bandwidth", self.bandwidth, *ends, " or 'auto'"))
         if self.is_sparse and self.weights != "heat":
-            raise ParameterError(
-                f"bandwidth={self.bandwidth!r} is for weights='heat'; set that, or width="
-            )
-        if self.embedding.kernels and self.kernel != "gaussian":
-            raise ParameterError(
-                f"bandwidth={self.bandwidth!r} is for kernel='gaussian'; set that, or width="
-            )
+            needed = "weights='heat'"
+        elif self.embedding.kernels and self.kernel != "gaussian":
+            needed = "kernel='gaussian'"
+        else:
+            return
+        raise ParameterError(f"bandwidth={self.bandwidth!r} is for {needed}; set that, or width=")
 
     def _check_options(self) -> None:
         """Refuse an option that would have no effect."""
@@ -193,17 +191,13 @@ class Config:
                 f"kernel={self.kernel!r} must be one of {quote(method.kernels)} with method="
                 f"{self.method!r}"
             )
-        for name in ("degree", "coef0", "gamma"):
+        for name, (other, needed) in REQUIRED.items():
             value = getattr(self, name)
-            if value != DEFAULTS[name] and self.kernel != "polynomial":
+            if value != DEFAULTS[name] and getattr(self, other) != needed:
                 raise ParameterError(
-                    f"{name}={value!r} is for kernel='polynomial': leave it out with kernel="
-                    f"{self.kernel!r}"
+                    f"{name}={value!r} is for {other}={needed!r}: leave it out with {other}="
+                    f"{getattr(self, other)!r}"
                 )
-        if self.spread != DEFAULTS["spread"] and not self.picture:
-            raise ParameterError(
-                f"spread={self.spread!r} is for picture=True (--picture): leave it out, or set that"
-            )
         self._check_landmarks()
         if self.is_sparse and self.radius is not None and self.weights == "self_tuning":
             raise ParameterError(
@@ -241,34 +235,17 @@ class Config:
         set_fields(self, metrics=chosen)
 
     def _check_rank(self) -> None:
-        if _is_auto(self.rank):
-            set_fields(self, rank="auto")
-            return
-        set_fields(self, rank=check_whole("rank", self.rank, 1, " or 'auto'"))
-        if int(self.rank) <= self.n_components:
+        if self.rank != "auto" and int(self.rank) <= self.n_components:
             raise ParameterError(
                 f"rank={self.rank} must be larger than n_components={self.n_components}: the "
                 "factor also holds the constant vector and guard columns; try rank='auto'"
             )
 
     def _check_memory(self) -> None:
-        set_fields(
-            self, half_life=check_optional(check_real, "half_life", self.half_life, 1e-3, 1e15)
-        )
-        if self.half_life is not None and self.memory != "landmarks":
-            raise ParameterError(
-                f"half_life={self.half_life!r} must be None with memory={self.memory!r}: only "
-                "landmarks have masses that fade; try memory='landmarks'"
-            )
         if self.clock != POSITION and self.half_life is None:
             raise ParameterError(
                 f"clock={self.clock!r} is what masses fade by, and with half_life=None none does: "
                 "set half_life, in units of the times (seconds of timestamps), or leave it out"
-            )
-        set_fields(self, max_skew=check_optional(check_real, "max_skew", self.max_skew, 0.0, 1e15))
-        if self.max_skew is not None and self.clock == POSITION:
-            raise ParameterError(
-                f"max_skew={self.max_skew!r} is for clock='event_time': set that, or leave it out"
             )
         if self.memory == "all":
             return
@@ -289,7 +266,6 @@ class Config:
             )
 
     def _check_warm_up(self) -> None:
-        set_fields(self, warm_up=check_optional(check_whole, "warm_up", self.warm_up, 1))
         if self.warm_up_events < self.n_components + 2:
             raise ParameterError(
                 f"warm_up={self.warm_up_events} must be at least n_components + 2 = "
@@ -450,5 +426,36 @@ class Config:
 DEFAULTS = {item.name: item.default for item in fields(Config)}
 
 
-def _is_auto(value: object) -> bool:
-    return isinstance(value, str) and value == "auto"
+def describe_use(name: str, method: str | None = None) -> str:
+    """In one sentence with which methods and other parameters one has an effect; "" with all.
+
+    Parameters
+    ----------
+    method
+        The only one of which the sentence is to speak, as in the words of an estimator.
+
+    Examples
+    --------
+    >>> describe_use("degree"), describe_use("degree", "kernel_pca"), describe_use("size")
+    ("For kernel_pca with kernel='polynomial'.", "With kernel='polynomial'.", '')
+    """
+    parts = []
+    if method is None and name in OPTIONS:
+        uses = [key for key, spec in METHODS.items() if name in spec.options]
+        if name == "kernel":
+            uses = [f"{key} ({', '.join(METHODS[key].kernels)})" for key in uses]
+        *others, last = uses
+        parts.append(f"for {', '.join(others)} and {last}" if others else f"for {last}")
+    elif name == "kernel" and method is not None:
+        parts.append(f"here {' or '.join(METHODS[method].kernels)}")
+    if name in REQUIRED:
+        other, value = REQUIRED[name]
+        parts.append(f"with {other}={value!r}")
+    sentence = " ".join(parts)
+    return f"{sentence[0].upper()}{sentence[1:]}." if sentence else ""
+
+
+def _check_or_auto(check: Callable[..., Any], name: str, value: object, *ends: float) -> Any:
+    """ "auto", or the value as `check_whole` or `check_real` keep it."""
+    is_auto = isinstance(value, str) and value == "auto"
+    return "auto" if is_auto else check(name, value, *ends, other=" or 'auto'")

@@ -16,7 +16,7 @@ from streamembed.errors import BadRowError, InputError
 from streamembed.layout.forces import compute_affinities
 from streamembed.layout.placing import place_outside
 from streamembed.manifold import barycentric, centering, geodesics
-from streamembed.methods.extension import FARTHEST, TILE, sample_rows
+from streamembed.methods.extension import FARTHEST, Extension, sample_rows
 from streamembed.numeric.arrays import Floats
 from streamembed.numeric.linalg import squared_distances
 
@@ -25,92 +25,28 @@ MOST_PLACES = 2000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _TiledPlacement:
-    """The part that all of them share: the support, and a typical distance to neighbours.
+class _NeighborExtension(Extension):
+    """Coverage by the distance to a neighbour, relative to a ``typical`` point's: 1 up to that."""
 
-    Attributes
-    ----------
-    points : (N, d)
-        As distances see them.
-    center, scale : (d,)
-        Of the caller's units.
-    targets : (N, k)
-        What weights of the support's points are applied to.
-    n_neighbors : int
-        Coverage looks at the distance to this neighbour, ...
-    typical : float
-        ... relative to that of a typical point.
-    """
+    n_neighbors: int  # coverage looks at the distance to this one
 
-    points: Floats
-    center: Floats
-    scale: Floats
-    targets: Floats
-    n_neighbors: int
-    typical: float
-
-    def coordinates(self, points: Floats) -> Floats:
-        """Shape (n, k), of points (n, d) in the caller's units."""
-        return self.with_coverage(points)[0]
-
-    def with_coverage(self, points: Floats) -> tuple[Floats, Floats]:
-        """`coordinates`, and coverage, shape (n,): 1 up to the typical distance."""
-
-        def read_tile(tile: slice) -> tuple[Floats, Floats]:
-            with np.errstate(over="ignore", under="ignore"):
-                scaled = (points[tile] - self.center) / self.scale
-                d2 = squared_distances(scaled, self.points, 0.0)
-            return scaled, np.minimum(d2, FARTHEST)
-
-        return self._place_tiles(len(points), read_tile)
-
-    def from_distances(self, d: Floats) -> tuple[Floats, Floats]:
-        """Both, by unsquared distances to the support, shape (n, N); inf is no neighbour."""
-        no_points = np.zeros((len(d), 0))
-
-        def read_tile(tile: slice) -> tuple[Floats, Floats]:
-            with np.errstate(over="ignore"):
-                d2 = np.minimum(d[tile] ** 2, FARTHEST)
-            return no_points[tile], np.where(np.isfinite(d[tile]), d2, np.inf)
-
-        return self._place_tiles(len(d), read_tile)
-
-    def _place_tiles(
-        self, n: int, read_tile: Callable[[slice], tuple[Floats, Floats]]
-    ) -> tuple[Floats, Floats]:
-        coordinates, coverage = np.empty((n, self.targets.shape[1])), np.empty(n)
-        for start in range(0, n, TILE):
-            tile = slice(start, start + TILE)
-            scaled, d2 = read_tile(tile)
-            coordinates[tile] = self._place(scaled, d2)
-            coverage[tile] = compute_coverage(d2, self.n_neighbors, self.typical)
-        return coordinates, coverage
-
-    def _place(self, scaled: Floats, d2: Floats) -> Floats:
-        """Coordinates of points as distances see them, by squared distances to the support."""
-        raise NotImplementedError
+    def _cover(self, scaled: Floats, d2: Floats) -> Floats:
+        return compute_coverage(d2, self.n_neighbors, self.typical)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class CentredExtension(_TiledPlacement):
+class CentredExtension(_NeighborExtension):
     """Coordinates of new points in a space of centred rows: classical scaling and kernel PCA.
 
     y(x) = (h(x) - mean row - its own mean) diag(m) Y / v. At a point of the support these are its
     coordinates, and new points of the same space keep their distances. O(N (d + k)) a point.
-
-    Attributes
-    ----------
-    targets : (N, k)
-        diag(m) Y / v.
-    rows : callable
-        (points (b, d), squared distances (b, N)) -> rows of H, shape (b, N).
-    mean_row, shares : (N,)
-        p^T H, and p = m / M.
+    ``targets`` are diag(m) Y / v.
     """
 
+    # (points (b, d), squared distances (b, N)) -> rows of H, shape (b, N).
     rows: Callable[[Floats, Floats], Floats]
-    mean_row: Floats
-    shares: Floats
+    mean_row: Floats  # (N,): p^T H
+    shares: Floats  # (N,): p = m / M
 
     def from_distances(self, d: Floats) -> tuple[Floats, Floats]:
         """Coordinates and coverage by unsquared distances, shape (n, N); all must be finite."""
@@ -119,27 +55,20 @@ class CentredExtension(_TiledPlacement):
                 "a distance is inf, which this method cannot place: give all distances to the "
                 "support"
             )
-        return _TiledPlacement.from_distances(self, d)
+        return Extension.from_distances(self, d)
 
     def _place(self, scaled: Floats, d2: Floats) -> Floats:
         return project(self.rows(scaled, d2), self.mean_row, self.shares, self.targets)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class BarycentricExtension(_TiledPlacement):
+class BarycentricExtension(_NeighborExtension):
     """Coordinates of new points by the weights that reconstruct them from their neighbours.
 
-    O(N d + K^3) a point.
-
-    Attributes
-    ----------
-    targets : (N, k)
-        Coordinates.
-    reg : float
-        The ridge.
+    O(N d + K^3) a point. ``targets`` are the coordinates of the support.
     """
 
-    reg: float
+    reg: float  # the ridge
 
     def from_distances(self, d: Floats) -> tuple[Floats, Floats]:
         """Distances to the support do not determine how neighbours lie to one another."""
@@ -153,15 +82,11 @@ class BarycentricExtension(_TiledPlacement):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PictureExtension(_TiledPlacement):
+class PictureExtension(_NeighborExtension):
     """Places of new points in a picture: the best of their neighbours' places, brought to rest.
 
-    Attributes
-    ----------
-    targets : (N, 2)
-        The places.
-    rho, gamma : float
-        See `streamembed.layout.forces`.
+    ``targets`` are the places of the support, (N, 2); for rho and gamma see
+    `streamembed.layout.forces`.
     """
 
     rho: float
@@ -172,10 +97,8 @@ class PictureExtension(_TiledPlacement):
         neighbors = np.argpartition(d2, k - 1, axis=1)[:, :k]
         near_d2 = np.take_along_axis(d2, neighbors, 1)
         order = np.lexsort((neighbors, near_d2))
-        neighbors, near_d2 = (
-            np.take_along_axis(neighbors, order, 1),
-            np.take_along_axis(near_d2, order, 1),
-        )
+        neighbors = np.take_along_axis(neighbors, order, 1)
+        near_d2 = np.take_along_axis(near_d2, order, 1)
         places, step = np.empty((len(neighbors), 2)), max(1, MOST_PLACES // k)
         for start in range(0, len(neighbors), step):
             tile = slice(start, start + step)
@@ -185,37 +108,24 @@ class PictureExtension(_TiledPlacement):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class GeodesicExtension(_TiledPlacement):
+class GeodesicExtension(_NeighborExtension):
     """Coordinates of new points by their shortest paths: over their neighbours to all others.
 
     0 for points that are no neighbours of the part that has coordinates. O(N (d + K + k)) a point.
 
-    Attributes
-    ----------
-    targets, mean_row, shares
-        As in `CentredExtension`.
-    lengths : (N, w)
-        Of shortest paths, to all points or to landmarks, as ``mean_row`` and ``shares`` (w,); inf
-        between parts.
-    radius : float
-        Neighbours are all within it, and the nearest; 0 where there are n_neighbors of them.
+    ``targets``, ``mean_row`` and ``shares`` are as in `CentredExtension`.
     """
 
-    lengths: Floats
-    mean_row: Floats
-    shares: Floats
-    radius: float
+    lengths: Floats  # (N, w): of shortest paths, to all points or to landmarks; inf between parts
+    mean_row: Floats  # (w,)
+    shares: Floats  # (w,)
+    radius: float  # neighbours are all within it, and the nearest; 0 where there are n_neighbors
 
     def _place(self, scaled: Floats, d2: Floats) -> Floats:
         d = np.sqrt(d2)
-        n_candidates = d.shape[1] if self.radius else min(self.n_neighbors, d.shape[1])
-        neighbors = (
-            np.argpartition(d, n_candidates - 1, axis=1)[:, :n_candidates]
-            if n_candidates < d.shape[1]
-            else None
-        )
-        if neighbors is None:
-            neighbors = np.broadcast_to(np.arange(d.shape[1]), d.shape)
+        neighbors = np.broadcast_to(np.arange(d.shape[1]), d.shape)
+        if not self.radius and self.n_neighbors < d.shape[1]:
+            neighbors = np.argpartition(d, self.n_neighbors - 1, axis=1)[:, : self.n_neighbors]
         d_near = np.take_along_axis(d, neighbors, axis=1)
         if self.radius:
             nearest = d_near.min(axis=1, keepdims=True)
@@ -235,8 +145,7 @@ def project(rows: Floats, mean_row: Floats, shares: Floats, targets: Floats) -> 
     """Coordinates by centred rows; 0 for what leaves the doubles."""
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         coordinates = centering.center_rows(rows, mean_row, shares) @ targets
-    result: Floats = np.nan_to_num(coordinates, nan=0.0)
-    return result
+    return np.nan_to_num(coordinates, nan=0.0)
 
 
 def compute_coverage(d2: Floats, n_neighbors: int, typical: float) -> Floats:

@@ -40,46 +40,26 @@ NEAR_ONE = 0.05
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PublishedColumns:
-    """The published columns of a snapshot, by slot.
+    """The published columns of a snapshot, by slot."""
 
-    Attributes
-    ----------
-    coordinates : (n, k)
-        Those of the eigenpairs, turned onto the state's frame.
-    psi : (n, n_carried)
-        Right eigenvectors of P, sum(pi psi^2) = 1, of which the first k are certified; columns
-        beyond the operator's rank are zero.
-    eigenvalues : (n_carried,)
-        Descending, of P.
-    rotation : (n_carried, k)
-        coordinates = (lambda^t psi) rotation.
-    certificate : Certificate
-    normal : Normalisation
-    fidelity, price, correlations
-        See `frame_reference.FrameAlignment`.
-    refinement : str
-        ``view``, ``polish``, ``refresh``, ``batch`` or ``exact``: the refinement level.
-    n_connected : int
-        Components of the kernel's graph.
-    paths : Paths or None
-        Of Isomap: the shortest paths that were used.
-    negative_mass : float or None
-        See `Certificate`, where all eigenvalues are known.
-    """
-
+    # (n, k): those of the eigenpairs, turned onto the state's frame.
     coordinates: Floats
+    # (n, n_carried): right eigenvectors of P, sum(pi psi^2) = 1, of which the first k are certified;
+    # columns beyond the operator's rank are zero.
     psi: Floats
-    eigenvalues: Floats
-    rotation: Floats
+    eigenvalues: Floats  # (n_carried,): descending, of P
+    rotation: Floats  # (n_carried, k): coordinates = (lambda^t psi) rotation
     certificate: Certificate
     normal: Normalisation
+    # See `frame_reference.FrameAlignment`.
     fidelity: float
     price: float
     correlations: Floats
+    # ``view``, ``polish``, ``refresh``, ``batch`` or ``exact``: the refinement level.
     refinement: str
-    n_connected: int
-    paths: Paths | None = None
-    negative_mass: float | None = None
+    n_connected: int  # components of the kernel's graph
+    paths: Paths | None = None  # of Isomap: the shortest paths that were used
+    negative_mass: float | None = None  # see `Certificate`, where all eigenvalues are known
 
 
 def publish(state: State, config: Config, counted: bool = False) -> PublishedColumns:
@@ -173,7 +153,7 @@ def _estimate_columns(state: State, config: Config) -> PublishedColumns:
     norms = certificate.estimate_residuals(images, vectors[sample], shares[sample], values)
     following = float(values[k]) if len(values) > k else 0.0
     outside = Outside(following, 1.0, np.zeros(0))
-    pairs = Eigenpairs(values, vectors, vectors[:, :0], outside, normal, 0.0, "view", unit)
+    pairs = Eigenpairs(values, vectors, vectors[:, :0], outside, normal, 0.0, "view", unit=unit)
     return _certify(state, config, pairs, np.diag(norms**2), "sampled rows")
 
 
@@ -203,14 +183,14 @@ def _certify(
     shown = min(k, m)
     block = np.linalg.eigvalsh(products[:shown, :shown]) if shown else np.zeros(1)
     certified = certificate.certify(
-        values[:k],
-        norms[:k],
-        float(np.sqrt(max(block[-1], 0.0))),
-        pairs.outside,
-        pairs.rounding,
-        config.tolerance,
-        method,
-        pairs.floor,
+        values=values[:k],
+        norms=norms[:k],
+        block_norm=float(np.sqrt(max(block[-1], 0.0))),
+        outside=pairs.outside,
+        rounding=pairs.rounding,
+        tolerance=config.tolerance,
+        method=method,
+        floor=pairs.floor,
     )
     masses, stationary = state.support.masses, pairs.normal.stationary
     if state.is_centred:
@@ -224,17 +204,17 @@ def _certify(
     aligned = frame_reference.align(state, config, stationary, columns)
     psi *= aligned.signs
     return PublishedColumns(
-        aligned.columns[:, :k],
-        psi,
-        values,
-        aligned.rotation[:, :k],
-        certificate.describe(certified, psi[:, :k], masses, stationary),
-        pairs.normal,
-        aligned.fidelity,
-        aligned.price,
-        aligned.correlations,
-        pairs.refinement,
-        _count_components(state, config, pairs),
+        coordinates=aligned.columns[:, :k],
+        psi=psi,
+        eigenvalues=values,
+        rotation=aligned.rotation[:, :k],
+        certificate=certificate.describe(certified, psi[:, :k], masses, stationary),
+        normal=pairs.normal,
+        fidelity=aligned.fidelity,
+        price=aligned.price,
+        correlations=aligned.correlations,
+        refinement=pairs.refinement,
+        n_connected=_count_components(state, config, pairs),
         negative_mass=pairs.negative_mass,
     )
 

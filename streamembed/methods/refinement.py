@@ -67,10 +67,8 @@ def refine(state: State, config: Config) -> Iterator[Eigenpairs]:
         yield _decompose(state, config)
         return
     operator, draws, images, strength = _normalise(state, config)
-    if state.coincide:  # all weights are 1, and the constant is all there is
-        outside = Outside(0.0, 0.0, np.zeros(0))
-        empty = np.zeros((n, 0))
-        yield Eigenpairs(np.zeros(0), empty, empty, outside, operator.normal, 0.0, "view")
+    if state.coincide:  # all weights are 1
+        yield Eigenpairs.none(operator.normal)
         return
     factor, refinement = state.factor, "view"
     for attempt in range(REFRESHES + 1):
@@ -140,27 +138,15 @@ def _find_parts(state: State, normal: Normalisation, most: int) -> Floats:
 
 @dataclass(slots=True, eq=False)
 class _FactorView:
-    """A factor's leading pairs, the product that measures them, and the probes' bound on the rest.
-
-    Attributes
-    ----------
-    pairs : Pairs
-    block, image : (n, m)
-        Leading vectors and the probes' directions, orthonormal, and S @ block.
-    residual_bound : ResidualBound
-        On the part that neither the vectors nor the factor span.
-    remaining : float
-        The first eigenvalue of the factor that is not in the block, 0 where all are.
-    apply_rest : callable
-        (block, S @ block) -> its image under that part.
-    operator : Operator
-    """
+    """A factor's leading pairs, the product that measures them, and a bound on the rest."""
 
     pairs: Eigenpairs
+    # (n, m): leading vectors and the probes' directions, orthonormal, and S @ block.
     block: Floats
     image: Floats
-    residual_bound: ResidualBound
-    remaining: float
+    residual_bound: ResidualBound  # on the part that neither the vectors nor the factor span
+    remaining: float  # the first eigenvalue of the factor that is not in the block, 0 where all are
+    # (block, S @ block) -> its image under that part.
     apply_rest: Callable[[Floats, Floats], Floats]
     operator: Operator
 
@@ -323,9 +309,5 @@ def _filter_block(
     residual_bound = probes.tighten_bound(
         residual_bound, apply_rest, 0.9 * pairs.outside_limit(config)
     )
-    return replace(
-        pairs,
-        outside=bound_following(
-            vectors, image, residual_bound.bound, config.n_components, operator.rounding
-        ),
-    )
+    bound, k = residual_bound.bound, config.n_components
+    return replace(pairs, outside=bound_following(vectors, image, bound, k, operator.rounding))

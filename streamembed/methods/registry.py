@@ -20,7 +20,8 @@ from streamembed.geometry import kernel, self_tuning
 from streamembed.geometry.scaling import Scaling
 from streamembed.geometry.self_tuning import LocalWidths, WidthRule
 from streamembed.geometry.support import Support
-from streamembed.methods.extension import Extension, GraphExtension, SelfTuningExtension, fuse
+from streamembed.methods.extension import Extension, GraphExtension, SelfTuningExtension
+from streamembed.methods.gaussian_extension import GaussianExtension
 from streamembed.methods.placement import (
     BarycentricExtension,
     CentredExtension,
@@ -30,7 +31,6 @@ from streamembed.methods.placement import (
 from streamembed.numeric.arrays import Array, Floats, Ints
 from streamembed.numeric.linalg import squared_distances
 from streamembed.spectral import operator
-from streamembed.spectral.gaussian_extension import GaussianExtension
 from streamembed.spectral.operator import Normalisation
 
 # W x for one x, shape (n,): by the ring, by the factor, or of some rows of W alone.
@@ -78,26 +78,15 @@ class ExtensionInput(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KernelInput:
-    """The input of a kernel: a support, its distances and widths.
-
-    Attributes
-    ----------
-    support : Support
-    distances : callable or None
-        slots -> their unsquared distances to all, (b, n), for objects without coordinates.
-    scaling : Scaling
-    scales : LocalWidths or None
-        Where every slot has a width of its own, chosen by the ``rule``.
-    rule : WidthRule or None
-    computed : (Ints, Floats) or None
-        Slots whose squared distances are computed already, and these.
-    """
+    """The input of a kernel: a support, its distances and widths."""
 
     support: Support
+    # slots -> their unsquared distances to all, (b, n), for objects without coordinates.
     distances: Callable[[Ints], Floats] | None
     scaling: Scaling
-    scales: LocalWidths | None
+    scales: LocalWidths | None  # where every slot has a width of its own, chosen by the ``rule``
     rule: WidthRule | None
+    # Slots whose squared distances are computed already, and these.
     computed: tuple[Ints, Floats] | None = None
 
     def squares(self, slots: Ints, dtype: npt.DTypeLike = np.float64) -> Floats:
@@ -121,45 +110,28 @@ class KernelInput:
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """The operations of one embedding method.
+    """The operations of one embedding method."""
 
-    Attributes
-    ----------
-    rows
-        (input, slots, dtype) -> rows of W, shape (b, n): symmetric, with ones on the diagonal,
-        exactly.
-    matrix
-        input -> all of W from scratch, shape (n, n) in float64.
-    normalise
-        (degrees, masses, alpha, product, slots) -> the normalisation of those slots, by one
-        ``product`` with W at most: alpha 0 needs none.
-    coordinates
-        (psi, eigenvalues, diffusion_time, events) -> a snapshot's coordinates, shape (n, k), where
-        the support stands for that many events.
-    extend
-        snapshot -> its extension to new points.
-    options
-        Parameters of an engine that not every method has, and this one does.
-    kernels
-        What ``kernel`` may be, the default first.
-    family
-        The representation of the operator: "kernel", a normalised factor; "gram", a factor of W
-        itself, whose mean is taken out in the view; "graph", a walk among neighbours, computed
-        from their lists without rows, matrix and normalise; "alignment", weights among
-        neighbours; "geodesic", shortest paths among them.
-    alternative
-        Of a method that needs coordinates: the method for distances.
-    """
-
+    # (input, slots, dtype) -> rows of W, shape (b, n): symmetric, with ones on the diagonal,
+    # exactly.
     rows: Callable[[KernelInput, Ints, npt.DTypeLike], Array]
+    # input -> all of W from scratch, shape (n, n) in float64.
     matrix: Callable[[KernelInput], Floats]
+    # (degrees, masses, alpha, product, slots) -> the normalisation of those slots, by one
+    # ``product`` with W at most: alpha 0 needs none.
     normalise: Callable[[Floats, Floats, float, Product, Ints | slice], Normalisation]
+    # (psi, eigenvalues, diffusion_time, events) -> a snapshot's coordinates, shape (n, k), where
+    # the support stands for that many events.
     coordinates: Callable[[Floats, Floats, float, float], Floats]
-    extend: Callable[[ExtensionInput], Extension]
-    options: frozenset[str]
-    kernels: tuple[str, ...] = ()
+    extend: Callable[[ExtensionInput], Extension]  # snapshot -> its extension to new points
+    options: frozenset[str]  # parameters of an engine that not every method has, and this one does
+    kernels: tuple[str, ...] = ()  # what ``kernel`` may be, the default first
+    # The representation of the operator: "kernel", a normalised factor; "gram", a factor of W
+    # itself, whose mean is taken out in the view; "graph", a walk among neighbours, computed from
+    # their lists without rows, matrix and normalise; "alignment", weights among neighbours;
+    # "geodesic", shortest paths among them.
     family: str = "kernel"
-    alternative: str = ""
+    alternative: str = ""  # of a method that needs coordinates: the method for distances
 
 
 # ---------------------------------------------------------------------- diffusion map
@@ -252,11 +224,8 @@ def extend_by_neighbours(snapshot: ExtensionInput) -> Extension:
     typical = float(np.median(positive)) if len(positive) else 1.0
     if snapshot.radius:
         typical = float(np.median(snapshot.degrees)) or 1.0
-    squares = np.einsum("ij,ij->i", points, points)
     return GraphExtension(
         points=points,
-        squares=squares,
-        fused=fuse(points, squares),
         finest=float(positive.min()) if len(positive) else 1.0,
         center=snapshot.center,
         scale=snapshot.scale,

@@ -32,117 +32,70 @@ from streamembed.spectral.tracker import Factor
 
 LARGEST = float(np.finfo(np.float64).max)
 
+Count = Annotated[int, "at least 0"]
+Extent = Annotated[float, "finite", "at least 0"]
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FrameReference:
-    """The coordinates onto which later ones are turned.
+    """The coordinates onto which later ones are turned."""
 
-    Attributes
-    ----------
-    columns : (n, c)
-        Coordinates by all carried eigenpairs, turned onto the frame before, by slot; the first
-        n_components are those that are shown.
-    births : (n,)
-        Which event was in each slot then.
-    position : int
-        Stream position at which they were taken.
-    epoch : int
-        Raised where axes could not be kept: at every rescaling, and where what is shown has changed
-        too much or became too small a part of the leading plane.
-    since : int
-        Stream position at which the epoch began.
-    lost : tuple of int
-        Axes of the epoch before that none of this one continues.
-    """
-
-    columns: Floats
-    births: Ints
-    position: int
-    epoch: int
-    since: int
-    lost: tuple[int, ...]
+    # Coordinates by all carried eigenpairs, turned onto the frame before, by slot; the first
+    # n_components are those that are shown.
+    columns: Annotated[Floats, "m c", "finite"]
+    births: Annotated[Ints, "m"]  # which event was in each slot then
+    position: Count  # stream position at which they were taken
+    # Raised where axes could not be kept: at every rescaling, and where what is shown has changed
+    # too much or became too small a part of the leading plane.
+    epoch: Count
+    since: Count  # stream position at which the epoch began
+    lost: tuple[int, ...]  # axes of the epoch before that none of this one continues
 
 
 @dataclass(frozen=True, slots=True)
 class UpdateCounts:
-    """How often the state was made more exact than by bordering.
+    """How often the state was made more exact than by bordering."""
 
-    Attributes
-    ----------
-    refreshes, rebuilds : int
-        One-product refreshes, and factors made from scratch, since the first event.
-    rows_since_refresh : int
-        Slots filled since the last refresh.
-    rows_since_frame : float
-        By how many rows the support has changed since the frame was taken; among landmarks the
-        mass that moved counts too.
-    refilled : int
-        Slots filled again because their width had drifted, since the first event.
-    """
-
-    refreshes: int
-    rebuilds: int
-    rows_since_refresh: int
-    rows_since_frame: float
-    refilled: int = 0
+    # One-product refreshes, and factors made from scratch, since the first event.
+    refreshes: Count
+    rebuilds: Count
+    rows_since_refresh: Count  # slots filled since the last refresh
+    # By how many rows the support has changed since the frame was taken; among landmarks the mass
+    # that moved counts too.
+    rows_since_frame: Annotated[float, "finite"]
+    refilled: Count = 0  # slots filled again because their width had drifted, since the first event
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KernelMap:
-    """The map of a kernel: all weights, and a factor of them.
+    """The map of a kernel: all weights, and a factor of them."""
 
-    Attributes
-    ----------
-    graph : KernelMatrix
-        The kernel rows. Those of the next state lie in the same ring: once that state is
-        committed, it alone can be read.
-    degrees : (n,)
-        q = W m, exact.
-    factor : Factor
-    centred : bool
-        Whether the factor is of W itself, and the mean is taken out in the view; see
-        `streamembed.methods.gram`.
-    """
-
+    # The kernel rows. Those of the next state lie in the same ring: once that state is committed,
+    # it alone can be read.
     graph: KernelMatrix
-    degrees: Floats
+    degrees: Annotated[Floats, "slots", "finite"]  # q = W m, exact
     factor: Factor
+    # Whether the factor is of W itself, and the mean is taken out in the view; see
+    # `streamembed.methods.gram`.
     centred: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GraphMap:
-    """The map of a graph: a walk among neighbours, and a block of its leading pairs.
+    """The map of a graph: a walk among neighbours, and a block of its leading pairs."""
 
-    Attributes
-    ----------
-    weights : str
-        See `streamembed.spectral.neighbor_walk.WEIGHTS`.
-    scale : float
-        What distances are divided by; see `streamembed.spectral.neighbor_walk.walk_on_lists`.
-    edges : RadiusEdges or None
-        Of a graph of all within a radius; None where neighbours are joined.
-    block : Block
-    low_rows, count_rows : int
-        Slots filled since the least eigenvalue was computed, and since eigenvalues were counted.
-    counted : int
-        Stream position of the last count; -1 before one.
-    missed : int or None
-        Its result; see `streamembed.spectral.inertia`.
-    walk : Walk
-    parts : Parts
-    """
-
-    weights: str
-    scale: float
-    edges: RadiusEdges | None
+    weights: str  # see `streamembed.spectral.neighbor_walk.WEIGHTS`
+    # What distances are divided by; see `streamembed.spectral.neighbor_walk.walk_on_lists`.
+    scale: Annotated[float, "finite", "positive"]
+    edges: RadiusEdges | None  # of a graph of all within a radius; None where neighbours are joined
     block: Block
-    low_rows: int
-    count_rows: int
-    counted: int
-    missed: int | None
     walk: Walk = field(metadata=NOT_SAVED)
     parts: Parts = field(metadata=NOT_SAVED)
+    # Slots filled since the least eigenvalue was computed, and since eigenvalues were counted.
+    low_rows: Count = 0
+    count_rows: Count = 0
+    counted: int = -1  # stream position of the last count; -1 before one
+    missed: int | None = None  # its result; see `streamembed.spectral.inertia`
 
     @classmethod
     def of(
@@ -157,120 +110,68 @@ class GraphMap:
         unequal = None if (masses == 1.0).all() else masses
         n = len(masses)
         if edges is not None:
-            walk = neighbor_walk.walk_on_edges(
-                edges.i, edges.j, edges.d2, n, weights, scale, masses=unequal
-            )
+            ends = edges.i, edges.j, edges.d2
+            walk = neighbor_walk.walk_on_edges(*ends, n, weights, scale, masses=unequal)
         else:
             assert lists is not None
-            k = lists.n_neighbors
-            walk = neighbor_walk.walk_on_lists(
-                lists.near[:, :k], lists.d2[:, :k], weights, scale, unequal
-            )
+            walk = neighbor_walk.walk_on_lists(*lists.nearest, weights, scale, unequal)
         parts = neighbor_walk.find_parts(walk)
         empty_block = Block(np.zeros((n, 0), np.float32), np.zeros(0), parts.labels, -1.0)
-        return cls(weights, scale, edges, empty_block, 0, 0, -1, None, walk, parts)
+        return cls(weights, scale, edges, empty_block, walk, parts)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AlignmentMap:
-    """The map of locally linear embedding: reconstruction weights, and the bottom eigenpairs.
+    """The map of locally linear embedding: reconstruction weights, and the bottom eigenpairs."""
 
-    Attributes
-    ----------
-    weights : (n, K)
-        Of the lists' neighbours, in their order.
-    bottom : Bottom
-        By the last solve; at slots that were filled since from their neighbours.
-    rows : int
-        Slots filled since that solve.
-    """
-
-    weights: Annotated[Floats, "n k"]
-    bottom: BottomPairs
-    rows: int
+    weights: Annotated[Floats, "slots k", "finite"]  # of the lists' neighbours, in their order
+    bottom: BottomPairs  # by the last solve; at slots that were filled since from their neighbours
+    rows: Count  # slots filled since that solve
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GeodesicMap:
-    """The map of Isomap: shortest paths on the graph of the lists, and a factor of -G^2 / 2.
+    """The map of Isomap: shortest paths on the graph of the lists, and a factor of -G^2 / 2."""
 
-    Attributes
-    ----------
-    geodesics : Geodesics
-        Exact where they are repaired; without a compiler rows grow stale.
-    labels : (n,)
-        Parts of the graph, the largest 0: only that one has coordinates.
-    factor : Factor
-        By the last refresh; at slots filled since from their neighbours. Of landmarks that of their
-        rows, 0 at all other slots.
-    edges : RadiusEdges or None
-        Of a graph of all within a radius; None where neighbours are joined.
-    rows, stale : int
-        Slots filled since the factor was refreshed, and since all rows were fresh.
-    """
-
-    geodesics: Geodesics
-    labels: Annotated[Ints, "n"]
+    geodesics: Geodesics  # exact where they are repaired; without a compiler rows grow stale
+    # Parts of the graph, the largest 0: only that one has coordinates.
+    labels: Annotated[Ints, "slots", "one of its rows"]
+    # By the last refresh; at slots filled since from their neighbours. Of landmarks that of their
+    # rows, 0 at all other slots.
     factor: Factor
-    edges: RadiusEdges | None
-    rows: int
-    stale: int
+    edges: RadiusEdges | None  # of a graph of all within a radius; None where neighbours are joined
+    # Slots filled since the factor was refreshed, and since all rows were fresh.
+    rows: Count
+    stale: Count
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class State:
-    """The engine's state between two chunks.
+    """The engine's state between two chunks."""
 
-    Attributes
-    ----------
-    position : int
-        Events learned.
-    scaling : Scaling
-    scales : LocalWidths or None
-        Where every slot has a width of its own: these.
-    lists : NeighborLists or None
-        And its nearest neighbours, from which they come.
-    support : Support
-    cover : Cover or None
-        Nearest neighbours of the landmarks; None for other memories.
-    distances : KernelMatrix or None
-        The ring of unsquared distances, for objects without coordinates; written in place like the
-        kernel ring. Of a window it has the precision of that ring: only rescaling reads it.
-    dense : KernelMap or None
-    sparse : GraphMap or None
-    rebuilt : AlignmentMap or None
-    curved : GeodesicMap or None
-        The map of the method: one of them.
-    frame : FrameReference
-    counts : Counts
-    apart : (float, float)
-        Among landmarks with widths of their own: of the last events, the sum of their squared
-        distances to the nearest landmark, in its widths, and how many they are.
-    metrics : Learners or None
-        None where no metric is learned.
-    picture : Layout or None
-        Places in the plane, where they were asked for.
-    time : float or None
-        With a clock of event times: of the newest event, as of which masses are.
-    """
-
-    position: int
+    position: Count  # events learned
     scaling: Scaling
-    scales: LocalWidths | None
-    lists: NeighborLists | None
     support: Support
-    cover: Cover | None
+    cover: Cover | None  # nearest neighbours of the landmarks; None for other memories
+    # The ring of unsquared distances, for objects without coordinates; written in place like the
+    # kernel ring. Of a window it has the precision of that ring: only rescaling reads it.
     distances: KernelMatrix | None
-    dense: KernelMap | None
-    sparse: GraphMap | None
     frame: FrameReference
     counts: UpdateCounts
-    apart: tuple[float, float] = (0.0, 0.0)
-    metrics: Learners | None = None
+    scales: LocalWidths | None = None  # where every slot has a width of its own: these
+    lists: NeighborLists | None = None  # and its nearest neighbours, from which they come
+    # The map of the method: one of them.
+    dense: KernelMap | None = None
+    sparse: GraphMap | None = None
     rebuilt: AlignmentMap | None = None
     curved: GeodesicMap | None = None
-    picture: Layout | None = None
-    time: float | None = field(default=None, metadata=SAVED_IF_SET)
+    # Among landmarks with widths of their own: of the last events, the sum of their squared
+    # distances to the nearest landmark, in its widths, and how many they are.
+    apart: tuple[Extent, Extent] = (0.0, 0.0)
+    metrics: Learners | None = None  # None where no metric is learned
+    picture: Layout | None = None  # places in the plane, where they were asked for
+    # With a clock of event times: of the newest event, as of which masses are.
+    time: Annotated[float, "finite"] | None = field(default=None, metadata=SAVED_IF_SET)
 
     @property
     def is_centred(self) -> bool:
@@ -295,8 +196,7 @@ class State:
         active: Floats = masses * (self.curved.labels == 0)
         if self.curved.geodesics.sources is None:
             return active
-        result = np.zeros(len(masses))
-        slots = self.curved.geodesics.sources
+        result, slots = np.zeros(len(masses)), self.curved.geodesics.sources
         result[slots] = active[slots]
         return result
 
@@ -322,7 +222,7 @@ class State:
             return self.sparse.walk.degrees / self.support.masses
         if self.dense is None:
             return np.ones(len(self.support))
-        return self._dense.degrees
+        return self.dense.degrees
 
     def kernel_input(self, rule: WidthRule | None) -> KernelInput:
         """The input of the kernel."""

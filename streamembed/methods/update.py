@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -34,7 +35,7 @@ from streamembed.methods.chunk import Chunk
 from streamembed.methods.options import POSITION, Config
 from streamembed.methods.registry import EVERYWHERE, KernelInput
 from streamembed.methods.slot_assignment import SlotAssignment
-from streamembed.methods.state import FrameReference, GraphMap, KernelMap, State, UpdateCounts
+from streamembed.methods.state import FrameReference, KernelMap, State, UpdateCounts
 from streamembed.metric_learners import metrics as learners
 from streamembed.numeric.arrays import Array, Floats, Ints
 from streamembed.pairs import reproduction, thresholds
@@ -111,10 +112,7 @@ def start(chunk: Chunk, config: Config) -> State:
     origin = _Origin.first(len(chunk))
     read_rows = None if d is None else lambda slots: d[slots]
     state = _build(support, assignment.cover, distances, read_rows, scaling, origin, config)
-    state = replace(state, time=assignment.time)
-    if config.metrics:
-        metrics = learners.init(config.metrics, chunk.points.shape[1], config.seed)
-        state = replace(state, metrics=metrics)
+    state = _init_metrics(replace(state, time=assignment.time), config)
     state = picture_updates.begin(state, _read_geometry(state), config)
     return _train_metrics(state, 0, chunk, config)
 
@@ -141,10 +139,15 @@ def start_from_support(
     if state.scales is not None:  # an upper bound: it was not measured
         shares = support.masses / support.masses.sum()
         state = replace(state, apart=(float(shares @ (radius / state.scales.widths) ** 2), 1.0))
-    if config.metrics:
-        metrics = learners.init(config.metrics, support.points.shape[1], config.seed)
-        state = replace(state, metrics=metrics)
+    state = _init_metrics(state, config)
     return picture_updates.begin(state, _read_geometry(state), config)
+
+
+def _init_metrics(state: State, config: Config) -> State:
+    if not config.metrics:
+        return state
+    d = state.support.points.shape[1]
+    return replace(state, metrics=learners.init(config.metrics, d, config.seed))
 
 
 def push(state: State, chunk: Chunk, config: Config) -> State:
@@ -161,31 +164,28 @@ def push(state: State, chunk: Chunk, config: Config) -> State:
     slots = assignment.slots
     support = slot_assignment.fill_slots(state.support, assignment, state.scaling, chunk, positions)
     # widths: which slots have drifted, and are filled again
-    new_distances, distances, read_rows = (
-        slot_assignment.arrange_distances(state.support, assignment, chunk),
-        None,
-        None,
-    )
+    new_distances = slot_assignment.arrange_distances(state.support, assignment, chunk)
+    distances = read_rows = None
     if state.distances is not None and new_distances is not None:
         distances = state.distances.write(slots, new_distances)
         read_rows = _merge_distances(distances, slots, new_distances)
     refilled, position = slots, state.position + len(chunk)
-    scales = dense = sparse = rebuilt = curved = None
-    if state.sparse is not None:
-        # lists, walk, block: the neighbours of the new slots, and the changes they cause
-        geometry = _build_geometry(support, distances, slots)
-        sparse, lists = neighbor_graph.update(state, support, slots, geometry, position, config)
-    elif state.rebuilt is not None:
-        geometry = _build_geometry(support, distances, slots)
-        rebuilt, lists = alignment_matrix.update(state, support, slots, geometry, position, config)
-    elif state.curved is not None:
-        geometry = _build_geometry(support, distances, slots)
-        curved, lists = geodesic_gram.update(state, support, slots, geometry, config)
-    else:
+    changes: dict[str, Any] = {}
+    if state.dense is not None:
         inputs = KernelInput(support, read_rows, state.scaling, state.scales, config.rule)
-        refilled, inputs, lists = _update_scales(state, slots, inputs, distances, config)
-        scales = inputs.scales
-        dense = _border(state, inputs, refilled, config)
+        refilled, inputs, changes["lists"] = _update_scales(state, slots, inputs, distances, config)
+        changes["scales"] = inputs.scales
+        changes["dense"] = _border(state, inputs, refilled, config)
+    else:
+        # lists, walk, block: the neighbours of the new slots, and the changes they cause
+        after = state, support, slots, _build_geometry(support, distances, slots)
+        if state.sparse is not None:
+            changes["sparse"], lists = neighbor_graph.update(*after, position, config)
+        elif state.rebuilt is not None:
+            changes["rebuilt"], lists = alignment_matrix.update(*after, position, config)
+        else:
+            changes["curved"], lists = geodesic_gram.update(*after, config)
+        changes["lists"] = lists
     counts = UpdateCounts(
         state.counts.refreshes,
         state.counts.rebuilds,
@@ -196,18 +196,13 @@ def push(state: State, chunk: Chunk, config: Config) -> State:
     following = replace(
         state,
         position=position,
-        scales=scales,
-        lists=lists,
         support=support,
         cover=assignment.cover,
         distances=distances,
-        dense=dense,
-        sparse=sparse,
-        rebuilt=rebuilt,
-        curved=curved,
         counts=counts,
         apart=_measure_cover(state, assignment, config),
         time=assignment.time,
+        **changes,
     )
     if config.rescales and len(state.support) < len(support) == config.slots:
         following = _rescale(following, config)  # now that there is a whole support to go by
@@ -227,12 +222,10 @@ def push(state: State, chunk: Chunk, config: Config) -> State:
 
 def rescale(state: State, config: Config) -> State:
     """The state with scaling, widths, ring, factor, frame and picture from scratch."""
-    rescaled = _rescale(state, config)
-    return (
-        picture_updates.respread(rescaled, _read_geometry(rescaled), config)
-        if config.picture
-        else rescaled
-    )
+    state = _rescale(state, config)
+    if config.picture:
+        state = picture_updates.respread(state, _read_geometry(state), config)
+    return state
 
 
 def relayout(state: State, config: Config) -> State:
@@ -547,58 +540,45 @@ def _build(
 
     ``read_rows`` gives the distances, without rounding to the ring.
     """
-    parts: _MapParts
-    rebuilt = curved = None
-    if config.is_sparse:
-        parts = _build_sparse(support, distances, scaling, config)
-    elif config.family == "alignment":
-        geometry = _build_geometry(support, distances, NO_SLOTS)
-        rebuilt, lle_lists = alignment_matrix.build(support, geometry, origin.position, config)
-        parts = scaling, None, lle_lists, None, None
-    elif config.family == "geodesic":
-        geometry = _build_geometry(support, distances, NO_SLOTS)
-        curved, path_lists = geodesic_gram.build(support, geometry, config)
-        parts = scaling, None, path_lists, None, None
+    parts: dict[str, Any] = {"scaling": scaling}
+    if config.family in ("kernel", "gram"):
+        parts |= _build_dense(support, distances, read_rows, scaling, config)
     else:
-        parts = _build_dense(support, distances, read_rows, scaling, config)
-    scaling, scales, lists, dense, sparse = parts
+        geometry = _build_geometry(support, distances, NO_SLOTS)
+        if config.is_sparse:
+            parts |= _build_sparse(support, geometry, scaling, config)
+        elif config.family == "alignment":
+            built = alignment_matrix.build(support, geometry, origin.position, config)
+            parts["rebuilt"], parts["lists"] = built
+        else:
+            parts["curved"], parts["lists"] = geodesic_gram.build(support, geometry, config)
     counts = UpdateCounts(
         origin.counts.refreshes, origin.counts.rebuilds + 1, 0, 0.0, origin.counts.refilled
     )
-    maps = distances, dense, sparse
     state = State(
-        origin.position,
-        scaling,
-        scales,
-        lists,
-        support,
-        cover,
-        *maps,
-        origin.frame,
-        counts,
-        rebuilt=rebuilt,
-        curved=curved,
+        position=origin.position,
+        support=support,
+        cover=cover,
+        distances=distances,
+        frame=origin.frame,
+        counts=counts,
+        **parts,
     )
     return replace(state, frame=frame_reference.renew(state, config, starts_epoch=True))
 
 
-_MapParts = tuple[
-    Scaling, LocalWidths | None, NeighborLists | None, KernelMap | None, GraphMap | None
-]
-
-
 def _build_sparse(
-    support: Support, distances: KernelMatrix | None, scaling: Scaling, config: Config
-) -> _MapParts:
+    support: Support, geometry: Pairwise, scaling: Scaling, config: Config
+) -> dict[str, Any]:
     """The map of a graph from scratch, with its lists, and the bandwidth of heat weights."""
-    geometry, k = _build_geometry(support, distances, NO_SLOTS), config.n_neighbors
     lists = edges = None
     if config.radius is not None:
         edges = RadiusEdges.build(geometry, config.radius**2)
         lengths2 = edges.d2
     else:
-        lists = NeighborLists.build(geometry, support.births, k)
-        lengths2 = np.where(np.isfinite(lists.d2[:, :k]), lists.d2[:, :k], 0.0).max(axis=1)
+        lists = NeighborLists.build(geometry, support.births, config.n_neighbors)
+        d2 = lists.nearest[1]
+        lengths2 = np.where(np.isfinite(d2), d2, 0.0).max(axis=1)
     bandwidth = config.fixed_bandwidth
     if bandwidth is None:
         positive = lengths2[lengths2 > 0]
@@ -607,7 +587,7 @@ def _build_sparse(
     scales = {"binary": 1.0, "heat": scaling.bandwidth**2, "self_tuning": config.kernel_width}
     scale = scales[config.weights]
     sparse = neighbor_graph.build(support, lists, edges, scale, config)
-    return scaling, None, lists, None, sparse
+    return {"scaling": scaling, "lists": lists, "sparse": sparse}
 
 
 def _build_dense(
@@ -616,7 +596,7 @@ def _build_dense(
     read_rows: Callable[[Ints], Floats] | None,
     scaling: Scaling,
     config: Config,
-) -> _MapParts:
+) -> dict[str, Any]:
     """The kernel map from scratch, with widths and lists where the kernel has them."""
     n, rule, scales, lists = len(support), config.rule, None, None
     slots = np.arange(n, dtype=np.int64)
@@ -632,7 +612,8 @@ def _build_dense(
     empty = _make_ring(n, config, exact=config.is_centred)
     inputs = KernelInput(support, read_rows, scaling, scales, rule)
     graph = empty.write(slots, config.embedding.rows(inputs, slots, empty.buffer.dtype))
-    return scaling, scales, lists, _make_dense(graph, support, config), None
+    dense = _make_dense(graph, support, config)
+    return {"scaling": scaling, "scales": scales, "lists": lists, "dense": dense}
 
 
 def _make_dense(graph: KernelMatrix, support: Support, config: Config) -> KernelMap:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 from streamembed.metric_learners.class_moments import (
@@ -36,6 +37,7 @@ NAMES = PAIR_METRICS + CLASS_METRICS
 STATES: dict[str, Any] = {"itml": ITMLState, "eig_dml": EigState, "moments": MomentState}
 
 
+@lru_cache(maxsize=64)
 def create_learner(name: str, seed: int) -> MetricLearner:
     """The learner of a metric, with the defaults of its estimator."""
     return _FACTORIES[name](seed)

@@ -15,22 +15,23 @@ import numpy as np
 
 from streamembed.metric_learners import drawn_pairs
 from streamembed.metric_learners.labelled_examples import Examples
-from streamembed.metric_learners.learner import (
-    NO_UPDATES,
-    MeasuredMetric,
-    MetricLearner,
-    Totals,
-    widen,
-)
+from streamembed.metric_learners.learner import MeasuredMetric, MetricLearner
 from streamembed.metric_learning import contrast, discriminant, fenn, must_link, scatter
 from streamembed.metric_learning.contrast import ContrastInfo, PairSums
 from streamembed.metric_learning.fenn import FennInfo, MuChoice, Spectrum
-from streamembed.metric_learning.must_link import LeadingInfo
 from streamembed.metric_learning.scatter import ClassMoments, Scatters
+from streamembed.metric_learning.totals import NO_UPDATES, Totals
 from streamembed.numeric.arrays import Floats, Ints
 from streamembed.numeric.pencil import SHARE_FLOOR, generalised_eigh
 from streamembed.pairs import reservoir
 from streamembed.pairs.reservoir import Reservoirs
+from streamembed.validation import (
+    check_choice,
+    check_optional,
+    check_real,
+    check_whole,
+    set_fields,
+)
 
 # Labelled points that FENN(mu="cv") tries temperatures on: 41 of them in 90 ms at 16 features.
 SAMPLE = 400
@@ -43,15 +44,6 @@ class MomentState:
     moments: ClassMoments
     pairs: PairSums
     sample: Reservoirs | None
-
-
-@dataclass(frozen=True, slots=True)
-class AddedInfo:
-    """The Info of an update: how many labelled points and pairs joined the sums."""
-
-    points: int
-    pairs: int
-    status: str = "added"
 
 
 class _MomentLearner(MetricLearner):
@@ -70,7 +62,7 @@ class _MomentLearner(MetricLearner):
         sample = reservoir.init(drawn_pairs.CAPACITY) if self.keeps_sample else None
         return MomentState(scatter.init(len(scale)), contrast.init(len(scale)), sample)
 
-    def update(self, state: MomentState, examples: Examples) -> tuple[MomentState, AddedInfo]:
+    def update(self, state: MomentState, examples: Examples) -> tuple[MomentState, str]:
         """The sums with these events."""
         sample, points, classes = state.sample, examples.points, examples.classes
         if sample is not None:
@@ -80,7 +72,7 @@ class _MomentLearner(MetricLearner):
             contrast.update(state.pairs, examples.differences, examples.similar),
             sample,
         )
-        return after, AddedInfo(len(points), len(examples) - len(points))
+        return after, "added"
 
     def merge(self, left: MomentState, right: MomentState, indices: Ints) -> MomentState:
         """The sums over the events of both."""
@@ -98,20 +90,6 @@ class _MomentLearner(MetricLearner):
 # ------------------------------------------------------------------ sums over pairs
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class SumsInfo(ContrastInfo):
-    """`ContrastInfo`, with what became of all chunks in ``totals``."""
-
-    totals: Totals = NO_UPDATES
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class DirectionsInfo(LeadingInfo):
-    """`LeadingInfo`, with what became of all chunks in ``totals``."""
-
-    totals: Totals = NO_UPDATES
-
-
 class _PairSumLearner(_MomentLearner):
     """Metrics of the sums over all similar and all dissimilar pairs, of standardised features."""
 
@@ -119,10 +97,9 @@ class _PairSumLearner(_MomentLearner):
         """The metric of features in deviations."""
         sums = sum_pairs(state)
         size = np.outer(scale, scale)
-        matrix, core = self.solve(
+        matrix, info = self.solve(
             PairSums(sums.close / size, sums.far / size, sums.n_close, sums.n_far)
         )
-        info = widen(SumsInfo, core)
         return MeasuredMetric(matrix, scale, info, info)
 
     @abc.abstractmethod
@@ -141,6 +118,10 @@ class ContrastLearner(_PairSumLearner):
 
     alpha: float = 0.01
 
+    def __post_init__(self) -> None:
+        """Check the parameter."""
+        set_fields(self, alpha=check_real("alpha", self.alpha, 1e-12, 1e12))
+
     def solve(self, sums: PairSums) -> tuple[Floats, ContrastInfo]:
         return contrast.contrast_metric(sums, self.alpha)
 
@@ -150,6 +131,10 @@ class GeometricMeanLearner(_PairSumLearner):
     """See `streamembed.estimators.GeometricMeanMetric`."""
 
     t: float = 0.25
+
+    def __post_init__(self) -> None:
+        """Check the parameter."""
+        set_fields(self, t=check_real("t", self.t, 0.0, 1.0))
 
     def solve(self, sums: PairSums) -> tuple[Floats, ContrastInfo]:
         return contrast.geometric_mean_metric(sums, self.t)
@@ -161,13 +146,16 @@ class LeadingLearner(_MomentLearner):
 
     rank: int | None = None
 
+    def __post_init__(self) -> None:
+        """Check the parameter."""
+        set_fields(self, rank=check_optional(check_whole, "rank", self.rank, 1))
+
     def measure(self, state: MomentState, scale: Floats) -> MeasuredMetric:
         """The metric of the means over pairs; units do not matter."""
         sums, d = sum_pairs(state), len(scale)
-        matrix, core = must_link.solve_leading_directions(
+        matrix, info = must_link.solve_leading(
             sums.close / (sums.n_close or 1.0), sums.far / (sums.n_far or 1.0), self.rank or d
         )
-        info = widen(DirectionsInfo, core)
         return MeasuredMetric(matrix, np.ones(d), info, info)
 
 
@@ -183,7 +171,7 @@ class TemperedInfo:
     equilibrium : FennInfo
         Weights, energies, entropy, and the status.
     spectrum : Spectrum
-        Directions, and which are informative (`fenn.display` makes a picture of them).
+        Directions, and which are informative.
     choice : MuChoice or None
         With ``mu="cv"``: the temperatures tried.
     totals : Totals
@@ -207,6 +195,14 @@ class FennLearner(_MomentLearner):
 
     mu: float | str = "heat_capacity"
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Check the temperature."""
+        if isinstance(self.mu, str):
+            check_choice("mu", self.mu, ("heat_capacity", "cv"), " or a positive number")
+        else:
+            other = " or 'heat_capacity' or 'cv'"
+            set_fields(self, mu=check_real("mu", self.mu, 1e-12, 1e12, other))
 
     @property
     def keeps_sample(self) -> bool:

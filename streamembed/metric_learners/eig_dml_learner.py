@@ -1,4 +1,4 @@
-"""Eig-DML as a learner: partners from labels, and the core's Frank-Wolfe steps."""
+"""Frank-Wolfe metrics as learners: partners from labels, and the core's steps."""
 
 from __future__ import annotations
 
@@ -8,15 +8,9 @@ import numpy as np
 
 from streamembed.metric_learners import drawn_pairs
 from streamembed.metric_learners.labelled_examples import Examples
-from streamembed.metric_learners.learner import (
-    NO_UPDATES,
-    MeasuredMetric,
-    MetricLearner,
-    Totals,
-    widen,
-)
-from streamembed.metric_learning import eig_dml
-from streamembed.metric_learning.eig_dml import EigDMLSettings, Info
+from streamembed.metric_learners.learner import MeasuredMetric, MetricLearner
+from streamembed.metric_learning import eig_dml, must_link
+from streamembed.metric_learning.eig_dml import EigDMLSettings
 from streamembed.numeric.arrays import Floats, Ints
 from streamembed.pairs import reservoir
 from streamembed.pairs.reservoir import Reservoirs
@@ -30,35 +24,28 @@ class EigState:
     sample: Reservoirs
 
 
-@dataclass(frozen=True, slots=True)
-class EigInfo(Info):
-    """`streamembed.metric_learning.eig_dml.Info`, with what became of all chunks in ``totals``."""
-
-    totals: Totals = NO_UPDATES
-
-
 @dataclass(frozen=True)
 class EigLearner(MetricLearner):
-    """See `streamembed.estimators.EigDML`; nothing is scaled."""
+    """Of `streamembed.estimators.EigDML`, and `MustLinkMetric` with roots; nothing is scaled."""
 
     settings: EigDMLSettings
+    recent: bool = False  # whether partners are of the last points of a class
 
     def init(self, examples: Examples, scale: Floats) -> EigState:
         """No pair yet."""
-        recent = self.settings.policy == "recent" or self.settings.decay is not None
-        return EigState(eig_dml.init(len(scale)), reservoir.init(drawn_pairs.CAPACITY, recent))
+        return EigState(eig_dml.init(len(scale)), reservoir.init(drawn_pairs.CAPACITY, self.recent))
 
-    def update(self, state: EigState, examples: Examples) -> tuple[EigState, Info]:
+    def update(self, state: EigState, examples: Examples) -> tuple[EigState, str]:
         """Steps of the core with these pairs."""
         sample, differences, similar = drawn_pairs.draw_pairs(state.sample, examples)
         core, info = eig_dml.update(
             state.core, differences[similar], differences[~similar], self.settings
         )
-        return EigState(core, sample), info
+        return EigState(core, sample), info.status
 
     def measure(self, state: EigState, scale: Floats) -> MeasuredMetric:
         """The core's metric and its gap."""
-        info = widen(EigInfo, eig_dml.measure(state.core, self.settings))
+        info = eig_dml.measure(state.core, self.settings)
         return MeasuredMetric(state.core.matrix, np.ones(len(scale)), info, info)
 
     def merge(self, left: EigState, right: EigState, indices: Ints) -> EigState:
@@ -67,3 +54,13 @@ class EigLearner(MetricLearner):
             eig_dml.merge(left.core, right.core, self.settings),
             drawn_pairs.merge_samples(left.sample, right.sample, indices, self.settings.seed),
         )
+
+
+@dataclass(frozen=True)
+class DiagonalLearner(EigLearner):
+    """See `streamembed.estimators.MustLinkMetric` with ``diagonal``: weights solved when read."""
+
+    def measure(self, state: EigState, scale: Floats) -> MeasuredMetric:
+        """The weights of features, to their tolerance."""
+        matrix, info = must_link.solve_diagonal(state.core)
+        return MeasuredMetric(matrix, np.ones(len(scale)), info, info)

@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 
-from streamembed.errors import FeatureError
+from streamembed.errors import FeatureError, ParameterError
 from streamembed.metric_learners import drawn_pairs
 from streamembed.metric_learners.labelled_examples import Examples
-from streamembed.metric_learners.learner import NO_UPDATES, MeasuredMetric, MetricLearner, Totals
-from streamembed.metric_learning import itml, itml_numba
+from streamembed.metric_learners.learner import MeasuredMetric, MetricLearner
+from streamembed.metric_learning import bregman, itml, itml_numba
+from streamembed.metric_learning.mahalanobis import parse_numbers
+from streamembed.metric_learning.totals import NO_UPDATES, Totals
 from streamembed.numeric import histogram
 from streamembed.numeric.arrays import Floats, Ints
 from streamembed.numeric.histogram import Histogram
 from streamembed.numeric.linalg import symmetrise
 from streamembed.pairs import reservoir
 from streamembed.pairs.reservoir import Reservoirs
+from streamembed.validation import (
+    check_choice,
+    check_optional,
+    check_real,
+    check_whole,
+    set_fields,
+)
 
 # Bounds are percentiles of distances between recent points: each new one with this many of the
 # last RECENT, two thousand distances after 200 points.
@@ -27,49 +36,21 @@ RECENT = 200
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ITMLState:
-    """The core's state in scaled features, and what pairs and bounds come from.
+    """The core's state in scaled features, and what pairs and bounds come from."""
 
-    Attributes
-    ----------
-    core : itml.State
-        Prior, metric, pairs and duals.
-    sample : Reservoirs
-        Of every class, for partners.
-    recent : (m, d)
-        The last points, scaled.
-    distances : Histogram
-        Squared, under the prior, of random recent pairs.
-    scale : (d,)
-        What features are divided by: fixed by the first chunk; of merged states between theirs,
-        weighted by the pairs that each has seen.
-    upper, lower : float or None
-        Bounds of the last update.
-    backend : str
-        Of the sweeps; answers of the two differ in the last bits.
-    status : str
-        Of the last update that was learned; ``no bounds`` before one.
-    unbounded : int
-        Pairs that came before there was any bound: not learned.
-    """
-
-    core: itml.State
-    sample: Reservoirs
-    recent: Annotated[Floats, "m d"]
-    distances: Histogram
+    core: itml.State  # Prior, metric, pairs and duals
+    sample: Reservoirs  # of every class, for partners
+    recent: Annotated[Floats, "m d"]  # the last points, scaled
+    distances: Histogram  # Squared, under the prior, of random recent pairs
+    # What features are divided by: fixed by the first chunk; of merged states between theirs,
+    # weighted by the pairs that each has seen.
     scale: Annotated[Floats, "d"]
+    # Bounds of the last update.
     upper: float | None
     lower: float | None
-    backend: Literal["numpy", "numba"]
-    status: str
-    unbounded: int
-
-
-@dataclass(frozen=True, slots=True)
-class UnboundedInfo:
-    """The Info of an update whose pairs could not be learned: there was no bound yet."""
-
-    pairs: int
-    status: str = "no bounds"
+    backend: Literal["numpy", "numba"]  # of the sweeps; answers of the two differ in the last bits
+    status: str  # of the last update that was learned; ``no bounds`` before one
+    unbounded: int  # pairs that came before there was any bound: not learned
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,18 +99,39 @@ class ITMLLearner(MetricLearner):
     prior: str | Floats = "identity"
     seed: int = 0
 
+    def __post_init__(self) -> None:
+        """Check every parameter, and keep it as a plain value."""
+        set_fields(
+            self,
+            gamma=check_real("gamma", self.gamma, 1e-12, 1e12),
+            upper=check_optional(check_real, "upper", self.upper, 0.0, np.inf, opened=True),
+            lower=check_optional(check_real, "lower", self.lower, 0.0, np.inf, opened=True),
+            buffer=check_whole("buffer", self.buffer, 1),
+            sweeps=check_whole("sweeps", self.sweeps, 0),
+            forgetting=check_real("forgetting", self.forgetting, 0.0, 1.0 - 1e-12),
+            seed=check_whole("seed", self.seed, 0),
+        )
+        if self.upper is not None and self.lower is not None:
+            bregman.check_bounds(self.upper, self.lower)
+        if isinstance(self.prior, str):
+            check_choice("prior", self.prior, ("identity", "covariance"), " or a matrix")
+        else:
+            prior = parse_numbers(self.prior, "prior", ParameterError)
+            itml.init(prior)  # refuses what is no metric
+            set_fields(self, prior=prior)
+
     def init(self, examples: Examples, scale: Floats) -> ITMLState:
         """Features are divided by these deviations from now on."""
         return ITMLState(
-            itml.init(self._prior(examples, scale), self.gamma),
-            reservoir.init(drawn_pairs.CAPACITY, recent=self.forgetting > 0),
-            np.zeros((0, len(scale))),
-            histogram.init(),
-            scale,
-            None,
-            None,
-            "numba" if itml_numba.available else "numpy",
-            "no bounds",
+            core=itml.init(self._prior(examples, scale), self.gamma),
+            sample=reservoir.init(drawn_pairs.CAPACITY, recent=self.forgetting > 0),
+            recent=np.zeros((0, len(scale))),
+            distances=histogram.init(),
+            scale=scale,
+            upper=None,
+            lower=None,
+            backend="numba" if itml_numba.available else "numpy",
+            status="no bounds",
             unbounded=0,
         )
 
@@ -154,14 +156,13 @@ class ITMLLearner(MetricLearner):
         )
         return symmetrise(inverse)
 
-    def update(self, state: ITMLState, examples: Examples) -> tuple[ITMLState, Any]:
+    def update(self, state: ITMLState, examples: Examples) -> tuple[ITMLState, str]:
         """The bounds updated, then sweeps over the pairs remembered."""
         chunk = examples.scaled(state.scale)
         sample, differences, similar = drawn_pairs.draw_pairs(state.sample, chunk)
         recent, distances = self._distances(state, chunk)
         bounds = chunk.bounds or self._bounds(distances)
         core, status, unbounded = state.core, state.status, state.unbounded
-        info: Any = UnboundedInfo(len(differences))
         if bounds is None:
             unbounded += len(differences)
         else:
@@ -178,11 +179,18 @@ class ITMLLearner(MetricLearner):
             )
             status = info.status
         upper, lower = bounds or (None, None)
-        after = ITMLState(
-            core, sample, recent, distances, state.scale, upper, lower, state.backend, status,
-            unbounded,
-        )  # fmt: skip
-        return after, info
+        after = replace(
+            state,
+            core=core,
+            sample=sample,
+            recent=recent,
+            distances=distances,
+            upper=upper,
+            lower=lower,
+            status=status,
+            unbounded=unbounded,
+        )
+        return after, "no bounds" if bounds is None else status
 
     def _distances(self, state: ITMLState, chunk: Examples) -> tuple[Floats, Histogram]:
         """The last points, and squared distances of new ones to some of them, under the prior."""
@@ -246,18 +254,18 @@ class ITMLLearner(MetricLearner):
         )
         is_fitted = {left.status, right.status} != {"no bounds"}
         return ITMLState(
-            core,
-            drawn_pairs.merge_samples(
+            core=core,
+            sample=drawn_pairs.merge_samples(
                 converted_left.sample, converted_right.sample, indices, self.seed
             ),
-            recent,
-            distances,
-            scale,
-            upper,
-            lower,
-            left.backend,
-            "ok" if is_fitted else "no bounds",
-            left.unbounded + right.unbounded,
+            recent=recent,
+            distances=distances,
+            scale=scale,
+            upper=upper,
+            lower=lower,
+            backend=left.backend,
+            status="ok" if is_fitted else "no bounds",
+            unbounded=left.unbounded + right.unbounded,
         )
 
     def measure(self, state: ITMLState, scale: Floats) -> MeasuredMetric:

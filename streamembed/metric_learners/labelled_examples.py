@@ -16,25 +16,18 @@ SIMILAR, DISSIMILAR, NOT_LEARNED = -1, -2, -3
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Examples:
-    """Events in the order of the stream.
+    """Events in the order of the stream."""
 
-    Attributes
-    ----------
-    first, second : (n, d)
-        The point, or both ends of the pair; ``second`` is 0 for labelled points.
-    codes : (n,)
-        Index of the class, -1 for a similar pair, -2 for a dissimilar one.
-    position, seed : int
-        Events before these; and the random seed.
-    bounds : (float, float) or None
-        Upper and lower bound on squared distances, where the source of the pairs knows them.
-    """
-
+    # The point, or both ends of the pair; ``second`` is 0 for labelled points.
     first: Annotated[Floats, "n d"]
     second: Annotated[Floats, "n d"]
+    # Index of the class, -1 for a similar pair, -2 for a dissimilar one.
     codes: Annotated[Ints, "n"]
+    # Events before these; and the random seed.
     position: int
     seed: int
+    # (float, float) or None: upper and lower bound on squared distances, where the source of the
+    # pairs knows them.
     bounds: tuple[float, float] | None = None
 
     def __len__(self) -> int:

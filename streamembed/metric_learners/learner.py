@@ -10,85 +10,24 @@ from __future__ import annotations
 import abc
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from dataclasses import asdict, dataclass, fields, is_dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
 from streamembed.metric_learners.labelled_examples import Examples
-from streamembed.metric_learning import balance
-from streamembed.metric_learning.mahalanobis import Mahalanobis
+from streamembed.metric_learning.totals import Totals
 from streamembed.numeric.arrays import Floats, Ints
-
-
-@dataclass(frozen=True, slots=True)
-class Totals:
-    """What became of a learner's updates since the first event.
-
-    Attributes
-    ----------
-    updates : int
-        Chunks that it received.
-    refused : int
-        Those that would have left the range of floating point numbers: nothing of them was learned.
-    refused_events : int
-        Labelled points and pairs in these.
-    by_status : dict
-        How many updates ended with which status; refused ones count under ``refused``.
-    """
-
-    updates: int = 0
-    refused: int = 0
-    refused_events: int = 0
-    by_status: Mapping[str, int] = field(default_factory=dict)
-
-    def count(self, status: str, refused_events: int = 0) -> Totals:
-        """With one more update."""
-        by_status = {**self.by_status, status: self.by_status.get(status, 0) + 1}
-        return Totals(
-            self.updates + 1,
-            self.refused + (status == "refused"),
-            self.refused_events + refused_events,
-            by_status,
-        )
-
-    def merge(self, other: Totals) -> Totals:
-        """Of two streams."""
-        statuses = sorted({*self.by_status, *other.by_status})
-        return Totals(
-            self.updates + other.updates,
-            self.refused + other.refused,
-            self.refused_events + other.refused_events,
-            {
-                status: self.by_status.get(status, 0) + other.by_status.get(status, 0)
-                for status in statuses
-            },
-        )
-
-
-NO_UPDATES = Totals()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MeasuredMetric:
-    """The metric of a learner's state.
+    """The metric of a learner's state."""
 
-    Attributes
-    ----------
-    matrix : (d, d)
-        The metric of features that were divided by ``scale``.
-    scale : (d,)
-        1 where nothing was scaled.
-    info : dataclass
-        The core's Info; has a ``status`` and ``totals``.
-    summary : dataclass
-        The part of it that a certificate holds: without long arrays.
-    """
-
-    matrix: Floats
-    scale: Floats
-    info: Any
-    summary: Any
+    matrix: Floats  # (d, d): the metric of features that were divided by ``scale``
+    scale: Floats  # (d,): 1 where nothing was scaled
+    info: Any  # the core's Info; has a ``status`` and ``totals``
+    summary: Any  # the part of it that a certificate holds: without long arrays
 
 
 class MetricLearner(abc.ABC):
@@ -108,8 +47,8 @@ class MetricLearner(abc.ABC):
         """The state before the first chunk, which is passed in with the features' deviations."""
 
     @abc.abstractmethod
-    def update(self, state: Any, examples: Examples) -> tuple[Any, Any]:
-        """A new state after a chunk, and an Info with a ``status``; the old one stays as it is.
+    def update(self, state: Any, examples: Examples) -> tuple[Any, str]:
+        """A new state after a chunk, and the status that counts it; the old one stays as it is.
 
         Where the status is ``refused``, or `numpy.linalg.LinAlgError` is raised, or the new state
         is not finite, nothing of the chunk is learned.
@@ -147,16 +86,6 @@ def build_certificate(source: str, totals: Totals, summary: Any, **counts: Any) 
     own = {f.name: getattr(summary, f.name) for f in fields(summary) if f.name != "totals"}
     facts: dict[str, Any] = _to_json({"source": source, **counts, **asdict(totals), **own})
     return facts
-
-
-def build_metric(measured: MeasuredMetric, certificate: Mapping[str, Any]) -> Mahalanobis:
-    """The metric in the caller's units."""
-    return balance.build_metric(measured.matrix, certificate, measured.scale)
-
-
-def widen(kind: Any, info: Any) -> Any:
-    """An Info as one of a class that has more fields, all with defaults."""
-    return kind(**{f.name: getattr(info, f.name) for f in fields(info)})
 
 
 def _to_json(value: Any) -> Any:

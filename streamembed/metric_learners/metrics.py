@@ -9,18 +9,17 @@ its training stream has learned.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
 from streamembed.metric_learners import catalog, training_stream
 from streamembed.metric_learners.catalog import PAIR_METRICS
 from streamembed.metric_learners.labelled_examples import DISSIMILAR, SIMILAR, Examples
-from streamembed.metric_learners.learner import MeasuredMetric, build_certificate, build_metric
+from streamembed.metric_learners.learner import build_certificate
 from streamembed.metric_learners.training_stream import LearnerProgress, TrainingStream
 from streamembed.metric_learning import itml
+from streamembed.metric_learning.balance import build_metric
 from streamembed.metric_learning.mahalanobis import Mahalanobis
 from streamembed.numeric import histogram
 from streamembed.numeric.arrays import Bools, Floats, Ints
@@ -29,26 +28,15 @@ from streamembed.pairs import pair_memory, reproduction, shrinkage, thresholds
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Learners:
-    """The state of the metrics of an engine.
+    """The state of the metrics of an engine."""
 
-    Attributes
-    ----------
-    names : tuple of str
-        What is learned.
-    course : TrainingStream
-        Labelled points and given pairs, in the caller's units; files have it under this name.
-    pairs : pair_memory.State
-        Pairs that the embedding separates, in the units of the kernel.
-    guess : dict
-        Progress of the learners with these; empty once every metric is fitted.
-    reproduced : float
-        How far metrics of generated pairs reproduce, see `streamembed.pairs.reproduction`.
-    """
-
-    names: tuple[str, ...]
+    names: tuple[str, ...]  # what is learned
+    # Labelled points and given pairs, in the caller's units; files have it under this name.
     course: TrainingStream
-    pairs: pair_memory.State
+    pairs: pair_memory.State  # pairs that the embedding separates, in the units of the kernel
+    # Progress of the learners with these; empty once every metric is fitted.
     guess: dict[str, LearnerProgress]
+    # How far metrics of generated pairs reproduce, see `streamembed.pairs.reproduction`.
     reproduced: float
 
     @property
@@ -60,19 +48,6 @@ class Learners:
         """Whether a metric has learned from its training stream: one event, or one chunk."""
         learner = catalog.create_learner(name, self.course.seed)
         return (self.course.position if learner.additive else self.course.learned) > 0
-
-    @property
-    def infos(self) -> Mapping[str, Any]:
-        """The Info of every metric's last update; of those without one since loading, nothing."""
-        infos = {}
-        for name in self.names:
-            guessed = name in PAIR_METRICS and not self.is_fitted(name)
-            progress = (self.guess if guessed else self.course.progress)[
-                catalog.get_state_key(name)
-            ]
-            if progress.last is not None:
-                infos[name] = progress.last
-        return infos
 
 
 def init(names: tuple[str, ...], n_features: int, seed: int) -> Learners:
@@ -157,18 +132,13 @@ def learn_generated(
     if learners.all_fitted:
         return learners
     settings = thresholds.PairSettings(seed=seed)
-    before = learners.pairs.pairs
-    drawn, _ = thresholds.update(
+    pairs = thresholds.update(
         learners.pairs, coordinates, points, arrivals, masses, position, settings
     )
-    is_new = drawn.pairs.positions == position
-    judged, _ = thresholds.rejudge(drawn, coordinates, arrivals, settings)
-    flipped = _find_flipped(before, judged.pairs)
-    differences = np.concatenate(
-        [judged.pairs.differences[flipped], drawn.pairs.differences[is_new]]
-    )
-    similar = np.concatenate([judged.pairs.similar[flipped], drawn.pairs.similar[is_new]])
-    return _learn_guess(replace(learners, pairs=judged), differences, similar, position, seed)
+    is_new, is_flipped = pair_memory.compare(learners.pairs.pairs, pairs.pairs)
+    changed = pairs.pairs.take(is_new | is_flipped)
+    learners = replace(learners, pairs=pairs)
+    return _learn_guess(learners, changed.differences, changed.similar, position, seed)
 
 
 def _learn_guess(
@@ -201,15 +171,6 @@ def measure_reproduction(
         return learners
     factor = reproduction.measure(points, arrivals, embed, position, seed)
     return replace(learners, reproduced=factor)
-
-
-def _find_flipped(before: pair_memory.Pairs, after: pair_memory.Pairs) -> Bools:
-    """Which remembered pairs are of the other kind now, shape (len(after),)."""
-    old = zip(before.births.tolist(), before.similar.tolist(), strict=True)
-    old_kinds = {(left, right): kind for (left, right), kind in old}
-    new = zip(after.births.tolist(), after.similar.tolist(), strict=True)
-    changed = [old_kinds.get((left, right), kind) != kind for (left, right), kind in new]
-    return np.array(changed, dtype=bool)
 
 
 def rescale(learners: Learners, ratio: Floats, seed: int) -> Learners:
@@ -253,7 +214,7 @@ def _read_metric(learners: Learners, name: str, scale: Floats) -> Mahalanobis:
         measured = learner.measure(state, ones)
     if not uses_pairs:
         facts = build_certificate("labels", progress.totals, measured.summary, labelled=0, pairs=0)
-        return build_metric(measured, facts)
+        return build_metric(measured.matrix, facts, measured.scale)
     facts = build_certificate(
         "generated",
         progress.totals,
@@ -263,4 +224,4 @@ def _read_metric(learners: Learners, name: str, scale: Floats) -> Mahalanobis:
         reproduced=learners.reproduced,
     )
     matrix = shrinkage.temper(measured.matrix, learners.reproduced)
-    return build_metric(MeasuredMetric(matrix, scale, measured.info, measured.summary), facts)
+    return build_metric(matrix, facts, scale)

@@ -10,24 +10,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from streamembed.metric_learners.labelled_examples import Examples, remap_codes
-from streamembed.metric_learners.learner import (
-    NO_UPDATES,
-    MetricLearner,
-    Totals,
-    build_certificate,
-    build_metric,
-)
+from streamembed.metric_learners.learner import MetricLearner, build_certificate
+from streamembed.metric_learning.balance import build_metric
 from streamembed.metric_learning.mahalanobis import Mahalanobis
+from streamembed.metric_learning.totals import NO_UPDATES, Totals
 from streamembed.numeric import moments as spread
 from streamembed.numeric.arrays import Floats, Ints
 from streamembed.numeric.chunks import Chunks, PendingParts
-from streamembed.numeric.codec import NOT_SAVED
 from streamembed.numeric.moments import FeatureMoments
 
 # Events that settle the features, and the scale where a metric has one: deviations of this many
@@ -40,13 +35,6 @@ LearnersByName = Mapping[str, MetricLearner]
 
 
 @dataclass(frozen=True, slots=True)
-class RefusedInfo:
-    """The Info of an update that left the range of floating point numbers."""
-
-    status: str = "refused"
-
-
-@dataclass(frozen=True, slots=True)
 class UnfittedInfo:
     """The Info of a metric that has learned no chunk yet."""
 
@@ -55,49 +43,25 @@ class UnfittedInfo:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LearnerProgress:
-    """The progress of one learner.
+    """The progress of one learner."""
 
-    Attributes
-    ----------
-    state : Any
-        The learner's own; None before its first chunk.
-    totals : Totals
-    last : Any
-        Info of the last update, for inspection; None before one, and after loading.
-    """
-
-    state: Any = None
+    state: Any = None  # the learner's own; None before its first chunk
     totals: Totals = NO_UPDATES
-    last: Any = field(default=None, metadata=NOT_SAVED)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TrainingStream:
-    """The events that metrics learn from, chunk by chunk, and the progress of every learner.
+    """The events that metrics learn from, chunk by chunk, and the progress of every learner."""
 
-    Attributes
-    ----------
-    seed : int
-        Of what is drawn.
-    waiting : Waiting of Examples
-        Events of the chunk that is filling, in the caller's units, NaN where a value is missing.
-    spread : Spread
-        Means and deviations of the features, over all that was learned.
-    learned : int
-        Events in whole chunks.
-    labelled, pairs : int
-        Labelled points and given pairs among these.
-    progress : dict
-        By name of the metric.
-    """
-
-    seed: int
+    seed: int  # of what is drawn
+    # Events of the chunk that is filling, in the caller's units, NaN where a value is missing.
     waiting: PendingParts[Examples]
-    spread: FeatureMoments
-    learned: int
+    spread: FeatureMoments  # means and deviations of the features, over all that was learned
+    learned: int  # events in whole chunks
+    # Labelled points and given pairs among these.
     labelled: int
     pairs: int
-    progress: dict[str, LearnerProgress]
+    progress: dict[str, LearnerProgress]  # by name of the metric
 
     @property
     def position(self) -> int:
@@ -203,19 +167,17 @@ def advance(
 
     ``is_finite`` is False where it is known beforehand that they cannot be learned.
     """
-    state, info = progress.state, RefusedInfo()
-    after: Any = None
+    state, after, status = progress.state, None, "refused"
     with np.errstate(all="ignore"):
         try:
             if is_finite:
                 state = learner.init(examples, scale) if state is None else state
-                after, info = learner.update(state, examples)
+                after, status = learner.update(state, examples)
         except np.linalg.LinAlgError:
-            after, info = None, RefusedInfo()
-        if after is None or info.status == "refused" or not _is_finite(after):
-            totals = progress.totals.count("refused", len(examples))
-            return LearnerProgress(state, totals, replace(info, status="refused"))
-    return LearnerProgress(after, progress.totals.count(info.status), info)
+            after = None
+        if after is None or status == "refused" or not _is_finite(after):
+            return LearnerProgress(state, progress.totals.count("refused", len(examples)))
+    return LearnerProgress(after, progress.totals.count(status))
 
 
 def read_metric(
@@ -254,7 +216,8 @@ def read_metric(
         labelled=current.labelled,
         pairs=current.pairs,
     )
-    return build_metric(measured, certificate), replace(measured.info, totals=totals)
+    metric = build_metric(measured.matrix, certificate, measured.scale)
+    return metric, replace(measured.info, totals=totals)
 
 
 def create_unfitted_metric(n_features: int, totals: Totals = NO_UPDATES) -> Mahalanobis:

@@ -38,21 +38,11 @@ CONDITION = 1e-12
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Constraints:
-    """Bounds on the squared distances of pairs, oldest first.
+    """Bounds on the squared distances of pairs, oldest first."""
 
-    Attributes
-    ----------
-    differences : (n, d)
-        v, no row 0.
-    similar : (n,)
-        True: p must stay below the bound; False: above.
-    bounds : (n,)
-        xi_0, positive, squared.
-    """
-
-    differences: Floats
-    similar: Bools
-    bounds: Floats
+    differences: Floats  # (n, d): v, no row 0
+    similar: Bools  # (n,): True: p must stay below the bound; False: above
+    bounds: Floats  # (n,): xi_0, positive, squared
 
     def __len__(self) -> int:
         return len(self.bounds)
@@ -69,24 +59,12 @@ class Constraints:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SweepResult:
-    """The result of a sweep.
+    """The result of a sweep."""
 
-    Attributes
-    ----------
-    matrix : (d, d)
-        A, exactly symmetric; the same bits as before where nothing changed.
-    duals : (n,)
-        lambda.
-    updates : int
-        Projections that changed something.
-    residual : float
-        The largest residual, each before its own projection; see `compute_residuals`.
-    """
-
-    matrix: Floats
-    duals: Floats
-    updates: int
-    residual: float
+    matrix: Floats  # (d, d): A, exactly symmetric; the same bits as before where nothing changed
+    duals: Floats  # (n,): lambda
+    updates: int  # projections that changed something
+    residual: float  # the largest residual, each before its own projection; see `compute_residuals`
 
 
 # (matrix, duals, constraints, gamma, order) -> Swept; arguments are not written to.
@@ -145,17 +123,22 @@ def check_pairs(
     for name, bound in (("upper", upper), ("lower", lower)):
         if not (np.ndim(bound) == 0 and SMALLEST < bound < np.inf):
             raise ParameterError(f"{name}={bound} must be a positive squared distance")
-    if upper > lower:
-        raise ParameterError(
-            f"upper={upper} must be at most lower={lower}: similar pairs could be farther apart "
-            "than dissimilar ones; swap them"
-        )
+    check_bounds(upper, lower)
     is_distinct = squares >= SMALLEST
     distinct_similar = flags.astype(np.bool_)[is_distinct]
     bounds = np.where(distinct_similar, float(upper), float(lower))
     return Constraints(v[is_distinct], distinct_similar, bounds), int(
         np.count_nonzero(~is_distinct)
     )
+
+
+def check_bounds(upper: float, lower: float) -> None:
+    """Refuse an upper bound of similar pairs above the lower one of dissimilar pairs."""
+    if upper > lower:
+        raise ParameterError(
+            f"upper={upper} must be at most lower={lower}: similar pairs could be farther apart "
+            "than dissimilar ones; swap them"
+        )
 
 
 def join(first: Constraints, second: Constraints) -> Constraints:

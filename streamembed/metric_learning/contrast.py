@@ -4,9 +4,8 @@ Symbols: delta = x - y, the difference of a pair; C = mean of delta delta^T over
 pairs, F = over dissimilar (far) ones, (d, d); m = features in which some pair differs.
 
 The sums are the whole state: they add up over chunks and workers, and follow from the moments of
-classes without any pair. Three metrics follow from them: `contrast_metric`, the
-source's; `geometric_mean_metric`, always positive definite, for standardised features; and
-`whitened_power_metric`, whatever the units.
+classes without any pair. Two metrics follow from them: `contrast_metric`, the
+source's, and `geometric_mean_metric`, always positive definite, for standardised features.
 
 Source: docs/algorithms/contrast.md.
 """
@@ -20,9 +19,10 @@ import numpy as np
 
 from streamembed.metric_learning import scatter
 from streamembed.metric_learning.scatter import ClassMoments
+from streamembed.metric_learning.totals import NO_UPDATES, Totals
 from streamembed.numeric.arrays import Array, Floats
 from streamembed.numeric.linalg import descending_eigh, symmetrise
-from streamembed.numeric.pencil import SHARE_FLOOR, generalised_eigh
+from streamembed.numeric.pencil import SHARE_FLOOR
 
 # Of tr C / m: eigenvalues of alpha I + C - F below it are raised to it. It limits the
 # weight of the best direction to a hundred times that of an average one.
@@ -34,18 +34,12 @@ RIDGE = 1e-3
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PairSums:
-    """Sums over pairs, every pair so far having a weight of 1 or, after `decay`, less.
+    """Sums over pairs, every pair so far having a weight of 1 or, after `decay`, less."""
 
-    Attributes
-    ----------
-    close, far : (d, d)
-        S_C and S_F, sums of delta delta^T.
-    n_close, n_far : float
-        Sums of the weights.
-    """
-
+    # S_C and S_F, sums of delta delta^T.
     close: Annotated[Floats, "d d"]
     far: Annotated[Floats, "d d"]
+    # Sums of the weights.
     n_close: float
     n_far: float
 
@@ -91,13 +85,6 @@ def merge(left: PairSums, right: PairSums) -> PairSums:
     )
 
 
-def decay(sums: PairSums, factor: float) -> PairSums:
-    """The sums with every pair so far counting ``factor`` (0 < factor <= 1) times as much."""
-    return PairSums(
-        sums.close * factor, sums.far * factor, sums.n_close * factor, sums.n_far * factor
-    )
-
-
 def from_classes(moments: ClassMoments) -> PairSums:
     """The sums over all pairs of points of equal and of different class, without a pair.
 
@@ -121,13 +108,15 @@ class ContrastInfo:
         spread`` (pairs that differ in nothing). `contrast_metric` needs no far pairs: its formula
         holds, and the status says that they are missing.
     n_clipped : int
-        Eigenvalues that were raised to the floor (shares: also those lowered to 1 - floor).
+        Eigenvalues that were raised to the floor.
     n_constant : int
         Features in which no pair differs; the metric ignores them.
     values : (k,)
         Eigenvalues that the metric is a function of, before the guard, most discriminating first.
     floor : float
         The value to which they were raised.
+    totals : Totals
+        Of all chunks, where a learner has them.
     """
 
     status: Literal["measured", "guarded"] | Missing
@@ -135,6 +124,7 @@ class ContrastInfo:
     n_constant: int
     values: Floats
     floor: float
+    totals: Totals = NO_UPDATES
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -187,9 +177,7 @@ def _compute_means(sums: PairSums) -> _PairMeans:
     )
 
 
-def contrast_metric(
-    sums: PairSums, alpha: float = 0.01, rank: int | None = None
-) -> tuple[Floats, ContrastInfo]:
+def contrast_metric(sums: PairSums, alpha: float = 0.01) -> tuple[Floats, ContrastInfo]:
     """M = (alpha I + C - F)^-1 as a metric: eigenvalues below a floor are raised to it first.
 
     Far pairs are farther apart, so C - F is mostly negative: as printed, the formula is indefinite
@@ -199,9 +187,6 @@ def contrast_metric(
     ----------
     alpha
         Positive, in squared units of the data, which should be standardised.
-    rank
-        Keep the ``rank`` most discriminating directions, those of the smallest eigenvalues of
-        alpha I + C - F. After the guard many tie; the original eigenvalues decide among them.
 
     Returns
     -------
@@ -209,7 +194,7 @@ def contrast_metric(
     ascending, all of them. Without close pairs: the identity. O(d^3).
 
     Source: Phillips, Metric Learning, section 17.3, "LDA Analog". Differs: 1. The guard, at .01
-    of the mean diagonal of C. 2. The notes take the top of M, printed for an M that is not one.
+    of the mean diagonal of C. 2. All of M, whose top the notes take.
     """
     means = _compute_means(sums)
     if means.no_close:
@@ -218,8 +203,7 @@ def contrast_metric(
     values, vectors = descending_eigh(alpha * np.eye(m) + means.close - means.far)
     values, vectors = values[::-1], vectors[:, ::-1]
     floor = GUARD * float(np.trace(means.close)) / m
-    k = m if rank is None else min(rank, m)
-    metric = means.metric(vectors[:, :k], 1.0 / np.maximum(values[:k], floor))
+    metric = means.metric(vectors, 1.0 / np.maximum(values, floor))
     return metric, means.info(values, floor, int(np.count_nonzero(values < floor)), means.no_far)
 
 
@@ -262,41 +246,3 @@ def geometric_mean_metric(
     values, rotation = descending_eigh(root @ (means.far / size_f + ridge * np.eye(m)) @ root)
     weights = np.maximum(values, 0.0) ** t * (size_c ** (t - 1.0) * size_f**t)
     return means.metric(inverse_root @ rotation, weights), means.info(values, floor, clipped)
-
-
-def whitened_power_metric(
-    sums: PairSums, t: float = 0.25, floor: float = RIDGE
-) -> tuple[Floats, ContrastInfo]:
-    """A = C^-1/2 (C^-1/2 F C^-1/2)^t C^-1/2 = V f^t V^T, with F V = C V f and V^T C V = I.
-
-    Distances under A do not change when the data are mapped linearly: no standardisation is
-    needed. t = 0 is relevant component analysis (C^-1); larger t stretches the directions that
-    separate the classes.
-
-    Parameters
-    ----------
-    t
-        In [0, 1].
-    floor
-        Shares c = C / (C + F) of a direction are kept in [floor, 1 - floor]; c is near 0 where
-        close pairs do not differ at all, as with fewer close pairs than features.
-
-    Returns
-    -------
-    A, shape (d, d), of the rank of C + F, and the Info, with the shares c, ascending. Where close
-    or far pairs are missing: the identity. O(d^3).
-
-    Notes
-    -----
-    Solved for the pair (C, C + F): there f = (1 - c) / c needs no inverse of C, and the guard
-    does not depend on the units.
-    """
-    means = _compute_means(sums)
-    if missing := means.no_close or means.no_far:
-        return means.identity(missing)
-    floor = max(floor, SHARE_FLOOR)  # nothing below it can be told from 0
-    shares, vectors, _ = generalised_eigh(means.close, means.close + means.far)
-    bounded = np.clip(shares, floor, 1.0 - floor)
-    weights = ((1.0 - bounded) / bounded) ** t / bounded
-    clipped = int(np.count_nonzero(shares != bounded))
-    return means.metric(vectors, weights), means.info(shares, floor, clipped)

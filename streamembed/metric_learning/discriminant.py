@@ -22,45 +22,27 @@ LARGEST_ROOT = 1e153
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Discriminant:
-    """Directions that separate the classes, with their ratios and status.
+    """Directions that separate the classes, with their ratios and status."""
 
-    Attributes
-    ----------
-    directions : (d, k)
-        u_1 .. u_k, k <= N - 1, best first, with u^T W u = 1 and u_i^T W u_j = 0 (W the within
-        scatter); the largest loading, in units of a feature's spread, is positive.
-    ratios : (k,)
-        u^T B u / u^T W u, descending; at most 1 / SHARE_FLOOR = 5e5, which stands for no spread
-        within the classes.
-    rank : int
-        Directions in which the points vary at all.
-    n_classes : int
-        Classes seen; those of one point count.
-    n_constant : int
-        Features without any spread; all directions ignore them.
-    status : str
-        ``measured``; ``no spread within`` where a direction separates the classes perfectly (also
-        where there are more features than points): its length is set by the floor of the ratio;
-        ``one class``; ``equal means``. The last two have no direction.
-    """
-
+    # (d, k): u_1 .. u_k, k <= N - 1, best first, with u^T W u = 1 and u_i^T W u_j = 0 (W the within
+    # scatter); the largest loading, in units of a feature's spread, is positive.
     directions: Floats
+    # (k,): u^T B u / u^T W u, descending; at most 1 / SHARE_FLOOR = 5e5, which stands for no spread
+    # within the classes.
     ratios: Floats
-    rank: int
-    n_classes: int
-    n_constant: int
+    rank: int  # directions in which the points vary at all
+    n_classes: int  # classes seen; those of one point count
+    n_constant: int  # features without any spread; all directions ignore them
+    # ``measured``; ``no spread within`` where a direction separates the classes perfectly (also
+    # where there are more features than points): its length is set by the floor of the ratio; ``one
+    # class``; ``equal means``. The last two have no direction.
     status: Literal["measured", "no spread within", "one class", "equal means"]
 
 
-def decompose(moments: ClassMoments, n_components: int | None = None) -> Discriminant:
+def decompose(moments: ClassMoments) -> Discriminant:
     """Directions u that maximise u^T B u / u^T W u, each uncorrelated with those before.
 
     B = (1/n) sum_c n_c (m_c - m)(m_c - m)^T and W = (1/n) sum_c M_c, over all classes seen.
-
-    Parameters
-    ----------
-    n_components
-        The most directions to return; at most N - 1 exist.
 
     Notes
     -----
@@ -87,7 +69,6 @@ def decompose(moments: ClassMoments, n_components: int | None = None) -> Discrim
     k = min(n_observed - 1, int(np.count_nonzero(sigma**2 > RANK_CUT)))
     if k == 0:
         return Discriminant(*no_directions, "equal means")
-    k = k if n_components is None else min(k, n_components)
     directions = fix_signs(whitening.basis @ rotation[:k].T, whitening.scale)
     share = np.einsum("ij,ij->j", directions, within @ directions)
     floored = np.maximum(share, SHARE_FLOOR)
@@ -101,15 +82,13 @@ def decompose(moments: ClassMoments, n_components: int | None = None) -> Discrim
     )
 
 
-def compute_metric(
-    moments: ClassMoments, n_components: int | None = None
-) -> tuple[Floats, Discriminant]:
+def compute_metric(moments: ClassMoments) -> tuple[Floats, Discriminant]:
     """The metric A = sum_j u_j u_j^T of the discriminant directions, shape (d, d), rank k.
 
     With one class, or equal means, there is no direction: A is `pencil.scaled_identity` of the
     within scatter, and the status says so.
     """
-    discriminant = decompose(moments, n_components)
+    discriminant = decompose(moments)
     if discriminant.directions.shape[1]:
         # in units of 1e-150 entries exceed double precision: the metric is then a smaller multiple
         largest = np.abs(discriminant.directions).max() * np.sqrt(discriminant.directions.shape[1])

@@ -23,10 +23,17 @@ from typing import Annotated, Literal
 import numpy as np
 from scipy.linalg import solve_triangular
 
-from streamembed.errors import ParameterError
 from streamembed.metric_learning.separation import OBJECTIVES, Objective
+from streamembed.metric_learning.totals import NO_UPDATES, Totals
 from streamembed.numeric.arrays import Floats, Ints
-from streamembed.numeric.linalg import largest_pairs, symmetrise
+from streamembed.numeric.linalg import largest_pairs
+from streamembed.validation import (
+    check_choice,
+    check_optional,
+    check_real,
+    check_whole,
+    set_fields,
+)
 
 # The ridge of H, a share of each feature's own mean square: it bounds 1 / H where close pairs do
 # not vary, and moves the optimum by no more than this share where they do.
@@ -50,102 +57,69 @@ Status = Literal["certified", "gap open", "no close pairs", "no far pairs"]
 class EigDMLSettings:
     """What is optimised, how far, and which pairs are remembered.
 
-    Attributes
-    ----------
-    objective
-        ``"smallest"``: max min q. ``"root"``: max mean sqrt(q).
-    smoothing
-        sigma of the soft minimum, relative to the smallest q now; any positive float. 0.5 weighs
-        many of the nearest far pairs, and gives the more accurate metric; 0.02 comes within 7 % of
-        the optimum. ``"root"`` does not use it.
-    continuation
-        Begin smoother, with 1 / sqrt(t), and sharpen to ``smoothing``: for batch problems.
-    buffer
-        The most far pairs remembered, at least 2.
-    policy
-        ``"hard"`` fills three quarters with the nearest under the metric and the last with a random
-        sample of the rest; ``"recent"`` keeps the newest.
-    steps
-        Frank-Wolfe steps a call, at least 0.
-    step_cap
-        The step length is 2 / (min(t, step_cap) + 2): the smaller the cap, the faster the metric
-        adapts, and the farther from the optimum it stays.
-    decay
-        Weight of a pair after each later close pair, in (0, 1), or None: nothing is forgotten.
-        Far pairs older than 1 / (1 - decay) far pairs are dropped too.
-    tolerance
-        Relative gap at which steps stop, and at which the status is ``certified``.
-    seed
-        Random seed; a call uses (seed, far pairs seen before it) and keeps no generator.
-
     Raises
     ------
     ParameterError
         A value out of range.
     """
 
+    # ``"smallest"``: max min q. ``"root"``: max mean sqrt(q).
     objective: Literal["smallest", "root"] = "smallest"
+    # sigma of the soft minimum, relative to the smallest q now; any positive float. 0.5 weighs many
+    # of the nearest far pairs, and gives the more accurate metric; 0.02 comes within 7 % of the
+    # optimum. ``"root"`` does not use it.
     smoothing: float = 0.5
+    # Begin smoother, with 1 / sqrt(t), and sharpen to ``smoothing``: for batch problems.
     continuation: bool = False
-    buffer: int = 1000
+    buffer: int = 1000  # the most far pairs remembered, at least 2
+    # ``"hard"`` fills three quarters with the nearest under the metric and the last with a random
+    # sample of the rest; ``"recent"`` keeps the newest.
     policy: Literal["hard", "recent"] = "hard"
-    steps: int = 10
+    steps: int = 10  # Frank-Wolfe steps a call, at least 0
+    # The step length is 2 / (min(t, step_cap) + 2): the smaller the cap, the faster the metric
+    # adapts, and the farther from the optimum it stays.
     step_cap: int = 300
+    # Weight of a pair after each later close pair, in (0, 1), or None: nothing is forgotten. Far
+    # pairs older than 1 / (1 - decay) far pairs are dropped too.
     decay: float | None = None
+    # Relative gap at which steps stop, and at which the status is ``certified``.
     tolerance: float = 1e-3
+    # Random seed; a call uses (seed, far pairs seen before it) and keeps no generator.
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.objective not in OBJECTIVES:
-            raise ParameterError(f"objective={self.objective!r} must be 'smallest' or 'root'")
-        if self.policy not in ("hard", "recent"):
-            raise ParameterError(f"policy={self.policy!r} must be 'hard' or 'recent'")
-        if not 0 < self.smoothing < np.inf:
-            raise ParameterError(f"smoothing={self.smoothing} must be positive and finite")
-        for name, least in (("buffer", 2), ("steps", 0), ("step_cap", 1), ("seed", 0)):
-            if getattr(self, name) < least:
-                raise ParameterError(f"{name}={getattr(self, name)} must be {least} or more")
-        if self.decay is not None and not 0 < self.decay < 1:
-            raise ParameterError(f"decay={self.decay} must be in (0, 1), or None")
-        if not 0 <= self.tolerance < 1:
-            raise ParameterError(f"tolerance={self.tolerance} must be in [0, 1)")
+        """Check every value, and keep it as a plain Python one."""
+        check_choice("objective", self.objective, tuple(OBJECTIVES))
+        check_choice("policy", self.policy, ("hard", "recent"))
+        set_fields(
+            self,
+            smoothing=check_real("smoothing", self.smoothing, 0.0, np.inf, opened=True),
+            buffer=check_whole("buffer", self.buffer, 2),
+            steps=check_whole("steps", self.steps, 0),
+            step_cap=check_whole("step_cap", self.step_cap, 1),
+            decay=check_optional(check_real, "decay", self.decay, 0.0, 1.0, opened=True),
+            tolerance=check_real("tolerance", self.tolerance, 0.0, 1.0 - 1e-12),
+            seed=check_whole("seed", self.seed, 0),
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class State:
-    """What persists between two calls. Memory O(B d + d^2) for a buffer of B pairs.
+    """What persists between two calls. Memory O(B d + d^2) for a buffer of B pairs."""
 
-    Attributes
-    ----------
-    close : (d, d)
-        Decayed mean of delta delta^T over all close pairs, without ridge.
-    mass : float
-        Number of close pairs in that mean.
-    matrix : (d, d)
-        A in input coordinates, exactly symmetric, tr(A H) = d.
-    far : (n, d)
-        delta of the far pairs remembered, oldest first.
-    births : (n,)
-        Arrival position of each among the far pairs, from 0; after a merge, the last ones in order
-        of age.
-    values : (n,)
-        q, updated with A; `squared_distances` is the exact recomputation, every 200 calls.
-    duals : (n,)
-        Weights of the pairs averaged over the steps, up to a factor.
-    step : int
-        t, from 1: steps since the last start.
-    seen, dropped, calls : int
-        Far pairs that came; those with delta = 0 among them; calls of `update`.
-    """
-
+    # Decayed mean of delta delta^T over all close pairs, without ridge.
     close: Annotated[Floats, "d d"]
-    mass: float
-    matrix: Annotated[Floats, "d d"]
-    far: Annotated[Floats, "n d"]
+    mass: float  # number of close pairs in that mean
+    matrix: Annotated[Floats, "d d"]  # A in input coordinates, exactly symmetric, tr(A H) = d
+    far: Annotated[Floats, "n d"]  # delta of the far pairs remembered, oldest first
+    # Arrival position of each among the far pairs, from 0; after a merge, the last ones in order of
+    # age.
     births: Annotated[Ints, "n"]
+    # q, updated with A; `squared_distances` is the exact recomputation, every 200 calls.
     values: Annotated[Floats, "n"]
-    duals: Annotated[Floats, "n"]
-    step: int
+    duals: Annotated[Floats, "n"]  # weights of the pairs averaged over the steps, up to a factor
+    step: int  # t, from 1: steps since the last start
+    # Far pairs that came; those with delta = 0 among them; calls of `update`.
     seen: int
     dropped: int
     calls: int
@@ -173,6 +147,8 @@ class Info:
         ``certified``: gap <= tolerance. ``gap open``: it is not; take more steps or a smaller
         smoothing, to come nearer to the optimum. ``no close pairs``: H = I and nothing is
         learned yet. ``no far pairs``: A is the inverse of H.
+    totals : Totals
+        Of all chunks, where a learner has them.
     """
 
     objective: float
@@ -184,6 +160,7 @@ class Info:
     mass: float
     step: int
     status: Status
+    totals: Totals = NO_UPDATES
 
 
 def squared_distances(far: Floats, matrix: Floats) -> Floats:
@@ -255,7 +232,9 @@ def update(
     state = replace(state, close=mean, mass=mass)
     scatter = compute_constraint(state)
     if first and state.close.any():
-        state = _restart(state, _invert(scatter))
+        matrix = _invert(scatter)
+        values = squared_distances(state.far, matrix)
+        state = replace(state, matrix=matrix, values=values, step=1)
     state, stretch = _rescale(state, scatter)
     if stretch < 1.0 / STALE:
         state = replace(state, step=1)
@@ -267,12 +246,6 @@ def update(
         state, _ = _rescale(state, scatter)
     state = replace(state, calls=state.calls + 1)
     return state, measure(state, settings)
-
-
-def _restart(state: State, matrix: Floats) -> State:
-    """The state at t = 1, with this metric."""
-    values = squared_distances(state.far, matrix)
-    return replace(state, matrix=matrix, values=values, step=1)
 
 
 def pool_rows(mean: Floats, mass: float, rows: Floats, decay: float | None) -> tuple[Floats, float]:
@@ -424,28 +397,16 @@ def measure(state: State, settings: EigDMLSettings) -> Info:
     if not state.close.any():
         status = "no close pairs"
     return Info(
-        value, bound, gap, len(state.far), state.seen, state.dropped, state.mass, state.step, status
+        objective=value,
+        bound=bound,
+        gap=gap,
+        n_far=len(state.far),
+        n_seen=state.seen,
+        n_dropped=state.dropped,
+        mass=state.mass,
+        step=state.step,
+        status=status,
     )
-
-
-def adopt(state: State, matrix: Floats, duals: Floats) -> State:
-    """The state with another metric, such as a refit on its buffer, to resume from.
-
-    Parameters
-    ----------
-    matrix
-        Shape (d, d), positive semidefinite, in input coordinates; it is rescaled.
-    duals
-        Shape (n,), non-negative: the weights that certify it.
-
-    Returns
-    -------
-    Steps stay as short as they were, so that the next ones do not undo it. O(n d^2).
-    """
-    matrix = symmetrise(matrix)
-    values = squared_distances(state.far, matrix)
-    adopted = replace(state, matrix=matrix, values=values, duals=duals)
-    return _rescale(adopted, compute_constraint(state))[0]
 
 
 def merge(left: State, right: State, settings: EigDMLSettings) -> State:

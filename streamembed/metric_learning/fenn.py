@@ -36,33 +36,20 @@ DISTANCE_TIE = 1e-9
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Spectrum:
-    """Energies and directions of the whitened within scatter, the Hamiltonian of the source.
+    """Energies and directions of the whitened within scatter, the Hamiltonian of the source."""
 
-    Attributes
-    ----------
-    energies : (r,)
-        E, ascending, in [0, 1]: the share of a direction's spread that lies within the classes.
-        All but the first ``n_informative`` are 1.
-    directions : (p, r)
-        B, in the units of the caller, largest scaled loading positive.
-    n_informative : int
-        min(r, N - 1): the directions in which class means differ.
-    n_classes, n_thin, n_constant : int
-        Classes that count, classes of fewer than two points, features without spread.
-    within : (p, p)
-        X_S.
-    status : str
-        ``measured``; ``one class`` or ``no class`` (with at least two points), ``no spread``: with
-        these there are no directions, and the metric is the standardised Euclidean one.
-    """
-
+    # (r,): E, ascending, in [0, 1]: the share of a direction's spread that lies within the classes.
+    # All but the first ``n_informative`` are 1.
     energies: Floats
-    directions: Floats
-    n_informative: int
+    directions: Floats  # (p, r): B, in the units of the caller, largest scaled loading positive
+    n_informative: int  # min(r, N - 1): the directions in which class means differ
+    # Classes that count, classes of fewer than two points, features without spread.
     n_classes: int
     n_thin: int
     n_constant: int
-    within: Floats
+    within: Floats  # (p, p): X_S
+    # ``measured``; ``one class`` or ``no class`` (with at least two points), ``no spread``: with
+    # these there are no directions, and the metric is the standardised Euclidean one.
     status: Literal["measured", "one class", "no class", "no spread"]
 
 
@@ -183,22 +170,15 @@ def choose_by_heat_capacity(energies: Floats) -> float:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MuChoice:
-    """A temperature, and the results of the others.
+    """A temperature, and the results of the others."""
 
-    Attributes
-    ----------
-    mu : float
-        The one with most hits; of equals, the one nearest (in ratio) to that of the heat capacity.
-    mus, hits : (m,)
-        The temperatures tried, ascending, and the share of points whose class was found.
-    status : str
-        ``cross-validated``; ``too few labels`` (fewer than three points a direction, or fewer
-        than two classes): then the heat capacity decided, and no temperature was tried.
-    """
-
+    # The one with most hits; of equals, the one nearest (in ratio) to that of the heat capacity.
     mu: float
+    # (m,): the temperatures tried, ascending, and the share of points whose class was found.
     mus: Floats
     hits: Floats
+    # ``cross-validated``; ``too few labels`` (fewer than three points a direction, or fewer than
+    # two classes): then the heat capacity decided, and no temperature was tried.
     status: Literal["cross-validated", "too few labels"]
 
 
@@ -340,42 +320,37 @@ def measure(spectrum: Spectrum, mu: float) -> tuple[Floats, FennInfo]:
 
     Source: Inaba et al. (2019), Theorem 3.4 and eq. (16). Differs: the text restricts A to
     d = min(p, N - 1) directions, with which their Table 2 cannot be had (.05 lower on
-    balance-scale, .07 on glass); `display` gives those for pictures.
+    balance-scale, .07 on glass).
     """
-    counts = (
-        spectrum.n_informative,
-        spectrum.n_classes,
-        spectrum.n_thin,
-        spectrum.n_constant,
-        len(spectrum.energies),
-    )
+    counts = {
+        "n_informative": spectrum.n_informative,
+        "n_classes": spectrum.n_classes,
+        "n_thin": spectrum.n_thin,
+        "n_constant": spectrum.n_constant,
+        "rank": len(spectrum.energies),
+    }
     if spectrum.status != "measured":
-        empty_info = FennInfo(spectrum.status, mu, np.zeros(0), 0.0, 0.0, 0.0, 0.0, *counts)
+        empty_info = FennInfo(
+            status=spectrum.status,
+            mu=mu,
+            weights=np.zeros(0),
+            mean_energy=0.0,
+            entropy=0.0,
+            free_energy=0.0,
+            heat_capacity=0.0,
+            **counts,
+        )
         return scaled_identity(spectrum.within), empty_info
     weights = compute_boltzmann_weights(spectrum.energies, mu)
     factor = spectrum.directions * np.sqrt(weights)
     info = FennInfo(
-        "measured",
-        mu,
-        weights,
-        float(weights @ spectrum.energies),
-        compute_entropy(weights),
-        compute_free_energy(spectrum.energies, mu),
-        float(compute_heat_capacity(spectrum.energies, np.array([mu]))[0]),
-        *counts,
+        status="measured",
+        mu=mu,
+        weights=weights,
+        mean_energy=float(weights @ spectrum.energies),
+        entropy=compute_entropy(weights),
+        free_energy=compute_free_energy(spectrum.energies, mu),
+        heat_capacity=float(compute_heat_capacity(spectrum.energies, np.array([mu]))[0]),
+        **counts,
     )
     return factor @ factor.T, info
-
-
-def display(spectrum: Spectrum, mu: float) -> Floats:
-    """Columns sqrt(lambda_i) b_i of the informative directions, shape (p, min(r, N - 1)).
-
-    ``points @ display(...)`` is the picture: the weights are those among these directions alone.
-    """
-    k = spectrum.n_informative
-    if k == 0:
-        return spectrum.directions
-    columns: Floats = spectrum.directions[:, :k] * np.sqrt(
-        compute_boltzmann_weights(spectrum.energies[:k], mu)
-    )
-    return columns

@@ -7,7 +7,7 @@ Streaming rests on the first optimality condition, which holds after every proje
 
     A^-1 = A_0^-1 + S + sum over the buffer of s lambda v v^T
 
-A is a function of the prior and the duals. Rounding can be repaired from it (`rebuild`), a pair
+A is a function of the prior and the duals. Rounding can be repaired from it, a pair
 can leave the buffer with A untouched (its dual goes into S and stays as it is), and forgetting is
 a convex combination of A^-1 and A_0^-1, positive definite in any case.
 
@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from streamembed.errors import InputError, ParameterError
 from streamembed.metric_learning import bregman
-from streamembed.metric_learning.bregman import Constraints, Sweep
+from streamembed.metric_learning.bregman import Constraints, Sweep, SweepResult
 from streamembed.numeric import histogram
 from streamembed.numeric.arrays import Bools, Floats, Ints
 from streamembed.numeric.histogram import Histogram
@@ -44,33 +44,20 @@ Status = Literal["ok", "rebuilt", "refused", "not converged"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class State:
-    """What persists between two calls. Memory O(B d + d^2).
+    """What persists between two calls. Memory O(B d + d^2)."""
 
-    Attributes
-    ----------
-    prior, precision : (d, d)
-        A_0 and its inverse.
-    absorbed : (d, d)
-        S.
-    matrix : (d, d)
-        A, positive definite, exactly symmetric.
-    differences, similar, bounds, duals : (n, d), (n,), (n,), (n,)
-        v, s = +1, xi_0 and lambda of the pairs remembered, oldest first.
-    gamma : float
-        Price of moving a bound.
-    seen, dropped, calls : int
-        Pairs that came; those of equal points among them; calls of `update`.
-    """
-
+    # A_0 and its inverse.
     prior: Annotated[Floats, "d d"]
     precision: Annotated[Floats, "d d"]
-    absorbed: Annotated[Floats, "d d"]
-    matrix: Annotated[Floats, "d d"]
+    absorbed: Annotated[Floats, "d d"]  # S
+    matrix: Annotated[Floats, "d d"]  # A, positive definite, exactly symmetric
+    # v, s = +1, xi_0 and lambda of the pairs remembered, oldest first.
     differences: Annotated[Floats, "n d"]
     similar: Annotated[Bools, "n"]
     bounds: Annotated[Floats, "n"]
     duals: Annotated[Floats, "n"]
-    gamma: float
+    gamma: float  # price of moving a bound
+    # Pairs that came; those of equal points among them; calls of `update`.
     seen: int
     dropped: int
     calls: int
@@ -119,25 +106,15 @@ class Info:
 
 @dataclass(frozen=True, slots=True)
 class Measures:
-    """How near A is to the optimum for the pairs remembered.
+    """How near A is to the optimum for the pairs remembered."""
 
-    Attributes
-    ----------
-    residual : float
-        Largest of `bregman.compute_residuals`; 0 at the optimum.
-    gap : float
-        Upper bound on the objective minus its minimum: primal minus dual, absolute. With
-        absorbed pairs: of the problem in which their duals stay as they are.
-    objective : float
-        `bregman.objective` of A over the pairs remembered, against the prior.
-    drift : float
-        ||A - A'|| / ||A'|| (Frobenius), A' being computed from the duals; infinite where these are
-        not accurate enough to have an inverse.
-    """
-
-    residual: float
+    residual: float  # largest of `bregman.compute_residuals`; 0 at the optimum
+    # Upper bound on the objective minus its minimum: primal minus dual, absolute. With absorbed
+    # pairs: of the problem in which their duals stay as they are.
     gap: float
-    objective: float
+    objective: float  # `bregman.objective` of A over the pairs remembered, against the prior
+    # ||A - A'|| / ||A'|| (Frobenius), A' being computed from the duals; infinite where these are
+    # not accurate enough to have an inverse.
     drift: float
 
 
@@ -155,7 +132,7 @@ def init(prior: npt.ArrayLike, gamma: float = 0.1) -> State:
     Raises
     ------
     ParameterError
-        The prior is not (d, d), finite, symmetric and positive definite, or gamma not positive.
+        The prior is not (d, d), finite, symmetric and positive definite.
 
     Examples
     --------
@@ -173,8 +150,6 @@ def init(prior: npt.ArrayLike, gamma: float = 0.1) -> State:
         raise ParameterError(
             "prior is not symmetric; use (prior + prior.T) / 2 if that is intended"
         )
-    if not (np.isfinite(gamma) and gamma > 0):
-        raise ParameterError(f"gamma={gamma} must be positive and finite: try 0.1")
     A = symmetrise(A)
     inverse = bregman.invert(A) if bregman.is_positive_definite(A) else None
     if inverse is None:
@@ -183,9 +158,19 @@ def init(prior: npt.ArrayLike, gamma: float = 0.1) -> State:
         )
     d, no_pairs = len(A), bregman.empty(len(A))
     return State(
-        A, inverse, np.zeros((d, d)), A.copy(), no_pairs.differences, no_pairs.similar,
-        no_pairs.bounds, np.zeros(0), float(gamma), seen=0, dropped=0, calls=0,
-    )  # fmt: skip
+        prior=A,
+        precision=inverse,
+        absorbed=np.zeros((d, d)),
+        matrix=A.copy(),
+        differences=no_pairs.differences,
+        similar=no_pairs.similar,
+        bounds=no_pairs.bounds,
+        duals=np.zeros(0),
+        gamma=float(gamma),
+        seen=0,
+        dropped=0,
+        calls=0,
+    )
 
 
 def update(
@@ -234,14 +219,13 @@ def update(
     InputError, FeatureError
         Differences are not finite, not of d features, or ``similar`` does not fit.
     ParameterError
-        A bound is not positive, upper is above lower, or an option is out of range.
+        A bound is not positive, or upper is above lower.
 
     Source: Davis et al. (2007), algorithm 1, over a buffer. Differs: 1. bounds are squared; the
     usual percentile defaults are not, and are compared with squared distances. 2. random order.
     3. Pairs that leave keep their dual. To take s lambda v v^T out of A^-1 instead, as exact
     windows would, makes A indefinite: what other pairs did was done in its presence. 4. Forgetting.
     """
-    _check_options(buffer, sweeps, forgetting, seed)
     arriving, dropped = bregman.check_pairs(differences, similar, upper, lower, len(state.matrix))
     order = _SweepOrder(seed, state)
     new, updates, residual, evicted = state, 0, 0.0, 0
@@ -253,20 +237,28 @@ def update(
             new, n_leaving = _remember(new, batch, buffer)
             evicted += n_leaving
             for _ in range(sweeps):
-                swept = sweep(
-                    new.matrix, new.duals, new.constraints, new.gamma, order.draw(len(new))
-                )
-                new = replace(new, matrix=swept.matrix, duals=swept.duals)
+                new, swept = _sweep_once(new, sweep, order)
                 updates, residual = updates + swept.updates, swept.residual
         new, drift, status = _repair(new, order.generator(1))
-    added = len(arriving)
+    info = Info(
+        added=len(arriving),
+        dropped=dropped,
+        evicted=evicted,
+        sweeps=sweeps,
+        updates=updates,
+        residual=residual,
+        drift=drift,
+        status=status,
+    )
     if status == "refused":
-        return state, Info(0, dropped, 0, sweeps, 0, residual, drift, status)
+        return state, replace(info, added=0, evicted=0, updates=0)
     new = replace(
-        new, seen=state.seen + added + dropped, dropped=state.dropped + dropped,
+        new,
+        seen=state.seen + len(arriving) + dropped,
+        dropped=state.dropped + dropped,
         calls=state.calls + 1,
-    )  # fmt: skip
-    return new, Info(added, dropped, evicted, sweeps, updates, residual, drift, status)
+    )
+    return new, info
 
 
 def solve(
@@ -321,9 +313,6 @@ def solve(
     width = np.shape(differences)[-1] if np.ndim(differences) == 2 else 0
     if prior is None and width == 0:
         raise InputError(f"differences have shape {np.shape(differences)}; they must be (n, d)")
-    if not 0 < tolerance < 1:
-        raise ParameterError(f"tolerance={tolerance} must be in (0, 1)")
-    _check_options(1, max_sweeps, 0.0, seed)
     start = init(np.eye(width) if prior is None else prior, gamma)
     arriving, dropped = bregman.check_pairs(differences, similar, upper, lower, len(start.matrix))
     order = _SweepOrder(seed, start)
@@ -334,10 +323,7 @@ def solve(
     residual = _compute_residual(state)
     while residual > tolerance and n_sweeps < max_sweeps and status != "refused":
         with np.errstate(all="ignore"):
-            swept = sweep(
-                state.matrix, state.duals, state.constraints, gamma, order.draw(len(state))
-            )
-            state = replace(state, matrix=swept.matrix, duals=swept.duals)
+            state, swept = _sweep_once(state, sweep, order)
             n_sweeps, updates = n_sweeps + 1, updates + swept.updates
             if swept.residual <= tolerance or n_sweeps == max_sweeps:
                 state, drift, status = _repair(state, order.generator(1))
@@ -346,7 +332,16 @@ def solve(
         state = replace(start, seen=state.seen, dropped=dropped, calls=1)
     elif residual > tolerance:
         status = "not converged"
-    return state, Info(len(arriving), dropped, 0, n_sweeps, updates, residual, drift, status)
+    return state, Info(
+        added=len(arriving),
+        dropped=dropped,
+        evicted=0,
+        sweeps=n_sweeps,
+        updates=updates,
+        residual=residual,
+        drift=drift,
+        status=status,
+    )
 
 
 def merge(
@@ -404,10 +399,7 @@ def merge(
     order = _SweepOrder(seed, state)
     with np.errstate(all="ignore"):
         for _ in range(max_sweeps if size else 0):
-            swept = sweep(
-                state.matrix, state.duals, state.constraints, state.gamma, order.draw(len(state))
-            )
-            state = replace(state, matrix=swept.matrix, duals=swept.duals)
+            state, swept = _sweep_once(state, sweep, order)
             if swept.residual <= tolerance:
                 break
         state, _, status = _repair(state, order.generator(1))
@@ -444,17 +436,6 @@ def measure(state: State) -> Measures:
     return Measures(_compute_residual(state), gap, objective, drift)
 
 
-def rebuild(state: State) -> State:
-    """The state with A computed from the prior and the duals; O(n d^2 + d^3).
-
-    Where their sum is not positive definite in double precision, A is more accurate
-    than they are, and the state is returned unchanged; also where no dual is set and A is the
-    prior.
-    """
-    matrix = _build_from_duals(state)
-    return state if matrix is None else replace(state, matrix=matrix)
-
-
 def compute_percentile_bounds(
     distances: Histogram, percentiles: tuple[float, float] = (5.0, 95.0)
 ) -> tuple[float, float] | None:
@@ -473,18 +454,6 @@ def compute_percentile_bounds(
     return (max(upper, LEAST_UPPER * lower), lower) if lower > 0 else None
 
 
-def _check_options(buffer: int, sweeps: int, forgetting: float, seed: int | None) -> None:
-    for name, value, least in (
-        ("buffer", buffer, 1),
-        ("sweeps", sweeps, 0),
-        ("seed", seed or 0, 0),
-    ):
-        if isinstance(value, bool) or int(value) != value or value < least:
-            raise ParameterError(f"{name}={value} must be a whole number of at least {least}")
-    if not 0 <= forgetting < 1:
-        raise ParameterError(f"forgetting={forgetting} must be in [0, 1): try 0.005")
-
-
 class _SweepOrder:
     """Random orders of sweeps: functions of (seed, pairs seen, calls)."""
 
@@ -497,6 +466,13 @@ class _SweepOrder:
 
     def draw(self, n: int) -> Ints:
         return np.arange(n) if self.seed is None else self.draws.permutation(n)
+
+
+def _sweep_once(state: State, sweep: Sweep, order: _SweepOrder) -> tuple[State, SweepResult]:
+    """The state after a sweep over the pairs remembered, and what it did."""
+    drawn = order.draw(len(state))
+    swept = sweep(state.matrix, state.duals, state.constraints, state.gamma, drawn)
+    return replace(state, matrix=swept.matrix, duals=swept.duals), swept
 
 
 def _compute_residual(state: State) -> float:

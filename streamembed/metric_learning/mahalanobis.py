@@ -23,8 +23,9 @@ from streamembed.errors import (
     quote,
 )
 from streamembed.metric_learning.metric_certificate import MetricCertificate
-from streamembed.numeric.arrays import Floats, freeze
+from streamembed.numeric.arrays import Floats, Unchanging, freeze
 from streamembed.numeric.linalg import descending_eigh, symmetrise
+from streamembed.validation import check_optional, check_whole
 
 # Eigenvalues below this share of the largest are rounding, and left out of the factor.
 RANK_CUT = 1e-12
@@ -39,7 +40,7 @@ CHUNK = 10_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Mahalanobis:
+class Mahalanobis(Unchanging):
     """An immutable Mahalanobis metric; make one with `Mahalanobis.of`.
 
     Attributes
@@ -109,15 +110,7 @@ class Mahalanobis:
         O(d^3).
         """
         A = _check_matrix(matrix)
-        if rank is not None:
-            is_whole = isinstance(rank, (int, np.integer)) and not isinstance(
-                rank, (bool, np.timedelta64)
-            )
-            if not is_whole or rank < 1:
-                raise ParameterError(
-                    f"rank={quote(rank)} must be a whole number of at least 1, or None"
-                )
-            rank = int(rank)
+        rank = check_optional(check_whole, "rank", rank, 1)
         values, vectors = descending_eigh(A)
         if values[-1] < -ROUNDING * max(values[0], 0.0):
             raise InputError(
@@ -338,13 +331,6 @@ class Mahalanobis:
         """Pickled by its parts; read-only again afterwards."""
         parts = (self.matrix, self.factor, self.certificate, self.feature_names)
         return Mahalanobis._frozen, parts
-
-    def __copy__(self) -> Mahalanobis:
-        return self
-
-    def __deepcopy__(self, memo: object) -> Mahalanobis:
-        """Itself: nothing of it can change."""
-        return self
 
 
 def parse_numbers(values: npt.ArrayLike, name: str, error: type[StreamembedError]) -> Floats:

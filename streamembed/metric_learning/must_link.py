@@ -4,12 +4,14 @@ Symbols: delta = x - y; C, F = means of delta delta^T over must-link (close) and
 pairs, (d, d); S, D = the sums that the sources have in their place; A = the metric; q =
 delta^T A delta, a SQUARED distance; H = C with a ridge (`eig_dml.compute_constraint`).
 
-Three answers to one question, from one state:
+Three answers to one question:
 
 * `solve_leading`: least close spread at far spread 1. Exact from C and F, but of rank one, or of
   the rank asked for.
-* `update`: largest mean root of q at tr(A H) = d. The root keeps the answer from a line; it is no
-  function of F, so that recent far pairs are remembered. The steps are those of `eig_dml`.
+* `SETTINGS` of `eig_dml.update`: largest mean root of q at tr(A H) = d. The root keeps the answer
+  from a line; it is no function of F, so that recent far pairs are remembered. Differs from Xing
+  et al., eq. (3)-(5), max sum ||x - y||_A subject to sum ||x - y||_A^2 <= 1: means in the place of
+  sums, the same A up to a factor; Frank-Wolfe, and a bound, for projections onto two sets in turn.
 * `solve_diagonal`: the same over A = diag(w), w >= 0: weights of features.
 
 Source: docs/algorithms/must-link.md; Xing, Ng, Jordan & Russell (2003), Distance metric learning
@@ -19,36 +21,18 @@ with application to clustering with side-information, NIPS 15.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Literal
 
 import numpy as np
 
 from streamembed.metric_learning import eig_dml
 from streamembed.metric_learning.eig_dml import EigDMLSettings
+from streamembed.metric_learning.totals import NO_UPDATES, Totals
 from streamembed.numeric.arrays import Floats
 from streamembed.numeric.pencil import SHARE_FLOOR, generalised_eigh
 
 # The mean root of a buffer that prefers near pairs would not be that of the stream.
 SETTINGS = EigDMLSettings(objective="root", policy="recent")
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class State:
-    """What persists between two calls.
-
-    Attributes
-    ----------
-    pairs : eig_dml.State
-        C as ``pairs.close``, A as ``pairs.matrix``, and the far pairs remembered.
-    far : (d, d)
-        F, decayed like C; over all far pairs, remembered or not.
-    mass : float
-        Number of far pairs in that mean.
-    """
-
-    pairs: eig_dml.State
-    far: Annotated[Floats, "d d"]
-    mass: float
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,11 +48,14 @@ class LeadingInfo:
         which stands for no close spread at all.
     status : str
         ``exact``; ``no close pairs`` or ``no far pairs``, also where none differs: A = I.
+    totals : Totals
+        Of all chunks, where a learner has them.
     """
 
     value: float
     ratios: Floats
     status: Literal["exact", "no close pairs", "no far pairs"]
+    totals: Totals = NO_UPDATES
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +73,8 @@ class DiagonalInfo:
     status : str
         ``certified``: gap <= tolerance; ``gap open``: the steps ran out; ``no close pairs`` or
         ``no far pairs``: every feature has the weight 1 / H_kk.
+    totals : Totals
+        Of all chunks, where a learner has them.
     """
 
     objective: float
@@ -94,57 +83,10 @@ class DiagonalInfo:
     steps: int
     n_features: int
     status: Literal["certified", "gap open", "no close pairs", "no far pairs"]
+    totals: Totals = NO_UPDATES
 
 
-def init(n_features: int) -> State:
-    """The state before any pair."""
-    return State(eig_dml.init(n_features), np.zeros((n_features, n_features)), 0.0)
-
-
-def update(
-    state: State, close: Floats, far: Floats, settings: EigDMLSettings = SETTINGS
-) -> tuple[State, eig_dml.Info]:
-    """argmax over A of the mean of sqrt(q) subject to A >= 0 and tr(A H) = d: nearer by K steps.
-
-    Parameters
-    ----------
-    close, far
-        Differences of must-link and cannot-link pairs, shapes (b, d) and (c, d), finite; either
-        may be empty.
-    settings
-        With ``objective="root"``; ``steps=0`` where only `solve_leading` or
-        `solve_diagonal` is wanted.
-
-    Returns
-    -------
-    As `eig_dml.update`, whose cost it has, and O(c d^2).
-
-    Source: Xing et al., eq. (3)-(5): max sum ||x - y||_A subject to sum ||x - y||_A^2 <= 1.
-    Differs: 1. means in the place of sums, at tr(A H) = d: the same A up to a factor. 2. Projected
-    gradients with projections onto two sets in turn there; Frank-Wolfe, and a bound, here.
-    """
-    mean, mass = eig_dml.pool_rows(state.far, state.mass, far, settings.decay)
-    pairs, info = eig_dml.update(state.pairs, close, far, settings)
-    return State(pairs, mean, mass), info
-
-
-def measure(state: State, settings: EigDMLSettings = SETTINGS) -> eig_dml.Info:
-    """Objective, bound and gap of the roots over the far pairs remembered; `eig_dml.measure`."""
-    return eig_dml.measure(state.pairs, settings)
-
-
-def merge(left: State, right: State, settings: EigDMLSettings = SETTINGS) -> State:
-    """Two streams' states as one: C and F exactly, A as `eig_dml.merge` has it."""
-    mass = left.mass + right.mass
-    share = right.mass / mass if mass > 0 else 0.5
-    return State(
-        eig_dml.merge(left.pairs, right.pairs, settings),
-        (1.0 - share) * left.far + share * right.far,
-        mass,
-    )
-
-
-def solve_leading(state: State, rank: int = 1) -> tuple[Floats, LeadingInfo]:
+def solve_leading(close: Floats, far: Floats, rank: int = 1) -> tuple[Floats, LeadingInfo]:
     """argmin over A of tr(A C) subject to A >= 0 and tr(A F) = 1, or its r best directions.
 
     The answer has rank one: A = u u^T / (u^T F u) with u of the least u^T C u / u^T F u, which is
@@ -153,6 +95,8 @@ def solve_leading(state: State, rank: int = 1) -> tuple[Floats, LeadingInfo]:
 
     Parameters
     ----------
+    close, far
+        C and F, (d, d).
     rank
         At least 1; at most as many directions are kept as pairs differ in.
 
@@ -169,11 +113,6 @@ def solve_leading(state: State, rank: int = 1) -> tuple[Floats, LeadingInfo]:
     Source: the blog on dimension reduction and metric learning (docs/algorithms/must-link.md),
     min tr(M S) subject to tr(M D) >= 1. Differs: 1. means in the place of sums. 2. ``rank``.
     """
-    return solve_leading_directions(state.pairs.close, state.far, rank)
-
-
-def solve_leading_directions(close: Floats, far: Floats, rank: int) -> tuple[Floats, LeadingInfo]:
-    """`solve_leading` of the means C and F over pairs, (d, d)."""
     d = len(far)
     if not close.any():
         return np.eye(d), LeadingInfo(0.0, np.zeros(0), "no close pairs")
@@ -189,12 +128,14 @@ def solve_leading_directions(close: Floats, far: Floats, rank: int) -> tuple[Flo
 
 
 def solve_diagonal(
-    state: State, tolerance: float = 1e-3, max_steps: int = 1000
+    state: eig_dml.State, tolerance: float = 1e-3, max_steps: int = 1000
 ) -> tuple[Floats, DiagonalInfo]:
     """argmax over w of the mean of sqrt(sum_k w_k delta_k^2), w >= 0 and sum w_k H_kk = d.
 
     Parameters
     ----------
+    state
+        After `eig_dml.update` with `SETTINGS`; steps are not needed.
     tolerance
         Relative gap at which to stop.
     max_steps
@@ -215,11 +156,11 @@ def solve_diagonal(
     Source: Xing et al., section 2.1, "the case of diagonal A"; weighted distance of the blog.
     Differs: Newton's method on another form of the problem there, with its step length to search.
     """
-    far, d = state.pairs.far, len(state.far)
-    allowance = np.diag(eig_dml.compute_constraint(state.pairs))
-    if not state.pairs.close.any() or not len(far):
+    far, d = state.far, len(state.close)
+    allowance = np.diag(eig_dml.compute_constraint(state))
+    if not state.close.any() or not len(far):
         missing: Literal["no close pairs", "no far pairs"] = (
-            "no far pairs" if state.pairs.close.any() else "no close pairs"
+            "no far pairs" if state.close.any() else "no close pairs"
         )
         return np.diag(1.0 / allowance), DiagonalInfo(0.0, 0.0, 0.0, 0, d, missing)
     spreads = d * (far / np.sqrt(allowance)) ** 2  # (n, d), so that q = spreads x

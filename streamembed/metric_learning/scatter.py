@@ -32,28 +32,17 @@ ROUNDING = 8 * np.finfo(np.float64).eps
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClassMoments:
-    """Mass, mean and scatter of every class seen; class index first. Memory O(N d^2).
+    """Mass, mean and scatter of every class seen; class index first. Memory O(N d^2)."""
 
-    Attributes
-    ----------
-    masses : (N,)
-        n_c; the number of points where nothing was decayed. 0: a class not seen yet.
-    squares : (N,)
-        Sum of the squared weights of the points, for counting pairs; n_c where nothing decayed.
-    origin : (d,)
-        The first point of the stream; 0 before. Points are taken relative to it, as their
-        differences are exact: a feature like the seconds since 1970 keeps its digits.
-    shifts : (N, d)
-        m_c - origin.
-    scatters : (N, d, d)
-        M_c, in squared units.
-    """
-
+    # n_c; the number of points where nothing was decayed. 0: a class not seen yet.
     masses: Annotated[Floats, "N"]
+    # Sum of the squared weights of the points, for counting pairs; n_c where nothing decayed.
     squares: Annotated[Floats, "N"]
+    # The first point of the stream; 0 before. Points are taken relative to it, as their differences
+    # are exact: a feature like the seconds since 1970 keeps its digits.
     origin: Annotated[Floats, "d"]
-    shifts: Annotated[Floats, "N d"]
-    scatters: Annotated[Floats, "N d d"]
+    shifts: Annotated[Floats, "N d"]  # m_c - origin
+    scatters: Annotated[Floats, "N d d"]  # M_c, in squared units
 
     @property
     def means(self) -> Floats:
@@ -229,24 +218,13 @@ def drop_rounding(moments: ClassMoments) -> ClassMoments:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scatters:
-    """Within and between scatter, every class counting the same.
+    """Within and between scatter, every class counting the same."""
 
-    Attributes
-    ----------
-    within : (d, d)
-        X_S, the mean of the population covariances of the classes.
-    offsets : (N, d)
-        (m_c - mean of the means) / sqrt(N - 1), a row for each class that counts.
-    n_classes : int
-        N, the classes that count: those with a mass of at least 2.
-    n_thin : int
-        Classes seen, but with a mass below 2: left out of everything above.
-    """
-
-    within: Floats
+    within: Floats  # (d, d): X_S, the mean of the population covariances of the classes
+    # (N, d): (m_c - mean of the means) / sqrt(N - 1), a row for each class that counts.
     offsets: Floats
-    n_classes: int
-    n_thin: int
+    n_classes: int  # N, the classes that count: those with a mass of at least 2
+    n_thin: int  # classes seen, but with a mass below 2: left out of everything above
 
     @property
     def between(self) -> Floats:

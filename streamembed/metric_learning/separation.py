@@ -64,30 +64,16 @@ def soft_minimum(values: Floats, sigma: float) -> tuple[float, Floats]:
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """A concave function f of squared distances q (n,), as an optimiser over metrics needs it.
+    """A concave function f of squared distances q (n,), as an optimiser over metrics needs it."""
 
-    Attributes
-    ----------
-    value
-        q -> f(q).
-    weights
-        q, relative sigma -> weights (n,) of the gradient, smoothed where f is not smooth.
-    initial_weights
-        q -> weights of pairs that no step has weighted yet; same scale as ``weights``.
-    bound
-        d lambda(w), w -> upper bound on f over all metrics with tr(A H) = d; valid for any w >= 0
-        (n,), whatever its scale.
-    """
-
-    value: Callable[[Floats], float]
+    value: Callable[[Floats], float]  # q -> f(q)
+    # q, relative sigma -> weights (n,) of the gradient, smoothed where f is not smooth.
     weights: Callable[[Floats, float], Floats]
+    # q -> weights of pairs that no step has weighted yet; same scale as ``weights``.
     initial_weights: Callable[[Floats], Floats]
+    # d lambda(w), w -> upper bound on f over all metrics with tr(A H) = d; valid for any w >= 0
+    # (n,), whatever its scale.
     bound: Callable[[float, Floats], float]
-
-
-def _smallest(values: Floats) -> float:
-    """min q."""
-    return float(values.min())
 
 
 def _smallest_weights(values: Floats, smoothing: float) -> Floats:
@@ -106,11 +92,6 @@ def _smallest_bound(top: float, weights: Floats) -> float:
     return top / total if total > 0 else np.inf
 
 
-def _root(values: Floats) -> float:
-    """Mean of sqrt(q)."""
-    return float(np.sqrt(values).mean())
-
-
 def _root_weights(values: Floats) -> Floats:
     """1 / (2 sqrt(q)), the derivative of sqrt(q)."""
     floor = max(LEAST * float(values.mean()), np.finfo(np.float64).tiny) if len(values) else 1.0
@@ -126,6 +107,16 @@ def _root_bound(top: float, weights: Floats) -> float:
 
 
 OBJECTIVES = {
-    "smallest": Objective(_smallest, _smallest_weights, np.zeros_like, _smallest_bound),
-    "root": Objective(_root, lambda values, _: _root_weights(values), _root_weights, _root_bound),
+    "smallest": Objective(
+        value=lambda values: float(values.min()),
+        weights=_smallest_weights,
+        initial_weights=np.zeros_like,
+        bound=_smallest_bound,
+    ),
+    "root": Objective(
+        value=lambda values: float(np.sqrt(values).mean()),
+        weights=lambda values, _: _root_weights(values),
+        initial_weights=_root_weights,
+        bound=_root_bound,
+    ),
 }

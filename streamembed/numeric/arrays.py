@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -24,3 +24,22 @@ def freeze(array: Array) -> Array:
     """
     array.flags.writeable = False
     return array
+
+
+def pad_rows(array: Array, n: int) -> Array:
+    """A copy with n rows: zeros behind its own."""
+    padded = np.zeros((n, *array.shape[1:]), dtype=array.dtype)
+    padded[: len(array)] = array
+    return padded
+
+
+class Unchanging:
+    """A value that never changes: a copy is the value itself."""
+
+    __slots__ = ()
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self

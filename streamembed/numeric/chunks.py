@@ -29,13 +29,6 @@ Part = TypeVar("Part", bound=Concatenable)
 class Chunks:
     """Where chunks end: after the first events of all, then at every multiple of a size.
 
-    Attributes
-    ----------
-    size : int
-        Events a chunk, at least 1; fewer where ``first`` or a flush ended between two multiples.
-    first : int
-        Events of the first chunk, at least 1.
-
     Examples
     --------
     >>> chunks = Chunks(size=10, first=25)
@@ -45,8 +38,9 @@ class Chunks:
     [(slice(0, 5, None), True), (slice(5, 10, None), True), (slice(10, 13, None), False)]
     """
 
+    # Events a chunk, at least 1; fewer where ``first`` or a flush ended between two multiples.
     size: int
-    first: int
+    first: int  # events of the first chunk, at least 1
 
     def next_cut(self, learned: int) -> int:
         """The position at which the chunk after ``learned`` events ends."""
@@ -79,18 +73,10 @@ class Chunks:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PendingParts(Generic[Part]):
-    """Events whose chunk is not whole yet.
+    """Events whose chunk is not whole yet."""
 
-    Attributes
-    ----------
-    parts : tuple
-        As they came, each of one event or more; none is ever written to.
-    count : int
-        Events in all of them.
-    """
-
-    parts: tuple[Part, ...] = ()
-    count: int = 0
+    parts: tuple[Part, ...] = ()  # as they came, each of one event or more; none is ever written to
+    count: int = 0  # events in all of them
 
     def followed_by(self, part: Part) -> PendingParts[Part]:
         """These events and another part."""

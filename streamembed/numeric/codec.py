@@ -6,18 +6,20 @@ placeholder: dicts of dataclasses and of dicts, lists of tuples, numbers, texts,
 those that the fields declare; no class is looked up by a name in a file. An entry that is not
 declared, or a missing one, is an error. So is an array of another shape than is declared
 beside its type, ``Annotated[Floats, "n d"]``: ``d``, the number of features, is the same throughout
-a state, other letters throughout an object, ``*`` is any size and a digit that size.
+a state, ``slots`` throughout an object with a field ``support``, other letters throughout an
+object, ``*`` is any size and a digit that size. What follows is a rule for all entries, or for a
+number: see `RULES`.
 
 A class may differ in three ways only. A field with the metadata `NOT_SAVED` is left to its default,
 or to None. One with `SAVED_IF_SET` is left out where it has its default, so that files from
 before there was such a field can be read. And a class with ``__pack__`` is saved as the
-dataclass that it returns, from which its ``__unpack__`` restores it; ``__unpack__`` alone completes
-an object.
+dataclass or tuple that it returns, from which its ``__unpack__`` restores it; ``__unpack__`` alone
+completes an object.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from types import NoneType, UnionType
 from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin, get_type_hints
@@ -31,6 +33,17 @@ SAVED_IF_SET: Final = {"saved": "if set"}
 # The placeholder of an array among the numbers.
 ARRAY = "array"
 PLAIN = (bool, int, float, str)
+# Sizes that several objects share.
+SHARED = ("d", "slots")
+# What an array's entries, or a number, must be; NaN is none of the first three.
+RULES: Final[Mapping[str, Callable[[Any], Any]]] = {
+    "finite": np.isfinite,
+    "positive": lambda entries: entries > 0,
+    "at least 0": lambda entries: entries >= 0,
+    "one of its rows": lambda entries: (entries >= 0) & (entries < len(entries)),
+    "one of its rows or -1": lambda entries: (entries >= -1) & (entries < len(entries)),
+    "float32 or float64": lambda entries: entries.dtype.str in ("<f4", "<f8"),
+}
 
 Arrays = dict[str, Array]
 _HINTS: dict[Any, dict[str, Any]] = {}
@@ -91,7 +104,9 @@ def prepare(*kinds: Any) -> None:
         done.add(kind)
         stack += get_args(kind)
         inner = _find_packed_class(kind)
-        if is_dataclass(_find_class(inner)):
+        if not is_dataclass(_find_class(inner)):
+            stack.append(inner)
+        else:
             stack += [_read_hints(inner)[name] for name in _list_saved(_find_class(inner))]
 
 
@@ -145,9 +160,14 @@ class _Reader:
         if origin is np.ndarray:
             return self._read_array(options[1], value, path)
         if origin is Annotated:
-            array = self.read(options[0], value, path, key)
-            self._check_shape(array.shape, options[1], path)
-            return array
+            part, rules = self.read(options[0], value, path, key), options[1:]
+            if isinstance(part, np.ndarray):
+                self._check_shape(part.shape, rules[0], path)
+                rules = rules[1:]
+            for rule in rules:
+                if not np.all(RULES[rule](part)):
+                    raise ValueError(f"{path} must be {rule}")
+            return part
         if origin is tuple:
             _require(isinstance(value, list | tuple), path, value)
             is_variadic = options[-1] is Ellipsis
@@ -186,13 +206,17 @@ class _Reader:
             if letter.isdecimal():
                 _require(size == int(letter), path, shape)
             elif letter != "*":
-                owner = "" if letter == "d" else path.rpartition(".")[0]
+                owner = "" if letter in SHARED else path.rpartition(".")[0]
                 _require(self._sizes.setdefault(f"{owner} {letter}", size) == size, path, shape)
 
     def _read_object(self, kind: Any, entries: Any, path: str, key: str) -> Any:
         inner = _find_packed_class(kind)
+        if inner is not kind and not is_dataclass(_find_class(inner)):  # saved as a tuple
+            return kind.__unpack__(self.read(inner, entries, path, key))
         dataclass_type, hints = _find_class(inner), _read_hints(inner)
         declared = _list_saved(dataclass_type)
+        if "support" in declared:
+            self._sizes.pop(" slots", None)
         _require(isinstance(entries, dict), path, entries)
         _require(
             set(declared) - set(_list_optional(dataclass_type)) <= entries.keys(),

@@ -4,8 +4,8 @@ Symbols: v = a value, 0 or positive; v = m 2^e with 1/2 <= m < 1; k = 32 e + i, 
 where m lies in [2^(i/32 - 1), 2^((i+1)/32 - 1)), i = 0 .. 31.
 
 Buckets cover all positive doubles, and only those that occur are stored. Counts are whole numbers
-of 2^-20: sums of them are exact, so that merging is associative and commutative to the last bit,
-however a stream was cut. Zeros are counted apart: a logarithm has no place for them.
+of 2^-20: sums of them are exact to the last bit, however a stream was cut. Zeros are counted
+apart: a logarithm has no place for them.
 
 Source: docs/algorithms/pairs.md; Masson, Rim & Lee (2019), DDSketch, Proc. VLDB 12(12), sections
 2.1 and 2.3. Differs: 1. the base of the buckets is a root of 2, found by comparing mantissas and
@@ -49,21 +49,11 @@ _EDGES, _MIDDLES = _compute_powers(PARTS), _compute_powers(2 * PARTS)[1::2]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Histogram:
-    """How much weight fell into which bucket. Memory O(buckets met).
+    """How much weight fell into which bucket. Memory O(buckets met)."""
 
-    Attributes
-    ----------
-    buckets : (m,)
-        k, ascending, int64.
-    counts : (m,)
-        Weight in each, positive, int64, in units of 2^-20.
-    zeros : int
-        Weight of the values 0, in the same units.
-    """
-
-    buckets: Annotated[Ints, "m"]
-    counts: Annotated[Ints, "m"]
-    zeros: int
+    buckets: Annotated[Ints, "m"]  # k, ascending, int64
+    counts: Annotated[Ints, "m"]  # weight in each, positive, int64, in units of 2^-20
+    zeros: int  # weight of the values 0, in the same units
 
 
 def init() -> Histogram:
@@ -146,14 +136,6 @@ def decay(histogram: Histogram, factor: float) -> Histogram:
     return Histogram(
         histogram.buckets[is_positive], counts[is_positive], int(histogram.zeros * factor)
     )
-
-
-def merge(left: Histogram, right: Histogram) -> Histogram:
-    """The histogram of both streams; exactly commutative and associative. O(m log m)."""
-    buckets, counts = _sum_buckets(
-        np.concatenate([left.buckets, right.buckets]), np.concatenate([left.counts, right.counts])
-    )
-    return Histogram(buckets, counts, left.zeros + right.zeros)
 
 
 def count(histogram: Histogram) -> float:

@@ -28,13 +28,11 @@ class FeatureMoments:
     def scale(self) -> Floats:
         """Population deviations (d,); 1 for a feature that does not vary."""
         deviations = np.sqrt(self.squares / np.maximum(self.counts, 1.0))
-        scale: Floats = np.where(deviations > 0, deviations, 1.0)
-        return scale
+        return np.where(deviations > 0, deviations, 1.0)
 
     def fill_gaps(self, values: Floats) -> Floats:
         """The values (n, d) with the mean in the place of every NaN; 0 before any value."""
-        full: Floats = np.where(np.isnan(values), self.means, values)
-        return full
+        return np.where(np.isnan(values), self.means, values)
 
 
 def init(n_features: int) -> FeatureMoments:
@@ -64,7 +62,5 @@ def merge(left: FeatureMoments, right: FeatureMoments) -> FeatureMoments:
     step = np.where((left.counts > 0) & (right.counts > 0), right.means - left.means, 0.0)
     base = np.where(left.counts > 0, left.means, right.means)
     return FeatureMoments(
-        counts,
-        base + share * step,
-        left.squares + right.squares + left.counts * share * step**2,
+        counts, base + share * step, left.squares + right.squares + left.counts * share * step**2
     )

@@ -33,18 +33,10 @@ SIGN_TIE = 1e-6
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Whitening:
-    """A basis in which a symmetric positive semidefinite matrix D is the identity.
+    """A basis in which a symmetric positive semidefinite matrix D is the identity."""
 
-    Attributes
-    ----------
-    basis : (d, r)
-        B, with B^T D B = I; r is the rank of D.
-    scale : (d,)
-        s, square roots of the diagonal of D; 0 where a feature is constant.
-    """
-
-    basis: Floats
-    scale: Floats
+    basis: Floats  # (d, r): B, with B^T D B = I; r is the rank of D
+    scale: Floats  # (d,): s, square roots of the diagonal of D; 0 where a feature is constant
 
     @property
     def rank(self) -> int:
@@ -121,8 +113,7 @@ def fix_signs(vectors: Floats, scale: Floats) -> Floats:
     loadings = np.abs(vectors) * scale[:, None]
     ties = loadings >= (1.0 - SIGN_TIE) * loadings.max(axis=0, initial=0.0)
     deciding = np.take_along_axis(vectors, np.argmax(ties, axis=0)[None], axis=0)
-    turned: Floats = vectors * np.where(deciding < 0, -1.0, 1.0)
-    return turned
+    return vectors * np.where(deciding < 0, -1.0, 1.0)
 
 
 def scaled_identity(spread: Floats) -> Floats:

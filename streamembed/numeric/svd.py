@@ -24,21 +24,12 @@ RANK_CUT = 1e-13
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TruncatedSVD:
-    """A ~ U diag(sigma) V^T.
+    """A ~ U diag(sigma) V^T."""
 
-    Attributes
-    ----------
-    left : (m, k)
-        U, orthonormal columns.
-    values : (k,)
-        sigma, positive, descending. k is at most the rank asked for, less where A has less.
-    right : (n, k)
-        V, orthonormal columns; signs are LAPACK's, U and V flip together.
-    """
-
-    left: Floats
+    left: Floats  # (m, k): U, orthonormal columns
+    # (k,): sigma, positive, descending. k is at most the rank asked for, less where A has less.
     values: Floats
-    right: Floats
+    right: Floats  # (n, k): V, orthonormal columns; signs are LAPACK's, U and V flip together
 
     @property
     def rank(self) -> int:
@@ -120,8 +111,7 @@ def _complement_basis(left: Floats, rest: Floats, scale: float) -> Floats:
     basis = basis @ turn[:, sizes > RANK_CUT * scale]
     # Of span(U), eps * |B| is left in rest: in a direction of size 1e-13 |B| that is a part in 1e3.
     basis -= left @ (left.T @ basis)
-    clean: Floats = np.linalg.qr(basis)[0]
-    return clean
+    return np.linalg.qr(basis)[0]
 
 
 def append_rows(svd: TruncatedSVD, rows: Floats, rank: int) -> TruncatedSVD:

@@ -17,34 +17,25 @@ from streamembed.numeric.histogram import Histogram
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pairs:
-    """Pairs with the evidence for what they are, oldest first.
+    """Pairs with the evidence for what they are, oldest first."""
 
-    Attributes
-    ----------
-    births : (n, 2)
-        Arrival positions of the two events, int64, the older one first.
-    differences : (n, d)
-        Older minus younger, as the points were given.
-    similar : (n,)
-        True for similar pairs, False for dissimilar ones.
-    d2 : (n,)
-        Squared distance in the embedding by which it was last judged.
-    similar_below, dissimilar_above : (n,)
-        Thresholds by which it was last judged, on squared distances.
-    positions : (n,)
-        Stream position at which it was last judged, int64.
-    """
-
+    # Arrival positions of the two events, int64, the older one first.
     births: Annotated[Ints, "n 2"]
-    differences: Annotated[Floats, "n d"]
-    similar: Annotated[Bools, "n"]
-    d2: Annotated[Floats, "n"]
+    differences: Annotated[Floats, "n d"]  # older minus younger, as the points were given
+    similar: Annotated[Bools, "n"]  # True for similar pairs, False for dissimilar ones
+    d2: Annotated[Floats, "n"]  # squared distance in the embedding by which it was last judged
+    # Thresholds by which it was last judged, on squared distances.
     similar_below: Annotated[Floats, "n"]
     dissimilar_above: Annotated[Floats, "n"]
-    positions: Annotated[Ints, "n"]
+    positions: Annotated[Ints, "n"]  # stream position at which it was last judged, int64
 
     def __len__(self) -> int:
         return len(self.d2)
+
+    @property
+    def has_both_kinds(self) -> bool:
+        """Whether there are similar and dissimilar ones."""
+        return bool(self.similar.any() and not self.similar.all())
 
     def take(self, chosen: Array) -> Pairs:
         """The pairs selected by index or mask."""
@@ -53,31 +44,17 @@ class Pairs:
 
 @dataclass(frozen=True, slots=True)
 class PairCounts:
-    """What became of all pairs since the first call.
+    """What became of all pairs since the first call."""
 
-    Attributes
-    ----------
-    candidates : int
-        Pairs drawn: the sum of kept, undecided, duplicates and degenerate.
-    kept, undecided : int
-        Beyond a threshold, or between the two.
-    duplicates : int
-        The same two events again, in one call or beside the remembered ones.
-    degenerate : int
-        Without a difference in input space, or in the embedding.
-    evicted : int
-        Dropped for newer ones.
-    flipped, faded, gone : int
-        When judged again: of the other kind now; between the thresholds; with an event that has
-        left the support. The last two are dropped.
-    """
-
-    candidates: int = 0
+    candidates: int = 0  # pairs drawn: the sum of kept, undecided, duplicates and degenerate
+    # Beyond a threshold, or between the two.
     kept: int = 0
     undecided: int = 0
-    duplicates: int = 0
-    degenerate: int = 0
-    evicted: int = 0
+    duplicates: int = 0  # the same two events again, in one call or beside the remembered ones
+    degenerate: int = 0  # without a difference in input space, or in the embedding
+    evicted: int = 0  # dropped for newer ones
+    # When judged again: of the other kind now; between the thresholds; with an event that has left
+    # the support. The last two are dropped.
     flipped: int = 0
     faded: int = 0
     gone: int = 0
@@ -89,23 +66,13 @@ class PairCounts:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class State:
-    """What persists between two calls. Memory O(B d) for a buffer of B pairs.
+    """What persists between two calls. Memory O(B d) for a buffer of B pairs."""
 
-    Attributes
-    ----------
-    pairs : Pairs
-        Those remembered.
-    embedded, inputs : Histogram
-        Squared distances of the candidates in the embedding, and between the points themselves.
-    position : int
-        Stream position of the last call.
-    counts : Counts
-    """
-
-    pairs: Pairs
+    pairs: Pairs  # those remembered
+    # Squared distances of the candidates in the embedding, and between the points themselves.
     embedded: Histogram
     inputs: Histogram
-    position: int
+    position: int  # stream position of the last call
     counts: PairCounts
 
 
@@ -121,6 +88,14 @@ def init(n_features: int) -> State:
         np.zeros(0, np.int64),
     )
     return State(pairs, histogram.init(), histogram.init(), 0, PairCounts())
+
+
+def compare(before: Pairs, after: Pairs) -> tuple[Bools, Bools]:
+    """Which pairs of ``after`` are new, and which are of the other kind than before; both (n,)."""
+    kinds = dict(zip(map(tuple, before.births.tolist()), before.similar.tolist(), strict=True))
+    earlier = [kinds.get((left, right)) for left, right in after.births.tolist()]
+    is_new = np.array([kind is None for kind in earlier], dtype=bool)
+    return is_new, ~is_new & (np.array(earlier, dtype=bool) != after.similar)
 
 
 def join(left: Pairs, right: Pairs) -> Pairs:

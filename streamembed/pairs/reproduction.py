@@ -71,7 +71,7 @@ def _learn(points: Floats, arrivals: Ints, embed: Embed, position: int, seed: in
     """The metric of one half; None where its pairs are not of both kinds."""
     psi, values = embed(points, points.shape[1])
     settings = thresholds.PairSettings(candidates=N_CANDIDATES, decay=1.0, seed=seed)
-    state, _ = thresholds.update(
+    state = thresholds.update(
         pair_memory.init(points.shape[1]),
         thresholds.weight_columns(psi, values),
         points,
@@ -82,7 +82,7 @@ def _learn(points: Floats, arrivals: Ints, embed: Embed, position: int, seed: in
     )
     bounds = itml.compute_percentile_bounds(state.inputs)
     pairs = state.pairs
-    if bounds is None or not pairs.similar.any() or pairs.similar.all():
+    if bounds is None or not pairs.has_both_kinds:
         return None
     fit, _ = itml.solve(
         pairs.differences, pairs.similar, *bounds, tolerance=TOLERANCE, max_sweeps=N_SWEEPS

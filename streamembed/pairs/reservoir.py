@@ -21,25 +21,14 @@ from streamembed.numeric.arrays import Bools, Floats, Ints
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reservoirs:
-    """Points of every observed class.
+    """Points of every observed class."""
 
-    Attributes
-    ----------
-    capacity : int
-        k, at least 1.
-    recent : bool
-        False: every point of a class is equally likely to be remembered. True: the last k are, for
-        streams that drift.
-    samples : tuple of (m_c, d)
-        m_c <= k points of class c, in arbitrary order.
-    seen : (N,)
-        Points that came, of each class.
-    """
-
-    capacity: int
+    capacity: int  # k, at least 1
+    # False: every point of a class is equally likely to be remembered. True: the last k are, for
+    # streams that drift.
     recent: bool
-    samples: tuple[Annotated[Floats, "* d"], ...]
-    seen: Annotated[Ints, "N"]
+    samples: tuple[Annotated[Floats, "* d"], ...]  # m_c <= k points of class c, in arbitrary order
+    seen: Annotated[Ints, "N"]  # points that came, of each class
 
     @staticmethod
     def __unpack__(loaded: Reservoirs) -> Reservoirs:
@@ -55,21 +44,11 @@ class Reservoirs:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Partners:
-    """Pairs of new points with remembered ones, in the order of the new points.
+    """Pairs of new points with remembered ones, in the order of the new points."""
 
-    Attributes
-    ----------
-    differences : (m, d)
-        New point minus partner.
-    similar : (m,)
-        Whether both are of one class.
-    owners : (m,)
-        Index of the new point, ascending.
-    """
-
-    differences: Floats
-    similar: Bools
-    owners: Ints
+    differences: Floats  # (m, d): new point minus partner
+    similar: Bools  # (m,): whether both are of one class
+    owners: Ints  # (m,): index of the new point, ascending
 
 
 def init(capacity: int, recent: bool = False) -> Reservoirs:

@@ -16,7 +16,6 @@ more, and is dropped.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 
@@ -25,7 +24,7 @@ from streamembed.errors import InputError, ParameterError
 from streamembed.numeric import histogram
 from streamembed.numeric.arrays import Bools, Floats, Ints
 from streamembed.numeric.histogram import Histogram
-from streamembed.pairs.pair_memory import PairCounts, Pairs, State, join
+from streamembed.pairs.pair_memory import Pairs, State, join
 from streamembed.validation import (
     LARGEST_D2,
     LARGEST_SEED,
@@ -40,31 +39,10 @@ from streamembed.validation import (
 # to 1e-13 or so. It is squared where squared distances are compared.
 EQUAL = 1e-12
 
-Status = Literal["ok", "no pairs", "degenerate embedding"]
-
 
 @dataclass(frozen=True, slots=True)
 class PairSettings:
     """How many pairs are drawn, what makes them similar, and how many are remembered.
-
-    Attributes
-    ----------
-    candidates
-        Pairs drawn a call, at least 1; one in ten is kept.
-    buffer
-        The most pairs remembered, at least 2: half of each kind, the newest.
-    percentiles
-        Of the squared distances: t_s and t_d, in (0, 100), the first below the second.
-    similar_below, dissimilar_above
-        t_s and t_d by hand, on squared distances in the embedding; None: by the percentiles.
-    by_mass
-        Draw events by their masses, without replacement; False: every support point is equally
-        likely.
-    decay
-        Weight, in (0, 1], of the distances of earlier calls at every call: the embedding moves,
-        and old distances belong to another one. 0.9 remembers about ten calls.
-    seed
-        Random seed; a call uses (seed, position) and keeps no generator.
 
     Raises
     ------
@@ -72,14 +50,20 @@ class PairSettings:
         A value out of range.
     """
 
-    candidates: int = 500
-    buffer: int = 1000
+    candidates: int = 500  # pairs drawn a call, at least 1; one in ten is kept
+    buffer: int = 1000  # the most pairs remembered, at least 2: half of each kind, the newest
+    # Of the squared distances: t_s and t_d, in (0, 100), the first below the second.
     percentiles: tuple[float, float] = (5.0, 95.0)
+    # t_s and t_d by hand, on squared distances in the embedding; None: by the percentiles.
     similar_below: float | None = None
     dissimilar_above: float | None = None
+    # Draw events by their masses, without replacement; False: every support point is equally
+    # likely.
     by_mass: bool = False
+    # Weight, in (0, 1], of the distances of earlier calls at every call: the embedding moves, and
+    # old distances belong to another one. 0.9 remembers about ten calls.
     decay: float = 0.9
-    seed: int = 0
+    seed: int = 0  # random seed; a call uses (seed, position) and keeps no generator
 
     def __post_init__(self) -> None:
         """Check every value, and keep it as a plain Python one."""
@@ -100,60 +84,6 @@ class PairSettings:
         low, high = self.similar_below, self.dissimilar_above
         if low is not None and high is not None and not low < high:
             raise ParameterError(f"similar_below={low} must be below dissimilar_above={high}")
-
-
-@dataclass(frozen=True, slots=True)
-class Info:
-    """The Info of one `update`.
-
-    Attributes
-    ----------
-    similar, dissimilar, undecided, duplicates, degenerate : int
-        What became of the candidates; they add up to their number.
-    evicted : int
-        Older pairs that the buffer dropped.
-    n_similar, n_dissimilar : int
-        Pairs remembered afterwards.
-    similar_below, dissimilar_above : float
-        The thresholds t_s and t_d; NaN before any distance is known.
-    status : str
-        ``ok``. ``no pairs``: no pair of one kind, or of both, is remembered; draw more
-        candidates or widen the percentiles. ``degenerate embedding``: t_s and t_d are
-        equal, as where all coordinates are equal; no pair was judged: check the scaling and the
-        kernel.
-    """
-
-    similar: int
-    dissimilar: int
-    undecided: int
-    duplicates: int
-    degenerate: int
-    evicted: int
-    n_similar: int
-    n_dissimilar: int
-    similar_below: float
-    dissimilar_above: float
-    status: Status
-
-
-@dataclass(frozen=True, slots=True)
-class RejudgeInfo:
-    """The Info of one `rejudge`.
-
-    Attributes
-    ----------
-    kept, flipped : int
-        Pairs of the same kind as before, and of the other.
-    faded : int
-        Dropped: between the thresholds now, or without a distance.
-    gone : int
-        Dropped: an event has left the support.
-    """
-
-    kept: int
-    flipped: int
-    faded: int
-    gone: int
 
 
 def weight_columns(psi: Floats, eigenvalues: Floats, diffusion_time: float | None = 16.0) -> Floats:
@@ -207,7 +137,24 @@ def update(
     masses: Floats,
     position: int,
     settings: PairSettings,
-) -> tuple[State, Info]:
+) -> State:
+    """Draw pairs of the support, remember the clear ones, and judge all that are remembered.
+
+    The same as `draw_pairs` and then `rejudge`, whose parameters it has.
+    """
+    state = draw_pairs(state, coordinates, points, arrivals, masses, position, settings)
+    return rejudge(state, coordinates, arrivals, settings)
+
+
+def draw_pairs(
+    state: State,
+    coordinates: Floats,
+    points: Floats,
+    arrivals: Ints,
+    masses: Floats,
+    position: int,
+    settings: PairSettings,
+) -> State:
     """Draw pairs of the support, learn the thresholds, and remember those beyond them.
 
     Parameters
@@ -238,7 +185,7 @@ def update(
     counts, previous = state.counts, state.pairs
     state = replace(state, position=position)
     if len(arrivals) < 2:
-        return state, _build_info(state, settings, 0, 0, 0, 0, 0, 0)
+        return state
     order = np.argsort(arrivals, kind="stable")
     left, right = _draw(masses[order], position, settings)
     left, right = order[np.minimum(left, right)], order[np.maximum(left, right)]
@@ -283,28 +230,21 @@ def update(
         degenerate=degenerate,
         evicted=evicted,
     )
-    state = replace(state, pairs=pairs, counts=counts)
-    n_similar = int(similar.sum())
-    return state, _build_info(
-        state, settings, n_similar, n_kept - n_similar, undecided, duplicates, degenerate, evicted
-    )
+    return replace(state, pairs=pairs, counts=counts)
 
 
-def rejudge(
-    state: State, coordinates: Floats, arrivals: Ints, settings: PairSettings
-) -> tuple[State, RejudgeInfo]:
+def rejudge(state: State, coordinates: Floats, arrivals: Ints, settings: PairSettings) -> State:
     """The remembered pairs under new coordinates: kept, flipped, or dropped.
 
     Parameters
     ----------
     coordinates, arrivals
-        Of the present support, as in `update`. Thresholds are those of the histogram now: call
-        `update` first, so that it has the new embedding.
+        Of the present support, as in `draw_pairs`. Thresholds are those of the histogram now: call
+        that first, so that it has the new embedding.
 
-    Returns
-    -------
-    The state with every pair beyond a threshold, and what changed. Judging twice in the same
-    embedding changes nothing. O(B (m + log N) + N log N).
+    Notes
+    -----
+    Judging twice in the same embedding changes nothing. O(B (m + log N) + N log N).
     """
     pairs = state.pairs
     order = np.argsort(arrivals, kind="stable")
@@ -327,38 +267,10 @@ def rejudge(
         dissimilar_above=np.full(len(d2), high),
         positions=np.full(len(d2), state.position, np.int64),
     ).take(is_clear)
-    info = RejudgeInfo(
-        kept=len(after) - flipped,
-        flipped=flipped,
-        faded=len(pairs) - len(after),
-        gone=len(is_present) - len(pairs),
+    counts = state.counts.add(
+        flipped=flipped, faded=len(pairs) - len(after), gone=len(is_present) - len(pairs)
     )
-    counts = state.counts.add(flipped=flipped, faded=info.faded, gone=info.gone)
-    return replace(state, pairs=after, counts=counts), info
-
-
-def merge(left: State, right: State, settings: PairSettings) -> State:
-    """Two streams' states as one, as if right came after left: arrival positions continue.
-
-    Histograms and counts add up exactly; of the pairs the newest of each stay. Only a caller
-    that has the events of both streams under the new arrival positions can judge pairs again.
-    """
-    shifted = replace(
-        right.pairs,
-        births=right.pairs.births + left.position,
-        positions=right.pairs.positions + left.position,
-    )
-    joined = join(left.pairs, shifted)
-    ages = np.concatenate([np.arange(len(part))[::-1] for part in (left.pairs, right.pairs)])
-    pairs = _limit(joined.take(np.argsort(-ages, kind="stable")), settings)
-    right_counts = {name: getattr(right.counts, name) for name in PairCounts.__dataclass_fields__}
-    return State(
-        pairs,
-        histogram.merge(left.embedded, right.embedded),
-        histogram.merge(left.inputs, right.inputs),
-        left.position + right.position,
-        left.counts.add(**right_counts).add(evicted=len(joined) - len(pairs)),
-    )
+    return replace(state, pairs=after, counts=counts)
 
 
 def _check_support(
@@ -445,27 +357,3 @@ def _limit(pairs: Pairs, settings: PairSettings) -> Pairs:
         n_newer[of_kind] = np.arange(len(of_kind))[::-1]
     keep = n_newer < settings.buffer // 2
     return pairs if keep.all() else pairs.take(keep)
-
-
-def _build_info(
-    state: State,
-    settings: PairSettings,
-    similar: int,
-    dissimilar: int,
-    undecided: int,
-    duplicates: int,
-    degenerate: int,
-    evicted: int,
-) -> Info:
-    """The Info of the call."""
-    low, high = compute_thresholds(state, settings)
-    n_similar = int(np.count_nonzero(state.pairs.similar))
-    n_dissimilar = len(state.pairs) - n_similar
-    n_candidates = similar + dissimilar + undecided + duplicates + degenerate
-    status: Status = "ok" if n_similar and n_dissimilar else "no pairs"
-    if n_candidates and (degenerate == n_candidates or not low < high):
-        status = "degenerate embedding"
-    return Info(
-        similar, dissimilar, undecided, duplicates, degenerate, evicted,
-        n_similar, n_dissimilar, low, high, status,
-    )  # fmt: skip

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 from streamembed.drift.alarm import Alarm
+from streamembed.drift.monitor import Monitor
+from streamembed.drift.monitor_timeline import ALL_CHANNELS
 from streamembed.numeric.arrays import Array, Floats
 from streamembed.report.json_values import round_number, round_numbers, shorten_text
-from streamembed.report.monitor_section import CHANNELS, MonitorSection
 
 # Segments drawn per channel; of more, the highest of each group of neighbours.
 MOST_SEGMENTS = 1_000
@@ -18,13 +19,15 @@ DECADES_ABOVE = 8.0
 MOST_EVENTS = 10
 
 
-def describe_drift(section: MonitorSection | None) -> dict[str, Any] | None:
+def describe_drift(monitor: Monitor | None) -> dict[str, Any] | None:
     """Describe the timeline and the alarms, JSON-ready; None without a monitor."""
-    if section is None:
+    if monitor is None:
         return None
-    table = section.timeline
+    has_reference = monitor.state != "collecting"
+    threshold = monitor.threshold if has_reference else monitor.ert
+    table = monitor.timeline()
     positions = table["position"].to_numpy().astype(np.int64)
-    top = float(np.log10(section.ert)) + DECADES_ABOVE if np.isfinite(section.ert) else 12.0
+    top = float(np.log10(monitor.ert)) + DECADES_ABOVE if np.isfinite(monitor.ert) else 12.0
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         heights = np.log10(table["run_length"].to_numpy().astype(np.float64))
     is_known = ~np.isnan(heights)
@@ -35,11 +38,11 @@ def describe_drift(section: MonitorSection | None) -> dict[str, Any] | None:
     edges = np.unique(positions)
     bins = np.searchsorted(edges, positions) * min(MOST_SEGMENTS, len(edges)) // max(len(edges), 1)
     intervals = _find_unwatched_intervals(positions, states)
-    if section.state != "watching" and section.position > (edges[-1] if len(edges) else 0):
+    if monitor.state != "watching" and monitor.position > (edges[-1] if len(edges) else 0):
         start = int(edges[-1]) if len(edges) else 0
-        intervals.append({"start": start, "end": section.position, "state": section.state})
+        intervals.append({"start": start, "end": monitor.position, "state": monitor.state})
     channels = {}
-    for channel in [*CHANNELS, *sorted(set(channel_names.tolist()) - {*CHANNELS})]:
+    for channel in [*ALL_CHANNELS, *sorted(set(channel_names.tolist()) - {*ALL_CHANNELS})]:
         rows = np.flatnonzero((channel_names == channel) & is_known)
         if len(rows):
             highest = _select_highest(rows, bins, heights)
@@ -53,26 +56,25 @@ def describe_drift(section: MonitorSection | None) -> dict[str, Any] | None:
                 "memory": np.append(memories[highest], np.zeros_like(gaps))[order].tolist(),
             }
     return {
-        "ert": round_number(section.ert),
-        "asked": f"{section.ert:,.0f}" if np.isfinite(section.ert) else "ever",
-        "state": section.state,
-        "null": round_number(min(np.log10(section.ert), top)),
-        "threshold": round_number(min(np.log10(section.threshold), top)),
+        "ert": round_number(monitor.ert),
+        "asked": f"{monitor.ert:,.0f}" if np.isfinite(monitor.ert) else "ever",
+        "state": monitor.state,
+        "null": round_number(min(np.log10(monitor.ert), top)),
+        "threshold": round_number(min(np.log10(threshold), top)),
         "top": round_number(top),
         "segments": len(edges),
         "drawn": min(MOST_SEGMENTS, len(edges)),
         "unknown": int((~is_known & (states == "watching")).sum()),
         "channels": channels,
         "unwatched": intervals,
-        "alarms": [_describe_alarm(alarm, top) for alarm in section.alarms],
-        "calibration": _describe_calibration(section),
-        "components": _describe_components(section),
-        "notes": [" ".join(note.split()) for note in section.notes],
+        "alarms": [_describe_alarm(alarm, top) for alarm in monitor.alarms],
+        "calibration": _describe_calibration(monitor.calibration if has_reference else {}),
+        "components": _describe_components(monitor) if has_reference else [],
+        "notes": [" ".join(note.split()) for note in monitor.notes],
     }
 
 
 def _select_highest(rows: Array, bins: Array, heights: Floats) -> Array:
-    """The row with the highest value of each group of segments, in order."""
     order = rows[np.lexsort((heights[rows], bins[rows]))]
     is_last = np.append(np.diff(bins[order]) != 0, True)
     highest: Array = order[is_last]
@@ -118,21 +120,16 @@ def _describe_alarm(alarm: Alarm, top: float) -> dict[str, Any]:
     }
 
 
-def _describe_calibration(section: MonitorSection) -> dict[str, Any]:
-    facts = {
-        shorten_text(k): round_number(v)
-        for k, v in section.calibration.items()
-        if k != "run_lengths"
-    }
-    lengths = np.asarray(section.calibration.get("run_lengths", ()), dtype=np.float64)
+def _describe_calibration(calibration: dict[str, Any]) -> dict[str, Any]:
+    facts = {k: round_number(v) for k, v in calibration.items() if k != "run_lengths"}
+    lengths = np.asarray(calibration.get("run_lengths", ()), dtype=np.float64)
     return {"facts": facts, "run_lengths": round_numbers(np.sort(lengths))}
 
 
-def _describe_components(section: MonitorSection) -> list[dict[str, Any]]:
-    """Rows of the table of components and features, the largest share first."""
-    if section.components is None:
+def _describe_components(monitor: Monitor) -> list[dict[str, Any]]:
+    if not monitor.is_compared:
         return []
-    rows = section.components.to_pylist()
+    rows = monitor.components().to_pylist()
     rows.sort(key=lambda row: -(row.get("share") or 0.0))
     return [
         {k: shorten_text(v) if isinstance(v, str) else round_number(v) for k, v in row.items()}

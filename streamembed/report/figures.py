@@ -9,13 +9,21 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
-from streamembed.engine.drawing import COLOURS
+from streamembed.drift.monitor_timeline import ALL_CHANNELS
 from streamembed.errors import ParameterError
 from streamembed.report.history import MOST_LINES
-from streamembed.report.monitor_section import CHANNELS
+from streamembed.report.line_figures import (
+    ALARM_COLOUR,
+    BLUE,
+    DASHES,
+    LABEL_COLOURS,
+    LINE_COLOURS,
+    LINE_FIGURES,
+    OLIVE,
+)
 
 try:
     from bokeh.core.json_encoder import serialize_json
@@ -29,12 +37,7 @@ try:
 except ImportError as error:  # an extra: `require_bokeh` says how to install it
     MISSING_BOKEH = str(error)
 
-# Without black, which is invisible on the dark page.
-LABEL_COLOURS = tuple(colour for colour in COLOURS[:7] if colour != "#000000")
-# Without the colour of alarms and limits.
-LINE_COLOURS = (*(colour for colour in LABEL_COLOURS if colour != "#D55E00"), "#9467BD")
 MARKERS = ("circle", "triangle", "square", "diamond", "inverted_triangle", "star", "hex", "plus")
-DASHES = ("solid", "dashed", "dotdash", "dotted", "dashdot")
 TOOLS = "pan,box_zoom,wheel_zoom,reset,save"
 SCATTER_TOOLS = "tap,box_select,lasso_select,pan,box_zoom,wheel_zoom,reset,save"
 SCATTER_COLUMNS = (
@@ -46,18 +49,10 @@ FONT = "system-ui, sans-serif"
 
 @dataclass(frozen=True, slots=True)
 class PageFigures:
-    """The figures of one page.
+    """The figures of one page."""
 
-    Attributes
-    ----------
-    document : str
-        Bokeh's JSON of all figures.
-    names : tuple of str
-        Names of the figures; each is the id of its element.
-    """
-
-    document: str
-    names: tuple[str, ...]
+    document: str  # Bokeh's JSON of all figures
+    names: tuple[str, ...]  # names of the figures; each is the id of its element
 
 
 def require_bokeh() -> None:
@@ -85,19 +80,16 @@ def get_script() -> str:
 def get_palettes() -> dict[str, Any]:
     """The colours and shapes of points, lines and cells."""
     require_bokeh()
+    styles = [
+        [LINE_COLOURS[i % len(LINE_COLOURS)], [*DASHES][i % len(DASHES)]] for i in range(MOST_LINES)
+    ]
     return {
         "labels": list(LABEL_COLOURS),
         "markers": list(MARKERS),
         "numbers": list(Cividis256),
         "signs": list(PuOr11),
-        "lines": {
-            channel: [LINE_COLOURS[i % len(LINE_COLOURS)], DASHES[i % len(DASHES)]]
-            for i, channel in enumerate(CHANNELS)
-        },
-        "eigenvalues": [
-            [LINE_COLOURS[i % len(LINE_COLOURS)], DASHES[i % len(DASHES)]]
-            for i in range(MOST_LINES)
-        ],
+        "lines": dict(zip(ALL_CHANNELS, styles, strict=False)),
+        "eigenvalues": styles,
     }
 
 
@@ -117,7 +109,7 @@ def draw_figures(
     """
     require_bokeh()
     channels = (contents.get("drift") or {}).get("channels", ())
-    other_channels = tuple(channel for channel in channels if channel not in CHANNELS)
+    other_channels = tuple(channel for channel in channels if channel not in ALL_CHANNELS)
     return _draw_figures(min(n_components, MOST_LINES), len(metrics), other_channels)
 
 
@@ -125,12 +117,10 @@ def draw_figures(
 def _draw_figures(lines: int, metrics: int, channels: tuple[str, ...]) -> PageFigures:
     """Cached: the figures depend on these arguments only, and take a second."""
     figures = [
-        _draw_drift((*CHANNELS, *channels)),
+        _draw_drift((*ALL_CHANNELS, *channels)),
         *_draw_scatter_plots(),
         _draw_spectrum(lines),
-        _draw_certificate(),
-        _draw_movement(),
-        _draw_refreshes(),
+        *map(_draw_lines, LINE_FIGURES),
         *(_draw_heat_map(f"metric-{i}") for i in range(metrics)),
         _draw_run_lengths(),
     ]
@@ -175,7 +165,6 @@ def _create_figure(
 
 
 def _create_history_figure(name: str, y: str, height: int = 260, **options: Any) -> Any:
-    """Create a figure over stream positions, with a line at the shown snapshot."""
     plot = _create_figure(name, "event", y, height, **options)
     plot.xaxis.formatter = NumeralTickFormatter(format="0,0")
     position = _create_source(f"{name}:shown", "x")
@@ -208,7 +197,7 @@ def _draw_drift(channels: Sequence[str]) -> Any:
         hatch_color="#8a8a8a",
     )
     threshold = _create_source("drift:threshold", "y")
-    plot.hspan(y="y", source=threshold, line_dash="dashed", line_width=2, line_color="#D55E00")
+    plot.hspan(y="y", source=threshold, line_dash="dashed", line_width=2, line_color=ALARM_COLOUR)
     dot_renderers, lines = [], get_palettes()["lines"]
     for i, channel in enumerate(channels):
         source = _create_source(f"drift:{channel}", "x", "y", "channel", "memory", "once")
@@ -236,15 +225,15 @@ def _draw_drift(channels: Sequence[str]) -> Any:
         [("channel", "@channel"), ("to event", "@x{0,0}"), ("once in", "@once")],
     )
     onset = _create_source("drift:onsets", "x", "y")
-    plot.vspan(x="x", source=onset, line_dash="dashed", line_color="#0072B2", line_width=1.5)
-    plot.scatter("x", "y", source=onset, marker="diamond", size=13, color="#0072B2", name="onset")
+    plot.vspan(x="x", source=onset, line_dash="dashed", line_color=BLUE, line_width=1.5)
+    plot.scatter("x", "y", source=onset, marker="diamond", size=13, color=BLUE, name="onset")
     marks = _create_source("drift:alarms", "x", "y", "sentence", "channel", "once")
     alarms = plot.scatter(
         *("x", "y"),
         source=marks,
         marker="inverted_triangle",
         size=17,
-        fill_color="#D55E00",
+        fill_color=ALARM_COLOUR,
         line_width=1.5,
         name="alarms",
         tags=["ink"],
@@ -305,51 +294,27 @@ def _draw_spectrum(count: int) -> Any:
     return plot
 
 
-def _draw_certificate() -> Any:
-    plot = _create_history_figure("certificate", "size", y_axis_type="log")
-    source = _create_source("certificate", "x", "residual", "angle", "met", "marker")
-    tolerance = _create_source("certificate:tolerance", "y")
-    plot.hspan(y="y", source=tolerance, line_dash="dashed", line_width=2, line_color="#D55E00")
-    plot.line("x", "residual", source=source, line_color="#0072B2", line_width=1.8)
-    dots = plot.scatter(
-        "x", "residual", source=source, marker="marker", size=7, color="#0072B2", name="residuals"
-    )
-    plot.line(
-        "x", "angle", source=source, line_color="#A49000", line_dash="dotdash", line_width=1.8
-    )
-    tooltips = [("event", "@x{0,0}"), ("residual", "@residual"), ("angle bound", "@angle")]
-    _add_tooltips(plot, [dots], [*tooltips, ("tolerance met", "@met")])
-    return plot
-
-
-def _draw_movement() -> Any:
-    plot = _create_history_figure("movement", "root mean square")
-    source = _create_source("movement", "x", "displacement", "movement", "epoch")
-    plot.line("x", "movement", source=source, line_color="#0072B2", line_width=1.8)
-    dots = plot.scatter("x", "movement", source=source, size=4, color="#0072B2")
-    plot.line(
-        "x", "displacement", source=source, line_color="#A49000", line_dash="dashed", line_width=1.8
-    )
-    tooltips = [("event", "@x{0,0}"), ("movement", "@movement"), ("displacement", "@displacement")]
-    _add_tooltips(plot, [dots], [*tooltips, ("epoch", "@epoch")])
-    return plot
-
-
-def _draw_refreshes() -> Any:
-    plot = _create_history_figure("refreshes", "so far")
-    source = _create_source("refreshes", "x", "refreshes", "epoch")
-    plot.step("x", "refreshes", source=source, mode="after", line_color="#0072B2", line_width=1.8)
-    dots = plot.scatter("x", "refreshes", source=source, size=4, color="#0072B2")
-    plot.step(
-        *("x", "epoch"),
-        source=source,
-        mode="after",
-        line_color="#A49000",
-        line_dash="dashed",
-        line_width=1.8,
-    )
-    tooltips = [("event", "@x{0,0}"), ("refreshes", "@refreshes"), ("epoch", "@epoch")]
-    _add_tooltips(plot, [dots], tooltips)
+def _draw_lines(name: str) -> Any:
+    """Draw one of `LINE_FIGURES`."""
+    figure = LINE_FIGURES[name]
+    first, second = figure.lines
+    columns = {**figure.lines, **figure.others}
+    dots: dict[str, Any] = {"size": 4}
+    if figure.is_log:
+        plot = _create_history_figure(name, figure.label, y_axis_type="log")
+        limit = {"line_dash": "dashed", "line_width": 2, "line_color": ALARM_COLOUR}
+        plot.hspan(y="y", source=_create_source(f"{name}:tolerance", "y"), **limit)
+        dots = {"size": 7, "marker": "marker"}
+        source = _create_source(name, "x", *columns, "marker")
+    else:
+        plot = _create_history_figure(name, figure.label)
+        source = _create_source(name, "x", *columns)
+    draw = partial(plot.step, mode="after") if figure.is_step else plot.line
+    draw(x="x", y=first, source=source, line_color=BLUE, line_width=1.8)
+    points = plot.scatter("x", first, source=source, color=BLUE, name=f"{name}:dots", **dots)
+    draw(x="x", y=second, source=source, line_color=OLIVE, line_dash=figure.dash, line_width=1.8)
+    tooltips = [(label, f"@{column}") for column, label in columns.items()]
+    _add_tooltips(plot, [points], [("event", "@x{0,0}"), *tooltips])
     return plot
 
 
@@ -384,8 +349,8 @@ def _draw_run_lengths() -> Any:
         right="right",
         source=source,
         fill_color="#56B4E9",
-        line_color="#0072B2",
+        line_color=BLUE,
     )
     target = _create_source("run-lengths:asked", "x")
-    plot.vspan(x="x", source=target, line_dash="dashed", line_width=2, line_color="#D55E00")
+    plot.vspan(x="x", source=target, line_dash="dashed", line_width=2, line_color=ALARM_COLOUR)
     return plot

@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeGuard
 
+from streamembed.drift.monitor import Monitor
 from streamembed.engine.snapshot import Snapshot
-from streamembed.errors import NotReadyError, ParameterError
+from streamembed.errors import NotReadyError, ParameterError, check_path, quote
 from streamembed.report.drift_figures import describe_drift
 from streamembed.report.history import describe_history, describe_metrics
 from streamembed.report.json_values import shorten_text
-from streamembed.report.monitor_section import MonitorSection, read_monitor_section
 from streamembed.report.scatter_plots import (
     MOST_POINTS,
     ScatterReference,
@@ -46,6 +47,16 @@ def read_contents(run: str | os.PathLike[str]) -> dict[str, Any]:
         return collect_contents(reader)
 
 
+def check_outside_run(run: str | os.PathLike[str], output: str | os.PathLike[str]) -> Path:
+    """The path of what is written; ParameterError where it is in the run."""
+    target = Path(check_path(output, "output"))
+    if target.resolve().is_relative_to(Path(check_path(run, "run")).resolve()):
+        raise ParameterError(
+            f"output={quote(str(target))} must not be in the run, which is read-only"
+        )
+    return target
+
+
 def collect_contents(reader: RunReader) -> dict[str, Any]:
     """Collect the contents from an open reader, all as of the same commit."""
     return reader.at_once(lambda: _collect_contents(reader))
@@ -57,7 +68,7 @@ def _collect_contents(reader: RunReader) -> dict[str, Any]:
             f"{reader.path} was learned in partitions, and contains no events to show: embed "
             "them with transform, or replay the log without --workers"
         )
-    monitor = read_monitor_section(reader)
+    monitor = reader.monitor()
     snapshots = _load_snapshots(reader)
     reference = _choose_reference(snapshots, monitor)
     ids = {key for snapshot in snapshots for key in snapshot.ids.tolist()}
@@ -85,7 +96,6 @@ def _collect_contents(reader: RunReader) -> dict[str, Any]:
 
 
 def _describe_engine(origin: Mapping[str, Any], snapshots: list[Snapshot]) -> dict[str, Any]:
-    """The parameters of the engine that figures depend on."""
     engine = origin.get("engine", {})
     k = len(snapshots[-1].eigenvalues) if snapshots else int(engine.get("n_components", 2))
     return {
@@ -106,31 +116,30 @@ def _load_snapshots(reader: RunReader) -> list[Snapshot]:
 
 
 def _choose_reference(
-    snapshots: list[Snapshot], monitor: MonitorSection | None
+    snapshots: list[Snapshot], monitor: Monitor | None
 ) -> ScatterReference | None:
     """The reference of scatter plots: the monitor's, or the first support of full size."""
     if not snapshots:
         return None
     largest = max(len(snapshot.ids) for snapshot in snapshots)
     first = next(snapshot for snapshot in snapshots if 2 * len(snapshot.ids) >= largest)
-    if monitor is None or not _has_points(monitor):
+    if not _has_reference(monitor):
         return ScatterReference(first.points, first.ids.tolist(), first)
-    reference_ids = set(monitor.reference.ids)
-    shared = [len(reference_ids & set(snapshot.ids.tolist())) for snapshot in snapshots]
+    points, ids = monitor.reference[0], monitor.reference[1].tolist()
+    shared = [len(set(ids) & set(snapshot.ids.tolist())) for snapshot in snapshots]
     nearest = snapshots[shared.index(max(shared))] if max(shared) else first
-    return ScatterReference(monitor.reference.points, monitor.reference.ids, nearest)
+    return ScatterReference(points, ids, nearest)
 
 
-def _has_points(monitor: MonitorSection) -> bool:
-    """Whether the monitor's reference can be drawn: with distances it has no points."""
-    return 0 < len(monitor.reference.ids) == len(monitor.reference.points)
+def _has_reference(monitor: Monitor | None) -> TypeGuard[Monitor]:
+    return monitor is not None and monitor.state != "collecting"
 
 
-def _describe_reference(reference: ScatterReference | None, monitor: MonitorSection | None) -> str:
+def _describe_reference(reference: ScatterReference | None, monitor: Monitor | None) -> str:
     if reference is None:
         return ""
-    if monitor is not None and _has_points(monitor):
-        return f"the {len(monitor.reference.ids):,} events of the monitor's reference"
+    if _has_reference(monitor):
+        return f"the {len(reference.ids):,} events of the monitor's reference"
     return (
         f"the {len(reference.ids):,} events of the first full stored snapshot, at event "
         f"{reference.snapshot.position:,}"
@@ -138,7 +147,6 @@ def _describe_reference(reference: ScatterReference | None, monitor: MonitorSect
 
 
 def _describe_run(reader: RunReader, snapshots: list[Snapshot]) -> dict[str, Any]:
-    """Describe the progress of the run."""
     progress = read_progress(reader)
     state = "finished" if reader.finished else "unfinished" if reader.kind == "replay" else "open"
     newest = snapshots[-1] if snapshots else None
@@ -179,7 +187,6 @@ def _describe_rejected(reader: RunReader) -> dict[str, Any]:
 
 
 def _list_settings(origin: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """List the parameters of the run as text."""
     for name, value in sorted(origin.items()):
         if isinstance(value, Mapping):
             yield from _list_settings(value, f"{prefix}{name}.")

@@ -13,7 +13,7 @@ from streamembed.data.batch import Batch
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import StreamembedError
 from streamembed.numeric.arrays import Bools, Floats
-from streamembed.report.json_values import round_numbers, select_evenly, shorten_text
+from streamembed.report.json_values import round_number, round_numbers, select_evenly, shorten_text
 from streamembed.runs.run_events import EventMetadata
 
 # Points drawn per plot, and points of the reference behind them.
@@ -28,19 +28,11 @@ TRUSTED, MOST_HALOS = 1 / 3, 0.2
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ScatterReference:
-    """The reference of scatter plots.
+    """The reference of scatter plots."""
 
-    Attributes
-    ----------
-    points : (n, d)
-        In the caller's units; (n, 0) where only distances are known.
-    ids : sequence
-    snapshot : Snapshot
-        The stored snapshot nearest to it; its support decides which points are off the reference.
-    """
-
-    points: Floats
+    points: Floats  # (n, d): in the caller's units; (n, 0) where only distances are known
     ids: Sequence[Any]
+    # The stored snapshot nearest to it; its support decides which points are off the reference.
     snapshot: Snapshot
 
 
@@ -90,9 +82,7 @@ def describe_scatter_plot(
         "points": n,
         "pictured": snapshot.picture is not None,
         "axes": [main[1], None if other is None else other[1]],
-        "kept": None
-        if snapshot.picture is None
-        else round_numbers(_compute_mean_kept(snapshot))[0],
+        "kept": None if snapshot.picture is None else round_number(snapshot.picture.kept.mean()),
         "id": [shorten_text(key) for key in keys],
         "at": [
             int(place) if event.position is None else event.position
@@ -114,7 +104,6 @@ Plane = tuple[Floats, list[str]]
 
 
 def _select_planes(snapshot: Snapshot) -> tuple[Plane, Plane | None]:
-    """The two planes that are drawn, (N, 2) each, and the names of their axes."""
     first, second = _split_coordinates(snapshot, snapshot.coordinates, snapshot.stationary)
     if snapshot.picture is not None:
         return (snapshot.picture.coordinates, ["live map", ""]), first
@@ -145,11 +134,6 @@ def _list_columns(main: Floats, other: Floats | None) -> dict[str, Any]:
     return columns
 
 
-def _create_batch(snapshot: Snapshot, points: Floats) -> Batch:
-    index = np.arange(len(points), dtype=np.int64)
-    return Batch(points, snapshot.feature_names, snapshot._ordered, None, index, ())
-
-
 def _compute_coverage(reference: ScatterReference | None, snapshot: Snapshot) -> Floats:
     """Coverage of its points by the support of the reference; NaN if unknown."""
     unknown: Floats = np.full(len(snapshot.ids), np.nan)
@@ -157,7 +141,7 @@ def _compute_coverage(reference: ScatterReference | None, snapshot: Snapshot) ->
         return unknown
     try:
         coverage: Floats = reference.snapshot.coverage(
-            _create_batch(reference.snapshot, snapshot.points)
+            Batch.of_points(snapshot.points, reference.snapshot.features)
         )
     except StreamembedError:
         return unknown
@@ -172,7 +156,7 @@ def _describe_reference_points(
     if reference is None or not snapshot.feature_names or not len(reference.ids):
         return nothing
     indices = select_evenly(len(reference.ids), MOST_REFERENCE_POINTS)
-    points = _create_batch(snapshot, np.ascontiguousarray(reference.points[indices]))
+    points = Batch.of_points(np.ascontiguousarray(reference.points[indices]), snapshot.features)
     try:
         coordinates, coverage = snapshot.transform_with_coverage(points)
         first, second = _split_coordinates(snapshot, coordinates, None)
@@ -186,13 +170,7 @@ def _describe_reference_points(
     return {**nothing, "id": ids, "off": off, **_list_columns(*planes)}
 
 
-def _compute_mean_kept(snapshot: Snapshot) -> Floats:
-    assert snapshot.picture is not None
-    return np.array([snapshot.picture.kept.mean()])
-
-
 def _find_untrusted(snapshot: Snapshot) -> Bools:
-    """Untrustworthy points of a picture, which get a halo."""
     if snapshot.picture is None:
         return np.zeros(len(snapshot.ids), dtype=np.bool_)
     kept_shares = snapshot.picture.kept

@@ -10,16 +10,27 @@ from typing import Any
 
 import numpy as np
 
-from streamembed.engine.drawing import COLOURS, INK, MARKS
-from streamembed.errors import ParameterError, build_file_error, check_path, quote
+from streamembed.engine.drawing import INK, MARKS
+from streamembed.errors import ParameterError, build_file_error
 from streamembed.numeric.arrays import Floats
-from streamembed.report.report_contents import read_contents
+from streamembed.report.history import MOST_LINES
+from streamembed.report.line_figures import (
+    ALARM_COLOUR,
+    BLUE,
+    DASHES,
+    LABEL_COLOURS,
+    LINE_COLOURS,
+    LINE_FIGURES,
+    OLIVE,
+)
+from streamembed.report.report_contents import check_outside_run, read_contents
 
-LABEL_COLOURS = tuple(colour for colour in COLOURS[:7] if colour != "#000000")
-# Without the colour of alarms and limits.
-LINE_COLOURS = (*(colour for colour in LABEL_COLOURS if colour != "#D55E00"), "#9467BD")
-LINE_STYLES = ("-", "--", "-.", ":")
-ALARM_COLOUR, BLUE, OLIVE, GREY = "#D55E00", "#0072B2", "#A49000", "#b0b0b0"
+GREY = "#b0b0b0"
+# Style of the i-th line of a figure of many.
+LINE_STYLES: list[dict[str, Any]] = [
+    {"c": LINE_COLOURS[i % len(LINE_COLOURS)], "ls": [*DASHES.values()][i % len(DASHES)], "lw": 1.2}
+    for i in range(MOST_LINES)
+]
 MOST_NAMED, LONGEST_NAME = 12, 24
 # Inches, and dots in each.
 SIZE, DOTS_PER_INCH = (6.4, 3.6), 200
@@ -47,11 +58,7 @@ def write_static_figures(run: str | os.PathLike[str], output: str | os.PathLike[
         The run cannot be read, or a file cannot be written.
     """
     new_figure = _load_figure_factory()
-    target = Path(check_path(output, "output"))
-    if target.resolve().is_relative_to(Path(check_path(run, "run")).resolve()):
-        raise ParameterError(
-            f"output={quote(str(target))} must not be in the run, which is read-only"
-        )
+    target = check_outside_run(run, output)
     contents = read_contents(run)
     paths = []
     try:
@@ -88,7 +95,6 @@ DrawFunction = Callable[[Any], None]
 
 
 def _list_figures(contents: Mapping[str, Any]) -> list[tuple[str, DrawFunction]]:
-    """The figures that have data, by file name."""
     figures: list[tuple[str, DrawFunction]] = []
     drift, history, plots = contents["drift"], contents["history"], contents["scatter_plots"]
     if drift is not None:
@@ -102,9 +108,9 @@ def _list_figures(contents: Mapping[str, Any]) -> list[tuple[str, DrawFunction]]
             )
     if history["position"]:
         figures.append(("spectrum", lambda ax: _draw_spectrum(ax, history)))
-        figures.append(("certificate", lambda ax: _draw_certificate(ax, history)))
-        figures.append(("movement", lambda ax: _draw_movement(ax, history)))
-        figures.append(("refreshes", lambda ax: _draw_refreshes(ax, history)))
+        figures += [
+            (name, partial(_draw_lines, name=name, history=history)) for name in LINE_FIGURES
+        ]
     for metric in contents["metrics"]:
         figures.append((f"metric-{metric['name']}", partial(_draw_heat_map, metric=metric)))
     return figures
@@ -129,11 +135,8 @@ def _draw_drift(ax: Any, drift: Mapping[str, Any], snapshot_positions: Sequence[
     ax.axhline(drift["threshold"], color=ALARM_COLOUR, ls="--", lw=1.5, label="alarm line")
     for interval in drift["unwatched"]:
         ax.axvspan(interval["start"], interval["end"], fc="none", ec=GREY, hatch="//", lw=0)
-    for i, (channel, line) in enumerate(drift["channels"].items()):
-        colour, dash = LINE_COLOURS[i % len(LINE_COLOURS)], LINE_STYLES[i % len(LINE_STYLES)]
-        ax.plot(
-            line["x"], _to_floats(line["y"]), c=colour, ls=dash, lw=1.2, label=_escape_name(channel)
-        )
+    for (channel, line), style in zip(drift["channels"].items(), LINE_STYLES, strict=False):
+        ax.plot(line["x"], _to_floats(line["y"]), **style, label=_escape_name(channel))
     for i, alarm in enumerate(drift["alarms"]):
         first = i == 0
         ax.axvline(alarm["onset"], color=BLUE, ls=":", lw=1.2, label="onset" if first else None)
@@ -211,44 +214,27 @@ def _draw_scatter_plot(
 
 
 def _draw_spectrum(ax: Any, history: Mapping[str, Any]) -> None:
-    for j, values in enumerate(history["eigenvalues"]):
-        style = {
-            "c": LINE_COLOURS[j % len(LINE_COLOURS)],
-            "ls": LINE_STYLES[j % len(LINE_STYLES)],
-            "lw": 1.2,
-        }
+    for j, (values, style) in enumerate(zip(history["eigenvalues"], LINE_STYLES, strict=False)):
         ax.plot(history["position"], _to_floats(values), **style, label=f"{j + 1}")
     ax.set(xlabel="event", ylabel="eigenvalue")
     _add_legend(ax)
 
 
-def _draw_certificate(ax: Any, history: Mapping[str, Any]) -> None:
-    x = history["position"]
-    if "residual" in history:
-        ax.semilogy(x, np.maximum(_to_floats(history["residual"]), 1e-17), c=BLUE, label="residual")
-    if "angle_bound" in history:
-        bound = np.maximum(_to_floats(history["angle_bound"]), 1e-17)
-        ax.semilogy(x, bound, c=OLIVE, ls="-.", lw=1.2, label="angle bound")
-    if history["tolerance"] is not None:
-        ax.axhline(history["tolerance"], c=ALARM_COLOUR, ls="--", lw=1.5, label="tolerance")
-    ax.set(xlabel="event", ylabel="size")
-    _add_legend(ax)
-
-
-def _draw_movement(ax: Any, history: Mapping[str, Any]) -> None:
-    for name, colour, dash in (("movement", BLUE, "-"), ("displacement", OLIVE, "--")):
-        if name in history:
-            ax.plot(history["position"], _to_floats(history[name]), c=colour, ls=dash, label=name)
-    ax.set(xlabel="event", ylabel="root mean square")
-    _add_legend(ax)
-
-
-def _draw_refreshes(ax: Any, history: Mapping[str, Any]) -> None:
-    for name, colour, dash in (("refreshes", BLUE, "-"), ("epoch", OLIVE, "--")):
-        if name in history:
-            values = _to_floats(history[name])
-            ax.step(history["position"], values, where="post", c=colour, ls=dash, label=name)
-    ax.set(xlabel="event", ylabel="so far")
+def _draw_lines(ax: Any, name: str, history: Mapping[str, Any]) -> None:
+    """Draw one of `LINE_FIGURES`."""
+    figure = LINE_FIGURES[name]
+    drawstyle = "steps-post" if figure.is_step else "default"
+    styles = {"c": BLUE, "ls": "-"}, {"c": OLIVE, "ls": DASHES[figure.dash]}
+    for (column, label), style in zip(figure.lines.items(), styles, strict=True):
+        if column in history:
+            values = _to_floats(history[column])
+            values = np.maximum(values, 1e-17) if figure.is_log else values
+            ax.plot(history["position"], values, **style, label=label, drawstyle=drawstyle)
+    if figure.is_log:
+        ax.set_yscale("log")
+        if history["tolerance"] is not None:
+            ax.axhline(history["tolerance"], c=ALARM_COLOUR, ls="--", lw=1.5, label="tolerance")
+    ax.set(xlabel="event", ylabel=figure.label)
     _add_legend(ax)
 
 

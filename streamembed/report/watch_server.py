@@ -25,7 +25,7 @@ from streamembed.report.page import render_page
 from streamembed.report.report_contents import collect_contents
 from streamembed.runs.run_events import read_change_token
 from streamembed.runs.run_reader import read_run
-from streamembed.storage.database import DATABASE_NAME
+from streamembed.storage.database import find_write_time, stat_files
 
 # Seconds between two requests of a page, and without a commit after which it is stale.
 POLL_SECONDS, STALE = 2.0, 90.0
@@ -79,15 +79,7 @@ class FollowedRun:
 
     def compute_age(self) -> float:
         """Seconds since the last write to the run."""
-        newest = 0.0
-        for name in (DATABASE_NAME, f"{DATABASE_NAME}-wal"):
-            try:
-                status = (self.folder / name).stat()
-            except OSError:
-                continue
-            if status.st_size:  # readers leave an empty file
-                newest = max(newest, status.st_mtime)
-        return max(0.0, time.time() - newest)
+        return max(0.0, time.time() - find_write_time(stat_files(self.folder)))
 
 
 class _WatchServer(ThreadingHTTPServer):

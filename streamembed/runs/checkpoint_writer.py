@@ -39,17 +39,10 @@ MAX_COMMIT_SHARE = 0.03
 
 @dataclass(frozen=True, slots=True)
 class CheckpointPolicy:
-    """How often a replay commits: after so many events or seconds, whichever comes first.
-
-    Attributes
-    ----------
-    events : int or None
-    seconds : float or None
-        Longer where commits would take more than 3 % of the time.
-    """
+    """How often a replay commits: after so many events or seconds, whichever comes first."""
 
     events: int | None = None
-    seconds: float | None = 30.0
+    seconds: float | None = 30.0  # longer where commits would take more than 3 % of the time
 
     @classmethod
     def parse(cls, asked: int | str | None) -> Self:
@@ -88,18 +81,16 @@ class CheckpointWriter:
     ----------
     database
         Where they are stored; its rows come first.
-    cadence
-        How often.
     monitor
         Committed with the engine.
     """
 
     def __init__(
-        self, database: Database, cadence: CheckpointPolicy, monitor: Monitor | None = None
+        self, database: Database, policy: CheckpointPolicy, monitor: Monitor | None = None
     ) -> None:
         self._monitor = monitor
         self._database = database
-        self._policy = cadence
+        self._policy = policy
         self._buffered: dict[str, list[Any]] = {}
         self._buffered_bytes = 0
         self._last_commit = time.monotonic()
@@ -117,9 +108,7 @@ class CheckpointWriter:
 
     def read(self, name: str) -> Iterator[Any]:
         """All record batches of a table, buffered ones included."""
-        for record in self._database.read_chain(name):
-            with pa.ipc.open_stream(pa.py_buffer(record.data)) as reader:
-                yield from reader
+        yield from read_batches(self._database, name)
         for table in self._buffered.get(name, ()):
             yield from table.to_batches()
 
@@ -170,19 +159,14 @@ class CheckpointWriter:
                 table = pa.concat_tables(tables).combine_chunks()
                 database.append(name, position, table.num_rows, to_ipc_bytes(table))
             database.append(CHECKPOINTS, engine.position, 0, engine.to_bytes())
-            database.append(SNAPSHOTS, position, len(snapshot.ids), snapshot.to_bytes())
+            append_snapshot(database, snapshot)
             newest = {database.count_records(CHECKPOINTS) - i for i in (1, 2)}
-            removed = database.keep_only(CHECKPOINTS, newest)
+            database.keep_only(CHECKPOINTS, newest)
             if self._monitor is not None:
                 database.append(MONITORS, engine.position, 0, self._monitor.to_bytes())
-                removed += database.keep_only(MONITORS, newest)
-            removed += database.keep_only(
-                SNAPSHOTS, select_retained(database.count_records(SNAPSHOTS))
-            )
+                database.keep_only(MONITORS, newest)
             database.write_fact(COUNTS, asdict(counts))
             database.write_fact(FINGERPRINT, fingerprint)
-        for path in removed:
-            path.unlink(missing_ok=True)
         self._buffered, self._buffered_bytes, self._position = {}, 0, position
         self._last_commit = time.monotonic()
         self._commit_seconds = self._last_commit - start
@@ -201,6 +185,19 @@ class CheckpointWriter:
         if self._monitor is not None:
             self._monitor.become(Monitor.from_bytes(self._database.read(MONITORS, length - 1).data))
         return Engine.from_bytes(record.data), counts, dict(self._database.read_fact(FINGERPRINT))
+
+
+def append_snapshot(database: Database, snapshot: Snapshot) -> None:
+    """A snapshot of a run, within a commit; older ones are thinned out."""
+    database.append(SNAPSHOTS, snapshot.position, len(snapshot.ids), snapshot.to_bytes())
+    database.keep_only(SNAPSHOTS, select_retained(database.count_records(SNAPSHOTS)))
+
+
+def read_batches(database: Database, chain: str) -> Iterator[Any]:
+    """The record batches of a chain of tables."""
+    for record in database.read_chain(chain):
+        with pa.ipc.open_stream(pa.py_buffer(record.data)) as reader:
+            yield from reader
 
 
 def to_ipc_bytes(table: Any) -> bytes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -10,29 +10,22 @@ import numpy as np
 import pyarrow as pa
 
 from streamembed.numeric.arrays import Array, Floats, Ints
+from streamembed.runs.run_tables import ROW_GROUP_SIZE
+from streamembed.storage import archive
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EmbeddedEvents:
-    """Coordinates of events in a snapshot; NaN where unknown.
+    """Coordinates of events in a snapshot; NaN where unknown."""
 
-    Attributes
-    ----------
-    coordinates : (n, k)
-    coverage : (n,)
-    picture : (n, 2) or None
-        In its picture, where there is one.
-    picture_kept : (n,) or None
-        See `streamembed.engine.picture.Picture`; NaN for events that have no slot any more.
-    snapshot, epoch : int
-        Position of the snapshot, and the epoch of its frame.
-    """
-
-    coordinates: Floats
-    coverage: Floats
+    coordinates: Floats  # (n, k)
+    coverage: Floats  # (n,)
+    # Position of the snapshot, and the epoch of its frame.
     snapshot: int
     epoch: int
-    picture: Floats | None = None
+    picture: Floats | None = None  # (n, 2) or None: in its picture, where there is one
+    # (n,) or None: see `streamembed.engine.picture.Picture`; NaN for events that have no slot any
+    # more.
     picture_kept: Floats | None = None
 
     @classmethod
@@ -45,29 +38,15 @@ class EmbeddedEvents:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EventRows:
-    """Rows of a log that may become events, or have.
+    """Rows of a log that may become events, or have."""
 
-    Attributes
-    ----------
-    numbers : (n,)
-        Row number in the log of each.
-    points : (n, d)
-        Features in the engine's order; (n, 0) in a log of distances.
-    passthrough : dict of pyarrow.Array of n
-        Labels and times, where the log has them: written unchanged.
-    ids : (n,) or None
-        int64 or str; None where the log has none.
-    distances : list of (L_i,), or None
-        In a log of distances, the row as the log has it; as the engine took it, once it has.
-    distance_positions : list of (L_i,), or None
-        Stream positions that these distances lead to; None before the engine took them.
-    """
-
-    numbers: Ints
-    points: Floats
-    passthrough: dict[str, pa.Array]
-    ids: Array | None = None
+    numbers: Ints  # (n,): row number in the log of each
+    points: Floats  # (n, d): features in the engine's order; (n, 0) in a log of distances
+    passthrough: dict[str, pa.Array]  # labels and times, where the log has them: written unchanged
+    ids: Array | None = None  # (n,) or None: int64 or str; None where the log has none
+    # In a log of distances, the row as the log has it; as the engine took it, once it has.
     distances: list[Floats] | None = None
+    # Stream positions that these distances lead to; None before the engine took them.
     distance_positions: list[Ints] | None = None
 
     def __len__(self) -> int:
@@ -115,3 +94,42 @@ def _join_lists(parts: Sequence[EventRows], name: str) -> list[Any] | None:
     if getattr(parts[0], name) is None:
         return None
     return [row for part in parts for row in getattr(part, name)]
+
+
+def to_record_batch(rows: EventRows) -> Any:
+    """Rows as a record batch, without distances: old events have none to the last snapshot."""
+    columns = {"number": pa.array(rows.numbers), "point": archive.to_list_column(rows.points)}
+    if rows.ids is not None:
+        columns["id"] = pa.array(rows.ids.tolist())
+    return pa.record_batch({**columns, **{f"+{k}": v for k, v in rows.passthrough.items()}})
+
+
+def read_event_rows(batches: Iterable[Any]) -> Iterator[EventRows]:
+    """The rows of such batches, `streamembed.runs.run_tables.ROW_GROUP_SIZE` at a time."""
+    buffered: list[Any] = []
+    count = 0
+    for batch in batches:
+        buffered.append(batch)
+        count += batch.num_rows
+        while count >= ROW_GROUP_SIZE:
+            whole = pa.Table.from_batches(buffered).combine_chunks()
+            yield _to_event_rows(whole.slice(0, ROW_GROUP_SIZE))
+            buffered, count = whole.slice(ROW_GROUP_SIZE).to_batches(), count - ROW_GROUP_SIZE
+    if count:
+        yield _to_event_rows(pa.Table.from_batches(buffered))
+
+
+def _to_event_rows(table: Any) -> EventRows:
+    table = table.combine_chunks()
+    numbers: Ints = table["number"].to_numpy()
+    ids = None
+    if "id" in table.column_names:
+        keys = table["id"].to_pylist()
+        ids = np.empty(len(keys), dtype=object)
+        ids[:] = keys
+        if pa.types.is_integer(table.schema.field("id").type):
+            ids = ids.astype(np.int64)
+    passthrough = {
+        name[1:]: table[name].chunk(0) for name in table.column_names if name.startswith("+")
+    }
+    return EventRows(numbers, archive.to_matrix(table["point"]), passthrough, ids)

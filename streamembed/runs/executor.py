@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
-from typing import Protocol
+from typing import Any, Protocol
 
 from streamembed.errors import StoppedError
 from streamembed.merging.agreement import Agreement
@@ -157,22 +157,23 @@ class PoolExecutor:
     def summarise(self) -> dict[int, PartitionSummary]:
         summaries: dict[int, PartitionSummary] = {}
         for index in range(len(self._workers)):
-            summaries.update(self._summaries_of(index))
+            while (message := self._receive_from(index)) is None:
+                self._replace(index)
+            summaries.update(message)
         return summaries
 
-    def _summaries_of(self, index: int) -> dict[int, PartitionSummary]:
-        while True:
-            worker = self._workers[index]
-            assert worker is not None
-            try:
-                message = worker.connection.recv()
-            except (EOFError, OSError):
-                self._replace(index)
-                continue
-            if isinstance(message, WorkerFailure):
-                raise message.error
-            assert isinstance(message, dict)
-            return message
+    def _receive_from(self, index: int) -> Any:
+        """The next message of a worker; None where it has died, perhaps within a message."""
+        worker = self._workers[index]
+        assert worker is not None
+        try:
+            message = worker.connection.recv()
+        except (EOFError, OSError):
+            worker.process.join()
+            return None
+        if isinstance(message, WorkerFailure):
+            raise message.error
+        return message
 
     def begin(self, agreement: Agreement) -> None:
         self._agreement = agreement
@@ -182,32 +183,24 @@ class PoolExecutor:
 
     def receive(self) -> RoundResult | None:
         while any(worker is not None for worker in self._workers):
-            ready = wait(
-                [candidate.connection for candidate in self._workers if candidate is not None]
-            )
+            ready = wait([worker.connection for worker in self._workers if worker is not None])
             index, worker = next(
                 (index, candidate)
                 for index, candidate in enumerate(self._workers)
                 if candidate is not None and candidate.connection in ready
             )
-            try:
-                message = worker.connection.recv()
-            except (EOFError, OSError):  # gone, between two messages or within one
-                worker.process.join()
-                if worker.process.exitcode == 0:
-                    self._workers[index] = None
-                else:
-                    self._replace(index)
-                continue
-            if isinstance(message, WorkerFailure):
-                raise message.error
-            assert isinstance(message, RoundResult)
-            self._deaths[index] = 0
-            return message
+            message = self._receive_from(index)
+            if message is not None:
+                assert isinstance(message, RoundResult)
+                self._deaths[index] = 0
+                return message
+            if worker.process.exitcode == 0:
+                self._workers[index] = None
+            else:
+                self._replace(index)
         return None
 
     def _replace(self, index: int) -> None:
-        """A new process for a worker that died."""
         dead = self._workers[index]
         assert dead is not None
         dead.process.join()

@@ -2,20 +2,20 @@
 
 A `PointFeed` passes points on. A `DistanceFeed` translates the rows of a distance log, which refer
 to the rows before them in the log, into distances to the support. Rejected rows count in the log
-and not in the engine.
+and not in the engine; they are named by their row in the log.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 
 from streamembed.data import batch
 from streamembed.data.batch import Batch, Rejected
+from streamembed.data.features import Features
 from streamembed.data.ids import read_ids, select_ids
 from streamembed.data.table import find_columns
 from streamembed.engine.engine import Engine
@@ -26,40 +26,6 @@ from streamembed.numeric.arrays import Bools, Floats, Ints
 from streamembed.runs.event_rows import EmbeddedEvents, EventRows
 
 TILE = 256  # rows of distances to a whole support at once
-
-
-class Feed(Protocol):
-    """The interface of a log of one kind. Rejected rows are named by their row in the log."""
-
-    def read(self, part: LogBatch) -> tuple[EventRows, list[Rejected]]:
-        """The rows of a batch that may become events, and those that never can, ascending."""
-        ...
-
-    def accept(self, rows: EventRows, on_bad_row: str) -> tuple[EventRows, list[Rejected]]:
-        """Have the engine accept rows of one chunk; those that are events now, and the others.
-
-        Raises `BadRowError` or `DuplicateIdError` where one of them makes it try them one by one;
-        nothing was accepted then.
-        """
-        ...
-
-    def embed(self, snapshot: Snapshot, position: int, rows: EventRows) -> EmbeddedEvents:
-        """Coordinates of the events from a position on."""
-        ...
-
-
-def create_feed(log: EventLog, engine: Engine, rejected: Sequence[int] = ()) -> Feed:
-    """The feed for a log of that kind.
-
-    Parameters
-    ----------
-    rejected
-        Of a log that is resumed at ``engine.log_offset``, the rejected rows before it,
-        ascending.
-    """
-    if log.kind == "distances":
-        return DistanceFeed(engine, rejected)
-    return PointFeed(engine, log)
 
 
 def _select_passthrough(part: LogBatch, rows: Ints) -> dict[str, pa.Array]:
@@ -74,25 +40,34 @@ class PointFeed:
 
     def __init__(self, engine: Engine, log: EventLog) -> None:
         self._engine = engine
-        self._names = log.feature_names
-        self._ordered = log.ordered
+        self._features = log.features
+
+    @property
+    def _learned_features(self) -> Features:
+        """Those of the log, in the order of the engine once it has one."""
+        names = self._engine.feature_names or self._features.names
+        return replace(self._features, names=names)
 
     def read(self, part: LogBatch) -> tuple[EventRows, list[Rejected]]:
-        points, nulls, names = part.points, part.nulls, self._names
-        learned_names = self._engine.feature_names
-        if learned_names not in ((), names):  # learned by column order: "10" is after "9"
-            order = find_columns(names, learned_names)
-            names, points, nulls = learned_names, points[:, order], nulls[:, order]
-        read = batch.check_table(points, names, self._ordered, nulls, part.faults, part.ids, "skip")
+        """The rows of a batch that may become events, and those that never can, ascending."""
+        points, nulls, features = part.points, part.nulls, self._learned_features
+        if features.names != self._features.names:  # learned by column order: "10" is after "9"
+            order = find_columns(self._features.names, features.names)
+            points, nulls = points[:, order], nulls[:, order]
+        read = batch.check_table(points, features, nulls, part.faults, part.ids, "skip")
         rows = EventRows(
             part.offset + read.kept, read.points, _select_passthrough(part, read.kept), read.ids
         )
         return rows, [replace(row, index=part.offset + row.index) for row in read.rejected]
 
     def accept(self, rows: EventRows, on_bad_row: str) -> tuple[EventRows, list[Rejected]]:
-        names = self._engine.feature_names or self._names
-        index = np.arange(len(rows), dtype=np.int64)  # labels are of these rows alone
-        checked = Batch(rows.points, names, self._ordered, rows.ids, index, ())
+        """Have the engine accept rows of one chunk; those that are events now, and the others.
+
+        Raises `BadRowError` or `DuplicateIdError` where one of them makes it try them one by one;
+        nothing was accepted then.
+        """
+        # labels are of these rows alone
+        checked = Batch.of_points(rows.points, self._learned_features, rows.ids)
         labels = None
         if self._engine.config.metrics and "label" in rows.passthrough:
             labels = rows.passthrough["label"].to_pylist()
@@ -101,17 +76,17 @@ class PointFeed:
         learned = self._engine.admit(checked, on_bad_row, labels, done, times)
         rejected_index = [row.index for row in learned.rejected]
         rejected = [replace(row, index=int(rows.numbers[row.index])) for row in learned.rejected]
-        return rows.take(np.delete(index, rejected_index)), rejected
+        return rows.take(np.delete(checked.kept, rejected_index)), rejected
 
     def embed(self, snapshot: Snapshot, position: int, rows: EventRows) -> EmbeddedEvents:
-        index = np.arange(len(rows), dtype=np.int64)
-        events = Batch(rows.points, snapshot.feature_names, self._ordered, None, index, ())
+        """Coordinates of the events from a position on."""
+        events = Batch.of_points(rows.points, snapshot.features)
         coordinates, coverage = snapshot.transform_with_coverage(events)
         picture, picture_kept = _find_picture(self._engine, snapshot, position, len(rows))
         if picture is not None and snapshot.picture is not None:
             missing = np.isnan(picture[:, 0])
             if missing.any():
-                others = replace(events, points=rows.points[missing], kept=index[: missing.sum()])
+                others = Batch.of_points(rows.points[missing], snapshot.features)
                 picture[missing] = snapshot.picture.transform(others)
         version = snapshot.position, snapshot.frame.epoch
         return EmbeddedEvents(coordinates, coverage, *version, picture, picture_kept)
@@ -143,6 +118,7 @@ class DistanceFeed:
         self._numbers[own] = self._start + accepted[self._positions[own] - self._start]
 
     def read(self, part: LogBatch) -> tuple[EventRows, list[Rejected]]:
+        """As `PointFeed.read`."""
         assert part.distances is not None
         known_ids = read_ids(part.ids, len(part))
         usable: list[int] = []
@@ -164,6 +140,7 @@ class DistanceFeed:
         ), rejected
 
     def accept(self, rows: EventRows, on_bad_row: str) -> tuple[EventRows, list[Rejected]]:
+        """As `PointFeed.accept`."""
         assert rows.distances is not None
         n, n_retained = len(rows), len(self._numbers)
         keys = [None] * n if rows.ids is None else rows.ids.tolist()
@@ -202,7 +179,6 @@ class DistanceFeed:
         return replace(events, distances=fit, distance_positions=distance_positions), rejected
 
     def _forget_old(self, numbers: Ints, positions: Ints) -> None:
-        """Forget the items that no row must hold any more."""
         if self._window is not None:
             numbers, positions = numbers[-self._window :], positions[-self._window :]
         elif self._engine.ready and not self._engine.pending:  # landmarks may have changed
@@ -274,10 +250,26 @@ class DistanceFeed:
         return EmbeddedEvents(coordinates, coverage, *version, *picture)
 
 
+Feed = PointFeed | DistanceFeed
+
+
+def create_feed(log: EventLog, engine: Engine, rejected: Sequence[int] = ()) -> Feed:
+    """The feed for a log of that kind.
+
+    Parameters
+    ----------
+    rejected
+        Of a log that is resumed at ``engine.log_offset``, the rejected rows before it,
+        ascending.
+    """
+    if log.kind == "distances":
+        return DistanceFeed(engine, rejected)
+    return PointFeed(engine, log)
+
+
 def _find_picture(
     engine: Engine, snapshot: Snapshot, position: int, n: int
 ) -> tuple[Floats | None, Floats | None]:
-    """Places and kept of n events from a position on; NaN where they have no slot any more."""
     picture = snapshot.picture
     if picture is None:
         return None, None

@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from streamembed.data import batch, distance_rows
+from streamembed.data.output_format import name_columns
 from streamembed.data.table import find_columns
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import BadRowError, FeatureError, LogError, ParameterError, quote
@@ -63,17 +64,14 @@ def transform_log(
             f"output={quote(str(path))} already exists: choose another file, or replace it with "
             "overwrite=True (--overwrite)"
         )
+    names = [*name_columns(snapshot.method, len(snapshot.eigenvalues)), "coverage"]
+    if snapshot.picture is not None:
+        names += EVENT_PICTURE_COLUMNS[:2]
     schema = pa.schema(
         [
             ("offset", pa.int64()),
-            ("id", pa.string()),
-            *[(f"c{j}", pa.float64()) for j in range(len(snapshot.eigenvalues))],
-            ("coverage", pa.float64()),
-            *[
-                (name, pa.float64())
-                for name in EVENT_PICTURE_COLUMNS[:2]
-                if snapshot.picture is not None
-            ],
+            ("id", log.id_type or pa.int64()),
+            *((name, pa.float64()) for name in names),
             ("reason", pa.string()),
         ]
     )
@@ -88,8 +86,8 @@ def transform_log(
     ):
         try:
             for part in log:
-                table, n_rejected = _embed(snapshot, part, order)
-                writer.write_table(table.cast(schema))
+                table, n_rejected = _embed(snapshot, part, order, schema)
+                writer.write_table(table)
                 embedded, rejected = embedded + table.num_rows - n_rejected, rejected + n_rejected
         except LogError as error:
             damage = str(error)
@@ -105,12 +103,12 @@ def _check_fit(snapshot: Snapshot, log: EventLog) -> None:
         )
 
 
-def _embed(snapshot: Snapshot, part: LogBatch, order: list[int]) -> tuple[Any, int]:
-    """One batch of a log as offset, id, coordinates, coverage and reason; and how many have one."""
+def _embed(snapshot: Snapshot, part: LogBatch, order: list[int], schema: Any) -> tuple[Any, int]:
+    """One batch of a log as a table of this schema, and how many of its rows have a reason."""
     if part.distances is None:
-        names, nulls = snapshot.feature_names, part.nulls[:, order]
+        features, nulls = snapshot.features, part.nulls[:, order]
         points, faults = part.points[:, order], part.faults
-        read = batch.check_table(points, names, False, nulls, faults, None, "skip")
+        read = batch.check_table(points, features, nulls, faults, None, "skip")
         usable = read.kept.tolist()
         reasons = {row.index: row.reason for row in read.rejected}
         coordinates, coverage = snapshot.transform_with_coverage(read)
@@ -125,26 +123,14 @@ def _embed(snapshot: Snapshot, part: LogBatch, order: list[int]) -> tuple[Any, i
     for row, index in enumerate(usable):
         row_of[index] = row
     indices = pa.array(row_of, pa.int64())
-    ids = None if part.ids is None else [None if key is None else str(key) for key in part.ids]
-    columns = {
-        "offset": pa.array(range(part.offset, part.offset + n), pa.int64()),
-        "id": pa.array([None] * n if ids is None else ids, pa.string()),
-        **{f"c{j}": pa.array(coordinates[:, j]).take(indices) for j in range(coordinates.shape[1])},
-        "coverage": pa.array(coverage).take(indices),
-        **_build_picture_columns(picture, indices),
-        "reason": pa.array([reasons.get(i) for i in range(n)], pa.string()),
-    }
-    return pa.table(columns), len(reasons)
-
-
-def _build_picture_columns(picture: Floats | None, indices: Any) -> dict[str, Any]:
-    """Columns of the picture, where there is one."""
-    if picture is None:
-        return {}
-    return {
-        name: pa.array(picture[:, j]).take(indices)
-        for j, name in enumerate(EVENT_PICTURE_COLUMNS[:2])
-    }
+    values = [*coordinates.T, coverage, *(() if picture is None else picture.T)]
+    columns = [
+        pa.array(range(part.offset, part.offset + n)),
+        [None] * n if part.ids is None else part.ids.tolist(),
+        *(pa.array(column).take(indices) for column in values),
+        [reasons.get(i) for i in range(n)],
+    ]
+    return pa.table(columns, schema=schema), len(reasons)
 
 
 def _check_rows(

@@ -6,15 +6,15 @@ time, so that the same rows in other files give the same.
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from typing import Any
 
-from streamembed.errors import ParameterError, quote
+from streamembed.errors import ParameterError, UnknownParameterError, quote
 from streamembed.logs.event_log import EventLog
 from streamembed.methods.options import Config
+from streamembed.parameters import suggest_name
 from streamembed.version import __version__
 
 # Fields in the metadata of the timeline.
@@ -24,7 +24,7 @@ METADATA_KEY = "streamembed-run"
 
 
 def check_parameters(given: Mapping[str, Any], others: Iterable[str] = ()) -> dict[str, Any]:
-    """Parameters of an engine; ParameterError for what is none, with the nearest.
+    """Parameters of an engine; UnknownParameterError for what is none, with a hint.
 
     Parameters
     ----------
@@ -35,16 +35,15 @@ def check_parameters(given: Mapping[str, Any], others: Iterable[str] = ()) -> di
 
     Examples
     --------
-    >>> check_parameters({"sizze": 3})
+    >>> check_parameters({"sizze": 3})  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    streamembed.errors.ParameterError: 'sizze' is no parameter of an engine: did you mean 'size'?
+    streamembed.errors.UnknownParameterError: 'sizze' is no parameter ...: did you mean 'size'?
     """
     names = [parameter.name for parameter in fields(Config)]
     for name in given:
         if name not in names:
-            near = difflib.get_close_matches(str(name), [*names, *others], 1, 0.5)
-            hint = f": did you mean {near[0]!r}?" if near else ""
-            raise ParameterError(f"{quote(name)} is no parameter of an engine{hint}")
+            hint = suggest_name(str(name), [*names, *others])
+            raise UnknownParameterError(f"{quote(name)} is no parameter of an engine: {hint}")
     return dict(given)
 
 

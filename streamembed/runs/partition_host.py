@@ -38,9 +38,6 @@ class PartitionHost:
 
     Parameters
     ----------
-    start
-        Its partitions.
-    agreement
     saved
         Of each partition, the last round that the root has, 0 before the first, and the checkpoint.
     folder
@@ -123,7 +120,6 @@ class PartitionHost:
             self._path(result.partition, old).unlink(missing_ok=True)
 
     def _read(self, partition: int) -> dict[int, RoundResult]:
-        """Rounds of a partition that are on disk, but for damaged ones."""
         rounds = {}
         for path in sorted(self._folder.glob(f"{partition:05d}-*.arrow")):
             with suppress(DamagedFileError):

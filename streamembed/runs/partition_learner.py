@@ -20,6 +20,7 @@ from streamembed.landmarks import covering
 from streamembed.landmarks.covering import Covering
 from streamembed.logs.event_log import LogBatch
 from streamembed.merging.agreement import Agreement
+from streamembed.methods.options import POSITION, Config
 from streamembed.numeric import codec
 from streamembed.numeric.arrays import Floats, Ints
 from streamembed.runs.partition_plan import Partition
@@ -30,53 +31,26 @@ KIND = "partition"
 
 @dataclass(frozen=True, slots=True)
 class PartitionSettings:
-    """The parameters that a worker needs: it computes no map.
+    """The parameters of a worker."""
 
-    Attributes
-    ----------
-    size, chunk_size : int
-    half_life : float or None
-    timed : bool
-        Whether masses fade by event times.
-    max_skew : float or None
-    warm_up, seed : int
-        Rows of the sample, and what tells it from others.
-    on_bad_row : str
-        "skip" or "raise".
-    every : int
-        Events between two rounds.
-    """
+    config: Config  # of the engine
+    on_bad_row: str  # "skip" or "raise"
+    every: int  # events between two rounds
 
-    size: int
-    chunk_size: int
-    half_life: float | None
-    timed: bool
-    max_skew: float | None
-    warm_up: int
-    seed: int
-    on_bad_row: str
-    every: int
+    @property
+    def timed(self) -> bool:
+        """Whether masses fade by event times."""
+        return self.config.clock != POSITION
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PartitionCheckpoint:
-    """A partition between two rounds.
-
-    Attributes
-    ----------
-    covering : Covering
-    offset : int
-        Rows of the partition that were taken, learned or rejected.
-    done : bool
-        Whether it has no others.
-    damage : str or None
-        Why it could not be read to its end.
-    """
+    """A partition between two rounds."""
 
     covering: Covering
-    offset: int
-    done: bool
-    damage: str | None
+    offset: int  # rows of the partition that were taken, learned or rejected
+    done: bool  # whether it has no others
+    damage: str | None  # why it could not be read to its end
 
     def pack(self) -> bytes:
         """As bytes with a checksum."""
@@ -112,9 +86,9 @@ class _CheckedRows:
 def _check_rows(part: Partition, rows: LogBatch, timed: bool) -> _CheckedRows:
     """The rows of a batch that belong to a partition."""
     n = len(rows) if part.stop is None else min(len(rows), part.stop - rows.offset)
-    names, faults = part.log.feature_names, {at: why for at, why in rows.faults.items() if at < n}
+    faults = {at: why for at, why in rows.faults.items() if at < n}
     nulls = rows.nulls[:n]
-    read = batch.check_table(rows.points[:n], names, part.log.ordered, nulls, faults, None, "skip")
+    read = batch.check_table(rows.points[:n], part.log.features, nulls, faults, None, "skip")
     first = rows.offset - part.start
     times = None
     if timed:
@@ -152,16 +126,7 @@ def read_first_events(part: Partition, timed: bool, count: int) -> Floats:
 
 
 class PartitionLearner:
-    """Takes a partition from one checkpoint to the next.
-
-    Parameters
-    ----------
-    part
-    settings
-    agreement
-    saved
-        Where to begin.
-    """
+    """Takes a partition from one checkpoint to the next."""
 
     def __init__(
         self,
@@ -193,14 +158,14 @@ class PartitionLearner:
             Under "raise", at the first row that cannot be learned.
         """
         rejected: list[tuple[int, str]] = []
-        settings = self._settings
+        settings, config = self._settings, self._settings.config
         while not self._done and self._covering.position < until:
             position = self._covering.position
-            wanted = (position // settings.chunk_size + 1) * settings.chunk_size - position
+            wanted = (position // config.chunk_size + 1) * config.chunk_size - position
             points, times = self._take(wanted, rejected)
             if len(points):
                 self._covering = covering.update(
-                    self._covering, points, self._scaling, settings.size, settings.half_life, times
+                    self._covering, points, self._scaling, config.size, config.half_life, times
                 )
         if self._covering.position == until:  # so that no round comes after the last event
             self._read_rows(rejected)
@@ -224,7 +189,9 @@ class PartitionLearner:
             selected = slice(start, stop)
             usable = np.ones(stop - start, dtype=bool)
             if rows.times is not None:
-                late_rows = find_late(rows.times[selected], self._newest, self._settings.max_skew)
+                late_rows = find_late(
+                    rows.times[selected], self._newest, self._settings.config.max_skew
+                )
                 usable[[i for i, _ in late_rows]] = False
                 rejected += [(int(rows.numbers[start + i]), why) for i, why in late_rows]
                 usable_times = rows.times[selected][usable]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 
 from streamembed.errors import FeatureError, LogError, ParameterError
@@ -25,23 +25,12 @@ FINGERPRINT_ROWS = 1000
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """One partition of a log.
-
-    Attributes
-    ----------
-    number : int
-    log : EventLog
-        Its files.
-    start : int
-        First row of these files.
-    stop : int or None
-        The row behind the last; None for their end.
-    """
+    """One partition of a log."""
 
     number: int
-    log: EventLog
-    start: int
-    stop: int | None
+    log: EventLog  # its files
+    start: int  # first row of these files
+    stop: int | None  # the row behind the last; None for their end
 
     def batches(self, row: int) -> Iterator[LogBatch]:
         """Batches from a row of the partition on, the last of them perhaps too long."""
@@ -107,14 +96,6 @@ def divide_log(log: EventLog) -> tuple[Partition, ...]:
     parts = min(MAX_PARTITIONS, count)
     cuts = [count * part // parts for part in range(parts + 1)]
     return tuple(
-        Partition(number, _select_file(log, start, stop), 0, None)
+        Partition(number, log.select_files(start, stop), 0, None)
         for number, (start, stop) in enumerate(pairwise(cuts))
     )
-
-
-def _select_file(log: EventLog, start: int, stop: int) -> EventLog:
-    """Some files of a log, with its columns."""
-    files = log._files[start:stop]
-    rows = [file.rows for file in files]
-    n_rows = None if any(count is None for count in rows) else sum(count or 0 for count in rows)
-    return replace(log, paths=log.paths[start:stop], n_rows=n_rows, _files=files)

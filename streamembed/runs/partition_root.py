@@ -8,7 +8,6 @@ these checkpoints and of the snapshot before, and so of the log alone.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -20,11 +19,17 @@ from streamembed.merging import merged_set
 from streamembed.merging.agreement import Agreement
 from streamembed.merging.landmark_set import LandmarkSet, from_covering
 from streamembed.methods.options import Config
-from streamembed.runs.checkpoint_writer import MERGED, PARTITION, SNAPSHOTS, to_ipc_bytes
+from streamembed.runs.checkpoint_writer import (
+    MERGED,
+    PARTITION,
+    SNAPSHOTS,
+    append_snapshot,
+    to_ipc_bytes,
+)
 from streamembed.runs.partition_learner import PartitionCheckpoint
 from streamembed.runs.recorder import build_timeline_row
 from streamembed.runs.worker_process import RoundResult
-from streamembed.storage.database import Database, select_retained
+from streamembed.storage.database import Database
 
 # Facts of the database.
 AGREEMENT, PUBLISHED = "agreement", "published"
@@ -49,16 +54,7 @@ class PartitionProgress:
 
 
 class PartitionRoot:
-    """Commits the checkpoints of partitions, and publishes rounds.
-
-    Parameters
-    ----------
-    database
-        Of the run.
-    config
-    partitions
-        How many there are.
-    """
+    """Commits the checkpoints of so many partitions, and publishes rounds."""
 
     def __init__(self, database: Database, config: Config, partitions: int) -> None:
         self._database = database
@@ -128,42 +124,34 @@ class PartitionRoot:
         coming, database = self.published + 1, self._database
         sets = self._read_sets(coming)
         before = self.snapshot()
-        merged = self._merge(sets)
+        previous = self.read_merged()  # whose landmarks are reused where these fit
+        keep = None if previous is None else previous.keys
+        merged = merged_set.merge_disjoint(sets, self._config.size, keep)
         enough = len(merged) >= self._config.n_components + 2
         events = sum(merged.positions.values())
         ready = enough and events >= self._config.warm_up_events
         snapshot = None
-        removed = []
         with database.commit():
             if ready:
                 engine = self._build_engine(merged, before)
                 snapshot = engine.publish()
                 table = build_timeline_row(snapshot, engine)
                 count = len(merged.positions)
-                table = table.append_column("round", pa.array([coming]))
-                ended = sum(
-                    partition.done and partition.round < coming for partition in self._progress
-                )
-                table = table.append_column("partitions", pa.array([count]))
-                table = table.append_column("ended", pa.array([ended]))
+                ended = sum(each.done and each.round < coming for each in self._progress)
+                for name, number in (("round", coming), ("partitions", count), ("ended", ended)):
+                    table = table.append_column(name, pa.array([number]))
                 database.append("timeline", events, 1, to_ipc_bytes(table))
-                database.append(SNAPSHOTS, events, len(snapshot.ids), snapshot.to_bytes())
-                removed += database.keep_only(
-                    SNAPSHOTS, select_retained(database.count_records(SNAPSHOTS))
-                )
+                append_snapshot(database, snapshot)
                 number = database.append(MERGED, events, len(merged), merged.to_bytes())
-                removed += database.keep_only(MERGED, {number})
+                database.keep_only(MERGED, {number})
             database.write_fact(PUBLISHED, {"round": coming})
             for partition, progress in enumerate(self._progress):
                 needed = range(min(coming, progress.round) - 1, progress.round)
-                removed += database.keep_only(name_chain(partition), set(needed))
-        for path in removed:
-            path.unlink(missing_ok=True)
+                database.keep_only(name_chain(partition), set(needed))
         self.published = coming
         return snapshot
 
     def _read_sets(self, count: int) -> list[LandmarkSet]:
-        """The landmarks of every partition as of a round, or of its end."""
         agreement, size = self.agreement, self._config.size
         assert agreement is not None
         sets = []
@@ -172,12 +160,6 @@ class PartitionRoot:
             covering = PartitionCheckpoint.unpack(data, agreement).covering
             sets.append(from_covering(covering, agreement, partition, size))
         return sets
-
-    def _merge(self, sets: Sequence[LandmarkSet]) -> LandmarkSet:
-        """Merge them; reuses the landmarks of the previous round where these fit."""
-        before = self.read_merged()
-        keep = None if before is None else before.keys
-        return merged_set.merge_disjoint(list(sets), self._config.size, keep)
 
     def _build_engine(self, merged: LandmarkSet, before: Snapshot | None) -> Engine:
         config = self._config.as_dict()

@@ -1,4 +1,4 @@
-"""What partitions say of their first events, for a root to make an agreement of it.
+"""Summaries of the first events of partitions, and the agreement that is computed from them.
 
 Both parts of a summary merge exactly: moments by the formula of Chan, Golub and LeVeque in the
 order of the partitions, and a sample of the rows with the least hashes of (seed, partition,
@@ -10,10 +10,17 @@ Source: docs/algorithms/merge.md; the sample is the bottom-k sketch of Cohen & K
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.spatial.distance import cdist
 
+from streamembed.data.features import Features
+from streamembed.geometry.kernel import choose_bandwidth
+from streamembed.geometry.scaling import LEAST_SHARE, choose_divisors
+from streamembed.merging.agreement import Agreement
+from streamembed.methods.options import Config
 from streamembed.numeric import moments
 from streamembed.numeric.arrays import Floats, Ints
 from streamembed.numeric.moments import FeatureMoments
@@ -21,21 +28,12 @@ from streamembed.numeric.moments import FeatureMoments
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PartitionSummary:
-    """Of some events.
+    """Of some events."""
 
-    Attributes
-    ----------
-    spread : Spread
-        Count, mean and squares of each feature.
-    ranks : (k,)
-        Hashes of the rows of the sample, ascending, uint64.
-    sample : (k, d)
-        These rows, raw.
-    """
-
-    spread: FeatureMoments
+    spread: FeatureMoments  # Count, mean and squares of each feature
+    # (k,): hashes of the rows of the sample, ascending, uint64.
     ranks: np.ndarray[tuple[int], np.dtype[np.uint64]]
-    sample: Floats
+    sample: Floats  # (k, d): these rows, raw
 
 
 def summarise_partition(points: Floats, partition: int, seed: int, size: int) -> PartitionSummary:
@@ -52,6 +50,41 @@ def merge_summaries(left: PartitionSummary, right: PartitionSummary, size: int) 
     order: Ints = np.argsort(ranks, kind="stable")[:size]
     sample = np.concatenate([left.sample, right.sample])
     return PartitionSummary(moments.merge(left.spread, right.spread), ranks[order], sample[order])
+
+
+def compute_agreement(
+    summaries: Sequence[PartitionSummary], config: Config, features: Features
+) -> Agreement:
+    """What all partitions scale by, from their summaries in order.
+
+    The bandwidth of a gaussian kernel is the median distance to the 7th neighbour among exactly
+    ``warm_up`` rows: it shrinks as their number grows.
+    """
+    whole, size = summaries[0], config.warm_up_events
+    for other in summaries[1:]:
+        whole = merge_summaries(whole, other, size)
+    spread = whole.spread
+
+    def build(scale: tuple[float, ...], bandwidth: float | None) -> Agreement:
+        return Agreement(
+            features.names, features.ordered, scale, bandwidth, config.half_life, config.clock
+        )
+
+    if not spread.counts.any():  # no row can be learned, and they are still reported as rejected
+        units = (1.0,) * len(features.names)
+        bandwidth = None if config.has_widths else config.fixed_bandwidth or 1.0
+        return build(units, bandwidth)
+    least = LEAST_SHARE if config.rescales else 0.0
+    deviations = np.sqrt(spread.squares / spread.counts)
+    count = float(spread.counts.max())
+    scale = choose_divisors(spread.means, deviations, count, config.scaling, least)
+    bandwidth = None
+    if not config.has_widths:
+        bandwidth = config.fixed_bandwidth
+        if bandwidth is None:
+            scaled = (whole.sample - spread.means) / scale
+            bandwidth = choose_bandwidth(cdist(scaled, scaled))
+    return build(tuple(scale.tolist()), bandwidth)
 
 
 def _rank(seed: int, partition: int, position: int) -> int:

@@ -28,12 +28,12 @@ from streamembed.logs.paths import Location, Paths
 from streamembed.methods.options import POSITION, Config
 from streamembed.runs import origin
 from streamembed.runs import run_folder as runfolder
-from streamembed.runs.checkpoint_writer import PARTITIONS
+from streamembed.runs.checkpoint_writer import PARTITIONS, read_batches
 from streamembed.runs.executor import ExecutorFactory, open_executor
 from streamembed.runs.partition_learner import PartitionSettings
 from streamembed.runs.partition_plan import divide_log
 from streamembed.runs.partition_root import REJECTED_SCHEMA, PartitionRoot, name_chain
-from streamembed.runs.partition_scaling import compute_agreement
+from streamembed.runs.partition_summary import compute_agreement
 from streamembed.runs.replay_log import replay
 from streamembed.runs.resume import FINAL, ORIGIN, STATE, find_file_error
 from streamembed.runs.worker_process import WorkerTask, assign_partitions
@@ -156,12 +156,10 @@ def replay_partitions(
     policy = check_choice("on_bad_row", on_bad_row, ("raise", "skip"))
     count = check_whole("workers", workers, 1)
     config = _check_config(parameters)
-    asked = (
-        ROUND_EVERY
-        if round_every is None
-        else check_whole("round_every", round_every, 1, " or None")
-    )
-    every = -(-asked // config.chunk_size) * config.chunk_size
+    if round_every is None:
+        round_every = ROUND_EVERY
+    every = check_whole("round_every", round_every, 1, " or None")
+    every = -(-every // config.chunk_size) * config.chunk_size
     opened = _open_log(log, parse_choice(features, exclude, None, None, time), config)
     if not isinstance(log, EventLog) and (warning := describe_doubts(opened)) is not None:
         warn(warning, ColumnWarning)
@@ -177,22 +175,28 @@ def replay_partitions(
     ):
         root = PartitionRoot(database, config, len(parts))
         resumed_at = root.published
-        advanced = _report_committed(progress, database, len(parts))
-        advanced()
+
+        def report() -> None:
+            if progress is not None:
+                progress(_count_committed(database, len(parts)))
+
+        report()
         state = database.read_fact(STATE)
         if state["finished"]:
             if any(find_file_error(folder, name, crc) for name, crc in state["files"].items()):
                 _write(folder, database, root, run_origin)
         else:
-            settings = _select_settings(config, policy, every)
+            settings = PartitionSettings(config, policy, every)
             starts = [WorkerTask(group, settings) for group in assign_partitions(parts, count)]
             try:
-                _learn(root, starts, opened, config, advanced, placing)
+                _learn(root, starts, opened, config, report, placing)
                 _write(folder, database, root, run_origin)
             except KeyboardInterrupt as error:
-                error.add_note(
-                    _describe_interrupt(folder, root, _count_committed(database, len(parts)))
-                )
+                place = "before anything was learned"
+                if events := _count_committed(database, len(parts)):
+                    rounds = f"{root.published:,} round{'' if root.published == 1 else 's'}"
+                    place = f"at {events:,} events; {folder} holds them and {rounds}"
+                error.add_note(f"interrupted {place}; repeat the call to resume")
                 raise
         return _result(folder, database, root, columns, len(parts), resumed_at)
 
@@ -212,7 +216,6 @@ def select_columns(log: EventLog, config: Config) -> Columns:
 def _describe_run(
     log: EventLog, columns: Columns, config: Config, every: int, policy: str
 ) -> dict[str, Any]:
-    """The origin of the run, JSON-ready."""
     description = {"kind": PARTITIONS, **origin.describe_replay(log, config, every, policy, "none")}
     description["round_every"] = description.pop("snapshot_every")
     description["log"] |= {"has_ids": False, "label": None}
@@ -222,30 +225,8 @@ def _describe_run(
 
 
 def _count_committed(database: Database, partitions: int) -> int:
-    """Events of all partitions as of their newest checkpoints."""
     records = (database.list_records(name_chain(partition)) for partition in range(partitions))
     return sum(numbers[-1][1] for numbers in records if numbers)
-
-
-def _describe_interrupt(folder: Path, root: PartitionRoot, events: int) -> str:
-    """The progress of an interrupted run."""
-    rounds = f"{root.published:,} round{'' if root.published == 1 else 's'}"
-    progress = f"at {events:,} events; {folder} holds them and {rounds}"
-    if not events:
-        progress = "before anything was learned"
-    return f"interrupted {progress}; repeat the call to resume"
-
-
-def _report_committed(
-    progress: Callable[[int], None] | None, database: Database, partitions: int
-) -> Callable[[], None]:
-    """A function that reports the events of all partitions."""
-
-    def report() -> None:
-        if progress is not None:
-            progress(_count_committed(database, partitions))
-
-    return report
 
 
 def _check_config(parameters: dict[str, Any]) -> Config:
@@ -278,21 +259,6 @@ def _check_config(parameters: dict[str, Any]) -> Config:
     return config
 
 
-def _select_settings(config: Config, on_bad_row: str, every: int) -> PartitionSettings:
-    """The parameters that workers need."""
-    return PartitionSettings(
-        config.size,
-        config.chunk_size,
-        config.half_life,
-        config.clock != POSITION,
-        config.max_skew,
-        config.warm_up_events,
-        config.seed,
-        on_bad_row,
-        every,
-    )
-
-
 def _open_log(log: EventLog | Paths, choice: Any, config: Config) -> EventLog:
     opened = log if isinstance(log, EventLog) else open_with_choice(log, choice)
     if config.clock != POSITION and opened.event_time_type is None:
@@ -323,15 +289,14 @@ def _learn(
     starts: Sequence[WorkerTask],
     log: EventLog,
     config: Config,
-    advanced: Callable[[], None],
+    report: Callable[[], None],
     placing: ExecutorFactory,
 ) -> None:
-    """Take all partitions to their ends, and publish every round."""
     with placing(starts, root.read_saved, root.agreement, root.published) as executor:
         if root.agreement is None:
             by_partition = executor.summarise()
             summaries = [by_partition[number] for number in sorted(by_partition)]
-            agreement = compute_agreement(summaries, config, log.feature_names, log.ordered)
+            agreement = compute_agreement(summaries, config, log.features)
             root.set_agreement(agreement)
             executor.begin(agreement)
         while True:
@@ -342,13 +307,12 @@ def _learn(
             if result is None:
                 return
             root.commit_round(result)
-            advanced()
+            report()
 
 
 def _write(
     folder: Path, database: Database, root: PartitionRoot, run_origin: dict[str, Any]
 ) -> None:
-    """The files of the run, and that it is finished."""
     database.check_in_place()
     snapshot, merged = root.snapshot(), root.read_merged()
     metadata = {name: run_origin[name] for name in TIMELINE_FIELDS}
@@ -367,15 +331,13 @@ def _write(
     paths = [folder / name for name in names]
     files = {path.name: zlib.crc32(path.read_bytes()) for path in paths if path.exists()}
     state: dict[str, Any] = {"finished": True, "files": files, "rejected": rejected.num_rows}
-    engine, removed = root.engine(), []
+    engine = root.engine()
     with database.commit():
         if engine is not None:
             number = database.append(FINAL, engine.position, 0, engine.to_bytes())
-            removed = database.keep_only(FINAL, {number})
+            database.keep_only(FINAL, {number})
             state["final"] = number
         database.write_fact(STATE, state)
-    for path in removed:
-        path.unlink(missing_ok=True)
 
 
 def _write_table(path: Path, table: Any) -> None:
@@ -385,11 +347,8 @@ def _write_table(path: Path, table: Any) -> None:
 
 def _read_table(database: Database, chain: str) -> Any:
     """All rows of a chain of tables; None where there are none."""
-    parts = [
-        pa.ipc.open_stream(pa.py_buffer(record.data)).read_all()
-        for record in database.read_chain(chain)
-    ]
-    return pa.concat_tables(parts) if parts else None
+    batches = list(read_batches(database, chain))
+    return pa.Table.from_batches(batches) if batches else None
 
 
 def _result(
@@ -401,9 +360,14 @@ def _result(
     resumed_at: int,
 ) -> Partitioned:
     learned, damages = root.count_events()
-    rejected = int(database.read_fact(STATE)["rejected"])
-    snapshot = root.snapshot()
-    rounds = root.published
     return Partitioned(
-        folder, count, rounds, learned, rejected, snapshot, damages, resumed_at, columns
+        path=folder,
+        partitions=count,
+        rounds=root.published,
+        learned=learned,
+        rejected=int(database.read_fact(STATE)["rejected"]),
+        snapshot=root.snapshot(),
+        damages=damages,
+        resumed_at=resumed_at,
+        columns=columns,
     )

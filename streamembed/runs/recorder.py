@@ -8,7 +8,8 @@ groups of the log leave no trace in their bytes, and neither does an interrupt.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from streamembed.data.batch import Rejected
+from streamembed.data.output_format import name_columns
 from streamembed.drift.alarm import Alarm
 from streamembed.drift.monitor import Monitor
 from streamembed.engine.engine import Engine
@@ -25,11 +27,16 @@ from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import FeatureError, summarise_error
 from streamembed.logs.event_log import EventLog
 from streamembed.methods.options import Config
-from streamembed.numeric.arrays import Array, Floats
-from streamembed.runs import event_buffer
+from streamembed.numeric.arrays import Floats
 from streamembed.runs import origin as origins
 from streamembed.runs.checkpoint_writer import CheckpointWriter, RowCounts
-from streamembed.runs.event_rows import EmbeddedEvents, EventRows
+from streamembed.runs.event_rows import (
+    EmbeddedEvents,
+    EventRows,
+    read_event_rows,
+    to_record_batch,
+)
+from streamembed.runs.replay_options import ReplayOptions
 from streamembed.runs.run_tables import ParquetTable
 from streamembed.storage import archive
 
@@ -70,25 +77,12 @@ class Recorder:
         Where its files go; each gets its name when it is whole.
     checkpoint_writer
         Buffers the rows; those that it has already come first.
-    first
-        Stream position of the first event.
     log
         Whose labels and times are kept beside the events.
     config
         Of the engine: how many coordinates an event has, and whether there is a picture.
     origin
         How the run came about, see `streamembed.runs.origin`; the timeline says it.
-    causal
-        Whether events are embedded as of when each was learned; adds the snapshot's position.
-
-    has_pairs
-        Whether there is a log of given pairs.
-    every
-        Events between snapshots.
-    stop
-        Asked where it may be committed; True ends the replay there.
-    monitor
-        Whose timeline and alarms are kept.
 
     Attributes
     ----------
@@ -100,39 +94,42 @@ class Recorder:
         self,
         folder: Path,
         checkpoint_writer: CheckpointWriter,
-        first: int,
         log: EventLog,
         config: Config,
         origin: Mapping[str, Any],
-        causal: bool = False,
-        has_pairs: bool = False,
-        stop: Callable[[], bool] | None = None,
-        every: int = 0,
-        monitor: Monitor | None = None,
+        options: ReplayOptions,
     ) -> None:
-        self._monitor, self._alarms = monitor, 0
-        k, picture = config.n_components, config.picture
+        self._options, self._alarms = options, 0
+        k, picture, causal = config.n_components, config.picture, options.causal
         self.events: int | None = None
         self._folder = folder
         self._checkpoint_writer = checkpoint_writer
-        self._first = first
-        self._stop = stop
-        self._rows, self._every = log.n_rows, every
-        self._origin = origin
-        self._k = k
-        self._passthrough = list_passthrough_types(log)
-        self._embedding: ParquetTable | None = None
-        self._has_picture, self._causal = picture, causal
-        self._picture_columns = EVENT_PICTURE_COLUMNS if picture else ()
+        self._rows, self._origin = log.n_rows, origin
+        self._k, self._method = k, config.method
+        self._id_type = log.id_type or pa.int64()
+        self._names = name_columns(config.method, k)
+        self._has_picture = picture
+        fields = [
+            ("position", pa.int64()),
+            ("id", self._id_type),
+            ("learned", pa.bool_()),
+            *((name, pa.int64()) for name in CAUSAL_COLUMNS if causal),
+            *((name, pa.float64()) for name in (*self._names, "coverage")),
+            *((name, pa.float64()) for name in EVENT_PICTURE_COLUMNS if picture),
+            *list_passthrough_types(log).items(),
+        ]
+        self._embedding = ParquetTable(folder / "embedding.parquet", pa.schema(fields))
         columns = json.dumps(log.columns.as_dict())
         schema = _build_timeline_schema(k, picture)
-        if monitor is not None:
+        if options.monitor is not None:
             schema = schema.append(pa.field(ALARMS, pa.int64()))
         self._timeline = schema.with_metadata({COLUMNS_KEY: columns})
-        self._has_pairs = has_pairs
 
     def write_events(self, position: int, rows: EventRows, embedded: EmbeddedEvents | None) -> None:
-        """Events from a stream position on; None where they are not learned."""
+        """Events from a stream position on, as of the snapshot that comes next.
+
+        ``embedded`` is None where the log ended before they were learned.
+        """
         n = len(rows)
         placed = EmbeddedEvents.unknown(n, self._k) if embedded is None else embedded
         positions = np.arange(position, position + n)
@@ -142,71 +139,55 @@ class Recorder:
             "id": ids.tolist(),
             "learned": np.full(n, embedded is not None),
         }
-        if self._causal:
+        if self._options.causal:
             version = (np.full(n, values) for values in (placed.snapshot, placed.epoch))
             unknown = np.full(n, embedded is None)
             columns["snapshot"], columns["epoch"] = (
                 pa.array(values, mask=unknown) for values in version
             )
-        for j in range(self._k):
-            columns[f"c{j}"] = _to_nullable(placed.coordinates[:, j])
+        columns |= zip(self._names, map(_to_nullable, placed.coordinates.T), strict=True)
         columns["coverage"] = _to_nullable(placed.coverage)
         if self._has_picture and placed.picture is not None and placed.picture_kept is not None:
             columns["picture_x"], columns["picture_y"] = map(_to_nullable, placed.picture.T)
             columns["picture_kept"] = _to_nullable(placed.picture_kept)
-        table = self._open_embedding(ids)
-        if self._causal:
-            self._checkpoint_writer.add(
-                "embedding", pa.table({**columns, **rows.passthrough}, table.schema)
-            )
+        table = pa.table({**columns, **rows.passthrough}, self._embedding.schema)
+        if self._options.causal:
+            self._checkpoint_writer.add("embedding", table)
         else:  # nothing more comes
-            table.add({**columns, **rows.passthrough})
+            self._checkpoint_writer.check_in_place()  # or another run is there
+            self._embedding.add(table)
 
     def buffer_events(self, position: int, rows: EventRows) -> None:
-        """Events that are to be embedded by the last snapshot."""
-        self._checkpoint_writer.add("events", event_buffer.to_record_batch(rows))
+        """Events from a stream position on, which will be embedded by the last snapshot."""
+        self._checkpoint_writer.add("events", to_record_batch(rows))
 
     def read_buffered(self) -> Iterator[tuple[int, EventRows]]:
-        """All of them, `streamembed.runs.run_tables.ROW_GROUP_SIZE` at a time."""
-        position = self._first
-        for rows in event_buffer.read_event_rows(self._checkpoint_writer.read("events")):
+        """The same events in the same order, in pieces that do not depend on the calls."""
+        position = self._origin["start"]["position"]
+        for rows in read_event_rows(self._checkpoint_writer.read("events")):
             yield position, rows
             position += len(rows)
 
     def commit_if_due(
         self, engine: Engine, snapshot: Snapshot, counts: RowCounts, fingerprint: dict[str, int]
     ) -> None:
-        """Commit what came so far, if it is time, or if it is to stop here."""
-        if self._stop is not None and self._stop():
+        """Commit what came so far, if it is time, or if it is to stop here.
+
+        The engine has learned exactly these rows; ``counts`` and ``fingerprint`` are of them.
+        """
+        if self._options.stop is not None and self._options.stop():
             self._checkpoint_writer.commit(engine, snapshot, counts, fingerprint)
             raise KeyboardInterrupt
         # the last snapshot that a log of this length leads to is where a longer one resumes
-        if self._rows is not None and fingerprint["rows"] + self._every >= self._rows:
+        if self._rows is not None and fingerprint["rows"] + self._options.every >= self._rows:
             self._checkpoint_writer.commit(engine, snapshot, counts, fingerprint)
         else:
             self._checkpoint_writer.commit_if_due(engine, snapshot, counts, fingerprint)
 
-    def _open_embedding(self, ids: Array | None) -> ParquetTable:
-        """The table of events; the first ids tell whether they are text."""
-        if self._embedding is None:
-            self._checkpoint_writer.check_in_place()  # or another run is there
-            text = ids is not None and ids.dtype.kind != "i"
-            fields = [
-                pa.field("position", pa.int64()),
-                pa.field("id", pa.string() if text else pa.int64()),
-                pa.field("learned", pa.bool_()),
-                *[pa.field(name, pa.int64()) for name in CAUSAL_COLUMNS if self._causal],
-                *[pa.field(f"c{j}", pa.float64()) for j in range(self._k)],
-                *[pa.field(name, pa.float64()) for name in ("coverage", *self._picture_columns)],
-                *[pa.field(name, kind) for name, kind in self._passthrough.items()],
-            ]
-            self._embedding = ParquetTable(self._folder / "embedding.parquet", pa.schema(fields))
-        return self._embedding
-
     def write_snapshot(self, snapshot: Snapshot, refreshes: int) -> None:
         """A row of the timeline."""
         row = _list_timeline_columns(snapshot, refreshes)
-        if self._monitor is not None:
+        if self._options.monitor is not None:
             row[ALARMS] = [self._alarms]
             self._alarms = 0
         self._checkpoint_writer.add("timeline", pa.table(row, self._timeline))
@@ -214,16 +195,16 @@ class Recorder:
             self._write_picture(snapshot, snapshot.picture)
 
     def _write_picture(self, snapshot: Snapshot, picture: Picture) -> None:
-        """A row for every point of the picture."""
         arrays = *picture.coordinates.T, picture.kept, picture.balance, picture.moved
         positions = np.full(len(picture.ids), snapshot.position)
         columns = positions, picture.ids.tolist(), *(array.astype(np.float32) for array in arrays)
         rows = dict(zip(PICTURE_COLUMNS, columns, strict=True))
-        schema = _build_picture_schema(text=picture.ids.dtype.kind != "i")
+        text = picture.ids.dtype.kind != "i"
+        schema = _build_picture_schema(pa.string() if text else pa.int64())
         self._checkpoint_writer.add("picture", pa.table(rows, schema))
 
     def write_alarms(self, alarms: Sequence[Alarm]) -> None:
-        """Alarms of the monitor."""
+        """Alarms of the monitor, before the snapshot that knows of their events."""
         self._alarms += len(alarms)
         if alarms:
             columns = {
@@ -233,10 +214,9 @@ class Recorder:
             self._checkpoint_writer.add(ALARMS, pa.table(columns, ALARM_SCHEMA))
 
     def _write_drift(self, monitor: Monitor) -> None:
-        """What the monitor has seen: its timeline, and its alarms, a line each."""
         table = monitor.timeline()
         drift = ParquetTable(self._folder / "drift.parquet", table.schema)
-        drift.add_table(table)
+        drift.add(table)
         drift.close()
         lines = [
             row
@@ -246,25 +226,31 @@ class Recorder:
         with archive.replace_file(self._folder / "alarms.jsonl") as path:
             path.write_text("".join(f"{line}\n" for line in lines))
 
+    def read_rejected(self, stop: int) -> list[int]:
+        """The numbers of the rejected rows before row ``stop`` of the log."""
+        parts = [part["offset"].to_pylist() for part in self._checkpoint_writer.read("rejected")]
+        return [row for part in parts for row in part if row < stop]
+
     def write_rejected(self, rows: Sequence[Rejected]) -> None:
-        """Rows of the log that could not be learned."""
-        self._checkpoint_writer.add("rejected", to_rejected_table(rows))
+        """Rows that could not be learned, by their number in the log, ascending over all calls."""
+        self._checkpoint_writer.add("rejected", to_rejected_table(rows, self._id_type))
 
     def write_rejected_pairs(self, rows: Sequence[Rejected]) -> None:
-        """Rows of a pair log that could not be learned, none of them perhaps."""
+        """The same of a pair log; called at least once where there is one that was learned."""
         self._checkpoint_writer.add("rejected_pairs", to_rejected_table(rows))
 
     def _write(self, name: str, schema: pa.Schema, metadata: dict[str, str] | None = None) -> None:
-        """One table of the folder; ``schema`` is that of one without rows."""
-        table: ParquetTable | None = None
+        """One table of the folder; a run of an earlier version may have begun with other types."""
+        table = ParquetTable(self._folder / f"{name}.parquet", schema)
         for batch in self._checkpoint_writer.read(name):
-            kind = batch.schema.with_metadata(schema.metadata)
-            table = table or ParquetTable(self._folder / f"{name}.parquet", kind)
-            table.add_table(pa.Table.from_batches([batch]).cast(kind))
-        (table or ParquetTable(self._folder / f"{name}.parquet", schema)).close(metadata)
+            table.add(pa.Table.from_batches([batch]).cast(schema))
+        table.close(metadata)
 
     def close(self, snapshot: Snapshot | None, whole: bool) -> None:
-        """Write the tables, and the final snapshot, if there is one.
+        """Write the tables, and the final snapshot, if the warm-up has ended.
+
+        ``whole`` is whether the log was read to its end: False after an interrupt, damage, or a row
+        that stopped the replay.
 
         Raises
         ------
@@ -272,37 +258,57 @@ class Recorder:
             The folder at the path is not the one that was opened: nothing is written there.
         """
         self._checkpoint_writer.check_in_place()
-        if self._causal:
+        if self._options.causal:
             for batch in self._checkpoint_writer.read("embedding"):
-                self._open_embedding(None).add_table(pa.Table.from_batches([batch]))
-        self._open_embedding(None).close()
-        self._write("timeline", self._timeline, origins.to_metadata(self._origin, whole))
-        self._write("rejected", REJECTED_SCHEMA)
-        if self._has_pairs:
-            self._write("rejected_pairs", REJECTED_SCHEMA)
+                table = rename_coordinates(pa.Table.from_batches([batch]), self._method)
+                self._embedding.add(table)
+        self._embedding.close()
+        facts = {name: self._origin[name] for name in origins.TIMELINE_FIELDS}
+        self._write("timeline", self._timeline, origins.to_metadata(facts, whole))
+        self._write("rejected", build_rejected_schema(self._id_type))
+        if self._origin["pairs"] is not None:
+            self._write("rejected_pairs", build_rejected_schema())
         if self._has_picture:
-            self._write("picture", _build_picture_schema(text=False))
-        if self._monitor is not None:
-            self._write_drift(self._monitor)
+            self._write("picture", _build_picture_schema(self._id_type))
+        if self._options.monitor is not None:
+            self._write_drift(self._options.monitor)
         if snapshot is not None:
             snapshot.save(self._folder / "snapshot.arrow")
         # an interrupt may have left fewer of them than the engine has
-        self.events = pq.read_metadata(self._open_embedding(None).path).num_rows
+        self.events = pq.read_metadata(self._embedding.path).num_rows
 
 
-def to_rejected_table(rows: Sequence[Rejected]) -> Any:
-    """Rejected rows, as a table."""
+def to_rejected_table(rows: Sequence[Rejected], id_type: Any = None) -> Any:
+    """Rejected rows as a table; without ``id_type``, ids are int64 where all are whole numbers."""
+    ids = [row.id for row in rows]
+    if id_type is None:
+        is_whole = all(key is None or isinstance(key, (int, np.integer)) for key in ids)
+        id_type = pa.int64() if is_whole else pa.string()
+    if id_type == pa.string():
+        ids = [None if key is None else str(key) for key in ids]
     columns = {
         "offset": [row.index for row in rows],
-        "id": [None if row.id is None else str(row.id) for row in rows],
+        "id": ids,
         "reason": [row.reason for row in rows],
     }
-    return pa.table(columns, REJECTED_SCHEMA)
+    return pa.table(columns, build_rejected_schema(id_type))
 
 
-def _build_picture_schema(text: bool) -> pa.Schema:
-    """Of the table of pictures, where ids are text or numbers."""
-    kinds = {"position": pa.int64(), "id": pa.string() if text else pa.int64()}
+def build_rejected_schema(id_type: Any = None) -> pa.Schema:
+    """Columns of rejected rows; ids are int64 where there are none."""
+    return pa.schema(
+        [("offset", pa.int64()), ("id", id_type or pa.int64()), ("reason", pa.string())]
+    )
+
+
+def rename_coordinates(table: Any, method: str) -> Any:
+    """A table of events with the names of today: runs of earlier versions have c0, c1, ..."""
+    names = [re.sub(r"^c(?=\d+$)", f"{method}_", name) for name in table.schema.names]
+    return table.rename_columns(names)
+
+
+def _build_picture_schema(id_type: Any) -> pa.Schema:
+    kinds = {"position": pa.int64(), "id": id_type}
     return pa.schema([(name, kinds.get(name, pa.float32())) for name in PICTURE_COLUMNS])
 
 
@@ -311,39 +317,30 @@ def _to_nullable(values: Floats) -> Any:
     return pa.array(values, mask=np.isnan(values))
 
 
-REJECTED_SCHEMA = pa.schema([("offset", pa.int64()), ("id", pa.string()), ("reason", pa.string())])
-
-
-# Columns of the timeline that are attributes, and what those are that are no doubles.
-CERTIFICATE_COLUMNS = (
-    "residual",
-    "outside",
-    "outside_bound",
-    "gap",
-    "angle_bound",
-    "met",
-    "method",
-    "parts",
-)
-SNAPSHOT_COLUMNS = ("rung", "resolution", "n_connected")
-FRAME_COLUMNS = ("epoch", "displacement", "movement")
+# Columns of the timeline: attributes of a snapshot, its certificate and its frame.
+TIMELINE_COLUMNS = {
+    "certificate": {
+        **dict.fromkeys(
+            ("residual", "outside", "outside_bound", "gap", "angle_bound"), pa.float64()
+        ),
+        "met": pa.bool_(),
+        "method": pa.string(),
+        "parts": pa.int64(),
+    },
+    "": {"rung": pa.string(), "resolution": pa.float64(), "n_connected": pa.int64()},
+    "frame": {"epoch": pa.int64(), "displacement": pa.float64(), "movement": pa.float64()},
+}
 # Of a picture: in the table of events, in its own, and in the timeline.
 CAUSAL_COLUMNS = ("snapshot", "epoch")
 EVENT_PICTURE_COLUMNS = ("picture_x", "picture_y", "picture_kept")
 PICTURE_COLUMNS = ("position", "id", "x", "y", "kept", "balance", "moved")
-TIMELINE_PICTURE_COLUMNS = (
-    "picture_kept",
-    "picture_balance",
-    "picture_moved",
-    "picture_age",
-    "picture_epoch",
-)
+TIMELINE_PICTURE_COLUMNS = {
+    **dict.fromkeys(("picture_kept", "picture_balance", "picture_moved"), pa.float64()),
+    **dict.fromkeys(("picture_age", "picture_epoch"), pa.int64()),
+}
 # Alarms of the monitor since the row before; their table.
 ALARMS = "alarms"
 ALARM_SCHEMA = pa.schema([("position", pa.int64()), ("alarm", pa.string())])
-COUNT_TYPES = dict.fromkeys(("position", "n_connected", "parts", "epoch", "refreshes"), pa.int64())
-COUNT_TYPES |= dict.fromkeys(("picture_age", "picture_epoch"), pa.int64())
-TIMELINE_TYPES = {**COUNT_TYPES, "met": pa.bool_(), "method": pa.string(), "rung": pa.string()}
 
 
 def build_timeline_row(snapshot: Snapshot, engine: Engine) -> Any:
@@ -355,35 +352,28 @@ def build_timeline_row(snapshot: Snapshot, engine: Engine) -> Any:
 
 
 def _build_timeline_schema(k: int, picture: bool) -> pa.Schema:
-    values = [f"eigenvalue_{j}" for j in range(k)]
-    points = [f"effective_points_{j}" for j in range(k)]
-    names = [
-        "position",
-        *values,
-        *points,
-        *CERTIFICATE_COLUMNS,
-        *SNAPSHOT_COLUMNS,
-        *FRAME_COLUMNS,
-        "refreshes",
-    ]
-    names += TIMELINE_PICTURE_COLUMNS if picture else ()
-    return pa.schema([(name, TIMELINE_TYPES.get(name, pa.float64())) for name in names])
+    columns = {"position": pa.int64()}
+    for name in ("eigenvalue", "effective_points"):
+        columns |= dict.fromkeys(name_columns(name, k), pa.float64())
+    for own in TIMELINE_COLUMNS.values():
+        columns |= own
+    columns["refreshes"] = pa.int64()
+    return pa.schema({**columns, **(TIMELINE_PICTURE_COLUMNS if picture else {})})
 
 
 def _list_timeline_columns(snapshot: Snapshot, refreshes: int) -> dict[str, Any]:
-    return {
-        "position": [snapshot.position],
-        **{f"eigenvalue_{j}": [value] for j, value in enumerate(snapshot.eigenvalues.tolist())},
-        **{
-            f"effective_points_{j}": [value]
-            for j, value in enumerate(snapshot.certificate.effective_points)
-        },
-        **{name: [getattr(snapshot.certificate, name)] for name in CERTIFICATE_COLUMNS},
-        **{name: [getattr(snapshot, name)] for name in SNAPSHOT_COLUMNS},
-        **{name: [getattr(snapshot.frame, name)] for name in FRAME_COLUMNS},
-        "refreshes": [refreshes],
+    k, points = len(snapshot.eigenvalues), snapshot.certificate.effective_points
+    row = {
+        "position": snapshot.position,
+        **dict(zip(name_columns("eigenvalue", k), snapshot.eigenvalues.tolist(), strict=True)),
+        **dict(zip(name_columns("effective_points", k), points, strict=True)),
+        "refreshes": refreshes,
         **_list_picture_columns(snapshot.picture),
     }
+    for part, columns in TIMELINE_COLUMNS.items():
+        source = getattr(snapshot, part) if part else snapshot
+        row |= {name: getattr(source, name) for name in columns}
+    return {name: [value] for name, value in row.items()}
 
 
 def _list_picture_columns(picture: Picture | None) -> dict[str, Any]:
@@ -391,9 +381,9 @@ def _list_picture_columns(picture: Picture | None) -> dict[str, Any]:
     if picture is None:
         return {}
     return {
-        "picture_kept": [float(picture.kept.mean())],
-        "picture_balance": [float(np.median(picture.balance))],
-        "picture_moved": [float(picture.moved.mean()) / (picture.radius or 1.0)],
-        "picture_age": [picture.age],
-        "picture_epoch": [picture.epoch],
+        "picture_kept": float(picture.kept.mean()),
+        "picture_balance": float(np.median(picture.balance)),
+        "picture_moved": float(picture.moved.mean()) / (picture.radius or 1.0),
+        "picture_age": picture.age,
+        "picture_epoch": picture.epoch,
     }

@@ -15,17 +15,10 @@ MIN_ROWS = 1000
 
 @dataclass(frozen=True, slots=True)
 class RejectLimit:
-    """The most rows that may be rejected; infinite by default.
-
-    Attributes
-    ----------
-    rows : float
-    share : float
-        Of the rows that were taken.
-    """
+    """The most rows that may be rejected; infinite by default."""
 
     rows: float = math.inf
-    share: float = math.inf
+    share: float = math.inf  # of the rows that were taken
 
     @classmethod
     def parse(cls, value: int | str | None) -> Self:

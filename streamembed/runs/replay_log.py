@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from streamembed.data.column_roles import ColumnChoice, Columns
@@ -38,10 +38,11 @@ from streamembed.logs.stdin import STDIN
 from streamembed.methods.options import POSITION
 from streamembed.runs import origin, resume
 from streamembed.runs import run_folder as runfolder
-from streamembed.runs.checkpoint_writer import CheckpointPolicy, CheckpointWriter, RowCounts
+from streamembed.runs.checkpoint_writer import CheckpointPolicy, CheckpointWriter
 from streamembed.runs.driver import ReplayDriver
 from streamembed.runs.recorder import Recorder, check_passthrough
 from streamembed.runs.reject_limit import RejectLimit
+from streamembed.runs.replay_options import ReplayOptions
 from streamembed.validation import check_choice, check_flag, check_whole
 
 SNAPSHOT_EVERY = 100
@@ -246,9 +247,16 @@ def replay(
         "columns": opened.columns.as_dict(),
         "monitor": resume.describe_monitor(monitor),
     }
-    policy, reject_limit = (
-        CheckpointPolicy.parse(checkpoint_every),
-        RejectLimit.parse(max_rejected),
+    policy, limit = CheckpointPolicy.parse(checkpoint_every), RejectLimit.parse(max_rejected)
+    options = ReplayOptions(
+        every=every,
+        on_bad_row=on_bad_row,
+        causal=causal,
+        reject_limit=limit,
+        monitor=monitor,
+        on_alarm=on_alarm,
+        progress=progress,
+        stop=stop,
     )
     overwrite = check_flag("overwrite", overwrite)
     with (
@@ -258,81 +266,46 @@ def replay(
         engine.log_offset = 0
         checkpoint_writer = CheckpointWriter(database, policy, monitor)
         start = resume.restore(folder, database, checkpoint_writer, opened, engine, monitor)
+        counts, damage = start.counts, None
         if start.finished:
-            reject_limit.check(start.counts.rejected, start.rows, ended=True)
-            return _build_result(folder, start.counts, engine, opened, every, None, start.rows)
-        recorder = Recorder(
-            folder,
-            checkpoint_writer,
-            run_origin["start"]["position"],
-            opened,
-            engine.config,
-            {name: run_origin[name] for name in origin.TIMELINE_FIELDS},
-            causal,
-            pair_log is not None,
-            stop,
-            every,
-            monitor,
-        )
-        rejected_rows = [
-            row for part in checkpoint_writer.read("rejected") for row in part["offset"].to_pylist()
-        ]
-        driver = ReplayDriver(
-            engine,
-            opened,
-            recorder,
-            every,
-            on_bad_row,
-            None if start.rows else pair_log,
-            [row for row in rejected_rows if row < start.rows],
-            causal,
-            start.counts,
-            start.fingerprint,
-            reject_limit,
-            monitor,
-            on_alarm,
-        )
-        damage, whole = None, False
-        try:
-            driver.run(progress)
-            whole = True
-        except LogError as error:
-            damage = str(error)
-        except KeyboardInterrupt as error:
-            if (n_events := recorder.events) is not None:
-                hint = "" if STDIN in opened.paths else "; repeat the replay to resume"
-                error.add_note(
-                    f"interrupted at {n_events:,} events; {folder} holds them and "
-                    f"{driver.counts.snapshots:,} snapshots{hint}"
-                )
-            raise
-        resume.finish(database, engine, driver.counts, driver.fingerprint, whole, monitor)
-    return _build_result(folder, driver.counts, engine, opened, every, damage, start.rows)
-
-
-def _build_result(
-    folder: Path,
-    counts: RowCounts,
-    engine: Engine,
-    log: EventLog,
-    every: int,
-    damage: str | None,
-    resumed_at: int,
-) -> Replayed:
+            limit.check(counts.rejected, start.rows, ended=True)
+        else:
+            recorder = Recorder(
+                folder, checkpoint_writer, opened, engine.config, run_origin, options
+            )
+            driver = ReplayDriver(
+                engine,
+                opened,
+                recorder,
+                options,
+                pairs=None if start.rows else pair_log,
+                start=start,
+                rejected=recorder.read_rejected(start.rows),
+            )
+            try:
+                driver.run()
+            except LogError as error:
+                damage = str(error)
+            except KeyboardInterrupt as error:
+                if (n_events := recorder.events) is not None:
+                    hint = "" if STDIN in opened.paths else "; repeat the replay to resume"
+                    error.add_note(
+                        f"interrupted at {n_events:,} events; {folder} holds them and "
+                        f"{driver.counts.snapshots:,} snapshots{hint}"
+                    )
+                raise
+            counts, whole = driver.counts, damage is None
+            resume.finish(database, engine, counts, driver.fingerprint, whole, monitor)
     return Replayed(
-        folder,
-        counts.accepted,
-        max(0, counts.accepted - engine.pending),  # some may have waited before the replay
-        counts.rejected,
-        counts.snapshots,
-        engine.position,
-        engine.snapshot() if engine.ready else None,
-        damage,
-        log.columns,
-        counts.pairs,
-        counts.rejected_pairs,
-        every,
-        resumed_at,
+        **asdict(counts),
+        path=folder,
+        learned=max(0, counts.accepted - engine.pending),  # some may have waited before the replay
+        position=engine.position,
+        snapshot=engine.snapshot() if engine.ready else None,
+        damage=damage,
+        columns=opened.columns,
+        snapshot_every=every,
+        resumed_at=start.rows,
     )
 
 
@@ -348,7 +321,6 @@ def _compute_pair_fingerprint(pairs: PairLog) -> dict[str, int]:
 
 
 def _open_pairs(pairs: Paths, engine: Engine, log: EventLog) -> PairLog:
-    """The pair log, if this engine and this log go with it."""
     if not engine.config.metrics:
         raise ParameterError(
             "pairs were given, but the engine learns no metrics: create it with metrics=('itml',)"
@@ -402,7 +374,5 @@ def compute_snapshot_interval(chunk_size: int, every: int | None) -> int:
     >>> compute_snapshot_interval(10, 15), compute_snapshot_interval(32, None)
     (20, 128)
     """
-    interval = (
-        SNAPSHOT_EVERY if every is None else check_whole("snapshot_every", every, 1, " or None")
-    )
-    return -(-interval // chunk_size) * chunk_size
+    every = SNAPSHOT_EVERY if every is None else every
+    return -(-check_whole("snapshot_every", every, 1, " or None") // chunk_size) * chunk_size

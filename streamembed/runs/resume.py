@@ -11,15 +11,20 @@ from typing import Any
 
 from streamembed.drift.monitor import Monitor
 from streamembed.engine.engine import Engine
-from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import LogError, ParameterError, quote
 from streamembed.logs.event_log import EventLog, LogBatch
 from streamembed.logs.fingerprint import LogFingerprint
 from streamembed.logs.stdin import STDIN
 from streamembed.runs import run_folder as runfolder
-from streamembed.runs.checkpoint_writer import PARTITIONS, SNAPSHOTS, CheckpointWriter, RowCounts
+from streamembed.runs.checkpoint_writer import (
+    PARTITIONS,
+    SNAPSHOTS,
+    CheckpointWriter,
+    RowCounts,
+    append_snapshot,
+)
 from streamembed.runs.origin import check_same
-from streamembed.storage.database import Database, select_retained
+from streamembed.storage.database import Database
 
 # Facts of the database: how the run came about, and how far it is; the chain of final engines.
 ORIGIN, STATE, FINAL = "origin", "state", "final"
@@ -29,23 +34,12 @@ FIRST_MONITOR, FINAL_MONITOR = "first_monitor", "final_monitor"
 
 @dataclass(frozen=True, slots=True)
 class ReplayStart:
-    """Where a replay begins.
+    """Where a replay begins."""
 
-    Attributes
-    ----------
-    rows : int
-        Rows of the log that were taken before.
-    counts : Counts
-    fingerprint : LogFingerprint
-        Of these rows.
-    finished : bool
-        Whether the log has no others, and the run is whole.
-    """
-
-    rows: int
+    rows: int  # rows of the log that were taken before
     counts: RowCounts
-    fingerprint: LogFingerprint
-    finished: bool = False
+    fingerprint: LogFingerprint  # of these rows
+    finished: bool = False  # whether the log has no others, and the run is whole
 
 
 def describe_engine(engine: Engine) -> dict[str, int]:
@@ -90,20 +84,15 @@ def open_database(
                 what = "was learned in partitions (--workers)"
             raise ParameterError(f"run={quote(str(folder))} {what}: choose another folder")
         else:
-            _check_resumable(folder, log, before, origin)
+            place = f"run={quote(str(folder))}"
+            check_same(place, before, origin)
+            if STDIN in log.paths:
+                raise ParameterError(
+                    f"{place} is not empty, and standard input cannot be resumed, since what was "
+                    "read is gone: choose another folder, or replace the run with overwrite=True "
+                    "(--overwrite)"
+                )
         yield database
-
-
-def _check_resumable(
-    folder: Path, log: EventLog, before: Mapping[str, Any], origin: Mapping[str, Any]
-) -> None:
-    place = f"run={quote(str(folder))}"
-    check_same(place, before, origin)
-    if STDIN in log.paths:
-        raise ParameterError(
-            f"{place} is not empty, and standard input cannot be resumed, since what was read "
-            "is gone: choose another folder, or replace the run with overwrite=True (--overwrite)"
-        )
 
 
 def restore(
@@ -131,7 +120,11 @@ def restore(
     if state.get("finished"):
         ends[state["rows"]] = state["prefix"]
     fingerprints, more = _read_fingerprints(folder, log, ends)
-    if state.get("finished") and not more and _is_intact(folder, state):
+    if (
+        state.get("finished")
+        and not more
+        and not any(find_file_error(folder, name, crc) for name, crc in state["files"].items())
+    ):
         engine.become(Engine.from_bytes(database.read(FINAL, state["final"]).data))
         if monitor is not None:
             newest = database.count_records(FINAL_MONITOR) - 1
@@ -147,11 +140,6 @@ def restore(
     saved, counts, fingerprint = last
     engine.become(saved)
     return ReplayStart(fingerprint["rows"], counts, fingerprints[fingerprint["rows"]])
-
-
-def _is_intact(folder: Path, state: Mapping[str, Any]) -> bool:
-    """Whether the files of a finished run are all there still, as they were."""
-    return not any(find_file_error(folder, name, crc) for name, crc in state["files"].items())
 
 
 def find_file_error(folder: Path, name: str, crc: int) -> str | None:
@@ -210,15 +198,6 @@ def _read_undamaged(
             raise
 
 
-def _append_last_snapshot(database: Database, snapshot: Snapshot) -> list[Path]:
-    """The last snapshot, if the last checkpoint has not kept it; files to be removed."""
-    records = database.list_records(SNAPSHOTS)
-    if records and records[-1][1] == snapshot.position:
-        return []
-    database.append(SNAPSHOTS, snapshot.position, len(snapshot.ids), snapshot.to_bytes())
-    return database.keep_only(SNAPSHOTS, select_retained(database.count_records(SNAPSHOTS)))
-
-
 def finish(
     database: Database,
     engine: Engine,
@@ -231,19 +210,18 @@ def finish(
     state: dict[str, Any] = {"finished": whole, "rows": engine.log_offset}
     if whole:
         state |= {"counts": asdict(counts), "prefix": dict(fingerprint)}
-    removed: list[Path] = []
     with database.commit():
         if whole:
             number = database.append(FINAL, engine.position, 0, engine.to_bytes())
-            removed = database.keep_only(FINAL, {number})
+            database.keep_only(FINAL, {number})
             if monitor is not None:
                 last = database.append(FINAL_MONITOR, monitor.position, 0, monitor.to_bytes())
-                removed += database.keep_only(FINAL_MONITOR, {last})
-            if engine.ready:
-                removed += _append_last_snapshot(database, engine.publish())
+                database.keep_only(FINAL_MONITOR, {last})
+            records = database.list_records(SNAPSHOTS)
+            # the last snapshot, unless the last checkpoint has kept it
+            if engine.ready and (not records or records[-1][1] != engine.publish().position):
+                append_snapshot(database, engine.publish())
             paths = [database.folder / name for name in runfolder.FILES]
             files = {path.name: zlib.crc32(path.read_bytes()) for path in paths if path.exists()}
             state |= {"final": number, "files": files}
         database.write_fact(STATE, state)
-    for path in removed:
-        path.unlink(missing_ok=True)

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from streamembed.engine.call import Call
 from streamembed.errors import DamagedFileError
-from streamembed.runs import operations
 from streamembed.runs.checkpoint_writer import CHECKPOINTS, COUNTS, SNAPSHOTS
 from streamembed.runs.resume import STATE, find_file_error
 from streamembed.runs.run_reader import RunReader
@@ -23,17 +23,10 @@ COLUMNS = ("position", "id", "label", "event_time")
 
 @dataclass(frozen=True, slots=True)
 class EventMetadata:
-    """Position, label and time of an event.
+    """Position, label and time of an event."""
 
-    Attributes
-    ----------
-    position : int or None
-        Of the stream.
-    label, time : str or None
-        As text; None where there is none.
-    """
-
-    position: int | None = None
+    position: int | None = None  # of the stream
+    # As text; None where there is none.
     label: str | None = None
     time: str | None = None
 
@@ -95,8 +88,6 @@ def find_events(reader: RunReader, ids: Collection[Key]) -> dict[Key, EventMetad
         if columns["id"].type != wanted_ids.type:
             continue
         chosen = pc.indices_nonzero(pc.is_in(columns["id"], value_set=wanted_ids))
-        if not len(chosen):
-            continue
         rows = {name: column.take(chosen).to_pylist() for name, column in columns.items()}
         nothing = [None] * len(chosen)
         labels, times = rows.get("label", nothing), rows.get("event_time", nothing)
@@ -135,7 +126,6 @@ def _read_columns(reader: RunReader, late: dict[Key, Any]) -> Iterator[Mapping[s
 
 
 def _read_embedding(reader: RunReader) -> Iterator[Mapping[str, Any]]:
-    """Those of a finished replay, from its file."""
     name = "embedding.parquet"
     files = reader._database.read_fact(STATE)["files"]
     if name not in files:
@@ -149,29 +139,24 @@ def _read_embedding(reader: RunReader) -> Iterator[Mapping[str, Any]]:
 
 
 def _read_operations(reader: RunReader, late: dict[Key, Any]) -> Iterator[Mapping[str, Any]]:
-    """Those of the calls of a run that is learned into."""
     start = reader.begun
     for record in reader._database.read_chain(OPERATIONS):
-        operation, _ = operations.unpack(record.data)
-        metadata, arrays = operation.metadata, operation.arrays
-        if operation.name == "label":
+        call = Call.from_bytes(record.data)
+        metadata, arrays = call.metadata, call.arrays
+        if call.name == "label":
             late.update(zip(metadata["ids"], metadata["labels"], strict=True))
-        if operation.name not in ("learn", "learn_distances"):
+        if call.name not in ("learn", "learn_distances"):
             continue
-        rejected = set(metadata["gone"])
-        is_points = operation.name == "learn"
-        rows = arrays["kept"].tolist() if is_points else list(range(operation.rows))
+        rejected = set(call.unlearned)
+        is_points = call.name == "learn"
+        rows = arrays["kept"].tolist() if is_points else list(range(call.rows))
         learned = [place for place, row in enumerate(rows) if row not in rejected]
         positions = list(range(start, record.position))
         start = record.position
         if len(learned) != len(positions):
             continue  # some are still pending
-        known_ids = arrays.get("ids") if is_points else metadata["ids"]
-        ids = (
-            positions
-            if known_ids is None
-            else [operations.to_python(known_ids[place]) for place in learned]
-        )
+        known_ids = arrays["ids"].tolist() if "ids" in arrays else metadata.get("ids")
+        ids = positions if known_ids is None else [known_ids[place] for place in learned]
         columns = {"position": pa.array(positions, pa.int64()), "id": pa.array(ids)}
         if metadata.get("labels"):
             labels = [metadata["labels"][rows[place]] for place in learned]

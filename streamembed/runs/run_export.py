@@ -13,6 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from streamembed.data.batch import Batch
+from streamembed.data.output_format import name_columns
+from streamembed.engine.call import Call
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import (
     DamagedFileError,
@@ -22,8 +24,9 @@ from streamembed.errors import (
     check_path,
     quote,
 )
-from streamembed.runs import event_buffer, operations
 from streamembed.runs import run_folder as runfolder
+from streamembed.runs.event_rows import read_event_rows
+from streamembed.runs.recorder import rename_coordinates
 from streamembed.runs.resume import STATE, find_file_error
 from streamembed.runs.run_reader import RunReader, read_run
 from streamembed.runs.session import OPERATIONS
@@ -88,7 +91,7 @@ def _write_files(reader: RunReader, target: Path) -> list[Path]:
     written.append(target / "snapshot.arrow")
     if reader.origin.get("embed") == "causal":
         embedding = reader._table("embedding")
-        parts = [] if embedding is None else [embedding]
+        parts = [] if embedding is None else [rename_coordinates(embedding, snapshot.method)]
     else:
         parts = [part for part in _embed_events(reader, snapshot) if part.num_rows]
     if parts:
@@ -100,21 +103,22 @@ def _write_files(reader: RunReader, target: Path) -> list[Path]:
 def _embed_events(reader: RunReader, snapshot: Snapshot) -> Iterator[Any]:
     """Events that were committed, by the snapshot; of distances only those that it holds."""
     if not snapshot.feature_names:
+        coverage = np.ones(len(snapshot.ids))
         yield _build_table(
-            np.arange(0), snapshot.ids, snapshot.coordinates, np.ones(len(snapshot.ids))
+            snapshot.method, np.arange(0), snapshot.ids, snapshot.coordinates, coverage
         )
         return
     for positions, ids, points in _read_events(reader):
-        index = np.arange(len(points), dtype=np.int64)
-        events = Batch(points, snapshot.feature_names, snapshot._ordered, None, index, ())
+        events = Batch.of_points(points, snapshot.features)
         coordinates, coverage = snapshot.transform_with_coverage(events)
-        yield _build_table(positions, positions if ids is None else ids, coordinates, coverage)
+        ids = positions if ids is None else ids
+        yield _build_table(snapshot.method, positions, ids, coordinates, coverage)
 
 
-def _build_table(positions: Any, ids: Any, coordinates: Any, coverage: Any) -> Any:
+def _build_table(method: str, positions: Any, ids: Any, coordinates: Any, coverage: Any) -> Any:
     columns = {"position": positions} if len(positions) == len(ids) else {}
     columns |= {"id": pa.array(ids.tolist())}
-    columns |= {f"c{j}": coordinates[:, j] for j in range(coordinates.shape[1])}
+    columns |= zip(name_columns(method, coordinates.shape[1]), coordinates.T, strict=True)
     return pa.table({**columns, "coverage": coverage})
 
 
@@ -122,17 +126,17 @@ def _read_events(reader: RunReader) -> Iterator[tuple[Any, Any, Any]]:
     """Positions, ids and points of the events that were accepted."""
     if reader.kind == "replay":
         start = reader.begun
-        for rows in event_buffer.read_event_rows(reader._batches("events")):
+        for rows in read_event_rows(reader._batches("events")):
             yield np.arange(start, start + len(rows)), rows.ids, rows.points
             start += len(rows)
         return
     start = reader.begun
     for record in reader._database.read_chain(OPERATIONS):
-        operation, _ = operations.unpack(record.data)
-        if operation.name != "learn":
+        call = Call.from_bytes(record.data)
+        if call.name != "learn":
             continue
-        arrays = operation.arrays
-        learned = ~np.isin(arrays["kept"], operation.metadata["gone"])
+        arrays = call.arrays
+        learned = ~np.isin(arrays["kept"], call.unlearned)
         ids = arrays["ids"][learned] if "ids" in arrays else None
         yield np.arange(start, record.position), ids, arrays["points"][learned]
         start = record.position

@@ -169,7 +169,6 @@ def lock_folder(run: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 def _to_file_error(error: OSError, folder: Path) -> OSError:
-    """The error as one of this package, if it is none yet."""
     if isinstance(error, StreamembedError):
         return error
     return build_file_error(error, folder, "used as a run folder")
@@ -204,7 +203,6 @@ def _open_lock(folder: Path) -> BinaryIO:
 
 
 def _is_at(file: BinaryIO, path: Path) -> bool:
-    """Whether the file at a path is the open one."""
     return path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat())
 
 

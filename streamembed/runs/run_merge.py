@@ -78,7 +78,6 @@ def merge_runs(
 
 
 def _read_runs(folders: Sequence[Path]) -> tuple[list[LandmarkSet], list[Config]]:
-    """The landmarks of each run, and its parameters."""
     sets, configs = [], []
     for number, folder in enumerate(folders):
         if repeated := [other for other in folders[:number] if is_same_path(folder, other)]:
@@ -109,7 +108,6 @@ def _check_distinct(folders: Sequence[Path], sets: Sequence[LandmarkSet]) -> Non
 
 
 def _list_differences(first: Config, second: Config) -> list[str]:
-    """Parameters in which two engines differ, a phrase each."""
     before, now = (
         {name: value for name, value in config.as_dict().items() if name not in FREE_PARAMETERS}
         for config in (first, second)

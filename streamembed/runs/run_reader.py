@@ -14,8 +14,8 @@ from streamembed.drift.monitor import Monitor
 from streamembed.engine.engine import Engine
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import DamagedFileError, NotReadyError, ParameterError, check_path, quote
-from streamembed.runs.checkpoint_writer import CHECKPOINTS, MONITORS, SNAPSHOTS
-from streamembed.runs.recorder import REJECTED_SCHEMA
+from streamembed.runs.checkpoint_writer import CHECKPOINTS, MONITORS, SNAPSHOTS, read_batches
+from streamembed.runs.recorder import build_rejected_schema
 from streamembed.runs.resume import FINAL, FINAL_MONITOR, ORIGIN, STATE, find_file_error
 from streamembed.storage.database import Database
 
@@ -70,9 +70,8 @@ class RunReader:
 
     def __repr__(self) -> str:
         at = self.positions
-        return (
-            f"<RunReader of {self.path}: {self.kind}, {len(at)} snapshots kept{_describe_end(at)}>"
-        )
+        end = f", to event {at[-1]:,}" if at else ""
+        return f"<RunReader of {self.path}: {self.kind}, {len(at)} snapshots kept{end}>"
 
     @property
     def begun(self) -> int:
@@ -163,7 +162,7 @@ class RunReader:
         """Rows that were not learned and why, as an Arrow table: that of ``rejected.parquet``."""
         if self.finished:
             return self._file("rejected.parquet")
-        return self._table("rejected") or REJECTED_SCHEMA.empty_table()
+        return self._table("rejected") or build_rejected_schema().empty_table()
 
     def _file(self, name: str) -> Any:
         """A table of a finished replay, as it was written."""
@@ -175,13 +174,18 @@ class RunReader:
     def _table(self, name: str) -> Any:
         with self._database.read_consistently():
             tables = [pa.Table.from_batches([batch]) for batch in self._batches(name)]
+        if not tables:
+            return None
+        schema = tables[0].schema
+        if "id" in schema.names and len({table.schema.field("id").type for table in tables}) > 1:
+            # rejected ids may be of another type, and those of earlier versions are text
+            schema = schema.set(schema.get_field_index("id"), pa.field("id", pa.string()))
+            tables = [table.cast(schema) for table in tables]
         # earlier versions had the column seconds in the timeline
-        return pa.concat_tables(tables, promote_options="default") if tables else None
+        return pa.concat_tables(tables, promote_options="default")
 
     def _batches(self, name: str) -> Iterator[Any]:
-        for record in self._database.read_chain(name):
-            with pa.ipc.open_stream(pa.py_buffer(record.data)) as reader:
-                yield from reader
+        return read_batches(self._database, name)
 
     def at_once(self, read: Callable[[], T]) -> T:
         """What a function reads of this run, as of one moment, whatever is written meanwhile."""
@@ -201,7 +205,3 @@ class RunReader:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _describe_end(positions: list[int]) -> str:
-    return f", to event {positions[-1]:,}" if positions else ""

@@ -26,12 +26,8 @@ class ParquetTable:
     buffered: list[Any] = field(default_factory=list)
     rows: int = 0
 
-    def add(self, columns: dict[str, Any]) -> None:
-        """Add rows; write every full row group."""
-        self.add_table(pa.table(columns, schema=self.schema))
-
-    def add_table(self, part: Any) -> None:
-        """The same of an Arrow table of this schema."""
+    def add(self, part: Any) -> None:
+        """Add a table of this schema; write every full row group."""
         self.buffered.append(part)
         self.rows += part.num_rows
         if self.rows >= ROW_GROUP_SIZE:

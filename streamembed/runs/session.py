@@ -11,18 +11,18 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from dataclasses import astuple
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar, cast
 
 from streamembed.data.batch import Rejected
+from streamembed.engine.call import Call, Labelled, Learned
 from streamembed.engine.engine import Engine
-from streamembed.engine.input_checks import Labelled, Learned
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import InputError, ParameterError, StoppedError, StreamembedError, quote
 from streamembed.methods.options import Config
-from streamembed.runs import operations
 from streamembed.runs import run_folder as runfolder
 from streamembed.runs.checkpoint_writer import (
     CHECKPOINTS,
@@ -31,7 +31,6 @@ from streamembed.runs.checkpoint_writer import (
     RowCounts,
     to_ipc_bytes,
 )
-from streamembed.runs.operations import Operation
 from streamembed.runs.origin import check_parameters, list_differences
 from streamembed.runs.recorder import build_timeline_row, to_rejected_table
 from streamembed.runs.resume import ORIGIN, STATE
@@ -41,6 +40,7 @@ from streamembed.version import __version__
 SESSION_KIND, OPERATIONS, BEGINNING = "online", "operations", "beginning"
 # Begins the name of the fact that a batch was learned.
 _BATCH = "batch "
+Result = TypeVar("Result")
 
 
 def open_run(
@@ -247,44 +247,33 @@ class Run:
             That happened before, or the run is closed; or its folder, database or lock file was
             removed, replaced or changed by another process: nothing of this call is kept.
         """
-        result = self._apply(
-            lambda: operations.check_points(self._engine, X, y, ids, features, times),
-            _check_batch_id(batch_id),
-        )
-        assert isinstance(result, Learned)
-        return result
+        return self._apply(lambda: self._engine.check(X, y, ids, features, times), batch_id)
 
     def learn_distances(
         self, rows: Any, ids: Any = None, *, batch_id: str | None = None
     ) -> Learned:
         """Learn objects by their distances, as `Engine.learn_distances`; see `learn`."""
-        result = self._apply(
-            lambda: operations.check_distances(rows, ids), _check_batch_id(batch_id)
-        )
-        assert isinstance(result, Learned)
-        return result
+        return self._apply(lambda: self._engine.check_distances(rows, ids), batch_id)
 
     def learn_pairs(self, X1: Any, X2: Any, similar: Any) -> None:
         """Learn given pairs, as `Engine.learn_pairs`."""
-        self._apply(lambda: operations.check_pairs(self._engine, X1, X2, similar))
+        self._apply(lambda: self._engine.check_pairs(X1, X2, similar))
 
     def label(self, ids: Any, y: Any) -> Labelled:
         """Give events a label that came late, as `Engine.label`."""
-        result = self._apply(lambda: operations.check_labels(ids, y))
-        assert isinstance(result, Labelled)
-        return result
+        return self._apply(lambda: self._engine.check_labels(ids, y))
 
     def flush(self) -> None:
         """Learn the pending events as a short chunk, as `Engine.flush`."""
-        self._apply(lambda: operations.create_plain("flush"))
+        self._apply(lambda: Call[None]("flush"))
 
     def rescale(self) -> None:
         """Compute the scaling again, as `Engine.rescale`."""
-        self._apply(lambda: operations.create_plain("rescale"))
+        self._apply(lambda: Call[None]("rescale"))
 
     def relayout(self) -> None:
         """Compute the picture from scratch, as `Engine.relayout`."""
-        self._apply(lambda: operations.create_plain("relayout"))
+        self._apply(lambda: Call[None]("relayout"))
 
     def checkpoint(self) -> None:
         """Commit the engine itself now, so that opening the run again takes no time."""
@@ -322,32 +311,35 @@ class Run:
 
     # ------------------------------------------------------------------ the order of things
 
-    def _apply(self, prepare: Any, batch_id: str | None = None) -> Learned | Labelled | None:
+    def _apply(self, check: Callable[[], Call[Result]], batch_id: str | None = None) -> Result:
         """Check, learn, write, acknowledge."""
+        is_name = isinstance(batch_id, str) and batch_id and batch_id.isprintable()
+        if batch_id is not None and not is_name:
+            raise ParameterError(
+                f"batch_id={quote(batch_id)} must be printable text of some length, or None"
+            )
         with self._lock:
             self._check_open()
-            operation: Operation = prepare()
-            if (
-                batch_id is not None
-                and (fact := self._database.read_fact(_name_fact(batch_id))) is not None
-            ):
-                if fact["digest"] != operation.digest:
+            call = check()
+            fact = None if batch_id is None else self._database.read_fact(_name_fact(batch_id))
+            if fact is not None:
+                if fact["digest"] != call.digest:
                     raise InputError(
                         f"batch_id={quote(batch_id)} was learned before, and with other rows: "
                         "nothing of this call was learned; give every batch a name of its own"
                     )
-                return _from_fact(fact)
+                known: Any = _from_fact(fact)  # a call with a batch_id gives Learned
+                return cast(Result, known)
             try:
-                result = operations.apply(self._engine, operation)
+                result = self._engine.apply(call)
             except StreamembedError:
                 raise  # nothing was learned
             except BaseException as error:
                 self._fail(error)
                 raise
             try:
-                data = operation.pack(batch_id, result)
                 with self._database.commit():
-                    self._record(operation, data, batch_id, result)
+                    self._record(call, batch_id, result)
                 self._known_token = self._engine.state_token
                 if self._engine.ready and self._checkpoint_writer.is_due(self._engine.position):
                     self._commit_engine()
@@ -356,17 +348,17 @@ class Run:
                 raise
             return result
 
-    def _record(self, operation: Operation, data: bytes, batch_id: str | None, result: Any) -> None:
+    def _record(self, call: Call[Any], batch_id: str | None, result: Any) -> None:
         """Within a commit: the call, and what it gave."""
         position = self._engine.position
-        self._database.append(OPERATIONS, position, operation.rows, data)
+        self._database.append(OPERATIONS, position, call.rows, call.to_bytes(result, batch_id))
         if isinstance(result, Learned):
             if result.rejected:
-                self._database.append(
-                    "rejected", position, len(result.rejected), _pack_rejected(result)
-                )
+                rejected = to_ipc_bytes(to_rejected_table(result.rejected))
+                self._database.append("rejected", position, len(result.rejected), rejected)
             if batch_id is not None:
-                fact = {**_to_fact(result), "digest": operation.digest}
+                rows = [astuple(row) for row in result.rejected]
+                fact = {"accepted": result.accepted, "rejected": rows, "digest": call.digest}
                 self._database.write_fact(_name_fact(batch_id), fact)
 
     def _commit_engine(self) -> None:
@@ -384,7 +376,7 @@ class Run:
             self._engine.become(engine)
             start = self._committed = done["operations"]
         for record in self._database.read_chain(OPERATIONS, start):
-            operations.apply(self._engine, operations.unpack(record.data)[0])
+            self._engine.apply(Call.from_bytes(record.data))
             if self._engine.position != record.position:
                 raise StoppedError(
                     f"batch {record.number} of {self.path} led to event {self._engine.position} "
@@ -408,28 +400,9 @@ class Run:
         self._failure = str(error) or type(error).__name__
 
 
-def _check_batch_id(batch_id: Any) -> str | None:
-    if batch_id is None:
-        return None
-    if isinstance(batch_id, str) and batch_id and batch_id.isprintable():
-        return batch_id
-    raise ParameterError(
-        f"batch_id={quote(batch_id)} must be printable text of some length, or None"
-    )
-
-
 def _name_fact(batch_id: str) -> str:
     return f"{_BATCH}{batch_id}"
 
 
-def _to_fact(learned: Learned) -> dict[str, Any]:
-    rows = [[row.index, operations.to_python(row.id), row.reason] for row in learned.rejected]
-    return {"accepted": learned.accepted, "rejected": rows}
-
-
 def _from_fact(fact: Mapping[str, Any]) -> Learned:
     return Learned(fact["accepted"], tuple(Rejected(*row) for row in fact["rejected"]))
-
-
-def _pack_rejected(learned: Learned) -> bytes:
-    return to_ipc_bytes(to_rejected_table(learned.rejected))

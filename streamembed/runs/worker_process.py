@@ -31,14 +31,7 @@ from streamembed.threads import one_blas_thread
 
 @dataclass(frozen=True, slots=True)
 class WorkerTask:
-    """The partitions and settings of a worker.
-
-    Attributes
-    ----------
-    parts : tuple of Part
-        Its partitions.
-    settings : Settings
-    """
+    """The partitions and settings of a worker."""
 
     parts: tuple[Partition, ...]
     settings: PartitionSettings
@@ -46,26 +39,14 @@ class WorkerTask:
 
 @dataclass(frozen=True, slots=True)
 class RoundResult:
-    """A partition has come to the end of a round.
-
-    Attributes
-    ----------
-    partition, round : int
-    data : bytes
-        Its checkpoint, packed.
-    position : int
-        Events learned.
-    done : bool
-    rejected : tuple of (int, str)
-        Rows of the partition since the round before, and why.
-    """
+    """A partition has come to the end of a round."""
 
     partition: int
     round: int
-    data: bytes
-    position: int
+    data: bytes  # its checkpoint, packed
+    position: int  # events learned
     done: bool
-    rejected: tuple[tuple[int, str], ...]
+    rejected: tuple[tuple[int, str], ...]  # rows of the partition since the round before, and why
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +61,6 @@ class PartitionRounds:
 
     Parameters
     ----------
-    start
-    agreement
     saved
         Of each partition, the last round that the root has, 0 before the first, and the checkpoint.
     """
@@ -98,11 +77,9 @@ class PartitionRounds:
         width = len(agreement.features)
         for part in task.parts:
             data = saved[part.number][1]
-            checkpoint = (
-                PartitionCheckpoint.create(width)
-                if data is None
-                else PartitionCheckpoint.unpack(data, agreement)
-            )
+            checkpoint = PartitionCheckpoint.create(width)
+            if data is not None:
+                checkpoint = PartitionCheckpoint.unpack(data, agreement)
             if checkpoint.done:
                 del self._rounds[part.number]
                 continue
@@ -131,13 +108,11 @@ class PartitionRounds:
 
 def summarise_task(task: WorkerTask) -> dict[int, PartitionSummary]:
     """Of the first events of each partition of a worker."""
-    settings, summaries = task.settings, {}
-    count = max(settings.warm_up, settings.size)
+    config, summaries = task.settings.config, {}
+    warm_up = config.warm_up_events
     for part in task.parts:
-        points = read_first_events(part, settings.timed, count)
-        summaries[part.number] = summarise_partition(
-            points, part.number, settings.seed, settings.warm_up
-        )
+        points = read_first_events(part, task.settings.timed, max(warm_up, config.size))
+        summaries[part.number] = summarise_partition(points, part.number, config.seed, warm_up)
     return summaries
 
 

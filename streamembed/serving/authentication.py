@@ -49,7 +49,6 @@ class OpenCall(fl.ServerMiddleware):  # type: ignore[misc]
     ----------
     kind : str
         One of `counters.CALLS`.
-    token : Token
     peer : (address, port) or None
         Address of the client; None before its first message.
     last_active : float
@@ -128,9 +127,8 @@ class Authentication(fl.ServerMiddlewareFactory):  # type: ignore[misc]
         if size > MAX_HEADERS:
             raise RefusedError("unauthenticated", f"headers must have at most {MAX_HEADERS} bytes")
         token = self._authenticate(headers.get("authorization", []))
-        if (
-            method == fl.FlightMethod.GET_SCHEMA
-        ):  # pyarrow sends a traceback with each of its errors
+        # pyarrow sends a traceback with each of its errors
+        if method == fl.FlightMethod.GET_SCHEMA:
             raise RefusedError("not_found", "GetSchema is not supported; use GetFlightInfo")
         if kind == "learn" and token.role != "write":
             raise RefusedError(
@@ -232,7 +230,6 @@ def _resolve_peer(host: str, port: int) -> Peer | None:
 
 
 def _close_connections(port: int, is_chosen: Callable[[Peer], bool]) -> None:
-    """Shut down the chosen connections to a port of this process."""
     for connection in _list_connections():
         with connection, contextlib.suppress(OSError, ValueError):
             if connection.getsockname()[1] != port:

@@ -16,9 +16,10 @@ import pyarrow as pa
 import pyarrow.flight as fl
 
 from streamembed.data.batch import Rejected
+from streamembed.data.features import Features
 from streamembed.data.ids import read_ids
 from streamembed.data.labels import list_labels
-from streamembed.engine.input_checks import Learned
+from streamembed.engine.call import Learned
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import (
     InputError,
@@ -30,7 +31,6 @@ from streamembed.errors import (
 )
 from streamembed.merging.landmark_set import LARGEST_PARTITION, LandmarkSet
 from streamembed.serving.messages import (
-    Features,
     Transformed,
     build_table,
     compute_digest,
@@ -136,10 +136,8 @@ class Client:
         self._offset: int | None = None
         # A failed call of `learn`: its first offset, and a digest of its rows.
         self._unacknowledged: tuple[int, bytes] | None = None
-        self._limits = (
-            MAX_ROWS,
-            1 << 24,
-        )  # rows and bytes of a batch, until the server sends its own
+        # rows and bytes of a batch, until the server sends its own
+        self._limits = MAX_ROWS, 1 << 24
 
     def __repr__(self) -> str:
         return f"<Client of {self._urls[0]}>" if self._urls else "<Client, closed>"
@@ -202,8 +200,9 @@ class Client:
         return learned
 
     def _build_events(self, X: Any, y: Any, ids: Any) -> pa.Table:
-        """The table of events to send."""
-        points, features = read_points(X, self._fetch_features())
+        if self._features is None:
+            self._describe("learn")
+        points, features = read_points(X, self._features)
         n = len(points)
         labels = None if y is None else list_labels(y, n)
         values = read_ids(ids, n)
@@ -315,9 +314,8 @@ class Client:
         if not self._urls:
             raise ParameterError("this client is closed; connect again")
         if self._flight is None:
-            if self._urls[0].startswith(
-                "grpc+tls"
-            ):  # gRPC would log the failure without its reason
+            # gRPC would log the failure without its reason
+            if self._urls[0].startswith("grpc+tls"):
                 self._check_tls(DEFINITE_REASONS | (UNKNOWN_SIGNER if self._roots else frozenset()))
             roots = {} if self._roots is None else {"tls_root_certs": self._roots}
             self._flight = fl.FlightClient(self._urls[0], **roots)
@@ -358,18 +356,12 @@ class Client:
         return metadata
 
     def _compute_batch_rows(self, table: pa.Table) -> int:
-        """Rows per batch within the limits of the server."""
         max_rows, max_bytes = self._limits
         by_size = max_bytes * len(table) // (2 * int(table.nbytes) + 1)
         return max(1, min(max_rows, MAX_ROWS, by_size))
 
     def _get(self, ticket: str) -> Any:
         return self._connect().do_get(fl.Ticket(ticket.encode()), self._options).read_all()
-
-    def _fetch_features(self) -> Features | None:
-        if self._features is None:
-            self._describe("learn")
-        return self._features
 
     def _transform(self, X: Any) -> Transformed:
         if self._features is None:
@@ -380,7 +372,8 @@ class Client:
         if len(points) <= rows:
             stream = self._stream or self._open_exchange("transform", "follow")
             self._stream = stream
-            return join_answers([stream.answer(table.to_batches() or _build_empty_batches(table))])
+            no_rows = [pa.RecordBatch.from_pylist([], table.schema)]
+            return join_answers([stream.answer(table.to_batches() or no_rows)])
         stream = self._open_exchange("transform")
         try:
             pieces = (table.slice(at, rows) for at in range(0, len(points), rows))
@@ -482,7 +475,3 @@ def _close_and_convert(writer: Any, error: BaseException) -> StreamembedError:
         if read_code(error) == "internal" or not getattr(error, "extra_info", None):
             return convert_flight_error(later)
     return convert_flight_error(error)
-
-
-def _build_empty_batches(table: pa.Table) -> list[Any]:
-    return [pa.RecordBatch.from_pylist([], table.schema)]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
@@ -54,9 +55,8 @@ class RequestCounters:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._requests: dict[str, int] = {}
-        self._rows: dict[str, int] = {}
-        self._rejected: dict[str, int] = {}
+        self._requests, self._rows = Counter[str](), Counter[str]()
+        self._rejected = Counter[str]()
         self._buckets: dict[str, list[int]] = {}
         self._seconds: dict[str, float] = {}
         self._learned = 0
@@ -66,10 +66,9 @@ class RequestCounters:
     ) -> None:
         """Count a request and, where it was accepted, its time."""
         with self._lock:
-            key = f"{call} {code}"
-            self._requests[key] = self._requests.get(key, 0) + 1
+            self._requests[f"{call} {code}"] += 1
             if rows:
-                self._rows[call] = self._rows.get(call, 0) + rows
+                self._rows[call] += rows
             if seconds is not None:
                 buckets = self._buckets.setdefault(call, [0] * (len(BUCKETS) + 1))
                 buckets[bisect_left(BUCKETS, seconds)] += 1
@@ -78,8 +77,7 @@ class RequestCounters:
     def count_rejected(self, reasons: Iterable[str]) -> None:
         """Count rejected rows by the reasons of `classify_reason`."""
         with self._lock:
-            for reason in reasons:
-                self._rejected[reason] = self._rejected.get(reason, 0) + 1
+            self._rejected.update(reasons)
 
     def count_learned(self, events: int) -> None:
         """Count acknowledged events."""

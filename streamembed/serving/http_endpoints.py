@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -134,52 +134,47 @@ def render_metrics(status: dict[str, Any]) -> str:
 
 
 class _MetricsCollector:
-    """The metrics of one status."""
-
     def __init__(self, status: dict[str, Any]) -> None:
         self._status = status
 
     def collect(self) -> Iterator[Any]:
-        """Yield all metric families; called by prometheus_client."""
-        status, counts = self._status, self._status["counts"]
-        requests = _build_counter("requests", "Calls, or batches of a stream.", ["call", "code"])
-        for key, number in sorted(counts.get("requests", {}).items()):
-            call, code = key.split(" ")
-            assert call in CALLS
-            assert code in CODES
-            requests.add_metric([call, code], number)
-        yield requests
-        rows = _build_counter("rows", "Answered or learned rows.", ["call"])
-        for call, number in sorted(counts.get("rows", {}).items()):
-            rows.add_metric([call], number)
-        yield rows
-        rejected = _build_counter("rows_rejected", "Rejected rows.", ["reason"])
-        for reason in REASONS.values():
-            rejected.add_metric([reason], counts.get("rejected", {}).get(reason, 0))
-        yield rejected
-        learned = _build_counter("events_learned", "Acknowledged events.")
-        learned.add_metric([], counts.get("learned", 0))
-        yield learned
-        restarts = _build_counter("restarts", "Restarted processes.")
-        restarts.add_metric([], status["restarts"])
-        yield restarts
-        seconds = HistogramMetricFamily(
-            "streamembed_request_seconds",
-            "Seconds per call, or per batch of a stream.",
-            labels=["call"],
-        )
-        for call, buckets in sorted(counts.get("buckets", {}).items()):
-            seconds.add_metric([call], _accumulate(buckets), counts["seconds"][call])
-        yield seconds
-        yield _build_gauge("streams_open", "Open calls.", status["open"])
-        yield _build_gauge("queue_batches", "Batches that wait to be learned.", status["waiting"])
-        if summary := status["snapshot"]:
-            for name, (key, text) in GAUGES.items():
-                yield _build_gauge(name, text, summary[key])
+        """All metric families of the status; called by prometheus_client."""
+        return _list_metrics(self._status)
 
 
-def _build_counter(name: str, text: str, labels: list[str] | None = None) -> Any:
-    return CounterMetricFamily(f"streamembed_{name}", text, labels=labels or [])
+def _list_metrics(status: dict[str, Any]) -> Iterator[Any]:
+    counts = status["counts"]
+    requests = {tuple(key.split(" ")): number for key, number in counts.get("requests", {}).items()}
+    assert all(call in CALLS and code in CODES for call, code in requests)
+    yield _build_counter("requests", "Calls, or batches of a stream.", ["call", "code"], requests)
+    rows = {(call,): number for call, number in counts.get("rows", {}).items()}
+    yield _build_counter("rows", "Answered or learned rows.", ["call"], rows)
+    by_reason = counts.get("rejected", {})
+    rejected = {(reason,): by_reason.get(reason, 0) for reason in REASONS.values()}
+    yield _build_counter("rows_rejected", "Rejected rows.", ["reason"], rejected)
+    learned = {(): counts.get("learned", 0)}
+    yield _build_counter("events_learned", "Acknowledged events.", [], learned)
+    yield _build_counter("restarts", "Restarted processes.", [], {(): status["restarts"]})
+    seconds = HistogramMetricFamily(
+        "streamembed_request_seconds",
+        "Seconds per call, or per batch of a stream.",
+        labels=["call"],
+    )
+    for call, buckets in sorted(counts.get("buckets", {}).items()):
+        seconds.add_metric([call], _accumulate(buckets), counts["seconds"][call])
+    yield seconds
+    yield _build_gauge("streams_open", "Open calls.", status["open"])
+    yield _build_gauge("queue_batches", "Batches that wait to be learned.", status["waiting"])
+    if summary := status["snapshot"]:
+        for name, (key, text) in GAUGES.items():
+            yield _build_gauge(name, text, summary[key])
+
+
+def _build_counter(name: str, text: str, labels: list[str], values: Mapping[Any, int]) -> Any:
+    family = CounterMetricFamily(f"streamembed_{name}", text, labels=labels)
+    for key, number in sorted(values.items()):
+        family.add_metric(key, number)
+    return family
 
 
 def _build_gauge(name: str, text: str, value: float) -> Any:
@@ -187,7 +182,6 @@ def _build_gauge(name: str, text: str, value: float) -> Any:
 
 
 def _accumulate(buckets: list[int]) -> list[tuple[str, int]]:
-    """Upper bounds of the buckets, and how many requests took at most that long."""
     cumulated, total = [], 0
     for end, number in zip([*map(str, BUCKETS), "+Inf"], buckets, strict=True):
         total += number

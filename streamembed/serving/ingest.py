@@ -1,56 +1,36 @@
 """The channel from a reader process to the writer process: a Unix socket, numbers and JSON.
 
-A message is a length of four bytes, a JSON header of that length, and the bytes that the header's
-``size`` counts. The writer answers each message with one of the same form before the next is sent.
+A message is a JSON header and some bytes, nothing pickled. The writer answers each message with one
+of the same form before the next is sent.
 """
 
 from __future__ import annotations
 
 import json
-import socket
-import struct
+from multiprocessing.connection import Client, Connection
 from typing import Any
 
 import numpy as np
 
-from streamembed.numeric.arrays import Array, Floats
-from streamembed.serving.messages import EventBatch, Features, RefusedError
+from streamembed.data.features import Features
+from streamembed.serving.messages import EventBatch, RefusedError
 
-LENGTH_FORMAT = struct.Struct(">I")
 # Bytes of a header, which holds the ids and labels of a batch.
 MAX_HEADER = 1 << 28
 # Seconds that a batch may wait for the writer and for the disk.
 TIMEOUT = 120.0
 
 
-def send_message(
-    connection: socket.socket, header: dict[str, Any], data: Array | bytes = b""
-) -> None:
+def send_message(connection: Connection, header: dict[str, Any], data: bytes = b"") -> None:
     """Send one message; OSError where the other side is closed."""
-    body = data.tobytes() if isinstance(data, np.ndarray) else data
-    encoded = json.dumps({**header, "size": len(body)}).encode()
-    connection.sendall(LENGTH_FORMAT.pack(len(encoded)) + encoded)
-    if len(body):
-        connection.sendall(body)
+    connection.send_bytes(json.dumps(header).encode())
+    connection.send_bytes(data)
 
 
-def receive_message(connection: socket.socket) -> tuple[dict[str, Any], bytearray]:
+def receive_message(connection: Connection) -> tuple[dict[str, Any], bytes]:
     """Receive one message; EOFError where the other side has closed the connection."""
-    (length,) = LENGTH_FORMAT.unpack(_receive_exactly(connection, LENGTH_FORMAT.size))
-    if length > MAX_HEADER:
-        raise EOFError("the header is too long")
-    header: dict[str, Any] = json.loads(_receive_exactly(connection, length))
-    return header, _receive_exactly(connection, int(header["size"]))
-
-
-def _receive_exactly(connection: socket.socket, size: int) -> bytearray:
-    data = bytearray(size)
-    view, n_received = memoryview(data), 0
-    while n_received < size:
-        if not (received := connection.recv_into(view[n_received:])):
-            raise EOFError("the connection was closed")
-        n_received += received
-    return data
+    header: dict[str, Any] = json.loads(connection.recv_bytes(MAX_HEADER))
+    return header, connection.recv_bytes()
 
 
 class IngestClient:
@@ -63,12 +43,9 @@ class IngestClient:
     """
 
     def __init__(self, path: str) -> None:
-        self._socket = socket.socket(socket.AF_UNIX)
-        self._socket.settimeout(TIMEOUT)
         try:
-            self._socket.connect(path)
+            self._connection = Client(path, "AF_UNIX")
         except OSError:
-            self._socket.close()
             raise _build_unavailable_error() from None
 
     def fetch_features(self) -> Features | None:
@@ -94,12 +71,14 @@ class IngestClient:
             "ids": events.ids,
             "labels": events.labels,
         }
-        return self._request(header, np.ascontiguousarray(events.points))
+        return self._request(header, np.ascontiguousarray(events.points).tobytes())
 
-    def _request(self, header: dict[str, Any], data: Floats | bytes = b"") -> dict[str, Any]:
+    def _request(self, header: dict[str, Any], data: bytes = b"") -> dict[str, Any]:
         try:
-            send_message(self._socket, header, data)
-            answer, _ = receive_message(self._socket)
+            send_message(self._connection, header, data)
+            if not self._connection.poll(TIMEOUT):
+                raise _build_unavailable_error()
+            answer, _ = receive_message(self._connection)
         except (OSError, EOFError):
             raise _build_unavailable_error() from None
         if "code" in answer:
@@ -110,7 +89,7 @@ class IngestClient:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._socket.close()
+        self._connection.close()
 
 
 def _build_unavailable_error() -> RefusedError:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import os
-import socket
 import sys
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import astuple
+from multiprocessing.connection import Connection, Listener
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from streamembed.data.features import NO_FEATURES
 from streamembed.errors import InputError, ParameterError, summarise_error
-from streamembed.runs.operations import to_python
 from streamembed.runs.session import Run, open_run
 from streamembed.serving.counters import RequestCounters, classify_reason
 from streamembed.serving.ingest import receive_message, send_message
@@ -30,12 +31,10 @@ class IngestWriter:
 
     Parameters
     ----------
-    folder
-        Folder of a run of `streamembed.open_run`.
+    folder, checkpoint_every
+        As in `streamembed.open_run`.
     path
         Path of the socket.
-    checkpoint_every
-        As in `streamembed.open_run`.
     fail
         Called with the reason when the run stops after an error: this process must end then.
 
@@ -66,11 +65,9 @@ class IngestWriter:
                 f"RUN={folder} learns distances, which --learn does not support; serve it without"
             )
         self._next_offsets = self._load_offsets()
-        self._listener = socket.socket(socket.AF_UNIX)
         with contextlib.suppress(FileNotFoundError):  # left by a writer that was killed
             os.unlink(path)
-        self._listener.bind(path)
-        self._listener.listen(64)
+        self._listener = Listener(path, "AF_UNIX", backlog=64)
         threading.Thread(target=self._accept, daemon=True).start()
 
     def _load_offsets(self) -> dict[str, int]:
@@ -108,13 +105,12 @@ class IngestWriter:
     def _accept(self) -> None:
         while True:
             try:
-                connection, _ = self._listener.accept()
+                connection = self._listener.accept()
             except OSError:
                 return
             threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
 
-    def _serve(self, connection: socket.socket) -> None:
-        """Answer the messages of one connection until it is closed."""
+    def _serve(self, connection: Connection) -> None:
         with connection, contextlib.suppress(OSError, EOFError):
             while True:
                 header, data = receive_message(connection)
@@ -124,15 +120,12 @@ class IngestWriter:
                     answer = {"code": refused.code, "message": str(refused)}
                 send_message(connection, answer)
 
-    def _answer(self, header: dict[str, Any], data: bytearray) -> dict[str, Any]:
+    def _answer(self, header: dict[str, Any], data: bytes) -> dict[str, Any]:
         if header["do"] == "next":
             return {"next": self._next_offsets.get(header["who"], 0)}
         if header["do"] == "features":
-            engine = self._run.engine
-            ordered = True
-            if engine.feature_names:
-                ordered = engine._features_of_points()[1]
-            return {"names": engine.feature_names, "ordered": ordered}
+            features = self._run.engine.features or NO_FEATURES
+            return {"names": features.names, "ordered": features.ordered}
         self._waiting += 1
         try:
             with self._lock:
@@ -140,7 +133,7 @@ class IngestWriter:
         finally:
             self._waiting -= 1
 
-    def _learn(self, header: dict[str, Any], data: bytearray) -> dict[str, Any]:
+    def _learn(self, header: dict[str, Any], data: bytes) -> dict[str, Any]:
         """Learn and commit a batch, or acknowledge it again if it is learned already."""
         if self._draining:
             raise RefusedError("unavailable", "the server is shutting down")
@@ -192,7 +185,7 @@ class IngestWriter:
             "offset": offset,
             "next": end,
             "accepted": learned.accepted,
-            "rejected": [[row.index, to_python(row.id), row.reason] for row in learned.rejected],
+            "rejected": [astuple(row) for row in learned.rejected],
             "position": self._run.position,
             "repeated": repeated,
         }
@@ -208,5 +201,4 @@ def _build_conflict_error(fault: str, producer: str, expected: int) -> RefusedEr
 
 
 def _format_batch_id(producer: str, offset: int) -> str:
-    """The id of a producer's batch in the run."""
     return f"{BATCH_PREFIX}{producer} {offset}"

@@ -20,18 +20,18 @@ import numpy as np
 import pyarrow as pa
 
 from streamembed.data.batch import Batch
+from streamembed.data.features import Features
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import DamagedFileError, NotReadyError, StreamembedError, summarise_error
 from streamembed.numeric.arrays import Bools, Floats
 from streamembed.runs.run_reader import RunReader, read_run
 from streamembed.serving.messages import (
-    Features,
     RefusedError,
     build_answer_schema,
     mask_usable,
     pack_metadata,
 )
-from streamembed.storage.database import DATABASE_NAME
+from streamembed.storage.database import find_write_time, stat_files
 from streamembed.threads import one_blas_thread
 
 # Seconds between two refreshes, and the largest share of the time that they take.
@@ -40,23 +40,16 @@ INTERVAL, MAX_SHARE = 0.5, 0.1
 
 @dataclass(frozen=True, eq=False)
 class ServedSnapshot:
-    """A snapshot with the schema and metadata of its answers.
-
-    Attributes
-    ----------
-    snapshot : Snapshot
-    written_at : float
-        When its run was last written, in seconds of the system clock.
-    """
+    """A snapshot with the schema and metadata of its answers."""
 
     snapshot: Snapshot
-    written_at: float
+    written_at: float  # when its run was last written, in seconds of the system clock
 
     @cached_property
     def features(self) -> Features | None:
         """Features of its points; None where it was learned from distances."""
-        names = self.snapshot.feature_names
-        return Features(names, self.snapshot._ordered) if names else None
+        features = self.snapshot.features
+        return features if features.names else None
 
     @cached_property
     def metadata(self) -> bytes:
@@ -99,9 +92,7 @@ class ServedSnapshot:
         return pa.record_batch(columns, schema=self.schema), valid
 
     def _transform(self, points: Floats) -> tuple[Floats, Floats]:
-        assert self.features is not None
-        names, ordered = self.features.names, self.features.ordered
-        rows = Batch(points, names, ordered, None, np.arange(len(points)), ())
+        rows = Batch.of_points(points, self.snapshot.features)
         with one_blas_thread():
             embedded: tuple[Floats, Floats] = self.snapshot.transform_with_coverage(rows)
         return embedded
@@ -109,11 +100,6 @@ class ServedSnapshot:
 
 class RunFollower:
     """Publishes the newest snapshot of a run; used by many threads.
-
-    Parameters
-    ----------
-    folder
-        Folder of the run.
 
     Attributes
     ----------
@@ -125,7 +111,7 @@ class RunFollower:
         self.current: ServedSnapshot | None = None
         self._folder = Path(folder)
         self._origin: dict[str, Any] | None = None
-        self._last_stats: Any = None
+        self._last_changes: Any = None
         self._last_error = ""
 
     def refresh(self) -> None:
@@ -136,15 +122,15 @@ class RunFollower:
         DamagedFileError, FileError
             The run cannot be read, or was replaced by another one.
         """
-        stats = self._stat_files()
-        if stats == self._last_stats:
+        stats = stat_files(self._folder)
+        changes = [stat and (stat.st_ino, stat.st_size, stat.st_mtime_ns) for stat in stats]
+        if changes == self._last_changes:
             return
         with self.open_reader() as reader:
             positions, current = reader.positions, self.current
             if positions and (current is None or positions[-1] > current.snapshot.position):
-                written_at = max([stat[2] / 1e9 for stat in stats if stat is not None], default=0.0)
-                self.current = ServedSnapshot(reader.snapshot(), written_at)
-        self._last_stats = stats
+                self.current = ServedSnapshot(reader.snapshot(), find_write_time(stats))
+        self._last_changes = changes
 
     def follow(self, stop: threading.Event) -> None:
         """Refresh until ``stop`` is set; an error is printed once, and tried again."""
@@ -198,11 +184,6 @@ class RunFollower:
             raise RefusedError("not_found", "this run has no landmarks to merge")
         return engine.landmark_set(partition).to_bytes()
 
-    def read_timeline(self) -> Any:
-        """The timeline of the run, as a table."""
-        with self.open_reader() as reader:
-            return reader.timeline()
-
     def list_positions(self) -> list[int]:
         """Positions of the stored snapshots; of the current one where the run cannot be read."""
         try:
@@ -210,15 +191,3 @@ class RunFollower:
                 return sorted({*reader.positions})
         except StreamembedError:
             return [] if self.current is None else [self.current.snapshot.position]
-
-    def _stat_files(self) -> tuple[tuple[int, int, int] | None, ...]:
-        """Inode, size and time of the files, which change with every write."""
-        stats: list[tuple[int, int, int] | None] = []
-        for name in (DATABASE_NAME, f"{DATABASE_NAME}-wal"):
-            try:
-                state = (self._folder / name).stat()
-            except OSError:
-                stats.append(None)
-                continue
-            stats.append((state.st_ino, state.st_size, state.st_mtime_ns))
-        return tuple(stats)

@@ -16,7 +16,8 @@ import pyarrow as pa
 import pyarrow.flight as fl
 
 from streamembed.data import column_roles
-from streamembed.data.batch import LARGEST_VALUE, match_feature_names
+from streamembed.data.batch import LARGEST_VALUE, choose_features
+from streamembed.data.features import Features
 from streamembed.data.table import are_dicts, find_columns, read_table, sort_names, with_text_keys
 from streamembed.errors import (
     InputError,
@@ -113,44 +114,30 @@ def parse_number(metadata: Any, name: str) -> int:
 # ------------------------------------------------------------------------ received rows
 
 
-@dataclass(frozen=True, slots=True)
-class Features:
-    """The features of a point.
+def build_point_schema(features: Features) -> pa.Schema:
+    """A column of doubles per feature; or, where ordered, one column ``point`` of lists."""
+    if features.ordered:
+        return pa.schema([(POINT, pa.list_(pa.float64(), len(features.names)))])
+    return pa.schema([(name, pa.float64()) for name in features.names])
 
-    Attributes
-    ----------
-    names : tuple of str
-    ordered : bool
-        True where features are known by position only: points are then one column of lists.
-    """
 
-    names: tuple[str, ...]
-    ordered: bool
-
-    def schema(self) -> pa.Schema:
-        """A column of doubles per feature; or, where ordered, one column ``point`` of lists."""
-        if self.ordered:
-            return pa.schema([(POINT, pa.list_(pa.float64(), len(self.names)))])
-        return pa.schema([(name, pa.float64()) for name in self.names])
-
-    def check_schema(self, schema: pa.Schema, optional: tuple[str, ...] = ()) -> None:
-        """Refuse any other schema; columns of ``optional`` may follow the features."""
-        expected, fields = list(self.schema()), list(schema)
-        others = [field.name for field in fields[len(expected) :]]
-        has_features = len(fields) >= len(expected) and all(map(_is_same_field, expected, fields))
-        if has_features and set(others) <= {*optional} and len({*others}) == len(others):
-            return
-        described = ", ".join(f"{field.name}: {field.type}" for field in expected)
-        raise RefusedError(
-            "invalid",
-            f"the schema must be [{described}]"
-            + (f", optionally followed by {' and '.join(optional)}" if optional else "")
-            + "; GetFlightInfo returns it",
-        )
+def check_schema(schema: pa.Schema, features: Features, optional: tuple[str, ...] = ()) -> None:
+    """Refuse any other schema than that of points; columns of ``optional`` may follow them."""
+    expected, fields = list(build_point_schema(features)), list(schema)
+    others = [field.name for field in fields[len(expected) :]]
+    has_features = len(fields) >= len(expected) and all(map(_is_same_field, expected, fields))
+    if has_features and set(others) <= {*optional} and len({*others}) == len(others):
+        return
+    described = ", ".join(f"{field.name}: {field.type}" for field in expected)
+    raise RefusedError(
+        "invalid",
+        f"the schema must be [{described}]"
+        + (f", optionally followed by {' and '.join(optional)}" if optional else "")
+        + "; GetFlightInfo returns it",
+    )
 
 
 def _is_same_field(left: Any, right: Any) -> bool:
-    """Whether two fields have the same name and type; the name of list items does not count."""
     are_lists = all(pa.types.is_fixed_size_list(field.type) for field in (left, right))
     if are_lists:
         types = [(field.type.list_size, field.type.value_type) for field in (left, right)]
@@ -193,24 +180,18 @@ def mask_usable(points: Floats) -> Bools:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EventBatch:
-    """Checked events.
+    """Checked events."""
 
-    Attributes
-    ----------
-    points : (n, d)
-    ids, labels : list or None
-        Plain values, one per row.
-    """
-
-    points: Array
+    points: Array  # (n, d)
+    # Plain values, one per row.
     ids: list[int | str | None] | None
     labels: list[int | str | bool | None] | None
 
 
 def extract_events(batch: Any, features: Features) -> EventBatch:
-    """The events of a checked batch whose schema `Features.check_schema` has accepted."""
+    """The events of a checked batch whose schema `check_schema` has accepted."""
     columns = {}
-    width = len(features.schema())
+    width = len(build_point_schema(features))
     allowed_types = {
         ID: (pa.int64(), pa.string()),
         LABEL: (pa.int64(), pa.string(), pa.bool_()),
@@ -262,7 +243,6 @@ def read_points(X: Any, features: Features | None) -> tuple[Floats, Features]:
         X is not a table of numbers, or has other features.
     """
     names = None if features is None else features.names
-    ordered = features is not None and features.ordered
     points = column_roles.split(X, names).points
     requested = names
     if names is None and are_dicts(points):
@@ -270,20 +250,20 @@ def read_points(X: Any, features: Features | None) -> tuple[Floats, Features]:
     table = read_table(points, requested)
     if table.refused is not None:
         raise table.refused
-    feature_names = match_feature_names(table, names, ordered)
+    matched = choose_features(table, features)
     values = table.values
-    if feature_names != table.names:
-        values = values[:, find_columns(table.names, feature_names)]
+    if matched.names != table.names:
+        values = values[:, find_columns(table.names, matched.names)]
     if table.faults:
         values[list(table.faults)] = np.nan
-    return np.ascontiguousarray(values), features or Features(feature_names, table.ordered)
+    return np.ascontiguousarray(values), features or matched
 
 
 def build_table(
     points: Floats, features: Features, labels: list[Any] | None, ids: list[Any] | None
 ) -> pa.Table:
     """Points (n, d), ids and labels as the table that is sent."""
-    schema = features.schema()
+    schema = build_point_schema(features)
     if features.ordered:
         flat = pa.array(points.ravel())
         columns = [pa.FixedSizeListArray.from_arrays(flat, points.shape[1])]

@@ -19,41 +19,16 @@ UNITS = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSettings:
-    """How a run is served.
+    """How a run is served: the options of `streamembed serve`, whose help describes them.
 
     Attributes
     ----------
-    run : str
-        Folder of the run.
-    host : str
-        Address to listen at.
-    port : int
-        Port of the first reader; the others take the next ports. 0: any free ports.
-    learn : bool
-        Whether clients can send events to learn.
-    readers : int
-        Number of reader processes.
-    tokens : str or None
-        File of the tokens; None: every client that reaches the port is accepted.
     tls : (str, str) or None
         PEM files of the certificate and of its key.
-    insecure : bool
-        Whether other machines are served without tokens and TLS.
-    max_rows, max_bytes : int
-        Largest batch.
-    max_streams : int
-        Largest number of open calls, per reader.
     max_memory : int
         Bytes that a reader may allocate beyond what it starts with.
-    idle : float
-        Seconds without a message after which a stream is closed.
-    grace : float
-        Seconds that open streams have to end when the server shuts down.
-    checkpoint_every : str or None
-        As in `streamembed.open_run`: how often readers see what was learned.
-    metrics_host : str
-    metrics_port : int or None
-        Where /metrics, /healthz and /readyz are served; None: nowhere; 0: any free port.
+    idle, grace : float
+        Seconds.
     """
 
     run: str

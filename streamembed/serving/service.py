@@ -24,7 +24,9 @@ from streamembed.serving.messages import (
     LABEL,
     RefusedError,
     build_flight_error,
+    build_point_schema,
     check_batch,
+    check_schema,
     convert_error,
     extract_events,
     extract_points,
@@ -72,16 +74,8 @@ class Service(fl.FlightServerBase):  # type: ignore[misc]
 
     Parameters
     ----------
-    settings
-        Settings of the server.
     port
         Where it listens; 0: any free port.
-    follower
-        Publishes the newest snapshot of the run.
-    authentication
-        Accepts or refuses calls.
-    counters
-        Counts calls and rows.
     writer
         Path of the writer's socket; None where the server does not learn.
     """
@@ -136,7 +130,7 @@ class Service(fl.FlightServerBase):  # type: ignore[misc]
         served = self._follower.require_current()
         if served.features is None:
             raise RefusedError("invalid", "this run learned distances: it cannot transform points")
-        served.features.check_schema(_read_arrow(lambda: reader.schema))
+        check_schema(_read_arrow(lambda: reader.schema), served.features)
         writer.begin(served.schema)
         for batch, _ in self._read_batches(call, reader):
             began = time.perf_counter()
@@ -172,7 +166,7 @@ class Service(fl.FlightServerBase):  # type: ignore[misc]
                 features = infer_features(schema, (ID, LABEL))
                 if not features.names:
                     raise RefusedError("invalid", "the schema must have a column for each feature")
-            features.check_schema(schema, (ID, LABEL))
+            check_schema(schema, features, (ID, LABEL))
             for batch, metadata in self._read_batches(call, reader):
                 began = time.perf_counter()
                 offset, events = parse_number(metadata, "offset"), extract_events(batch, features)
@@ -215,7 +209,8 @@ class Service(fl.FlightServerBase):  # type: ignore[misc]
         return fl.RecordBatchStream(_track_activity(call, table))
 
     def _read_timeline(self) -> pa.Table:
-        return self._follower.read_timeline().replace_schema_metadata(None)
+        with self._follower.open_reader() as reader:
+            return reader.timeline().replace_schema_metadata(None)
 
     def _read_file(self, path: str) -> bytes:
         kind, _, number = path.partition("/")
@@ -276,12 +271,12 @@ class Service(fl.FlightServerBase):  # type: ignore[misc]
                 raise RefusedError(
                     "not_found", "this run learned distances: it cannot transform points"
                 )
-            return served.features.schema(), -1, -1, pack_metadata(**self._limits)
+            return build_point_schema(served.features), -1, -1, pack_metadata(**self._limits)
         if path == "learn":
             with self._connect_writer() as writer_client:
                 features = writer_client.fetch_features()
                 offset = writer_client.fetch_offset(call.token.name)
-            schema = pa.schema([]) if features is None else features.schema()
+            schema = pa.schema([]) if features is None else build_point_schema(features)
             return schema, -1, -1, pack_metadata(offset=offset, **self._limits)
         if path == "timeline":
             table = self._read_timeline()
@@ -345,7 +340,6 @@ def _describe_stored(position: int) -> tuple[pa.Schema, int, int, bytes]:
 
 
 def _split_file(data: bytes) -> pa.Table:
-    """A file as a column of chunks of bytes."""
     chunks = [data[start : start + CHUNK_SIZE] for start in range(0, len(data), CHUNK_SIZE)]
     return pa.table({"bytes": pa.array(chunks, pa.binary())}, _FILE_SCHEMA)
 
@@ -362,7 +356,6 @@ def _track_activity(call: OpenCall, table: pa.Table) -> pa.RecordBatchReader:
 
 
 def _check_compatible(previous: ServedSnapshot, newest: ServedSnapshot) -> ServedSnapshot:
-    """The newest snapshot, if it has the features and the schema of the previous one."""
     if newest.features != previous.features or newest.schema != previous.schema:
         raise RefusedError("unavailable", "the snapshot has other features now; start a new stream")
     return newest
@@ -383,7 +376,6 @@ def _read_arrow(read: Callable[[], Any]) -> Any:
 
 
 def _parse_path(descriptor: Any) -> str:
-    """The path of a descriptor; ``("snapshot", "latest")`` equals ``("snapshot/latest")``."""
     if descriptor.descriptor_type != fl.DescriptorType.PATH or not descriptor.path:
         raise RefusedError("not_found", "the descriptor must be a path, such as transform")
     return _decode_path(b"/".join(descriptor.path))

@@ -228,11 +228,6 @@ class WorkerSlot:
 class Supervisor:
     """A running server; a context manager.
 
-    Parameters
-    ----------
-    settings
-        Settings of the server.
-
     Raises
     ------
     StreamembedError
@@ -281,7 +276,6 @@ class Supervisor:
         self._broadcast({"ports": self.ports})
 
     def _build_start_message(self, port: int, is_restart: bool) -> dict[str, Any]:
-        """The first message to a process."""
         return {
             "settings": self._settings.to_json(),
             "port": port,
@@ -291,7 +285,6 @@ class Supervisor:
         }
 
     def _encode_tokens(self) -> list[list[str]] | None:
-        """The tokens, JSON-ready."""
         if self._tokens is None:
             return None
         return [[token.name, token.role, token.hash] for token in self._tokens]

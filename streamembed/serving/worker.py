@@ -15,7 +15,6 @@ import signal
 import sys
 import threading
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -34,51 +33,42 @@ from streamembed.serving.tokens import Token
 SHUTDOWN_TIMEOUT = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class ServerWorkerStart:
-    """The first message to a process.
-
-    Attributes
-    ----------
-    settings : Settings
-    port : int
-        Port of a reader.
-    socket : str or None
-        Path of the writer's socket.
-    tokens : list of Token, or None
-    is_restart : bool
-        Whether it replaces an ended process: then it waits while the run cannot be read.
-    """
-
-    settings: ServerSettings
-    port: int
-    socket: str | None
-    tokens: list[Token] | None
-    is_restart: bool
-
-
 def _parse_tokens(values: Any) -> list[Token] | None:
     return None if values is None else [Token(*fields) for fields in values]
 
 
 class ReaderProcess:
-    """Answers Flight calls; never learns, and never writes to the run."""
+    """Answers Flight calls; never learns, and never writes to the run.
 
-    def __init__(self, start: ServerWorkerStart) -> None:
-        settings = start.settings
+    Parameters
+    ----------
+    socket
+        Path of the writer's socket; None without a writer.
+    is_restart
+        Whether it replaces an ended process: then it waits while the run cannot be read.
+    """
+
+    def __init__(
+        self,
+        settings: ServerSettings,
+        port: int,
+        socket: str | None,
+        tokens: list[Token] | None,
+        is_restart: bool,
+    ) -> None:
         self._counters = RequestCounters()
         self._stop = threading.Event()
         self._follower = RunFollower(settings.run)
         try:
             self._follower.refresh()
         except StreamembedError:
-            if not start.is_restart:
+            if not is_restart:
                 raise
         self._authentication = Authentication(
-            self._counters, settings.max_streams, settings.idle, start.tokens
+            self._counters, settings.max_streams, settings.idle, tokens
         )
-        parts = self._follower, self._authentication, self._counters, start.socket
-        self.service = Service(settings, start.port, *parts)
+        parts = self._follower, self._authentication, self._counters, socket
+        self.service = Service(settings, port, *parts)
         self.port: int = self.service.port
         tasks = (
             (self._follower.follow, (self._stop,)),
@@ -136,12 +126,8 @@ class WriterProcess:
 
     port = 0
 
-    def __init__(self, start: ServerWorkerStart) -> None:
-        assert start.socket is not None
-        settings = start.settings
-        self._writer = IngestWriter(
-            settings.run, start.socket, settings.checkpoint_every, _exit_soon
-        )
+    def __init__(self, settings: ServerSettings, socket: str) -> None:
+        self._writer = IngestWriter(settings.run, socket, settings.checkpoint_every, _exit_soon)
 
     def status(self) -> dict[str, Any]:
         """What its parent shows."""
@@ -188,44 +174,40 @@ def main(kind: str) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when this process ends
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if kind == "reader":
-        sys.tracebacklimit = (
-            0  # pyarrow sends clients the traceback of errors that it raises itself
-        )
+        # pyarrow sends clients the traceback of errors that it raises itself
+        sys.tracebacklimit = 0
     message = json.loads(sys.stdin.readline())
-    start = ServerWorkerStart(
-        ServerSettings.from_json(message["settings"]),
-        message["port"],
-        message["socket"],
-        _parse_tokens(message["tokens"]),
-        message["again"],
-    )
+    settings = ServerSettings.from_json(message["settings"])
+    port, socket, tokens = message["port"], message["socket"], _parse_tokens(message["tokens"])
     try:
-        worker: ReaderProcess | WriterProcess = (
-            ReaderProcess(start) if kind == "reader" else WriterProcess(start)
-        )
+        worker: ReaderProcess | WriterProcess
+        if kind == "reader":
+            worker = ReaderProcess(settings, port, socket, tokens, message["again"])
+        else:
+            worker = WriterProcess(settings, socket)
     except StreamembedError as error:
         _write_line(sink, {"failed": type(error).__name__, "message": summarise_error(error)})
         os._exit(1)
     except (OSError, ValueError, pa.ArrowException) as error:
-        _write_line(sink, {"failed": "ParameterError", "message": _explain_failure(error, start)})
+        reason = _explain_failure(error, settings, port)
+        _write_line(sink, {"failed": "ParameterError", "message": reason})
         os._exit(1)
     if kind == "reader":
-        limit_memory(start.settings.max_memory)
+        limit_memory(settings.max_memory)
     gc.freeze()  # the collector skips the imported modules
     _write_line(sink, {"port": worker.port})
-    _run_commands(worker, sink, start.settings.grace)
+    _run_commands(worker, sink, settings.grace)
 
 
-def _explain_failure(error: BaseException, start: ServerWorkerStart) -> str:
+def _explain_failure(error: BaseException, settings: ServerSettings, port: int) -> str:
     """The reason that Flight does not give: the port is in use, or the certificate not valid."""
-    settings = start.settings
     try:
-        check_port_free(settings.host, start.port)
+        check_port_free(settings.host, port)
     except ParameterError as reason:
         return summarise_error(reason)
     if settings.tls is not None:
         return "--tls needs the files of a certificate and of its key, both PEM"
-    return f"the server cannot start at {settings.host}:{start.port} ({summarise_error(error)})"
+    return f"the server cannot start at {settings.host}:{port} ({summarise_error(error)})"
 
 
 def _run_commands(worker: ReaderProcess | WriterProcess, sink: TextIO, grace: float) -> None:

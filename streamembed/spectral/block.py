@@ -15,6 +15,7 @@ Differs: psi is stored, not V: where a degree changes, the eigenfunction stays.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 import numpy.typing as npt
@@ -46,61 +47,36 @@ LOW_MARGIN, LOW_PRECISION = 0.02, 1e-2
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Block:
-    """The part that persists between two chunks.
+    """The part that persists between two chunks."""
 
-    Attributes
-    ----------
-    psi : (n, m)
-        Near eigenfunctions, orthonormal under pi, by slot; float32, or float64 for tolerances that
-        float32 cannot show. 0 at isolated points.
-    values : (m,)
-        theta, descending, without the eigenvalues 1 of the parts.
-    labels : (n,)
-        The parts that were deflated; see `neighbor_walk.Parts`.
-    low : float
-        At most the least eigenvalue of S, or nearly; -1 always is.
-    """
-
-    psi: Array
-    values: Floats
-    labels: Ints
-    low: float
+    # Near eigenfunctions, orthonormal under pi, by slot; float32, or float64 for tolerances that
+    # float32 cannot show. 0 at isolated points.
+    psi: Annotated[Array, "slots m", "float32 or float64", "finite"]
+    # theta, descending, without the eigenvalues 1 of the parts.
+    values: Annotated[Floats, "m", "finite"]
+    # The parts that were deflated; see `neighbor_walk.Parts`.
+    labels: Annotated[Ints, "slots", "one of its rows or -1"]
+    low: float  # at most the least eigenvalue of S, or nearly; -1 always is
 
 
 @dataclass(frozen=True, slots=True)
 class Info:
-    """The rounds of an update, and the residual.
+    """The rounds of an update, and the residual."""
 
-    Attributes
-    ----------
-    rounds : int
-        Of the filter; 0 where all pairs were computed at once.
-    residual : float
-        max ||S v_i - theta_i v_i|| over the wanted columns, before they were stored.
-    """
-
-    rounds: int
-    residual: float
+    rounds: int  # of the filter; 0 where all pairs were computed at once
+    residual: float  # max ||S v_i - theta_i v_i|| over the wanted columns, before they were stored
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RitzPairs:
-    """Leading pairs of S without v_0, measured as they would be published.
+    """Leading pairs of S without v_0, measured as they would be published."""
 
-    Attributes
-    ----------
-    values : (c,)
-        Rayleigh quotients, descending; the first ``exact`` are 1 because of parts.
-    vectors, errors : (n, c)
-        V, orthonormal and orthogonal to v_0, and E = S V - V diag(values), in float64.
-    exact : int
-        How many columns are combinations of parts, without any error but rounding.
-    """
-
+    # (c,): Rayleigh quotients, descending; the first ``exact`` are 1 because of parts.
     values: Floats
+    # (n, c): V, orthonormal and orthogonal to v_0, and E = S V - V diag(values), in float64.
     vectors: Floats
     errors: Floats
-    exact: int
+    exact: int  # how many columns are combinations of parts, without any error but rounding
 
 
 def start(
@@ -184,7 +160,7 @@ def update(
         inverse = np.divide(1.0, root, out=np.zeros(n), where=root > 0)
         psi = np.concatenate([(split * inverse[:, None]).astype(psi.dtype), psi], axis=1)
     extended = Block(psi, block.values, parts.labels, block.low)
-    return refine(extended, walk, parts, count, tolerance, (seed, position, n), ROUNDS, arrivals)
+    return refine(extended, walk, parts, count, tolerance, (seed, position, n), arrivals=arrivals)
 
 
 def refine(

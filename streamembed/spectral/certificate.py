@@ -101,19 +101,12 @@ class Certificate:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Outside:
-    """Bounds on the eigenvalues of S, whatever is published.
+    """Bounds on the eigenvalues of S, whatever is published."""
 
-    Attributes
-    ----------
-    estimate, bound : float
-        lambda_(k+1) is at least the first and at most the second.
-    leading : (<= k,)
-        lambda_1 to lambda_k are at least these.
-    """
-
+    # lambda_(k+1) is at least the first and at most the second.
     estimate: float
     bound: float
-    leading: Floats
+    leading: Floats  # (<= k,): lambda_1 to lambda_k are at least these
 
 
 def bound_outside(
@@ -270,11 +263,7 @@ def invert_certificate(certificate: Certificate, unit: float) -> Certificate:
     """
     outside, bound, last = invert_values(
         np.array(
-            [
-                certificate.outside,
-                certificate.outside_bound,
-                certificate.gap + certificate.outside,
-            ]
+            [certificate.outside, certificate.outside_bound, certificate.gap + certificate.outside]
         ),
         unit,
     ).tolist()

@@ -70,11 +70,7 @@ def leading_pairs(
 
 
 def _filter(
-    apply: Callable[[Floats], Floats],
-    vectors: Floats,
-    image: Floats,
-    values: Floats,
-    floor: float,
+    apply: Callable[[Floats], Floats], vectors: Floats, image: Floats, values: Floats, floor: float
 ) -> Floats:
     """T_DEGREE((2 S - b - a) / (b - a)) V / T_DEGREE(at the first value), column by column safe."""
     # a block inside one cluster still has to part from what lies below it

@@ -31,23 +31,15 @@ NEARLY_ONE = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Inertia:
-    """The result of a count, for published values.
+    """The result of a count, for published values."""
 
-    Attributes
-    ----------
-    missed : int or None
-        Eigenvalues above ``cut`` that are not among the published ones; None where the
-        count does not decide it.
-    cut : float
-        x: where ``missed`` is 0, no eigenvalue but the first ``covered`` published ones, and those
-        that were deflated, is larger.
-    covered : int
-        Published values above ``cut``.
-    """
-
+    # Eigenvalues above ``cut`` that are not among the published ones; None where the count does not
+    # decide it.
     missed: int | None
+    # x: where ``missed`` is 0, no eigenvalue but the first ``covered`` published ones, and those
+    # that were deflated, is larger.
     cut: float
-    covered: int
+    covered: int  # published values above ``cut``
 
 
 def count_above(operator: csr_array, x: float, slack: float = LARGEST_SLACK) -> int | None:

@@ -46,18 +46,10 @@ TINIEST = 1e-200
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Walk:
-    """S and q.
+    """S and q."""
 
-    Attributes
-    ----------
-    operator : (n, n)
-        S, sparse, symmetric to the last bit, float64, zero diagonal.
-    degrees : (n,)
-        q; 0 where nothing joins the point.
-    """
-
-    operator: csr_array
-    degrees: Floats
+    operator: csr_array  # (n, n): S, sparse, symmetric to the last bit, float64, zero diagonal
+    degrees: Floats  # (n,): q; 0 where nothing joins the point
 
     @property
     def constant(self) -> Floats:
@@ -68,21 +60,14 @@ class Walk:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Parts:
-    """The connected parts of a walk, the heaviest first.
+    """The connected parts of a walk, the heaviest first."""
 
-    Attributes
-    ----------
-    labels : (n,)
-        The part of every point; -1 for isolated ones, which are no part.
-    count, largest : int
-        How many parts there are, and how many points the one with most of them has.
-    basis : (n, count)
-        Sparse, orthonormal, of the whole eigenspace of 1, v_0 among it: one column a part.
-    """
-
-    labels: Ints
+    labels: Ints  # (n,): the part of every point; -1 for isolated ones, which are no part
+    # How many parts there are, and how many points the one with most of them has.
     count: int
     largest: int
+    # (n, count): sparse, orthonormal, of the whole eigenspace of 1, v_0 among it: one column a
+    # part.
     basis: csr_array
 
     @property
@@ -286,5 +271,4 @@ def build_contrasts(labels: Ints, degrees: Floats, limit: int) -> Floats:
     levels[np.arange(1, count), np.arange(count - 1)] = np.sqrt(shares_before / own_shares / sums)
     levels = np.concatenate([levels, np.zeros((1, count - 1))])  # for those in no part
     index = np.where(member & (labels < count), labels, count)
-    columns: Floats = levels[index] * np.sqrt(degrees / (total or 1.0))[:, None]
-    return columns
+    return levels[index] * np.sqrt(degrees / (total or 1.0))[:, None]

@@ -35,21 +35,11 @@ FAINT = 1e-10
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Normalisation:
-    """Everything that turns W into S and v into psi.
+    """Everything that turns W into S and v into psi."""
 
-    Attributes
-    ----------
-    density : (n,)
-        a = q^(-alpha).
-    scaling : (n,)
-        s: S = diag(s) W diag(s).
-    stationary : (n,)
-        pi, positive, sum 1.
-    """
-
-    density: Floats
-    scaling: Floats
-    stationary: Floats
+    density: Floats  # (n,): a = q^(-alpha)
+    scaling: Floats  # (n,): s: S = diag(s) W diag(s)
+    stationary: Floats  # (n,): pi, positive, sum 1
 
     @property
     def constant(self) -> Floats:
@@ -64,8 +54,7 @@ class Normalisation:
 
 def compute_density_weights(degrees: Floats, alpha: float) -> Floats:
     """a = q^(-alpha): alpha 1 takes the sampling density out of the map, 0 leaves it in."""
-    weights: Floats = degrees**-alpha
-    return weights
+    return degrees**-alpha
 
 
 def normalise(density: Floats, masses: Floats, spread: Floats) -> Normalisation:
@@ -102,23 +91,12 @@ def compute_root(factor: Factor, normal: Normalisation) -> Array:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Operator:
-    """S, through products with W.
+    """S, through products with W."""
 
-    Attributes
-    ----------
-    product : callable
-        (n, m) -> W @ block, in ``dtype``.
-    normal : Normalisation
-    dtype : dtype
-        That of the ring.
-    rounding : float
-        By how much the S that is applied may differ in norm from the exact one.
-    """
-
-    product: Callable[[Array], Array]
+    product: Callable[[Array], Array]  # (n, m) -> W @ block, in ``dtype``
     normal: Normalisation
-    dtype: np.dtype
-    rounding: float
+    dtype: np.dtype  # that of the ring
+    rounding: float  # by how much the S that is applied may differ in norm from the exact one
 
     def apply(self, block: Floats) -> Floats:
         """S @ block, shape (n, m): for a block without v_0 the deflated operator's, too."""

@@ -76,31 +76,17 @@ def small_ball(p: int, chance: float = MISS) -> float:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ResidualBound:
-    """A bound on the eigenvalues of C, and its probes.
+    """A bound on the eigenvalues of C, and its probes."""
 
-    Attributes
-    ----------
-    directions : (n, p)
-        Orthonormal: C X, orthogonal to the known basis. A lost direction is in their span.
-    mix : (p, p)
-        C X = directions @ mix.
-    image : (n, p)
-        C X; C @ directions, once `estimate_bound` was given it.
-    estimate : float
-        The largest Rayleigh quotient of C in the span of the directions: it has an eigenvalue as
-        large.
-    bound : float
-        No eigenvalue of C is larger, but for a chance of `MISS`.
-    least_length : float
-        The length of u^T X is smaller with that chance.
-    """
-
+    # (n, p): orthonormal: C X, orthogonal to the known basis. A lost direction is in their span.
     directions: Floats
-    mix: Floats
-    image: Floats
+    mix: Floats  # (p, p): C X = directions @ mix
+    image: Floats  # (n, p): C X; C @ directions, once `estimate_bound` was given it
+    # The largest Rayleigh quotient of C in the span of the directions: it has an eigenvalue as
+    # large.
     estimate: float
-    bound: float
-    least_length: float
+    bound: float  # no eigenvalue of C is larger, but for a chance of `MISS`
+    least_length: float  # the length of u^T X is smaller with that chance
 
 
 def find_directions(
@@ -160,9 +146,7 @@ def estimate_bound(residual_bound: ResidualBound, image: Floats) -> ResidualBoun
 
 
 def tighten_bound(
-    residual_bound: ResidualBound,
-    apply: Callable[[Floats], Floats],
-    level: float,
+    residual_bound: ResidualBound, apply: Callable[[Floats], Floats], level: float
 ) -> ResidualBound:
     """Multiply until the bound falls to ``level``, an estimate exceeds it, or no step is left.
 

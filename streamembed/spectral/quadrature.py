@@ -58,10 +58,8 @@ def estimate_negative_trace(
         off_diagonal[off_diagonal <= NEGLIGIBLE] = 0.0
         if step + 1 < steps:
             matrices[:, step, step + 1] = matrices[:, step + 1, step] = off_diagonal
-        previous, current = (
-            current,
-            np.divide(following, off_diagonal, where=off_diagonal > 0, out=0.0 * following),
-        )
+        previous = current
+        current = np.divide(following, off_diagonal, where=off_diagonal > 0, out=0.0 * following)
     thetas, vectors = np.linalg.eigh(matrices)
     negative = np.einsum("cj,cj->c", vectors[:, 0] ** 2, np.maximum(-thetas, 0.0))
     weights = lengths**2

@@ -19,11 +19,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 import numpy.typing as npt
 
-from streamembed.numeric.arrays import Array, Floats, Ints
+from streamembed.numeric.arrays import Array, Floats, Ints, pad_rows
 from streamembed.numeric.linalg import (
     descending_eigh,
     eigh,
@@ -47,22 +48,15 @@ SKETCH_STEPS = 6
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """How many columns a factor keeps.
+    """How many columns a factor keeps."""
 
-    Attributes
-    ----------
-    most, least : int
-        Never more, never fewer (unless the operator's own rank is smaller).
-    level : float
-        In between, eigenvalues above ``level`` times the second one (the first is the constant
-        vector's, whose eigenvalue carries no information). 0 keeps ``most``.
-    by_magnitude : bool
-        For matrices that are not positive: the largest in size are kept, with their signs.
-    """
-
+    # Never more, never fewer (unless the operator's own rank is smaller).
     most: int
     least: int
+    # In between, eigenvalues above ``level`` times the second one (the first is the constant
+    # vector's, whose eigenvalue carries no information). 0 keeps ``most``.
     level: float
+    # For matrices that are not positive: the largest in size are kept, with their signs.
     by_magnitude: bool = False
 
     def sizes(self, values: Floats) -> Floats:
@@ -72,21 +66,14 @@ class Cut:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Factor:
-    """T ~ U diag(lambda) U^T.
+    """T ~ U diag(lambda) U^T."""
 
-    Attributes
-    ----------
-    vectors : (n, r)
-        Orthonormal columns, C-contiguous, in the precision of the kernel ring.
-    values : (r,)
-        Positive, descending; with signs, and by size, where the cut is by magnitude.
-    scaling : (n,)
-        The frozen normalisation f of each slot.
-    """
-
-    vectors: Array
-    values: Floats
-    scaling: Floats
+    # Orthonormal columns, C-contiguous, in the precision of the kernel ring.
+    vectors: Annotated[Array, "slots r", "finite"]
+    # Positive, descending; with signs, and by size, where the cut is by magnitude.
+    values: Annotated[Floats, "r", "finite"]
+    # The frozen normalisation f of each slot.
+    scaling: Annotated[Floats, "slots", "finite", "positive"]
 
     @property
     def largest(self) -> float:
@@ -177,18 +164,16 @@ def replace(factor: Factor, slots: Ints, rows: Array, new_scaling: Floats, cut: 
     A new factor of n' slots. O(n' r^2 + n' b r + (r + 2b)^3).
     """
     b, dtype = len(slots), factor.vectors.dtype
-    vectors, scaling = _grow(factor, rows.shape[1])
+    n = rows.shape[1]
+    vectors, scaling = pad_rows(factor.vectors, n), pad_rows(factor.scaling, n)
     scaling[slots] = new_scaling
     vectors, squeeze, stretch = _evict(vectors, slots)
 
-    columns = (rows * np.outer(new_scaling, scaling)).T.astype(
-        dtype, order="C"
-    )  # (n', b), new in T
+    # (n', b), new in T
+    columns = (rows * np.outer(new_scaling, scaling)).T.astype(dtype, order="C")
     corner = symmetrise(columns[slots].astype(np.float64))
     columns[slots] = 0.0
-    coordinates = stretch @ (
-        vectors.T @ columns
-    )  # (r, b), coordinates in the orthonormal basis U M
+    coordinates = stretch @ (vectors.T @ columns)  # (r, b), in the orthonormal basis U M
     remainder = columns - mix_columns(vectors, stretch @ coordinates)
     sizes, turn, coordinates = _border(remainder, coordinates, vectors, stretch, factor.largest)
     into_rest = turn.T / sizes  # (b, k'): rest @ into_rest has orthonormal columns
@@ -205,25 +190,13 @@ def replace(factor: Factor, slots: Ints, rows: Array, new_scaling: Floats, cut: 
         order = np.argsort(-np.abs(values), kind="stable")
         values, mix = values[order], mix[:, order]
     n_kept = _count_kept(values, cut, dtype)
-    old_mix, new_mix, side_mix = (
-        mix[:r, :n_kept],
-        mix[r : r + b, :n_kept],
-        into_rest @ mix[r + b :, :n_kept],
-    )
+    mix = mix[:, :n_kept]
+    old_mix, new_mix, side_mix = mix[:r], mix[r : r + b], into_rest @ mix[r + b :]
     # U M Z1 + (C - U M A) W Z3 in two products with n' rows
     updated = mix_columns(vectors, stretch @ (old_mix - coordinates @ side_mix))
     updated += mix_columns(columns, side_mix)
     updated[slots] = new_mix
     return Factor(updated, values[:n_kept].copy(), scaling)
-
-
-def _grow(factor: Factor, n: int) -> tuple[Array, Floats]:
-    """Copies of U and f with n slots, zeros in the new ones."""
-    vectors = np.zeros((n, factor.rank), dtype=factor.vectors.dtype)
-    vectors[: len(factor.vectors)] = factor.vectors
-    scaling = np.zeros(n)
-    scaling[: len(factor.scaling)] = factor.scaling
-    return vectors, scaling
 
 
 def _border(
@@ -263,9 +236,8 @@ def _evict(vectors: Array, slots: Ints) -> tuple[Array, Floats, Floats]:
         basis, triangle = np.linalg.qr(vectors)
         return basis, triangle.astype(np.float64), np.eye(r)
     is_touched = overlaps > 1e-15
-    directions = leaving_rows.T @ (
-        left_vectors[:, is_touched] / np.sqrt(overlaps[is_touched])
-    )  # (r, <= b)
+    left_vectors = left_vectors[:, is_touched] / np.sqrt(overlaps[is_touched])
+    directions = leaving_rows.T @ left_vectors  # (r, <= b)
     cosine = np.sqrt(1.0 - overlaps[is_touched])
     squeeze = np.eye(r) + (directions * (cosine - 1.0)) @ directions.T
     stretch = np.eye(r) + (directions * (1.0 / cosine - 1.0)) @ directions.T
@@ -278,7 +250,8 @@ def extend(factor: Factor, slots: Ints, rows: Array, new_scaling: Floats) -> Fac
     For chunks so large that the border would cost more than a refresh: call `refresh` next, with
     probes for what the old columns do not determine about the new slots. O(n b r).
     """
-    vectors, scaling = _grow(factor, rows.shape[1])
+    n = rows.shape[1]
+    vectors, scaling = pad_rows(factor.vectors, n), pad_rows(factor.scaling, n)
     scaling[slots] = 0.0  # the slots' old content has left: it must not steer the extension
     vectors[slots] = 0.0
     weighted = (rows * scaling).astype(vectors.dtype)  # (b, n)

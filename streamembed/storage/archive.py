@@ -50,9 +50,12 @@ def write_table(
     ParameterError
         ``path`` is no path.
     """
-    target = check_writable(path)
-    data = seal(table, kind, header)
-    with replace_file(target) as temporary:
+    write_bytes(path, seal(table, kind, header))
+
+
+def write_bytes(path: str | os.PathLike[str], data: bytes) -> None:
+    """Write a file, whole or not at all; raises what `write_table` raises."""
+    with replace_file(check_writable(path)) as temporary:
         temporary.write_bytes(data)
 
 
@@ -262,7 +265,6 @@ def unpack(table: Any) -> dict[str, Array]:
 
 
 def _unpack_texts(data: bytes, shape: list[int]) -> Array:
-    """An array of strings, (n,)."""
     (n,) = shape
     ends = np.frombuffer(data, dtype=np.int64, count=n).tolist()
     starts = [0, *ends][:n]

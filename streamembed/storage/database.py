@@ -14,7 +14,7 @@ import os
 import sqlite3
 import threading
 import zlib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -53,25 +53,12 @@ CREATE TABLE records (
 
 @dataclass(frozen=True, slots=True)
 class DatabaseRecord:
-    """One record of a chain.
+    """One record of a chain."""
 
-    Attributes
-    ----------
-    chain : str
-        What it is one of.
-    number : int
-        Its place there, from 0.
-    position : int
-        Of the stream, once it was written.
-    rows : int
-        How many it holds.
-    data : bytes
-    """
-
-    chain: str
-    number: int
-    position: int
-    rows: int
+    chain: str  # what it is one of
+    number: int  # its place there, from 0
+    position: int  # of the stream, once it was written
+    rows: int  # how many it holds
     data: bytes
 
 
@@ -89,7 +76,8 @@ class Database:
         self._connection = connection
         self._writes = writes
         self._failure: str | None = None
-        self._facts = (0, 0)  # of the transaction: how many, and their mixed checksums
+        # of the transaction: how many facts, and their mixed checksums; files that it drops
+        self._facts, self._dropped = (0, 0), list[Path]()
         self._lock = threading.RLock()
         self._absolute_folder = folder.absolute()  # wherever the process goes meanwhile
         self._manifest: str | None = None  # as this process wrote or read it last
@@ -177,7 +165,6 @@ class Database:
         self._identities, self._file_states = self._stat_files()
 
     def _read_manifest(self) -> str | None:
-        """What facts and chains there are, in brief, as it was written last."""
         row = self._connection.execute("SELECT told FROM manifest WHERE key = 1").fetchone()
         return None if row is None else row[0]
 
@@ -193,12 +180,6 @@ class Database:
     def _format_manifest(self, count: int, mixed: int) -> str:
         chains = self._connection.execute("SELECT * FROM chains ORDER BY chain").fetchall()
         return f"{len(chains)}|{zlib.crc32(repr(chains).encode())}|{count}|{mixed}"
-
-    def _write_manifest(self) -> str:
-        """The same, from the last manifest and what the transaction has changed."""
-        manifest = self._format_manifest(*self._facts)
-        self._connection.execute("INSERT OR REPLACE INTO manifest VALUES (1, ?)", (manifest,))
-        return manifest
 
     def _check_sole_writer(self) -> tuple[int, int]:
         """How many facts there are, and their mixed checksums, within a transaction.
@@ -326,9 +307,11 @@ class Database:
             try:
                 with _translate_errors(self.folder / DATABASE_NAME, "written"):
                     self._connection.execute("BEGIN IMMEDIATE")
-                    self._facts = self._check_sole_writer()
+                    self._facts, self._dropped = self._check_sole_writer(), []
                     yield
-                    manifest = self._write_manifest()
+                    manifest = self._format_manifest(*self._facts)
+                    query = "INSERT OR REPLACE INTO manifest VALUES (1, ?)"
+                    self._connection.execute(query, (manifest,))
                     self._connection.execute("COMMIT")
                     self._manifest = manifest
             except BaseException as error:
@@ -338,6 +321,8 @@ class Database:
                 raise
             finally:  # a large transaction is written before its end, also one that is undone
                 self._file_states = self._stat_files()[1]
+            for path in self._dropped:
+                path.unlink(missing_ok=True)
 
     def _check_writable(self) -> None:
         if not self._writes:
@@ -370,7 +355,6 @@ class Database:
         return length
 
     def _write_part(self, file: str, data: bytes) -> None:
-        """A file, on the disk before the record that names it."""
         path = self._absolute_folder / PARTS / file
         if not path.parent.exists():
             path.parent.mkdir()
@@ -381,17 +365,19 @@ class Database:
             os.fsync(sink.fileno())
         sync_folder(path.parent)
 
-    def keep_only(self, chain: str, numbers: Collection[int]) -> list[Path]:
-        """Drop the other records of a chain, within `commit`; files to be removed after it."""
+    def keep_only(self, chain: str, numbers: Collection[int]) -> None:
+        """Drop the other records of a chain, within `commit`; their files are removed after it."""
         rows = self._connection.execute(
             "SELECT number, file FROM records WHERE chain = ?", (chain,)
         ).fetchall()
-        dropped = [(number, file) for number, file in rows if number not in numbers]
-        for number, _ in dropped:
+        for number, file in rows:
+            if number in numbers:
+                continue
             self._connection.execute(
                 "DELETE FROM records WHERE chain = ? AND number = ?", (chain, number)
             )
-        return [self._absolute_folder / PARTS / file for _, file in dropped if file is not None]
+            if file is not None:
+                self._dropped.append(self._absolute_folder / PARTS / file)
 
     def write_fact(self, name: str, value: Any) -> None:
         """A fact, anything that JSON has, within `commit`."""
@@ -448,7 +434,8 @@ class Database:
         DamagedFileError
             One is lost, or not what was written; those before it were yielded.
         """
-        length, last = self._read_head(chain)
+        with self._lock, _translate_errors(self.folder / DATABASE_NAME, "read"):
+            length, last = self._head(chain)
         before = 0
         for number in range(start, length):
             record, previous, crc = self._read(chain, number)
@@ -462,10 +449,6 @@ class Database:
             raise self._create_damage_error(
                 f"the last record of {chain} is not the one that was written last"
             )
-
-    def _read_head(self, chain: str) -> tuple[int, int]:
-        with self._lock, _translate_errors(self.folder / DATABASE_NAME, "read"):
-            return self._head(chain)
 
     def _head(self, chain: str) -> tuple[int, int]:
         """How many records a chain ever had, and the checksum of the last."""
@@ -606,6 +589,26 @@ def _translate_errors(path: Path, what: str) -> Iterator[None]:
         if isinstance(error, (FileError, DamagedFileError, StoppedError)):
             raise
         raise build_file_error(error, path, what) from error
+
+
+def stat_files(folder: Path) -> list[os.stat_result | None]:
+    """What the system says of the database and its write-ahead log; None where one is missing.
+
+    Inode, size and time change with every write.
+    """
+    stats: list[os.stat_result | None] = []
+    for name in WRITER_FILES[:2]:
+        try:
+            stats.append((folder / name).stat())
+        except OSError:
+            stats.append(None)
+    return stats
+
+
+def find_write_time(stats: Iterable[os.stat_result | None]) -> float:
+    """When the last of these files was written, in seconds of the system clock."""
+    # an empty file is what readers leave
+    return max((stat.st_mtime for stat in stats if stat is not None and stat.st_size), default=0.0)
 
 
 def remove_reader_files(folder: Path) -> None:

@@ -38,7 +38,6 @@ def build_metadata(kind: str, version: int, header: Mapping[str, Any]) -> dict[s
 
 
 def _to_python(value: Any) -> Any:
-    """A number of numpy as Python's, for JSON."""
     if isinstance(value, np.generic):
         return value.item()
     raise TypeError(f"{value!r} cannot be saved")

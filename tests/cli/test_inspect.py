@@ -145,7 +145,8 @@ def test_a_run_says_how_it_came_about(tmp_path: Path, run: Path) -> None:
     assert "engine             n_components=3, size=80; defaults otherwise" in lines
     assert f"version            {__version__}" in lines
     assert "  rejected.parquet   0 rows: offset, id, reason" in lines
-    assert "  embedding.parquet  230 rows: position, id, learned, c0 … c2, coverage" in lines
+    names = "position, id, learned, diffusion_map_0 … diffusion_map_2, coverage"
+    assert f"  embedding.parquet  230 rows: {names}" in lines
     parameters = Config(n_components=3, size=80, on_bad_row="skip").as_dict()
     assert facts["engine"] == {**parameters, "metrics": []}
     assert facts["log"] == {

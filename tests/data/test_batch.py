@@ -12,6 +12,7 @@ import pytest
 
 import streamembed as se
 from streamembed.data import batch
+from streamembed.data.features import Features
 from streamembed.errors import BadRowError, FeatureError, InputError, StreamembedError
 
 VALUES = np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.5]])
@@ -53,8 +54,7 @@ NAMED = {
 def test_named_features_are_ordered_by_name(kind: str) -> None:
     """Frames, tables, capsules and dicts all give the same matrix, columns by name."""
     read = batch.read(NAMED[kind])
-    assert read.names == ("a", "b")
-    assert not read.ordered
+    assert read.features == Features(("a", "b"), False)
     np.testing.assert_array_equal(read.points, VALUES)
 
 
@@ -62,7 +62,7 @@ def test_named_features_are_ordered_by_name(kind: str) -> None:
 def test_arrays_keep_their_order(X: Any) -> None:
     """Columns of an array are named by their place."""
     read = batch.read(X)
-    assert (read.names, read.ordered) == (("0", "1"), True)
+    assert read.features == Features(("0", "1"), True)
     assert read.points.flags.c_contiguous
     np.testing.assert_array_equal(read.points, VALUES)
 
@@ -165,12 +165,12 @@ def test_what_is_not_a_table_of_numbers_is_refused(
 
 def test_features_are_matched_by_name() -> None:
     """A known engine finds its columns by name, and says which are missing."""
-    read = batch.read(pa.table(COLUMNS), names=("b", "a"), ordered=False)
+    read = batch.read(pa.table(COLUMNS), features=Features(("b", "a"), False))
     np.testing.assert_array_equal(read.points, VALUES[:, ::-1])
     with pytest.raises(FeatureError, match=r"lacks the features \['c'\].*unknown features \['b'\]"):
-        batch.read(pa.table(COLUMNS), names=("a", "c"))
+        batch.read(pa.table(COLUMNS), features=Features(("a", "c"), False))
     with pytest.raises(FeatureError, match="2 columns; it must have 3"):
-        batch.read(VALUES, names=("0", "1", "2"), ordered=True)
+        batch.read(VALUES, features=Features(("0", "1", "2"), True))
 
 
 def test_ids_are_whole_numbers_or_strings() -> None:
@@ -189,14 +189,14 @@ def test_whole_number_column_names_are_names() -> None:
     """Not places, in whatever order and beside text; where two read alike, this is said."""
     four = pd.DataFrame(np.arange(12.0).reshape(3, 4))
     found = batch.read(four.drop(columns=0))
-    assert found.names == ("1", "2", "3")
+    assert found.features.names == ("1", "2", "3")
     np.testing.assert_array_equal(found.points, four.to_numpy()[:, 1:])
     known = batch.read(four)
     np.testing.assert_array_equal(
-        batch.read(four[[2, 0, 3, 1]], names=known.names).points, known.points
+        batch.read(four[[2, 0, 3, 1]], features=known.features).points, known.points
     )
     mixed = four.set_axis(["a", "b", 0, 1], axis=1)
-    assert batch.read(mixed).names == ("0", "1", "a", "b")
+    assert batch.read(mixed).features.names == ("0", "1", "a", "b")
     np.testing.assert_array_equal(batch.read(mixed).points, four.to_numpy()[:, [2, 3, 0, 1]])
     with pytest.raises(FeatureError, match="duplicate column names"):
         batch.read(four.set_axis(["a", "b", "0", 0], axis=1))
@@ -226,13 +226,15 @@ def test_named_features_that_differ_are_told_without_empty_lists() -> None:
         ),
     ):
         with pytest.raises(FeatureError, match=says):
-            batch.read(pd.DataFrame(columns), names=("a", "b"))
+            batch.read(pd.DataFrame(columns), features=Features(("a", "b"), False))
 
 
 def test_nulls_of_pandas_are_not_told_from_nan() -> None:
     """One thing there; two in Arrow and polars."""
     columns = {"a": [1.0, 2.0, None], "b": [1.0, np.nan, 3.0]}
-    found = batch.read(pd.DataFrame(columns), names=("b", "a"), on_bad_row="skip")
+    found = batch.read(
+        pd.DataFrame(columns), features=Features(("b", "a"), False), on_bad_row="skip"
+    )
     assert [row.reason for row in found.rejected] == ["null or NaN in 'b'", "null or NaN in 'a'"]
     for kind in (pl.DataFrame, pa.table):
         found = batch.read(kind(columns), on_bad_row="skip")
@@ -252,7 +254,7 @@ LISTS: dict[str, Any] = {
 def test_an_array_of_lists_is_a_matrix(kind: str) -> None:
     """As the column of lists of a table is: no message of Arrow, whichever library has it."""
     read = batch.read(LISTS[kind])
-    assert read.names == ("0", "1")
+    assert read.features.names == ("0", "1")
     assert np.array_equal(read.points, VALUES)
 
 

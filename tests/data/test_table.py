@@ -35,8 +35,8 @@ TABLES = {
 def test_engine_and_faces_read_the_same_numbers(kind: str) -> None:
     """To the bit, columns in the same order."""
     strict, lenient = batch.read(TABLES[kind]), impute.read(TABLES[kind])
-    assert strict.names == sort_names(lenient.names)
-    assert lenient.align(strict.names)[0].tobytes() == strict.points.tobytes()
+    assert strict.features.names == sort_names(lenient.names)
+    assert lenient.align(strict.features.names)[0].tobytes() == strict.points.tobytes()
 
 
 def test_places_come_in_their_order_and_names_by_name() -> None:

@@ -240,7 +240,10 @@ WRONG: list[tuple[dict[str, Any], str]] = [
         {"memory": "sketch"},
         "memory='sketch' must be one of 'window', 'landmarks', 'all'",
     ),
-    ({"half_life": 100.0}, "half_life=100.0 must be None with memory='window'"),
+    (
+        {"half_life": 100.0},
+        "half_life=100.0 is for memory='landmarks'",
+    ),
     (
         {"memory": "landmarks", "half_life": 0},
         "half_life=0 must be a number between 0.001 and 1e\\+15 or None",

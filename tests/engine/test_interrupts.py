@@ -20,7 +20,8 @@ from scenarios.fuzz import interrupts as fuzz_interrupts
 from scenarios.fuzz.interrupted_estimators import ESTIMATORS
 from scenarios.fuzz.interrupts import CASES, Sweep, digest
 from streamembed import estimators
-from streamembed.engine import buffer
+from streamembed.engine import stream_learner
+from streamembed.engine.stream_learner import StreamLearner
 from streamembed.errors import DuplicateIdError
 from streamembed.estimators.unsupervised_pipeline import UnsupervisedPipeline
 from streamembed.methods import update
@@ -72,13 +73,13 @@ def test_every_estimator_is_broken_off() -> None:
 
 def test_the_sweep_finds_what_is_half_applied(monkeypatch: pytest.MonkeyPatch) -> None:
     """An engine whose parts change one after the other is found out."""
-    end = buffer.EventBuffer.end
+    end = StreamLearner._end
 
-    def in_two_steps(self: buffer.EventBuffer, now: Any, rejected: int) -> None:
+    def in_two_steps(self: StreamLearner, now: Any, rejected: int) -> None:
         self.progress = replace(now, rejected=now.rejected + 1)
         end(self, now, rejected)
 
-    monkeypatch.setattr(buffer.EventBuffer, "end", in_two_steps)
+    monkeypatch.setattr(StreamLearner, "_end", in_two_steps)
     sweep = Sweep(next(case for case in CASES if case.name == "learn, trailing rows set aside"))
     result = fuzz_interrupts.InterruptCounts()
     for place in range(sweep.places - 40, sweep.places + 1):
@@ -104,7 +105,7 @@ def test_an_interrupt_does_not_leave_ring_and_state_apart(monkeypatch: pytest.Mo
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(buffer, "one_blas_thread", interrupted)
+        patch.setattr(stream_learner, "one_blas_thread", interrupted)
         with pytest.raises(KeyboardInterrupt):
             engine.learn(POINTS[200:210] + 3)
     engine.learn(POINTS[210:300])

@@ -17,7 +17,13 @@ from river import compose
 import streamembed as se
 from streamembed import estimators
 from streamembed.errors import ColumnWarning, FeatureError
-from streamembed.estimators import PCA, DiffusionMap, GeometricMeanMetric, KernelPCA
+from streamembed.estimators import (
+    PCA,
+    DiffusionMap,
+    GeometricMeanMetric,
+    KernelPCA,
+    LocallyLinearEmbedding,
+)
 from streamembed.estimators.unsupervised_pipeline import UnsupervisedPipeline
 from streamembed.logs import open_log
 from streamembed.sklearn import OnlineTransformer
@@ -88,7 +94,7 @@ def test_a_face_is_called_after_its_class(name: str) -> None:
 
 def test_two_methods_side_by_side_do_not_collide() -> None:
     """In river's union every coordinate stays."""
-    union = DiffusionMap(warm_up=40) + KernelPCA(warm_up=40) + PCA() + DiffusionMap("lle")
+    union = DiffusionMap(warm_up=40) + KernelPCA(warm_up=40) + PCA() + LocallyLinearEmbedding()
     for row in FRAME.to_dict("records"):
         union.learn_one(row)
     assert sorted(union.transform_one(row)) == [

@@ -31,7 +31,7 @@ from streamembed.estimators import (
 from streamembed.logs.event_log import write_log
 from streamembed.metric_learners import metrics
 from streamembed.metric_learners.catalog import NAMES, STATES
-from streamembed.metric_learning import must_link
+from streamembed.metric_learning import eig_dml
 from streamembed.numeric import codec
 from streamembed.pairs import reservoir
 from tests.metric_ways import ADDITIVE, DICTS, LABELS, POINTS, WAYS, built, learned
@@ -132,7 +132,7 @@ def test_no_step_is_taken_whose_result_is_thrown_away(monkeypatch: pytest.Monkey
     def never(*arguments: Any, **more: Any) -> None:
         raise AssertionError("a step was taken")
 
-    monkeypatch.setattr(must_link, "update", never)
+    monkeypatch.setattr(eig_dml, "update", never)
     engine = small(metrics=("must_link",))
     engine.learn(WINE, y=KINDS)
     assert engine.snapshot().metrics["must_link"].certificate["status"] == "exact"
@@ -325,18 +325,17 @@ def test_refused_updates_vanished_in_the_engine() -> None:
     engine.learn(points[:100], y=kinds[:100])
     face.learn_many(points[:100], kinds[:100])
     before = engine.snapshot().metrics["itml"]
-    state = engine._buffer.state
+    state = engine._learner.state
     assert state is not None
     assert state.metrics is not None
     taught = metrics.learn_labels(state.metrics, points[100:150], kinds[100:150], 0)
-    assert taught.infos["itml"].status == "refused"
     after = metrics.publish(taught, state.scaling.scale)["itml"]
     np.testing.assert_array_equal(after.matrix, before.matrix)
     told = after.certificate
     assert (told["updates"], told["refused"], told["refused_events"]) == (3, 1, 50)
     assert told["by_status"] == {"ok": 2, "refused": 1}
     again = metrics.learn_labels(taught, points[:50], kinds[:50], 0)
-    assert again.infos["itml"].status == "ok"
+    assert again.course.progress["itml"].totals.by_status["ok"] == 3
     kept = codec.unpack(metrics.Learners, *codec.pack(again), STATES)
     assert metrics.publish(kept, state.scaling.scale)["itml"].certificate["refused"] == 1
     assert face.totals.updates == face.info.totals.updates == 2
@@ -351,22 +350,6 @@ def test_a_first_chunk_that_is_refused_is_counted() -> None:
         told = metric.certificate
         assert (told["updates"], told["refused"], told["refused_events"]) == (1, 1, 50)
         assert told["status"] == "untaught"
-
-
-def test_the_last_infos_of_a_chunk_can_be_had() -> None:
-    """By metric, so that a monitor need not compute them again; none right after loading."""
-    engine = small()
-    engine.learn(WINE, y=KINDS)
-    state = engine._buffer.state
-    assert state is not None
-    assert state.metrics is not None
-    infos = state.metrics.infos
-    assert set(infos) == set(NAMES)
-    assert infos["itml"].sweeps == 1
-    assert infos["eig_dml"].gap > 0
-    assert infos["fenn"].points == 50
-    loaded = codec.unpack(metrics.Learners, *codec.pack(state.metrics), STATES)
-    assert dict(loaded.infos) == {}
 
 
 @pytest.mark.filterwarnings("ignore::streamembed.errors.NotLearnedWarning")

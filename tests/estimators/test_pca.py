@@ -487,3 +487,12 @@ def test_flush_settles_the_features() -> None:
     assert_same_axes(model.snapshot(), before, 1e-12)
     model.learn_one({**DICTS[8], "late": 1.0})
     assert model.ignored == 1
+
+
+def test_flush_counts_the_gaps_of_the_first_events() -> None:
+    """As the twentieth event does."""
+    model = PCA()
+    model.learn_many([{"a": 1.0, "b": 2.0}, {"a": 2.0}, {"a": float("nan"), "b": 1.0}])
+    assert model.imputed == 0
+    model.flush()
+    assert (model.imputed, model.ignored) == (2, 0)

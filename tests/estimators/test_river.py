@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import pickle
 import subprocess
 import sys
@@ -18,11 +17,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from river import checks, compose, datasets, evaluate, metrics, neighbors, preprocessing
 
-import streamembed as se
 from scenarios.streams import drifting_rings
 from streamembed import estimators
 from streamembed.errors import NotReadyError, ParameterError
 from streamembed.estimators import DiffusionMap
+from streamembed.estimators.map_estimator import MapEstimator
 
 ROSTER = [
     "FENN",
@@ -62,11 +61,11 @@ OF_EVERY_FACE = (
 def is_long(name: str, check: Any) -> bool:
     """Further settings; growth, of all but one: `test_memory_is_flat` looks at that, too.
 
-    And of the faces that are a `DiffusionMap` with another engine, what they have of it; of the two
+    And of the other maps, what they have of it; of the two
     slowest all but the least.
     """
     grows = check.__name__ == "check_bounded_memory_growth" and name != "DiffusionMap-0"
-    inherits = isinstance(MODELS[name], DiffusionMap) and name != "DiffusionMap-0"
+    inherits = isinstance(MODELS[name], MapEstimator) and name != "DiffusionMap-0"
     inherited = inherits and check.__name__ not in OF_EVERY_FACE
     twin = name in ("Isomap-0", "LiveMap-0") and check.__name__ != "check_transform_one"
     return grows or inherited or twin or not name.endswith("-0")
@@ -123,17 +122,6 @@ def test_the_checks_see_real_output(name: str) -> None:
     out = list(model.transform_one(x).values())
     assert any(out)
     assert out != list(dict(sorted(x.items())).values())
-
-
-def test_parameters_are_those_of_the_engine() -> None:
-    """Same names, same defaults; bad rows are its own policy, metrics and pictures have faces."""
-    engine = dict(inspect.signature(se.Engine).parameters)
-    del engine["on_bad_row"], engine["metrics"], engine["picture"], engine["spread"]
-    del engine["clock"], engine["max_skew"]  # river's points have no times
-    face = dict(inspect.signature(DiffusionMap).parameters)
-    assert face.pop("metric").default == "euclidean"
-    assert face.pop("hold").default is None
-    assert {k: p.default for k, p in face.items()} == {k: p.default for k, p in engine.items()}
 
 
 def test_wrong_parameters_are_refused_at_once() -> None:

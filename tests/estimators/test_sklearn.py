@@ -26,11 +26,12 @@ from streamembed.estimators import (
     Isomap,
     UnsupervisedMetric,
 )
+from streamembed.estimators.map_estimator import MapEstimator
 from streamembed.sklearn import OnlineTransformer
 
 X, Y = load_wine(return_X_y=True)
 EMBEDDINGS = [
-    name for name in estimators.__all__ if issubclass(getattr(estimators, name), DiffusionMap)
+    name for name in estimators.__all__ if issubclass(getattr(estimators, name), MapEstimator)
 ]
 CHECKED = [OnlineTransformer(getattr(estimators, name)()) for name in estimators.__all__]
 

@@ -214,7 +214,7 @@ def embedded(run: se.Replayed) -> tuple[np.ndarray, np.ndarray]:
     """Coordinates and coverage of every event that was learned, NaN for null."""
     table = pq.read_table(run.path / "embedding.parquet")
     table = table.filter(table["learned"])
-    coordinates = [table[f"c{j}"].to_numpy() for j in range(3)]
+    coordinates = [table[f"diffusion_map_{j}"].to_numpy() for j in range(3)]
     return np.column_stack(coordinates), table["coverage"].to_numpy()
 
 

@@ -381,27 +381,6 @@ def test_counts_are_those_of_a_dense_solve(data) -> None:
     assert told >= 8
 
 
-@pytest.mark.parametrize("data", [roll, digits])
-def test_a_column_that_was_swapped_for_the_next_is_missed(data) -> None:
-    """With all of them 0 are missed."""
-    _, M = operator_of(data(300))
-    values = np.linalg.eigvalsh(M.toarray())[1:]
-    whole = barycentric.count_missed(M, values[: COUNT + 1], 1e-15)
-    assert whole.missed == 0
-    assert values[whole.covered - 1] < whole.cut < values[whole.covered]
-    for lost in range(whole.covered):
-        swapped = np.delete(values, lost)[: COUNT + 1]
-        assert barycentric.count_missed(M, swapped, 1e-15).missed == 1
-
-
-def test_what_cannot_be_told_is_not_told() -> None:
-    """Of values that are all 0, and of equal ones without a gap."""
-    rng = np.random.default_rng(0)
-    _, M = operator_of(np.concatenate([rng.standard_normal((30, 3)) + 90 * p for p in range(6)]))
-    assert barycentric.count_missed(M, np.zeros(4), 0.0).missed is None
-    assert barycentric.count_missed(M, np.full(4, 1e-17), 0.0).missed is None
-
-
 def test_new_points_are_those_of_scikit_learn() -> None:
     """To 1e-8, of points inside and outside; a support of fewer than K points is all taken."""
     points, new = digits(260)[:240], digits(260)[240:]

@@ -62,7 +62,7 @@ def test_a_column_in_the_place_of_another_is_missed_by_one() -> None:
     engine = se.Engine("laplacian_eigenmaps", size=300, n_components=3, tolerance=1e-3)
     engine.learn(streams.swiss_roll(300, 0))
     assert engine.snapshot(counted=True).certificate.missed == 0
-    state, config = engine._buffer.state, engine.config
+    state, config = engine._learner.state, engine.config
     assert state is not None
     values, psi = neighbor_graph.view(state, 5)
     swapped = [0, 1, 3]

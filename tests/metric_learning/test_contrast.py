@@ -93,25 +93,6 @@ def test_chunked_equals_one_shot(seed: int, cuts: list[int]) -> None:
         assert (found.n_close, found.n_far) == (whole.n_close, whole.n_far)
 
 
-@pytest.mark.parametrize("factor", [1.0, 0.9, 1e-3])
-def test_decay_is_a_weight_of_the_pairs(factor: float) -> None:
-    """Older pairs count less, in the sums and in their number."""
-    rng = np.random.default_rng(1)
-    differences, similar = rng.standard_normal((40, 3)), rng.random(40) < 0.5
-    old = contrast.decay(sums_of(differences[:20], similar[:20]), factor)
-    found = contrast.update(old, differences[20:], similar[20:])
-    weights = np.repeat([factor, 1.0], 20)
-    for matrix, count, kind in (
-        (found.close, found.n_close, similar),
-        (found.far, found.n_far, ~similar),
-    ):
-        truth = sum(
-            w * np.outer(x, x) for w, x in zip(weights[kind], differences[kind], strict=True)
-        )
-        np.testing.assert_allclose(matrix, truth, atol=EXACT * 100)
-        assert count == pytest.approx(weights[kind].sum(), rel=EXACT)
-
-
 def test_all_pairs_of_classes_without_a_pair():
     """The sums from class moments are those over all pairs, one by one."""
     rng = np.random.default_rng(2)
@@ -133,10 +114,8 @@ def test_inputs_untouched():
         part.flags.writeable = False
     contrast.update(sums, differences, similar)
     contrast.merge(sums, sums)
-    contrast.decay(sums, 0.5)
     contrast.contrast_metric(sums)
     contrast.geometric_mean_metric(sums)
-    contrast.whitened_power_metric(sums)
 
 
 # ---------------------------------------------------------------- the source's formula
@@ -173,19 +152,17 @@ def test_without_the_guard_it_is_the_formula():
     assert close_to(metric, np.linalg.inv(oracle.contrast_matrix(C, F, 0.3)), EXACT)
 
 
-def test_ties_of_the_guard_are_broken_by_the_values_before_it():
-    """At rank one the direction kept is that of the least eigenvalue, of many that are equal."""
+def test_the_guard_raises_small_eigenvalues():
+    """Eigenvalues below the floor become the floor; those before it are told."""
     points, classes = standardised("wine")
     sums = sums_of(*pairs(points, classes, 1000))
     C, F = means(sums)
     values, vectors = np.linalg.eigh(oracle.contrast_matrix(C, F, 0.01))
-    _, info = contrast.contrast_metric(sums)
+    metric, info = contrast.contrast_metric(sums)
     assert info.n_clipped > 3
     np.testing.assert_allclose(info.values, values, atol=1e-12)
-    for rank in (1, 2, 3):
-        metric, info = contrast.contrast_metric(sums, rank=rank)
-        kept = vectors[:, :rank]
-        assert close_to(metric, kept @ kept.T / info.floor, 1e-9)
+    expected = vectors @ np.diag(1.0 / np.maximum(values, info.floor)) @ vectors.T
+    assert close_to(metric, expected, 1e-9)
 
 
 # ---------------------------------------------------------------- geometric mean
@@ -229,48 +206,8 @@ def test_riccati_of_the_ridged_means(seed: int) -> None:
     assert close_to(A @ C @ A, F, RICCATI)
 
 
-# ---------------------------------------------------------------- whitened power
-
-
-@pytest.mark.parametrize("seed", range(5))
-@pytest.mark.parametrize("t", [0.0, 0.25, 1.0])
-def test_whitened_power_is_the_formula(seed: int, t: float) -> None:
-    """C^-1/2 (C^-1/2 F C^-1/2)^t C^-1/2; at t = 0 the inverse of C."""
-    sums = random_sums(seed)
-    C, F = means(sums)
-    metric, info = contrast.whitened_power_metric(sums, t, floor=0.0)
-    assert info.status == "measured"
-    truth = oracle.whitened_power(C, F, t).real if t else np.linalg.inv(C)
-    assert close_to(metric, truth, 1e-10)  # the oracle's matrix functions
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_whitened_power_at_one_half(seed: int) -> None:
-    """A C A = C^-1 F C^-1."""
-    sums = random_sums(seed)
-    C, F = means(sums)
-    A, _ = contrast.whitened_power_metric(sums, 0.5, floor=0.0)
-    inverse = np.linalg.inv(C)
-    assert close_to(A @ C @ A, inverse @ F @ inverse, RICCATI)
-
-
-@given(seed=st.integers(0, 2**20), t=st.floats(0.0, 1.0))
-@settings(max_examples=30, deadline=None)
-def test_whitened_power_is_affine_invariant(seed: int, t: float) -> None:
-    """Distances do not change when the data are mapped, the guard included (condition 1e3)."""
-    rng = np.random.default_rng(seed)
-    differences = rng.standard_normal((40, 4))
-    similar = rng.random(40) < 0.5
-    differences[similar] *= 10.0 ** rng.uniform(-3, 0, 4)
-    axes, _ = np.linalg.qr(rng.standard_normal((4, 4)))
-    mapping = axes * 10.0 ** rng.uniform(-1.5, 1.5, 4)
-    one, _ = contrast.whitened_power_metric(sums_of(differences, similar), t)
-    other, _ = contrast.whitened_power_metric(sums_of(differences @ mapping, similar), t)
-    np.testing.assert_allclose(mapping @ other @ mapping.T, one, atol=1e-9 * np.abs(one).max())
-
-
 def test_geometric_mean_is_not_affine_invariant():
-    """The reason to standardise first, and to offer the other: distances differ by a tenth."""
+    """The reason to standardise first: distances differ by a tenth."""
     points, classes = standardised("wine")
     differences, similar = pairs(points, classes, 500)
     units = np.geomspace(0.1, 10.0, 13)
@@ -285,7 +222,6 @@ def test_geometric_mean_is_not_affine_invariant():
 METRICS = [
     contrast.contrast_metric,
     contrast.geometric_mean_metric,
-    contrast.whitened_power_metric,
 ]
 
 
@@ -348,7 +284,7 @@ def test_fewer_pairs_than_features(metric) -> None:
     n=st.integers(0, 8),
     d=st.integers(1, 5),
     unit=st.sampled_from([1e-150, 1e-3, 1.0, 1e100]),
-    chosen=st.integers(0, 2),
+    chosen=st.integers(0, 1),
 )
 @settings(max_examples=120, deadline=None)
 def test_finite_whatever_comes(seed: int, n: int, d: int, unit: float, chosen: int) -> None:

@@ -579,22 +579,6 @@ def test_online_reaches_the_batch_optimum(online):
     assert fifo <= 0.6 * oracle.smallest(batch.matrix, far)  # measured 0.50 to 0.52
 
 
-def test_refit(online):
-    """The certified answer on the buffer can be adopted, and the stream goes on from it."""
-    _, states = online
-    state, _ = states["hard"]
-    batch = mirror_prox.solve(eig_dml.compute_constraint(state), state.far, 1e-2)
-    options = EigDMLSettings(smoothing=0.02, step_cap=1000, tolerance=0.02)
-    adopted = eig_dml.adopt(state, batch.matrix, batch.weights)
-    check(adopted)
-    info = eig_dml.measure(adopted, options)
-    assert info.status == "certified"
-    assert info.objective == pytest.approx(batch.objective, rel=1e-9)
-    _, later = eig_dml.update(adopted, np.zeros((0, 13)), np.zeros((0, 13)), options)
-    # ten steps of 1/500 each; measured 0.986
-    assert later.objective >= 0.97 * info.objective
-
-
 @pytest.mark.parametrize(
     "wrong",
     [

@@ -188,18 +188,6 @@ def test_cold_is_a_line_and_hot_is_the_inverse():
     np.testing.assert_allclose(hot, np.linalg.inv(dissimilar) / 4, rtol=1e-7)
 
 
-def test_display_shows_the_informative_directions():
-    """min(p, N - 1) columns, weighted among themselves, signs by rule."""
-    points, classes = shuffled("wine")
-    found = learned(points, classes)
-    shown = fenn.display(found, 0.1)
-    assert shown.shape == (13, 2)
-    weights = fenn.compute_boltzmann_weights(found.energies[:2], 0.1)
-    np.testing.assert_allclose(shown, found.directions[:, :2] * np.sqrt(weights))
-    again = fenn.display(learned(points, classes, chunk=9), 0.1)
-    np.testing.assert_allclose(shown, again, rtol=1e-6, atol=1e-9)
-
-
 def test_cross_validation_finds_the_temperature_that_matters():
     """One informative direction among eight noisy ones: the choice is cold, and better."""
     rng = np.random.default_rng(3)
@@ -282,7 +270,6 @@ def test_one_class_is_standardised_distance():
     metric, info = fenn.measure(found, 0.1)
     assert info.status == "one class"
     np.testing.assert_allclose(metric, np.diag(1 / points.var(axis=0)) / 3, rtol=1e-12)
-    assert fenn.display(found, 0.1).shape == (3, 0)
 
 
 def test_statuses():

@@ -49,7 +49,13 @@ def wine_pairs(count):
 
 
 def learned(close, far, options=SUMS):
-    return must_link.update(must_link.init(close.shape[1]), close, far, options)
+    return eig_dml.update(eig_dml.init(close.shape[1]), close, far, options)
+
+
+def leading(close, far, rank=1):
+    """The closed form of these pairs."""
+    means = (pairs.T @ pairs / max(len(pairs), 1) for pairs in (close, far))
+    return must_link.solve_leading(*means, rank)
 
 
 def random_metric(d, seed):
@@ -63,8 +69,7 @@ def random_metric(d, seed):
 def test_the_blog_problem():
     """min tr(M S) with tr(M D) >= 1: the oracle's matrix and value, and the SDP solver's value."""
     close, far = wine_pairs(1000)
-    state, _ = learned(close, far)
-    matrix, info = must_link.solve_leading(state)
+    matrix, info = leading(close, far)
     value, expected = oracle.blog_rank_one(oracle.mean_outer(close), oracle.mean_outer(far))
     assert info.status == "exact"
     assert info.value == pytest.approx(value, rel=EXACT)
@@ -77,9 +82,8 @@ def test_the_blog_problem():
 def test_no_metric_does_better():
     """Of random metrics, scaled to tr(M F) = 1, none has less close spread; of any rank."""
     close, far = wine_pairs(200)
-    state, _ = learned(close, far)
     C, F = oracle.mean_outer(close), oracle.mean_outer(far)
-    matrix, info = must_link.solve_leading(state)
+    matrix, info = leading(close, far)
     assert np.sum(matrix * F) == pytest.approx(1, rel=EXACT)
     assert np.sum(matrix * C) == pytest.approx(info.value, rel=EXACT)
     for seed in range(100):
@@ -92,7 +96,6 @@ def test_no_metric_does_better():
 def test_a_metric_of_rank_r():
     """The r best directions weighted with the root of their ratio, tr(M F) = 1, by whitening."""
     close, far = wine_pairs(300)
-    state, _ = learned(close, far)
     C, F = oracle.mean_outer(close), oracle.mean_outer(far)
     half = oracle.power(C, -0.5)
     ratios, axes = np.linalg.eigh(half @ F @ half)
@@ -100,51 +103,21 @@ def test_a_metric_of_rank_r():
         best = half @ axes[:, ::-1][:, :rank]
         expected = best @ np.diag(np.sqrt(ratios[::-1][:rank])) @ best.T
         expected /= np.sum(expected * F)
-        matrix, info = must_link.solve_leading(state, rank)
+        matrix, info = leading(close, far, rank)
         np.testing.assert_allclose(matrix, expected, atol=EXACT * np.abs(expected).max())
         np.testing.assert_allclose(info.ratios, ratios[::-1][:rank], rtol=EXACT)
         assert info.value == pytest.approx(np.sum(expected * C), rel=EXACT)
-    assert len(must_link.solve_leading(state, 100)[1].ratios) == 13
+    assert len(leading(close, far, 100)[1].ratios) == 13
 
 
 def test_linear_maps():
     """X -> X T maps M to T^-1 M T^-T, features in any units: the closed form has no ridge."""
     close, far = wine_pairs(200)
     T = (np.eye(13) + 0.3 * normal(13, 13)) * 10.0 ** np.linspace(-5, 5, 13)
-    plain, plain_info = must_link.solve_leading(learned(close, far)[0], 3)
-    mapped, info = must_link.solve_leading(learned(close @ T, far @ T)[0], 3)
+    plain, plain_info = leading(close, far, 3)
+    mapped, info = leading(close @ T, far @ T, 3)
     np.testing.assert_allclose(T @ mapped @ T.T, plain, atol=1e-6 * np.abs(plain).max())
     np.testing.assert_allclose(info.ratios, plain_info.ratios, rtol=1e-6)
-
-
-def test_streamed_merged_and_at_once():
-    """Chunks, workers and one call give the same sums, hence the same closed form."""
-    close, far = wine_pairs(300)
-    whole, _ = learned(close, far)
-    state = must_link.init(13)
-    for k in range(0, 300, 37):
-        state, _ = must_link.update(state, close[k : k + 37], far[k : k + 37])
-    parts = [learned(close[part], far[part])[0] for part in (slice(90), slice(90, 300))]
-    merged = must_link.merge(*parts)
-    expected, _ = must_link.solve_leading(whole, 4)
-    for other in (state, merged, must_link.merge(parts[1], parts[0])):
-        np.testing.assert_allclose(must_link.solve_leading(other, 4)[0], expected, atol=EXACT)
-        assert other.mass == 300
-    empty = must_link.merge(must_link.init(13), must_link.init(13))
-    assert must_link.solve_leading(empty)[1].status == "no close pairs"
-
-
-def test_forgetting():
-    """Both means decay by the pairs of their own side."""
-    close, far = wine_pairs(200)
-    options = replace(SETTINGS, decay=0.99, steps=0)
-    state = must_link.init(13)
-    for k in range(0, 200, 50):
-        state, _ = must_link.update(state, close[k : k + 50], far[k : k + 50], options)
-    weights = np.repeat(0.99 ** np.array([150.0, 100.0, 50.0, 0.0]), 50)
-    for mean, pairs in ((state.pairs.close, close), (state.far, far)):
-        expected = (pairs * weights[:, None]).T @ pairs / weights.sum()
-        np.testing.assert_allclose(mean, expected, atol=1e-13)
 
 
 def test_what_is_missing():
@@ -159,19 +132,18 @@ def test_what_is_missing():
         ((close, equal), "no far pairs"),
     ):
         state, info = learned(*pairs)
-        matrix, leading = must_link.solve_leading(state)
+        matrix, closed = leading(*pairs)
         assert np.array_equal(matrix, np.eye(13))
         weights, diagonal = must_link.solve_diagonal(state)
         assert np.all(np.diag(weights) > 0)
-        assert leading.status == diagonal.status == info.status == expected
+        assert closed.status == diagonal.status == info.status == expected
 
 
 def test_a_direction_without_close_spread():
     """A feature in which close pairs never differ takes all, finitely."""
     close, far = normal(50, 3), normal(50, 3, seed=1)
     close[:, 2] = 0.0
-    state, _ = learned(close, far)
-    matrix, info = must_link.solve_leading(state)
+    matrix, info = leading(close, far)
     assert np.isfinite(matrix).all()
     assert info.value == pytest.approx(0.0, abs=1e-5)
     # that feature freed of what the others explain: close to all of its spread, not all
@@ -188,19 +160,19 @@ def test_the_roots_certificate():
     state, info = learned(close, far, BATCH)
     assert info.status == "certified"
     assert info.step < 500  # measured 90
-    assert info.objective == pytest.approx(oracle.roots(state.pairs.matrix, far), rel=SLACK)
+    assert info.objective == pytest.approx(oracle.roots(state.matrix, far), rel=SLACK)
     # 1e-7: what the SDP solver's tolerance leaves
     assert info.objective <= WINE_ROOT * (1 + 1e-7)
     assert info.bound >= WINE_ROOT * (1 - 1e-7)
-    assert must_link.measure(state, BATCH) == info
+    assert eig_dml.measure(state, BATCH) == info
 
 
 def test_no_feasible_metric_has_larger_roots():
     """Of random feasible metrics, far ones and near ones, none exceeds the bound."""
     close, far = wine_pairs(100)
     state, info = learned(close, far, BATCH)
-    H = eig_dml.compute_constraint(state.pairs)
-    best = state.pairs.matrix
+    H = eig_dml.compute_constraint(state)
+    best = state.matrix
     for seed in range(50):
         other = random_metric(13, seed)
         for metric in (other, best + 0.05 * other * np.trace(best) / np.trace(other)):
@@ -214,9 +186,9 @@ def test_the_root_keeps_more_than_a_line():
     kind = np.arange(400) % 2
     far[np.arange(400), kind] += 8.0
     state, _ = learned(close, far, BATCH)
-    spectrum = np.linalg.eigvalsh(state.pairs.matrix)
+    spectrum = np.linalg.eigvalsh(state.matrix)
     assert spectrum[-2] > 0.2 * spectrum[-1]
-    assert np.linalg.matrix_rank(must_link.solve_leading(state)[0]) == 1
+    assert np.linalg.matrix_rank(leading(close, far)[0]) == 1
 
 
 def test_one_feature():
@@ -224,7 +196,7 @@ def test_one_feature():
     close, far = normal(30, 1), normal(30, 1, seed=1)
     state, info = learned(close, far, BATCH)
     H = oracle.mean_outer(close)[0, 0] * (1 + 1e-6)
-    assert state.pairs.matrix[0, 0] == pytest.approx(1 / H, rel=EXACT)
+    assert state.matrix[0, 0] == pytest.approx(1 / H, rel=EXACT)
     assert info.objective == pytest.approx(np.abs(far).mean() / np.sqrt(H), rel=EXACT)
     assert info.status == "certified"
     weights, info = must_link.solve_diagonal(state)
@@ -236,9 +208,9 @@ def test_a_stream_reaches_the_batch_value():
     """Chunks of 50, all pairs in the buffer: within 1 % of the certified batch value."""
     close, far = wine_pairs(1000)
     _, batch = learned(close, far, BATCH)
-    state = must_link.init(13)
+    state = eig_dml.init(13)
     for k in range(0, 1000, 50):
-        state, info = must_link.update(state, close[k : k + 50], far[k : k + 50])
+        state, info = eig_dml.update(state, close[k : k + 50], far[k : k + 50], SETTINGS)
     assert info.n_far == 1000
     assert info.objective >= 0.99 * batch.bound
     assert info.gap <= 0.02
@@ -253,7 +225,7 @@ def test_diagonal_against_a_general_solver(count):
     close, far = wine_pairs(count)
     state, _ = learned(close, far)
     matrix, info = must_link.solve_diagonal(state, tolerance=1e-6)
-    allowance = np.diag(eig_dml.compute_constraint(state.pairs))
+    allowance = np.diag(eig_dml.compute_constraint(state))
     expected = oracle.best_diagonal(allowance, far)
     assert info.status == "certified"
     assert info.objective == pytest.approx(expected, rel=2e-6)
@@ -300,27 +272,11 @@ def test_diagonal_ignores_units_and_useless_features():
 # Both.
 
 
-def test_saved_and_continued():
-    """From its arrays a state goes on bit for bit as if it had never been taken apart."""
-    close, far = wine_pairs(200)
-    state, _ = learned(close[:100], far[:100], SETTINGS)
-    loaded = codec.unpack(must_link.State, *codec.pack(state))
-    ends = []
-    for part in (state, loaded):
-        later, info = must_link.update(part, close[100:], far[100:])
-        arrays, numbers = codec.pack(later)
-        ends.append(([arrays[key].tobytes() for key in sorted(arrays)], numbers, info))
-    assert ends[0] == ends[1]
-
-
 def test_inputs_untouched():
     """Neither the pairs nor the state before are written to, by any function."""
     close, far = wine_pairs(50)
     state, _ = learned(close, far, SETTINGS)
     for part in (*codec.pack(state)[0].values(), close, far):
         part.flags.writeable = False
-    must_link.update(state, close, far)
-    must_link.merge(state, state)
-    must_link.solve_leading(state, 3)
+    leading(close, far, 3)
     must_link.solve_diagonal(state)
-    must_link.measure(state)

@@ -346,15 +346,6 @@ def test_discriminant_directions_do_not_flip():
         np.testing.assert_allclose(other, found[0], rtol=1e-7, atol=1e-9)
 
 
-def test_components_are_the_first_ones():
-    """Asking for one direction gives the best, and asking for many no more than N - 1."""
-    moments = batch(*blobs(80, 5, 4))
-    every = discriminant.decompose(moments, 99)
-    assert every.directions.shape == (5, 3)
-    best = discriminant.decompose(moments, 1).directions
-    np.testing.assert_allclose(best, every.directions[:, :1], atol=EXACT)
-
-
 def test_statuses_of_discriminants():
     """One class, equal means, more features than points, single points: named and finite."""
     points, _ = blobs(40, 4, 3)

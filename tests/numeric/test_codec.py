@@ -94,7 +94,7 @@ def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
         yield path, (value.n, value.capacity)
     elif isinstance(value, se.Engine):
         yield from leaves(value.config, path + ".config")
-        yield from leaves(value._buffer.progress, path + ".progress")
+        yield from leaves(value._learner.progress, path + ".progress")
     elif (
         isinstance(value, PendingParts) and value.count
     ):  # in one piece, however the calls were cut
@@ -155,7 +155,7 @@ def test_every_field_of_an_engine_comes_back_bit_for_bit(name: str) -> None:
     again = through_a_file(se.Engine, engine)
     saved, found = (dict(leaves(one.__pack__())) for one in (engine, again))
     assert found == saved
-    state, loaded = engine._buffer.state, again._buffer.state
+    state, loaded = engine._learner.state, again._learner.state
     if state is not None:  # what follows from the rest is there, too
         assert loaded.support.scaled.tobytes() == state.support.scaled.tobytes()
     assert len([path for path in saved if ".state." in path]) > 25 or name == "warming"
@@ -167,7 +167,7 @@ def test_every_field_of_a_pipeline_comes_back_bit_for_bit() -> None:
     pipeline.learn(POINTS)
     replicates = tuple(_SavedReplicate(one.engine, one.pairs) for one in pipeline.replicates)
     kept = _SavedPipeline(
-        pipeline._names, pipeline._waiting, pipeline._center, pipeline._scale, replicates
+        pipeline._features, pipeline._waiting, pipeline._center, pipeline._scale, replicates
     )
     assert dict(leaves(through_a_file(_SavedPipeline, kept))) == dict(leaves(kept))
 
@@ -284,3 +284,29 @@ def test_arrays_have_the_shapes_that_are_declared() -> None:
         changed = np.ones(shape, arrays[name].dtype)
         with pytest.raises(ValueError, match=name.partition(".")[0]):
             codec.unpack(TwoShaped, {**arrays, name: changed}, numbers)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ruled:
+    """Entries and a number with rules beside their types."""
+
+    near: Annotated[Ints, "n", "one of its rows or -1"]
+    widths: Annotated[Floats, "n", "finite", "positive"]
+    count: Annotated[int, "at least 0"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"near": np.array([0, 2])}, "near must be one of its rows or -1"),
+        ({"widths": np.array([1.0, np.nan])}, "widths must be finite"),
+        ({"widths": np.array([1.0, 0.0])}, "widths must be positive"),
+        ({"count": -1}, "count must be at least 0"),
+    ],
+)
+def test_entries_that_break_a_rule_are_refused(changed: dict[str, Any], message: str) -> None:
+    """The message names the entry and the rule."""
+    value = Ruled(np.array([-1, 0]), np.ones(2), 0)
+    assert dict(leaves(through_a_file(Ruled, value))) == dict(leaves(value))
+    with pytest.raises(ValueError, match=message):
+        through_a_file(Ruled, replace(value, **changed))

@@ -57,26 +57,11 @@ def test_quantiles_of_a_long_stream(p):
 
 @settings(deadline=None)
 @given(values, values, values)
-def test_merging_is_exactly_associative_and_commutative(a, b, c):
-    """In any order and grouping, and equal to the histogram of all values at once, bit for bit."""
-    x, y, z = of(a), of(b), of(c)
-    assert same(histogram.merge(x, y), histogram.merge(y, x))
+def test_updates_are_exactly_associative(a, b, c):
+    """Values in any parts, equal to the histogram of all values at once, bit for bit."""
     whole = of([*a, *b, *c])
-    assert same(histogram.merge(histogram.merge(x, y), z), whole)
-    assert same(histogram.merge(x, histogram.merge(y, z)), whole)
-    assert same(histogram.update(histogram.update(x, b), c), whole)
-
-
-def test_merging_decayed_and_weighted_parts_is_exact():
-    """Fractions of counts are fixed-point: the laws hold for them too."""
-    rng = np.random.default_rng(1)
-    parts = [
-        histogram.decay(of(rng.exponential(size=50), rng.random(50)), factor)
-        for factor in (0.9, 0.37, 0.123)
-    ]
-    a, b, c = parts
-    merge = histogram.merge
-    assert same(merge(merge(a, b), c), merge(a, merge(c, b)))
+    assert same(histogram.update(histogram.update(of(a), b), c), whole)
+    assert same(histogram.update(histogram.update(of(c), a), b), whole)
 
 
 @pytest.mark.parametrize("exponent", [-1000, -3, 0, 1, 1023])
@@ -135,7 +120,6 @@ def test_the_old_one_is_untouched():
     for array in (h.buckets, h.counts):
         array.flags.writeable = False
     histogram.update(h, [1.0, 9.0])
-    histogram.merge(h, h)
     histogram.decay(h, 0.5)
     assert same(h, before)
 

@@ -20,7 +20,6 @@ __all__ = [
     "geometric_mean",
     "inverse_root",
     "pair_sums",
-    "whitened_power",
     "within_and_dissimilar",
     "within_and_dissimilar_from_covariances",
 ]
@@ -148,9 +147,3 @@ def geometric_mean(C, F, t):
     root = scipy.linalg.sqrtm(C)
     inverse = np.linalg.inv(root)
     return inverse @ scipy.linalg.fractional_matrix_power(root @ F @ root, t) @ inverse
-
-
-def whitened_power(C, F, t):
-    """C^-1/2 (C^-1/2 F C^-1/2)^t C^-1/2 by matrix functions."""
-    inverse = np.linalg.inv(scipy.linalg.sqrtm(C))
-    return inverse @ scipy.linalg.fractional_matrix_power(inverse @ F @ inverse, t) @ inverse

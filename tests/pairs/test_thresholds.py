@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamembed.errors import InputError, ParameterError
-from streamembed.numeric import codec, histogram
+from streamembed.numeric import codec
 from streamembed.pairs import pair_memory, thresholds
 from tests.oracles import oracle_pairs as oracle
 
@@ -38,8 +38,7 @@ def run(chunks: int, given: thresholds.PairSettings, seed: int = 0) -> pair_memo
     state = pair_memory.init(3)
     for chunk in range(chunks):
         held = support(seed + chunk, position=100 + 10 * chunk)
-        state, _ = thresholds.update(state, **held, settings=given)
-        state, _ = thresholds.rejudge(state, held["coordinates"], held["arrivals"], given)
+        state = thresholds.update(state, **held, settings=given)
     return state
 
 
@@ -72,18 +71,16 @@ def test_the_book_is_the_rule(seed: int, by_mass: bool, buffer: int, grid: bool)
         if grid:  # duplicates of points and of coordinates
             held["points"] = np.round(held["points"])
             held["coordinates"] = np.round(held["coordinates"])
-        state, info = thresholds.update(state, **held, settings=given)
+        state = thresholds.draw_pairs(state, **held, settings=given)
         book.observe(**held, count=120)
         low, high = thresholds.compute_thresholds(state, given)
-        assert (info.similar_below, info.dissimilar_above) == (low, high)
         for p, value in ((0.05, low), (0.95, high)):
             assert book.percentile(p - 0.01) / BUCKET <= value <= book.percentile(p + 0.01) * BUCKET
         book.judge(low, high)
         check(state, book)
         moved = held["coordinates"] + 0.2 * np.random.default_rng(seed).standard_normal((40, 2))
-        state, judged = thresholds.rejudge(state, moved, held["arrivals"], given)
+        state = thresholds.rejudge(state, moved, held["arrivals"], given)
         book.rejudge(moved, held["arrivals"], low, high)
-        assert judged.kept + judged.flipped == len(state.pairs)
         check(state, book)
 
 
@@ -118,23 +115,24 @@ def test_thresholds_are_percentiles_of_squared_distances():
     line = np.arange(n, dtype=np.float64)[:, None]
     births = np.arange(n, dtype=np.int64)
     given = thresholds.PairSettings(candidates=20_000)
-    state, info = thresholds.update(pair_memory.init(1), line, line, births, np.ones(n), n, given)
+    state = thresholds.draw_pairs(pair_memory.init(1), line, line, births, np.ones(n), n, given)
     apart = np.abs(line - line.T)[np.triu_indices(n, 1)] ** 2
-    for value, p in ((info.similar_below, 5), (info.dissimilar_above, 95)):
+    low, high = thresholds.compute_thresholds(state, given)
+    for value, p in ((low, 5), (high, 95)):
         # 20,000 draws know a share of 5 % to .15 %, that is 3 % of p; and a bucket is 2 %
         assert value == pytest.approx(np.percentile(apart, p), rel=0.12)
-    assert info.status == "ok"
     found = state.pairs
-    assert (found.d2[found.similar] <= info.similar_below).all()
-    assert (found.d2[~found.similar] >= info.dissimilar_above).all()
+    assert found.has_both_kinds
+    assert (found.d2[found.similar] <= low).all()
+    assert (found.d2[~found.similar] >= high).all()
 
 
 def test_thresholds_by_hand():
     """Given thresholds are on squared distances, and are used as they are."""
     held = support(1)
     given = thresholds.PairSettings(candidates=2000, similar_below=0.25, dissimilar_above=9.0)
-    state, info = thresholds.update(pair_memory.init(3), **held, settings=given)
-    assert (info.similar_below, info.dissimilar_above) == (0.25, 9.0)
+    state = thresholds.draw_pairs(pair_memory.init(3), **held, settings=given)
+    assert thresholds.compute_thresholds(state, given) == (0.25, 9.0)
     slots = {birth: slot for slot, birth in enumerate(held["arrivals"].tolist())}
     for (a, b), similar in zip(state.pairs.births.tolist(), state.pairs.similar, strict=True):
         d = np.linalg.norm(held["coordinates"][slots[a]] - held["coordinates"][slots[b]])
@@ -145,14 +143,15 @@ def test_evidence_is_kept():
     """Births in order, difference, distance, thresholds and position come with each pair."""
     held = support(2)
     given = thresholds.PairSettings(candidates=1000)
-    state, info = thresholds.update(pair_memory.init(3), **held, settings=given)
+    state = thresholds.draw_pairs(pair_memory.init(3), **held, settings=given)
     found, slots = state.pairs, np.argsort(held["arrivals"])
     ranks = np.searchsorted(held["arrivals"][slots], found.births)
     older, younger = slots[ranks[:, 0]], slots[ranks[:, 1]]
     assert (found.births[:, 0] < found.births[:, 1]).all()
     assert np.array_equal(found.differences, held["points"][older] - held["points"][younger])
-    assert set(found.similar_below) == {info.similar_below}
-    assert set(found.dissimilar_above) == {info.dissimilar_above}
+    low, high = thresholds.compute_thresholds(state, given)
+    assert set(found.similar_below) == {low}
+    assert set(found.dissimilar_above) == {high}
     assert set(found.positions) == {100}
 
 
@@ -164,9 +163,10 @@ def test_old_distances_fade():
     for chunk in range(30):
         held = support(chunk, position=500 + chunk)
         held["coordinates"] = 100.0 * held["coordinates"]
-        state, info = thresholds.update(state, **held, settings=given)
+        state = thresholds.draw_pairs(state, **held, settings=given)
     # .8^30 is 1e-3 of the weight; a percentile of some 1,500 distances is known to a sixth
-    assert info.similar_below == pytest.approx(1e4 * before, rel=0.3)
+    after, _ = thresholds.compute_thresholds(state, given)
+    assert after == pytest.approx(1e4 * before, rel=0.3)
 
 
 # ---------------------------------------------------------------- judging again
@@ -176,9 +176,8 @@ def test_the_same_embedding_changes_nothing():
     """Judged again by the coordinates that it was judged by, every pair is kept, bit for bit."""
     held = support(3)
     given = thresholds.PairSettings(candidates=1000)
-    state, _ = thresholds.update(pair_memory.init(3), **held, settings=given)
-    again, judged = thresholds.rejudge(state, held["coordinates"], held["arrivals"], given)
-    assert judged == thresholds.RejudgeInfo(len(state.pairs), 0, 0, 0)
+    state = thresholds.draw_pairs(pair_memory.init(3), **held, settings=given)
+    again = thresholds.rejudge(state, held["coordinates"], held["arrivals"], given)
     assert same(state, again)
 
 
@@ -186,13 +185,13 @@ def test_a_refilled_slot_takes_its_pairs_along():
     """A slot with another event in it is another event: its pairs are forgotten, and counted."""
     held = support(4)
     given = thresholds.PairSettings(candidates=1000)
-    state, _ = thresholds.update(pair_memory.init(3), **held, settings=given)
+    state = thresholds.draw_pairs(pair_memory.init(3), **held, settings=given)
     births = held["arrivals"].copy()
     leaving = births[:7].copy()
     births[:7] = 1000 + np.arange(7)
-    after, judged = thresholds.rejudge(state, held["coordinates"], births, given)
+    after = thresholds.rejudge(state, held["coordinates"], births, given)
     touched = np.isin(state.pairs.births, leaving).any(axis=1)
-    assert judged.gone == touched.sum() > 0
+    assert after.counts.gone == touched.sum() > 0
     assert np.array_equal(after.pairs.births, state.pairs.births[~touched])
 
 
@@ -203,11 +202,11 @@ def test_a_turned_embedding_flips_pairs():
     points = np.random.default_rng(0).standard_normal((n, 2))
     near = np.where(np.arange(n) < n // 2, 0.0, 10.0)[:, None] + 1e-3 * points[:, :1]
     given = thresholds.PairSettings(candidates=2000, similar_below=1.0, dissimilar_above=50.0)
-    state, _ = thresholds.update(pair_memory.init(2), near, points, births, np.ones(n), n, given)
+    state = thresholds.draw_pairs(pair_memory.init(2), near, points, births, np.ones(n), n, given)
     mixed = np.where(np.arange(n) % 2, 0.0, 10.0)[:, None] + 1e-3 * points[:, :1]
-    after, judged = thresholds.rejudge(state, mixed, births, given)
-    assert judged.flipped > 0.3 * len(state.pairs)
-    assert judged.faded == judged.gone == 0
+    after = thresholds.rejudge(state, mixed, births, given)
+    assert after.counts.flipped > 0.3 * len(state.pairs)
+    assert after.counts.faded == after.counts.gone == 0
     left, right = after.pairs.births.T
     assert np.array_equal(after.pairs.similar, left % 2 == right % 2)
 
@@ -219,41 +218,39 @@ def test_duplicate_events_are_no_pairs():
     """Rows that are equal differ in nothing: no metric could tell them apart."""
     held = support(5)
     held["points"] = np.repeat(held["points"][:6], 10, axis=0)
-    state, info = thresholds.update(
+    state = thresholds.draw_pairs(
         pair_memory.init(3), **held, settings=thresholds.PairSettings(candidates=2000)
     )
-    assert info.degenerate > 150  # one pair in six or so
+    assert state.counts.degenerate > 150  # one pair in six or so
     assert np.abs(state.pairs.differences).max(axis=1).min() > 0
 
 
 @pytest.mark.parametrize("value", [0.0, 5.0, 1e-200])
 def test_all_points_equal(value: float) -> None:
-    """Neither pairs nor errors: a status."""
+    """Neither pairs nor errors."""
     n = 30
     births = np.arange(n, dtype=np.int64)
     same_points = np.full((n, 2), value)
     given = thresholds.PairSettings()
-    state, info = thresholds.update(
+    state = thresholds.draw_pairs(
         pair_memory.init(2), same_points, same_points, births, np.ones(n), n, given
     )
-    assert info.status == "degenerate embedding"
     assert len(state.pairs) == 0
-    assert np.isnan(info.similar_below)
+    assert np.isnan(thresholds.compute_thresholds(state, given)).all()
     noisy = np.random.default_rng(0).standard_normal((n, 2))
     coordinates = 5.0 + 1e-15 * noisy  # the rounding of an eigenvector
-    state, info = thresholds.update(state, coordinates, noisy, births, np.ones(n), n + 1, given)
-    assert info.status == "degenerate embedding"
-    assert info.degenerate == given.candidates
+    state = thresholds.draw_pairs(state, coordinates, noisy, births, np.ones(n), n + 1, given)
+    assert len(state.pairs) == 0
+    assert state.counts.degenerate == 2 * given.candidates
 
 
 def test_thresholds_that_meet_judge_nothing():
     """An embedding with one distance only has no near and no far pairs."""
     n = 20
     simplex, births = np.eye(n), np.arange(n, dtype=np.int64)
-    state, info = thresholds.update(
+    state = thresholds.draw_pairs(
         pair_memory.init(n), simplex, simplex, births, np.ones(n), n, thresholds.PairSettings()
     )
-    assert info.status == "degenerate embedding"
     assert len(state.pairs) == 0
 
 
@@ -261,13 +258,12 @@ def test_thresholds_that_meet_judge_nothing():
 def test_fewer_than_two_points(n: int) -> None:
     """Nothing is drawn; the position is remembered all the same."""
     rows, births = np.zeros((n, 2)), np.arange(n, dtype=np.int64)
-    state, info = thresholds.update(
+    state = thresholds.draw_pairs(
         pair_memory.init(2), rows, rows, births, np.ones(n), 7, thresholds.PairSettings()
     )
-    assert info.status == "no pairs"
     assert (state.position, state.counts.candidates) == (7, 0)
-    after, judged = thresholds.rejudge(state, rows, births, thresholds.PairSettings())
-    assert judged == thresholds.RejudgeInfo(0, 0, 0, 0)
+    after = thresholds.rejudge(state, rows, births, thresholds.PairSettings())
+    assert same(state, after)
     assert len(after.pairs) == 0
 
 
@@ -275,7 +271,7 @@ def test_more_features_than_points():
     """d > N is no trouble: pairs are of events."""
     rng = np.random.default_rng(6)
     points, births = rng.standard_normal((12, 40)), np.arange(12, dtype=np.int64)
-    state, info = thresholds.update(
+    state = thresholds.draw_pairs(
         pair_memory.init(40),
         points[:, :3],
         points,
@@ -284,7 +280,7 @@ def test_more_features_than_points():
         12,
         thresholds.PairSettings(),
     )
-    assert info.status == "ok"
+    assert state.pairs.has_both_kinds
     assert state.pairs.differences.shape[1] == 40
 
 
@@ -303,7 +299,7 @@ def test_more_features_than_points():
 def test_bad_input_is_refused(changes: dict[str, Any], message: str) -> None:
     """NaN, shapes that do not fit, masses and births that cannot be."""
     with pytest.raises(InputError, match=message):
-        thresholds.update(
+        thresholds.draw_pairs(
             pair_memory.init(3), **{**support(0), **changes}, settings=thresholds.PairSettings()
         )
 
@@ -331,15 +327,32 @@ def test_bad_settings_are_refused(changes: dict[str, Any]) -> None:
 # ---------------------------------------------------------------- laws
 
 
+def test_an_update_draws_and_judges() -> None:
+    """New pairs, and those that flipped, are told from the pairs before."""
+    given = thresholds.PairSettings(candidates=400, buffer=300)
+    before = run(2, given)
+    moved = support(20, position=300)
+    drawn = thresholds.draw_pairs(before, **moved, settings=given)
+    judged = thresholds.rejudge(drawn, moved["coordinates"], moved["arrivals"], given)
+    after = thresholds.update(before, **moved, settings=given)
+    assert same(after, judged)
+    is_new, is_flipped = pair_memory.compare(before.pairs, after.pairs)
+    assert is_flipped.sum() == after.counts.flipped - before.counts.flipped
+    # what is new was judged when it was drawn: judged again, it is the same
+    new = drawn.pairs.take(drawn.pairs.positions == 300)
+    for name in ("births", "differences", "similar", "d2", "positions"):
+        assert np.array_equal(getattr(new, name), getattr(after.pairs.take(is_new), name))
+
+
 def test_draws_belong_to_the_position():
     """The same call gives the same bits; another position or seed gives other pairs."""
     held, given = support(7), thresholds.PairSettings()
-    one, _ = thresholds.update(pair_memory.init(3), **held, settings=given)
-    again, _ = thresholds.update(pair_memory.init(3), **held, settings=given)
+    one = thresholds.draw_pairs(pair_memory.init(3), **held, settings=given)
+    again = thresholds.draw_pairs(pair_memory.init(3), **held, settings=given)
     assert same(one, again)
     for other in (
-        thresholds.update(pair_memory.init(3), **{**held, "position": 101}, settings=given)[0],
-        thresholds.update(pair_memory.init(3), **held, settings=replace(given, seed=1))[0],
+        thresholds.draw_pairs(pair_memory.init(3), **{**held, "position": 101}, settings=given),
+        thresholds.draw_pairs(pair_memory.init(3), **held, settings=replace(given, seed=1)),
     ):
         assert not np.array_equal(one.pairs.births, other.pairs.births)
 
@@ -349,8 +362,8 @@ def test_the_order_of_slots_does_not_matter():
     held, given = support(8), thresholds.PairSettings(by_mass=True)
     moved = np.random.default_rng(0).permutation(60)
     other = {name: part if name == "position" else part[moved] for name, part in held.items()}
-    one, _ = thresholds.update(pair_memory.init(3), **held, settings=given)
-    two, _ = thresholds.update(pair_memory.init(3), **other, settings=given)
+    one = thresholds.draw_pairs(pair_memory.init(3), **held, settings=given)
+    two = thresholds.draw_pairs(pair_memory.init(3), **other, settings=given)
     assert same(one, two)
 
 
@@ -376,10 +389,10 @@ def test_masses_are_shares_of_the_draws():
 def test_scale_and_rotation_of_the_embedding():
     """Twice the coordinates, and any rotation of them, tell the same pairs apart."""
     held, given = support(10), thresholds.PairSettings()
-    one, _ = thresholds.update(pair_memory.init(3), **held, settings=given)
+    one = thresholds.draw_pairs(pair_memory.init(3), **held, settings=given)
     turn = np.array([[0.6, 0.8], [-0.8, 0.6]])
     other = {**held, "coordinates": 2.0 * held["coordinates"] @ turn}
-    two, _ = thresholds.update(pair_memory.init(3), **other, settings=given)
+    two = thresholds.draw_pairs(pair_memory.init(3), **other, settings=given)
     # a distance within rounding of a bucket's edge may change its bucket: none does here
     assert np.array_equal(one.pairs.births, two.pairs.births)
     assert np.array_equal(one.pairs.similar, two.pairs.similar)
@@ -394,32 +407,9 @@ def test_save_and_load_continue():
     assert same(state, loaded)
     held = support(99, position=300)
     assert same(
-        thresholds.update(state, **held, settings=given)[0],
-        thresholds.update(loaded, **held, settings=given)[0],
+        thresholds.draw_pairs(state, **held, settings=given),
+        thresholds.draw_pairs(loaded, **held, settings=given),
     )
-
-
-def test_merge_adds_up():
-    """Histograms and counts of the parts add up; the newest pairs of both stay, births apart."""
-    given = thresholds.PairSettings(candidates=200, buffer=60)
-    left, right = run(3, given), run(2, given, seed=50)
-    both = thresholds.merge(left, right, given)
-    assert both.position == left.position + right.position
-    assert both.counts.candidates == left.counts.candidates + right.counts.candidates
-    for name in ("embedded", "inputs"):
-        # sums of decayed weights in another order
-        assert histogram.count(getattr(both, name)) == pytest.approx(
-            histogram.count(getattr(left, name)) + histogram.count(getattr(right, name)), rel=1e-12
-        )
-    found = {tuple(ends) for ends in both.pairs.births.tolist()}
-    parts = [left.pairs.births.tolist(), (right.pairs.births + left.position).tolist()]
-    assert found <= {tuple(ends) for part in parts for ends in part}
-    assert all(found & {tuple(ends) for ends in part} for part in parts)
-    for kind in (True, False):
-        each = [int(np.sum(part.pairs.similar == kind)) for part in (left, right)]
-        assert np.sum(both.pairs.similar == kind) == min(30, sum(each))
-    nothing = thresholds.merge(pair_memory.init(3), left, given)
-    assert same(nothing, left)
 
 
 def test_memory_is_flat():
@@ -428,7 +418,7 @@ def test_memory_is_flat():
     held = support(11)
     state = pair_memory.init(3)
     for chunk in range(40):
-        state, _ = thresholds.update(state, **{**held, "position": chunk}, settings=given)
+        state = thresholds.draw_pairs(state, **{**held, "position": chunk}, settings=given)
         for kind in (True, False):
             assert np.sum(state.pairs.similar == kind) <= 40
     assert len(state.pairs) == 80
@@ -442,9 +432,8 @@ def test_inputs_untouched():
     for part in (*codec.pack(state)[0].values(), *held.values()):
         if isinstance(part, np.ndarray):
             part.flags.writeable = False
-    after, _ = thresholds.update(state, **held, settings=given)
+    after = thresholds.draw_pairs(state, **held, settings=given)
     thresholds.rejudge(after, held["coordinates"], held["arrivals"], given)
-    thresholds.merge(state, after, given)
 
 
 def test_weighted():

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from streamembed.drift.alarm import Alarm
-from streamembed.report.monitor_section import MonitorReference, MonitorSection
+from streamembed.drift.monitor import Monitor
 
 STATES = ("collecting", "watching", "relearning")
 
@@ -20,7 +21,7 @@ def fake_monitored(
     ids: list[Any] | None = None,
     features: tuple[str, ...] = ("height", "wbf"),
     worst: str = "",
-) -> MonitorSection:
+) -> Monitor:
     """An alarm after two thirds; ``worst`` is put into every text."""
     rng = np.random.default_rng(3)
     chunks = np.arange(10, n + 1, 10)
@@ -93,22 +94,27 @@ def fake_monitored(
             ],
         }
     )
-    points = np.zeros((0, 0)) if points is None else points
-    return MonitorSection(
+    if points is None:
+        points, ids = np.zeros((0, 0)), []
+    calibration = {
+        "n_reference": 500,
+        "largest_autocorrelation": 0.04,
+        "bootstraps": 200,
+        "threshold": 14_000.0,
+        "effective_statistics": 6.0,
+        "run_lengths": (10.0 ** rng.normal(4, 0.3, 200)).tolist(),
+    }
+    told: Any = SimpleNamespace(
         ert=10_000.0,
         state="relearning",
-        timeline=timeline,
+        timeline=lambda: timeline,
         threshold=14_000.0,
         alarms=(found,),
-        reference=MonitorReference(points, list(ids or ()), np.ones(len(points))),
-        calibration={
-            "n_reference": 500,
-            "largest_autocorrelation": 0.04,
-            "bootstraps": 200,
-            "threshold": 14_000.0,
-            "effective_statistics": 6.0,
-            "run_lengths": (10.0 ** rng.normal(4, 0.3, 200)).tolist(),
-        },
-        components=table,
+        reference=(points, np.array(ids)),
+        calibration=calibration,
+        components=lambda: table,
+        is_compared=True,
+        position=0,
         notes=(f"events are autocorrelated{worst}: " + "so that alarms come too often " * 9,),
     )
+    return told

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import streamembed as se
-from streamembed.report import report_contents, watch_server
+from streamembed.report import watch_server
 from streamembed.report.page import write_page
 from tests.report import runs
 from tests.report.browser import FOUND, WHY, Browser, Page, chromium
@@ -37,7 +37,7 @@ def monitored(hostile_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
     ids = [f"{i}{runs.ATTACK}" for i in range(240)]
     found = fake_monitored(240, points=runs.POINTS[160:], ids=ids[160:], worst=runs.ATTACK)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(report_contents, "read_monitor_section", lambda _: found)
+        patch.setattr(se.RunReader, "monitor", lambda _: found)
         return write_page(hostile_run, folder / "report.html")
 
 

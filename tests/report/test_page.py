@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 
-from streamembed.report import figures, report_contents, static_figures
+from streamembed.report import figures, static_figures
 from streamembed.report.page import render_page, write_page
 from streamembed.report.report_contents import read_contents
+from streamembed.runs.run_reader import RunReader
 from tests.cli.test_cli import call
 from tests.report import runs
 from tests.report.fake import fake_monitored
@@ -87,9 +88,7 @@ def test_texts_of_a_run_are_no_markup(
     hostile: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Names, ids, labels and sentences that would be: no tag more than in another page."""
-    monkeypatch.setattr(
-        report_contents, "read_monitor_section", lambda _: fake_monitored(240, worst=runs.ATTACK)
-    )
+    monkeypatch.setattr(RunReader, "monitor", lambda _: fake_monitored(240, worst=runs.ATTACK))
     parts = Parts(write_page(hostile, tmp_path / "a.html").read_text())
     assert [tag for tag, _ in parts.tags].count("script") == 5
     assert not any(tag == "img" or "onerror" in attributes for tag, attributes in parts.tags)
@@ -125,9 +124,7 @@ def test_pictures_of_hostile_names_and_alarms(
     hostile: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Dollars are no formulas; the timeline is drawn, too."""
-    monkeypatch.setattr(
-        report_contents, "read_monitor_section", lambda _: fake_monitored(240, worst=runs.ATTACK)
-    )
+    monkeypatch.setattr(RunReader, "monitor", lambda _: fake_monitored(240, worst=runs.ATTACK))
     done = call("report", hostile, "--png", tmp_path / "png")
     assert done.exit_code == 0, done.output
     assert (tmp_path / "png" / "drift.png").exists()

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import streamembed as se
-from streamembed.report import drift_figures, history, report_contents, scatter_plots
+from streamembed.report import drift_figures, history, scatter_plots
 from streamembed.report.json_values import encode_json
 from streamembed.report.report_contents import read_contents
 from streamembed.runs.run_events import find_events
@@ -118,7 +118,7 @@ def test_what_is_left_out_is_said(finished_run: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(history, "MOST_ROWS", 3)
     monkeypatch.setattr(history, "MOST_FEATURES", 2)
     monkeypatch.setattr(drift_figures, "MOST_SEGMENTS", 10)
-    monkeypatch.setattr(report_contents, "read_monitor_section", lambda _: fake_monitored(240))
+    monkeypatch.setattr(se.RunReader, "monitor", lambda _: fake_monitored(240))
     told = read_contents(run)
     assert len(told["scatter_plots"][-1]["x"]) == 20
     assert told["scatter_plots"][-1]["id"][-1] == "e239"
@@ -153,7 +153,7 @@ def test_the_reference_of_the_monitor_is_behind_the_points(
     with se.read_run(run) as reader:
         first = reader.snapshot(reader.positions[1])
     found = fake_monitored(240, points=first.points, ids=first.ids.tolist())
-    monkeypatch.setattr(report_contents, "read_monitor_section", lambda _: found)
+    monkeypatch.setattr(se.RunReader, "monitor", lambda _: found)
     told: dict[str, Any] = read_contents(run)
     assert "monitor's reference" in told["reference"]
     assert told["scatter_plots"][-1]["reference"]["id"] == first.ids.tolist()

@@ -18,6 +18,7 @@ from streamembed.logs.event_log import open_log, write_distance_log, write_log
 from streamembed.logs.pair_log import open_pairs
 from streamembed.runs.driver import ReplayDriver
 from streamembed.runs.event_rows import EmbeddedEvents, EventRows
+from streamembed.runs.replay_options import ReplayOptions
 from streamembed.runs.run_tables import ParquetTable
 from streamembed.storage import archive
 
@@ -65,7 +66,7 @@ def write(path: Path, kind: str) -> None:
 
 
 class Kept:
-    """A sink that keeps all in memory and, beside it, an engine for every snapshot."""
+    """A recorder that keeps all in memory and, beside it, an engine for every snapshot."""
 
     def __init__(self, engine: se.Engine, folder: Path) -> None:
         self.engine, self.folder = engine, folder
@@ -113,7 +114,7 @@ def drive(taught: se.Engine, log: Path, folder: Path, aside: Sequence[int] = ())
     """The log from where the engine stands, a snapshot every 40 events."""
     folder.mkdir(exist_ok=True)
     kept = Kept(taught, folder)
-    ReplayDriver(taught, open_log(log), kept, 40, "skip", None, aside).run()
+    ReplayDriver(taught, open_log(log), kept, ReplayOptions(40), rejected=aside).run()
     return kept
 
 
@@ -169,9 +170,8 @@ def test_pairs_are_part_of_the_first_checkpoint(tmp_path: Path) -> None:
     write_log(tmp_path / "pairs", np.hstack([sides, similar]), [*names, "similar"])
     taught = engine("metrics")
     kept = Kept(taught, tmp_path)
-    ReplayDriver(
-        taught, open_log(tmp_path / "log"), kept, 40, pairs=open_pairs(tmp_path / "pairs")
-    ).run()
+    log, pairs = open_log(tmp_path / "log"), open_pairs(tmp_path / "pairs")
+    ReplayDriver(taught, log, kept, ReplayOptions(40), pairs).run()
     said, set_aside, path = kept.saved[0]
     assert kept.said[:2] == [("pairs", 0), ("pairs", 0)]
     (tmp_path / "again").mkdir()
@@ -280,7 +280,8 @@ def test_an_interrupt_anywhere_leaves_offset_and_position_together(
     def run(taught: se.Engine, aside: Sequence[int] = ()) -> None:
         kept = Kept(taught, tmp_path)
         kept.save = False
-        ReplayDriver(taught, open_log(tmp_path / "log"), kept, 40, "skip", None, aside).run()
+        log = open_log(tmp_path / "log")
+        ReplayDriver(taught, log, kept, ReplayOptions(40), rejected=aside).run()
 
     counted = Breaker(None)
     assert counted.run(lambda: run(engine(kind))) is None

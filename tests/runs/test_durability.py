@@ -221,7 +221,9 @@ def test_an_unfinished_run_is_exported(tmp_path: Path) -> None:
     table = pq.read_table(tmp_path / "out" / "embedding.parquet")
     assert (table.num_rows, snapshot.position) == (100, 100)
     rows = [dict(zip("abc", row, strict=True)) for row in POINTS[:100].tolist()]
-    np.testing.assert_allclose(table["c1"].to_numpy(), snapshot.transform(rows)[:, 1], atol=1e-12)
+    np.testing.assert_allclose(
+        table["diffusion_map_1"].to_numpy(), snapshot.transform(rows)[:, 1], atol=1e-12
+    )
     with pytest.raises(ParameterError, match="must be a folder that is empty"):
         export(tmp_path / "run", tmp_path / "out")
 

@@ -14,6 +14,7 @@ from scenarios.streams import still_rings
 from streamembed.errors import BadRowError
 from streamembed.logs.event_log import open_log, write_log
 from streamembed.merging.agreement import Agreement
+from streamembed.methods.options import Config
 from streamembed.runs.partition_host import PartitionHost, summarise_or_fail
 from streamembed.runs.partition_learner import PartitionSettings
 from streamembed.runs.partition_plan import divide_log
@@ -22,6 +23,7 @@ from streamembed.runs.worker_process import PartitionRounds, RoundResult, Worker
 NAMES = [f"x{j:02d}" for j in range(16)]
 AGREEMENT = Agreement(tuple(NAMES), False, (1.0,) * 16, 1.0, None, "position")
 SAVED: dict[int, tuple[int, bytes | None]] = {0: (0, None), 1: (0, None)}
+CONFIG = Config(size=60, chunk_size=50, warm_up=50, n_components=2, memory="landmarks")
 Made = Callable[..., PartitionHost]
 
 
@@ -33,7 +35,7 @@ def start(tmp_path: Path) -> WorkerTask:
     (tmp_path / "log").mkdir()
     write_log(tmp_path / "log" / "a.arrow", points[:1000], NAMES)
     write_log(tmp_path / "log" / "b.arrow", points[1000:], NAMES)
-    settings = PartitionSettings(60, 50, None, False, None, 50, 0, "skip", 200)
+    settings = PartitionSettings(CONFIG, "skip", 200)
     return WorkerTask(divide_log(open_log(str(tmp_path / "log"))), settings)
 
 
@@ -134,7 +136,7 @@ def test_own_rounds_are_gone_on_with(start: WorkerTask, made: Made) -> None:
 
 def test_errors_are_answers(start: WorkerTask, tmp_path: Path) -> None:
     """Of this package as they are: Ray would wrap them."""
-    strict = PartitionSettings(60, 50, None, False, None, 50, 0, "raise", 200)
+    strict = PartitionSettings(CONFIG, "raise", 200)
     actor = PartitionHost(WorkerTask(start.parts, strict), AGREEMENT, SAVED, str(tmp_path), "own")
     told = actor.learn(1, 1)
     assert isinstance(told, WorkerFailure)

@@ -24,6 +24,7 @@ from click.testing import CliRunner
 import streamembed as se
 from scenarios.streams import still_rings
 from streamembed.cli import commands
+from streamembed.data.features import Features
 from streamembed.errors import BadRowError, FeatureError, ParameterError, StoppedError
 from streamembed.geometry.scaling import fit_points
 from streamembed.landmarks import covering
@@ -35,7 +36,7 @@ from streamembed.runs import partition_summary
 from streamembed.runs import partitioned as run_of_partitions
 from streamembed.runs.executor import PoolExecutor
 from streamembed.runs.partition_plan import divide_log
-from streamembed.runs.partition_scaling import compute_agreement
+from streamembed.runs.partition_summary import compute_agreement
 from streamembed.runs.partitioned import ROUND_EVERY, Partitioned, replay_partitions
 from streamembed.runs.verification import verify
 from streamembed.storage.database import Database
@@ -182,7 +183,7 @@ def test_the_agreement_is_that_of_all_first_events(scaling: str | None) -> None:
     parts = [
         partition_summary.summarise_partition(points[part::3], part, 0, 80) for part in range(3)
     ]
-    found = compute_agreement(parts, config, tuple(NAMES), False)
+    found = compute_agreement(parts, config, Features(tuple(NAMES), False))
     expected = fit_points(points, np.ones(600), scaling, 1.0).scale
     np.testing.assert_allclose(found.scale, expected, rtol=1e-12)
     whole = partition_summary.merge_summaries(
@@ -194,7 +195,9 @@ def test_the_agreement_is_that_of_all_first_events(scaling: str | None) -> None:
     # distances by products of centred points, and by differences
     assert found.bandwidth == pytest.approx(float(np.median(d[:, 7])), rel=1e-9)
     nothing = compute_agreement(
-        [partition_summary.summarise_partition(X[:0], 0, 0, 80)], config, tuple(NAMES), False
+        [partition_summary.summarise_partition(X[:0], 0, 0, 80)],
+        config,
+        Features(tuple(NAMES), False),
     )
     assert (nothing.scale, nothing.bandwidth) == ((1.0,) * 16, 1.0)
 

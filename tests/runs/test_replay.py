@@ -148,8 +148,8 @@ def test_the_embedding_has_every_event(run: se.Replayed) -> None:
     assert table["position"].to_pylist() == list(range(432))
     assert table["id"].to_pylist() == [IDS[i] for i in good]
     assert table["learned"].to_pylist() == [True] * 430 + [False] * 2
-    assert table["c0"].null_count == table["coverage"].null_count == 2
-    coordinates = np.column_stack([table[f"c{j}"].to_numpy() for j in range(3)])
+    assert table["diffusion_map_0"].null_count == table["coverage"].null_count == 2
+    coordinates = np.column_stack([table[f"diffusion_map_{j}"].to_numpy() for j in range(3)])
     assert np.isfinite(coordinates[:430]).all()
     coverage = table["coverage"].to_numpy()[:430]
     assert ((coverage > 0) & (coverage <= 1)).all()
@@ -159,7 +159,7 @@ def test_all_events_are_embedded_by_the_last_snapshot(run: se.Replayed) -> None:
     """Those of the support as they are in it, all others by its transform; nothing is left over."""
     snapshot = se.Snapshot.load(run.path / "snapshot.arrow")
     table = pq.read_table(run.path / "embedding.parquet")
-    found = np.column_stack([table[f"c{j}"].to_numpy() for j in range(3)])[:430]
+    found = np.column_stack([table[f"diffusion_map_{j}"].to_numpy() for j in range(3)])[:430]
     np.testing.assert_array_equal(found[-120:], snapshot.coordinates)
     assert table["id"].to_pylist()[310:430] == snapshot.ids.tolist()
     good = np.delete(np.arange(437), BAD)[:310]
@@ -182,7 +182,7 @@ def test_coordinates_may_be_as_of_when_an_event_was_learned(tmp_path: Path) -> N
     epochs = dict(zip(timeline["position"].to_pylist(), timeline["epoch"].to_pylist(), strict=True))
     rows = zip(table["snapshot"].to_pylist(), table["epoch"].to_pylist(), strict=True)
     assert all(epochs.get(position) == epoch for position, epoch in rows)
-    found = np.column_stack([table[f"c{j}"].to_numpy() for j in range(3)])
+    found = np.column_stack([table[f"diffusion_map_{j}"].to_numpy() for j in range(3)])
     good = np.delete(np.arange(437), BAD)
     before = 0
     for position in (50, 100, 200, 300, 400, 430):
@@ -510,7 +510,8 @@ def test_labels_and_times_are_carried_through(tmp_path: Path) -> None:
 def test_a_log_without_labels_has_no_column_of_them(run: se.Replayed) -> None:
     """Nor of times."""
     names = pq.read_schema(run.path / "embedding.parquet").names
-    assert names == ["position", "id", "learned", "c0", "c1", "c2", "coverage"]
+    coordinates = [f"diffusion_map_{j}" for j in range(3)]
+    assert names == ["position", "id", "learned", *coordinates, "coverage"]
 
 
 @pytest.mark.parametrize(

@@ -70,6 +70,17 @@ def test_a_run_is_an_engine_that_stays(tmp_path: Path) -> None:
     assert not verify(tmp_path / "run", deep=True).troubles
 
 
+def test_rejected_ids_keep_their_type(tmp_path: Path) -> None:
+    """Numbers stay numbers, and text stays text."""
+    X = POINTS[:60].copy()
+    X[7, 0] = np.nan
+    for name, ids in (("a", np.arange(60)), ("b", [str(i) for i in range(60)])):
+        with se.open_run(tmp_path / name, {"size": 50, "on_bad_row": "skip"}) as run:
+            run.learn(X, ids=ids)
+        with se.read_run(tmp_path / name) as reader:
+            assert reader.rejected()["id"].to_pylist() == [ids[7]]
+
+
 def test_distances_are_kept_too(tmp_path: Path) -> None:
     """Ragged rows, ids, and a square block."""
     d = np.linalg.norm(POINTS[:150, None] - POINTS[None, :150], axis=2)
@@ -86,7 +97,7 @@ def test_distances_are_kept_too(tmp_path: Path) -> None:
         snapshot = run.snapshot()
     files = export(tmp_path / "run", tmp_path / "out")
     table = pq.read_table(tmp_path / "out" / "embedding.parquet")
-    np.testing.assert_array_equal(table["c0"].to_numpy(), snapshot.coordinates[:, 0])
+    np.testing.assert_array_equal(table["diffusion_map_0"].to_numpy(), snapshot.coordinates[:, 0])
     assert {path.name for path in files} >= {"snapshot.arrow", "timeline.parquet"}
 
 

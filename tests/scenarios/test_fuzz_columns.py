@@ -17,6 +17,7 @@ from scenarios.fuzz.columns import (
     slope,
 )
 from streamembed.data import batch
+from streamembed.data.features import Features
 from streamembed.data.table import InputFrame
 
 
@@ -37,7 +38,7 @@ def test_the_steps_of_a_frame_are_linear_in_its_columns() -> None:
     def steps(d: int) -> int:
         names = tuple(Name(f"c{j:03d}") for j in reversed(range(d)))
         frame = InputFrame(pa.table(dict(zip(names, np.ones((d, 1)), strict=True))), names, names)
-        order = tuple(map(Name, sorted(names)))
+        order = Features(tuple(map(Name, sorted(names))), False)
         return count_steps(lambda: batch.read(frame, None, order))
 
     assert slope(steps, 100) < LARGEST

@@ -16,10 +16,10 @@ import pyarrow.flight as fl
 import pytest
 
 import streamembed as se
+from streamembed.data.features import Features
 from streamembed.errors import FeatureError, ParameterError, ServerError
 from streamembed.serving.ingest_writer import IngestWriter
 from streamembed.serving.latest_snapshot import RunFollower
-from streamembed.serving.messages import Features
 from streamembed.serving.tls import read_certificate_names
 from streamembed.storage.database import remove_reader_files
 from tests.report import runs
@@ -141,7 +141,8 @@ def test_a_run_of_the_other_kind_is_served_but_not_learned_into(tmp_path: Path) 
     served = follower.require_current()
     assert served.file_bytes == (run / "snapshot.arrow").read_bytes()
     assert served.features == Features(("age", "height", "wbf"), False)
-    assert follower.read_timeline().num_rows >= len(follower.list_positions()) > 2
+    with follower.open_reader() as reader:
+        assert reader.timeline().num_rows >= len(follower.list_positions()) > 2
     assert follower.list_positions() == sorted({*follower.list_positions()})
 
 

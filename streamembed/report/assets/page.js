@@ -392,7 +392,7 @@
     put("spectrum", { x, ...lines });
     fill("legend-spectrum", ...past.eigenvalues.map((_, j) => entry(stroke(...settings.palettes.eigenvalues[j]), `${j + 1}.`)));
     const positive = (values) => (values || x.map(() => null)).map((value) => (value === null ? null : Math.max(value, 1e-17)));
-    put("certificate", { x, residual: positive(past.residual), angle: positive(past.angle_bound),
+    put("certificate", { x, residual: positive(past.residual), angle_bound: positive(past.angle_bound),
       met: (past.met || x.map(() => null)).map((met) => (met === null ? "–" : met ? "yes" : "no")),
       marker: (past.met || x.map(() => null)).map((met) => (met === 0 ? "triangle" : "circle")) });
     put("certificate:tolerance", { y: past.tolerance === null ? [] : [past.tolerance] });

@@ -1,0 +1,62 @@
+"""The summary of a replay or a merge: its last snapshot, the verdict on it, rejected rows."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from streamembed.engine import diagnostics
+from streamembed.engine.snapshot import Snapshot
+
+VERDICTS = {True: "met", False: "NOT met", None: "an estimate"}
+
+
+def describe_snapshot(snapshot: Snapshot | None) -> dict[str, Any]:
+    """Facts of the last snapshot, JSON-ready; none without one."""
+    if snapshot is None:
+        return {}
+    return {
+        "eigenvalues": snapshot.eigenvalues.tolist(),
+        "resolution": snapshot.resolution,
+        "certificate": asdict(snapshot.certificate),
+    }
+
+
+def format_residual(snapshot: Snapshot) -> str:
+    """Format the residual of a snapshot, and whether it meets the tolerance."""
+    certificate = snapshot.certificate
+    return f"residual {certificate.residual:.1e}, {VERDICTS[certificate.met]}"
+
+
+def format_certificate(snapshot: Snapshot) -> str:
+    """Format the eigenvalues of a snapshot, and its residual."""
+    values = (f"{value:.4f}" if value >= 1e-3 else f"{value:.3g}" for value in snapshot.eigenvalues)
+    return f"eigenvalues {', '.join(values)}; {format_residual(snapshot)}"
+
+
+def list_axes_warnings(epochs: list[int]) -> Iterator[str]:
+    """What the epochs of a timeline say of its axes, if that is a problem."""
+    count = len(set(epochs)), len(epochs)
+    if diagnostics.are_axes_unstable(*count):
+        yield diagnostics.describe_unstable_axes(*count)
+
+
+def count_reasons(run: Path) -> list[tuple[str, int]]:
+    """Count the reasons of rejected rows, the most frequent first."""
+    reasons = pq.read_table(run / "rejected.parquet", columns=["reason"])["reason"]
+    return Counter(reasons.to_pylist()).most_common()
+
+
+def format_all_rejected(run: Path, rejected: int) -> str:
+    """Format the error for a log of which every row is rejected."""
+    reason, count = count_reasons(run)[0]
+    return (
+        f"all {rejected:,} rows of the log are rejected, most often with the reason: {reason} "
+        f"({count:,}); {run / 'rejected.parquet'} lists them: fix the log, or exclude columns "
+        "with --exclude, then replay it with --overwrite"
+    )

@@ -1,0 +1,40 @@
+"""The features of points: their names, and whether these are places."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+from streamembed.data.table import are_positions
+
+
+@dataclass(frozen=True, slots=True)
+class Features:
+    """The features of points, in the order of their columns."""
+
+    names: tuple[str, ...]  # all different; empty where objects are known by distances
+    # True where the columns are named by their place ("0", "1", ...), not by the caller.
+    ordered: bool
+
+    @classmethod
+    def of_names(cls, names: Sequence[str]) -> Self:
+        """Features of these names: ordered where all of them are places."""
+        return cls(tuple(names), are_positions(names))
+
+    @property
+    def given_names(self) -> tuple[str, ...] | None:
+        """The names that the caller gave; None where columns are named by their place."""
+        return None if self.ordered else self.names
+
+    def __pack__(self) -> tuple[tuple[str, ...], bool]:
+        """Saved as a pair, as files always had it."""
+        return self.names, self.ordered
+
+    @classmethod
+    def __unpack__(cls, saved: tuple[tuple[str, ...], bool]) -> Self:
+        return cls(*saved)
+
+
+# Of objects that are known by their distances.
+NO_FEATURES = Features((), True)

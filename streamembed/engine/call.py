@@ -1,0 +1,310 @@
+"""Calls: checked inputs of an engine, to be applied, written down as bytes and repeated.
+
+A call holds what was checked, so that repeating it depends neither on the caller's table nor on its
+library. Applied in the same order to engines of the same parameters, calls give the same bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Hashable
+from dataclasses import astuple, dataclass, field
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from streamembed.data import batch, column_roles
+from streamembed.data.batch import Batch, Rejected
+from streamembed.data.column_roles import SplitTable
+from streamembed.data.distance_rows import list_rows
+from streamembed.data.features import Features
+from streamembed.data.ids import classify_ids, read_ids
+from streamembed.data.labels import Label, list_labels, read_booleans
+from streamembed.data.times import read_times
+from streamembed.engine.engine_state import EngineState
+from streamembed.errors import InputError, ParameterError, quote
+from streamembed.geometry.kernel_matrix import LARGEST_SUPPORT
+from streamembed.methods.options import POSITION, Config
+from streamembed.numeric.arrays import Array, Floats
+from streamembed.storage import archive
+from streamembed.validation import check_bytes
+
+KIND = "operation"  # of the saved bytes
+NAMES = ("learn", "learn_distances", "learn_pairs", "label", "flush", "rescale", "relayout")
+# Kernels of inner products, which distances do not tell.
+OF_PRODUCTS = ("polynomial", "cosine")
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """What became of the rows of one `Engine.learn`.
+
+    Attributes
+    ----------
+    accepted : int
+        Rows that have become events of the stream.
+    rejected : tuple of Rejected
+        The others, as index in the call, id and reason (only with ``on_bad_row="skip"``).
+    """
+
+    accepted: int
+    rejected: tuple[Rejected, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Labelled:
+    """What became of the labels of one `Engine.label`; those that are null are in none of these.
+
+    Attributes
+    ----------
+    taught : int
+        Events that had no label, and have this one now.
+    repeated : int
+        Labels of events that had one already, which stays.
+    not_held : tuple
+        Ids of no event in the support or pending, in the order of the call: their events have left,
+        were merged into a landmark, or never came.
+    """
+
+    taught: int
+    repeated: int
+    not_held: tuple[Hashable, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Call(Generic[Result]):
+    """A checked call of an engine: of `Engine.check`, or without arguments ``Call("flush")``."""
+
+    # The method of `Engine`: "learn", "learn_distances", "learn_pairs", "label", "flush", "rescale"
+    # or "relayout".
+    name: str
+    arrays: dict[str, Array] = field(default_factory=dict)  # its arguments that are numbers or ids
+    metadata: dict[str, Any] = field(default_factory=dict)  # the rest, JSON-ready
+    # Of a call that was written with its result: the rows that were rejected.
+    unlearned: tuple[int, ...] = ()
+
+    @property
+    def rows(self) -> int:
+        """Rows of the call."""
+        return int(self.metadata.get("n", 0))
+
+    @property
+    def events(self) -> int:
+        """Events that it adds to the position, where it was written with its result."""
+        return self.rows - len(self.unlearned) if self.name in NAMES[:2] else 0
+
+    @property
+    def features(self) -> Features:
+        """Those of the points."""
+        return Features(tuple(self.metadata["names"]), bool(self.metadata["ordered"]))
+
+    @property
+    def digest(self) -> int:
+        """A checksum of the call, without its result."""
+        crc = zlib.crc32(json.dumps([self.name, self.metadata], sort_keys=True).encode())
+        for name, array in sorted(self.arrays.items()):
+            data = repr(array.tolist()).encode() if array.dtype == object else array.tobytes()
+            crc = zlib.crc32(data, zlib.crc32(f"{name}{array.shape}".encode(), crc))
+        return crc
+
+    def to_bytes(
+        self, result: Learned | Labelled | None = None, batch_id: str | None = None
+    ) -> bytes:
+        """The call as bytes with a checksum; with its result, and a name of your own, if given."""
+        rejected = [row.index for row in result.rejected] if isinstance(result, Learned) else []
+        header = {**self.metadata, "name": self.name, "batch_id": batch_id, "gone": rejected}
+        return archive.seal(archive.to_table(self.arrays), KIND, header)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Call[Any]:
+        """The call of which `to_bytes` gave these; DamagedFileError where they are others."""
+        table, header = archive.unseal(check_bytes("data", data), KIND, "a written call")
+        with archive.raise_damaged("a written call", KIND):
+            name, unlearned = str(header.pop("name")), tuple(header.pop("gone"))
+            del header["batch_id"]
+            archive.must(name in NAMES, f"its call is {name}")
+            return Call(name, archive.unpack(table), header, unlearned)
+
+
+# ------------------------------------------------------------------------ checks
+
+
+def check_accepted(name: str, config: Config) -> None:
+    """Refuse a call that no engine of these parameters can learn."""
+    if name not in NAMES:
+        raise InputError(f"call is of {name!r}; it must be one of {', '.join(NAMES)}")
+    if name in ("learn_pairs", "label") and not config.metrics:
+        what, metric = ("pairs", "itml") if name == "learn_pairs" else ("labels", "fenn")
+        raise ParameterError(
+            f"{what} were given, but this engine learns no metrics: create it with "
+            f"metrics=({metric!r},)"
+        )
+    if name == "relayout" and not config.picture:
+        raise ParameterError("this engine keeps no picture: create it with picture=True")
+    if name != "learn_distances":
+        return
+    slots = config.slots or 0
+    if slots > LARGEST_SUPPORT:
+        raise InputError(
+            f"distance rows were given to an engine of size={slots}: their ring would take "
+            f"{4e-9 * slots**2:.1f} GB; up to size={LARGEST_SUPPORT} they can be learned"
+        )
+    if config.clock != POSITION:
+        raise InputError(
+            f"clock={config.clock!r} needs points with times, but distance rows were given: create "
+            "the engine with clock='position'"
+        )
+    if config.metrics:
+        raise InputError(
+            f"metrics={config.metrics!r} learn from points, but distance rows were given: create "
+            "the engine without metrics"
+        )
+    if config.kernel in OF_PRODUCTS:
+        raise InputError(
+            f"kernel={config.kernel!r} is of points, but distance rows were given: try "
+            "kernel='gaussian'"
+        )
+    if remedy := config.embedding.alternative:
+        raise InputError(
+            f"method={config.method!r} needs coordinates, which distance rows do not tell: try "
+            f"{remedy}"
+        )
+
+
+def read_points(
+    now: EngineState, config: Config, X: Any, y: Any, ids: Any, features: Any, times: Any
+) -> tuple[Batch, list[Label | None] | None, Floats | None]:
+    """Events of a call of `Engine.learn`, checked: rows, and labels and times of all rows."""
+    if y is not None and not config.metrics:
+        raise ParameterError(
+            "y was given, but this engine learns no metrics: leave it out, or create the "
+            "engine with metrics=('fenn',)"
+        )
+    if isinstance(X, pa.RecordBatchReader):
+        X = X.read_all()
+    now.check_input_kind(distances=False)
+    table = column_roles.split(X, now.feature_names or None, features)
+    ids = table.ids if ids is None else ids
+    y = table.labels if y is None and config.metrics else y
+    rows = batch.read(table.points, ids, now.features, config.on_bad_row)
+    n = len(rows.kept) + len(rows.rejected)
+    labels = None if y is None else list_labels(y, n)
+    return rows, labels, choose_times(config, table, times, n)
+
+
+def pack_points(
+    rows: Batch, labels: list[Label | None] | None, times: Floats | None
+) -> Call[Learned]:
+    """The call of such events."""
+    arrays: dict[str, Array] = {"points": rows.points, "kept": rows.kept}
+    if rows.ids is not None:
+        arrays["ids"] = rows.ids
+    if times is not None:
+        arrays["times"] = times
+    metadata = {
+        "n": len(rows.kept) + len(rows.rejected),
+        "names": list(rows.features.names),
+        "ordered": rows.features.ordered,
+        "labels": labels,
+        "rejected": [astuple(row) for row in rows.rejected],
+    }
+    return Call("learn", arrays, metadata)
+
+
+def choose_times(config: Config, table: SplitTable | None, times: Any, n: int) -> Floats | None:
+    """Times of n rows as numbers, (n,), NaN where one is missing; None if masses fade by positions.
+
+    The column of the table is used if ``times`` is None. Without a table they are rows of a log,
+    whose times may be unused.
+    """
+    if config.clock == POSITION:
+        if table is not None and times is not None:
+            raise ParameterError(
+                "times were given, but masses fade by positions: leave them out, or create the "
+                "engine with clock='event_time'"
+            )
+        return None
+    if times is None and table is not None:
+        times = table.times
+    if times is None:
+        raise InputError(
+            "masses fade by event times (clock='event_time'), and these rows have none: give "
+            "times=, or a table with a column event_time"
+        )
+    return read_times(times, n)
+
+
+def read_distances(
+    config: Config, rows: Any, ids: Any
+) -> tuple[list[Floats | None], Array | None, bool]:
+    """Rows and ids of `Engine.learn_distances`, and whether the rows were a matrix.
+
+    Each row is checked when it is learned.
+    """
+    check_accepted("learn_distances", config)
+    row_list = list_rows(rows)
+    is_square = isinstance(rows, np.ndarray) and rows.ndim == 2
+    return row_list, read_ids(ids, len(row_list)), is_square
+
+
+def pack_distances(rows: list[Floats | None], ids: Array | None, is_square: bool) -> Call[Learned]:
+    """The call of such rows."""
+    lengths = np.array([-1 if row is None else len(row) for row in rows], dtype=np.int64)
+    flat = [row for row in rows if row is not None and len(row)]
+    arrays: dict[str, Array] = {
+        "lengths": lengths,
+        "distances": np.concatenate(flat) if flat else np.zeros(0),
+    }
+    keys = None if ids is None else ids.tolist()
+    return Call("learn_distances", arrays, {"n": len(rows), "ids": keys, "square": is_square})
+
+
+def check_pairs(now: EngineState, config: Config, X1: Any, X2: Any, similar: Any) -> Call[None]:
+    """Check a call of `Engine.learn_pairs` against the state of an engine."""
+    check_accepted("learn_pairs", config)
+    now.check_input_kind(distances=False)
+
+    def read(X: Any, features: Features | None, name: str) -> Batch:
+        names = None if features is None else features.names
+        points = column_roles.split(X, names, name=name).points
+        remedy = "nothing was learned: fix or drop these pairs"
+        return batch.read(points, None, features, remedy=remedy, name=name)
+
+    left = read(X1, now.features, "X1")
+    right = read(X2, left.features, "X2")
+    if len(left.points) != len(right.points):
+        raise InputError(
+            f"X1 has {len(left.points)} points and X2 has {len(right.points)}: the numbers "
+            "must be equal"
+        )
+    kinds = read_booleans(similar, len(left.points))
+    names, ordered = list(left.features.names), left.features.ordered
+    arrays: dict[str, Array] = {"left": left.points, "right": right.points, "similar": kinds}
+    return Call("learn_pairs", arrays, {"n": len(kinds), "names": names, "ordered": ordered})
+
+
+def check_labels(now: EngineState, config: Config, ids: Any, y: Any) -> Call[Labelled]:
+    """Check a call of `Engine.label` against the state of an engine."""
+    check_accepted("label", config)
+    try:
+        n = len(ids)
+    except TypeError as error:
+        raise InputError(
+            f"ids is {quote(ids)}; it must be a list, an array or a series of ids: for one event "
+            "pass [id]"
+        ) from error
+    known_ids = read_ids([] if ids is None else ids, n)
+    keys: list[Hashable] = [] if known_ids is None else known_ids.tolist()
+    if None in keys:
+        raise InputError(f"ids has None in row {keys.index(None)}; it must name an event")
+    wanted = "strings" if now.ids_kind == "strings" else "numbers"
+    if keys and now.ids_kind is not None and (kind := classify_ids(known_ids)) != wanted:
+        known_by = "stream positions" if now.ids_kind == "positions" else "the ids they came with"
+        raise InputError(
+            f"ids are {kind} in this call, but events are known by {now.ids_kind}: use {known_by}"
+        )
+    return Call("label", {}, {"n": n, "ids": keys, "labels": list_labels(y, n)})

@@ -1,0 +1,67 @@
+"""The base of what is saved as one Arrow file."""
+
+from __future__ import annotations
+
+import abc
+import os
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
+
+from streamembed.storage import archive
+from streamembed.validation import check_bytes
+
+
+class SavedObject(abc.ABC):
+    """An object that is saved as one Arrow IPC file: versioned, checksummed, no pickle."""
+
+    __slots__ = ()
+    _kind: ClassVar[str]
+
+    @abc.abstractmethod
+    def _to_file(self) -> tuple[Any, Mapping[str, Any]]:
+        """The table and the header of the file, a function of the object alone."""
+
+    @classmethod
+    @abc.abstractmethod
+    def _of_file(cls, table: Any, header: dict[str, Any]) -> Self:
+        """What `_to_file` gave, checked for what the checksum cannot tell."""
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write everything to a file, whole or not at all; any Arrow reader opens it.
+
+        Raises
+        ------
+        FileError, ParameterError
+            The file cannot be written; the path is none.
+        """
+        archive.write_table(path, *self._seal())
+
+    def to_bytes(self) -> bytes:
+        """The bytes that `save` writes, for a store of your own."""
+        return archive.seal(*self._seal())
+
+    def _seal(self) -> tuple[Any, str, Mapping[str, Any]]:
+        table, header = self._to_file()
+        return table, self._kind, header
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """The object that `save` wrote, bit for bit; no code from the file is run.
+
+        Raises
+        ------
+        DamagedFileError
+            The bytes are not what was written, or of another kind.
+        FileError
+            The file is missing, or cannot be read.
+        """
+        table, header = archive.read_table(path, cls._kind)
+        with archive.raise_damaged(path, cls._kind):
+            return cls._of_file(table, header)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Self:
+        """The object of which `to_bytes` gave these; DamagedFileError where they are others."""
+        table, header = archive.unseal(check_bytes("data", data), cls._kind, "data")
+        with archive.raise_damaged("data", cls._kind):
+            return cls._of_file(table, header)

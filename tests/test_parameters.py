@@ -1,0 +1,265 @@
+"""Words of parameters are written once; wrong names get a hint; all in docs/api.md and in --help.
+
+``python -m tests.test_parameters`` writes the tables of docs/api.md again.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import pickle
+import re
+import subprocess
+import sys
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+import streamembed as se
+from streamembed import estimators
+from streamembed.cli import command_options, commands
+from streamembed.engine.engine import PARAMETERS
+from streamembed.errors import ParameterError, UnknownParameterError
+from streamembed.estimators.map_estimator import MapEstimator
+from streamembed.estimators.unsupervised_pipeline import UnsupervisedPipeline
+from streamembed.methods.options import DEFAULTS, OPTIONS, REQUIRED, Config, describe_use
+from streamembed.methods.registry import METHODS
+from streamembed.parameters import NOTES, SYNONYMS, read_texts, take_first_sentence
+
+API = Path(__file__).resolve().parents[1] / "docs" / "api.md"
+WRITE = "write them: python -m tests.test_parameters"
+MAPS = [kind for kind in map(vars(estimators).get, estimators.__all__) if hasattr(kind, "method")]
+GENERAL = (
+    *("memory", "size", "half_life", "clock", "max_skew", "tolerance", "chunk_size", "warm_up"),
+    *("scaling", "seed", "hold", "metric"),
+)
+PUBLIC = [se.Engine, se.Monitor, se.PairGenerator, UnsupervisedPipeline]
+PUBLIC += [getattr(estimators, name) for name in estimators.__all__]
+
+
+def row(name: str, default: object, text: str) -> str:
+    """A line of a table."""
+    words = " ".join(text.split()).replace("``", "`")
+    words = re.sub(r"(?<=[\w)])\*\*(?=\w)", r"\\*\\*", words)
+    shown = json.dumps(default) if isinstance(default, str) else repr(default)
+    return f"| `{name}` | `{shown}` | {words} |\n"
+
+
+def list_rows() -> dict[str, str]:
+    """The parameters of an engine, and those of maps alone, as docs/api.md has them."""
+    rows = {
+        name: row(name, default, f"{PARAMETERS[name]} {describe_use(name)}")
+        for name, default in DEFAULTS.items()
+    }
+    own = read_texts(MapEstimator.__doc__)
+    return rows | {name: row(name, vars(MapEstimator)[name], own[name]) for name in own}
+
+
+def write_rows() -> None:
+    """Write them into the tables of docs/api.md, by name."""
+    page = API.read_text()
+    for name, line in list_rows().items():
+        page = re.sub(
+            rf"^\| `{name}` \| `[^|]*` \|.*\n",
+            lambda _, line=line: line,
+            page,
+            count=1,
+            flags=re.MULTILINE,
+        )
+    API.write_text(page)
+
+
+# ------------------------------------------------------------------ words
+
+
+def test_every_parameter_has_words() -> None:
+    """In the docstring of the engine, in the order of its signature; the page has the same."""
+    assert list(PARAMETERS) == list(DEFAULTS)
+    page = API.read_text()
+    rows = list_rows()
+    assert "".join(rows[name] for name in DEFAULTS) in page, WRITE
+    assert "".join(rows[name] for name in rows if name not in DEFAULTS) in page, WRITE
+
+
+def test_help_is_the_first_sentence() -> None:
+    """With the methods that have the parameter."""
+    shown = " ".join(CliRunner().invoke(commands.main, ["replay", "--help"]).output.split())
+    for name in DEFAULTS:
+        assert " ".join(command_options.HELP[name].split()) in re.sub(r"- (?=\w)", "-", shown), name
+        assert len(take_first_sentence(PARAMETERS[name])) < 100
+    assert command_options.HELP["reg"].endswith("For lle.")
+
+
+def test_no_text_names_the_methods_by_hand() -> None:
+    """The registry knows which method has a parameter, and its sentence is generated."""
+    for name in OPTIONS:
+        assert describe_use(name).startswith("For "), name
+        assert not re.search(
+            r"\b(For|Of) (diffusion_map|isomap|lle|kernel_pca)\b", PARAMETERS[name]
+        )
+    for name, (other, value) in REQUIRED.items():
+        assert describe_use(name).endswith(f"ith {other}={value!r}.")
+        assert value != DEFAULTS[other]
+
+
+@pytest.mark.parametrize("kind", MAPS, ids=lambda kind: kind.__name__)
+def test_maps_have_the_parameters_of_their_method(kind: Any) -> None:
+    """No others; general ones by name alone; each with the engine's words, or its own."""
+    parameters = inspect.signature(kind).parameters
+    own = METHODS[kind.method].options
+    if kind is estimators.LiveMap:
+        expected = {"n_neighbors", "spread", *GENERAL} - {"tolerance"}
+    else:
+        expected = {"n_components", *own, *GENERAL}
+    assert set(parameters) == expected
+    model = kind()
+    assert model._get_params() == {name: each.default for name, each in parameters.items()}
+    assert type(model.clone({"chunk_size": 7})) is kind
+    texts = read_texts(kind.__doc__)
+    assert list(texts) == list(parameters)
+    for name, text in texts.items():
+        assert text.startswith(PARAMETERS.get(name, "")) or (kind, name) == (
+            estimators.KernelPCA,
+            "kernel",
+        )
+        assert text
+
+
+def test_docstrings_may_be_missing() -> None:
+    """``python -OO`` takes them away, and nothing else."""
+    program = (
+        "import streamembed as se; from streamembed import estimators; "
+        "from streamembed.cli import commands, command_options; "
+        "assert se.Engine.__doc__ is None and 'reg' in command_options.HELP; "
+        "model = estimators.Isomap(warm_up=12, size=30); "
+        "model.learn_many([[float(i % 7), i * 0.5] for i in range(30)]); "
+        "print(model.ready)\n"
+        "try: estimators.Isomap(reg=1)\n"
+        "except TypeError as error: print(error)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-OO", "-c", program], capture_output=True, text=True, check=False
+    )
+    assert done.stdout.startswith("True\nIsomap has no parameter 'reg'"), done.stderr
+
+
+# ------------------------------------------------------------------ names
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "says"),
+    [
+        (se.Engine, "n_neighbours", "Engine has no parameter 'n_neighbours': did you mean 'n_neig"),
+        (se.Engine, "tolerence", "did you mean 'tolerance'"),
+        (se.Engine, "random_state", "did you mean 'seed'"),
+        (se.Engine, "window_size", "did you mean 'size'"),
+        (se.Engine, "metric", "Engine.learn_distances takes distances"),
+        (se.Engine, "hold", "'hold' is a parameter of ClassicalMDS, of DiffusionMap"),
+        (se.Engine, "n_jobs", "replay_partitions"),
+        (estimators.Isomap, "reg", "of LocallyLinearEmbedding and of Engine.method='lle'.$"),
+        (estimators.Isomap, "method", "'method' is a parameter of Engine$"),
+        (estimators.DiffusionMap, "gamma", r"did you mean 'bandwidth'\? .bandwidth is gamma"),
+        (estimators.LiveMap, "perplexity", "did you mean 'n_neighbors'"),
+        (estimators.LiveMap, "tolerance", "is a parameter of ClassicalMDS"),
+        (estimators.PCA, "size", "did you mean 'window'"),
+        (estimators.PCA, "random_state", "nothing here is drawn at random"),
+        (estimators.FENN, "chunksize", "FENN has no parameter 'chunksize': did you mean 'chunk_si"),
+        (estimators.EmbeddingDrift, "delta", "did you mean 'ert'"),
+        (estimators.UnsupervisedMetric, "shrink", "did you mean 'shrunk'"),
+        (UnsupervisedPipeline, "shrink", "did you mean 'shrunk'"),
+        (se.Monitor, "polcy", "did you mean 'policy'"),
+        (se.PairGenerator, "seeds", "did you mean 'seed'"),
+    ],
+)
+def test_wrong_names_get_a_hint(kind: Any, name: str, says: str) -> None:
+    """The nearest name, who has it, or what to do; it is Python's own kind of error, too."""
+    for error in (ParameterError, TypeError):
+        with pytest.raises(error, match=says):
+            kind(**{name: 1})
+
+
+@pytest.mark.parametrize("kind", PUBLIC, ids=lambda kind: kind.__name__)
+def test_names_are_checked_everywhere(kind: Any) -> None:
+    """Signatures stay explicit: river and scikit-learn read them."""
+    kinds = {each.kind for each in inspect.signature(kind).parameters.values()}
+    assert kinds <= {inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY}
+    with pytest.raises(UnknownParameterError, match=f"{kind.__name__} has no parameter 'zzz'"):
+        kind(zzz=1)
+    for synonyms in SYNONYMS.values():
+        assert any(set(synonyms) & set(inspect.signature(each).parameters) for each in PUBLIC)
+    assert not set(NOTES) & set(DEFAULTS)
+
+
+def test_subclasses_of_users_take_what_they_take() -> None:
+    """Also any parameters, by name."""
+
+    class Wide(estimators.FENN):
+        def __init__(self, mu: float = 1.0, **others: Any) -> None:
+            super().__init__(mu=mu)
+            self.others = others
+
+    assert Wide(extra=1).others == {"extra": 1}
+
+    class Narrow(estimators.DiffusionMap):
+        def __init__(self, depth: int = 1) -> None:
+            super().__init__(warm_up=20)
+            self.depth = depth
+
+    with pytest.raises(UnknownParameterError, match=r"Narrow has no parameter 'dept'.*'depth'"):
+        Narrow(dept=2)
+
+
+@pytest.mark.parametrize(
+    ("make", "name", "says"),
+    [
+        (se.Engine, "fit", r"use learn\(X\)"),
+        (se.Engine, "partial_fit", r"use learn\(X\)"),
+        (se.Engine, "fit_transform", r"use learn\(X\), then snapshot\(\).transform\(X\)"),
+        (se.Engine, "predict", r"use snapshot\(\).transform\(X\)"),
+        (se.Engine, "transform", r"use snapshot\(\).transform\(X\)"),
+        (estimators.Isomap, "fit", r"use learn_many\(X\)"),
+        (estimators.FENN, "transform", r"use transform_many\(X\)"),
+        (estimators.PCA, "fit_transform", r"use learn_many\(X\), then transform_many\(X\)"),
+        (estimators.PCA, "nothing", "'PCA' object has no attribute 'nothing'$"),
+    ],
+)
+def test_methods_of_other_libraries_get_a_hint(make: Any, name: str, says: str) -> None:
+    """As attributes that are not there; copies and pickles do without them."""
+    model = make()
+    assert not hasattr(model, name)
+    with pytest.raises(AttributeError, match=says):
+        getattr(model, name)
+    assert type(pickle.loads(pickle.dumps(model))) is make
+
+
+def test_a_property_that_fails_says_why() -> None:
+    """The hint does not hide an AttributeError within it."""
+
+    class Broken(se.Engine):
+        @property
+        def broken(self) -> int:
+            return self.config.nothing  # type: ignore[attr-defined,no-any-return]
+
+    with pytest.raises(AttributeError, match="'Config' object has no attribute 'nothing'"):
+        _ = Broken().broken
+
+
+def test_the_command_line_suggests_options() -> None:
+    """click does."""
+    done = CliRunner().invoke(commands.main, ["replay", "--n-neighbours", "3"])
+    assert done.exit_code == 2
+    assert "--n-neighbors" in done.output
+
+
+def test_the_config_has_what_maps_have() -> None:
+    """All general parameters of maps but two are parameters of the engine."""
+    names = {each.name for each in fields(Config)}
+    assert set(GENERAL) - names == {"hold", "metric"}
+    assert issubclass(estimators.LiveMap, MapEstimator)
+
+
+if __name__ == "__main__":
+    write_rows()
