@@ -192,8 +192,7 @@ def compute_constraint(state: State) -> Floats:
     if not squares.any():
         return np.eye(len(squares))
     ridge = RIDGE * np.where(squares > 0, squares, squares.mean())
-    scatter: Floats = state.close + np.diag(ridge)
-    return scatter
+    return state.close + np.diag(ridge)
 
 
 def update(

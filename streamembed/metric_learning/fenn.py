@@ -138,8 +138,7 @@ def compute_heat_capacity(energies: Floats, mus: Floats) -> Floats:
 def space_temperatures(energies: Floats, count: int) -> Floats:
     """``count`` values of mu, log-spaced over 1e-2 .. 1e2 times the spread of the energies."""
     spread = float(energies.max() - energies.min()) if len(energies) else 0.0
-    grid: Floats = (spread or 1.0) * np.logspace(COLDEST, HOTTEST, count)
-    return grid
+    return (spread or 1.0) * np.logspace(COLDEST, HOTTEST, count)
 
 
 def choose_by_heat_capacity(energies: Floats) -> float:
@@ -252,8 +251,7 @@ def vote(points: Floats, classes: Ints, new: Floats, n_neighbors: int = 5) -> In
 
 def _one_hot(classes: Ints) -> Floats:
     """1 where a point is of a class: shape (n, N)."""
-    members: Floats = np.eye(int(classes.max()) + 1)[classes]
-    return members
+    return np.eye(int(classes.max()) + 1)[classes]
 
 
 def _count_votes(d2: Floats, members: Floats, n_neighbors: int) -> Ints:

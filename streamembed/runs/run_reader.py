@@ -187,14 +187,14 @@ class RunReader:
     def _batches(self, name: str) -> Iterator[Any]:
         return read_batches(self._database, name)
 
-    def at_once(self, read: Callable[[], T]) -> T:
+    def read_at_one_moment(self, read: Callable[[], T]) -> T:
         """What a function reads of this run, as of one moment, whatever is written meanwhile."""
 
-        def steadily() -> T:
+        def read_in_transaction() -> T:
             with self._database.read_consistently():
                 return read()
 
-        return self._read_with_retries(steadily)
+        return self._read_with_retries(read_in_transaction)
 
     def close(self) -> None:
         """Close the database."""
