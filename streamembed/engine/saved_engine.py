@@ -64,6 +64,8 @@ def check(saved: SavedEngine) -> None:
     _check_waiting(progress.waiting, d, is_text, n_support, config.window)
     for part in progress.waiting.parts:
         must((part.classes is not None) == bool(config.metrics), "classes of pending events")
+        known = len(progress.labels.known)
+        must(part.classes is None or part.classes.max(initial=-1) < known, "unknown classes")
         must((part.times is not None) == (config.clock != POSITION), "times of pending events")
         must(progress.position < progress.next_cut(config), "more events wait than a chunk has")
     labelled = progress.labelled

@@ -72,7 +72,8 @@ class KernelPCA(MapEstimator):
         return float(np.sqrt(max(squared, 0.0)))
 
     def _check_metric(self) -> None:
-        if self.kernel != "gaussian" and self.metric != "euclidean":
+        is_gaussian = isinstance(self.kernel, str) and self.kernel == "gaussian"
+        if not is_gaussian and self.metric != "euclidean":
             raise ParameterError(
                 f"metric={quote(self.metric)} is for kernel='gaussian', and kernel="
                 f"{quote(self.kernel)} needs none: leave one of them out"

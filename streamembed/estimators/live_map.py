@@ -15,7 +15,7 @@ class LiveMap(MapEstimator):
 
     What UMAP and t-SNE draw of a table, kept up to date: points that stay hardly move while others
     come and go, and newcomers come to rest among their neighbours. It is the picture of an engine
-    (``Engine(picture=True)``) with ``method="laplacian_eigenmaps"``. Nothing is drawn at random.
+    (``Engine(picture=True)``) with ``method="laplacian_eigenmaps"``, and has no certificate.
 
     Examples
     --------

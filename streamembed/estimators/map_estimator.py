@@ -7,7 +7,7 @@ call of the function for each of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
@@ -167,7 +167,7 @@ class MapEstimator(ColdStartTransformer):
         if self._takes_points:
             return super().transform_many(X)
         if self._function is not None:
-            return self._place_objects(X)
+            return self._place_objects(_list_objects(X))
         objects, frame = precomputed.read_objects(X)
         coordinates = self._place_objects(objects)
         return to_table(coordinates, X, frame, name_columns(self.prefix, self.n_components))
@@ -250,14 +250,11 @@ class MapEstimator(ColdStartTransformer):
     def learn_many(self, X: Any) -> None:
         """Learn a mini-batch: narwhals eager frame, Arrow table, record batch, array, or dicts.
 
-        With a callable metric a sequence of objects. Times as in `learn_one`, or a column.
+        With a callable metric a sequence of objects, of which those before a bad one are learned.
+        Times as in `learn_one`, or a column.
         """
         if self._function is not None:
-            if isinstance(X, str | bytes):
-                raise InputError(
-                    f"X is the text {quote(X)}, one object: use learn_one, or give a list of them"
-                )
-            for x in X:
+            for x in _list_objects(X):
                 self._learn_object(x)
         elif self.metric == "precomputed":
             for x in precomputed.read_objects(X)[0]:
@@ -362,7 +359,7 @@ class MapEstimator(ColdStartTransformer):
         result = self._function(a, b)
         try:
             number = float(result)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             number = np.nan
         if not np.isfinite(number):
             raise InputError(
@@ -431,8 +428,17 @@ def _drop_missing(x: Mapping[Any, Any]) -> dict[Any, Any]:
     return {key: value for key, value in check_point(x).items() if value is not None}
 
 
+def _list_objects(X: Any) -> list[Any]:
+    """The objects of a mini-batch."""
+    if isinstance(X, str | bytes) or not isinstance(X, Iterable):
+        raise InputError(
+            f"X is {quote(X)}, one object: use learn_one or transform_one, or give a list of them"
+        )
+    return list(X)
+
+
 declare_map = declare_parameters(
     {**PARAMETERS, **read_texts(MapEstimator.__doc__)},
-    lambda name, cls: describe_use(name, cls.method),
+    lambda name, cls: "" if name == "spread" else describe_use(name, cls.method),
     MapEstimator.__doc__,
 )

@@ -81,6 +81,10 @@ class MetricEstimator(
     chunk_size: int = 50
     seed: int = 0
     _key: ClassVar[str] = "metric"
+    _hints: ClassVar[Mapping[str, str]] = {
+        **PointEstimator._hints,
+        **dict.fromkeys(("fit", "partial_fit"), "learn_many(X, y)"),
+    }
 
     def __post_init__(self) -> None:
         """Check the parameters, and start with nothing learned."""

@@ -55,35 +55,21 @@ class ITMLState:
 
 @dataclass(frozen=True, slots=True)
 class ITMLInfo:
-    """How good the metric is for the pairs remembered.
+    """How good the metric is for the pairs remembered."""
 
-    Attributes
-    ----------
-    measures : itml.Measures
-        Residual of the optimality conditions, gap and objective.
-    upper, lower : float or None
-        Bounds on squared distances of similar and dissimilar pairs, in use now; None: none yet.
-    n_pairs, n_seen, n_dropped, n_unbounded : int
-        Pairs remembered, seen; of equal points, which no metric moves; and those that came before
-        there was any bound.
-    backend : str
-        Of the sweeps, ``numpy`` or ``numba``.
-    status : str
-        That of the last chunk that was learned: ``ok``, ``rebuilt``, or ``no bounds``.
-    totals : Totals
-        Of all chunks.
-    """
-
-    measures: itml.Measures
+    measures: itml.Measures  # residual of the optimality conditions, gap and objective
+    # Bounds on squared distances of similar and dissimilar pairs, in use now; None: none yet.
     upper: float | None
     lower: float | None
+    # Pairs remembered, seen; of equal points, which no metric moves; and those that came before
+    # there was any bound.
     n_pairs: int
     n_seen: int
     n_dropped: int
     n_unbounded: int
-    backend: str
-    status: str
-    totals: Totals = NO_UPDATES
+    backend: str  # of the sweeps, ``numpy`` or ``numba``
+    status: str  # that of the last chunk that was learned: ``ok``, ``rebuilt``, or ``no bounds``
+    totals: Totals = NO_UPDATES  # of all chunks
 
 
 @dataclass(frozen=True)

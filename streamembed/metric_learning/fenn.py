@@ -269,29 +269,18 @@ def _count_votes(d2: Floats, members: Floats, n_neighbors: int) -> Ints:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FennInfo:
-    """The state of equilibrium at the chosen temperature.
+    """The state of equilibrium at the chosen temperature."""
 
-    Attributes
-    ----------
-    status : str
-        That of the spectrum; where it is not ``measured`` the numbers below are 0.
-    mu : float
-        Temperature.
-    weights : (r,)
-        lambda, of every direction, descending, sum 1.
-    mean_energy, entropy, free_energy, heat_capacity : float
-        <E> = <X_S, A>, H, F = <E> - mu H, Var(E) / mu^2.
-    n_informative, n_classes, n_thin, n_constant, rank : int
-        As in the spectrum; r.
-    """
-
+    # That of the spectrum; where it is not ``measured`` the numbers below are 0.
     status: Literal["measured", "one class", "no class", "no spread"]
-    mu: float
-    weights: Floats
+    mu: float  # temperature
+    weights: Floats  # (r,): lambda, of every direction, descending, sum 1
+    # <E> = <X_S, A>, H, F = <E> - mu H, Var(E) / mu^2.
     mean_energy: float
     entropy: float
     free_energy: float
     heat_capacity: float
+    # As in the spectrum; r.
     n_informative: int
     n_classes: int
     n_thin: int
