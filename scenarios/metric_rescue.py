@@ -90,8 +90,8 @@ def add_noise(kind: str, noise: int, seed: int) -> tuple[Floats, Ints, int]:
 
 def _figures(points: Floats, labels: Ints, clean: int, seed: int) -> list[float]:
     """In the order of `NAMES`."""
-    learned = UnsupervisedPipeline.of(points, seed=seed)
-    plain = UnsupervisedPipeline.of(points, graph="kernel", seed=seed)
+    learned = UnsupervisedPipeline.from_points(points, seed=seed)
+    plain = UnsupervisedPipeline.from_points(points, graph="kernel", seed=seed)
     better = learned.transform(points)
     return [
         measure_accuracy(points, labels),

@@ -126,9 +126,9 @@ def _split(points: Floats, labels: Ints, seed: int) -> tuple[dict[str, float], d
     learned = training[:MOST_LEARNED]
     width = points.shape[1]
     pipelines = {
-        "neighbours": UnsupervisedPipeline.of(learned, seed=seed),
-        "engine": UnsupervisedPipeline.of(learned, graph="kernel", seed=seed),
-        "source": UnsupervisedPipeline.of(
+        "neighbours": UnsupervisedPipeline.from_points(learned, seed=seed),
+        "engine": UnsupervisedPipeline.from_points(learned, graph="kernel", seed=seed),
+        "source": UnsupervisedPipeline.from_points(
             learned,
             graph=draw_heat_map,
             n_components=max(1, width // 2),

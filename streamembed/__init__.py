@@ -115,7 +115,10 @@ if not TYPE_CHECKING:  # a type checker is to find out which names there are not
         if name in _PACKAGES:
             return import_module(f"{__name__}.{name}")
         if name not in _HOMES:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+            message = f"module {__name__!r} has no attribute {name!r}"
+            if name[:1].isupper() and name in import_module(f"{__name__}.estimators").__all__:
+                message += f": use {__name__}.estimators.{name}"
+            raise AttributeError(message)
         public = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
         globals()[name] = public
         return public

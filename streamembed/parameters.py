@@ -194,14 +194,20 @@ def check_names(cls: Class) -> Class:
     return cls
 
 
+def suggest_synonym(name: str, own: Collection[str]) -> str:
+    """Which of these names others call so, or what to do instead; "" if neither is known."""
+    known = [synonym for synonym in SYNONYMS.get(name, ()) if synonym in own]
+    return known[0] if known else NOTES.get(name, "")
+
+
 def suggest_name(name: str, own: Collection[str]) -> str:
     """What a caller may have meant who gave that name instead of one of these."""
-    for synonym in SYNONYMS.get(name, ()):
-        if synonym in own:
-            difference = f" ({DIFFERENCES[name]})" if name in DIFFERENCES else ""
-            return f"did you mean {synonym!r}?{difference}"
-    if name in NOTES:
-        return NOTES[name]
+    known = suggest_synonym(name, own)
+    if known in own:
+        difference = f" ({DIFFERENCES[name]})" if name in DIFFERENCES else ""
+        return f"did you mean {known!r}?{difference}"
+    if known:
+        return known
     owners = sorted(owner for owner, names in OWNERS.items() if name in names)
     if owners:
         return f"{name!r} is a parameter of {_join(owners)}"

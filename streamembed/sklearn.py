@@ -83,7 +83,7 @@ class OnlineTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         try:
             self.estimator_.flush()
         except NotReadyError:
-            self.estimator_ = self._short(len(rows[0]))
+            self.estimator_ = self._clone_with_warm_up(len(rows[0]))
             self.estimator_.learn_many(*rows)
             self.estimator_.flush()
         return self
@@ -149,7 +149,7 @@ class OnlineTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             )
         self.estimator_ = self.estimator.clone()
 
-    def _short(self, n: int) -> Any:
+    def _clone_with_warm_up(self, n: int) -> Any:
         """A fresh copy whose warm-up is n events."""
         try:
             return self.estimator.clone(new_params={"warm_up": n})

@@ -313,7 +313,7 @@ class RandomCall:
         if way == 3:
             return UnsupervisedPipeline.load(self.path("pipeline"), self.scalar(None))
         if way == 4:
-            return UnsupervisedPipeline.of(self.table(), warm_up=4)
+            return UnsupervisedPipeline.from_points(self.table(), warm_up=4)
         if way == 5:
             names: tuple[str, ...] = (
                 "n_components",

@@ -67,6 +67,8 @@ class CommandGroup(click.Group):
             warnings.showwarning = show
             try:
                 return super().invoke(ctx)
+            except click.NoSuchOption as error:
+                raise _suggest_option(error) from error
             except click.BadParameter as error:
                 source = _describe_source(error)
                 if not source:
@@ -74,6 +76,17 @@ class CommandGroup(click.Group):
                 raise click.BadParameter(
                     error.message + source, error.ctx, error.param, error.param_hint
                 ) from error
+
+
+def _suggest_option(error: click.NoSuchOption) -> click.UsageError:
+    """The error with the hint that the Python parameter of that name has, if it has one."""
+    name = error.option_name.lstrip("-").replace("-", "_")
+    own = [] if error.ctx is None else [each.name for each in error.ctx.command.params if each.name]
+    hint = import_module("streamembed.parameters").suggest_synonym(name, own)
+    if not hint:
+        return error
+    option = f"did you mean --{hint.replace('_', '-')}?" if hint in own else hint
+    return click.UsageError(f"No such option {error.option_name}: {option}", error.ctx)
 
 
 def _describe_source(error: click.BadParameter) -> str:

@@ -125,11 +125,13 @@ class ProgressLines:
         if now < self._next_time:
             return
         seconds = now - self._last_time
-        click.echo(self._line((rows - self._last_rows) / seconds if seconds else None), err=True)
+        click.echo(
+            self._format_line((rows - self._last_rows) / seconds if seconds else None), err=True
+        )
         self._last_time, self._last_rows = now, rows
         self._next_time += INTERVAL * (1 + (now - self._next_time) // INTERVAL)
 
-    def _line(self, speed: float | None) -> str:
+    def _format_line(self, speed: float | None) -> str:
         line = f"{self._rows:,} rows"
         if self._total:
             line = f"{self._rows:,} of {self._total:,} rows ({self._rows / self._total:.0%})"

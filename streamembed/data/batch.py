@@ -180,7 +180,8 @@ def check_table(
         ids = select_ids(row_ids, accepted)
         return Batch(np.ascontiguousarray(values), features, ids, accepted, ())
     reasons = {
-        int(i): _reason(values[i], features.names, nulls, int(i)) for i in np.flatnonzero(~usable)
+        int(i): _describe_fault(values[i], features.names, nulls, int(i))
+        for i in np.flatnonzero(~usable)
     }
     reasons.update(dict.fromkeys(null_ids, "the id is null"))
     reasons.update(faults)
@@ -202,7 +203,7 @@ def check_table(
     )
 
 
-def _reason(row: Floats, names: tuple[str, ...], nulls: Bools, index: int) -> str:
+def _describe_fault(row: Floats, names: tuple[str, ...], nulls: Bools, index: int) -> str:
     """Why a row with a value that is not a usable number cannot be learned."""
     if nulls.size and nulls[index].any():
         return f"null in {names[int(np.argmax(nulls[index]))]!r}"

@@ -80,7 +80,7 @@ def read_ids(ids: Any, n: int) -> Array | None:
     entries = to_list(ids, n, "ids")
     kinds = set(map(type, entries))
     if not kinds <= {int, str, NoneType}:
-        entries = [_plain_id(key) for key in entries]
+        entries = [_to_plain_id(key) for key in entries]
         kinds = set(map(type, entries))
     if kinds >= {int, str}:
         raise InputError(
@@ -108,7 +108,7 @@ def read_ids(ids: Any, n: int) -> Array | None:
     return keys
 
 
-def _plain_id(key: Any) -> int | str | None:
+def _to_plain_id(key: Any) -> int | str | None:
     """An id as Python has it."""
     if is_null(key) or (isinstance(key, float) and key != key):
         return None

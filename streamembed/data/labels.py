@@ -35,7 +35,7 @@ def list_labels(y: Any, n: int) -> list[Label | None]:
     values = to_list(y, n, "y")
     if set(map(type, values)) <= {str, bool, NoneType}:
         return values
-    return [_plain(value, i) for i, value in enumerate(values)]
+    return [_to_plain_label(value, i) for i, value in enumerate(values)]
 
 
 def read_answers(similar: Any, n: int) -> list[bool | None]:
@@ -49,10 +49,10 @@ def read_answers(similar: Any, n: int) -> list[bool | None]:
     values = to_list(similar, n, "similar")
     if set(map(type, values)) <= {bool, NoneType}:
         return values
-    return [_answer(value, i) for i, value in enumerate(values)]
+    return [_read_answer(value, i) for i, value in enumerate(values)]
 
 
-def _answer(value: Any, row: int) -> bool | None:
+def _read_answer(value: Any, row: int) -> bool | None:
     if is_null(value):
         return None
     number = as_number(value)
@@ -84,7 +84,7 @@ def read_booleans(similar: Any, n: int) -> Bools:
     return np.array(answers, dtype=bool)
 
 
-def _plain(value: Any, row: int) -> Label | None:
+def _to_plain_label(value: Any, row: int) -> Label | None:
     value = value.as_py() if isinstance(value, pa.Scalar) else value
     if is_null(value):
         return None
@@ -114,10 +114,10 @@ def read_keys(y: Any, n: int) -> list[Hashable | None]:
     InputError
         No labels, of another length, or one that cannot be a key.
     """
-    return [_key(value) for value in to_list(y, n, "y")]
+    return [_make_key(value) for value in to_list(y, n, "y")]
 
 
-def _key(value: Any) -> Hashable | None:
+def _make_key(value: Any) -> Hashable | None:
     """The label as a plain value that can be a key, or None; `label_key` tells which are equal."""
     if isinstance(value, (np.generic, pa.Scalar)):
         value = value.item() if isinstance(value, np.generic) else value.as_py()
@@ -146,8 +146,7 @@ def label_key(label: Any) -> Hashable:
     """
     if isinstance(label, np.generic):
         label = label.item()
-    key: Hashable = (bool, label) if isinstance(label, bool) else label
-    return key
+    return (bool, label) if isinstance(label, bool) else label
 
 
 @dataclass(frozen=True, slots=True, eq=False)

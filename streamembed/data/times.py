@@ -39,15 +39,15 @@ def read_times(times: Any, n: int) -> Floats:
         Not one a row, or what is neither.
     """
     if isinstance(times, (pa.Array, pa.ChunkedArray)):
-        seconds = _of_column(times, n)
+        seconds = _read_column(times, n)
     else:
         array = np.asarray(times) if hasattr(times, "__array__") else None
         if array is not None and array.dtype.kind == "M":
-            seconds = _of_column(pa.array(array.astype("datetime64[ns]")), n)
+            seconds = _read_column(pa.array(array.astype("datetime64[ns]")), n)
         else:
             values = to_list(times, n, "times")
             if any(hasattr(value, "isoformat") for value in values):
-                seconds = _of_column(_stamps(values), n)
+                seconds = _read_column(_to_timestamps(values), n)
             else:
                 seconds = np.array(
                     [_number(value, i) for i, value in enumerate(values)], dtype=float
@@ -56,7 +56,7 @@ def read_times(times: Any, n: int) -> Floats:
         return np.where(np.abs(seconds) <= LARGEST_TIME, seconds, np.nan)
 
 
-def _stamps(values: list[Any]) -> Any:
+def _to_timestamps(values: list[Any]) -> Any:
     stamps = [None if is_null(value) else value for value in values]
     for i, value in enumerate(stamps):
         if value is not None and not hasattr(value, "isoformat"):
@@ -74,7 +74,7 @@ def _stamps(values: list[Any]) -> Any:
         ) from error
 
 
-def _of_column(column: Any, n: int) -> Floats:
+def _read_column(column: Any, n: int) -> Floats:
     if len(column) != n:
         raise InputError(f"times has {len(column)} entries for {n} rows; give one a row")
     if not is_time_type(column.type) and not pa.types.is_null(column.type):

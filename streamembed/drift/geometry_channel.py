@@ -131,8 +131,7 @@ def fit_geometry(
 
 def compute_scores(geometry: ReferenceGeometry, now: Shape) -> Floats:
     """Both distances in standard deviations of what they are without a change, shape (2,)."""
-    values: Floats = (compute_distances(geometry.own, now) - geometry.mean) / geometry.sd
-    return values
+    return (compute_distances(geometry.own, now) - geometry.mean) / geometry.sd
 
 
 def compute_run_lengths(z: Floats, period: int) -> Floats:

@@ -368,8 +368,7 @@ class Monitor(SavedObject):
     def reference_coverage(self) -> Floats:
         """Coverage of the reference's events, log10 of the mean kernel weight, shape (n,)."""
         reference = self._get_reference()
-        coverage: Floats = reference.map.compute_scores(reference.events.points)[:, 0]
-        return coverage
+        return reference.map.compute_scores(reference.events.points)[:, 0]
 
     @property
     def is_compared(self) -> bool:

@@ -215,8 +215,7 @@ def score_spread(scores: Floats, ordered: Floats) -> Floats:
         behind[i, tied[i]] = known[i].searchsorted(own[i, tied[i]], "right")
     ranks = (before + behind).T
     u = (0.5 * ranks + 0.5) / (n + 1)
-    result: Floats = 6.0 * (u - 0.5) ** 2 - 0.5
-    return result
+    return 6.0 * (u - 0.5) ** 2 - 0.5
 
 
 def _count_below(own: Floats, known: Floats) -> Ints:
@@ -235,8 +234,7 @@ def _count_below(own: Floats, known: Floats) -> Ints:
         np.take(flat, np.add(at, step - 1, out=probed), out=probed_values, mode="clip")
         at += np.multiply(probed_values < own, step, out=probed)
         left = left - step if left > 1 else 0
-    result: Ints = at - first
-    return result
+    return at - first
 
 
 def fit_labels(features: Floats, classes: Ints, count: int, most: int, seed: int) -> LabelReference:

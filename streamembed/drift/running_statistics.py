@@ -124,5 +124,4 @@ def compute_statistics(means: Array, variances: Array, groups: ChannelGroups) ->
     norms = np.add.reduceat(squares, starts, axis=-1) / np.array(groups.sizes)
     largest = np.maximum.reduceat(squares, starts, axis=-1)[..., several]
     both = np.concatenate([norms, largest], axis=-1) / variances[..., None]
-    statistics: Floats = both.reshape(*both.shape[:-2], -1)
-    return statistics
+    return both.reshape(*both.shape[:-2], -1)

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from streamembed.data import batch, column_roles
-from streamembed.data.batch import Batch, Rejected
+from streamembed.data.batch import LARGEST_VALUE, Batch, Rejected
 from streamembed.data.column_roles import SplitTable
 from streamembed.data.distance_rows import list_rows
 from streamembed.data.features import Features
@@ -27,7 +27,7 @@ from streamembed.engine.engine_state import EngineState
 from streamembed.errors import InputError, ParameterError, quote
 from streamembed.geometry.kernel_matrix import LARGEST_SUPPORT
 from streamembed.methods.options import POSITION, Config
-from streamembed.numeric.arrays import Array, Floats
+from streamembed.numeric.arrays import Array, Floats, freeze
 from streamembed.storage import archive
 from streamembed.validation import check_bytes
 
@@ -75,7 +75,7 @@ class Labelled:
     not_held: tuple[Hashable, ...]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Call(Generic[Result]):
     """A checked call of an engine: of `Engine.check`, or without arguments ``Call("flush")``."""
 
@@ -86,6 +86,18 @@ class Call(Generic[Result]):
     metadata: dict[str, Any] = field(default_factory=dict)  # the rest, JSON-ready
     # Of a call that was written with its result: the rows that were rejected.
     unlearned: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse a name that no engine has, and freeze the arrays: they were checked."""
+        if self.name not in NAMES:
+            raise InputError(f"call is of {self.name!r}; it must be one of {', '.join(NAMES)}")
+        if self.name in NAMES[:4] and "n" not in self.metadata:
+            raise InputError(f"a call of {self.name} has arguments: use the checks of an engine")
+        for array in self.arrays.values():
+            freeze(array)
+
+    def __repr__(self) -> str:
+        return f"<Call {self.name}{f' of {self.rows:,} rows' if self.rows else ''}>"
 
     @property
     def rows(self) -> int:
@@ -127,7 +139,57 @@ class Call(Generic[Result]):
             name, unlearned = str(header.pop("name")), tuple(header.pop("gone"))
             del header["batch_id"]
             archive.must(name in NAMES, f"its call is {name}")
-            return Call(name, archive.unpack(table), header, unlearned)
+            call: Call[Any] = Call(name, archive.unpack(table), header, unlearned)
+            _check_contents(call)
+            return call
+
+
+def _check_contents(call: Call[Any]) -> None:
+    """Refuse what no engine has checked; within `archive.raise_damaged`."""
+    must, arrays, facts = archive.must, call.arrays, call.metadata
+    n = facts.get("n", 0)
+    must(type(n) is int and n >= 0, "n")
+    points = {"learn": ("points",), "learn_pairs": ("left", "right")}.get(call.name, ())
+    if points:
+        names = facts["names"]
+        must(all(type(name) is str for name in names) and len(set(names)) == len(names), "names")
+        must(type(facts["ordered"]) is bool, "ordered")
+    accepted = n - len(facts["rejected"]) if call.name == "learn" else n
+    for name in points:
+        must(arrays[name].shape == (accepted, len(names)), f"shape of {name}")
+        must(arrays[name].dtype == np.float64, f"type of {name}")
+        must((np.abs(arrays[name]) <= LARGEST_VALUE).all(), f"{name} are not finite")
+    if call.name == "learn":
+        kept, rejected = arrays["kept"], [Rejected(*row) for row in facts["rejected"]]
+        must(
+            all(type(row.index) is int and type(row.reason) is str for row in rejected), "rejected"
+        )
+        order = np.sort(np.concatenate([kept, [row.index for row in rejected]]).astype(np.int64))
+        must(kept.dtype == np.int64 and np.array_equal(order, np.arange(n)), "kept")
+        must((np.diff(kept) > 0).all(), "kept")
+        ids, times = arrays.get("ids"), arrays.get("times")
+        must(ids is None or (len(ids) == accepted and ids.dtype == _read_ids(ids).dtype), "ids")
+        must(times is None or (times.shape == (n,) and times.dtype == np.float64), "times")
+    if call.name == "learn_pairs":
+        must(arrays["similar"].shape == (n,) and arrays["similar"].dtype == np.bool_, "similar")
+    if call.name == "learn_distances":
+        lengths, distances = arrays["lengths"], arrays["distances"]
+        must(lengths.shape == (n,) and lengths.dtype == np.int64, "lengths")
+        total = int(np.maximum(lengths, 0).sum())
+        must(distances.shape == (total,) and distances.dtype == np.float64, "distances")
+        must(type(facts["square"]) is bool, "square")
+    optional = call.name != "label"
+    if call.name in ("learn_distances", "label") and not (optional and facts["ids"] is None):
+        must(len(facts["ids"]) == n, "ids")
+        _read_ids(facts["ids"])
+    if call.name in ("learn", "label") and not (optional and facts["labels"] is None):
+        must(list_labels(facts["labels"], n) == facts["labels"], "labels")
+
+
+def _read_ids(ids: Any) -> Array:
+    read = read_ids(ids, len(ids))
+    assert read is not None
+    return read
 
 
 # ------------------------------------------------------------------------ checks
@@ -135,8 +197,6 @@ class Call(Generic[Result]):
 
 def check_accepted(name: str, config: Config) -> None:
     """Refuse a call that no engine of these parameters can learn."""
-    if name not in NAMES:
-        raise InputError(f"call is of {name!r}; it must be one of {', '.join(NAMES)}")
     if name in ("learn_pairs", "label") and not config.metrics:
         what, metric = ("pairs", "itml") if name == "learn_pairs" else ("labels", "fenn")
         raise ParameterError(
@@ -287,6 +347,17 @@ def check_pairs(now: EngineState, config: Config, X1: Any, X2: Any, similar: Any
     return Call("learn_pairs", arrays, {"n": len(kinds), "names": names, "ordered": ordered})
 
 
+def check_ids_known(now: EngineState, ids: Array | None) -> None:
+    """Refuse ids of another kind than those of the events."""
+    wanted = "strings" if now.ids_kind == "strings" else "numbers"
+    kind = classify_ids(ids)
+    if ids is not None and len(ids) and now.ids_kind is not None and kind != wanted:
+        known_by = "stream positions" if now.ids_kind == "positions" else "the ids they came with"
+        raise InputError(
+            f"ids are {kind} in this call, but events are known by {now.ids_kind}: use {known_by}"
+        )
+
+
 def check_labels(now: EngineState, config: Config, ids: Any, y: Any) -> Call[Labelled]:
     """Check a call of `Engine.label` against the state of an engine."""
     check_accepted("label", config)
@@ -301,10 +372,5 @@ def check_labels(now: EngineState, config: Config, ids: Any, y: Any) -> Call[Lab
     keys: list[Hashable] = [] if known_ids is None else known_ids.tolist()
     if None in keys:
         raise InputError(f"ids has None in row {keys.index(None)}; it must name an event")
-    wanted = "strings" if now.ids_kind == "strings" else "numbers"
-    if keys and now.ids_kind is not None and (kind := classify_ids(known_ids)) != wanted:
-        known_by = "stream positions" if now.ids_kind == "positions" else "the ids they came with"
-        raise InputError(
-            f"ids are {kind} in this call, but events are known by {now.ids_kind}: use {known_by}"
-        )
+    check_ids_known(now, known_ids)
     return Call("label", {}, {"n": n, "ids": keys, "labels": list_labels(y, n)})

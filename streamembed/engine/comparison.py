@@ -26,7 +26,7 @@ class ComparableSnapshot(Protocol):
     position: int
     method: str
 
-    def _covers(self, points: Floats) -> Floats: ...
+    def _compute_coverage(self, points: Floats) -> Floats: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ def compare(earlier: ComparableSnapshot, later: ComparableSnapshot, same_epoch: 
     fresh = np.delete(np.arange(len(later.ids)), here)
     covered = np.nan
     if len(fresh) and later.points.shape[1] and later.points.shape[1] == earlier.points.shape[1]:
-        covered = float(np.median(earlier._covers(later.points[fresh])))
+        covered = float(np.median(earlier._compute_coverage(later.points[fresh])))
     return Comparison(
         positions=(earlier.position, later.position),
         shared=len(here),

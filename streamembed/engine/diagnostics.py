@@ -36,7 +36,7 @@ def describe_chunk_cost(config: Config) -> str | None:
     if config.slots is None:
         return None
     n, b, r = config.slots, config.chunk_size, config.rank_cut.most
-    ratio = _operations(n, b, r) / _operations(n, b, LARGEST_RANK)
+    ratio = _count_operations(n, b, r) / _count_operations(n, b, LARGEST_RANK)
     if ratio < CLIFF:
         return None
     name = "n_components" if isinstance(config.rank, str) else "rank"
@@ -60,7 +60,7 @@ def describe_unstable_axes(epochs: int, snapshots: int) -> str:
     )
 
 
-def _operations(n: int, b: int, r: int) -> float:
+def _count_operations(n: int, b: int, r: int) -> float:
     return 4.0 * n * r**2 + 10.0 * (r + 2.0 * b) ** 3
 
 

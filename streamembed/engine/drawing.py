@@ -49,9 +49,9 @@ def draw(picture: DrawablePicture, values: Array, ax: Any, halo: bool, new: int,
         least = np.sort(picture.kept)[int(MOST_HALOS * len(x))]
         lost = picture.kept < min(TRUSTED, least + 1e-9)
         ax.scatter(x[lost], y[lost], s=6.0 * size, c=HALO, linewidths=0, zorder=1)
-    classes = None if label else _classes(values)
+    classes = None if label else _encode_classes(values)
     if classes is None:
-        drawn = ax.scatter(x, y, s=size, c=_numbers(values), cmap="cividis", lw=0, zorder=2)
+        drawn = ax.scatter(x, y, s=size, c=_to_numbers(values), cmap="cividis", lw=0, zorder=2)
         ax.figure.colorbar(drawn, ax=ax, shrink=0.6, label=label)
     else:
         _draw_classes(ax, x, y, classes, size)
@@ -66,7 +66,7 @@ def draw(picture: DrawablePicture, values: Array, ax: Any, halo: bool, new: int,
     return ax
 
 
-def _classes(values: Array) -> list[Any] | None:
+def _encode_classes(values: Array) -> list[Any] | None:
     """A name for every point, None where unknown; None for numbers that are no classes."""
     names = [None if _is_unknown(value) else value for value in values.tolist()]
     present = [value for value in names if value is not None]
@@ -92,7 +92,7 @@ def _is_unknown(value: Any) -> bool:
     return is_null(value) or (isinstance(value, float) and np.isnan(value))
 
 
-def _numbers(values: Array) -> Floats:
+def _to_numbers(values: Array) -> Floats:
     """As they go on a scale; what is unknown in the middle."""
     if values.dtype.kind in "mM":
         values = values.astype("datetime64[s]" if values.dtype.kind == "M" else "timedelta64[s]")

@@ -61,7 +61,7 @@ def _exclusive(
     return exclusive
 
 
-def _count(number: int, what: str) -> str:
+def _format_count(number: int, what: str) -> str:
     return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
@@ -251,7 +251,7 @@ class Engine(HintedAttributes, SavedObject):
         missing = config.warm_up_events - progress.position
         state = "ready" if self.ready else f"{missing:,} events before its first snapshot"
         return (
-            f"<Engine {config.method} in {_count(config.n_components, 'component')}, "
+            f"<Engine {config.method} in {_format_count(config.n_components, 'component')}, "
             f"{memory.get(config.memory, 'all events')}"
             f"{''.join(', ' + extra for extra in extras)}; at event {progress.position:,}: "
             f"{self._feature_summary}, {state}>"
@@ -263,7 +263,7 @@ class Engine(HintedAttributes, SavedObject):
         if self.learns_distances:
             return "distances"
         count = len(self.feature_names)
-        return _count(count, "feature") if count else "no features yet"
+        return _format_count(count, "feature") if count else "no features yet"
 
     # ------------------------------------------------------------------ reading
 
@@ -498,10 +498,10 @@ class Engine(HintedAttributes, SavedObject):
         begins = not self.ready
         learned = self._learn(X, y, ids, features, times)
         if begins and self.ready and not self._has_chosen:
-            self._warn(self._suspects(), ColumnWarning)
+            self._warn(self._describe_suspects(), ColumnWarning)
         return learned
 
-    def _suspects(self) -> str | None:
+    def _describe_suspects(self) -> str | None:
         """A message on features of the warm-up that look like ids, times or targets, or None."""
         state, names = self._learner.state, self.feature_names
         if state is None or not names:

@@ -177,8 +177,7 @@ class EngineState:
             if part.classes is not None:
                 places.append(start + np.flatnonzero(part.classes != UNKNOWN))
             start += len(part)
-        positions: Ints = np.concatenate(places)
-        return positions
+        return np.concatenate(places)
 
     def select_labelled_positions(self, state: State, config: Config) -> Ints:
         """`labelled` after the pending events have become that state."""

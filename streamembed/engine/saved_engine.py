@@ -64,6 +64,8 @@ def check(saved: SavedEngine) -> None:
     _check_waiting(progress.waiting, d, is_text, n_support, config.window)
     for part in progress.waiting.parts:
         must((part.classes is not None) == bool(config.metrics), "classes of pending events")
+        known = len(progress.labels.known)
+        must(part.classes is None or part.classes.max(initial=-1) < known, "unknown classes")
         must((part.times is not None) == (config.clock != POSITION), "times of pending events")
         must(progress.position < progress.next_cut(config), "more events wait than a chunk has")
     labelled = progress.labelled
@@ -215,7 +217,7 @@ def _check_learners(learners: metrics.Learners, d: int, config: Config) -> None:
     arrays, numbers = codec.pack(learners)
     for name, array in arrays.items():  # infinities are among what metrics may hold
         must(array.dtype.kind != "f" or not np.isnan(array).any(), f"{name} has NaN")
-    must(_least(numbers) >= 0, "a count of the metrics is negative")
+    must(_find_least(numbers) >= 0, "a count of the metrics is negative")
     must(learners.names == config.metrics, "names of the metrics")
     expected = metrics.init(config.metrics, 1, config.seed)
     must(learners.course.progress.keys() == expected.course.progress.keys(), "learners")
@@ -236,11 +238,11 @@ def check_pairs(state: pair_memory.State, d: int) -> None:
         must((np.diff(counted.buckets) > 0).all() and (counted.counts > 0).all(), "a histogram")
 
 
-def _least(numbers: Any) -> int:
+def _find_least(numbers: Any) -> int:
     """The least of all whole numbers in a tree; 0 without any."""
     if isinstance(numbers, dict | list):
         parts = numbers.values() if isinstance(numbers, dict) else numbers
-        return min(map(_least, parts), default=0)
+        return min(map(_find_least, parts), default=0)
     return numbers if type(numbers) is int else 0
 
 

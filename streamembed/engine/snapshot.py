@@ -373,7 +373,7 @@ class Snapshot(Immutable, SavedObject):
         """
         return self._extension.with_coverage(self._read(X, "coverage_distances"))[1]
 
-    def _covers(self, points: Floats) -> Floats:
+    def _compute_coverage(self, points: Floats) -> Floats:
         """`coverage` of points that are checked."""
         return self._extension.with_coverage(points)[1]
 

@@ -20,7 +20,13 @@ from streamembed.data.features import NO_FEATURES, Features
 from streamembed.data.ids import classify_ids, read_ids, select_ids
 from streamembed.data.labels import UNKNOWN, Label
 from streamembed.engine import input_checks
-from streamembed.engine.call import Call, Labelled, Learned, check_accepted
+from streamembed.engine.call import (
+    Call,
+    Labelled,
+    Learned,
+    check_accepted,
+    check_ids_known,
+)
 from streamembed.engine.engine_state import EngineState
 from streamembed.errors import (
     ConcurrentUseError,
@@ -28,6 +34,7 @@ from streamembed.errors import (
     FeatureError,
     InputError,
     NotReadyError,
+    ParameterError,
     quote,
 )
 from streamembed.methods import update
@@ -106,6 +113,17 @@ class StreamLearner:
         rejected = tuple(Rejected(*row) for row in metadata["rejected"])
         rows = Batch(arrays["points"], call.features, arrays.get("ids"), arrays["kept"], rejected)
         labels, times = metadata["labels"], arrays.get("times")
+        known = self.progress.features
+        if known is not None and call.features == replace(known, ordered=True) != known:
+            raise FeatureError("the call has columns by place, and this engine knows them by name")
+        if labels is not None and not self.config.metrics:
+            raise ParameterError("the call has labels, and this engine learns no metrics")
+        if times is not None and self.config.clock == POSITION:
+            raise ParameterError("the call has times, and here masses fade by positions")
+        if rejected and self.config.on_bad_row == "raise":
+            raise ParameterError(
+                f"the call left out {len(rejected)} bad rows, and here on_bad_row is 'raise'"
+            )
         return self.learn_points(rows, self.config.on_bad_row, labels, times=times)
 
     def _learn_distances(self, call: Call[Any]) -> Learned:
@@ -333,6 +351,7 @@ class StreamLearner:
         positions = dict(now.list_retained())
         labelled = set(now.list_labelled_positions().tolist())
         classes: dict[int, int] = {}  # by stream position
+        check_ids_known(now, read_ids(call.metadata["ids"], call.rows))
         label_index, repeated, not_held = now.labels, 0, []
         for key, label in zip(call.metadata["ids"], call.metadata["labels"], strict=True):
             position = positions.get(key)

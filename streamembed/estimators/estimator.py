@@ -113,7 +113,8 @@ class PointEstimator(HintedAttributes, base.Base):
     _largest: ClassVar[float] = impute.LARGEST  # values beyond it are missing
     _hints: ClassVar[Mapping[str, str]] = {
         **dict.fromkeys(("fit", "partial_fit", "learn"), "learn_many(X)"),
-        **dict.fromkeys(("transform", "predict", "predict_one"), "transform_many(X)"),
+        **dict.fromkeys(("transform", "predict"), "transform_many(X)"),
+        "predict_one": "transform_one(x)",
         "fit_transform": "learn_many(X), then transform_many(X)",
     }
 

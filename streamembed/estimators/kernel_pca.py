@@ -58,10 +58,10 @@ class KernelPCA(MapEstimator):
     def _function(self) -> Callable[[Any, Any], Any] | None:
         return self.kernel if callable(self.kernel) else super()._function
 
-    def _distance(self, a: Any, b: Any) -> float:
+    def _measure_distance(self, a: Any, b: Any) -> float:
         if not callable(self.kernel):
-            return super()._distance(a, b)
-        between, own, others = (self._call(*two) for two in ((a, b), (a, a), (b, b)))
+            return super()._measure_distance(a, b)
+        between, own, others = (self._call_function(*two) for two in ((a, b), (a, a), (b, b)))
         squared, size = own + others - 2.0 * between, abs(own) + abs(others) + abs(between)
         if min(own, others) < 0.0 or squared < -ROUNDING * size:
             raise InputError(
@@ -72,17 +72,18 @@ class KernelPCA(MapEstimator):
         return float(np.sqrt(max(squared, 0.0)))
 
     def _check_metric(self) -> None:
-        if self.kernel != "gaussian" and self.metric != "euclidean":
+        is_gaussian = isinstance(self.kernel, str) and self.kernel == "gaussian"
+        if not is_gaussian and self.metric != "euclidean":
             raise ParameterError(
                 f"metric={quote(self.metric)} is for kernel='gaussian', and kernel="
                 f"{quote(self.kernel)} needs none: leave one of them out"
             )
         super()._check_metric()
 
-    def _config(self) -> Config:
+    def _build_config(self) -> Config:
         if not callable(self.kernel):
-            return super()._config()
-        known = self._parameters()
+            return super()._build_config()
+        known = self._get_parameters()
         for name in METHODS["kernel_pca"].options - METHODS["classical_mds"].options:
             if name != "kernel" and known[name] != DEFAULTS[name]:
                 raise ParameterError(

@@ -15,7 +15,7 @@ class LiveMap(MapEstimator):
 
     What UMAP and t-SNE draw of a table, kept up to date: points that stay hardly move while others
     come and go, and newcomers come to rest among their neighbours. It is the picture of an engine
-    (``Engine(picture=True)``) with ``method="laplacian_eigenmaps"``. Nothing is drawn at random.
+    (``Engine(picture=True)``) with ``method="laplacian_eigenmaps"``, and has no certificate.
 
     Examples
     --------
@@ -53,12 +53,12 @@ class LiveMap(MapEstimator):
         """What places are called after."""
         return PREFIX
 
-    def _shown(self) -> Picture:
-        snapshot = self._renewed()[0]
+    def _choose_snapshot(self) -> Picture:
+        snapshot = self._renew_snapshot()[0]
         picture = self.picture if snapshot is None else snapshot.picture
         assert picture is not None
         return picture
 
-    def _parameters(self) -> dict[str, Any]:
+    def _get_parameters(self) -> dict[str, Any]:
         fixed = {"n_components": self.n_components, "tolerance": self.tolerance, "picture": True}
-        return {**super()._parameters(), **fixed}
+        return {**super()._get_parameters(), **fixed}

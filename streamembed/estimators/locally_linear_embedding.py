@@ -12,7 +12,11 @@ class LocallyLinearEmbedding(MapEstimator):
     """The smoothest map that keeps points rebuilt by their neighbours, as a river transformer.
 
     Coordinates are those of scikit-learn's ``LocallyLinearEmbedding`` up to signs, of the support.
-    It needs coordinates: ``metric`` is "euclidean".
+
+    Parameters
+    ----------
+    metric
+        Always "euclidean": it needs coordinates.
 
     Examples
     --------

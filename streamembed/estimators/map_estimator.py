@@ -7,7 +7,7 @@ call of the function for each of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
@@ -95,7 +95,7 @@ class MapEstimator(ColdStartTransformer):
         """Check the parameters, and start with nothing learned."""
         self.hold = check_optional(check_whole, "hold", self.hold, 1)
         self._check_metric()
-        self._warm_up_events = self._config().warm_up_events
+        self._warm_up_events = self._build_config().warm_up_events
         self._engine: Engine | None = None
         self._held: tuple[Snapshot | None, int] = None, 0  # and how often one was taken
         self._objects: dict[int, Any] = {}
@@ -143,7 +143,7 @@ class MapEstimator(ColdStartTransformer):
     @property
     def renewals(self) -> int:
         """How often the snapshot that is held was taken; 0 without ``hold``."""
-        return self._renewed()[1]
+        return self._renew_snapshot()[1]
 
     def snapshot(self) -> Snapshot:
         """The engine's snapshot; NotReadyError before the warm-up ends."""
@@ -167,7 +167,7 @@ class MapEstimator(ColdStartTransformer):
         if self._takes_points:
             return super().transform_many(X)
         if self._function is not None:
-            return self._place_objects(X)
+            return self._place_objects(_list_objects(X))
         objects, frame = precomputed.read_objects(X)
         coordinates = self._place_objects(objects)
         return to_table(coordinates, X, frame, name_columns(self.prefix, self.n_components))
@@ -186,28 +186,28 @@ class MapEstimator(ColdStartTransformer):
             points = self._fill(self._count_missing((points, unknown)))
         features = self.engine.features
         assert features is not None
-        placed: Floats = self._shown().transform(Batch.of_points(points, features))
+        placed: Floats = self._choose_snapshot().transform(Batch.of_points(points, features))
         return placed
 
     def _place_objects(self, objects: Sequence[Any]) -> Floats:
         """Coordinates of objects by their distances to the snapshot's objects."""
         if not self.ready:
             return np.zeros((len(objects), self.n_components))
-        shown = self._shown()
+        shown = self._choose_snapshot()
         if self._function is None:
             rows = precomputed.read_distances([_drop_missing(x) for x in objects], shown.ids)
         else:
             support = [self._objects[key] for key in shown.ids.tolist()]
-            between = [[self._distance(x, other) for other in support] for x in objects]
+            between = [[self._measure_distance(x, other) for other in support] for x in objects]
             rows = np.array(between).reshape(len(objects), len(support))
         return shown.transform_distances(rows)
 
-    def _shown(self) -> Snapshot | Picture:
+    def _choose_snapshot(self) -> Snapshot | Picture:
         """What new points are placed in."""
-        snapshot = self._renewed()[0]
+        snapshot = self._renew_snapshot()[0]
         return self.snapshot() if snapshot is None else snapshot
 
-    def _renewed(self) -> tuple[Snapshot | None, int]:
+    def _renew_snapshot(self) -> tuple[Snapshot | None, int]:
         """The snapshot that is held: a new one where the stream has come to a multiple of ``hold``.
 
         It is taken whenever it is asked for, and kept before more is learned: not after learning,
@@ -250,14 +250,11 @@ class MapEstimator(ColdStartTransformer):
     def learn_many(self, X: Any) -> None:
         """Learn a mini-batch: narwhals eager frame, Arrow table, record batch, array, or dicts.
 
-        With a callable metric a sequence of objects. Times as in `learn_one`, or a column.
+        With a callable metric a sequence of objects, of which those before a bad one are learned.
+        Times as in `learn_one`, or a column.
         """
         if self._function is not None:
-            if isinstance(X, str | bytes):
-                raise InputError(
-                    f"X is the text {quote(X)}, one object: use learn_one, or give a list of them"
-                )
-            for x in X:
+            for x in _list_objects(X):
                 self._learn_object(x)
         elif self.metric == "precomputed":
             for x in precomputed.read_objects(X)[0]:
@@ -278,7 +275,7 @@ class MapEstimator(ColdStartTransformer):
         NotReadyError
             Before the warm-up ends: a warm-up is never cut short.
         """
-        self._held = self._renewed()
+        self._held = self._renew_snapshot()
         self.engine.flush()
 
     def _read_point(self, x: Any) -> FeatureRows:
@@ -301,16 +298,16 @@ class MapEstimator(ColdStartTransformer):
             rows.check(self._observed_names, "this embedding")
         return rows
 
-    def _config(self) -> Config:
-        return Config(**self._parameters())
+    def _build_config(self) -> Config:
+        return Config(**self._get_parameters())
 
-    def _parameters(self) -> dict[str, Any]:
+    def _get_parameters(self) -> dict[str, Any]:
         """Those of the engine inside."""
         own = {name: value for name, value in self._get_params().items() if name in DEFAULTS}
         return {"method": self.method, **own}
 
     def _create_engine(self) -> Engine:
-        return Engine(**self._config().as_dict())
+        return Engine(**self._build_config().as_dict())
 
     @property
     def _learned(self) -> int:
@@ -320,7 +317,7 @@ class MapEstimator(ColdStartTransformer):
         self._complete(rows, self._warm_up_events)
 
     def _learn(self, points: Floats, names: tuple[str, ...]) -> None:
-        self._held = self._renewed()
+        self._held = self._renew_snapshot()
         engine = self._engine or self._create_engine()
         rows = batch.check_table(points, Features.of_names(names), NO_NULLS, {}, None, "raise")
         times = self._times.select(self._learned, self._learned + len(points))
@@ -330,7 +327,7 @@ class MapEstimator(ColdStartTransformer):
     def _learn_object_by_distances(self, x: Mapping[Any, Any]) -> None:
         """Learn one object by its distances to the objects before it."""
         x = _drop_missing(x)
-        self._held = self._renewed()
+        self._held = self._renew_snapshot()
         engine = self._engine or self._create_engine()
         has_ids = bool(engine.has_ids if engine.position else x)
         row, own_id = precomputed.order_distances(x, engine.distance_row_ids, has_ids)
@@ -352,17 +349,17 @@ class MapEstimator(ColdStartTransformer):
         """Whether events are points, not distances or objects."""
         return self._function is None and self.metric == "euclidean"
 
-    def _distance(self, a: Any, b: Any) -> float:
+    def _measure_distance(self, a: Any, b: Any) -> float:
         """d(a, b), as the engine is to see it."""
-        return self._call(a, b)
+        return self._call_function(a, b)
 
-    def _call(self, a: Any, b: Any) -> float:
+    def _call_function(self, a: Any, b: Any) -> float:
         """What the function says of two objects; InputError where that is no finite number."""
         assert self._function is not None
         result = self._function(a, b)
         try:
             number = float(result)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             number = np.nan
         if not np.isfinite(number):
             raise InputError(
@@ -372,10 +369,12 @@ class MapEstimator(ColdStartTransformer):
         return number
 
     def _learn_object(self, x: Any) -> None:
-        self._held = self._renewed()
+        self._held = self._renew_snapshot()
         engine = self._engine or self._create_engine()
         keys = engine.distance_row_ids.tolist()
-        row = np.array([self._distance(x, self._objects[key]) for key in keys], dtype=np.float64)
+        row = np.array(
+            [self._measure_distance(x, self._objects[key]) for key in keys], dtype=np.float64
+        )
         if (row < 0).any():
             raise InputError(f"the distance to {quote(x)} is negative: {quote(float(row.min()))}")
         if not engine.ready:
@@ -401,13 +400,13 @@ class MapEstimator(ColdStartTransformer):
     def _check_laws(self, x: Any, others: Sequence[Any], row: Floats) -> None:
         """Refuse a function that is no distance, by the events of the warm-up."""
         scale = max(float(row.max(initial=0.0)), 1e-300)
-        own = self._distance(x, x)
+        own = self._measure_distance(x, x)
         if abs(own) > UNEVEN * scale:
             raise InputError(
                 f"metric({quote(x)}, {quote(x)}) is {own!r}: of an object and itself it must be 0"
             )
         for other, there in zip(others, row.tolist(), strict=True):
-            back = self._distance(other, x)
+            back = self._measure_distance(other, x)
             if abs(back - there) > UNEVEN * scale:
                 raise InputError(
                     f"metric({quote(x)}, {quote(other)}) is {there!r} and metric({quote(other)}, "
@@ -418,7 +417,7 @@ class MapEstimator(ColdStartTransformer):
         learned = self._learned
         return {
             **super().__getstate__(),
-            "_held": self._renewed(),
+            "_held": self._renew_snapshot(),
             "_objects": self._select_objects(),
             "_times": self._times.advance(learned, learned + len(self._early)),
         }
@@ -429,8 +428,17 @@ def _drop_missing(x: Mapping[Any, Any]) -> dict[Any, Any]:
     return {key: value for key, value in check_point(x).items() if value is not None}
 
 
+def _list_objects(X: Any) -> list[Any]:
+    """The objects of a mini-batch."""
+    if isinstance(X, str | bytes) or not isinstance(X, Iterable):
+        raise InputError(
+            f"X is {quote(X)}, one object: use learn_one or transform_one, or give a list of them"
+        )
+    return list(X)
+
+
 declare_map = declare_parameters(
     {**PARAMETERS, **read_texts(MapEstimator.__doc__)},
-    lambda name, cls: describe_use(name, cls.method),
+    lambda name, cls: "" if name == "spread" else describe_use(name, cls.method),
     MapEstimator.__doc__,
 )

@@ -39,7 +39,7 @@ from streamembed.metric_learners import training_stream
 from streamembed.metric_learners.labelled_examples import DISSIMILAR, NOT_LEARNED, SIMILAR
 from streamembed.metric_learners.learner import MetricLearner
 from streamembed.metric_learners.training_stream import TrainingStream
-from streamembed.metric_learning import balance
+from streamembed.metric_learning import metric_roots
 from streamembed.metric_learning.mahalanobis import Mahalanobis
 from streamembed.metric_learning.totals import Totals
 from streamembed.numeric import codec
@@ -81,6 +81,10 @@ class MetricEstimator(
     chunk_size: int = 50
     seed: int = 0
     _key: ClassVar[str] = "metric"
+    _hints: ClassVar[Mapping[str, str]] = {
+        **PointEstimator._hints,
+        **dict.fromkeys(("fit", "partial_fit"), "learn_many(X, y)"),
+    }
 
     def __post_init__(self) -> None:
         """Check the parameters, and start with nothing learned."""
@@ -162,7 +166,7 @@ class MetricEstimator(
         NotLearnedWarning
             The metric is the identity, because no chunk is whole yet.
         """
-        metric, info = self._current()
+        metric, info = self._read_metric()
         if info is None:
             warn(
                 f"{type(self).__name__} has learned nothing yet: its metric is the identity until "
@@ -178,17 +182,17 @@ class MetricEstimator(
 
         None where the metric is the identity for want of a chunk.
         """
-        return self._current()[1]
+        return self._read_metric()[1]
 
-    def _current(self) -> tuple[Mahalanobis, Any]:
+    def _read_metric(self) -> tuple[Mahalanobis, Any]:
         """Metric and info."""
         if self._read is None:
             with one_blas_thread():
-                result = self._reading()
-            self._read = result or (self._identity(), None)
+                result = self._compute_metric()
+            self._read = result or (self._create_identity(), None)
         return self._read
 
-    def _reading(self) -> tuple[Mahalanobis, Any] | None:
+    def _compute_metric(self) -> tuple[Mahalanobis, Any] | None:
         """The metric learned so far; in the warm-up, as if with the features seen so far."""
         if self._stream is not None:
             return _named(
@@ -202,7 +206,7 @@ class MetricEstimator(
             return None  # no number yet
         return _named(training_stream.read_metric(stream, self._learner, self._key), settled.names)
 
-    def _identity(self) -> Mahalanobis:
+    def _create_identity(self) -> Mahalanobis:
         names = self.feature_names
         if not names:
             raise NotReadyError(
@@ -212,7 +216,7 @@ class MetricEstimator(
             impute.name_metric_columns(names)
         )
 
-    def _columns(self) -> Floats:
+    def _get_columns(self) -> Floats:
         """Columns (d, m) that points are multiplied by, m the same for ever; of whole chunks."""
         if self._root is None:
             assert self._stream is not None
@@ -220,11 +224,11 @@ class MetricEstimator(
                 result = training_stream.read_metric(
                     self._stream, self._learner, self._key, waiting=False
                 )
-                self._root = self._root_of(*(result or (self._identity(), None)))
+                self._root = self._compute_root(*(result or (self._create_identity(), None)))
         return self._root
 
-    def _root_of(self, metric: Mahalanobis, info: Any) -> Floats:
-        return balance.compute_root(metric.matrix)
+    def _compute_root(self, metric: Mahalanobis, info: Any) -> Floats:
+        return metric_roots.compute_root(metric.matrix)
 
     def transform_one(self, x: Mapping[Any, Any]) -> dict[Any, Any]:
         """The point in the metric's Euclidean space, by names such as ``itml_0``.
@@ -239,15 +243,14 @@ class MetricEstimator(
         if self._stream is None:
             return self._fill_with_zeros(rows)
         values = self._stream.spread.fill_gaps(self._count_missing(rows.align(self._names)))
-        coordinates: Floats = values @ self._columns()
-        return coordinates
+        return values @ self._get_columns()
 
     # ------------------------------------------------------------------ learning
 
     def learn_one(self, x: Mapping[Any, Any], y: Any) -> None:  # type: ignore[override]
         """Learn one labelled point; a label that is None or NaN is counted, not learned."""
         table, labels = impute.read_point(x), read_keys([y], 1)
-        with self._whole() as after:
+        with self._compute_on_copy() as after:
             after._take_points(table, labels)
 
     def learn_many(self, X: Any, y: Any) -> None:
@@ -262,7 +265,7 @@ class MetricEstimator(
         """
         table = impute.read(X)
         labels = read_keys(y, len(table))
-        with self._whole() as after:
+        with self._compute_on_copy() as after:
             after._take_points(table, labels)
 
     def learn_pairs(self, X1: Any, X2: Any, similar: Any) -> None:
@@ -294,7 +297,7 @@ class MetricEstimator(
             self._check_features(table, "this metric", name)
         code_of = {None: NOT_LEARNED, True: SIMILAR, False: DISSIMILAR}
         codes = [code_of[answer] for answer in answers]
-        with self._whole() as after:
+        with self._compute_on_copy() as after:
             after.unlabelled += answers.count(None)
             after._take(left, right, np.array(codes, dtype=np.int64))
 
@@ -303,7 +306,7 @@ class MetricEstimator(
 
         In the warm-up it settles features and scale from what there is, if only one point.
         """
-        with self._whole() as after:
+        with self._compute_on_copy() as after:
             if after._early:
                 after._settle()
             if after._stream is not None:
@@ -311,7 +314,7 @@ class MetricEstimator(
                     after._keep(training_stream.flush(after._stream, after._learning))
 
     @contextmanager
-    def _whole(self) -> Iterator[Self]:
+    def _compute_on_copy(self) -> Iterator[Self]:
         """A copy to compute a call on; assigned at once, last: what breaks off changes nothing."""
         after = object.__new__(type(self))
         vars(after).update(vars(self))

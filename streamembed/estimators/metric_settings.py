@@ -102,7 +102,7 @@ class PipelineSettings:
                 f"graph={quote(self.graph)} must be one of {', '.join(GRAPHS)}, or a function"
             )
         # their own classes check the rest, here and not at the first event
-        pairs, engine = self.of_pairs(0), self.of_engine(1, 0)
+        pairs, engine = self.build_pair_settings(0), self.build_engine_config(1, 0)
         set_fields(self, **{name: getattr(pairs, name) for name in OF_PAIRS})
         set_fields(self, bandwidth=engine.bandwidth, alpha=engine.correction)
 
@@ -111,12 +111,12 @@ class PipelineSettings:
         """The map in which pairs are judged; None: the engine's own."""
         return GRAPHS[self.graph] if isinstance(self.graph, str) else self.graph
 
-    def of_pairs(self, index: int) -> thresholds.PairSettings:
+    def build_pair_settings(self, index: int) -> thresholds.PairSettings:
         """Settings of the pairs of one replicate; the draws of the three are independent."""
         given = {name: getattr(self, name) for name in OF_PAIRS}
         return thresholds.PairSettings(**given, seed=3 * self.seed + index)
 
-    def of_engine(self, width: int, index: int) -> Config:
+    def build_engine_config(self, width: int, index: int) -> Config:
         """Settings of one engine for ``width`` features: index 0 all events, 1 and 2 the halves."""
         share = 2 if index else 1
         warm_up = self.warm_up

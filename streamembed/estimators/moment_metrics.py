@@ -85,9 +85,9 @@ class DiscriminantAnalysis(MetricEstimator):
     def _make_learner(self) -> DiscriminantLearner:
         return DiscriminantLearner()
 
-    def _root_of(self, metric: Mahalanobis, info: Any) -> Floats:
+    def _compute_root(self, metric: Mahalanobis, info: Any) -> Floats:
         if info is None or info.directions.shape[1] == 0:
-            return super()._root_of(metric, info)
+            return super()._compute_root(metric, info)
         missing = info.directions.shape[0] - info.directions.shape[1]
         return np.pad(info.directions, ((0, 0), (0, missing)))
 

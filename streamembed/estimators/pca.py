@@ -380,7 +380,7 @@ class PCA(PointEstimator, base.MiniBatchTransformer):
                 cold_start, followed = self._cold_start, self._followed
                 if followed is None:
                     cold_start, followed, _ = self._begin(cold_start)
-                settings = self._settings(len(cold_start.names))
+                settings = self._build_settings(len(cold_start.names))
                 seen, view = principal_stream.read_axes(followed, settings)
             self._read = self._shown(view, settings, cold_start.names), seen
         return self._read
@@ -427,7 +427,7 @@ class PCA(PointEstimator, base.MiniBatchTransformer):
                 return
             cold_start, followed, early = self._begin(cold_start)
         with one_blas_thread():
-            followed = principal_stream.flush(followed, self._settings(len(cold_start.names)))
+            followed = principal_stream.flush(followed, self._build_settings(len(cold_start.names)))
         self._keep(cold_start, followed, early)
 
     def merge(self, other: Self) -> None:
@@ -456,7 +456,7 @@ class PCA(PointEstimator, base.MiniBatchTransformer):
         merged._cold_start = self._cold_start.merge(other._cold_start)
         with one_blas_thread():
             if mine is not None and theirs is not None:
-                settings = self._settings(len(self._names))
+                settings = self._build_settings(len(self._names))
                 merged._followed = principal_stream.merge(mine, theirs, settings)
             else:
                 merged._followed = mine or theirs
@@ -476,7 +476,7 @@ class PCA(PointEstimator, base.MiniBatchTransformer):
             rows = rows.take(slice(first, None))
         if followed is not None and len(rows):
             cold_start, values = cold_start.arrange(rows)
-            settings = self._settings(len(cold_start.names))
+            settings = self._build_settings(len(cold_start.names))
             whole = len(followed.waiting) + len(rows) >= CHUNK
             with one_blas_thread() if whole else nullcontext():
                 followed = principal_stream.extend(followed, values, settings)
@@ -485,7 +485,7 @@ class PCA(PointEstimator, base.MiniBatchTransformer):
     def _begin(self, cold_start: ColdStart) -> tuple[ColdStart, PrincipalStream, Floats]:
         """The features of the first events, these events as a stream, and as numbers (n, d)."""
         settled, values = cold_start.settle()
-        settings = self._settings(len(settled.names))
+        settings = self._build_settings(len(settled.names))
         with one_blas_thread():
             begun = principal_stream.init(len(settled.names), settings)
             return settled, principal_stream.extend(begun, values, settings), values
@@ -508,7 +508,7 @@ class PCA(PointEstimator, base.MiniBatchTransformer):
             )
         self._warn_of_suspects()
 
-    def _settings(self, n_features: int) -> PrincipalSettings:
+    def _build_settings(self, n_features: int) -> PrincipalSettings:
         solver, k = str(self.solver), int(self.n_components)
         if solver == "auto":
             few = self.window is not None or n_features <= MOST_MOMENTS

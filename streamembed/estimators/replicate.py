@@ -17,7 +17,7 @@ from streamembed.engine.engine import Engine
 from streamembed.methods.options import Config
 from streamembed.metric_learning import itml
 from streamembed.numeric.arrays import Floats
-from streamembed.pairs import pair_memory, shrinkage, thresholds
+from streamembed.pairs import metric_shrinkage, pair_memory, thresholds
 
 # (points as the kernel sees them (N, d), components) -> psi (N, m), eigenvalues (m,), descending.
 Embedding = Callable[[Floats, int], tuple[Floats, Floats]]
@@ -108,13 +108,13 @@ def learn_metric(
         return np.eye(d), fit
     matrix, residual = _solve(whole, bounds, gamma)
     fit = replace(fit, upper=bounds[0], lower=bounds[1], residual=residual)
-    stretch = float(np.linalg.norm(shrinkage.compute_trace_free_log(matrix)))
+    stretch = float(np.linalg.norm(metric_shrinkage.compute_trace_free_log(matrix)))
     if halves is None:
         return matrix, replace(fit, factor=1.0, stretch=stretch, status="ok")
     if not all(half.pairs.has_both_kinds for half in halves):
         return np.eye(d), replace(fit, stretch=stretch, status="halves not ready")
     first, second = (_solve(half, bounds, gamma)[0] for half in halves)
-    matrix, info = shrinkage.shrink(matrix, first, second)
+    matrix, info = metric_shrinkage.shrink(matrix, first, second)
     return matrix, replace(fit, factor=info.factor, stretch=info.stretch, status=info.status)
 
 

@@ -11,7 +11,7 @@ from streamembed.errors import NotReadyError
 from streamembed.estimators.cold_start import ColdStartTransformer
 from streamembed.estimators.replicate import Fit
 from streamembed.estimators.unsupervised_pipeline import UnsupervisedPipeline
-from streamembed.metric_learning import balance
+from streamembed.metric_learning import metric_roots
 from streamembed.metric_learning.mahalanobis import Mahalanobis
 from streamembed.numeric.arrays import Floats
 from streamembed.parameters import declare_parameters, read_texts
@@ -118,9 +118,8 @@ class UnsupervisedMetric(ColdStartTransformer):
         values = self._fill(self._count_missing(rows.align(self._names)))
         metric = self._pipeline.metric
         if self._read is None or self._read[0] is not metric:
-            self._read = (metric, balance.compute_root(metric.matrix))
-        coordinates: Floats = values @ self._read[1]
-        return coordinates
+            self._read = (metric, metric_roots.compute_root(metric.matrix))
+        return values @ self._read[1]
 
     def _take(self, table: FeatureRows) -> None:
         if self._names:

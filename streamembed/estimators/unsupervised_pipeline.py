@@ -32,13 +32,13 @@ from streamembed.estimators.replicate import Embedding, Fit, Replicate, learn_me
 from streamembed.methods.chunk import AcceptedEvents
 from streamembed.methods.options import Config
 from streamembed.metric_learners.learner import build_certificate
-from streamembed.metric_learning import balance
+from streamembed.metric_learning import metric_roots
 from streamembed.metric_learning.mahalanobis import Mahalanobis
 from streamembed.metric_learning.totals import NO_UPDATES
 from streamembed.numeric import codec
 from streamembed.numeric.arrays import Floats
 from streamembed.numeric.chunks import PendingParts
-from streamembed.pairs import pair_memory, shrinkage
+from streamembed.pairs import metric_shrinkage, pair_memory
 from streamembed.parameters import check_names
 from streamembed.storage import archive
 from streamembed.threads import one_blas_thread
@@ -177,7 +177,7 @@ class UnsupervisedPipeline:
 
     def _read(self) -> tuple[Mahalanobis, Fit]:
         if not self.ready:
-            wanted = "one" if self._features is None else self._whole_config.warm_up_events
+            wanted = "one" if self._features is None else self._engine_config.warm_up_events
             raise NotReadyError(
                 f"the warm-up takes {wanted} events and {self.position} have arrived: learn more, "
                 "or create the pipeline with a smaller warm_up"
@@ -194,7 +194,7 @@ class UnsupervisedPipeline:
                 labelled=0,
                 pairs=fit.n_similar + fit.n_dissimilar,
             )
-            metric = balance.build_metric(matrix, certificate, self._scale)
+            metric = metric_roots.build_metric(matrix, certificate, self._scale)
             assert self._features is not None
             self._fitted = metric.named(self._features.given_names), fit
         return self._fitted
@@ -222,13 +222,13 @@ class UnsupervisedPipeline:
         """
         names = None if self._features is None else self._features.names
         read = batch.read(column_roles.split(X, names, features).points, None, self._features)
-        n, after = len(read.points), self._copied()
+        n, after = len(read.points), self._copy()
         after._features = self._features or read.features
-        parts = list(after._whole_config.chunks.split(self._learned, self._waiting.count, n))
+        parts = list(after._engine_config.chunks.split(self._learned, self._waiting.count, n))
         if any(whole for _, whole in parts):
             after._replicates = tuple(map(copy.copy, self._replicates))
         for part, whole in parts:
-            after._wait(read.points[part].copy())
+            after._append_pending(read.points[part].copy())
             if whole:
                 after._push()
         vars(self).update(vars(after))
@@ -245,26 +245,26 @@ class UnsupervisedPipeline:
         if not self.ready:
             raise NotReadyError(f"{self.position} events have arrived, but the warm-up takes more")
         if self._waiting.count:
-            after = self._copied()
+            after = self._copy()
             after._replicates = tuple(map(copy.copy, self._replicates))
             after._push()
             vars(self).update(vars(after))
 
-    def _copied(self) -> Self:
+    def _copy(self) -> Self:
         """Another with the same contents: what a call computes, before it is assigned at once."""
         copied = object.__new__(type(self))
         vars(copied).update(vars(self))
         return copied
 
     @classmethod
-    def of(cls, X: Any, features: Any = None, **parameters: Any) -> Self:
+    def from_points(cls, X: Any, features: Any = None, **parameters: Any) -> Self:
         """The batch form: all of X is the warm-up, and every row is saved.
 
         Examples
         --------
         >>> import numpy as np
         >>> X = np.random.default_rng(0).standard_normal((60, 3))
-        >>> UnsupervisedPipeline.of(X).metric.matrix.shape
+        >>> UnsupervisedPipeline.from_points(X).metric.matrix.shape
         (3, 3)
         """
         n = len(batch.read(column_roles.split(X, None, features).points).points)
@@ -276,7 +276,7 @@ class UnsupervisedPipeline:
         """All but what can be computed again."""
         return {**vars(self), "_fitted": None}
 
-    def _wait(self, points: Floats) -> None:
+    def _append_pending(self, points: Floats) -> None:
         """These are accepted, and keep the array."""
         ids = np.arange(self.position, self.position + len(points), dtype=np.int64)
         self._waiting = self._waiting.followed_by(AcceptedEvents(points, ids))
@@ -294,7 +294,7 @@ class UnsupervisedPipeline:
                 snapshot = whole.engine.publish()
                 self._center, self._scale = snapshot.center, snapshot.scale
             whole.judge(self._scale_points)
-            first = shrinkage.split_halves(chunk.ids, self.settings.seed)
+            first = metric_shrinkage.split_halves(chunk.ids, self.settings.seed)
             for half, mine in zip(self._replicates[1:], (first, ~first), strict=False):
                 half.push(self._scale_points(chunk.points[mine]))
         self._fitted = None
@@ -315,19 +315,19 @@ class UnsupervisedPipeline:
         return self._replicates[0].engine.position if self._replicates else 0
 
     @property
-    def _whole_config(self) -> Config:
+    def _engine_config(self) -> Config:
         """Of the engine of all events, once the features are known."""
         if self._replicates:
             return self._replicates[0].engine.config
-        return self.settings.of_engine(self._width, 0)
+        return self.settings.build_engine_config(self._width, 0)
 
     def _create_replicates(self) -> tuple[Replicate, ...]:
         """All events, and where the metric is shrunk their halves; with nothing learned."""
         return tuple(
             Replicate(
-                self.settings.of_engine(self._width, index),
+                self.settings.build_engine_config(self._width, index),
                 self._width,
-                self.settings.of_pairs(index),
+                self.settings.build_pair_settings(index),
                 self.settings.diffusion_time,
                 self.settings.embedding,
             )
@@ -373,11 +373,11 @@ class UnsupervisedPipeline:
             arrays = archive.unpack(table)
             for name, array in arrays.items():
                 archive.must(array.dtype.kind != "f" or not np.isnan(array).any(), f"{name} is NaN")
-            return cls(**parameters)._continue(
+            return cls(**parameters)._restore(
                 codec.unpack(_SavedPipeline, arrays, header["learned"])
             )
 
-    def _continue(self, saved: _SavedPipeline) -> Self:
+    def _restore(self, saved: _SavedPipeline) -> Self:
         """Resume this new pipeline from the contents of a file, checked for consistency."""
         must = archive.must
         self._features, self._center, self._scale = saved.names, saved.center, saved.scale
@@ -399,7 +399,7 @@ class UnsupervisedPipeline:
             must(width > 0 and part.points.shape == (waiting.count, width), "waiting points")
             expected = np.arange(self._learned, self._learned + waiting.count)
             must(np.array_equal(part.ids, expected), "ids of waiting events")
-            cut = self._whole_config.chunks.next_cut(self._learned)
+            cut = self._engine_config.chunks.next_cut(self._learned)
             must(expected[-1] + 1 < cut, "more events wait than a chunk has")
         self._waiting = waiting
         return self

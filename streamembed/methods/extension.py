@@ -215,8 +215,7 @@ class SelfTuningExtension(_FusedExtension):
             too_few = np.flatnonzero(~is_support & (sums[:, -1] < enough))
             if len(too_few):
                 sums[too_few] = self._weigh_far(d2[too_few], widths[too_few]) @ self.targets
-        result: Floats = sums[:, :-2] / sums[:, -2:-1]
-        return result
+        return sums[:, :-2] / sums[:, -2:-1]
 
     def _weigh_far(self, d2: Floats, widths: Floats) -> Floats:
         """Weights of points that have too few with their own width, relative to the largest."""
@@ -238,13 +237,11 @@ class SelfTuningExtension(_FusedExtension):
         few = ~np.isfinite(reach2)
         if few.any():
             reach2[few] = np.where(others[few] < np.inf, others[few], 0.0).max(axis=1)
-        reaches: Floats = np.sqrt(reach2)
-        return reaches
+        return np.sqrt(reach2)
 
     def _cover(self, scaled: Floats, d2: Floats) -> Floats:
         sums = sum_coverage(d2, self.widths, self.masses, self.rule)
-        coverage: Floats = np.minimum(1.0, sums / self.typical)
-        return coverage
+        return np.minimum(1.0, sums / self.typical)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -99,12 +99,10 @@ class GaussianExtension(Extension):
             return np.exp(exponents - shift[:, None]) @ self.targets, shift
 
     def _place(self, sums: Floats, logs: Floats) -> Floats:
-        coordinates: Floats = sums[:, :-2] / sums[:, -2:-1]
-        return coordinates
+        return sums[:, :-2] / sums[:, -2:-1]
 
     def _cover(self, sums: Floats, logs: Floats) -> Floats:
         """min(1, q(x) / median q)."""
         with np.errstate(under="ignore"):
             mass = sums[:, -1] * np.exp(np.minimum(logs, 0.0))
-        coverage: Floats = np.minimum(1.0, mass / self.typical)
-        return coverage
+        return np.minimum(1.0, mass / self.typical)

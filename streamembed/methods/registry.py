@@ -169,10 +169,11 @@ def normalise_density(
     return operator.normalise(density[slots], masses[slots], spread)
 
 
-def diffuse(psi: Floats, eigenvalues: Floats, diffusion_time: float, events: float) -> Floats:
+def scale_by_eigenvalue_powers(
+    psi: Floats, eigenvalues: Floats, diffusion_time: float, events: float
+) -> Floats:
     """lambda**t psi. Source: Jain, eq. (8)."""
-    coordinates: Floats = psi * eigenvalues**diffusion_time
-    return coordinates
+    return psi * eigenvalues**diffusion_time
 
 
 def extend_eigenfunctions(snapshot: ExtensionInput) -> Extension:
@@ -268,10 +269,11 @@ def weigh_equally(
     return Normalisation(ones, ones, masses[slots] / masses.sum())
 
 
-def stretch(psi: Floats, eigenvalues: Floats, diffusion_time: float, events: float) -> Floats:
+def scale_by_root_eigenvalues(
+    psi: Floats, eigenvalues: Floats, diffusion_time: float, events: float
+) -> Floats:
     """V sqrt(v) / sqrt(m) = psi sqrt(v / M). Source: Gower (1966)."""
-    coordinates: Floats = psi * np.sqrt(np.maximum(eigenvalues, 0.0) / events)
-    return coordinates
+    return psi * np.sqrt(np.maximum(eigenvalues, 0.0) / events)
 
 
 def extend_by_distances(snapshot: ExtensionInput) -> Extension:
@@ -433,7 +435,7 @@ METHODS: Mapping[str, Method] = MappingProxyType(
             rows=compute_kernel_rows,
             matrix=compute_kernel_matrix,
             normalise=normalise_density,
-            coordinates=diffuse,
+            coordinates=scale_by_eigenvalue_powers,
             extend=extend_eigenfunctions,
             options=KERNEL_OPTIONS | {"alpha", "diffusion_time", "n_neighbors", "width"},
             kernels=("self_tuning", "gaussian"),
@@ -453,7 +455,7 @@ METHODS: Mapping[str, Method] = MappingProxyType(
             rows=compute_gram_rows,
             matrix=refuse_rows,
             normalise=weigh_equally,
-            coordinates=stretch,
+            coordinates=scale_by_root_eigenvalues,
             extend=extend_by_distances,
             options=frozenset({"rank"}),
             family="gram",
@@ -462,7 +464,7 @@ METHODS: Mapping[str, Method] = MappingProxyType(
             rows=bind_kernel(PRODUCTS),
             matrix=refuse_rows,
             normalise=weigh_equally,
-            coordinates=stretch,
+            coordinates=scale_by_root_eigenvalues,
             extend=extend_by_products,
             options=frozenset({"rank"}),
             family="gram",
@@ -472,7 +474,7 @@ METHODS: Mapping[str, Method] = MappingProxyType(
             rows=bind_kernel(KernelFunction("gaussian", 3, 1.0, None)),
             matrix=refuse_rows,
             normalise=weigh_equally,
-            coordinates=stretch,
+            coordinates=scale_by_root_eigenvalues,
             extend=extend_by_kernel,
             options=KERNEL_OPTIONS | {"degree", "coef0", "gamma"},
             kernels=("gaussian", "polynomial", "cosine"),
@@ -492,7 +494,7 @@ METHODS: Mapping[str, Method] = MappingProxyType(
             rows=refuse_rows,
             matrix=refuse_rows,
             normalise=weigh_equally,
-            coordinates=stretch,
+            coordinates=scale_by_root_eigenvalues,
             extend=extend_by_paths,
             options=frozenset({"n_neighbors", "radius", "n_landmarks"}),
             family="geodesic",

@@ -164,24 +164,12 @@ class LeadingLearner(_MomentLearner):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TemperedInfo:
-    """The Info of FENN: the state of equilibrium, its directions, and how mu was chosen.
+    """The Info of FENN: the state of equilibrium, its directions, and how mu was chosen."""
 
-    Attributes
-    ----------
-    equilibrium : FennInfo
-        Weights, energies, entropy, and the status.
-    spectrum : Spectrum
-        Directions, and which are informative.
-    choice : MuChoice or None
-        With ``mu="cv"``: the temperatures tried.
-    totals : Totals
-        Of all chunks.
-    """
-
-    equilibrium: FennInfo
-    spectrum: Spectrum
-    choice: MuChoice | None
-    totals: Totals = NO_UPDATES
+    equilibrium: FennInfo  # Weights, energies, entropy, and the status
+    spectrum: Spectrum  # Directions, and which are informative
+    choice: MuChoice | None  # with ``mu="cv"``: the temperatures tried
+    totals: Totals = NO_UPDATES  # of all chunks
 
     @property
     def status(self) -> str:
@@ -227,24 +215,13 @@ class FennLearner(_MomentLearner):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DiscriminantInfo:
-    """Directions that separate the classes.
+    """Directions that separate the classes."""
 
-    Attributes
-    ----------
-    directions : (d, k)
-        Best first, with u^T W u = 1; the metric is the sum of u u^T.
-    ratios : (k,)
-        Spread between over spread within, descending.
-    status : str
-        As of `Discriminant`; ``pairs`` if there are given pairs too.
-    totals : Totals
-        Of all chunks.
-    """
-
-    directions: Floats
-    ratios: Floats
+    directions: Floats  # (d, k): best first, with u^T W u = 1; the metric is the sum of u u^T
+    ratios: Floats  # (k,): spread between over spread within, descending
+    # As of `Discriminant`; ``pairs`` if there are given pairs too.
     status: Literal["measured", "no spread within", "one class", "equal means", "pairs"]
-    totals: Totals = NO_UPDATES
+    totals: Totals = NO_UPDATES  # of all chunks
 
 
 @dataclass(frozen=True)

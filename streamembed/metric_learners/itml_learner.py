@@ -55,35 +55,21 @@ class ITMLState:
 
 @dataclass(frozen=True, slots=True)
 class ITMLInfo:
-    """How good the metric is for the pairs remembered.
+    """How good the metric is for the pairs remembered."""
 
-    Attributes
-    ----------
-    measures : itml.Measures
-        Residual of the optimality conditions, gap and objective.
-    upper, lower : float or None
-        Bounds on squared distances of similar and dissimilar pairs, in use now; None: none yet.
-    n_pairs, n_seen, n_dropped, n_unbounded : int
-        Pairs remembered, seen; of equal points, which no metric moves; and those that came before
-        there was any bound.
-    backend : str
-        Of the sweeps, ``numpy`` or ``numba``.
-    status : str
-        That of the last chunk that was learned: ``ok``, ``rebuilt``, or ``no bounds``.
-    totals : Totals
-        Of all chunks.
-    """
-
-    measures: itml.Measures
+    measures: itml.Measures  # residual of the optimality conditions, gap and objective
+    # Bounds on squared distances of similar and dissimilar pairs, in use now; None: none yet.
     upper: float | None
     lower: float | None
+    # Pairs remembered, seen; of equal points, which no metric moves; and those that came before
+    # there was any bound.
     n_pairs: int
     n_seen: int
     n_dropped: int
     n_unbounded: int
-    backend: str
-    status: str
-    totals: Totals = NO_UPDATES
+    backend: str  # of the sweeps, ``numpy`` or ``numba``
+    status: str  # that of the last chunk that was learned: ``ok``, ``rebuilt``, or ``no bounds``
+    totals: Totals = NO_UPDATES  # of all chunks
 
 
 @dataclass(frozen=True)
@@ -123,7 +109,7 @@ class ITMLLearner(MetricLearner):
     def init(self, examples: Examples, scale: Floats) -> ITMLState:
         """Features are divided by these deviations from now on."""
         return ITMLState(
-            core=itml.init(self._prior(examples, scale), self.gamma),
+            core=itml.init(self._build_prior(examples, scale), self.gamma),
             sample=reservoir.init(drawn_pairs.CAPACITY, recent=self.forgetting > 0),
             recent=np.zeros((0, len(scale))),
             distances=histogram.init(),
@@ -135,7 +121,7 @@ class ITMLLearner(MetricLearner):
             unbounded=0,
         )
 
-    def _prior(self, examples: Examples, scale: Floats) -> Floats:
+    def _build_prior(self, examples: Examples, scale: Floats) -> Floats:
         """A_0 of scaled features."""
         d = len(scale)
         if not isinstance(self.prior, str):
@@ -160,8 +146,8 @@ class ITMLLearner(MetricLearner):
         """The bounds updated, then sweeps over the pairs remembered."""
         chunk = examples.scaled(state.scale)
         sample, differences, similar = drawn_pairs.draw_pairs(state.sample, chunk)
-        recent, distances = self._distances(state, chunk)
-        bounds = chunk.bounds or self._bounds(distances)
+        recent, distances = self._measure_distances(state, chunk)
+        bounds = chunk.bounds or self._choose_bounds(distances)
         core, status, unbounded = state.core, state.status, state.unbounded
         if bounds is None:
             unbounded += len(differences)
@@ -192,7 +178,7 @@ class ITMLLearner(MetricLearner):
         )
         return after, "no bounds" if bounds is None else status
 
-    def _distances(self, state: ITMLState, chunk: Examples) -> tuple[Floats, Histogram]:
+    def _measure_distances(self, state: ITMLState, chunk: Examples) -> tuple[Floats, Histogram]:
         """The last points, and squared distances of new ones to some of them, under the prior."""
         if chunk.bounds is not None:  # pairs without points
             return state.recent, state.distances
@@ -203,7 +189,7 @@ class ITMLLearner(MetricLearner):
         distances = _add_distances(distances, pool, len(state.recent), state.core.prior, generator)
         return pool[-RECENT:].copy(), distances
 
-    def _bounds(self, distances: Histogram) -> tuple[float, float] | None:
+    def _choose_bounds(self, distances: Histogram) -> tuple[float, float] | None:
         """Upper and lower: as given, or running; a running one gives way to a given one."""
         if self.upper is not None and self.lower is not None:
             return self.upper, self.lower
@@ -239,7 +225,7 @@ class ITMLLearner(MetricLearner):
         n_seen = left.core.seen + right.core.seen
         generator = np.random.default_rng((self.seed, n_seen, DRAWS))
         distances = _add_distances(histogram.init(), recent, 0, prior, generator)
-        upper, lower = self._bounds(distances) or (None, None)
+        upper, lower = self._choose_bounds(distances) or (None, None)
         if len(recent) and upper is not None and lower is not None:
             converted_left, converted_right = (
                 _replace_bounds(state, upper, lower) for state in (converted_left, converted_right)

@@ -19,11 +19,11 @@ from streamembed.metric_learners.labelled_examples import DISSIMILAR, SIMILAR, E
 from streamembed.metric_learners.learner import build_certificate
 from streamembed.metric_learners.training_stream import LearnerProgress, TrainingStream
 from streamembed.metric_learning import itml
-from streamembed.metric_learning.balance import build_metric
 from streamembed.metric_learning.mahalanobis import Mahalanobis
+from streamembed.metric_learning.metric_roots import build_metric
 from streamembed.numeric import histogram
 from streamembed.numeric.arrays import Bools, Floats, Ints
-from streamembed.pairs import pair_memory, reproduction, shrinkage, thresholds
+from streamembed.pairs import metric_shrinkage, pair_memory, reproduction, thresholds
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -223,5 +223,5 @@ def _read_metric(learners: Learners, name: str, scale: Floats) -> Mahalanobis:
         pairs=learners.pairs.counts.kept,
         reproduced=learners.reproduced,
     )
-    matrix = shrinkage.temper(measured.matrix, learners.reproduced)
+    matrix = metric_shrinkage.temper(measured.matrix, learners.reproduced)
     return build_metric(matrix, facts, scale)

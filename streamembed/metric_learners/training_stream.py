@@ -17,8 +17,8 @@ import numpy as np
 
 from streamembed.metric_learners.labelled_examples import Examples, remap_codes
 from streamembed.metric_learners.learner import MetricLearner, build_certificate
-from streamembed.metric_learning.balance import build_metric
 from streamembed.metric_learning.mahalanobis import Mahalanobis
+from streamembed.metric_learning.metric_roots import build_metric
 from streamembed.metric_learning.totals import NO_UPDATES, Totals
 from streamembed.numeric import moments as spread
 from streamembed.numeric.arrays import Floats, Ints

@@ -229,8 +229,7 @@ def compute_residuals(
     p = compute_squares(matrix, constraints.differences)
     s = constraints.signs
     violation = s * (1.0 - p * (1.0 / constraints.bounds - s * duals / gamma))
-    values: Floats = np.abs(np.minimum(duals * p * (1.0 + 1.0 / gamma), violation))
-    return values
+    return np.abs(np.minimum(duals * p * (1.0 + 1.0 / gamma), violation))
 
 
 def compute_squares(matrix: Floats, differences: Floats) -> Floats:

@@ -98,33 +98,20 @@ Missing = Literal["no close pairs", "no far pairs", "no close spread", "no far s
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ContrastInfo:
-    """The Info of a metric of pair sums.
+    """The Info of a metric of pair sums."""
 
-    Attributes
-    ----------
-    status : str
-        ``measured``; ``guarded`` where n_clipped > 0; otherwise what is missing, and the metric
-        is the identity: ``no close pairs``, ``no far pairs``, ``no close spread``, ``no far
-        spread`` (pairs that differ in nothing). `contrast_metric` needs no far pairs: its formula
-        holds, and the status says that they are missing.
-    n_clipped : int
-        Eigenvalues that were raised to the floor.
-    n_constant : int
-        Features in which no pair differs; the metric ignores them.
-    values : (k,)
-        Eigenvalues that the metric is a function of, before the guard, most discriminating first.
-    floor : float
-        The value to which they were raised.
-    totals : Totals
-        Of all chunks, where a learner has them.
-    """
-
+    # ``measured``; ``guarded`` where n_clipped > 0; otherwise what is missing, and the metric is
+    # the identity: ``no close pairs``, ``no far pairs``, ``no close spread``, ``no far spread``
+    # (pairs that differ in nothing). `contrast_metric` needs no far pairs: its formula holds, and
+    # the status says that they are missing.
     status: Literal["measured", "guarded"] | Missing
-    n_clipped: int
-    n_constant: int
+    n_clipped: int  # eigenvalues that were raised to the floor
+    n_constant: int  # features in which no pair differs; the metric ignores them
+    # (k,): eigenvalues that the metric is a function of, before the guard, most discriminating
+    # first.
     values: Floats
-    floor: float
-    totals: Totals = NO_UPDATES
+    floor: float  # the value to which they were raised
+    totals: Totals = NO_UPDATES  # of all chunks, where a learner has them
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -127,40 +127,22 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Info:
-    """How good the metric is for the pairs remembered; see `measure`.
+    """How good the metric is for the pairs remembered; see `measure`."""
 
-    Attributes
-    ----------
-    objective : float
-        Smallest q, or mean sqrt(q), over the far pairs remembered; 0 without any.
-    bound : float
-        No metric with tr(A H) = d has a larger objective on these pairs.
-    gap : float
-        1 - objective / bound, in [0, 1]: the share of the optimum that may be missing.
-    n_far, n_seen, n_dropped : int
-        Far pairs remembered, seen, and dropped as duplicates (delta = 0: their q is 0 whatever A).
-    mass : float
-        Close pairs behind H.
-    step : int
-        t of the next step.
-    status : str
-        ``certified``: gap <= tolerance. ``gap open``: it is not; take more steps or a smaller
-        smoothing, to come nearer to the optimum. ``no close pairs``: H = I and nothing is
-        learned yet. ``no far pairs``: A is the inverse of H.
-    totals : Totals
-        Of all chunks, where a learner has them.
-    """
-
-    objective: float
-    bound: float
-    gap: float
+    objective: float  # smallest q, or mean sqrt(q), over the far pairs remembered; 0 without any
+    bound: float  # no metric with tr(A H) = d has a larger objective on these pairs
+    gap: float  # 1 - objective / bound, in [0, 1]: the share of the optimum that may be missing
+    # Far pairs remembered, seen, and dropped as duplicates (delta = 0: their q is 0 whatever A).
     n_far: int
     n_seen: int
     n_dropped: int
-    mass: float
-    step: int
+    mass: float  # close pairs behind H
+    step: int  # t of the next step
+    # ``certified``: gap <= tolerance. ``gap open``: it is not; take more steps or a smaller
+    # smoothing, to come nearer to the optimum. ``no close pairs``: H = I and nothing is learned
+    # yet. ``no far pairs``: A is the inverse of H.
     status: Status
-    totals: Totals = NO_UPDATES
+    totals: Totals = NO_UPDATES  # of all chunks, where a learner has them
 
 
 def squared_distances(far: Floats, matrix: Floats) -> Floats:
@@ -192,8 +174,7 @@ def compute_constraint(state: State) -> Floats:
     if not squares.any():
         return np.eye(len(squares))
     ridge = RIDGE * np.where(squares > 0, squares, squares.mean())
-    scatter: Floats = state.close + np.diag(ridge)
-    return scatter
+    return state.close + np.diag(ridge)
 
 
 def update(

@@ -138,8 +138,7 @@ def compute_heat_capacity(energies: Floats, mus: Floats) -> Floats:
 def space_temperatures(energies: Floats, count: int) -> Floats:
     """``count`` values of mu, log-spaced over 1e-2 .. 1e2 times the spread of the energies."""
     spread = float(energies.max() - energies.min()) if len(energies) else 0.0
-    grid: Floats = (spread or 1.0) * np.logspace(COLDEST, HOTTEST, count)
-    return grid
+    return (spread or 1.0) * np.logspace(COLDEST, HOTTEST, count)
 
 
 def choose_by_heat_capacity(energies: Floats) -> float:
@@ -252,8 +251,7 @@ def vote(points: Floats, classes: Ints, new: Floats, n_neighbors: int = 5) -> In
 
 def _one_hot(classes: Ints) -> Floats:
     """1 where a point is of a class: shape (n, N)."""
-    members: Floats = np.eye(int(classes.max()) + 1)[classes]
-    return members
+    return np.eye(int(classes.max()) + 1)[classes]
 
 
 def _count_votes(d2: Floats, members: Floats, n_neighbors: int) -> Ints:
@@ -271,29 +269,18 @@ def _count_votes(d2: Floats, members: Floats, n_neighbors: int) -> Ints:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FennInfo:
-    """The state of equilibrium at the chosen temperature.
+    """The state of equilibrium at the chosen temperature."""
 
-    Attributes
-    ----------
-    status : str
-        That of the spectrum; where it is not ``measured`` the numbers below are 0.
-    mu : float
-        Temperature.
-    weights : (r,)
-        lambda, of every direction, descending, sum 1.
-    mean_energy, entropy, free_energy, heat_capacity : float
-        <E> = <X_S, A>, H, F = <E> - mu H, Var(E) / mu^2.
-    n_informative, n_classes, n_thin, n_constant, rank : int
-        As in the spectrum; r.
-    """
-
+    # That of the spectrum; where it is not ``measured`` the numbers below are 0.
     status: Literal["measured", "one class", "no class", "no spread"]
-    mu: float
-    weights: Floats
+    mu: float  # temperature
+    weights: Floats  # (r,): lambda, of every direction, descending, sum 1
+    # <E> = <X_S, A>, H, F = <E> - mu H, Var(E) / mu^2.
     mean_energy: float
     entropy: float
     free_energy: float
     heat_capacity: float
+    # As in the spectrum; r.
     n_informative: int
     n_classes: int
     n_thin: int

@@ -73,34 +73,25 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Info:
-    """The Info of one call.
+    """The Info of one call."""
 
-    Attributes
-    ----------
-    added, dropped, evicted : int
-        Pairs that entered the buffer; those of equal points, which no metric moves; those whose
-        dual was absorbed because the buffer was full.
-    sweeps, updates : int
-        Sweeps done, and projections among them that moved A.
-    residual : float
-        Of `update`: the largest of the last sweep, each before its projection; 0 without a sweep.
-        Of `solve`: the largest at the end. As a share of the bound (`bregman.compute_residuals`).
-    drift : float
-        Relative distance of A from the matrix of its duals, estimated at a random vector.
-    status : str
-        ``ok``. ``rebuilt``: the drift was too large, and A was computed from scratch from the
-        duals. ``refused``: A left the range of double precision, and the state is the one passed
-        in; bounds or features differ by too many decades: scale them. ``not converged``: `solve`
-        used up its sweeps; take more, or a smaller gamma.
-    """
-
+    # Pairs that entered the buffer; those of equal points, which no metric moves; those whose dual
+    # was absorbed because the buffer was full.
     added: int
     dropped: int
     evicted: int
+    # Sweeps done, and projections among them that moved A.
     sweeps: int
     updates: int
+    # Of `update`: the largest of the last sweep, each before its projection; 0 without a sweep. Of
+    # `solve`: the largest at the end. As a share of the bound (`bregman.compute_residuals`).
     residual: float
+    # Relative distance of A from the matrix of its duals, estimated at a random vector.
     drift: float
+    # ``ok``. ``rebuilt``: the drift was too large, and A was computed from scratch from the duals.
+    # ``refused``: A left the range of double precision, and the state is the one passed in; bounds
+    # or features differ by too many decades: scale them. ``not converged``: `solve` used up its
+    # sweeps; take more, or a smaller gamma.
     status: Status
 
 

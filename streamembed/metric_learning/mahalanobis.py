@@ -126,10 +126,10 @@ class Mahalanobis(Unchanging):
         factor = rows * (signs * np.sqrt(values[retained]))[:, None]
         if rank is not None and rank < len(A):
             A = symmetrise(factor.T @ factor)
-        return cls._frozen(A, factor, certificate)
+        return cls._create_frozen(A, factor, certificate)
 
     @classmethod
-    def _frozen(
+    def _create_frozen(
         cls,
         matrix: Floats,
         factor: Floats,
@@ -193,8 +193,7 @@ class Mahalanobis(Unchanging):
         InputError
             X is not a table of finite numbers.
         """
-        mapped: Floats = self._points(X, "X") @ self.factor.T
-        return mapped
+        return self._read_points(X, "X") @ self.factor.T
 
     def distances(self, X: npt.ArrayLike, Y: npt.ArrayLike) -> Floats:
         """d of every row of X to every row of Y, unsquared: shape (n, m).
@@ -204,8 +203,7 @@ class Mahalanobis(Unchanging):
         FeatureError, InputError
             As `transform`.
         """
-        roots: Floats = np.sqrt(self.squared_distances(X, Y))
-        return roots
+        return np.sqrt(self.squared_distances(X, Y))
 
     def squared_distances(self, X: npt.ArrayLike, Y: npt.ArrayLike) -> Floats:
         """d2 of every row of X to every row of Y: shape (n, m); exactly 0 for equal points.
@@ -221,7 +219,7 @@ class Mahalanobis(Unchanging):
         all costs no digits. For pairs that are still near to each other for their norms the
         points are subtracted first. O(n m r + (n + m) d r).
         """
-        left, right = self._points(X, "X"), self._points(Y, "Y")
+        left, right = self._read_points(X, "X"), self._read_points(Y, "Y")
         if len(left) == 0 or len(right) == 0 or self.rank == 0:
             return np.zeros((len(left), len(right)))
         mapped_left = (left - right[0]) @ self.factor.T
@@ -271,11 +269,11 @@ class Mahalanobis(Unchanging):
                 f"scale is as small as {s.min():g}: the metric would exceed floating-point range; "
                 "use a larger scale"
             )
-        return self._frozen(matrix, factor, self.certificate, self.feature_names)
+        return self._create_frozen(matrix, factor, self.certificate, self.feature_names)
 
-    def _points(self, X: npt.ArrayLike, name: str) -> Floats:
+    def _read_points(self, X: npt.ArrayLike, name: str) -> Floats:
         """X as a table of finite numbers with d columns in the metric's order."""
-        place = None if type(X) is np.ndarray else self._places(X, name)
+        place = None if type(X) is np.ndarray else self._find_places(X, name)
         points = parse_numbers(X, name, InputError)
         if points.ndim != 2:
             raise InputError(
@@ -291,7 +289,7 @@ class Mahalanobis(Unchanging):
             raise InputError(f"{name} has NaN or infinities; it must be finite: drop such rows")
         return points if place is None else points[:, place]
 
-    def _places(self, X: Any, name: str) -> list[int] | None:
+    def _find_places(self, X: Any, name: str) -> list[int] | None:
         """Where the columns of a named table are; None for what has no names."""
         if hasattr(X, "collect"):
             raise InputError(f"{name} is a lazy data frame: pass {name}.collect()")
@@ -330,7 +328,7 @@ class Mahalanobis(Unchanging):
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled by its parts; read-only again afterwards."""
         parts = (self.matrix, self.factor, self.certificate, self.feature_names)
-        return Mahalanobis._frozen, parts
+        return Mahalanobis._create_frozen, parts
 
 
 def parse_numbers(values: npt.ArrayLike, name: str, error: type[StreamembedError]) -> Floats:

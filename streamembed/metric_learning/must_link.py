@@ -37,53 +37,32 @@ SETTINGS = EigDMLSettings(objective="root", policy="recent")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LeadingInfo:
-    """The Info of the closed form.
+    """The Info of the closed form."""
 
-    Attributes
-    ----------
-    value : float
-        tr(A C) at tr(A F) = 1; for rank one the minimum.
-    ratios : (r,)
-        f of the directions kept: far over close spread, descending. At most 1 / SHARE_FLOOR,
-        which stands for no close spread at all.
-    status : str
-        ``exact``; ``no close pairs`` or ``no far pairs``, also where none differs: A = I.
-    totals : Totals
-        Of all chunks, where a learner has them.
-    """
-
-    value: float
+    value: float  # tr(A C) at tr(A F) = 1; for rank one the minimum
+    # (r,): f of the directions kept: far over close spread, descending. At most 1 / SHARE_FLOOR,
+    # which stands for no close spread at all.
     ratios: Floats
+    # ``exact``; ``no close pairs`` or ``no far pairs``, also where none differs: A = I.
     status: Literal["exact", "no close pairs", "no far pairs"]
-    totals: Totals = NO_UPDATES
+    totals: Totals = NO_UPDATES  # of all chunks, where a learner has them
 
 
 @dataclass(frozen=True, slots=True)
 class DiagonalInfo:
-    """How good the weights are for the far pairs remembered.
+    """How good the weights are for the far pairs remembered."""
 
-    Attributes
-    ----------
-    objective, bound, gap : float
-        Mean root of q; its bound over all weights; 1 - objective / bound.
-    steps : int
-        Steps taken.
-    n_features : int
-        Weights that are not negligible: those above 1e-6 of all, in units of the constraint.
-    status : str
-        ``certified``: gap <= tolerance; ``gap open``: the steps ran out; ``no close pairs`` or
-        ``no far pairs``: every feature has the weight 1 / H_kk.
-    totals : Totals
-        Of all chunks, where a learner has them.
-    """
-
+    # Mean root of q; its bound over all weights; 1 - objective / bound.
     objective: float
     bound: float
     gap: float
-    steps: int
+    steps: int  # steps taken
+    # Weights that are not negligible: those above 1e-6 of all, in units of the constraint.
     n_features: int
+    # ``certified``: gap <= tolerance; ``gap open``: the steps ran out; ``no close pairs`` or ``no
+    # far pairs``: every feature has the weight 1 / H_kk.
     status: Literal["certified", "gap open", "no close pairs", "no far pairs"]
-    totals: Totals = NO_UPDATES
+    totals: Totals = NO_UPDATES  # of all chunks, where a learner has them
 
 
 def solve_leading(close: Floats, far: Floats, rank: int = 1) -> tuple[Floats, LeadingInfo]:

@@ -95,8 +95,7 @@ def _smallest_bound(top: float, weights: Floats) -> float:
 def _root_weights(values: Floats) -> Floats:
     """1 / (2 sqrt(q)), the derivative of sqrt(q)."""
     floor = max(LEAST * float(values.mean()), np.finfo(np.float64).tiny) if len(values) else 1.0
-    weights: Floats = 0.5 / np.sqrt(np.maximum(values, floor))
-    return weights
+    return 0.5 / np.sqrt(np.maximum(values, floor))
 
 
 def _root_bound(top: float, weights: Floats) -> float:

@@ -8,23 +8,13 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """What became of a learner's updates since the first event.
+    """What became of a learner's updates since the first event."""
 
-    Attributes
-    ----------
-    updates : int
-        Chunks that it received.
-    refused : int
-        Those that would have left the range of floating point numbers: nothing of them was learned.
-    refused_events : int
-        Labelled points and pairs in these.
-    by_status : dict
-        How many updates ended with which status; refused ones count under ``refused``.
-    """
-
-    updates: int = 0
+    updates: int = 0  # chunks that it received
+    # Those that would have left the range of floating point numbers: nothing of them was learned.
     refused: int = 0
-    refused_events: int = 0
+    refused_events: int = 0  # labelled points and pairs in these
+    # How many updates ended with which status; refused ones count under ``refused``.
     by_status: Mapping[str, int] = field(default_factory=dict)
 
     def count(self, status: str, refused_events: int = 0) -> Totals:

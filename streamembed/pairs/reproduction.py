@@ -17,7 +17,7 @@ from streamembed.geometry import kernel
 from streamembed.metric_learning import itml
 from streamembed.numeric.arrays import Floats, Ints
 from streamembed.numeric.linalg import descending_eigh
-from streamembed.pairs import pair_memory, shrinkage, thresholds
+from streamembed.pairs import metric_shrinkage, pair_memory, thresholds
 from streamembed.spectral import operator
 
 Embed = Callable[[Floats, int], tuple[Floats, Floats]]
@@ -52,7 +52,7 @@ def measure(
     of one kind. O(250^3 + 300 d^2) or so: 15 to 30 ms for 4 to 13 features.
     """
     order = np.argsort(arrivals, kind="stable")
-    first = shrinkage.split_halves(arrivals[order], seed)
+    first = metric_shrinkage.split_halves(arrivals[order], seed)
     matrices = []
     for part, half in enumerate((order[first], order[~first])):
         generator = np.random.default_rng((seed, position, part))
@@ -64,7 +64,7 @@ def measure(
         if matrix is None:
             return 0.0
         matrices.append(matrix)
-    return shrinkage.compute_factor(*matrices)
+    return metric_shrinkage.compute_factor(*matrices)
 
 
 def _learn(points: Floats, arrivals: Ints, embed: Embed, position: int, seed: int) -> Floats | None:

@@ -59,7 +59,7 @@ def check_outside_run(run: str | os.PathLike[str], output: str | os.PathLike[str
 
 def collect_contents(reader: RunReader) -> dict[str, Any]:
     """Collect the contents from an open reader, all as of the same commit."""
-    return reader.at_once(lambda: _collect_contents(reader))
+    return reader.read_at_one_moment(lambda: _collect_contents(reader))
 
 
 def _collect_contents(reader: RunReader) -> dict[str, Any]:

@@ -39,6 +39,8 @@ def check_parameters(given: Mapping[str, Any], others: Iterable[str] = ()) -> di
     Traceback (most recent call last):
     streamembed.errors.UnknownParameterError: 'sizze' is no parameter ...: did you mean 'size'?
     """
+    if not isinstance(given, Mapping):
+        raise ParameterError(f"engine={quote(given)} must be an Engine, or parameters by name")
     names = [parameter.name for parameter in fields(Config)]
     for name in given:
         if name not in names:

@@ -121,8 +121,7 @@ def read_first_events(part: Partition, timed: bool, count: int) -> Floats:
                 break
     except LogError:
         pass  # the learner raises it
-    points: Floats = np.concatenate(batches)[:count]
-    return points
+    return np.concatenate(batches)[:count]
 
 
 class PartitionLearner:

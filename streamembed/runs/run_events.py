@@ -33,19 +33,12 @@ class EventMetadata:
 
 @dataclass(frozen=True, slots=True)
 class RunProgress:
-    """Progress of a run.
+    """Progress of a run."""
 
-    Attributes
-    ----------
-    accepted, rejected : int
-        Events that were committed, and rows that were not learned.
-    position : int
-        Of the stream.
-    """
-
+    # Events that were committed, and rows that were not learned.
     accepted: int
     rejected: int
-    position: int
+    position: int  # of the stream
 
 
 def read_change_token(reader: RunReader) -> str:

@@ -102,9 +102,9 @@ class RunReader:
         DamagedFileError
             It is not what was written.
         """
-        return self._patiently(lambda: self._snapshot(position))
+        return self._read_with_retries(lambda: self._snapshot(position))
 
-    def _patiently(self, read: Callable[[], T]) -> T:
+    def _read_with_retries(self, read: Callable[[], T]) -> T:
         """Read, and retry where the writer has dropped a record meanwhile."""
         for _ in range(MAX_RETRIES):
             length = self._database.count_records(CHECKPOINTS)
@@ -130,7 +130,7 @@ class RunReader:
 
     def engine(self) -> Engine:
         """The engine as it was committed last, a copy of your own; NotReadyError before."""
-        return self._patiently(self._engine)
+        return self._read_with_retries(self._engine)
 
     def _engine(self) -> Engine:
         with self._database.read_consistently():
@@ -142,7 +142,7 @@ class RunReader:
 
     def monitor(self) -> Monitor | None:
         """The monitor as it was committed last, a copy of your own; None where the run has none."""
-        return self._patiently(self._monitor)
+        return self._read_with_retries(self._monitor)
 
     def _monitor(self) -> Monitor | None:
         with self._database.read_consistently():
@@ -187,14 +187,14 @@ class RunReader:
     def _batches(self, name: str) -> Iterator[Any]:
         return read_batches(self._database, name)
 
-    def at_once(self, read: Callable[[], T]) -> T:
+    def read_at_one_moment(self, read: Callable[[], T]) -> T:
         """What a function reads of this run, as of one moment, whatever is written meanwhile."""
 
-        def steadily() -> T:
+        def read_in_transaction() -> T:
             with self._database.read_consistently():
                 return read()
 
-        return self._patiently(steadily)
+        return self._read_with_retries(read_in_transaction)
 
     def close(self) -> None:
         """Close the database."""

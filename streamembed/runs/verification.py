@@ -80,16 +80,9 @@ class Trouble:
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """What was looked at, and what is wrong.
+    """What was looked at, and what is wrong."""
 
-    Attributes
-    ----------
-    checked : dict of str to int
-        How many facts, records of each chain, and files.
-    troubles : tuple of Trouble
-    """
-
-    checked: dict[str, int]
+    checked: dict[str, int]  # how many facts, records of each chain, and files
     troubles: tuple[Trouble, ...]
 
 

@@ -245,7 +245,7 @@ class Client:
 
         False before the warm-up of the run has ended; `learn` works all the same.
         """
-        return bool(json.loads(self._act("ready"))["ready"])
+        return bool(json.loads(self._call_action("ready"))["ready"])
 
     def drain(self) -> None:
         """Shut the server down: it waits for open calls, and commits all received events.
@@ -255,9 +255,9 @@ class Client:
         ServerError
             The token may only read, or the server cannot be reached.
         """
-        self._act("drain")
+        self._call_action("drain")
 
-    def _act(self, name: str) -> bytes:
+    def _call_action(self, name: str) -> bytes:
         action = fl.Action(name, b"")
         (answer,) = self._retry(lambda: list(self._connect().do_action(action, self._options)))
         return bytes(answer.body.to_pybytes())

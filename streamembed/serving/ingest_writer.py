@@ -115,12 +115,12 @@ class IngestWriter:
             while True:
                 header, data = receive_message(connection)
                 try:
-                    answer = self._answer(header, data)
+                    answer = self._answer_request(header, data)
                 except RefusedError as refused:
                     answer = {"code": refused.code, "message": str(refused)}
                 send_message(connection, answer)
 
-    def _answer(self, header: dict[str, Any], data: bytes) -> dict[str, Any]:
+    def _answer_request(self, header: dict[str, Any], data: bytes) -> dict[str, Any]:
         if header["do"] == "next":
             return {"next": self._next_offsets.get(header["who"], 0)}
         if header["do"] == "features":

@@ -19,17 +19,7 @@ UNITS = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSettings:
-    """How a run is served: the options of `streamembed serve`, whose help describes them.
-
-    Attributes
-    ----------
-    tls : (str, str) or None
-        PEM files of the certificate and of its key.
-    max_memory : int
-        Bytes that a reader may allocate beyond what it starts with.
-    idle, grace : float
-        Seconds.
-    """
+    """How a run is served: the options of `streamembed serve`, whose help describes them."""
 
     run: str
     host: str = LOOPBACK
@@ -37,12 +27,14 @@ class ServerSettings:
     learn: bool = False
     readers: int = 1
     tokens: str | None = None
+    # (str, str) or None: PEM files of the certificate and of its key.
     tls: tuple[str, str] | None = None
     insecure: bool = False
     max_rows: int = 1 << 16
     max_bytes: int = 1 << 24
     max_streams: int = 64
-    max_memory: int = 1 << 31
+    max_memory: int = 1 << 31  # bytes that a reader may allocate beyond what it starts with
+    # Seconds.
     idle: float = 60.0
     grace: float = 10.0
     checkpoint_every: str | None = None

@@ -336,7 +336,7 @@ class Database:
 
     def append(self, chain: str, position: int, rows: int, data: bytes) -> int:
         """A record behind all of its chain, within `commit`; its number."""
-        length, before = self._head(chain)
+        length, before = self._read_head(chain)
         crc = _compute_crc(chain, length, position, rows, data, before)
         file = None
         if len(data) > LARGEST_BLOB:
@@ -405,7 +405,7 @@ class Database:
     def count_records(self, chain: str) -> int:
         """Records that the chain ever had."""
         with self._lock, _translate_errors(self.folder / DATABASE_NAME, "read"):
-            return self._head(chain)[0]
+            return self._read_head(chain)[0]
 
     def list_records(self, chain: str) -> list[tuple[int, int]]:
         """Number and stream position of each record that it has, ascending."""
@@ -435,7 +435,7 @@ class Database:
             One is lost, or not what was written; those before it were yielded.
         """
         with self._lock, _translate_errors(self.folder / DATABASE_NAME, "read"):
-            length, last = self._head(chain)
+            length, last = self._read_head(chain)
         before = 0
         for number in range(start, length):
             record, previous, crc = self._read(chain, number)
@@ -450,7 +450,7 @@ class Database:
                 f"the last record of {chain} is not the one that was written last"
             )
 
-    def _head(self, chain: str) -> tuple[int, int]:
+    def _read_head(self, chain: str) -> tuple[int, int]:
         """How many records a chain ever had, and the checksum of the last."""
         row = self._connection.execute(
             "SELECT length, crc, seal FROM chains WHERE chain = ?", (chain,)

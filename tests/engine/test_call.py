@@ -143,11 +143,9 @@ def test_what_is_no_call_is_refused() -> None:
     with pytest.raises(InputError, match="call is a bytes; it must be a Call"):
         engine.apply(written)  # type: ignore[arg-type]
     with pytest.raises(InputError, match=r"'save'.*it must be one of"):
-        engine.apply(Call("save"))
+        Call("save")
     with pytest.raises(DamagedFileError):
         Call.from_bytes(written[:-40])
-    with pytest.raises(DamagedFileError, match="its call is save"):
-        Call.from_bytes(Call("save").to_bytes())
 
 
 def test_a_result_that_is_written_with_the_call() -> None:

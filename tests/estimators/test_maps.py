@@ -167,7 +167,7 @@ def test_any_map_of_distances_takes_a_function_of_two(name: str, memory: str) ->
         model.learn_one(x)
         assert not any(model.transform_one(x).values())
     model.learn_many(objects[10:])
-    engine = se.Engine(**model._config().as_dict())
+    engine = se.Engine(**model._build_config().as_dict())
     for x in objects:
         rows = [distance(x, objects[i]) for i in engine.distance_row_ids.tolist()]
         engine.learn_distances([rows])

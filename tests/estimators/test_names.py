@@ -297,6 +297,9 @@ def test_the_other_doors_know_the_rule_too() -> None:
     with pytest.warns(ColumnWarning, match="customer_id"):
         OnlineTransformer(PCA()).fit(doubtful())
     with pytest.raises(FeatureError, match="customer_id"):
-        UnsupervisedPipeline.of(doubtful())
+        UnsupervisedPipeline.from_points(doubtful())
     names = ["a", "b", "c"]
-    assert UnsupervisedPipeline.of(doubtful(), features=names).metric.matrix.shape == (3, 3)
+    assert UnsupervisedPipeline.from_points(doubtful(), features=names).metric.matrix.shape == (
+        3,
+        3,
+    )

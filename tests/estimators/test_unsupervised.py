@@ -167,7 +167,7 @@ def test_noise_features_are_shrunk():
         clean = corners[labels] + rng.standard_normal((1000, 2))
         points = np.column_stack([clean, rng.standard_normal((1000, 8))])
         points /= points.std(axis=0)
-        learned = UnsupervisedPipeline.of(points, seed=seed)
+        learned = UnsupervisedPipeline.from_points(points, seed=seed)
         found = [
             np.mean(
                 [
@@ -186,7 +186,7 @@ def test_wine_reproduces_on_halves():
     """On real data with structure the factor is above .3 (.5 measured, on a neighbour graph)."""
     points, _ = load_wine(return_X_y=True)
     order = np.random.default_rng(0).permutation(len(points))
-    pipeline = UnsupervisedPipeline.of(points[order])
+    pipeline = UnsupervisedPipeline.from_points(points[order])
     assert pipeline.fit.factor > 0.3
     assert pipeline.fit.status == "ok"
 
@@ -197,7 +197,7 @@ def test_a_uniform_grid_teaches_nothing(graph: str, seed: int) -> None:
     """On the grid 5^4 the halves do not agree, and the metric is that of standardised features."""
     axes = np.meshgrid(*[np.arange(1.0, 6.0)] * 4)
     points = np.column_stack([axis.ravel() for axis in axes])
-    pipeline = UnsupervisedPipeline.of(points, graph=graph, seed=seed)
+    pipeline = UnsupervisedPipeline.from_points(points, graph=graph, seed=seed)
     assert pipeline.fit.factor < 0.1
     # exp(s L) with s < .1 and entries of L below .1
     np.testing.assert_allclose(standardised(pipeline, points), np.eye(4), atol=0.02)
@@ -206,7 +206,7 @@ def test_a_uniform_grid_teaches_nothing(graph: str, seed: int) -> None:
 def test_pairs_by_euclidean_distance_teach_nothing():
     """The source's 'Euclidean + ITML': its pairs satisfy their own bounds; A = I bit for bit."""
     points = strip(200, 4)
-    plain = UnsupervisedPipeline.of(
+    plain = UnsupervisedPipeline.from_points(
         points,
         graph=lambda rows, count: (rows[:, :count], np.ones(count)),
         diffusion_time=None,
@@ -262,7 +262,7 @@ def test_all_points_equal():
 def test_duplicate_rows():
     """Five points, many times each: pairs are of different points, the metric is finite."""
     points = np.repeat(np.random.default_rng(0).standard_normal((5, 3)), 30, axis=0)
-    pipeline = UnsupervisedPipeline.of(points[np.random.default_rng(1).permutation(150)])
+    pipeline = UnsupervisedPipeline.from_points(points[np.random.default_rng(1).permutation(150)])
     assert np.isfinite(pipeline.metric.matrix).all()
     found = pipeline.replicates[0].pairs
     assert found.counts.degenerate > 0
@@ -284,14 +284,14 @@ def test_constant_features_stay_as_they_are():
 def test_more_features_than_events():
     """d > n: as many coordinates as the halves can have, and a positive definite metric."""
     points = np.random.default_rng(3).standard_normal((24, 60))
-    pipeline = UnsupervisedPipeline.of(points)
+    pipeline = UnsupervisedPipeline.from_points(points)
     assert pipeline.metric.matrix.shape == (60, 60)
     assert np.linalg.eigvalsh(pipeline.metric.matrix)[0] > 0
 
 
 def test_one_feature():
     """d = 1 has one metric up to a factor."""
-    pipeline = UnsupervisedPipeline.of(np.random.default_rng(4).standard_normal((80, 1)))
+    pipeline = UnsupervisedPipeline.from_points(np.random.default_rng(4).standard_normal((80, 1)))
     assert pipeline.metric.matrix.shape == (1, 1)
     assert pipeline.metric.matrix[0, 0] > 0
 
@@ -303,7 +303,7 @@ def test_disconnected_parts_and_isolated_points(graph: Any) -> None:
     points = rng.standard_normal((160, 3))
     points[:80, 0] += 1e4
     points[::40] *= 1e3
-    pipeline = UnsupervisedPipeline.of(points[rng.permutation(160)], graph=graph)
+    pipeline = UnsupervisedPipeline.from_points(points[rng.permutation(160)], graph=graph)
     assert np.isfinite(pipeline.metric.matrix).all()
     assert np.linalg.eigvalsh(pipeline.metric.matrix)[0] > 0
 
@@ -405,7 +405,7 @@ def test_the_order_of_a_batch_matters_little(graph: str) -> None:
     ratios = []
     for seed in range(3):
         order = np.random.default_rng(seed).permutation(300)
-        pipeline = UnsupervisedPipeline.of(points[order], graph=graph, shrunk=False)
+        pipeline = UnsupervisedPipeline.from_points(points[order], graph=graph, shrunk=False)
         weights = np.diag(standardised(pipeline, points))
         ratios.append(weights[0] / weights[1:].mean())
     # the clusters' feature weighs more; by how much depends on 500 pairs of 44,850

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamembed.errors import InputError
-from streamembed.pairs import shrinkage
+from streamembed.pairs import metric_shrinkage
 from tests.oracles import oracle_pairs as oracle
 
 # logm by Schur decomposition, expm by Pade approximation, of condition 1e4: measured 2e-13.
@@ -34,7 +34,7 @@ def test_it_is_the_formula(seed: int, noise: float) -> None:
         error = rng.standard_normal((5, 5))
         values, vectors = np.linalg.eigh(log + noise * (error + error.T))
         halves.append((vectors * np.exp(values)) @ vectors.T)
-    found, info = shrinkage.shrink(whole, *halves)
+    found, info = metric_shrinkage.shrink(whole, *halves)
     wanted, s = oracle.shrunk(whole, *halves)
     # a logarithm loses the digits of the condition, in ten steps or so
     worst = max(np.linalg.cond(matrix) for matrix in (whole, *halves))
@@ -48,7 +48,7 @@ def test_it_is_the_formula(seed: int, noise: float) -> None:
 def test_halves_that_agree_leave_it(seed: int) -> None:
     """s = 1: the metric itself, with determinant 1."""
     whole = metric(seed)
-    found, info = shrinkage.shrink(whole, 3.0 * whole, whole)
+    found, info = metric_shrinkage.shrink(whole, 3.0 * whole, whole)
     assert info.factor == pytest.approx(1.0, abs=1e-12)
     assert info.status == "ok"
     wanted = whole / np.linalg.det(whole) ** (1 / 5)
@@ -59,7 +59,7 @@ def test_halves_that_agree_leave_it(seed: int) -> None:
 def test_halves_that_contradict_make_the_identity():
     """s = 0 where what one half stretches the other contracts."""
     whole = metric(1)
-    found, info = shrinkage.shrink(whole, whole, np.linalg.inv(whole))
+    found, info = metric_shrinkage.shrink(whole, whole, np.linalg.inv(whole))
     assert np.array_equal(found, np.eye(5))
     assert (info.factor, info.status) == (0.0, "nothing reproduces")
 
@@ -69,14 +69,14 @@ def test_a_multiple_of_the_identity_has_no_direction(index: int) -> None:
     """Whichever of the three learned nothing, the identity comes out, and is told."""
     parts = [metric(2)] * 3
     parts[index] = 7.0 * np.eye(5)
-    found, info = shrinkage.shrink(*parts)
+    found, info = metric_shrinkage.shrink(*parts)
     np.testing.assert_allclose(found, np.eye(5), atol=1e-12)
     assert info.status == "nothing learned"
 
 
 def test_one_feature_has_one_metric():
     """d = 1: every metric is a multiple of every other."""
-    found, info = shrinkage.shrink(np.array([[3.0]]), np.array([[2.0]]), np.array([[5.0]]))
+    found, info = metric_shrinkage.shrink(np.array([[3.0]]), np.array([[2.0]]), np.array([[5.0]]))
     assert found.tolist() == [[1.0]]
     assert info.factor == 0.0
 
@@ -86,12 +86,12 @@ def test_one_feature_has_one_metric():
 def test_units_and_rotations(seed: int) -> None:
     """Multiples change nothing; a rotation of all three rotates the result; halves are equals."""
     whole, first, second = (metric(seed + i, spread=0.3) for i in range(3))
-    found, info = shrinkage.shrink(whole, first, second)
-    other, again = shrinkage.shrink(5.0 * whole, 0.1 * second, 9.0 * first)
+    found, info = metric_shrinkage.shrink(whole, first, second)
+    other, again = metric_shrinkage.shrink(5.0 * whole, 0.1 * second, 9.0 * first)
     assert again.factor == pytest.approx(info.factor, abs=1e-12)
     np.testing.assert_allclose(other, found, atol=EXACT)
     turn = np.linalg.qr(np.random.default_rng(seed).standard_normal((5, 5)))[0]
-    turned, _ = shrinkage.shrink(*(turn @ part @ turn.T for part in (whole, first, second)))
+    turned, _ = metric_shrinkage.shrink(*(turn @ part @ turn.T for part in (whole, first, second)))
     np.testing.assert_allclose(turned, turn @ found @ turn.T, atol=EXACT)
     assert np.linalg.eigvalsh(found)[0] > 0
     assert 0.0 <= info.factor <= 1.0
@@ -100,7 +100,7 @@ def test_units_and_rotations(seed: int) -> None:
 def test_nearly_singular_metrics_are_finite():
     """Directions that a metric has all but lost are floored, not infinite."""
     flat = np.diag([1.0, 1.0, 1e-30, 0.0])
-    found, info = shrinkage.shrink(flat, flat, flat)
+    found, info = metric_shrinkage.shrink(flat, flat, flat)
     assert np.isfinite(found).all()
     assert info.factor == pytest.approx(1.0, abs=1e-12)
 
@@ -117,22 +117,24 @@ def test_nearly_singular_metrics_are_finite():
 def test_bad_input_is_refused(bad: np.ndarray, message: str) -> None:
     """What is no metric has no logarithm."""
     with pytest.raises(InputError, match=message):
-        shrinkage.compute_trace_free_log(bad)
+        metric_shrinkage.compute_trace_free_log(bad)
 
 
 @pytest.mark.parametrize("seed", [0, 1, 12345, 2**40])
 def test_halves_are_the_rule(seed: int) -> None:
     """Positions fall into halves as the slow restatement says, one by one or all at once."""
     positions = np.r_[0:300, 2**40 : 2**40 + 20]
-    found = shrinkage.split_halves(positions, seed)
+    found = metric_shrinkage.split_halves(positions, seed)
     assert found.tolist() == [oracle.first_half(p, seed) for p in positions.tolist()]
-    one_by_one = [bool(shrinkage.split_halves(np.array([p]), seed)[0]) for p in positions.tolist()]
+    one_by_one = [
+        bool(metric_shrinkage.split_halves(np.array([p]), seed)[0]) for p in positions.tolist()
+    ]
     assert found.tolist() == one_by_one
 
 
 def test_halves_are_even_and_strange_to_periods():
     """Never more than one apart; of every residue of the position about half are in either."""
-    first = shrinkage.split_halves(np.arange(20_000), 3)
+    first = metric_shrinkage.split_halves(np.arange(20_000), 3)
     counts = np.cumsum(np.where(first, 1, -1))
     assert np.abs(counts).max() <= 1
     for period in (2, 3, 4, 7, 10, 24):
@@ -140,4 +142,4 @@ def test_halves_are_even_and_strange_to_periods():
             share = first[start::period].mean()
             # of 833 fair coins at least: a standard deviation of .017
             assert share == pytest.approx(0.5, abs=0.08)
-    assert not np.array_equal(first, shrinkage.split_halves(np.arange(20_000), 4))
+    assert not np.array_equal(first, metric_shrinkage.split_halves(np.arange(20_000), 4))

@@ -17,7 +17,7 @@ from streamembed.numeric.linalg import descending_eigh
 
 def build_metric(matrix: Floats, certificate: Any, scale: Floats | float = 1.0) -> Mahalanobis:
     """The metric in the caller's units, of a matrix for features divided by ``scale``."""
-    balanced, size = _balance(matrix)
+    balanced, size = _scale_to_unit_diagonal(matrix)
     return Mahalanobis.of(balanced, certificate=certificate).unscaled(scale / size)
 
 
@@ -34,13 +34,13 @@ def compute_root(matrix: Floats) -> Floats:
     >>> compute_root(np.diag([4.0, 0.0])).tolist()
     [[2.0, 0.0], [0.0, 0.0]]
     """
-    balanced, size = _balance(matrix)
+    balanced, size = _scale_to_unit_diagonal(matrix)
     values, vectors = descending_eigh(balanced)
     symmetric_root: Floats = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
     return size[:, None] * symmetric_root
 
 
-def _balance(matrix: Floats) -> tuple[Floats, Floats]:
+def _scale_to_unit_diagonal(matrix: Floats) -> tuple[Floats, Floats]:
     """The matrix with a unit diagonal (0 where it is 0), and the roots of its own, (d,)."""
     size = np.sqrt(np.maximum(np.diag(matrix), 0.0))
     size[size == 0] = 1.0

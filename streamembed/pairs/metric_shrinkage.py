@@ -36,21 +36,12 @@ Status = Literal["ok", "nothing reproduces", "nothing learned"]
 
 @dataclass(frozen=True, slots=True)
 class Info:
-    """The Info of `shrink`.
+    """The Info of `shrink`."""
 
-    Attributes
-    ----------
-    factor : float
-        s in [0, 1].
-    stretch : float
-        Frobenius norm of L: how far from a multiple of the identity A was before.
-    status : str
-        ``ok``. ``nothing reproduces``: s = 0, the halves disagree, and A became the identity.
-        ``nothing learned``: one of the metrics was a multiple of the identity already.
-    """
-
-    factor: float
-    stretch: float
+    factor: float  # s in [0, 1]
+    stretch: float  # Frobenius norm of L: how far from a multiple of the identity A was before
+    # ``ok``. ``nothing reproduces``: s = 0, the halves disagree, and A became the identity.
+    # ``nothing learned``: one of the metrics was a multiple of the identity already.
     status: Status
 
 

@@ -1,0 +1,132 @@
+"""Calls that another engine checked, or that nobody did: refused whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from streamembed import Call, Engine
+from streamembed.errors import (
+    DamagedFileError,
+    FeatureError,
+    InputError,
+    ParameterError,
+    StreamembedError,
+)
+from streamembed.storage import archive
+
+X = np.random.default_rng(0).standard_normal((60, 3))
+SMALL: dict[str, Any] = {"size": 30, "warm_up": 20}
+
+
+def edited(call: Call[Any], change: Callable[[dict[str, Any], dict[str, Any]], Any]) -> bytes:
+    """The call with other contents, sealed again as an attacker would."""
+    table, header = archive.unseal(call.to_bytes(), "operation", "x")
+    arrays = archive.unpack(table)
+    change(arrays, header)
+    return archive.seal(archive.to_table(arrays), "operation", header)
+
+
+def test_a_checked_call_cannot_be_changed() -> None:
+    """Once a NaN in its points went into the engine, and into its bytes."""
+    call = Engine(**SMALL).check(X)
+    for each in (call, Call.from_bytes(call.to_bytes())):
+        with pytest.raises(ValueError, match="read-only"):
+            each.arrays["points"][0] = np.nan
+    assert repr(call) == "<Call learn of 60 rows>"
+
+
+@pytest.mark.parametrize("name", ["fit", "learn", "label", "learn_pairs"])
+def test_a_call_is_made_by_a_check(name: str) -> None:
+    """Those without arguments can be made by name, no other: once a KeyError in `apply`."""
+    with pytest.raises(InputError, match=name):
+        Call(name)
+
+
+def test_times_are_for_an_engine_that_fades_by_them() -> None:
+    """Once accepted, and the engine's own bytes could not be loaded."""
+    by_time = Engine(**SMALL, memory="landmarks", clock="event_time", half_life=5.0)
+    call, engine = by_time.check(X[:5], times=np.arange(5.0)), Engine(**SMALL)
+    with pytest.raises(ParameterError, match="times"):
+        engine.apply(call)
+    engine.learn(X[:3])
+    assert Engine.from_bytes(engine.to_bytes()).position == 3
+
+
+def test_calls_of_other_parameters_are_refused_as_learn_refuses() -> None:
+    """Labels without metrics, rows left out, arrays where names are known, ids of another kind."""
+    metric = Engine(**SMALL, metrics=("fenn",))
+    with pytest.raises(ParameterError, match="labels"):
+        Engine(**SMALL).apply(metric.check(X[:5], y=[0, 1, 0, 1, 0]))
+    bad = X.copy()
+    bad[3, 1] = np.nan
+    with pytest.raises(ParameterError, match="1 bad rows"):
+        Engine(**SMALL).apply(Engine(**SMALL, on_bad_row="skip").check(bad))
+    engine = Engine(**SMALL)
+    call = engine.check(X)
+    engine.learn(pd.DataFrame(X[:30], columns=["0", "1", "2"]))
+    with pytest.raises(FeatureError):
+        engine.apply(call)
+    late = metric.check_labels([1, 2], [0, 1])
+    metric.learn(X[:5], ids=list("abcde"))
+    with pytest.raises(InputError, match="known by strings"):
+        metric.apply(late)
+
+
+EDITS: dict[str, Callable[[dict[str, Any], dict[str, Any]], Any]] = {
+    "fewer labels": lambda _, facts: facts.update(labels=[0] * 45),
+    "a label that is a list": lambda _, facts: facts.update(labels=[0] * 50 + [[1]] + [0] * 9),
+    "NaN": lambda arrays, _: arrays.update(points=np.where(X > 2, np.nan, X)),
+    "fewer names": lambda _, facts: facts.update(names=["0", "1"]),
+    "names that are none": lambda _, facts: facts.update(names=[1, None, {}]),
+    "no names": lambda _, facts: facts.pop("names"),
+    "no points": lambda arrays, _: arrays.pop("points"),
+    "kept of other rows": lambda arrays, _: arrays.update(kept=np.arange(1, 61)),
+    "fewer rows kept": lambda arrays, _: arrays.update(kept=np.arange(59)),
+    "fewer ids": lambda arrays, _: arrays.update(ids=np.arange(59)),
+    "ids of another type": lambda arrays, _: arrays.update(ids=np.arange(60.0)),
+    "float32": lambda arrays, _: arrays.update(points=X.astype(np.float32)),
+    "a number of rows that is none": lambda _, facts: facts.update(n="60"),
+}
+
+
+@pytest.mark.parametrize("change", EDITS.values(), ids=EDITS)
+def test_an_edited_call_is_damaged(change: Callable[[Any, Any], Any]) -> None:
+    """Once these were half applied, with errors from inside, or made engines that do not load."""
+    call = Engine(**SMALL, metrics=("fenn",)).check(X, y=[0] * 60)
+    with pytest.raises(DamagedFileError):
+        Call.from_bytes(edited(call, change))
+
+
+def test_random_edits_never_leave_an_engine_that_cannot_be_loaded() -> None:
+    """Whatever is deleted or exchanged: refused, or an engine whose bytes load."""
+    engine = Engine(**SMALL, metrics=("fenn",))
+    calls = [engine.check(X, y=[0, 1] * 30, ids=range(60)), engine.check_labels([1, 2], [0, 1])]
+    calls.append(engine.check_pairs(X[:5], X[5:10], [True, False, True, False, True]))
+    calls.append(Engine(**SMALL).check_distances([np.zeros(i) + 1.0 for i in range(5)]))
+    rng, values = np.random.default_rng(1), [None, 1, -1, "x", [], {}, [[1]], 0.5, True]
+    for call in calls:
+        keys = [*call.arrays, *call.metadata]
+        for _ in range(60):
+            key, value = keys[rng.integers(len(keys))], values[rng.integers(len(values))]
+
+            def change(arrays: dict[str, Any], facts: dict[str, Any]) -> None:
+                if key in facts:  # noqa: B023
+                    facts[key] = value  # noqa: B023
+                elif rng.random() < 0.5:
+                    del arrays[key]  # noqa: B023
+                else:
+                    arrays[key] = arrays[key][:-1]  # noqa: B023
+
+            target = Engine(**SMALL, metrics=("fenn",))
+            if call.name == "learn_distances":
+                target = Engine(**SMALL)
+            try:
+                target.apply(Call.from_bytes(edited(call, change)))
+            except StreamembedError:
+                assert target.position == 0
+            Engine.from_bytes(target.to_bytes())
