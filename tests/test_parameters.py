@@ -34,7 +34,7 @@ WRITE = "write them: python -m tests.test_parameters"
 MAPS = [kind for kind in map(vars(estimators).get, estimators.__all__) if hasattr(kind, "method")]
 GENERAL = (
     *("memory", "size", "half_life", "clock", "max_skew", "tolerance", "chunk_size", "warm_up"),
-    *("scaling", "seed", "hold", "metric"),
+    *("scaling", "seed", "hold", "metric", "axes"),
 )
 PUBLIC = [se.Engine, se.Monitor, se.PairGenerator, UnsupervisedPipeline]
 PUBLIC += [getattr(estimators, name) for name in estimators.__all__]
@@ -111,7 +111,7 @@ def test_maps_have_the_parameters_of_their_method(kind: Any) -> None:
     parameters = inspect.signature(kind).parameters
     own = METHODS[kind.method].options
     if kind is estimators.LiveMap:
-        expected = {"n_neighbors", "spread", *GENERAL} - {"tolerance"}
+        expected = {"n_neighbors", "spread", *GENERAL} - {"tolerance", "axes"}
     else:
         expected = {"n_components", *own, *GENERAL}
     assert set(parameters) == expected

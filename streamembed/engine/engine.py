@@ -106,8 +106,8 @@ class Engine(HintedAttributes, SavedObject):
         to the last of them, duplicates left out. Graphs: points are joined where either is among
         that many nearest of the other. Pictures: as many attract a point.
     width
-        Factor c of squared widths in self-tuning weights, in [1e-3, 1e6], or "auto". "auto": 2 of
-        the kernel, 1 in a graph.
+        Factor c of squared widths in self-tuning weights, in [1e-3, 1e6], or "auto". "auto": 1 in a
+        graph; of the kernel 2 with up to three components, 8 with more.
     weights
         Weights of a graph's edges: "self_tuning", "binary" or "heat". "self_tuning":
         exp(-d2 / (width s_i s_j)), s being the distance to the 7th neighbour; "binary": 1; "heat":
@@ -124,7 +124,8 @@ class Engine(HintedAttributes, SavedObject):
         Density correction, 0 to 2, or "auto". 1 removes the sampling density from the map, 0 keeps
         it; "auto": 0 self-tuning, whose widths follow the density already, and 1 gaussian.
     diffusion_time
-        Time t >= 0 of the coordinates lambda**t psi.
+        Time t >= 0 of the coordinates lambda**t psi, or "auto". "auto": 0.5 of a diffusion map, 8
+        of Laplacian eigenmaps.
     degree
         Degree of the polynomial kernel (gamma x y + coef0)**degree, 1 to 20.
     coef0
@@ -140,6 +141,11 @@ class Engine(HintedAttributes, SavedObject):
         Columns of the tracked factor, more than ``n_components``, or "auto". "auto": as many as
         there are eigenvalues above ten tolerances, at least ``n_components + 12`` and usually at
         most 64.
+    axes
+        Axes of the coordinates: "steady", "eigen" or "auto". "steady": the eigenpairs' coordinates
+        are turned onto what they were before, so that they can be compared; "eigen": they keep
+        their signs, and nothing else; "auto": steady, but with memory "all", which equals the batch
+        result. `docs/algorithms/frames.md` says when axes are lost.
     tolerance
         Largest residual of a certified snapshot, relative to lambda_1; None: no certificate.
         Then it is the plain view, fastest, with an estimate that claims nothing.
@@ -223,8 +229,8 @@ class Engine(HintedAttributes, SavedObject):
         gamma: float | None = None,
         reg: float = 1e-3,
         n_landmarks: int | None = None,
-        axes: str = "auto",
         rank: int | str = "auto",
+        axes: str = "auto",
         tolerance: float | None = 3e-3,
         chunk_size: int = 10,
         warm_up: int | None = None,

@@ -31,7 +31,6 @@ class DiffusionMap(MapEstimator):
     bandwidth: float | str = "auto"
     alpha: float | str = "auto"
     diffusion_time: float | str = "auto"
-    axes: str = "auto"
     rank: int | str = "auto"
 
     @classmethod

@@ -31,3 +31,4 @@ class LaplacianEigenmaps(MapEstimator):
     width: float | str = "auto"
     radius: float | None = None
     bandwidth: float | str = "auto"
+    diffusion_time: float | str = "auto"

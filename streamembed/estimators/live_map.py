@@ -35,6 +35,7 @@ class LiveMap(MapEstimator):
     n_neighbors: int = 15
     spread: float = 1.5
     _: KW_ONLY
+    axes: str = field(default="auto", init=False)
     tolerance: float | None = field(default=None, init=False)
 
     @property

@@ -83,6 +83,7 @@ class MapEstimator(ColdStartTransformer):
     half_life: float | None = None
     clock: str = POSITION
     max_skew: float | None = None
+    axes: str = "auto"
     tolerance: float | None = 3e-3
     chunk_size: int = 10
     warm_up: int | None = None

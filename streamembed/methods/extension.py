@@ -250,8 +250,8 @@ class GraphExtension(_FusedExtension):
 
     Neighbours of x are its own nearest, and all points that would have it among theirs; or all
     within the radius. A point of the support has the coordinates that it has there.
-    ``targets`` are coordinates by psi / lambda; ``typical`` is the median of ``reaches2``, or of the
-    degrees where there is a radius.
+    ``targets`` are coordinates by psi / lambda; ``typical`` is the median of ``reaches2``, or of
+    the degrees where there is a radius.
     """
 
     reaches2: Floats  # (N,): squared distance of each point to the last of its neighbours

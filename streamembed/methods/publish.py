@@ -2,8 +2,8 @@
 
 The levels of `streamembed.methods.refinement` are tried one by one; each is certified as it would
 be published, and the first that meets the tolerance is. If none does, the best is. Only then are
-coordinates turned onto the frame, which changes no eigenpair. Without a tolerance only the view is taken, under an estimated normalisation, and
-its certificate is a sample of rows: it claims nothing.
+coordinates turned onto the frame, which changes no eigenpair. Without a tolerance only the view is
+taken, under an estimated normalisation, and its certificate is a sample of rows: it claims nothing.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class PublishedColumns:
 
     # (n, k): those of the eigenpairs, turned onto the state's frame.
     coordinates: Floats
-    # (n, n_carried): right eigenvectors of P, sum(pi psi^2) = 1, of which the first k are certified;
-    # columns beyond the operator's rank are zero.
+    # (n, n_carried): right eigenvectors of P, sum(pi psi^2) = 1, of which the first k are
+    # certified; columns beyond the operator's rank are zero.
     psi: Floats
     eigenvalues: Floats  # (n_carried,): descending, of P
     rotation: Floats  # (n_carried, k): coordinates = (lambda^t psi) rotation

@@ -303,7 +303,7 @@ def _compute_dual(snapshot: ExtensionInput, masses: Floats) -> Floats:
     """diag(m) Y / v, 0 for the columns that are none, turned as coordinates are."""
     values = snapshot.carried_eigenvalues
     safe = np.where(values > 0, values, np.inf)
-    columns = stretch(snapshot.carried_psi, values, 0.0, float(masses.sum()))
+    columns = scale_by_root_eigenvalues(snapshot.carried_psi, values, 0.0, float(masses.sum()))
     dual: Floats = (masses[:, None] * columns / safe) @ snapshot.rotation
     return dual
 
@@ -444,7 +444,7 @@ METHODS: Mapping[str, Method] = MappingProxyType(
             rows=refuse_rows,
             matrix=refuse_rows,
             normalise=refuse_rows,  # type: ignore[arg-type]
-            coordinates=diffuse,
+            coordinates=scale_by_eigenvalue_powers,
             extend=extend_by_neighbours,
             options=frozenset(
                 {"n_neighbors", "weights", "radius", "width", "bandwidth", "diffusion_time"}

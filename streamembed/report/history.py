@@ -17,8 +17,8 @@ FLOAT_COLUMNS = (
     "residual",
     "angle_bound",
     "outside_bound",
-    "displacement",
-    "movement",
+    "fidelity",
+    "price",
     "picture_kept",
 )
 INTEGER_COLUMNS = ("met", "epoch", "refreshes")

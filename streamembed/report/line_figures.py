@@ -39,9 +39,9 @@ LINE_FIGURES = {
         others={"met": "tolerance met"},
         is_log=True,
     ),
-    "movement": LineFigure(
-        "root mean square",
-        {"movement": "movement", "displacement": "displacement"},
+    "axes": LineFigure(
+        "share",
+        {"fidelity": "fidelity", "price": "price"},
         others={"epoch": "epoch"},
     ),
     "refreshes": LineFigure("so far", {"refreshes": "refreshes", "epoch": "epoch"}, is_step=True),

@@ -328,7 +328,7 @@ TIMELINE_COLUMNS = {
         "parts": pa.int64(),
     },
     "": {"rung": pa.string(), "resolution": pa.float64(), "n_connected": pa.int64()},
-    "frame": {"epoch": pa.int64(), "displacement": pa.float64(), "movement": pa.float64()},
+    "frame": {"epoch": pa.int64(), "fidelity": pa.float64(), "price": pa.float64()},
 }
 # Of a picture: in the table of events, in its own, and in the timeline.
 CAUSAL_COLUMNS = ("snapshot", "epoch")

@@ -112,7 +112,7 @@ def test_the_command(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     done = call("report", run, "-o", tmp_path / "a.html", "--png", tmp_path / "png")
     assert done.exit_code == 0, done.output
     told = [Path(line).name for line in done.stdout.split()]
-    named = ["cloud", "coordinates", "spectrum", "certificate", "movement", "refreshes"]
+    named = ["cloud", "coordinates", "spectrum", "certificate", "axes", "refreshes"]
     assert told == ["a.html", *(f"{name}.png" for name in [*named, "metric-itml"])]
     before = {path.name: path.read_bytes() for path in (tmp_path / "png").iterdir()}
     assert all(data.startswith(b"\x89PNG") for data in before.values())

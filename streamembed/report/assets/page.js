@@ -342,7 +342,7 @@
       (isReferenceShown ? `. Grey crosses: ${state.reference}, placed by this snapshot.` : "."));
     describe("figure-scatter-main", `Scatter plot of ${points} at event ${whole(plot.position)}, coloured by ${kind}`);
     describe("figure-scatter-other", `The same events in ${plot.axes[1] ? plot.axes[1].join(" and ") : "no other coordinates"}`);
-    for (const name of ["drift", "spectrum", "certificate", "movement", "refreshes"]) put(`${name}:shown`, { x: [plot.position] });
+    for (const name of ["drift", "spectrum", "certificate", "axes", "refreshes"]) put(`${name}:shown`, { x: [plot.position] });
     list();
   }
 
@@ -387,7 +387,7 @@
     by("epochs-caption").textContent = "Solid line: the snapshot in the scatter plots. " + (epochs.length === 0 ? "One epoch: all coordinates can be compared." :
       few.length ? "Dotted lines: a new epoch; coordinates before and after it cannot be compared." :
       "There are too many epochs to mark (see the last figure): coordinates of different epochs cannot be compared.");
-    for (const name of ["spectrum", "certificate", "movement"]) put(`${name}:epochs`, { x: few });
+    for (const name of ["spectrum", "certificate", "axes"]) put(`${name}:epochs`, { x: few });
     const lines = Object.fromEntries(past.eigenvalues.map((values, j) => [`e${j}`, values]));
     put("spectrum", { x, ...lines });
     fill("legend-spectrum", ...past.eigenvalues.map((_, j) => entry(stroke(...settings.palettes.eigenvalues[j]), `${j + 1}.`)));
@@ -399,15 +399,15 @@
     fill("legend-certificate", entry(stroke("#0072B2", "solid"), "residual"), entry(stroke("#A49000", "dotdash"), "angle bound"),
       past.tolerance === null ? make("span", null, "no tolerance is set") : entry(stroke("#D55E00", "dashed"), `tolerance ${brief(past.tolerance)}`));
     const empty = x.map(() => null);
-    put("movement", { x, displacement: past.displacement || empty, movement: past.movement || empty, epoch: past.epoch || empty });
-    fill("legend-movement", entry(stroke("#0072B2", "solid"), "movement"), entry(stroke("#A49000", "dashed"), "displacement"));
+    put("axes", { x, fidelity: past.fidelity || empty, price: past.price || empty, epoch: past.epoch || empty });
+    fill("legend-axes", entry(stroke("#0072B2", "solid"), "fidelity"), entry(stroke("#A49000", "dashed"), "price"));
     put("refreshes", { x, refreshes: past.refreshes || empty, epoch: past.epoch || empty });
     fill("legend-refreshes", entry(stroke("#0072B2", "solid"), "refreshes"), entry(stroke("#A49000", "dashed"), "epochs"));
     const range = `${whole(past.rows)} snapshots from event ${whole(x[0])} to ${whole(x[x.length - 1])}`;
     const now = (values) => brief(values[values.length - 1]);
     describe("figure-spectrum", `Eigenvalues of ${range}; now ${past.eigenvalues.map(now).join(", ")}`);
     describe("figure-certificate", `Residuals of ${range}; now ${past.residual ? now(past.residual) : "unknown"}`);
-    describe("figure-movement", `Movement and displacement of ${range}`);
+    describe("figure-axes", `Fidelity and price of the axes of ${range}`);
     describe("figure-refreshes", `Refreshes and epochs of ${range}`);
   }
 
