@@ -205,7 +205,7 @@ def embed(stream: GalleryStream, method: str) -> GalleryMaps:
 def _follow(stream: GalleryStream, method: str) -> tuple[se.Snapshot, list[bool]]:
     """The last snapshot of an engine with default parameters, and which of all were certified."""
     size = stream.window
-    engine = se.Engine(size=size, warm_up=size, scaling=None, **METHODS[method])
+    engine = se.Engine(size=size, warm_up=size, scaling=None, axes="eigen", **METHODS[method])
     met = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", se.errors.DegenerateMapWarning)

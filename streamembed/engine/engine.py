@@ -75,7 +75,7 @@ class Engine(HintedAttributes, SavedObject):
         Kind of map: diffusion_map, laplacian_eigenmaps, classical_mds, pca, kernel_pca, isomap or
         lle. "diffusion_map": of a kernel between all points. "laplacian_eigenmaps": of a graph of
         neighbours; no memory for all pairs of points, so windows of 50,000, and the better map in
-        two coordinates; coordinates are psi. "classical_mds": coordinates that keep distances.
+        two coordinates. "classical_mds": coordinates that keep distances.
         "pca": principal components of the support. "kernel_pca": in the feature space of a kernel.
         "isomap": coordinates that keep the lengths of shortest paths on a graph of neighbours.
         "lle": locally linear embedding, the smoothest map that keeps every point rebuilt by its

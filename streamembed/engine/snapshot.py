@@ -326,12 +326,12 @@ class Snapshot(Immutable, SavedObject):
     @cached_property
     def carried_psi(self) -> Floats:
         """psi of all pairs that coordinates are made of, shape (N, n_components + s)."""
-        return np.concatenate([self.psi, self.spare_psi], axis=1)
+        return freeze(np.concatenate([self.psi, self.spare_psi], axis=1))
 
     @cached_property
     def carried_eigenvalues(self) -> Floats:
         """Their eigenvalues, shape (n_components + s,)."""
-        return np.concatenate([self.eigenvalues, self.spare_eigenvalues])
+        return freeze(np.concatenate([self.eigenvalues, self.spare_eigenvalues]))
 
     # ------------------------------------------------------------------ new points
 

@@ -135,6 +135,9 @@ class Config:
             chunk_size=check_whole("chunk_size", self.chunk_size, 1),
             warm_up=check_optional(check_whole, "warm_up", self.warm_up, 1),
             seed=check_whole("seed", self.seed, 0, high=LARGEST_SEED),
+            diffusion_time=_check_or_auto(
+                check_real, "diffusion_time", self.diffusion_time, 0.0, 1e6
+            ),
             axes=check_choice("axes", self.axes, ("auto", "steady", "eigen")),
             n_neighbors=check_whole("n_neighbors", self.n_neighbors, 1, high=LARGEST_NEIGHBORS),
             width=_check_or_auto(check_real, "width", self.width, *WIDTHS),

@@ -50,12 +50,13 @@ def test_a_snapshot_does_not_change_while_the_engine_learns() -> None:
 
 
 def test_coordinates_are_normalised(snapshot: se.Snapshot) -> None:
-    """sum(pi) = 1, sum(pi psi) = 0, sum(pi psi^2) = 1, coordinates = lambda^t psi."""
+    """sum(pi) = 1, sum(pi psi) = 0, sum(pi psi^2) = 1, coordinates are turned."""
     pi, psi = snapshot.stationary, snapshot.psi
     assert pi.sum() == pytest.approx(1.0)
     np.testing.assert_allclose(pi @ psi, 0.0, atol=1e-9)
     np.testing.assert_allclose(psi.T @ (pi[:, None] * psi), np.eye(3), atol=1e-9)
-    np.testing.assert_array_equal(snapshot.coordinates, psi * snapshot.eigenvalues)
+    columns = snapshot.carried_psi * snapshot.carried_eigenvalues**snapshot.diffusion_time
+    np.testing.assert_allclose(snapshot.coordinates, columns @ snapshot.rotation, atol=1e-12)
 
 
 def test_transform_gives_the_coordinates_back(snapshot: se.Snapshot) -> None:
@@ -82,7 +83,7 @@ def test_far_points_keep_to_the_range_of_the_support(snapshot: se.Snapshot) -> N
 
 def test_far_points_get_their_nearest_neighbours_limit_at_one_bandwidth() -> None:
     """However far, coordinates are finite, coverage is 0, and the nearest point decides."""
-    engine = se.Engine(size=80, n_components=3, kernel="gaussian")
+    engine = se.Engine(size=80, n_components=3, kernel="gaussian", axes="eigen")
     engine.learn(np.random.default_rng(0).standard_normal((120, 3)))
     snapshot = engine.snapshot()
     far = np.array([[1e6, 0.0, 0.0], [-1e6, 2e5, 0.0], [1e140, 1e140, 1e140]])

@@ -30,6 +30,8 @@ def small(**changes: Any) -> se.Engine:
         "kernel": "gaussian",
         "bandwidth": 1.5,
         "warm_up": 30,
+        "diffusion_time": 1.0,
+        "axes": "eigen",
     }
     return se.Engine(**{**parameters, **changes})
 

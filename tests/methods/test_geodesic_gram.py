@@ -192,6 +192,7 @@ def test_landmarks_are_placed_by_their_definition(
     if not compiled:
         monkeypatch.setattr(geodesics_numba, "available", False)
     engine = se.Engine(
+        axes="eigen",
         "isomap", n_components=3, n_neighbors=K, n_landmarks=40, size=150, tolerance=1e-9
     )
     for start in range(0, 400, 20):

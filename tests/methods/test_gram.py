@@ -159,7 +159,7 @@ def test_random_streams_have_true_certificates(seed: int) -> None:
 )
 def test_it_is_scikit_learns(way: dict[str, Any], theirs: dict[str, Any]) -> None:
     """Coordinates of the support and of new points, up to signs, at a tolerance of 1e-9."""
-    engine = se.Engine(**way, size=200, n_components=3, scaling=None, tolerance=1e-9)
+    engine = se.Engine(**way, size=200, n_components=3, scaling=None, tolerance=1e-9, axes="eigen")
     engine.learn(DIGITS[:230])
     snapshot = engine.snapshot()
     fitted = SklearnKernelPCA(3, **theirs).fit(snapshot.points - snapshot.center)
@@ -175,7 +175,7 @@ def test_it_is_scikit_learns(way: dict[str, Any], theirs: dict[str, Any]) -> Non
 @pytest.mark.parametrize("half", ["mean row", "own mean"])
 def test_without_either_half_of_the_centring_new_points_are_misplaced(half: str) -> None:
     """The classic error, made on purpose: `test_it_is_scikit_learns` would fail."""
-    engine = se.Engine(**WAYS[2], size=100, n_components=2, scaling=None)
+    engine = se.Engine(**WAYS[2], size=100, n_components=2, scaling=None, axes="eigen")
     engine.learn(DIGITS[:120])
     snapshot = engine.snapshot()
     z, new = snapshot.points - snapshot.center, DIGITS[130:140] - snapshot.center

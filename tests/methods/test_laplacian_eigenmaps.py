@@ -278,7 +278,7 @@ def test_hard_data_stay_finite(points: np.ndarray, weights: str) -> None:
         ({"kernel": "gaussian"}, "kernel='gaussian' is for method='diffusion_map'"),
         ({"alpha": 1.0}, "alpha=1.0 is for method='diffusion_map'"),
         ({"rank": 40}, "rank=40 is for method='diffusion_map'"),
-        ({"diffusion_time": 2.0}, "diffusion_time=2.0 is for method='diffusion_map'"),
+        ({"diffusion_time": -2.0}, "diffusion_time=-2.0 must be a number between"),
         ({"bandwidth": 2.0}, "bandwidth=2.0 is for weights='heat'"),
         ({"radius": 2.0}, "radius=2.0 needs weights='binary' or 'heat'"),
         ({"weights": "cosine"}, "weights='cosine' must be one of"),

@@ -49,7 +49,7 @@ def truth_of(snapshot: se.Snapshot) -> oracle.DiffusionMap:
 def mapped(points: np.ndarray, **changes: Any) -> se.Snapshot:
     """The map of all points at once."""
     n = len(points)
-    engine = se.Engine(**{"size": n, "warm_up": n, "n_components": 10, **changes})
+    engine = se.Engine(**{"size": n, "warm_up": n, "n_components": 10, "width": 2.0, **changes})
     engine.learn(points)
     return engine.snapshot()
 
@@ -303,7 +303,9 @@ def test_an_early_outlier_is_not_left_alone(changes: dict[str, Any]) -> None:
 def streamed(**changes: Any) -> tuple[se.Engine, np.ndarray]:
     """An engine in the middle of a stream that has filled slots again, and points to come."""
     points = moving(np.random.default_rng(2), 500)
-    engine = se.Engine(**{"size": 150, "n_components": 4, "tolerance": 1e-9, **changes})
+    engine = se.Engine(
+        **{"size": 150, "n_components": 4, "tolerance": 1e-9, "axes": "eigen", **changes}
+    )
     engine.learn(points[:400])
     return engine, points[400:]
 
@@ -439,7 +441,7 @@ def test_symmetries(change: Callable[[np.ndarray], np.ndarray], scaling: str | N
     points = moving(np.random.default_rng(4), 220)
     maps = []
     for events in (points, change(points)):
-        engine = se.Engine(size=80, n_components=3, scaling=scaling, tolerance=1e-9)
+        engine = se.Engine(size=80, n_components=3, scaling=scaling, tolerance=1e-9, axes="eigen")
         engine.learn(events)
         assert engine.refilled > 0
         maps.append(engine.snapshot())

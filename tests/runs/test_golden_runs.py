@@ -11,12 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 import streamembed as se
-from streamembed.logs.event_log import write_log
 from streamembed.runs.verification import verify
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
@@ -66,32 +63,6 @@ def test_a_run_is_opened(tmp_path: Path) -> None:
     with se.open_run(tmp_path / "run") as run:
         assert run.position == 70
         assert run.learn(POINTS[70:]).accepted == 20
-
-
-def test_a_replay_with_the_old_names_of_columns(tmp_path: Path) -> None:
-    """Verified, also against its log; resumed, it has the files of a run that began today."""
-    old = Path(shutil.copytree(GOLDEN / "replay", tmp_path / "old"))
-    points = POINTS.copy()
-    points[[50, 61]] = np.nan
-    ids = np.arange(1000, 1090)
-    for name, n in (("log", 80), ("longer", 90)):
-        write_log(tmp_path / name, points[:n], ["x", "y", "z"], ids[:n])
-    assert {"c0", "c1"} < {*pq.read_schema(old / "embedding.parquet").names}
-    assert not verify(old).troubles
-    assert not verify(old, deep=True, log=tmp_path / "log").troubles
-    with se.read_run(old) as run:
-        assert run.rejected()["id"].to_pylist() == ["1050", "1061"]
-    for folder in ("old", "new"):
-        engine = se.Engine(size=30, warm_up=20, n_neighbors=5)
-        done = se.replay(
-            tmp_path / "longer", engine, tmp_path / folder, embed="causal", snapshot_every=20
-        )
-        assert (done.accepted, done.resumed_at > 0) == (88, folder == "old")
-    for name in ("embedding.parquet", "rejected.parquet", "timeline.parquet", "snapshot.arrow"):
-        assert (old / name).read_bytes() == (tmp_path / "new" / name).read_bytes(), name
-    table = pq.read_table(old / "embedding.parquet", columns=["diffusion_map_0", "id"])
-    assert table["id"].type == pa.int64()
-    assert pq.read_table(old / "rejected.parquet")["id"].to_pylist() == [1050, 1061]
 
 
 def write() -> None:
