@@ -27,8 +27,8 @@ METHODS: dict[str, dict[str, Any]] = {
     "KernelPCA": {"method": "kernel_pca"},
     "Isomap": {"method": "isomap", "n_neighbors": 10},
     "LocallyLinearEmbedding": {"method": "lle", "n_neighbors": 12},
-    "LaplacianEigenmaps": {"method": "laplacian_eigenmaps"},
-    "DiffusionMap": {"method": "diffusion_map"},
+    "LaplacianEigenmaps": {"method": "laplacian_eigenmaps", "diffusion_time": 0.0},
+    "DiffusionMap": {"method": "diffusion_map", "diffusion_time": 1.0},
 }
 NEED_POINTS = ("PCA", "LocallyLinearEmbedding")
 SETS = ("roll", "digits", "cars", "words")

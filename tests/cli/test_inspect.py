@@ -237,7 +237,7 @@ def test_what_is_off_with_a_map_is_a_hint(tmp_path: Path) -> None:
     options = ["--kernel", "gaussian", "--bandwidth", "1", *SMALL]
     call("replay", tmp_path / "log", "--run", tmp_path / "run", *options)
     assert any(
-        line.startswith("hint: final snapshot: component 0 is carried")
+        line.startswith("hint: final snapshot: component 1 is carried")
         for line in inspected(tmp_path / "run")[0]
     )
     write_log(tmp_path / "few", POINTS[:20], NAMES)

@@ -192,8 +192,13 @@ def test_landmarks_are_placed_by_their_definition(
     if not compiled:
         monkeypatch.setattr(geodesics_numba, "available", False)
     engine = se.Engine(
+        "isomap",
+        n_components=3,
+        n_neighbors=K,
+        n_landmarks=40,
+        size=150,
+        tolerance=1e-9,
         axes="eigen",
-        "isomap", n_components=3, n_neighbors=K, n_landmarks=40, size=150, tolerance=1e-9
     )
     for start in range(0, 400, 20):
         engine.learn(STREAMS[name][start : start + 20])

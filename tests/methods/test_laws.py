@@ -16,10 +16,12 @@ import streamembed as se
 from scenarios import streams
 from scenarios.streams import MissingDataError
 from streamembed.errors import CostWarning
+from streamembed.geometry.kernel_matrix import bound_rounding
 from streamembed.spectral.alignment import correlate_columns
 from tests.oracles import oracle
 
 K = 5
+RING = np.dtype(np.float32)  # of a kernel ring at the default tolerance
 
 
 def stream(name: str, rows: int) -> np.ndarray:
@@ -151,8 +153,9 @@ def test_certificates_of_a_window_are_true(name: str) -> None:
         assert snapshot.certificate.met
         assert residual <= 1.05 * 3e-3
         np.testing.assert_allclose(values, truth.eigenvalues[1:11], atol=3e-3)
-        # below a hundredth of the tolerance, what is reported is rounding of a float32 ring
-        honest.append(residual < 3e-5 or 0.5 <= snapshot.certificate.residual / residual <= 3.0)
+        # what is reported includes a bound on the rounding of the ring, most of a small residual
+        reported = snapshot.certificate.residual - bound_rounding(RING, size) / values[0]
+        honest.append(reported < 1e-4 or 0.5 <= reported / residual <= 3.0)
         sine = oracle.largest_angle_sine(truth.V[:, 1:11], vectors)
         assert sine <= 1.05 * snapshot.certificate.angle_bound + 1e-9
     assert np.mean(honest) >= 0.95
@@ -402,8 +405,11 @@ def test_an_epoch_says_whether_axes_can_be_compared() -> None:
             snapshots.append(engine.snapshot())
     found = []
     for one, other in pairwise(snapshots):
-        if one.frame.epoch == other.frame.epoch:
+        is_kept = min(one.frame.fidelity, other.frame.fidelity) > 0.95
+        if one.frame.epoch == other.frame.epoch and is_kept:
             _, here, there = np.intersect1d(one.ids, other.ids, return_indices=True)
             found += correlate_columns(one.coordinates[here], other.coordinates[there]).tolist()
-    assert np.quantile(found, 0.02) > 0.7  # half a window late: its own fidelity says so before
+    assert (
+        min(found, default=1.0) > 0.7
+    )  # an epoch ends half a window late: fidelity says so before
     assert snapshots[-1].frame.epoch > snapshots[0].frame.epoch + 3

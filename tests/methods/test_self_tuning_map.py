@@ -304,7 +304,8 @@ def streamed(**changes: Any) -> tuple[se.Engine, np.ndarray]:
     """An engine in the middle of a stream that has filled slots again, and points to come."""
     points = moving(np.random.default_rng(2), 500)
     engine = se.Engine(
-        **{"size": 150, "n_components": 4, "tolerance": 1e-9, "axes": "eigen", **changes}
+        **{"size": 150, "n_components": 4, "tolerance": 1e-9, "width": 2.0, "axes": "eigen"}
+        | {"diffusion_time": 1.0, **changes}
     )
     engine.learn(points[:400])
     return engine, points[400:]

@@ -13,6 +13,7 @@ ROSTER = [
     "drifting-rings",
     "replay-cuts",
     "crossing-modes",
+    "never-taught-again",
     "landmark-stream",
     "merged-landmarks",
     "distance-rows",
@@ -32,6 +33,7 @@ ROSTER = [
 # Shortened further they would show nothing.
 LONG = {
     "crossing-modes",
+    "never-taught-again",
     "default-maps",
     "eig-dml-online",
     "landmark-stream",
