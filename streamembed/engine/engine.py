@@ -139,8 +139,8 @@ class Engine(HintedAttributes, SavedObject):
         `docs/algorithms/isomap.md` says how far that is from Isomap.
     rank
         Columns of the tracked factor, more than ``n_components``, or "auto". "auto": as many as
-        there are eigenvalues above ten tolerances, at least ``n_components + 12`` and usually at
-        most 64.
+        there are eigenvalues above ten tolerances, at least ``n_components + 15`` and usually at
+        most 64; 64 of a diffusion map in more than three components.
     axes
         Axes of the coordinates: "steady", "eigen" or "auto". "steady": the eigenpairs' coordinates
         are turned onto what they were before, so that they can be compared; "eigen": they keep

@@ -407,6 +407,8 @@ class Config:
         """Which columns the tracked factor keeps."""
         if isinstance(self.rank, str):  # "auto"
             least = self.n_carried + GUARDS
+            if self.family == "kernel" and self.n_components > FEW_COMPONENTS:
+                least = max(least, LARGEST_RANK)  # spectra of wide kernels decay fast
             level = RANK_LEVEL * (self.tolerance or USUAL_TOLERANCE)
             if self.is_centred:  # the mean may be a hundred times the rest
                 level *= CENTRED_SHARE

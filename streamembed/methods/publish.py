@@ -82,7 +82,15 @@ def publish(state: State, config: Config, counted: bool = False) -> PublishedCol
             values, psi = columns.eigenvalues[:k], columns.psi[:, :k]
             missed = neighbor_graph.count_missed(state, values, psi, config)
         isolated = len(graph.parts.isolated)
-        described = replace(columns.certificate, missed=missed, isolated=isolated)
+        certified = columns.certificate
+        values = columns.eigenvalues[: config.n_components]
+        rate, error = 1.0 - float(values[-1]), certified.residual * float(values[0])
+        described = replace(
+            certified,
+            missed=missed,
+            isolated=isolated,
+            residual_rate=min(error / rate, 1.0) if rate > 0.0 else 1.0,
+        )
         return replace(columns, certificate=described)
     if state.rebuilt is not None:
         return _select_best(alignment_matrix.refine(state, config), state, config)

@@ -79,6 +79,12 @@ class Certificate:
     stale : float
         Of Isomap: mean relative error of the shortest paths that were used, by a sample; 0 where
         they are exact.
+    residual_last : float
+        The residual relative to the last published eigenvalue, at most 1: small where the smallest
+        component is known as well as the first.
+    residual_rate : float
+        Of a graph of neighbours: the residual relative to 1 - lambda_k, the rate at which a walk
+        forgets the last component, at most 1; 0 of other methods.
     """
 
     residual: float
@@ -97,6 +103,8 @@ class Certificate:
     isolated: int = 0
     negative_mass: float = 0.0
     stale: float = 0.0
+    residual_last: float = 0.0
+    residual_rate: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -228,6 +236,7 @@ def certify(
         method=method,
         scope=SCOPE,
         met=met,
+        residual_last=float(min(worst / max(last, TINY), 1.0)) if worst > 0.0 else 0.0,
         parts=1 + int(np.count_nonzero(np.append(values, estimate) > APART)),
     )
 
