@@ -17,10 +17,10 @@ import numpy.typing as npt
 # Points of a scatter plot, evenly spaced by age: 20 kB.
 MOST_POINTS = 2000
 NEWEST = 10
-# Colours that contrast with white by 5.1 and 4.0, and with #111 by 3.7 and 4.7.
-COLOUR, NEW_COLOUR = "#0072B2", "#D55E00"
+# Colours that contrast with white by 3.8 and 3.9, and with #111 by 5.0 and 4.9.
+COLOUR, NEW_COLOUR = "#2E86DE", "#D55E00"
 WIDTH, HEIGHT, MARGIN = 360, 270, 12
-LONGEST_TEXT = 240
+LONGEST_TEXT = 400
 
 _CELL = "text-align:left;vertical-align:top;padding:1px 12px 1px 0;border:0"
 _NAME = "font-weight:normal;opacity:.7;white-space:nowrap"
@@ -127,4 +127,4 @@ def draw_scatter(points: npt.NDArray[np.float64], title: str) -> str:
 def _draw_points(places: npt.NDArray[np.float64], colour: str, size: int) -> str:
     """One path: a line of no length is a dot where its ends are round."""
     path = "".join(f"M{x:.1f} {y:.1f}h0" for x, y in places.tolist())
-    return f'<path d="{path}" stroke="{colour}" stroke-width="{size}" stroke-opacity=".8"/>'
+    return f'<path d="{path}" stroke="{colour}" stroke-width="{size}"/>'
