@@ -15,6 +15,7 @@ PACKAGE = ROOT / "streamembed"
 PURE = {
     "numeric",
     "validation",
+    "notebook",
     "geometry",
     "landmarks",
     "spectral",
@@ -36,6 +37,7 @@ QUIET = {
     "numbers",
     "decimal",
     "difflib",
+    "html",
     "types",
     "typing",
     "__future__",

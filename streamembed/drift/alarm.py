@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from streamembed.notebook import write_table
+
 
 @dataclass(frozen=True, slots=True)
 class Alarm:
@@ -48,3 +50,18 @@ class Alarm:
     def as_dict(self) -> dict[str, Any]:
         """JSON-ready; an infinite run length is 1e308."""
         return {**asdict(self), "run_length": min(self.run_length, 1e308)}
+
+    def _repr_html_(self) -> str:
+        """What notebooks show: the sentence, and what it is made of."""
+        changes = (f"{name} {moved:+.2g} sd, p {p:.1g}" for name, moved, p in self.features)
+        rows: list[tuple[str, object]] = [
+            ("position", self.position),
+            ("onset", self.onset),
+            ("channel", self.channel),
+            ("memory", self.memory),
+            ("run length", self.run_length),
+            ("components", "; ".join(f"{name} {share:.0%}" for name, share in self.components)),
+            ("features", "; ".join(changes)),
+            ("events", ", ".join(f"{event} ({share:.2g})" for event, _, share in self.events)),
+        ]
+        return write_table(self.sentence, rows)

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from streamembed.data.values import is_null
-from streamembed.errors import ParameterError
+from streamembed.errors import ParameterError, quote
 from streamembed.numeric.arrays import Array, Floats
 
 # Okabe and Ito's colours and three more; classes beyond them begin again with another mark.
@@ -39,31 +39,66 @@ class DrawablePicture(Protocol):
     def kept(self) -> Floats: ...
 
 
+def check_axes(ax: Any) -> None:
+    """ParameterError unless it is something to draw on, or None."""
+    if ax is not None and not hasattr(ax, "scatter"):
+        raise ParameterError(f"ax={quote(ax)} must be matplotlib's Axes, or None")
+
+
+def read_colors(color: Any, n: int, choices: str) -> Array:
+    """One value for each of n points; by their age where ``color`` is None.
+
+    ``choices`` say in an error what else it may be.
+    """
+    try:
+        values = np.asarray(np.arange(n) if color is None else color)
+    except ValueError:  # ragged
+        values = np.zeros(0)
+    if values.shape != (n,):
+        raise ParameterError(
+            f"color has shape {values.shape}; it must be one value for each of the {n} points, "
+            f"in the order of ids (labels[ids] where ids are stream positions), {choices}or None"
+        )
+    return values
+
+
 def draw(picture: DrawablePicture, values: Array, ax: Any, halo: bool, new: int, label: str) -> Any:
     """See `streamembed.engine.picture.Picture.plot`."""
-    if ax is None:
-        ax = _new_axes()
+    ax = _new_axes() if ax is None else ax
     x, y = picture.coordinates.T
-    size = float(np.clip(12000.0 / len(x), 4.0, 36.0))
+    size = _choose_size(len(x))
     if halo:
         least = np.sort(picture.kept)[int(MOST_HALOS * len(x))]
         lost = picture.kept < min(TRUSTED, least + 1e-9)
         ax.scatter(x[lost], y[lost], s=6.0 * size, c=HALO, linewidths=0, zorder=1)
-    classes = None if label else _encode_classes(values)
-    if classes is None:
-        drawn = ax.scatter(x, y, s=size, c=_to_numbers(values), cmap="cividis", lw=0, zorder=2)
-        ax.figure.colorbar(drawn, ax=ax, shrink=0.6, label=label)
-    else:
-        _draw_classes(ax, x, y, classes, size)
+    draw_points(picture.coordinates, values, ax, label)
     if new:
         ax.scatter(x[-new:], y[-new:], s=3.0 * size, facecolors="none", edgecolors=INK, zorder=3)
-    ax.set_aspect("equal", adjustable="datalim")
     ax.set_xticks([])
     ax.set_yticks([])
     for side in ax.spines.values():
         side.set_visible(False)
     ax.set_title(f"{picture.kept.mean():.0%} of neighbours kept", fontsize="small", color=INK)
     return ax
+
+
+def draw_points(points: Floats, values: Array, ax: Any, label: str) -> Any:
+    """Points (n, 2) in the colours of their values; numbers on a scale where these have a label."""
+    ax = _new_axes() if ax is None else ax
+    x, y = points.T
+    size = _choose_size(len(x))
+    classes = None if label else _encode_classes(values)
+    if classes is None:
+        drawn = ax.scatter(x, y, s=size, c=_to_numbers(values), cmap="cividis", lw=0, zorder=2)
+        ax.figure.colorbar(drawn, ax=ax, shrink=0.6, label=label)
+    else:
+        _draw_classes(ax, x, y, classes, size)
+    ax.set_aspect("equal", adjustable="datalim")
+    return ax
+
+
+def _choose_size(n: int) -> float:
+    return float(np.clip(12000.0 / n, 4.0, 36.0))
 
 
 def _encode_classes(values: Array) -> list[Any] | None:

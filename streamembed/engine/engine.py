@@ -36,6 +36,7 @@ from streamembed.methods.options import OPTIONS, Config, describe_use
 from streamembed.methods.registry import METHODS
 from streamembed.methods.state import State
 from streamembed.metric_learners.catalog import STATES
+from streamembed.notebook import write_table
 from streamembed.numeric import codec
 from streamembed.numeric.arrays import Array, Ints
 from streamembed.parameters import OWNERS, HintedAttributes, check_names, read_texts, write_texts
@@ -262,6 +263,26 @@ class Engine(HintedAttributes, SavedObject):
             f"{''.join(', ' + extra for extra in extras)}; at event {progress.position:,}: "
             f"{self._feature_summary}, {state}>"
         )
+
+    def _repr_html_(self) -> str:
+        """What notebooks show: settings and progress; no snapshot is made for it."""
+        config = self.config
+        memory = config.memory if config.memory == "all" else f"{config.memory} of {config.size:,}"
+        names = ": " + ", ".join(self.feature_names) if self.feature_names else ""
+        missing = config.warm_up_events - self.position
+        rows: list[tuple[str, object]] = [
+            ("method", config.method),
+            ("components", config.n_components),
+            ("memory", memory),
+            ("features", self._feature_summary + names),
+            ("events learned", self.learned),
+            ("pending", self.pending),
+            ("rejected rows", self.rejected),
+            ("ready", self.ready or f"{_format_count(missing, 'event')} before the first snapshot"),
+            ("metrics", tuple(config.metrics)),
+            ("picture", config.picture),
+        ]
+        return write_table(f"Engine at event {self.position:,}", rows)
 
     @property
     def _feature_summary(self) -> str:

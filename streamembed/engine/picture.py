@@ -11,7 +11,7 @@ import numpy as np
 
 from streamembed.data.output_format import read_frame, to_input_format
 from streamembed.engine import drawing
-from streamembed.errors import InputError, ParameterError, quote
+from streamembed.errors import InputError
 from streamembed.geometry.lists import Slots
 from streamembed.layout import measures
 from streamembed.layout.forces import Links, compute_affinities
@@ -290,20 +290,10 @@ class Picture(Immutable):
             Not one value a point; or matplotlib is not installed.
         """
         n, new = len(self.coordinates), check_whole("new", new, 0)
-        if ax is not None and not hasattr(ax, "scatter"):
-            raise ParameterError(f"ax={quote(ax)} must be matplotlib's Axes, or None")
+        drawing.check_axes(ax)
         name = color if isinstance(color, str) and color in ("kept", "balance") else ""
-        given = np.arange(n) if color is None else getattr(self, name) if name else color
-        try:
-            values = np.asarray(given)
-        except ValueError:  # ragged
-            values = np.zeros(0)
-        if values.shape != (n,):
-            raise ParameterError(
-                f"color has shape {values.shape}; it must be one value for each of the {n} points, "
-                "in the order of ids (labels[picture.ids] where ids are stream positions), 'kept', "
-                "'balance', or None"
-            )
+        given = getattr(self, name) if name else color
+        values = drawing.read_colors(given, n, "'kept', 'balance', ")
         return drawing.draw(self, values, ax, halo, new, "age" if color is None else name)
 
     # ------------------------------------------------------------------ files

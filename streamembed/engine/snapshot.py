@@ -19,6 +19,7 @@ from streamembed.engine import snapshot_contents
 from streamembed.engine.comparison import Comparison, compare
 from streamembed.engine.picture import Immutable, Picture, PictureContents, PictureNeighbours
 from streamembed.engine.snapshot_contents import ARRAYS, COLUMNS, FACTS, IN_HEADER, check
+from streamembed.engine.snapshot_views import SnapshotViews
 from streamembed.errors import FeatureError, InputError, quote
 from streamembed.geometry import self_tuning
 from streamembed.layout.layout import select_neighbors
@@ -75,7 +76,7 @@ class Frame:
     correlations: tuple[float, ...]
 
 
-class Snapshot(Immutable, SavedObject):
+class Snapshot(SnapshotViews, Immutable, SavedObject):
     """The immutable embedding of the support after some event of the stream.
 
     Assigning or deleting an attribute raises `dataclasses.FrozenInstanceError`, an AttributeError;

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from streamembed.notebook import list_fields, write_table
 from streamembed.numeric.arrays import Floats
 
 TINY = float(np.finfo(np.float64).tiny)
@@ -105,6 +106,11 @@ class Certificate:
     stale: float = 0.0
     residual_last: float = 0.0
     residual_rate: float = 0.0
+
+    def _repr_html_(self) -> str:
+        """What notebooks show: all fields."""
+        claim = {True: "met", False: "not met", None: "an estimate, without a claim"}[self.met]
+        return write_table(f"Certificate: {claim}", list_fields(self))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
