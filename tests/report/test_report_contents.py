@@ -52,7 +52,7 @@ def test_a_finished_run(finished_run: Path) -> None:
     assert told["labels"] == ["class 0", "class 1", "class 2"]
     newest = told["scatter_plots"][-1]
     assert newest["pictured"]
-    assert newest["axes"] == [["live map", ""], ["coordinate 1", "coordinate 2"]]
+    assert newest["axes"] == [["live map", ""], ["diffusion_map_0", "diffusion_map_1"]]
     assert newest["id"] == runs.IDS[180:]
     assert newest["at"] == list(range(180, 240))
     assert newest["label"] == runs.CLASSES[180:].tolist()
