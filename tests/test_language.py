@@ -22,10 +22,8 @@ PRIVATE = {
 # Names that stay, and why.
 EXCEPTIONS = {
     "births": "field of saved states",
-    "anchor_births": "field of saved states",
     "breath": "field of saved layouts",
     "course": "field of saved metrics",
-    "restless": "field of saved frames",
     "standing": "field of saved monitors",
     "rung": "public attribute of snapshots, and a column of timelines",
     "taught": "public attribute of metric certificates and of Labelled",

@@ -68,9 +68,19 @@ def describe_hidden_spread(frame: AxisFrame, n_components: int) -> str:
     """
     if not frame.price >= LEAST_PRICE:
         return ""
-    last = n_components - 1
-    names = {0: "component 0", 1: "components 0 and 1"}.get(last, f"components 0 to {last}")
     return (
-        f"{100 * frame.price:.0f} % of the spread of {names} is not shown: axes have been kept "
-        f"since event {frame.since:,}"
+        f"{100 * frame.price:.0f} % of the spread of {name_components(n_components)} is not shown: "
+        f"axes have been kept since event {frame.since:,}"
     )
+
+
+def name_components(count: int) -> str:
+    """The first so many components, which are counted from 0.
+
+    Examples
+    --------
+    >>> [name_components(count) for count in (1, 2, 5)]
+    ['component 0', 'components 0 and 1', 'components 0 to 4']
+    """
+    last = count - 1
+    return {0: "component 0", 1: "components 0 and 1"}.get(last, f"components 0 to {last}")

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from streamembed.engine.axis_messages import describe_hidden_spread, describe_lost_axes
+from streamembed.engine.axis_messages import (
+    describe_hidden_spread,
+    describe_lost_axes,
+    name_components,
+)
 from streamembed.engine.snapshot import Snapshot
 from streamembed.methods.eigenpairs import LARGEST_EXACT
 from streamembed.methods.frame_reference import LARGEST_PRICE
@@ -243,8 +247,8 @@ def describe_separate_parts(snapshot: Snapshot) -> str | None:
     parts = snapshot.certificate.parts
     if not 1 < parts <= len(snapshot.eigenvalues):
         return None
-    first = "the first component tells" if parts == 2 else f"the first {parts - 1} components tell"
+    verb = "tells" if parts == 2 else "tell"
     return (
-        f"{first} {parts} separate parts apart; structure inside them starts at component "
-        f"{parts - 1}"
+        f"{name_components(parts - 1)} {verb} {parts} separate parts apart; structure inside them "
+        f"starts at component {parts - 1}"
     )
