@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import difflib
 import numbers
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
+from types import MappingProxyType
 from typing import TypeVar, cast
 
 import numpy as np
@@ -27,8 +28,17 @@ Choice = TypeVar("Choice", str, str | None)
 Value = TypeVar("Value")
 
 
-def check_choice(name: str, value: object, allowed: Sequence[Choice], other: str = "") -> Choice:
-    """The word that the value equals; ParameterError if there is none."""
+def check_choice(
+    name: str,
+    value: object,
+    allowed: Sequence[Choice],
+    other: str = "",
+    notes: Mapping[str, str] = MappingProxyType({}),
+) -> Choice:
+    """The word that the value equals; ParameterError if there is none.
+
+    ``notes`` say what to do instead of a word in lower case that others use, where there is none.
+    """
     for choice in allowed:
         if value is choice or (isinstance(value, str) and value == choice):
             return choice
@@ -36,6 +46,8 @@ def check_choice(name: str, value: object, allowed: Sequence[Choice], other: str
     words = [choice for choice in allowed if choice is not None]
     near = difflib.get_close_matches(value, words, 1, NEAR) if isinstance(value, str) else []
     hint = f": did you mean {near[0]!r}?" if near else ""
+    if isinstance(value, str) and value.lower() in notes:
+        hint = f": {notes[value.lower()]}"
     raise ParameterError(f"{name}={quote(value)} must be one of {choices}{other}{hint}")
 
 

@@ -15,6 +15,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
@@ -25,6 +26,7 @@ from streamembed.engine.engine import PARAMETERS
 from streamembed.errors import ParameterError, UnknownParameterError
 from streamembed.estimators.map_estimator import MapEstimator
 from streamembed.estimators.unsupervised_pipeline import UnsupervisedPipeline
+from streamembed.logs.event_log import write_log
 from streamembed.methods.options import DEFAULTS, OPTIONS, REQUIRED, Config, describe_use
 from streamembed.methods.registry import METHODS
 from streamembed.parameters import NOTES, SYNONYMS, read_texts, take_first_sentence
@@ -147,6 +149,19 @@ def test_docstrings_may_be_missing() -> None:
 
 
 # ------------------------------------------------------------------ names
+
+
+@pytest.mark.parametrize("method", ["umap", "UMAP", "tsne", "t-sne"])
+def test_methods_of_other_libraries_lead_to_the_live_map(method: str, tmp_path: Path) -> None:
+    """In Python and on the command line."""
+    remedy = r": use picture=True \(--picture\), or streamembed.estimators.LiveMap, for two"
+    with pytest.raises(ParameterError, match=f"method='{method}' must be one of .*{remedy}"):
+        se.Engine(method=method)
+    write_log(tmp_path / "log", np.zeros((1, 2)), ["x", "y"])
+    arguments = ["replay", str(tmp_path / "log"), "--run", str(tmp_path / "run")]
+    done = CliRunner().invoke(commands.main, [*arguments, "--method", method])
+    assert done.exit_code == 2
+    assert re.search(remedy, " ".join(done.output.split()))
 
 
 @pytest.mark.parametrize(

@@ -84,8 +84,8 @@ def draw(path: Path, points: Floats, moments: list[Moment], residuals: Floats) -
         above.set_title(f"after {moment.snapshot.position:,} events", color=INK, fontsize=12)
         below: Any = figure.add_subplot(places[1, column])
         _scatter(below, moment.snapshot.psi, moment)
-        below.set(xlim=(-2.1, 2.1), ylim=(-2.1, 2.1), aspect="equal", xlabel="component 1")
-        for axes, label in ((above, "input space"), (below, "component 2")):
+        below.set(xlim=(-2.1, 2.1), ylim=(-2.1, 2.1), aspect="equal", xlabel="component 0")
+        for axes, label in ((above, "input space"), (below, "component 1")):
             axes.set(xticks=[], yticks=[])
             axes.spines[:].set_color(PALE)
             if column == 0:

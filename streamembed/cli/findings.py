@@ -15,6 +15,7 @@ from streamembed.cli.summary import format_all_rejected, list_axes_warnings
 from streamembed.data.column_roles import abbreviate_names
 from streamembed.drift.monitor import Monitor
 from streamembed.engine import diagnostics
+from streamembed.engine.axis_messages import describe_frame
 from streamembed.engine.engine import Engine
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import DamagedFileError, MissingFileError, ParameterError, summarise_error
@@ -146,6 +147,7 @@ def _inspect_run(path: Path) -> Inspection:
     if (path / "run.db").exists():
         with read_run(path) as run:
             hints += _add_monitor(run.monitor(), facts, brief)
+    final = None
     if (path / "snapshot.arrow").exists():
         tolerance = replay_origin["engine"].get("tolerance") if replay_origin is not None else None
         tolerance = tolerance if isinstance(tolerance, float) else None
@@ -153,7 +155,7 @@ def _inspect_run(path: Path) -> Inspection:
         hints += _add_snapshot("final snapshot", final, tolerance, facts, brief)
     elif met:
         hints += (f"{path / 'snapshot.arrow'} is missing: run the same replay again to create it",)
-    hints += tuple(list_axes_warnings(timeline["epoch"].to_pylist()))
+    hints += tuple(list_axes_warnings(timeline["epoch"].to_pylist(), final))
     return Inspection(_format_run_verdict(facts, missed), facts, hints, brief)
 
 
@@ -167,7 +169,8 @@ def _add_snapshot(
     """Add the last snapshot of a run; its hints name it."""
     final = _inspect_snapshot(snapshot, tolerance)
     facts[title] = final.facts
-    brief[title] = {name: value for name, value in final.facts.items() if name != "kind"}
+    brief[title] = {**final.facts, **(final.brief or {})}
+    del brief[title]["kind"]
     return tuple(f"{title}: {hint}" for hint in final.hints)
 
 
@@ -258,6 +261,7 @@ def _inspect_snapshot(snapshot: Snapshot, tolerance: float | None = None) -> Ins
         "alpha": snapshot.alpha,
         "diffusion_time": snapshot.diffusion_time,
         "certificate": asdict(snapshot.certificate),
+        "frame": asdict(snapshot.frame),
         "metrics": list(snapshot.metrics),
         "picture": None,
     }
@@ -278,7 +282,8 @@ def _inspect_snapshot(snapshot: Snapshot, tolerance: float | None = None) -> Ins
     verdict = (
         f"snapshot: {n:,} points in {k} coordinates after {snapshot.position:,} events; {status}"
     )
-    return Inspection(verdict, facts, diagnostics.describe_all(snapshot, tolerance), {"kind": None})
+    brief = {"kind": None, "frame": describe_frame(snapshot.frame, k)}
+    return Inspection(verdict, facts, diagnostics.describe_all(snapshot, tolerance), brief)
 
 
 def _inspect_engine(engine: Engine) -> Inspection:

@@ -31,6 +31,7 @@ from streamembed.cli.summary import (
     count_reasons,
     describe_snapshot,
     format_all_rejected,
+    format_axes,
     format_certificate,
     list_axes_warnings,
 )
@@ -232,6 +233,7 @@ def _print_summary(
             echo("the log ended during the warm-up: there is no snapshot (see --warm-up)")
         return
     echo(format_certificate(result.snapshot))
+    echo(format_axes(result.snapshot))
     for name, metric in result.snapshot.metrics.items():
         echo(f"metric {name}: {_format_metric(metric.certificate)}")
     if (picture := result.snapshot.picture) is not None:
@@ -243,7 +245,7 @@ def _print_summary(
     for message in diagnostics.describe_all(result.snapshot, tolerance):
         echo(message)
     epochs = pq.read_table(result.path / "timeline.parquet", columns=["epoch"])["epoch"]
-    for message in list_axes_warnings(epochs.to_pylist()):
+    for message in list_axes_warnings(epochs.to_pylist(), result.snapshot):
         echo(message)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from streamembed.engine import diagnostics
+from streamembed.engine.axis_messages import describe_frame
 from streamembed.engine.snapshot import Snapshot
 
 VERDICTS = {True: "met", False: "NOT met", None: "an estimate"}
@@ -24,6 +25,7 @@ def describe_snapshot(snapshot: Snapshot | None) -> dict[str, Any]:
         "eigenvalues": snapshot.eigenvalues.tolist(),
         "resolution": snapshot.resolution,
         "certificate": asdict(snapshot.certificate),
+        "frame": asdict(snapshot.frame),
     }
 
 
@@ -39,11 +41,16 @@ def format_certificate(snapshot: Snapshot) -> str:
     return f"eigenvalues {', '.join(values)}; {format_residual(snapshot)}"
 
 
-def list_axes_warnings(epochs: list[int]) -> Iterator[str]:
-    """What the epochs of a timeline say of its axes, if that is a problem."""
+def format_axes(snapshot: Snapshot) -> str:
+    """Format the epoch of a snapshot's axes, which are lost, and what is not shown."""
+    return f"axes: {describe_frame(snapshot.frame, len(snapshot.eigenvalues))}"
+
+
+def list_axes_warnings(epochs: list[int], final: Snapshot | None) -> Iterator[str]:
+    """What the epochs of a timeline, and its last snapshot, say of its axes, if it is a problem."""
     count = len(set(epochs)), len(epochs)
     if diagnostics.are_axes_unstable(*count):
-        yield diagnostics.describe_unstable_axes(*count)
+        yield diagnostics.describe_unstable_axes(*count, final)
 
 
 def count_reasons(run: Path) -> list[tuple[str, int]]:

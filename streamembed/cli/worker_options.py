@@ -12,7 +12,12 @@ from click.core import ParameterSource
 
 from streamembed.cli.exit_codes import DAMAGED, USAGE, catch_signals, exit_with
 from streamembed.cli.progress_bar import show_progress
-from streamembed.cli.summary import describe_snapshot, format_all_rejected, format_certificate
+from streamembed.cli.summary import (
+    describe_snapshot,
+    format_all_rejected,
+    format_axes,
+    format_certificate,
+)
 from streamembed.cli.terminal_text import echo
 from streamembed.data.column_roles import ColumnChoice
 from streamembed.engine.diagnostics import describe_all
@@ -132,5 +137,7 @@ def _print_summary(result: Partitioned, tolerance: float | None, as_json: bool) 
     if result.snapshot is None:
         echo("the log ended during the warm-up: there is no map (see --warm-up)")
         return
-    for line in (format_certificate(result.snapshot), *describe_all(result.snapshot, tolerance)):
+    echo(format_certificate(result.snapshot))
+    echo(format_axes(result.snapshot))
+    for line in describe_all(result.snapshot, tolerance):
         echo(line)

@@ -7,6 +7,11 @@ from typing import Protocol
 
 import numpy as np
 
+from streamembed.engine.axis_messages import (
+    AxisFrame,
+    describe_hidden_spread,
+    describe_lost_axes,
+)
 from streamembed.errors import InputError
 from streamembed.layout import measures
 from streamembed.numeric.arrays import Array, Floats
@@ -26,6 +31,9 @@ class ComparableSnapshot(Protocol):
     position: int
     method: str
 
+    @property
+    def frame(self) -> AxisFrame: ...
+
     def _compute_coverage(self, points: Floats) -> Floats: ...
 
 
@@ -41,13 +49,17 @@ class Comparison:
         Events that are in both.
     share : float
         Of the later snapshot's events.
-    same_epoch : bool
-        Whether the axes can be compared as they are.
+    frame : Frame
+        Of the later snapshot: since when its axes are kept, which of the epoch before are lost, and
+        what is not shown because axes were kept.
+    epochs : int
+        That have begun in between; ``same_epoch`` is whether it is 0. Axes are compared as they are
+        within one epoch, and of the next one those that are not in ``frame.lost``.
     movement : float
         Of the shared events, after the best rotation, reflection and shift: root mean square, in
         units of the spread of the earlier coordinates. NaN where fewer than three are shared.
     correlations : tuple of float
-        Of each coordinate with its own in the earlier snapshot, over the shared events.
+        Of each axis with itself in the earlier snapshot, over the shared events.
     covered : float
         Median coverage of the later snapshot's new events by the earlier one: near 0, they are like
         nothing that it had. NaN without new events, or of distances.
@@ -59,25 +71,31 @@ class Comparison:
     positions: tuple[int, int]
     shared: int
     share: float
-    same_epoch: bool
+    frame: AxisFrame
+    epochs: int
     movement: float
     correlations: tuple[float, ...]
     covered: float
     gone: tuple[int, ...]
     come: tuple[int, ...]
 
+    @property
+    def same_epoch(self) -> bool:
+        """Whether all axes are compared as they are."""
+        return self.epochs == 0
+
     def __repr__(self) -> str:
         first, last = self.positions
         lines = [
             f"<Comparison of events {first:,} and {last:,}: {self.shared:,} events in both "
-            f"({self.share:.0%})"
+            f"({self.share:.0%})",
+            f"  axes: {self._describe_axes()}",
         ]
         if self.shared:
             correlations = ", ".join(f"{value:.2f}" for value in self.correlations)
             moved = "too few to compare" if np.isnan(self.movement) else f"{self.movement:.2f}"
             lines += [
-                "  axes: " + ("one epoch" if self.same_epoch else "another epoch"),
-                f"  correlation of each coordinate with its own: {correlations}",
+                f"  correlation of each axis with itself: {correlations}",
                 f"  movement after the best rotation: {moved} of the spread",
             ]
         if not np.isnan(self.covered):
@@ -87,8 +105,18 @@ class Comparison:
                 lines.append(f"  components {name}: {', '.join(map(str, components))}")
         return "\n".join(lines) + ">"
 
+    def _describe_axes(self) -> str:
+        since, later = f"since event {self.frame.since:,}", f"{self.epochs} epochs later, "
+        if self.same_epoch:
+            parts = [f"one epoch {since}, fidelity {self.frame.fidelity:.2f}"]
+        else:
+            parts = [f"another epoch, {later if self.epochs > 1 else ''}{since}"]
+            parts.append(describe_lost_axes(self.frame.lost))
+        parts.append(describe_hidden_spread(self.frame, len(self.correlations)))
+        return "; ".join(part for part in parts if part)
 
-def compare(earlier: ComparableSnapshot, later: ComparableSnapshot, same_epoch: bool) -> Comparison:
+
+def compare(earlier: ComparableSnapshot, later: ComparableSnapshot) -> Comparison:
     """See `streamembed.Snapshot.compare`."""
     if earlier.ids.dtype.kind != later.ids.dtype.kind or earlier.method != later.method:
         raise InputError(
@@ -113,7 +141,8 @@ def compare(earlier: ComparableSnapshot, later: ComparableSnapshot, same_epoch: 
         positions=(earlier.position, later.position),
         shared=len(here),
         share=len(here) / len(later.ids),
-        same_epoch=same_epoch,
+        frame=later.frame,
+        epochs=later.frame.epoch - earlier.frame.epoch,
         movement=_movement(before[:, :k], after[:, :k]),
         correlations=tuple(correlations.tolist()),
         covered=covered,

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
+from streamembed.engine.axis_messages import (
+    describe_hidden_spread,
+    describe_lost_axes,
+    name_components,
+)
 from streamembed.engine.snapshot import Snapshot
 from streamembed.methods.eigenpairs import LARGEST_EXACT
+from streamembed.methods.frame_reference import LARGEST_PRICE
 from streamembed.methods.options import LARGEST_RANK, Config
 from streamembed.methods.registry import METHODS
 
@@ -47,16 +53,19 @@ def describe_chunk_cost(config: Config) -> str | None:
 
 
 def are_axes_unstable(epochs: int, snapshots: int) -> bool:
-    """Whether most snapshots of a run cannot be compared by their axes."""
+    """Whether axes were lost, or scaling computed again, at most snapshots of a run."""
     return snapshots >= LEAST_SNAPSHOTS and epochs > snapshots // 2
 
 
-def describe_unstable_axes(epochs: int, snapshots: int) -> str:
-    """A message that axes started over too often for snapshots to be compared."""
+def describe_unstable_axes(epochs: int, snapshots: int, final: Snapshot | None = None) -> str:
+    """A message that axes were often lost; of the final snapshot, which and since when."""
+    lost = "" if final is None else describe_lost_axes(final.frame.lost)
+    since = f", since event {final.frame.since:,}" if final is not None and lost else ""
     return (
-        f"{snapshots:,} snapshots have {epochs:,} different epochs of their axes: coordinates of "
-        "two of them cannot be compared; those of embedding.parquet can (--embed final), or hold "
-        "one snapshot for longer"
+        f"{snapshots:,} snapshots have {epochs:,} epochs: axes are kept within each, and may be "
+        f"lost where the next one begins{f' ({lost}{since})' if lost else ''}; use "
+        "embedding.parquet, which has one epoch (--embed final), snapshot.compare, or hold one "
+        "snapshot for longer"
     )
 
 
@@ -93,6 +102,7 @@ def describe_all(snapshot: Snapshot, tolerance: float | None = None) -> tuple[st
         describe_coarse_landmarks,
         describe_degenerate_map,
         describe_separate_parts,
+        describe_price,
         describe_aged_picture,
         describe_unfitted_metrics,
     )
@@ -101,6 +111,14 @@ def describe_all(snapshot: Snapshot, tolerance: float | None = None) -> tuple[st
         *(check(snapshot) for check in checks),
     ]
     return tuple(line for line in lines if line is not None)
+
+
+def describe_price(snapshot: Snapshot) -> str | None:
+    """What is not shown because axes were kept, where that is much, and what to do."""
+    if snapshot.frame.price < LARGEST_PRICE / 2:
+        return None
+    hidden = describe_hidden_spread(snapshot.frame, len(snapshot.eigenvalues))
+    return f'{hidden}; axes="eigen" shows all of it, and its axes turn'
 
 
 def describe_unfitted_metrics(snapshot: Snapshot) -> str | None:
@@ -229,8 +247,8 @@ def describe_separate_parts(snapshot: Snapshot) -> str | None:
     parts = snapshot.certificate.parts
     if not 1 < parts <= len(snapshot.eigenvalues):
         return None
-    first = "the first component tells" if parts == 2 else f"the first {parts - 1} components tell"
+    verb = "tells" if parts == 2 else "tell"
     return (
-        f"{first} {parts} separate parts apart; structure inside them starts at component "
-        f"{parts - 1}"
+        f"{name_components(parts - 1)} {verb} {parts} separate parts apart; structure inside them "
+        f"starts at component {parts - 1}"
     )

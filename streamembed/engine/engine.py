@@ -887,8 +887,8 @@ class Engine(HintedAttributes, SavedObject):
             As many as a map needs, n_components + 2 at least.
         like
             A snapshot whose axes are to be kept, of any landmarks: its eigenfunctions,
-            extended to these, are the frame. Where axes cannot be compared with its own any more,
-            the epoch is its own and one.
+            extended to these, are the frame. Where its axes cannot be kept, the epoch is its
+            own and one, and ``frame.lost`` names them.
         parameters
             Those of an engine. ``memory``, ``half_life`` and ``clock`` are those of the set;
             ``size`` is by default the number of landmarks where they were thinned, and that of the

@@ -74,7 +74,7 @@ def start_state(
 def _align_axes(
     state: State, like: Snapshot, landmarks: LandmarkSet, config: Config
 ) -> tuple[State, publish.PublishedColumns]:
-    """The state with the axes of a snapshot, in another epoch where they cannot be compared."""
+    """The state with the axes of a snapshot, in another epoch where they cannot be kept."""
     if config.method != "diffusion_map" or like.method != config.method:
         raise ParameterError(
             f"like= keeps the axes of diffusion maps, and method is {like.method!r} and "
@@ -91,5 +91,6 @@ def _align_axes(
     published = publish.publish(aligned, config)
     if published.fidelity >= LEAST_FIDELITY and published.price <= LARGEST_PRICE:
         return aligned, published
-    later = replace(frame, epoch=like.frame.epoch + 1)
+    lost = frame_reference.find_lost_axes(published.correlations)
+    later = replace(frame, epoch=like.frame.epoch + 1, lost=lost)
     return replace(state, frame=later), published

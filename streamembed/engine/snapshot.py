@@ -52,8 +52,9 @@ class Frame:
     Attributes
     ----------
     epoch : int
-        Coordinates of one epoch can be compared. Another begins where scaling was taken again, and
-        where, at a renewal of the frame, fidelity is below 0.95 or price above 0.1.
+        Axes are kept within an epoch. Another begins where scaling was taken again, and where, at
+        a renewal of the frame, fidelity is below 0.95 or price above 0.1; of the epoch before all
+        axes continue but those in ``lost``.
     since : int
         Stream position at which the epoch began.
     lost : tuple of int
@@ -478,9 +479,10 @@ class Snapshot(SnapshotViews, Immutable, SavedObject):
         Returns
         -------
         Comparison
-            Events in both, their movement after the best rotation, the correlation of each
-            coordinate with its own, how well the earlier snapshot covered what is new, and which
-            components went and came. Its ``repr`` says it in words.
+            Events in both, which axes were kept since when and which are lost, the movement after
+            the best rotation, the correlation of each axis with itself, how well the earlier
+            snapshot covered what is new, and which components went and came. Its ``repr`` says it
+            in words.
 
         Raises
         ------
@@ -510,7 +512,7 @@ class Snapshot(SnapshotViews, Immutable, SavedObject):
                 f"{quote(list(self.feature_names))}: they must be of the same engine"
             )
         earlier, later = sorted((other, self), key=lambda one: one.position)
-        return compare(earlier, later, earlier.frame.epoch == later.frame.epoch)
+        return compare(earlier, later)
 
     # ------------------------------------------------------------------ distances
 

@@ -142,15 +142,19 @@ def renew(state: State, config: Config, starts_epoch: bool = False) -> FrameRefe
             position=state.position,
         )
     aligned = align(state, config, normal.stationary, columns, ends_epoch=True)
-    lost = tuple(np.flatnonzero(aligned.correlations < LEAST_CORRELATION).tolist())
     return FrameReference(
         np.ascontiguousarray(aligned.columns),
         state.support.births,
         state.position,
         previous.epoch + 1,
         state.position,
-        lost,
+        find_lost_axes(aligned.correlations),
     )
+
+
+def find_lost_axes(correlations: Floats) -> tuple[int, ...]:
+    """Axes that none of this epoch continues, by the correlation of each with itself."""
+    return tuple(np.flatnonzero(correlations < LEAST_CORRELATION).tolist())
 
 
 def adopt_columns(state: State, columns: Floats, epoch: int) -> FrameReference:

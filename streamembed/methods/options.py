@@ -42,6 +42,12 @@ MOST_LANDMARKS = 1000
 SPREADS = 0.5, 20.0
 # Families that hold lists of neighbours, and nothing for all pairs of points.
 LIST_FAMILIES = ("graph", "alignment")
+# What to do instead of a method of other libraries.
+METHOD_NOTES: Mapping[str, str] = dict.fromkeys(
+    ("umap", "umap-learn", "tsne", "t-sne", "t_sne", "opentsne"),
+    "use picture=True (--picture), or streamembed.estimators.LiveMap, for two coordinates that "
+    "keep neighbours together",
+)
 # Parameters that not every method has.
 OPTIONS = tuple(sorted(frozenset().union(*(method.options for method in METHODS.values()))))
 # Parameters that have an effect with one value of another.
@@ -122,7 +128,7 @@ class Config:
         bandwidths = SMALLEST_BANDWIDTH, LARGEST_BANDWIDTH
         set_fields(
             self,
-            method=check_choice("method", self.method, tuple(METHODS)),
+            method=check_choice("method", self.method, tuple(METHODS), notes=METHOD_NOTES),
             memory=check_choice("memory", self.memory, ("window", "landmarks", "all")),
             clock=check_choice("clock", self.clock, (POSITION, EVENT_TIME)),
             kernel=check_choice("kernel", self.kernel, KERNELS),

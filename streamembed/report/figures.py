@@ -290,7 +290,7 @@ def _draw_spectrum(count: int) -> Any:
     for name, (colour, dash) in zip(names, line_styles, strict=False):
         plot.line("x", name, source=source, line_color=colour, line_dash=dash, line_width=1.8)
         last = plot.scatter("x", name, source=source, size=4, color=colour)
-        _add_tooltips(plot, [last], [("event", "@x{0,0}"), (f"eigenvalue {name[1:]}", f"@{name}")])
+        _add_tooltips(plot, [last], [("event", "@x{0,0}"), (f"eigenvalue_{name[1:]}", f"@{name}")])
     return plot
 
 

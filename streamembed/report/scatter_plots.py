@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 
 from streamembed.data.batch import Batch
+from streamembed.data.output_format import name_columns
+from streamembed.engine.axis_messages import describe_frame
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import StreamembedError
 from streamembed.numeric.arrays import Bools, Floats
@@ -78,7 +80,7 @@ def describe_scatter_plot(
     coverage = _compute_coverage(reference, snapshot)[indices]
     return {
         "position": snapshot.position,
-        "epoch": snapshot.frame.epoch,
+        "frame": describe_frame(snapshot.frame, len(snapshot.eigenvalues)),
         "points": n,
         "pictured": snapshot.picture is not None,
         "axes": [main[1], None if other is None else other[1]],
@@ -113,18 +115,19 @@ def _select_planes(snapshot: Snapshot) -> tuple[Plane, Plane | None]:
 def _split_coordinates(
     snapshot: Snapshot, coordinates: Floats, stationary: Floats | None
 ) -> tuple[Plane, Plane | None]:
-    """First two coordinates, then first and third; a single one against the rank of masses."""
+    """Coordinates 0 and 1, then 0 and 2; a single one against the rank of masses."""
     n, k = coordinates.shape
+    names = name_columns(snapshot.method, k)
     if k == 1:
         rank = np.zeros(n)
         if stationary is not None and np.ptp(stationary) > 0:
             rank = np.argsort(np.argsort(stationary, kind="stable"), kind="stable") / max(n - 1, 1)
-        axis_names = ["coordinate 1", "rank by stationary mass"]
+        axis_names = [*names, "rank by stationary mass"]
         return (np.column_stack([coordinates[:, 0], rank]), axis_names), None
-    first = (coordinates[:, :2], ["coordinate 1", "coordinate 2"])
+    first = (coordinates[:, :2], list(names[:2]))
     if k == 2:
         return first, None
-    return first, (coordinates[:, [0, 2]], ["coordinate 1", "coordinate 3"])
+    return first, (coordinates[:, [0, 2]], [names[0], names[2]])
 
 
 def _list_columns(main: Floats, other: Floats | None) -> dict[str, Any]:

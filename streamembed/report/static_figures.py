@@ -209,13 +209,13 @@ def _draw_scatter_plot(
         ax.set(xlabel=axis_names[0], ylabel=axis_names[1])
     else:
         ax.set(xticks=[], yticks=[])
-    title = "coordinates" if axis_names[1] else axis_names[0]
+    title = " and ".join(axis_names) if axis_names[1] else axis_names[0]
     ax.set_title(f"{title} at event {plot['position']:,}", fontsize="medium")
 
 
 def _draw_spectrum(ax: Any, history: Mapping[str, Any]) -> None:
     for j, (values, style) in enumerate(zip(history["eigenvalues"], LINE_STYLES, strict=False)):
-        ax.plot(history["position"], _to_floats(values), **style, label=f"{j + 1}")
+        ax.plot(history["position"], _to_floats(values), **style, label=f"eigenvalue_{j}")
     ax.set(xlabel="event", ylabel="eigenvalue")
     _add_legend(ax)
 

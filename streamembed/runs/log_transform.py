@@ -16,7 +16,7 @@ from streamembed.logs.event_log import EventLog, LogBatch
 from streamembed.logs.log_writer import open_writer
 from streamembed.numeric.arrays import Floats
 from streamembed.runs import run_folder
-from streamembed.runs.recorder import EVENT_PICTURE_COLUMNS
+from streamembed.runs.recorder import PLACES
 from streamembed.storage.archive import check_writable, replace_file
 from streamembed.validation import check_flag
 
@@ -66,7 +66,7 @@ def transform_log(
         )
     names = [*name_columns(snapshot.method, len(snapshot.eigenvalues)), "coverage"]
     if snapshot.picture is not None:
-        names += EVENT_PICTURE_COLUMNS[:2]
+        names += PLACES
     schema = pa.schema(
         [
             ("offset", pa.int64()),

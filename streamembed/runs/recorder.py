@@ -22,7 +22,7 @@ from streamembed.data.output_format import name_columns
 from streamembed.drift.alarm import Alarm
 from streamembed.drift.monitor import Monitor
 from streamembed.engine.engine import Engine
-from streamembed.engine.picture import Picture
+from streamembed.engine.picture import PREFIX, Picture
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import FeatureError, summarise_error
 from streamembed.logs.event_log import EventLog
@@ -148,8 +148,8 @@ class Recorder:
         columns |= zip(self._names, map(_to_nullable, placed.coordinates.T), strict=True)
         columns["coverage"] = _to_nullable(placed.coverage)
         if self._has_picture and placed.picture is not None and placed.picture_kept is not None:
-            columns["picture_x"], columns["picture_y"] = map(_to_nullable, placed.picture.T)
-            columns["picture_kept"] = _to_nullable(placed.picture_kept)
+            values = *placed.picture.T, placed.picture_kept
+            columns |= zip(EVENT_PICTURE_COLUMNS, map(_to_nullable, values), strict=True)
         table = pa.table({**columns, **rows.passthrough}, self._embedding.schema)
         if self._options.causal:
             self._checkpoint_writer.add("embedding", table)
@@ -243,7 +243,8 @@ class Recorder:
         """One table of the folder; a run of an earlier version may have begun with other types."""
         table = ParquetTable(self._folder / f"{name}.parquet", schema)
         for batch in self._checkpoint_writer.read(name):
-            table.add(pa.Table.from_batches([batch]).cast(schema))
+            part = rename_coordinates(pa.Table.from_batches([batch]), self._method)
+            table.add(part.cast(schema))
         table.close(metadata)
 
     def close(self, snapshot: Snapshot | None, whole: bool) -> None:
@@ -302,9 +303,12 @@ def build_rejected_schema(id_type: Any = None) -> pa.Schema:
 
 
 def rename_coordinates(table: Any, method: str) -> Any:
-    """A table of events with the names of today: runs of earlier versions have c0, c1, ..."""
+    """A table of a run with the names of today.
+
+    Those of earlier versions have c0, c1, ..., and of a picture picture_x, picture_y, or x and y.
+    """
     names = [re.sub(r"^c(?=\d+$)", f"{method}_", name) for name in table.schema.names]
-    return table.rename_columns(names)
+    return table.rename_columns([OLD_PLACES.get(name, name) for name in names])
 
 
 def _build_picture_schema(id_type: Any) -> pa.Schema:
@@ -332,8 +336,11 @@ TIMELINE_COLUMNS = {
 }
 # Of a picture: in the table of events, in its own, and in the timeline.
 CAUSAL_COLUMNS = ("snapshot", "epoch")
-EVENT_PICTURE_COLUMNS = ("picture_x", "picture_y", "picture_kept")
-PICTURE_COLUMNS = ("position", "id", "x", "y", "kept", "balance", "moved")
+PLACES = name_columns(PREFIX, 2)
+EVENT_PICTURE_COLUMNS = (*PLACES, "picture_kept")
+PICTURE_COLUMNS = ("position", "id", *PLACES, "kept", "balance", "moved")
+# What earlier versions called the places, in events and in pictures.
+OLD_PLACES = dict(zip(("picture_x", "picture_y", "x", "y"), 2 * PLACES, strict=True))
 TIMELINE_PICTURE_COLUMNS = {
     **dict.fromkeys(("picture_kept", "picture_balance", "picture_moved"), pa.float64()),
     **dict.fromkeys(("picture_age", "picture_epoch"), pa.int64()),

@@ -26,7 +26,7 @@ except ImportError as error:  # an extra: /metrics answers how to install it
 # Seconds that a client may take to send its request.
 TIMEOUT = 10.0
 GAUGES = {
-    "snapshot_epoch": ("epoch", "Epoch of the served snapshot."),
+    "snapshot_epoch": ("epoch", "Epoch of the served snapshot's axes; they are kept within it."),
     "snapshot_position": ("position", "Events that the served snapshot has learned."),
     "snapshot_age_seconds": (
         "age",

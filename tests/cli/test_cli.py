@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -22,6 +23,7 @@ import streamembed as se
 from scenarios.pictures import shuttle
 from streamembed.cli import command_options, commands, demo, exit_codes
 from streamembed.cli import replay as replay_command
+from streamembed.engine.snapshot import Frame
 from streamembed.errors import ParameterError, StoppedError
 from streamembed.layout import forces_numba
 from streamembed.logs.event_log import open_log, write_distance_log, write_log
@@ -123,6 +125,7 @@ def test_replay_leaves_a_run_and_says_so(tmp_path: Path, log: Path) -> None:
     done = call("replay", log, "--run", tmp_path / "run", *SMALL)
     assert "230 events, 230 learned, 0 rejected" in done.stdout
     assert "met" in done.stdout
+    assert re.search(r"^axes: epoch \d+ since event \d+, fidelity [01]\.\d\d", done.stdout, re.M)
     assert "230 rows in " in done.stderr
     names = {path.name for path in (tmp_path / "run").iterdir()}
     tables = {"embedding.parquet", "timeline.parquet", "rejected.parquet"}
@@ -135,6 +138,7 @@ def test_json_is_one_object_and_nothing_else(tmp_path: Path, log: Path) -> None:
     facts = json.loads(done.stdout)
     assert facts["learned"] == 230
     assert facts["certificate"]["met"] is True
+    assert set(facts["frame"]) == {field.name for field in fields(Frame)}
     assert done.stderr == ""
 
 

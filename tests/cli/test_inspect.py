@@ -168,6 +168,7 @@ def test_json_keeps_every_digit(run: Path) -> None:
     lines, facts = inspected(run)
     snapshot = se.Snapshot.load(run / "snapshot.arrow")
     assert facts["final snapshot"]["eigenvalues"] == snapshot.eigenvalues.tolist()
+    assert facts["final snapshot"]["frame"]["epoch"] == snapshot.frame.epoch
     told = ", ".join(f"{value:.4g}" for value in snapshot.eigenvalues)
     assert f"  eigenvalues        {told}" in lines
 

@@ -105,6 +105,16 @@ def test_an_alarm_names_what_has_changed() -> None:
     assert near == tried
 
 
+def test_scores_count_from_0() -> None:
+    """Components of the map, and axes where there are more than 16 features."""
+    made = se.Monitor(**QUICK)
+    wide = np.random.default_rng(0).standard_normal((400, 20))
+    made.learn(wide)
+    names = set(made.components()["name"].to_pylist())
+    assert {"component 0", "axis 0", "axis 15", "spread of component 0"} <= names
+    assert "axis 16" not in names
+
+
 def test_policies() -> None:
     """renew takes the new as normal; hold says away, and back; stop watches no more."""
     away = np.concatenate([points(400), moved(900, 3.0), points(1500, 5), moved(300, 3.0, 7)])

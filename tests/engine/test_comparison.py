@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import streamembed as se
+from streamembed.engine import diagnostics
+from streamembed.engine.axis_messages import describe_hidden_spread, describe_lost_axes
+from streamembed.engine.snapshot import Frame
 from streamembed.errors import FeatureError, InputError
 
 RNG = np.random.default_rng(0)
@@ -27,6 +32,8 @@ def test_a_still_stream_has_hardly_changed() -> None:
     found = other.compare(one)
     assert (found.positions, found.shared, found.share) == ((300, 400), 100, 0.5)
     assert found.same_epoch
+    assert (found.epochs, found.frame) == (0, other.frame)
+    assert "axes: one epoch since event 50, fidelity 1.00" in repr(found)
     assert min(found.correlations) > 0.95
     assert found.movement < 0.2
     assert found.covered > 0.5
@@ -62,7 +69,26 @@ def test_another_direction_is_a_component_that_came() -> None:
     assert not found.same_epoch
     said = repr(found)
     assert "components gone" in said
-    assert "another epoch" in said
+    assert f"another epoch, since event {other.frame.since}" in said
+    assert other.frame.lost
+    assert describe_lost_axes(other.frame.lost) in said
+    assert "cannot be compared" not in said
+
+
+def test_what_is_not_shown_is_said() -> None:
+    """The same words in a comparison, and among the problems of a snapshot."""
+    one, other = snapshots(POINTS, 300, 400)
+    found = other.compare(one)
+    frame = Frame(3, 3000, (1, 3), 0.9, 0.07, ())
+    hidden = "7 % of the spread of components 0 and 1 is not shown: axes have been kept since event"
+    assert f"; {hidden} 3,000\n" in repr(replace(found, frame=frame))
+    said = repr(replace(found, frame=frame, epochs=2))
+    assert (
+        "axes: another epoch, 2 epochs later, since event 3,000; axes 1 and 3 of the epoch before "
+        f"are lost; {hidden} 3,000\n"
+    ) in said
+    assert describe_hidden_spread(frame, 1).startswith("7 % of the spread of component 0 is")
+    assert diagnostics.describe_price(other) is None
 
 
 def test_what_shares_nothing_says_so() -> None:

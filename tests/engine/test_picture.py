@@ -21,7 +21,9 @@ from streamembed.estimators import LiveMap
 from streamembed.layout import forces, forces_numba
 from streamembed.logs.event_log import open_log, write_log
 from streamembed.numeric.arrays import Floats
+from streamembed.runs import recorder
 from streamembed.runs.log_transform import transform_log
+from streamembed.runs.verification import verify
 
 POINTS = np.random.default_rng(0).standard_normal((260, 4))
 POINTS[:90] += 4.0
@@ -295,18 +297,50 @@ def test_a_replay_keeps_pictures(tmp_path: Path) -> None:
         runs.append((done.path / "picture.parquet").read_bytes())
     assert runs[0] == runs[1]
     events = pq.read_table(tmp_path / "one" / "embedding.parquet")
-    assert np.isfinite(events["picture_x"].to_numpy()).all()
+    assert np.isfinite(events["live_map_0"].to_numpy()).all()
     pictures = pq.read_table(tmp_path / "one" / "picture.parquet").to_pandas()
     timeline = pq.read_table(tmp_path / "one" / "timeline.parquet").to_pandas()
     assert pictures.groupby("position").size().tolist() == [30, 50, 90, 90, 90, 90, 90]
     last = pictures[pictures.position == 260]
     picture = se.Snapshot.load(tmp_path / "one" / "snapshot.arrow").picture
     assert picture is not None
-    np.testing.assert_array_equal(last.x, picture.coordinates[:, 0].astype(np.float32))
+    np.testing.assert_array_equal(last.live_map_0, picture.coordinates[:, 0].astype(np.float32))
     assert timeline.picture_kept.iloc[-1] == picture.kept.mean()
     plain = se.replay(tmp_path / "log", engine(picture=False), tmp_path / "plain")
     assert not (plain.path / "picture.parquet").exists()
-    assert "picture_x" not in pq.read_schema(plain.path / "embedding.parquet").names
+    assert "live_map_0" not in pq.read_schema(plain.path / "embedding.parquet").names
+
+
+@pytest.mark.parametrize("embed", ["final", "causal"])
+def test_a_replay_with_the_old_names_of_places(
+    tmp_path: Path, embed: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Read and verified; resumed, it has the files of a run that began today."""
+    for name, n in (("log", 180), ("longer", 260)):
+        write_log(tmp_path / name, POINTS[:n], list("abcd"))
+
+    def run(log: str, folder: str) -> se.Replayed:
+        return se.replay(
+            tmp_path / log, engine(), tmp_path / folder, snapshot_every=50, embed=embed
+        )
+
+    with monkeypatch.context() as earlier:
+        places = ("picture_x", "picture_y", "picture_kept")
+        earlier.setattr(recorder, "EVENT_PICTURE_COLUMNS", places)
+        columns = ("position", "id", "x", "y", "kept", "balance", "moved")
+        earlier.setattr(recorder, "PICTURE_COLUMNS", columns)
+        earlier.setattr(recorder, "OLD_PLACES", {})
+        old = run("log", "old").path
+    assert "picture_x" in pq.read_schema(old / "embedding.parquet").names
+    assert "x" in pq.read_schema(old / "picture.parquet").names
+    assert not verify(old).troubles
+    assert not verify(old, deep=True, log=tmp_path / "log").troubles
+    with se.read_run(old) as reader:
+        assert reader.snapshot().picture is not None
+    assert run("longer", "old").resumed_at > 0
+    run("longer", "new")
+    for name in ("embedding.parquet", "picture.parquet", "timeline.parquet"):
+        assert (old / name).read_bytes() == (tmp_path / "new" / name).read_bytes(), name
 
 
 def test_plot_draws_or_says_why_not() -> None:
@@ -389,7 +423,7 @@ def test_transform_of_a_log_has_places(tmp_path: Path) -> None:
     assert done.snapshot.picture is not None
     rows = [dict(zip("abcd", row, strict=True)) for row in POINTS.tolist()]
     expected = done.snapshot.picture.transform(rows)
-    np.testing.assert_allclose(table["picture_x"].to_numpy(), expected[:, 0], rtol=1e-9)
+    np.testing.assert_allclose(table["live_map_0"].to_numpy(), expected[:, 0], rtol=1e-9)
 
 
 def test_a_picture_is_pickled_with_its_snapshot() -> None:

@@ -363,6 +363,22 @@ def test_an_engine_of_its_own_set_has_the_same_map() -> None:
     assert len(picture.coordinates) == 50
 
 
+def test_axes_that_another_map_does_not_have_are_named() -> None:
+    """With exchanged features, by a new epoch; those of its own landmarks are kept."""
+    points = blob(500)
+    points[:, 0] *= 5.0
+    own, other = (engine_of(X, n_components=2) for X in (points, points[:, ::-1].copy()))
+    like = own.snapshot()
+    kept, lost = (
+        se.Engine.of_landmarks(each.landmark_set(), like, n_components=2).snapshot().frame
+        for each in (own, other)
+    )
+    assert (kept.epoch, kept.lost) == (like.frame.epoch, ())
+    assert lost.epoch == like.frame.epoch + 1
+    assert lost.lost == tuple(j for j, r in enumerate(lost.correlations) if r < 0.95)
+    assert lost.lost
+
+
 def test_an_engine_must_fit_its_landmarks() -> None:
     """Other values of what the set has settled; too few slots, too few landmarks."""
     found = engine_of(blob(200), half_life=70).landmark_set()

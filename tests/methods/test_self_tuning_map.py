@@ -744,8 +744,7 @@ def test_a_map_of_parts_is_said_to_be() -> None:
     engine.learn(points)
     assert said(engine) == []
     assert diagnostics.describe_separate_parts(engine.snapshot()) == (
-        "the first 3 components tell 4 separate parts apart; structure inside them starts at "
-        "component 3"
+        "components 0 to 2 tell 4 separate parts apart; structure inside them starts at component 3"
     )
 
 

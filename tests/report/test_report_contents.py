@@ -52,7 +52,9 @@ def test_a_finished_run(finished_run: Path) -> None:
     assert told["labels"] == ["class 0", "class 1", "class 2"]
     newest = told["scatter_plots"][-1]
     assert newest["pictured"]
-    assert newest["axes"] == [["live map", ""], ["coordinate 1", "coordinate 2"]]
+    assert newest["axes"] == [["live map", ""], ["diffusion_map_0", "diffusion_map_1"]]
+    assert newest["frame"].startswith("epoch ")
+    assert " since event " in newest["frame"]
     assert newest["id"] == runs.IDS[180:]
     assert newest["at"] == list(range(180, 240))
     assert newest["label"] == runs.CLASSES[180:].tolist()
@@ -72,7 +74,7 @@ def test_one_coordinate_has_a_second_axis(tmp_path: Path) -> None:
     """The rank by stationary mass, from 0 to 1."""
     [*_, cloud] = read_contents(runs.KINDS["one component"](tmp_path))["scatter_plots"]
     assert sorted(cloud["y"]) == pytest.approx(np.linspace(0, 1, 60), abs=1e-4)
-    assert cloud["axes"][1] is None
+    assert cloud["axes"] == [["diffusion_map_0", "rank by stationary mass"], None]
 
 
 def test_labels_of_a_run_that_is_learned_into(tmp_path: Path) -> None:

@@ -334,10 +334,10 @@
     if (plot.axes[1]) axes("scatter-other", plot.axes[1]);
     by("other").hidden = !plot.axes[1];
     by("other").previousElementSibling.classList.toggle("wide", !plot.axes[1]);
-    by("main-title").textContent = plot.pictured ? `Live map (${Math.round(100 * plot.kept)} % of neighbours kept)` : "First coordinates";
-    by("other-title").textContent = plot.pictured ? "First two coordinates" : "First and third coordinate";
+    by("main-title").textContent = plot.pictured ? `Live map (${Math.round(100 * plot.kept)} % of neighbours kept)` : plot.axes[0].join(" and ");
+    by("other-title").textContent = plot.axes[1] ? plot.axes[1].join(" and ") : "";
     const points = plot.points === plot.id.length ? `${whole(plot.points)} events` : `${whole(plot.id.length)} of ${whole(plot.points)} events`;
-    fill("scatter-caption", `Snapshot at event ${whole(plot.position)}: ${points}, epoch ${plot.epoch}; near points are similar events` +
+    fill("scatter-caption", `Snapshot at event ${whole(plot.position)}: ${points}; axes: ${plot.frame}; near points are similar events` +
       (plot.pictured ? ", but distances between separate groups of the live map have no meaning" : "") +
       (isReferenceShown ? `. Grey crosses: ${state.reference}, placed by this snapshot.` : "."));
     describe("figure-scatter-main", `Scatter plot of ${points} at event ${whole(plot.position)}, coloured by ${kind}`);
@@ -384,13 +384,13 @@
     if (!x.length) return;
     const epochs = (past.epoch || []).flatMap((epoch, i) => (i && epoch !== past.epoch[i - 1] ? [x[i]] : []));
     const few = epochs.length <= 12 ? epochs : []; // more lines would hide the figure
-    by("epochs-caption").textContent = "Solid line: the snapshot in the scatter plots. " + (epochs.length === 0 ? "One epoch: all coordinates can be compared." :
-      few.length ? "Dotted lines: a new epoch; coordinates before and after it cannot be compared." :
-      "There are too many epochs to mark (see the last figure): coordinates of different epochs cannot be compared.");
+    by("epochs-caption").textContent = "Solid line: the snapshot in the scatter plots. " + (epochs.length === 0 ? "One epoch: all axes are kept." :
+      few.length ? "Dotted lines: a new epoch, where scaling was computed again or too much changed; the caption of the scatter plots names the axes that are lost." :
+      "There are too many epochs to mark (see the last figure): axes are kept within each, and the caption of the scatter plots names those that are lost.");
     for (const name of ["spectrum", "certificate", "axes"]) put(`${name}:epochs`, { x: few });
     const lines = Object.fromEntries(past.eigenvalues.map((values, j) => [`e${j}`, values]));
     put("spectrum", { x, ...lines });
-    fill("legend-spectrum", ...past.eigenvalues.map((_, j) => entry(stroke(...settings.palettes.eigenvalues[j]), `${j + 1}.`)));
+    fill("legend-spectrum", ...past.eigenvalues.map((_, j) => entry(stroke(...settings.palettes.eigenvalues[j]), `eigenvalue_${j}`)));
     const positive = (values) => (values || x.map(() => null)).map((value) => (value === null ? null : Math.max(value, 1e-17)));
     put("certificate", { x, residual: positive(past.residual), angle_bound: positive(past.angle_bound),
       met: (past.met || x.map(() => null)).map((met) => (met === null ? "–" : met ? "yes" : "no")),
