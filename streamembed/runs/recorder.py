@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from streamembed.data.batch import Rejected
 from streamembed.data.output_format import name_columns
-from streamembed.drift.alarm import Alarm
+from streamembed.drift.alarm import Alarm, rename_components
 from streamembed.drift.monitor import Monitor
 from streamembed.engine.engine import Engine
 from streamembed.engine.picture import PREFIX, Picture
@@ -219,7 +219,7 @@ class Recorder:
         drift.add(table)
         drift.close()
         lines = [
-            row
+            json.dumps(rename_components(json.loads(row)))
             for part in self._checkpoint_writer.read(ALARMS)
             for row in part["alarm"].to_pylist()
         ]

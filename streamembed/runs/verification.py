@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from streamembed.drift.alarm import rename_components
 from streamembed.drift.monitor import Monitor
 from streamembed.engine.call import Call
 from streamembed.engine.engine import Engine
@@ -318,6 +319,9 @@ def _replay_again(database: Database, folder: Path, log: Any, pairs: Any) -> int
 
 def _is_older_form(path: Path, replayed: Path, engine: dict[str, Any]) -> bool:
     """Whether a file of an earlier version has the same rows, under other names or types of ids."""
+    if path.name == "alarms.jsonl":
+        alarms = [rename_components(json.loads(row)) for row in path.read_text().splitlines()]
+        return alarms == [json.loads(row) for row in replayed.read_text().splitlines()]
     if path.suffix != ".parquet":
         return False
     table, expected = pq.read_table(path), pq.read_table(replayed)

@@ -20,6 +20,7 @@ import streamembed as se
 from scenarios.benchmarks.drift import is_noted
 from scenarios.drift_streams import DEPENDENT, NULLS, RECURRING, serial
 from streamembed.drift import monitor_timeline
+from streamembed.drift.alarm import rename_components
 from streamembed.errors import (
     BadRowError,
     DamagedFileError,
@@ -111,8 +112,33 @@ def test_scores_count_from_0() -> None:
     wide = np.random.default_rng(0).standard_normal((400, 20))
     made.learn(wide)
     names = set(made.components()["name"].to_pylist())
-    assert {"component 0", "axis 0", "axis 15", "spread of component 0"} <= names
-    assert "axis 16" not in names
+    assert {"component_0", "feature_axis_0", "feature_axis_15", "spread of component_0"} <= names
+    assert "feature_axis_16" not in names
+
+
+def test_alarms_of_earlier_versions_get_the_names_of_today() -> None:
+    """These counted from 1; a feature that is called so keeps its name."""
+    old = {
+        "features": [["axis 2", 0.1, 0.5]],
+        "components": [
+            ["coordinate 1", 0.4],
+            ["spread of axis 1", 0.2],
+            ["axis 2", 0.2],
+            ["label score 3", 0.1],
+            ["eigenvalue 1", 0.1],
+        ],
+        "sentence": "Since event 40 events shift within the map, most along coordinate 2.",
+    }
+    new = rename_components(old)
+    assert [name for name, _ in new["components"]] == [
+        "component_0",
+        "spread of feature_axis_0",
+        "axis 2",
+        "label_score_2",
+        "eigenvalue_0",
+    ]
+    assert new["sentence"].endswith("most along component 1.")
+    assert rename_components(new) == new
 
 
 def test_policies() -> None:

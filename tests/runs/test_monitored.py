@@ -14,6 +14,7 @@ import pytest
 import streamembed as se
 from streamembed.errors import ParameterError
 from streamembed.logs import write_distance_log, write_log
+from streamembed.runs import verification
 from streamembed.runs.run_export import export
 from streamembed.runs.verification import verify
 from tests.cli.test_cli import call
@@ -173,3 +174,19 @@ def test_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
         assert refused.exit_code in (2, 4), refused.stderr
         assert words in refused.stderr
         assert not (tmp_path / "bad").exists()
+
+
+def test_alarms_with_the_old_names_are_those_of_the_log(tmp_path: Path) -> None:
+    """As a deep verification compares them; with another number they are not."""
+    rows = {
+        "old": ["coordinate 1", "most along coordinate 1."],
+        "new": ["component_0", "most along component 0."],
+        "other": ["component_1", "most along component 1."],
+    }
+    for name, (component, sentence) in rows.items():
+        alarm = {"features": [], "components": [[component, 1.0]], "sentence": sentence}
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "alarms.jsonl").write_text(json.dumps(alarm) + "\n")
+    old, new, other = (tmp_path / name / "alarms.jsonl" for name in rows)
+    assert verification._is_older_form(old, new, {})
+    assert not verification._is_older_form(old, other, {})
