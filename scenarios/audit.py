@@ -16,6 +16,10 @@ from streamembed.numeric.arrays import Floats
 __all__ = ["Audit", "AuditSummary", "BatchMap", "audit", "batch_map", "operator", "summary"]
 
 
+# A tenth of the default tolerance: below, the bound on rounding is most of what is claimed.
+NEGLIGIBLE_RESIDUAL = 3e-4
+
+
 @dataclass(frozen=True)
 class Audit:
     """The truth about one snapshot.
@@ -85,10 +89,12 @@ def summary(audits: Iterable[Audit]) -> AuditSummary:
     """Worst residual and eigenvalue error; claims as multiples of the true residual."""
     all_of_them = list(audits)
     ratios = np.array([each.claim / each.residual for each in all_of_them])
+    residuals = np.array([each.residual for each in all_of_them])
+    is_honest = (ratios >= 0.5) & (ratios <= 3.0)
     return AuditSummary(
         residual=max(each.residual for each in all_of_them),
         eigenvalue_error=max(each.eigenvalue_error for each in all_of_them),
-        honest_share=float(np.mean((ratios >= 0.5) & (ratios <= 3.0))),
+        honest_share=float(np.mean(is_honest | (residuals < NEGLIGIBLE_RESIDUAL))),
         lowest_claim=float(ratios.min()),
         highest_claim=float(ratios.max()),
         unmet=sum(not each.met for each in all_of_them),

@@ -100,11 +100,16 @@ def explain_events(
     components = rank_shares(names, v**2)
     strongest = int(np.argmax(v**2))
     words = CHANNEL_SENTENCES[channel].format(
-        name=names[strongest].removeprefix("spread of "),
+        name=_to_words(names[strongest].removeprefix("spread of "), state.names),
         more="wider" if v[strongest] > 0 else "narrower",
     )
     summary = channel, memory, log_run_length, words
     return _build_alarm(state, settings, summary, since, components, contributions, scores[:, 0])
+
+
+def _to_words(name: str, features: tuple[str, ...]) -> str:
+    """The name of a score in a sentence: "component 0"; that of a feature stays as it is."""
+    return name if name in features else name.replace("_", " ")
 
 
 def explain_constants(
@@ -142,12 +147,13 @@ def explain_geometry(
     since = state.recent[len(state.recent) - count :]
     if index == 0:
         shares = np.abs(now.logs - own.logs)
-        components = rank_shares([f"eigenvalue {k}" for k in range(len(shares))], shares)
+        components = rank_shares([f"eigenvalue_{k}" for k in range(len(shares))], shares)
     else:
         values, vectors = np.linalg.eig(np.linalg.solve(own.scatter, now.scatter))
         leading = vectors[:, np.abs(np.log(np.maximum(np.abs(values), 1e-12))).argmax()]
-        is_plain = reference.map.axes is None
-        names = list(state.names) if is_plain else [f"axis {k}" for k in range(len(leading))]
+        names = list(state.names)
+        if reference.map.axes is not None:
+            names = [f"feature_axis_{k}" for k in range(len(leading))]
         components = rank_shares(names, np.abs(leading) ** 2)
     coverage = reference.map.compute_scores(since.points)[:, 0]
     channel = geometry_channel.CHANNELS[index]
@@ -189,16 +195,16 @@ def list_components(
     """Name and channel of every score."""
     components: list[tuple[str, str]] = []
     axes = reference.map.axes
-    own = list(features) if axes is None else [f"axis {k}" for k in range(axes.shape[1])]
+    own = list(features) if axes is None else [f"feature_axis_{k}" for k in range(axes.shape[1])]
     k = reference.map.psi.shape[1]
-    plain = ["coverage", *(f"component {i}" for i in range(k)), *own]
+    plain = ["coverage", *(f"component_{i}" for i in range(k)), *own]
     for channel, size in zip(reference.groups.names, reference.groups.sizes, strict=True):
         names = {
             "coverage": plain[:1],
             "coordinates": plain[1 : 1 + k],
             "features": plain[1 + k :],
             "spread": [f"spread of {name}" for name in plain],
-        }.get(channel, [f"label score {i}" for i in range(size)])
+        }.get(channel, [f"label_score_{i}" for i in range(size)])
         components += [(name, channel) for name in names]
     return components
 

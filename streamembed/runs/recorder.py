@@ -8,7 +8,6 @@ groups of the log leave no trace in their bytes, and neither does an interrupt.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -240,11 +239,10 @@ class Recorder:
         self._checkpoint_writer.add("rejected_pairs", to_rejected_table(rows))
 
     def _write(self, name: str, schema: pa.Schema, metadata: dict[str, str] | None = None) -> None:
-        """One table of the folder; a run of an earlier version may have begun with other types."""
+        """One table of the folder."""
         table = ParquetTable(self._folder / f"{name}.parquet", schema)
         for batch in self._checkpoint_writer.read(name):
-            part = rename_coordinates(pa.Table.from_batches([batch]), self._method)
-            table.add(part.cast(schema))
+            table.add(pa.Table.from_batches([batch]))
         table.close(metadata)
 
     def close(self, snapshot: Snapshot | None, whole: bool) -> None:
@@ -261,8 +259,7 @@ class Recorder:
         self._checkpoint_writer.check_in_place()
         if self._options.causal:
             for batch in self._checkpoint_writer.read("embedding"):
-                table = rename_coordinates(pa.Table.from_batches([batch]), self._method)
-                self._embedding.add(table)
+                self._embedding.add(pa.Table.from_batches([batch]))
         self._embedding.close()
         facts = {name: self._origin[name] for name in origins.TIMELINE_FIELDS}
         self._write("timeline", self._timeline, origins.to_metadata(facts, whole))
@@ -302,15 +299,6 @@ def build_rejected_schema(id_type: Any = None) -> pa.Schema:
     )
 
 
-def rename_coordinates(table: Any, method: str) -> Any:
-    """A table of a run with the names of today.
-
-    Those of earlier versions have c0, c1, ..., and of a picture picture_x, picture_y, or x and y.
-    """
-    names = [re.sub(r"^c(?=\d+$)", f"{method}_", name) for name in table.schema.names]
-    return table.rename_columns([OLD_PLACES.get(name, name) for name in names])
-
-
 def _build_picture_schema(id_type: Any) -> pa.Schema:
     kinds = {"position": pa.int64(), "id": id_type}
     return pa.schema([(name, kinds.get(name, pa.float32())) for name in PICTURE_COLUMNS])
@@ -340,7 +328,6 @@ PLACES = name_columns(PREFIX, 2)
 EVENT_PICTURE_COLUMNS = (*PLACES, "picture_kept")
 PICTURE_COLUMNS = ("position", "id", *PLACES, "kept", "balance", "moved")
 # What earlier versions called the places, in events and in pictures.
-OLD_PLACES = dict(zip(("picture_x", "picture_y", "x", "y"), 2 * PLACES, strict=True))
 TIMELINE_PICTURE_COLUMNS = {
     **dict.fromkeys(("picture_kept", "picture_balance", "picture_moved"), pa.float64()),
     **dict.fromkeys(("picture_age", "picture_epoch"), pa.int64()),

@@ -26,7 +26,6 @@ from streamembed.errors import (
 )
 from streamembed.runs import run_folder as runfolder
 from streamembed.runs.event_rows import read_event_rows
-from streamembed.runs.recorder import rename_coordinates
 from streamembed.runs.resume import STATE, find_file_error
 from streamembed.runs.run_reader import RunReader, read_run
 from streamembed.runs.session import OPERATIONS
@@ -91,7 +90,7 @@ def _write_files(reader: RunReader, target: Path) -> list[Path]:
     written.append(target / "snapshot.arrow")
     if reader.origin.get("embed") == "causal":
         embedding = reader._table("embedding")
-        parts = [] if embedding is None else [rename_coordinates(embedding, snapshot.method)]
+        parts = [] if embedding is None else [embedding]
     else:
         parts = [part for part in _embed_events(reader, snapshot) if part.num_rows]
     if parts:

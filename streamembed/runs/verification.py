@@ -28,7 +28,6 @@ from streamembed.errors import (
 from streamembed.logs.event_log import open_with_choice, parse_choice
 from streamembed.logs.paths import Paths
 from streamembed.merging.landmark_set import LandmarkSet
-from streamembed.methods.options import Config
 from streamembed.runs import run_folder as runfolder
 from streamembed.runs.checkpoint_writer import (
     CHECKPOINTS,
@@ -39,7 +38,6 @@ from streamembed.runs.checkpoint_writer import (
     PARTITIONS,
     SNAPSHOTS,
 )
-from streamembed.runs.recorder import rename_coordinates
 from streamembed.runs.replay_log import replay
 from streamembed.runs.resume import (
     FINAL,
@@ -309,23 +307,9 @@ def _replay_again(database: Database, folder: Path, log: Any, pairs: Any) -> int
             _check_log(folder, database.read_fact(STATE), again.read_fact(STATE))
         for name in names:
             replayed = Path(other) / "run" / name
-            if not filecmp.cmp(folder / name, replayed, shallow=False) and not _is_older_form(
-                folder / name, replayed, origin["engine"]
-            ):
+            if not filecmp.cmp(folder / name, replayed, shallow=False):
                 raise DamagedFileError(f"{name} has other bytes than the log leads to")
     return len(names)
-
-
-def _is_older_form(path: Path, replayed: Path, engine: dict[str, Any]) -> bool:
-    """Whether a file of an earlier version has the same rows, under other names or types of ids."""
-    if path.suffix != ".parquet":
-        return False
-    table, expected = pq.read_table(path), pq.read_table(replayed)
-    if table.schema == expected.schema:
-        return False
-    table = rename_coordinates(table, Config.complete(engine)["method"])
-    has_same_names = table.schema.names == expected.schema.names
-    return has_same_names and bool(table.cast(expected.schema).equals(expected))
 
 
 def _check_log(folder: Path, state: dict[str, Any], again: dict[str, Any]) -> None:

@@ -111,8 +111,8 @@ def test_scores_count_from_0() -> None:
     wide = np.random.default_rng(0).standard_normal((400, 20))
     made.learn(wide)
     names = set(made.components()["name"].to_pylist())
-    assert {"component 0", "axis 0", "axis 15", "spread of component 0"} <= names
-    assert "axis 16" not in names
+    assert {"component_0", "feature_axis_0", "feature_axis_15", "spread of component_0"} <= names
+    assert "feature_axis_16" not in names
 
 
 def test_policies() -> None:

@@ -21,9 +21,7 @@ from streamembed.estimators import LiveMap
 from streamembed.layout import forces, forces_numba
 from streamembed.logs.event_log import open_log, write_log
 from streamembed.numeric.arrays import Floats
-from streamembed.runs import recorder
 from streamembed.runs.log_transform import transform_log
-from streamembed.runs.verification import verify
 
 POINTS = np.random.default_rng(0).standard_normal((260, 4))
 POINTS[:90] += 4.0
@@ -309,38 +307,6 @@ def test_a_replay_keeps_pictures(tmp_path: Path) -> None:
     plain = se.replay(tmp_path / "log", engine(picture=False), tmp_path / "plain")
     assert not (plain.path / "picture.parquet").exists()
     assert "live_map_0" not in pq.read_schema(plain.path / "embedding.parquet").names
-
-
-@pytest.mark.parametrize("embed", ["final", "causal"])
-def test_a_replay_with_the_old_names_of_places(
-    tmp_path: Path, embed: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Read and verified; resumed, it has the files of a run that began today."""
-    for name, n in (("log", 180), ("longer", 260)):
-        write_log(tmp_path / name, POINTS[:n], list("abcd"))
-
-    def run(log: str, folder: str) -> se.Replayed:
-        return se.replay(
-            tmp_path / log, engine(), tmp_path / folder, snapshot_every=50, embed=embed
-        )
-
-    with monkeypatch.context() as earlier:
-        places = ("picture_x", "picture_y", "picture_kept")
-        earlier.setattr(recorder, "EVENT_PICTURE_COLUMNS", places)
-        columns = ("position", "id", "x", "y", "kept", "balance", "moved")
-        earlier.setattr(recorder, "PICTURE_COLUMNS", columns)
-        earlier.setattr(recorder, "OLD_PLACES", {})
-        old = run("log", "old").path
-    assert "picture_x" in pq.read_schema(old / "embedding.parquet").names
-    assert "x" in pq.read_schema(old / "picture.parquet").names
-    assert not verify(old).troubles
-    assert not verify(old, deep=True, log=tmp_path / "log").troubles
-    with se.read_run(old) as reader:
-        assert reader.snapshot().picture is not None
-    assert run("longer", "old").resumed_at > 0
-    run("longer", "new")
-    for name in ("embedding.parquet", "picture.parquet", "timeline.parquet"):
-        assert (old / name).read_bytes() == (tmp_path / "new" / name).read_bytes(), name
 
 
 def test_plot_draws_or_says_why_not() -> None:
