@@ -178,12 +178,17 @@ def _certify(
     the operator's rank are zero columns with eigenvalue 0.
     """
     k, c, n = config.n_components, config.n_carried, len(state.support)
+    # within the spectrum of a Markov operator, or of one in units of twice its norm
+    clipped = np.clip(pairs.values, 0.0, 1.0)
+    shift = pairs.values - clipped  # not 0 where that norm was not known: it is an error, too
     if products is None:
-        products = pairs.errors.T @ pairs.errors
+        errors = pairs.errors + pairs.vectors * shift
+        products = errors.T @ errors
+    else:
+        products = products + np.diag(shift**2)
     m = min(c, len(pairs.values))
     psi, values, norms = np.zeros((n, c)), np.zeros(c), np.zeros(c)
-    # within the spectrum of a Markov operator, or of one in units of twice its norm
-    values[:m] = np.clip(pairs.values[:m], 0.0, 1.0)
+    values[:m] = clipped[:m]
     psi[:, :m] = pairs.normal.eigenfunctions(pairs.vectors[:, :m])
     norms[:m] = np.sqrt(np.maximum(np.diag(products)[:m], 0.0))
     psi[:, values == 0.0] = 0.0

@@ -9,6 +9,7 @@ import pytest
 from scipy.spatial.distance import pdist
 
 import streamembed as se
+from scenarios.fuzz import certificate
 from scenarios.streams import crossing_rectangle
 
 CLUSTERS = np.random.default_rng(7).standard_normal((7, 6)) * 2.0
@@ -204,3 +205,9 @@ def test_fewer_columns_than_axes() -> None:
     assert not snapshot.coordinates[:, 2:].any()
     assert snapshot.frame.price == 0.0
     assert np.isfinite(snapshot.frame.correlations).all()
+
+
+def test_values_that_are_clipped_are_an_error() -> None:
+    """Where the norm of a Gram matrix was taken too small, the certificate once did not say so."""
+    result = certificate.run(1, 1966)
+    assert result.wrong == []
