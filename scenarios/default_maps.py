@@ -142,9 +142,11 @@ def measure_set(name: str, full: bool) -> NeighbourScores:
         maps["PCA"] = principal(window, points[held_out])
         if full:
             maps |= _fit_other_libraries(window, points[held_out], umap=draw < UMAP_DRAWS)
+        planes = {key: maps.pop(f"{key}, plane") for key in ENGINES}
         for key, (inside, outside) in maps.items():
             labels_inside, true = labels[retained[-n:]], labels[held_out]
-            plane = _score_neighbours(inside[:, :2], labels_inside, outside[:, :2], true)
+            near, far = planes.get(key, (inside[:, :2], outside[:, :2]))
+            plane = _score_neighbours(near, labels_inside, far, true)
             result.plane.setdefault(key, []).append(plane)
             result.ten.setdefault(key, []).append(
                 _score_neighbours(inside, labels_inside, outside, true)
@@ -167,6 +169,12 @@ def _engines(
             engine.flush()
         snapshot = engine.snapshot()
         maps[name] = snapshot.coordinates, snapshot.transform(held_out)
+        flat = se.Engine(size=n, n_components=2, **changes)
+        flat.learn(events)
+        if flat.pending:
+            flat.flush()
+        last = flat.snapshot()
+        maps[f"{name}, plane"] = last.coordinates, last.transform(held_out)
         lone = snapshot.certificate.lone
         degenerate = int(any(j < 2 for j in lone))
         if name == "gaussian":
