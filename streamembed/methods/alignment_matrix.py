@@ -3,7 +3,7 @@
 A chunk changes some two hundred lists, and the weights of these rows alone are solved for. The
 bottom of the alignment matrix is found by inverse steps with fresh factors
 (`streamembed.manifold.barycentric`) from the last one, whose new slots are filled from their
-neighbours; in `push` after a fiftieth of the support, so that frame and start stay near, and by
+neighbours; in `push` after a fiftieth of the support, so that the start stays near, and by
 every snapshot.
 
 Eigenvalues mu of the bottom are 1e-10 to 1e-5 of the largest. The certificate is about theta = u /
@@ -33,10 +33,9 @@ from streamembed.spectral import certificate
 from streamembed.spectral.lanczos import bound_largest
 from streamembed.spectral.operator import deflate
 
-# A solve is due after this share of n has been refilled, but never after fewer slots than these:
-# as often as the frame is renewed.
+# A solve is due after this share of n has been refilled, but never after fewer slots than these.
 SOLVE_SHARE, SOLVE_ROWS = 0.02, 20
-# Of the tolerance, for a solve: the rest is for the frame.
+# Of the tolerance, for a solve: the residual is measured in theta, where it may be larger.
 SOLVE_TOLERANCE_SHARE = 0.3
 USUAL_TOLERANCE = 3e-3
 # Inverse steps at most, by refinement level.

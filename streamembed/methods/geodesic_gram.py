@@ -43,7 +43,7 @@ from streamembed.spectral.tracker import Factor
 
 # Mean relative error of lengths above which a snapshot computes all rows from scratch.
 LARGEST_STALENESS = 5e-3
-# Slots refilled, as a share of n, after which the block is refreshed (as often as the frame), and,
+# Slots refilled, as a share of n, after which the block is refreshed, and,
 # without a compiler, all rows of the state are computed from scratch.
 REFRESH_SHARE, REFRESH_ROWS, FRESH_SHARE = 0.02, 20, 0.1
 # Random columns of a refresh; and the share of the block in the largest part, below which it is

@@ -228,7 +228,7 @@ def certify(
         # without a single component: below what double precision can certify at that tolerance
         is_empty = min(rounding / tolerance, floor) if rounding <= floor else -1.0
         allowance = max(tolerance * largest, rounding) if values[0] > 0 else is_empty
-        # turning may have put a later eigenvalue in the place of an earlier one
+        # a later pair must not stand in the place of an earlier one
         short = float((outside.leading - values[: len(outside.leading)]).max(initial=0.0))
         small = max(estimate, outside.bound) <= last + allowance
         met = bool(residual <= tolerance and small and short <= allowance)
