@@ -45,7 +45,9 @@ NEGATIVE_MASS = 0.06
 
 # Share of streams of other methods than maps of a walk; those among them that take no distances.
 OTHERS = 0.35
-OF_POINTS = ("pca", "kernel_pca", "lle")
+# Share of streams of a graph whose map is of linear functions.
+LINEAR = 0.3
+OF_POINTS = ("pca", "kernel_pca", "lle", "linear_eigenmap")
 # One stream in this many has more points than the last level decomposes.
 LARGE_EVERY = 100
 
@@ -227,6 +229,9 @@ def _draw_stream(seed: int, kernel: str | None = None) -> tuple[str, Floats, dic
         large = {"memory": "window", "size": 1200, "warm_up": 1100, "chunk_size": 50}
         parameters = {**parameters, **large, "half_life": None}
         return kind, points, parameters, False
+    linear = np.random.default_rng((seed, 4)).random() < LINEAR
+    if linear and parameters.get("method") == "laplacian_eigenmaps":
+        parameters["method"] = "linear_eigenmap"
     by_distance = bool(rng.random() < 0.2) and parameters.get("method") not in OF_POINTS
     return kind, points, parameters, by_distance
 
@@ -250,7 +255,8 @@ def _make_other(parameters: dict[str, Any], rng: Draw) -> None:
         del parameters[name]
     if rng.random() < 0.5:
         parameters["scaling"] = None
-    method = parameters["method"] = str(rng.choice(["classical_mds", *OF_POINTS, "isomap"]))
+    methods = ["classical_mds", "pca", "kernel_pca", "lle", "isomap"]
+    method = parameters["method"] = str(rng.choice(methods))
     if method in ("lle", "isomap"):
         parameters["n_neighbors"] = int(rng.choice([3, 10, 15, 15, 40]))
     if method == "kernel_pca":

@@ -68,12 +68,16 @@ def solve_dense(snapshot: se.Snapshot, d: Floats | None = None) -> Answer:
         with np.errstate(under="ignore"):
             scaled = (snapshot.points - snapshot.center) / snapshot.scale
         d2 = cdist(scaled, scaled, "sqeuclidean")
-        if snapshot.method in ("laplacian_eigenmaps", "isomap", "lle"):
+        if snapshot.method in ("laplacian_eigenmaps", "linear_eigenmap", "isomap", "lle"):
             apart = scaled[:, None] - scaled  # on a lattice the last bit decides who is nearer
             d2 = np.einsum("ijk,ijk->ij", apart, apart)
     if snapshot.method == "laplacian_eigenmaps":
         weights, dense = walk(d2, snapshot)
         return Answer(dense, parts=connected_components(weights > 0.0)[0])
+    if snapshot.method == "linear_eigenmap":
+        weights, dense = walk(d2, snapshot)
+        parts = connected_components(weights > 0.0)[0]
+        return Answer(_restrict_to_linear(dense, scaled, snapshot.stationary), parts=parts)
     if snapshot.method == "lle" and not d2.any():  # equal points: no components, by definition
         return Answer(np.zeros_like(d2), lambda published: np.zeros_like(published))
     if snapshot.method == "lle":
@@ -130,6 +134,28 @@ def walk(d2: Floats, snapshot: se.Snapshot) -> tuple[Floats, Floats]:
     stationary = degrees / (degrees.sum() or 1.0)
     dense = full * scaling[:, None] * scaling - np.sqrt(np.outer(stationary, stationary))
     return weights, dense
+
+
+def _restrict_to_linear(dense: Floats, scaled: Floats, stationary: Floats) -> Floats:
+    """H^1/2 S H^1/2, H the ridge regression on linear functions of the features.
+
+    Of more than 60 on those of 50 principal axes, as they are when a frame has just been renewed.
+    """
+    unit = float(np.abs(scaled).max()) or 1.0
+    scaled = scaled / unit
+    if scaled.shape[1] > 60:
+        right = scipy.linalg.svd(scaled - scaled.mean(axis=0), full_matrices=False)[2]
+        scaled = scaled @ right[:50].T
+    centred = scaled - stationary @ scaled
+    root = np.sqrt(stationary)[:, None] * centred
+    ridge = 1e-3 * float((root**2).sum()) / root.shape[1]
+    if not ridge > 1e-28:  # all points are equal
+        return np.zeros_like(dense)
+    # eigenvalues of the regression near 0 would have no digits left under a root
+    vectors, spreads, _ = scipy.linalg.svd(root, full_matrices=False)
+    half = (vectors * (spreads / np.hypot(spreads, np.sqrt(ridge)))) @ vectors.T
+    result: Floats = half @ dense @ half
+    return result
 
 
 def _join_neighbours(d2: Floats, snapshot: se.Snapshot) -> tuple[Ints, Bools]:

@@ -70,7 +70,7 @@ def save_all(folder: Path) -> dict[Path, str]:
     engines["landmarks"] = se.Engine(memory="landmarks", **SMALL)
     engines["graph"] = se.Engine("laplacian_eigenmaps", **SMALL)
     engines["radius"] = se.Engine("laplacian_eigenmaps", weights="heat", radius=1.0, **SMALL)
-    for name in ("classical_mds", "kernel_pca", "lle", "isomap"):
+    for name in ("classical_mds", "kernel_pca", "lle", "isomap", "linear_eigenmap"):
         engines[name] = se.Engine(name, **SMALL)
     engines["rows"] = se.Engine("isomap", n_landmarks=8, **SMALL)
     engines["picture"] = se.Engine(picture=True, **SMALL)
@@ -86,6 +86,7 @@ def save_all(folder: Path) -> dict[Path, str]:
         "kernel_pca",
         "lle",
         "isomap",
+        "linear_eigenmap",
     )
     for name in alike:
         engines[name].learn(X)

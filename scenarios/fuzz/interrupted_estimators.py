@@ -239,6 +239,7 @@ SMALL: dict[str, Any] = {"size": 40, "warm_up": 12, "chunk_size": 5}
 MAPS: dict[str, dict[str, Any]] = {
     "DiffusionMap": SMALL,
     "LaplacianEigenmaps": {**SMALL, "n_neighbors": 5},
+    "LinearEigenmap": {**SMALL, "n_neighbors": 5},
     "KernelPCA": SMALL,
     "ClassicalMDS": SMALL,
     "Isomap": {**SMALL, "n_neighbors": 5},

@@ -73,10 +73,11 @@ class Engine(HintedAttributes, SavedObject):
     Parameters
     ----------
     method
-        Kind of map: diffusion_map, laplacian_eigenmaps, classical_mds, pca, kernel_pca, isomap or
-        lle. "diffusion_map": of a kernel between all points. "laplacian_eigenmaps": of a graph of
-        neighbours; no memory for all pairs of points, so windows of 50,000, and the better map in
-        two coordinates. "classical_mds": coordinates that keep distances.
+        Map: diffusion_map, laplacian_eigenmaps, linear_eigenmap, classical_mds, pca,
+        kernel_pca, isomap or lle. "diffusion_map": of a kernel between all points.
+        "laplacian_eigenmaps": of a graph of neighbours; no memory for all pairs of points, so
+        windows of 50,000, and the better map in two coordinates. "linear_eigenmap": the smoothest
+        linear functions on that graph. "classical_mds": coordinates that keep distances.
         "pca": principal components of the support. "kernel_pca": in the feature space of a kernel.
         "isomap": coordinates that keep the lengths of shortest paths on a graph of neighbours.
         "lle": locally linear embedding, the smoothest map that keeps every point rebuilt by its
@@ -126,7 +127,7 @@ class Engine(HintedAttributes, SavedObject):
         it; "auto": 0 self-tuning, whose widths follow the density already, and 1 gaussian.
     diffusion_time
         Time t >= 0 of the coordinates lambda**t psi, or "auto". "auto": 0.5 of a diffusion map, 8
-        of Laplacian eigenmaps.
+        of Laplacian eigenmaps, 2 of a linear eigenmap.
     degree
         Degree of the polynomial kernel (gamma x y + coef0)**degree, 1 to 20.
     coef0

@@ -102,6 +102,9 @@ class Snapshot(SnapshotViews, Immutable, SavedObject):
         keeps their axes; s is 3, and 0 of methods that keep distances and with ``axes="eigen"``.
     rotation : (n_components + s, n_components)
         Orthonormal columns: what turns lambda**t psi of all these pairs into ``coordinates``.
+    feature_loadings : (d, n_components)
+        Of linear_eigenmap and pca: by how much each coordinate grows per unit of each feature,
+        everywhere; (0, n_components) of other methods.
     density_weights, degrees : (N,)
         q**-alpha and q, the kernel mass around each point.
     method : str
@@ -171,6 +174,7 @@ class Snapshot(SnapshotViews, Immutable, SavedObject):
     spare_psi: Floats
     spare_eigenvalues: Floats
     rotation: Floats
+    feature_loadings: Floats
     method: str
     position: int
     points: Floats
@@ -266,6 +270,7 @@ class Snapshot(SnapshotViews, Immutable, SavedObject):
             "eigenvalues": eigenvalues[:k].copy(),
             "spare_eigenvalues": eigenvalues[k:].copy(),
             "rotation": columns.rotation.copy(),
+            "feature_loadings": columns.loadings,
             "ids": state.support.ids[order],
             "masses": state.support.masses[order],
             "stationary": columns.normal.stationary[order],
@@ -576,6 +581,8 @@ class Snapshot(SnapshotViews, Immutable, SavedObject):
     @classmethod
     def _of_file(cls, table: Any, header: dict[str, Any]) -> Self:
         arrays = {name: np.array(header[name], dtype=np.float64) for name in IN_HEADER}
+        if header["feature_loadings"] == []:
+            arrays["feature_loadings"] = np.zeros((0, len(arrays["eigenvalues"])))
         for name, column in COLUMNS.items():
             if column in table.column_names:
                 arrays[name] = snapshot_contents.to_array(table.column(column))

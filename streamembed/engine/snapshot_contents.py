@@ -28,7 +28,8 @@ from streamembed.storage import archive
 
 TINY = float(np.finfo(np.float64).tiny)
 # Arrays: the column of a file that each is (None: in its header), and its shape: n points, k
-# components, s spare and c carried ones, d features, w points that paths lead to.
+# components, s spare and c carried ones, d features, l those of linear maps, w points that paths
+# lead to.
 ARRAYS: Mapping[str, tuple[str | None, str]] = {
     "ids": ("id", "n"),
     "masses": ("mass", "n"),
@@ -45,6 +46,7 @@ ARRAYS: Mapping[str, tuple[str | None, str]] = {
     "eigenvalues": (None, "k"),
     "spare_eigenvalues": (None, "s"),
     "rotation": (None, "ck"),
+    "feature_loadings": (None, "lk"),
     "center": (None, "d"),
     "scale": (None, "d"),
 }
@@ -143,8 +145,10 @@ def check(arrays: dict[str, Array], numbers: dict[str, Any], tracked: Array) -> 
     n, k, d = len(arrays["ids"]), len(arrays["eigenvalues"]), len(names)
     spares = len(arrays["spare_eigenvalues"])
     must(numbers["method"] in METHODS, f"method is {numbers['method']!r}")
-    width = arrays["lengths"].shape[-1] if METHODS[numbers["method"]].family == "geodesic" else 0
-    sizes = {"n": n, "k": k, "s": spares, "c": k + spares, "d": d, "w": width}
+    method = METHODS[numbers["method"]]
+    family, loaded = method.family, d if method.linear else 0
+    width = arrays["lengths"].shape[-1] if family == "geodesic" else 0
+    sizes = {"n": n, "k": k, "s": spares, "c": k + spares, "d": d, "l": loaded, "w": width}
     for name, (_, letters) in ARRAYS.items():
         array, shape = arrays[name], tuple(sizes[letter] for letter in letters)
         must(array.shape == shape, f"{name} has shape {array.shape}, not {shape}")
@@ -153,7 +157,6 @@ def check(arrays: dict[str, Array], numbers: dict[str, Any], tracked: Array) -> 
         must(array.dtype == np.float64, f"{name} has dtype {array.dtype}")
         finite = np.isfinite(array) if name != "lengths" else array >= 0  # inf between parts
         must(finite.all(), f"{name} is not finite")
-    family = METHODS[numbers["method"]].family
     if family == "graph":  # points that nothing joins have no share in the walk
         for name in ("stationary", "degrees", "reaches"):
             must((arrays[name] >= 0).all(), f"{name} is negative")

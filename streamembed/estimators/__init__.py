@@ -6,6 +6,7 @@ from streamembed.estimators.embedding_drift import EmbeddingDrift
 from streamembed.estimators.isomap import Isomap
 from streamembed.estimators.kernel_pca import KernelPCA
 from streamembed.estimators.laplacian_eigenmaps import LaplacianEigenmaps
+from streamembed.estimators.linear_eigenmap import LinearEigenmap
 from streamembed.estimators.live_map import LiveMap
 from streamembed.estimators.locally_linear_embedding import LocallyLinearEmbedding
 from streamembed.estimators.moment_metrics import (
@@ -32,6 +33,7 @@ __all__ = [
     "Isomap",
     "KernelPCA",
     "LaplacianEigenmaps",
+    "LinearEigenmap",
     "LiveMap",
     "LocallyLinearEmbedding",
     "MustLinkMetric",

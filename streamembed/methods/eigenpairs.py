@@ -38,6 +38,8 @@ class Eigenpairs:
     unit: float = 1.0  # values, errors and everything else here are in units of it
     floor: float = certificate.NEGLIGIBLE  # see `certificate.certify`
     negative_mass: float | None = None  # see `Certificate`, where all eigenvalues are known
+    # (d, c): of linear functions, psi = (x - mean) loadings, in scaled units.
+    loadings: Floats | None = None
 
     @classmethod
     def none(cls, normal: Normalisation) -> Self:

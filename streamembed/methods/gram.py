@@ -50,8 +50,8 @@ NEGLIGIBLE = 1e-11
 TINY = float(np.finfo(np.float64).tiny)
 # Entries of H above this have squares of which a sum is not finite.
 LARGEST_TRACKED = 1e150
-# Columns of the factor whose part of the trace is taken as it is; columns and steps of the
-# quadrature of all others (docs/algorithms/classical-mds.md has its errors).
+# Columns of the factor whose part of the trace is taken as it is; random columns that show what it
+# lacks, and of the quadrature of all else; its steps (docs/algorithms/classical-mds.md has errors).
 LEADING, COLUMNS, STEPS = 24, 8, 6
 
 
@@ -125,8 +125,12 @@ def estimate_negative_mass(inputs: GramInput, seed: int) -> float:
     row = inputs.matrix.product(masses[:, None])[:, 0]
     unit = float(np.abs(row).max())  # of entries of one sign, as here, a bound on the norm
     operator = _CentredOperator(inputs.matrix, normal, unit)
+    generator = np.random.default_rng((seed, inputs.position, len(masses)))
+    here = (masses > 0)[:, None]
+    # what the factor lacks shows in a product with random columns (Meyer et al., 2021, Hutch++)
+    missing = operator.apply(generator.standard_normal((len(masses), COLUMNS)) * here)
     leading = normal.scaling[:, None] * inputs.factor.vectors[:, :LEADING]
-    leading_basis = orthonormal_basis(deflate(leading, constant))
+    leading_basis = orthonormal_basis(deflate(np.column_stack([leading, missing]), constant))
     basis = np.column_stack([constant, leading_basis])
     inside = leading_basis.T @ operator.apply(leading_basis)
     negative = float(np.maximum(-np.linalg.eigvalsh(0.5 * (inside + inside.T)), 0.0).sum())
@@ -134,8 +138,7 @@ def estimate_negative_mass(inputs: GramInput, seed: int) -> float:
     def project_out(block: Floats) -> Floats:
         return block - basis @ (basis.T @ block)
 
-    generator = np.random.default_rng((seed, inputs.position, len(masses)))
-    starts = project_out(generator.standard_normal((len(masses), COLUMNS)) * (masses > 0)[:, None])
+    starts = project_out(generator.standard_normal((len(masses), COLUMNS)) * here)
     dimension = int(np.count_nonzero(masses)) - basis.shape[1]
     negative += estimate_negative_trace(
         lambda block: project_out(operator.apply(block)), starts, dimension, STEPS

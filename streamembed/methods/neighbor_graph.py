@@ -19,6 +19,7 @@ import numpy as np
 from streamembed.geometry.lists import NeighborLists, RadiusEdges
 from streamembed.geometry.pairwise import Pairwise
 from streamembed.geometry.support import Support
+from streamembed.methods import linear_projection
 from streamembed.methods.eigenpairs import (
     LARGEST_EXACT,
     SMALLEST_FACTORED,
@@ -69,6 +70,8 @@ def build(
 ) -> GraphMap:
     """The map of a support from scratch."""
     sparse = GraphMap.of(support.masses, lists, edges, config.weights, scale)
+    if config.embedding.linear:
+        return replace(sparse, axes=linear_projection.find_axes(support))
     dtype = np.float64 if _choose_tolerance(config) < SINGLE else np.float32
     count, accuracy = config.n_components + 1, BLOCK_TOLERANCE_SHARE * _choose_tolerance(config)
     block, _ = blocks.start(sparse.walk, sparse.parts, count, accuracy, config.seed, dtype)
@@ -87,6 +90,8 @@ def update(
         if edges is not None:
             edges = edges.replace(slots, geometry)
     following = GraphMap.of(support.masses, lists, edges, previous.weights, previous.scale)
+    if previous.axes is not None:
+        return replace(following, axes=previous.axes), lists
     walk, parts, count = following.walk, following.parts, config.n_components + 1
     accuracy = BLOCK_TOLERANCE_SHARE * _choose_tolerance(config)
     start_block = previous.block
@@ -111,6 +116,8 @@ def update(
 def compute_normalisation(state: State) -> Normalisation:
     """That of the walk: its degrees are the rows' sums, exactly; isolated points have no share."""
     assert state.sparse is not None
+    if state.sparse.axes is not None:
+        return linear_projection.compute_normalisation(state.sparse, state.support.masses)
     degrees, masses = state.sparse.walk.degrees, state.support.masses
     scaling = np.divide(masses, np.sqrt(degrees), out=np.zeros_like(masses), where=degrees > 0)
     total = float(degrees.sum())
@@ -122,6 +129,9 @@ def view(state: State, count: int) -> tuple[Floats, Floats]:
     """Values and psi, shape (n, c), of the first ``count`` pairs as the block has them."""
     assert state.sparse is not None
     graph = state.sparse
+    if graph.axes is not None:
+        pairs = linear_projection.solve(state, count, count)
+        return pairs.values, pairs.normal.eigenfunctions(pairs.vectors)
     ritz = blocks.measure(graph.block, graph.walk, graph.parts, count)
     is_real = ritz.values > NEGLIGIBLE
     normal = compute_normalisation(state)
@@ -132,6 +142,9 @@ def refine(state: State, config: Config) -> Iterator[Eigenpairs]:
     """Leading pairs, level by level: the block as it is, after more rounds, all pairs at once."""
     assert state.sparse is not None
     graph, n, count = state.sparse, len(state.support), config.n_components + 1
+    if graph.axes is not None:
+        yield linear_projection.solve(state, config.n_components, config.n_pairs)
+        return
     if n <= SMALLEST_FACTORED:
         yield _decompose(state, config)
         return

@@ -74,7 +74,7 @@ CENTRED_SHARE = 1e-2
 # Components up to which the self-tuning kernel is narrow; and diffusion times
 # (docs/decisions/0023).
 FEW_COMPONENTS = 3
-DIFFUSION_TIMES = {"diffusion_map": 0.5, "laplacian_eigenmaps": 8.0}
+DIFFUSION_TIMES = {"diffusion_map": 0.5, "laplacian_eigenmaps": 8.0, "linear_eigenmap": 2.0}
 USUAL_TOLERANCE = 6e-3  # residual of a plain view, without a tolerance
 
 

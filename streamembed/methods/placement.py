@@ -62,6 +62,32 @@ class CentredExtension(_NeighborExtension):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class LinearExtension(_NeighborExtension):
+    """Coordinates of new points by linear functions of their features. O(d k) a point.
+
+    ``targets`` are the loadings in scaled units, (d, k); coverage takes distances, O(N d).
+    """
+
+    offset: Floats  # (k,): what the functions are at the mean
+
+    def coordinates(self, points: Floats) -> Floats:
+        """Shape (n, k), of points (n, d) in the caller's units, without distances."""
+        with np.errstate(over="ignore", under="ignore"):
+            return self._place((points - self.center) / self.scale, self.offset)
+
+    def from_distances(self, d: Floats) -> tuple[Floats, Floats]:
+        """Distances do not tell the features that coordinates are functions of."""
+        raise InputError(
+            "a linear map has no transform of distances: its coordinates are functions of the "
+            "features; use transform"
+        )
+
+    def _place(self, scaled: Floats, d2: Floats) -> Floats:
+        coordinates: Floats = scaled @ self.targets - self.offset
+        return coordinates
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class BarycentricExtension(_NeighborExtension):
     """Coordinates of new points by the weights that reconstruct them from their neighbours.
 

@@ -58,6 +58,8 @@ class PublishedColumns:
     # ``view``, ``polish``, ``refresh``, ``batch`` or ``exact``: the refinement level.
     refinement: str
     n_connected: int  # components of the kernel's graph
+    # (d, k): of linear maps, coordinates = (x - mean) loadings, in the caller's units.
+    loadings: Floats
     paths: Paths | None = None  # of Isomap: the shortest paths that were used
     negative_mass: float | None = None  # see `Certificate`, where all eigenvalues are known
 
@@ -77,7 +79,7 @@ def publish(state: State, config: Config, counted: bool = False) -> PublishedCol
         columns = _select_best(neighbor_graph.refine(state, config), state, config)
         graph = state.sparse
         missed = graph.missed if graph.counted == state.position else None
-        if counted:
+        if counted and graph.axes is None:
             k = config.n_components
             values, psi = columns.eigenvalues[:k], columns.psi[:, :k]
             missed = neighbor_graph.count_missed(state, values, psi, config)
@@ -215,6 +217,11 @@ def _certify(
         values = np.where(values > 0.0, mu, 0.0)  # columns of zeros
     columns = frame_reference.embed(psi, values, state, config)
     aligned = frame_reference.align(state, config, stationary, columns)
+    loadings = np.zeros((0, k))
+    if config.embedding.linear:
+        unturned = _compute_loadings(state, config, pairs, psi, values)
+        unturned = frame_reference.embed(unturned, values, state, config)
+        loadings = (unturned * aligned.signs) @ aligned.rotation[:, :k]
     psi *= aligned.signs
     return PublishedColumns(
         coordinates=aligned.columns[:, :k],
@@ -228,8 +235,25 @@ def _certify(
         correlations=aligned.correlations,
         refinement=pairs.refinement,
         n_connected=_count_components(state, config, pairs),
+        loadings=loadings / state.scaling.scale[: len(loadings), None],
         negative_mass=pairs.negative_mass,
     )
+
+
+def _compute_loadings(
+    state: State, config: Config, pairs: Eigenpairs, psi: Floats, values: Floats
+) -> Floats:
+    """psi of a linear map is (x - mean) times these, shape (d, n_carried), in scaled units."""
+    if pairs.loadings is None:  # of inner products
+        points, masses = state.support.scaled, state.support.masses
+        safe = np.where(values > 0.0, values, np.inf)
+        loadings: Floats = (points - masses @ points / masses.sum()).T @ (
+            masses[:, None] * psi / safe
+        )
+        return loadings
+    loadings = np.zeros((len(pairs.loadings), len(values)))
+    loadings[:, : pairs.loadings.shape[1]] = pairs.loadings[:, : len(values)]
+    return loadings
 
 
 def _count_components(state: State, config: Config, pairs: Eigenpairs) -> int:

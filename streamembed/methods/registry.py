@@ -26,6 +26,7 @@ from streamembed.methods.placement import (
     BarycentricExtension,
     CentredExtension,
     GeodesicExtension,
+    LinearExtension,
     measure_typical_distance,
 )
 from streamembed.numeric.arrays import Array, Floats, Ints
@@ -65,6 +66,7 @@ class ExtensionInput(Protocol):
     gamma: float
     reg: float
     lengths: Floats
+    feature_loadings: Floats
     diffusion_time: float
 
     @property
@@ -131,6 +133,7 @@ class Method:
     # their lists without rows, matrix and normalise; "alignment", weights among neighbours;
     # "geodesic", shortest paths among them.
     family: str = "kernel"
+    linear: bool = False  # whether coordinates are linear functions of the features
     alternative: str = ""  # of a method that needs coordinates: the method for distances
 
 
@@ -144,8 +147,9 @@ def compute_kernel_rows(inputs: KernelInput, slots: Ints, dtype: npt.DTypeLike) 
         points = inputs.support.scaled
         rows = kernel.gaussian_rows(points[slots], points, bandwidth, dtype)
     elif scales is None:
-        d2 = inputs.squares(slots) / bandwidth**2
-        rows = kernel.gaussian(d2.astype(dtype, copy=False), 1.0)
+        with np.errstate(over="ignore"):  # far beyond the bandwidth: the weight is 0
+            d2 = (inputs.squares(slots) / bandwidth**2).astype(dtype, copy=False)
+        rows = kernel.gaussian(d2, 1.0)
     else:
         assert inputs.rule is not None
         d2, width = inputs.squares(slots, dtype), inputs.rule.width
@@ -308,6 +312,24 @@ def _compute_dual(snapshot: ExtensionInput, masses: Floats) -> Floats:
     return dual
 
 
+# ---------------------------------------------------------------------- linear functions
+
+
+def extend_linearly(snapshot: ExtensionInput) -> Extension:
+    """y(x) = (x - mean) loadings, with the mean under the stationary measure. O(d k) a point."""
+    points = (snapshot.points - snapshot.center) / snapshot.scale
+    targets = snapshot.feature_loadings * snapshot.scale[:, None]
+    return LinearExtension(
+        points=points,
+        center=snapshot.center,
+        scale=snapshot.scale,
+        targets=targets,
+        offset=snapshot.stationary @ (points @ targets),
+        n_neighbors=snapshot.n_neighbors,
+        typical=measure_typical_distance(points, snapshot.n_neighbors),
+    )
+
+
 # ---------------------------------------------------------------------- kernel PCA
 
 
@@ -359,11 +381,6 @@ def extend_by_kernel(snapshot: ExtensionInput) -> Extension:
         )
     function = KernelFunction(snapshot.kernel, snapshot.degree, snapshot.coef0, snapshot.gamma)
     return _extend_by_function(snapshot, function)
-
-
-def extend_by_products(snapshot: ExtensionInput) -> Extension:
-    """The same with inner products: principal axes."""
-    return _extend_by_function(snapshot, PRODUCTS)
 
 
 def _extend_by_function(snapshot: ExtensionInput, function: KernelFunction) -> Extension:
@@ -429,6 +446,9 @@ def extend_by_paths(snapshot: ExtensionInput) -> Extension:
 
 
 KERNEL_OPTIONS = frozenset({"kernel", "bandwidth", "rank"})
+GRAPH_OPTIONS = frozenset(
+    {"n_neighbors", "weights", "radius", "width", "bandwidth", "diffusion_time"}
+)
 METHODS: Mapping[str, Method] = MappingProxyType(
     {
         "diffusion_map": Method(
@@ -446,10 +466,19 @@ METHODS: Mapping[str, Method] = MappingProxyType(
             normalise=refuse_rows,  # type: ignore[arg-type]
             coordinates=scale_by_eigenvalue_powers,
             extend=extend_by_neighbours,
-            options=frozenset(
-                {"n_neighbors", "weights", "radius", "width", "bandwidth", "diffusion_time"}
-            ),
+            options=GRAPH_OPTIONS,
             family="graph",
+        ),
+        "linear_eigenmap": Method(
+            rows=refuse_rows,
+            matrix=refuse_rows,
+            normalise=refuse_rows,  # type: ignore[arg-type]
+            coordinates=scale_by_eigenvalue_powers,
+            extend=extend_linearly,
+            options=GRAPH_OPTIONS,
+            family="graph",
+            linear=True,
+            alternative="method='laplacian_eigenmaps'",
         ),
         "classical_mds": Method(
             rows=compute_gram_rows,
@@ -465,9 +494,10 @@ METHODS: Mapping[str, Method] = MappingProxyType(
             matrix=refuse_rows,
             normalise=weigh_equally,
             coordinates=scale_by_root_eigenvalues,
-            extend=extend_by_products,
+            extend=extend_linearly,
             options=frozenset({"rank"}),
             family="gram",
+            linear=True,
             alternative="method='classical_mds', which is PCA where the distances are Euclidean",
         ),
         "kernel_pca": Method(

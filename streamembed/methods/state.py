@@ -88,7 +88,7 @@ class GraphMap:
     # What distances are divided by; see `streamembed.spectral.neighbor_walk.walk_on_lists`.
     scale: Annotated[float, "finite", "positive"]
     edges: RadiusEdges | None  # of a graph of all within a radius; None where neighbours are joined
-    block: Block
+    block: Block  # empty where only linear functions are looked for
     walk: Walk = field(metadata=NOT_SAVED)
     parts: Parts = field(metadata=NOT_SAVED)
     # Slots filled since the least eigenvalue was computed, and since eigenvalues were counted.
@@ -96,6 +96,8 @@ class GraphMap:
     count_rows: Count = 0
     counted: int = -1  # stream position of the last count; -1 before one
     missed: int | None = None  # its result; see `streamembed.spectral.inertia`
+    # (d, c): of a map by linear functions, the axes that they are functions of.
+    axes: Annotated[Floats, "d c", "finite"] | None = field(default=None, metadata=SAVED_IF_SET)
 
     @classmethod
     def of(

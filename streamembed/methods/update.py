@@ -27,6 +27,7 @@ from streamembed.methods import (
     alignment_matrix,
     frame_reference,
     geodesic_gram,
+    linear_projection,
     neighbor_graph,
     picture_updates,
     slot_assignment,
@@ -425,6 +426,9 @@ def _maintain(state: State, config: Config) -> State:
     counts = state.counts
     if counts.rows_since_frame < FRAME_SHARE * n:
         return state
+    if state.sparse is not None and state.sparse.axes is not None:
+        axes = linear_projection.find_axes(state.support)
+        state = replace(state, sparse=replace(state.sparse, axes=axes))
     renewed = frame_reference.renew(state, config)
     return replace(state, frame=renewed, counts=replace(counts, rows_since_frame=0.0))
 

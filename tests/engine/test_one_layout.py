@@ -21,6 +21,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "lle": {"n_neighbors": 5},
     "isomap": {"n_neighbors": 5},
     "pca": {},
+    "linear_eigenmap": {"n_neighbors": 5},
     "classical_mds": {},
     "kernel_pca": {},
 }

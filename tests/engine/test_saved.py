@@ -11,6 +11,7 @@ import pytest
 
 import streamembed as se
 from streamembed.errors import DamagedFileError
+from streamembed.methods.registry import METHODS
 from streamembed.storage import archive
 
 POINTS = np.random.default_rng(0).standard_normal((133, 3))
@@ -93,7 +94,7 @@ def test_a_loaded_engine_is_saved_in_the_same_bytes(tmp_path: Path) -> None:
 @pytest.mark.parametrize("unit", [1e-101, 1e101])
 @pytest.mark.parametrize(
     "method",
-    ["diffusion_map", "laplacian_eigenmaps", "classical_mds", "kernel_pca", "lle", "isomap"],
+    [*METHODS],
 )
 def test_data_in_any_unit_are_loaded(method: str, unit: float, tmp_path: Path) -> None:
     """A bandwidth chosen beyond the bounds of given ones was saved, and then refused."""

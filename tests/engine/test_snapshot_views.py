@@ -26,7 +26,10 @@ ATTACK = '"><script>document.title = "owned"</script><img src=x onerror=alert(1)
 POINTS = np.random.default_rng(0).standard_normal((130, 3)) * [1.0, 20.0, 0.1] + [0.0, 1e3, 0.0]
 LABELS = np.arange(130) % 3
 SPACES = ("map", "picture", "features", "itml")
-METHODS = ("diffusion_map", "laplacian_eigenmaps", "classical_mds", "isomap", "lle", "pca")
+METHODS = (
+    *("diffusion_map", "laplacian_eigenmaps", "linear_eigenmap"),
+    *("classical_mds", "isomap", "lle", "pca"),
+)
 
 
 def snapshot_of(ids: Any = None, features: Any = None, **changes: Any) -> se.Snapshot:

@@ -37,6 +37,7 @@ ROSTER = [
     "Isomap",
     "KernelPCA",
     "LaplacianEigenmaps",
+    "LinearEigenmap",
     "LiveMap",
     "LocallyLinearEmbedding",
     "MustLinkMetric",

@@ -32,6 +32,7 @@ def learn(points: np.ndarray, **parameters: Any) -> se.Engine:
 METHODS = {
     "diffusion_map": 3,
     "laplacian_eigenmaps": 3,
+    "linear_eigenmap": 3,
     "classical_mds": 0,
     "pca": 0,
     "kernel_pca": 0,
@@ -56,6 +57,7 @@ def test_coordinates_are_the_eigenpairs_turned(method: str) -> None:
         "lle": psi / np.sqrt(events),
         "diffusion_map": psi * values**snapshot.diffusion_time,
         "laplacian_eigenmaps": psi * values**snapshot.diffusion_time,
+        "linear_eigenmap": psi * values**snapshot.diffusion_time,
     }.get(method, psi * np.sqrt(values / events))
     scale = np.abs(columns).max()
     np.testing.assert_allclose(snapshot.coordinates, columns @ rotation, atol=1e-12 * scale)

@@ -25,6 +25,7 @@ ENGINES: dict[str, dict[str, Any]] = {
     "pca": {"method": "pca"},
     "isomap": {"method": "isomap"},
     "lle": {"method": "lle"},
+    "linear_eigenmap": {"method": "linear_eigenmap"},
 }
 
 

@@ -1,0 +1,107 @@
+"""Linear eigenmaps (locality preserving projections): the smoothest linear functions of a graph.
+
+Symbols: S, pi = the walk on the graph of neighbours (`streamembed.spectral.neighbor_walk`); Z =
+points on the axes, without their mean under pi; B = diag(pi)^1/2 Z = T diag(s) V^T;
+h = s^2 / (s^2 + rho), rho = RIDGE times the mean of s^2; H = T diag(h) T^T, the ridge regression on
+linear functions.
+
+Published are the leading eigenpairs of H^1/2 S H^1/2: psi = diag(pi)^-1/2 v is linear in the
+features, psi(x) = (x - mean) loadings. The problem has as many rows as there are axes, and is
+solved whole when you ask for a snapshot: no pair is tracked, and the certificate is rounding.
+
+Source: He & Niyogi (2003), "Locality preserving projections". Differs: 1. They solve
+X L X' a = mu X D X' a, with a ridge on the right: a direction in which hardly anything varies then
+has the smallest mu of all, and comes first. Here the ridge shrinks what such a direction has of S:
+it comes last. 2. They take principal axes first. Here that is for more than MOST_FEATURES features
+only, and the axes are taken again whenever the frame is renewed.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from streamembed.geometry.support import Support
+from streamembed.methods.eigenpairs import Eigenpairs
+from streamembed.methods.state import GraphMap, State
+from streamembed.numeric.arrays import Floats
+from streamembed.numeric.linalg import descending_eigh
+from streamembed.spectral.certificate import Outside
+from streamembed.spectral.operator import Normalisation
+
+# Share of the mean variance of an axis, below which what varies along one hardly counts.
+RIDGE = 1e-3
+# More features than the first are reduced to as many principal axes as the second.
+MOST_FEATURES, N_AXES = 60, 50
+# Axes along which the spread is this share of the largest, or of the largest value, are rounding.
+NEGLIGIBLE_SPREAD, SMALLEST_SPREAD = 1e-10, 1e-14
+# Eigenvalues up to this are rounding.
+NEGLIGIBLE = 1e-13
+# Share in pi of a point that nothing joins: it has a place, but no say.
+FAINT_SHARE = 1e-30
+ROUNDING = 1e-12
+
+
+def find_axes(support: Support) -> Floats:
+    """The axes, shape (d, c): the features themselves, or the principal axes of many."""
+    points, d = support.scaled, support.scaled.shape[1]
+    if d <= MOST_FEATURES:
+        return np.eye(d)
+    masses = support.masses / support.masses.sum()
+    largest = float(np.abs(points).max(initial=0.0)) or 1.0
+    centred = points / largest
+    centred = (centred - masses @ centred) * np.sqrt(masses)[:, None]
+    if len(centred) < d:  # the same axes by the smaller of two products
+        values, vectors = descending_eigh(centred @ centred.T)
+        n_real = int(np.count_nonzero(values > NEGLIGIBLE * values[:1].max(initial=0.0)))
+        n_axes = min(N_AXES, n_real)
+        axes: Floats = centred.T @ (vectors[:, :n_axes] / np.sqrt(values[:n_axes]))
+        return axes
+    return np.ascontiguousarray(descending_eigh(centred.T @ centred)[1][:, :N_AXES])
+
+
+def compute_normalisation(graph: GraphMap, masses: Floats) -> Normalisation:
+    """That of the walk, with a share for points that nothing joins."""
+    degrees = graph.walk.degrees
+    least = FAINT_SHARE * float(degrees.max(initial=0.0)) or 1.0
+    weights = np.maximum(degrees, least)
+    scaling = np.sqrt(masses / weights)
+    return Normalisation(np.ones_like(masses), scaling, weights / weights.sum())
+
+
+def solve(state: State, n_shown: int, n_pairs: int) -> Eigenpairs:
+    """The leading ``n_pairs`` of all pairs, of which ``n_shown`` are published. O(N c^2)."""
+    graph = state.sparse
+    assert graph is not None
+    assert graph.axes is not None
+    normal = compute_normalisation(graph, state.support.masses)
+    root = normal.constant
+    points = state.support.scaled @ graph.axes
+    largest = float(np.abs(points).max(initial=0.0)) or 1.0
+    centred = points / largest
+    centred -= normal.stationary @ centred
+    basis, triangle = np.linalg.qr(root[:, None] * centred)
+    left, spreads, right = np.linalg.svd(triangle, full_matrices=False)
+    least = max(NEGLIGIBLE_SPREAD * float(spreads.max(initial=0.0)), SMALLEST_SPREAD)
+    n_real = int(np.count_nonzero(spreads > least))
+    if not n_real or not graph.walk.operator.nnz:
+        return Eigenpairs.none(normal)
+    basis, spreads = basis @ left[:, :n_real], spreads[:n_real]
+    ridge = RIDGE * float((spreads**2).sum()) / points.shape[1]
+    shrinkage = spreads / np.sqrt(spreads**2 + ridge)
+    inside = shrinkage[:, None] * (basis.T @ (graph.walk.operator @ basis)) * shrinkage
+    inside = 0.5 * (inside + inside.T)
+    values, mix = descending_eigh(inside)
+    n_kept = min(n_pairs, int(np.count_nonzero(values > NEGLIGIBLE)))
+    following = float(values[n_shown : n_shown + 1].max(initial=0.0))
+    mix = mix[:, :n_kept]
+    loadings = graph.axes @ (right[:n_real].T @ (mix / spreads[:, None])) / largest
+    return Eigenpairs(
+        values[:n_kept],
+        basis @ mix,
+        basis @ (inside @ mix - mix * values[:n_kept]),
+        Outside(following, following, values[: min(n_kept, n_shown)]),
+        normal,
+        ROUNDING,
+        "view",
+        loadings=loadings,
+    )
