@@ -218,3 +218,27 @@ def test_values_that_are_clipped_are_an_error() -> None:
     """Where the norm of a Gram matrix was taken too small, the certificate once did not say so."""
     result = certificate.run(1, 1966)
     assert result.wrong == []
+
+
+def test_the_rotation_is_that_of_the_weighted_problem() -> None:
+    """Landmarks of very different masses: points that stand for many events decide."""
+    rng = np.random.default_rng(9)
+    crowded = CLUSTERS[rng.choice(7, 1500, p=[0.7, 0.2, 0.02, 0.02, 0.02, 0.02, 0.02])]
+    engine = learn(
+        crowded + rng.standard_normal((1500, 6)), memory="landmarks", size=100, n_components=2
+    )
+    engine.learn(stationary(40, seed=11))
+    state, snapshot = engine._learner.state, engine.snapshot()
+    assert state is not None
+    assert snapshot.masses.max() > 10 * np.median(snapshot.masses)
+    order, frame = state.support.oldest_first, state.frame
+    shared = (frame.births == state.support.births[: len(frame.births)])[order]
+    columns = snapshot.carried_psi * snapshot.carried_eigenvalues**snapshot.diffusion_time
+    y, reference, pi = columns[shared], frame.columns[order][shared], snapshot.stationary[shared]
+    left, _, right = np.linalg.svd(y.T @ (pi[:, None] * reference))
+    expected = (columns @ left @ right)[:, :2]
+    np.testing.assert_allclose(snapshot.coordinates, expected, atol=1e-9)
+    moved = ((expected[shared] - reference[:, :2]) ** 2).sum(axis=1)
+    fidelity = 1.0 - pi @ moved / (pi @ (reference[:, :2] ** 2).sum(axis=1))
+    np.testing.assert_allclose(snapshot.frame.fidelity, fidelity, atol=1e-9)
+    assert fidelity < 1.0 - 1e-6
