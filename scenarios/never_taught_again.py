@@ -36,6 +36,8 @@ MAPS: dict[str, dict[str, Any]] = {
     "10 components": {"n_components": 10},
     "5 components, signs only": {"n_components": 5, "axes": "eigen"},
     "10 components, signs only": {"n_components": 10, "axes": "eigen"},
+    "linear_eigenmap, 5 components": {"method": "linear_eigenmap", "n_components": 5},
+    "linear_eigenmap, 10 components": {"method": "linear_eigenmap", "n_components": 10},
     "laplacian_eigenmaps, 5 components": {"method": "laplacian_eigenmaps", "n_components": 5},
     "laplacian_eigenmaps, 5 components, t = 0": {
         "method": "laplacian_eigenmaps",
