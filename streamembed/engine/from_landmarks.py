@@ -12,6 +12,7 @@ from streamembed.errors import InputError, ParameterError, quote
 from streamembed.merging import landmark_set
 from streamembed.merging.landmark_set import LandmarkSet
 from streamembed.methods import frame_reference, publish, update
+from streamembed.methods.eigenpairs import PublishedColumns
 from streamembed.methods.frame_reference import LARGEST_PRICE, LEAST_FIDELITY
 from streamembed.methods.options import Config
 from streamembed.methods.state import State
@@ -54,7 +55,7 @@ def choose_parameters(landmarks: LandmarkSet, given: Mapping[str, Any]) -> dict[
 
 def start_state(
     landmarks: LandmarkSet, config: Config, like: Snapshot | None
-) -> tuple[State, publish.PublishedColumns | None]:
+) -> tuple[State, PublishedColumns | None]:
     """The state after all that the landmarks stand for, and what is published of it, if known.
 
     Raises
@@ -73,7 +74,7 @@ def start_state(
 
 def _align_axes(
     state: State, like: Snapshot, landmarks: LandmarkSet, config: Config
-) -> tuple[State, publish.PublishedColumns]:
+) -> tuple[State, PublishedColumns]:
     """The state with the axes of a snapshot, in another epoch where they cannot be kept."""
     if config.method != "diffusion_map" or like.method != config.method:
         raise ParameterError(

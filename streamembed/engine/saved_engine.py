@@ -9,6 +9,7 @@ within `streamembed.storage.archive.raise_damaged`, which makes any error a `Dam
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import singledispatch
 from typing import Any
 
 import numpy as np
@@ -21,9 +22,15 @@ from streamembed.geometry.scaling import LARGEST_BANDWIDTH, SMALLEST_BANDWIDTH
 from streamembed.geometry.support import choose_slots
 from streamembed.layout.layout import Layout
 from streamembed.methods import geodesic_gram
+from streamembed.methods.alignment_matrix import AlignmentMap
 from streamembed.methods.chunk import AcceptedEvents
-from streamembed.methods.options import LIST_FAMILIES, POSITION, Config
-from streamembed.methods.state import GeodesicMap, GraphMap, KernelMap, State
+from streamembed.methods.geodesic_gram import GeodesicMap
+from streamembed.methods.gram import GramMap
+from streamembed.methods.kernel_map import RingMap
+from streamembed.methods.maps import MAPS
+from streamembed.methods.neighbor_graph import GraphMap, WalkMap
+from streamembed.methods.options import POSITION, Config
+from streamembed.methods.state import State
 from streamembed.metric_learners import metrics
 from streamembed.numeric import codec
 from streamembed.numeric.arrays import Array
@@ -105,32 +112,16 @@ def _check_state(state: State, d: int, is_text: bool, config: Config) -> None:
     has = {
         "distances": d == 0,
         "cover": config.memory == "landmarks",
-        "scales": config.rule is not None,
-        "dense": config.family in ("kernel", "gram"),
-        "sparse": config.is_sparse,
-        "rebuilt": config.family == "alignment",
-        "curved": config.family == "geodesic",
         "picture": config.picture,
         "time": config.clock != POSITION,
         "metrics": bool(config.metrics),
     }
     for name, expected in has.items():
         must((getattr(state, name) is not None) == expected, name)
-    has_lists = has["scales"] or config.family in (*LIST_FAMILIES, "geodesic")
-    must(not has["scales"] if state.lists is None else has_lists, "lists")
+    must(type(state.map) is MAPS[config.family], "the map")
     if state.distances is not None:
         _check_ring(state.distances, n, config)
-    if state.scales is not None and state.lists is not None:
-        _check_lists(state.lists, config, positive=True)
-    if state.dense is not None:
-        _check_dense(state.dense, masses, config)
-    if state.sparse is not None:
-        _check_sparse(state, state.sparse, config)
-    if state.rebuilt is not None:
-        _check_neighbours(state, None, config)
-        must(state.rebuilt.weights.shape == (n, config.n_neighbors), "rebuilt.weights")
-    if state.curved is not None:
-        _check_curved(state, state.curved, config)
+    _check_map(state.map, state, config)
     if state.picture is not None:
         _check_picture(state, state.picture, config)
     if state.metrics is not None:
@@ -141,46 +132,73 @@ def _check_ring(ring: KernelMatrix, n: int, config: Config) -> None:
     must(ring.capacity <= choose_capacity(n, config.slots or 0), "capacity")
 
 
-def _check_dense(dense: KernelMap, masses: Array, config: Config) -> None:
-    """Ring, degrees and factor of kernels."""
-    weights = dense.graph.weights
-    must(dense.centred == config.is_centred, "the method")
-    must(dense.centred or (dense.degrees > 0).all(), "degrees are not positive")
-    _check_ring(dense.graph, len(masses), config)
-    must(weights.dtype == dense.factor.vectors.dtype, "ring and factor differ in precision")
+@singledispatch
+def _check_map(built: Any, state: State, config: Config) -> None:
+    """Refuse a map that does not belong to the rest of the state."""
+    raise NotImplementedError
+
+
+@_check_map.register
+def _(built: RingMap, state: State, config: Config) -> None:
+    """Ring, degrees and factor; and widths, of a kernel."""
+    weights, masses = built.graph.weights, state.support.masses
+    is_centred = isinstance(built, GramMap)
+    must(is_centred or (built.degrees > 0).all(), "degrees are not positive")
+    _check_ring(built.graph, len(masses), config)
+    must(weights.dtype == built.factor.vectors.dtype, "ring and factor differ in precision")
     with np.errstate(all="ignore"):
         sums = weights.astype(np.float64) @ masses
         # of signed rows, which may cancel
-        slack = ROUNDING * float((np.abs(weights) @ masses).max()) if dense.centred else 0.0
+        slack = ROUNDING * float((np.abs(weights) @ masses).max()) if is_centred else 0.0
     must(
-        np.allclose(dense.degrees, sums, rtol=ROUNDING, atol=slack),
+        np.allclose(built.degrees, sums, rtol=ROUNDING, atol=slack),
         "degrees are not the sums of the ring",
     )
+    must((built.local_widths is not None) == (config.rule is not None), "widths")
+    must((built.lists is not None) == (config.rule is not None), "lists")
+    if built.lists is not None:
+        _check_lists(built.lists, config, positive=True)
 
 
-def _check_sparse(state: State, sparse: GraphMap, config: Config) -> None:
-    """Block, lists or edges of a graph."""
-    must(-1.0 <= sparse.block.low <= 0.0, "block.low")
-    must(sparse.weights == config.weights, "weights")
-    must(-1 <= sparse.counted <= state.position, "counted")
-    must(sparse.missed is None or 0 <= sparse.missed <= len(state.support), "missed")
-    _check_neighbours(state, sparse.edges, config)
+@_check_map.register
+def _(built: WalkMap, state: State, config: Config) -> None:
+    """Lists or edges of a graph."""
+    must(built.weights == config.weights, "weights")
+    _check_neighbours(state, built.edges, config)
 
 
-def _check_curved(state: State, curved: GeodesicMap, config: Config) -> None:
+@_check_map.register
+def _(built: GraphMap, state: State, config: Config) -> None:
+    """And its block."""
+    must(-1.0 <= built.block.low <= 0.0, "block.low")
+    must(built.weights == config.weights, "weights")
+    must(-1 <= built.counted <= state.position, "counted")
+    must(built.missed is None or 0 <= built.missed <= len(state.support), "missed")
+    _check_neighbours(state, built.edges, config)
+
+
+@_check_map.register
+def _(built: AlignmentMap, state: State, config: Config) -> None:
+    """Weights of the lists."""
+    _check_neighbours(state, None, config)
+    must(built.weights.shape == (len(state.support), config.n_neighbors), "weights")
+
+
+@_check_map.register
+def _(built: GeodesicMap, state: State, config: Config) -> None:
     """Paths and factor of Isomap."""
-    n, labels, lengths = len(state.support), curved.labels, curved.geodesics.lengths
-    sources, expected = curved.geodesics.sources, geodesic_gram.choose_landmarks(n, config)
+    n, labels, lengths = len(state.support), built.labels, built.geodesics.lengths
+    sources, expected = built.geodesics.sources, geodesic_gram.choose_landmarks(n, config)
     slots = np.arange(n) if expected is None else expected
     must((sources is None) == (expected is None), "sources of paths")
     must(sources is None or sources.tolist() == slots.tolist(), "sources of paths")
-    _check_neighbours(state, curved.edges, config)
+    _check_neighbours(state, built.edges, config)
     must(len(lengths) == len(slots), "lengths of paths")
     must((lengths[np.arange(len(slots)), slots] == 0).all(), "lengths of paths")
     here = labels == 0
     must(here.any() and np.isfinite(lengths[np.ix_(here[slots], here)]).all(), "labels of parts")
-    must((curved.factor.scaling == 1.0).all(), "factor.scaling")
-    must(curved.factor.vectors.dtype == np.float64, "factor.vectors")
+    must((built.factor.scaling == 1.0).all(), "factor.scaling")
+    must(built.factor.vectors.dtype == np.float64, "factor.vectors")
 
 
 def _check_picture(state: State, picture: Layout, config: Config) -> None:

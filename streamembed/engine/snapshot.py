@@ -21,13 +21,13 @@ from streamembed.engine.picture import Immutable, Picture, PictureContents, Pict
 from streamembed.engine.snapshot_contents import ARRAYS, COLUMNS, FACTS, IN_HEADER, check
 from streamembed.engine.snapshot_views import SnapshotViews
 from streamembed.errors import FeatureError, InputError, quote
-from streamembed.geometry import self_tuning
 from streamembed.layout.layout import select_neighbors
 from streamembed.methods import frame_reference, picture_updates
+from streamembed.methods.eigenpairs import Paths, PublishedColumns
 from streamembed.methods.extension import Extension
-from streamembed.methods.geodesic_gram import Paths, extend_from_landmarks
+from streamembed.methods.geodesic_gram import extend_from_landmarks
+from streamembed.methods.kernel_map import KernelMap
 from streamembed.methods.options import Config
-from streamembed.methods.publish import PublishedColumns
 from streamembed.methods.registry import METHODS
 from streamembed.methods.state import State
 from streamembed.metric_learners import metrics as learners
@@ -35,7 +35,7 @@ from streamembed.metric_learning.mahalanobis import Mahalanobis
 from streamembed.metric_learning.metric_certificate import MetricCertificate
 from streamembed.numeric import codec
 from streamembed.numeric.arrays import Array, Floats, Ints, freeze
-from streamembed.spectral import neighbor_walk, operator
+from streamembed.spectral import operator
 from streamembed.spectral.certificate import Certificate
 from streamembed.storage import archive
 from streamembed.storage.saved_object import SavedObject
@@ -255,7 +255,7 @@ class Snapshot(SnapshotViews, Immutable, SavedObject):
     ) -> Self:
         """The snapshot of a state and its published columns."""
         order, eigenvalues = state.support.oldest_first, columns.eigenvalues
-        kernel, counting = _build_kernel_widths(state, config), state.active_masses
+        kernel, counting = state.map.describe_weights(state, config), state.active_masses
         coordinates, k = columns.coordinates, config.n_components
         degrees, lengths = state.degrees, np.zeros((len(order), 0))
         if columns.paths is not None:
@@ -293,7 +293,7 @@ class Snapshot(SnapshotViews, Immutable, SavedObject):
             "radius": config.radius or 0.0,
             "n_neighbors": config.n_neighbors,
             "width": kernel.width,
-            "typical_coverage": state.typical_coverage(config.rule, config.n_neighbors),
+            "typical_coverage": state.typical_coverage(config),
             # where no two points differed, nothing is least
             "least_width": kernel.least or float(kernel.widths.min()),
             "alpha": config.correction,
@@ -316,9 +316,9 @@ class Snapshot(SnapshotViews, Immutable, SavedObject):
             }
         drawn = None if state.picture is None else _build_picture_contents(state, order, config)
         # The factor's arrays are never written to, so they can be shared until they are needed.
-        if state.dense is None or state.is_centred:
+        if not isinstance(state.map, KernelMap):
             return cls(arrays, numbers, arrays["coordinates"], drawn)
-        return cls(arrays, numbers, (state.dense.factor, columns.normal, order), drawn)
+        return cls(arrays, numbers, (state.map.factor, columns.normal, order), drawn)
 
     def __repr__(self) -> str:
         n, k = self.coordinates.shape
@@ -606,39 +606,6 @@ class Snapshot(SnapshotViews, Immutable, SavedObject):
         check(arrays, numbers, tracked)
         drawn = snapshot_contents.unpack_picture(table, header["picture"], len(tracked))
         return cls(arrays, numbers, tracked, drawn)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _KernelWidths:
-    """What a snapshot keeps of how weights are made, by slot."""
-
-    name: str
-    widths: Floats
-    reaches: Floats
-    width: float
-    least: float
-
-
-def _build_kernel_widths(state: State, config: Config) -> _KernelWidths:
-    n, lists, scales = len(state.support), state.lists, state.scales
-    least, width = state.scaling.bandwidth, 1.0
-    widths, reaches = np.full(n, least), np.zeros(n)
-    if scales is not None and config.rule is not None:
-        name, least = "self_tuning", self_tuning.LEAST_WIDTH * scales.median
-        widths, reaches, width = scales.widths, scales.reaches, config.rule.width
-    elif state.is_centred or state.rebuilt is not None:
-        name = config.kernel if config.embedding.kernels else "distance"
-    elif state.sparse is None:
-        name = "gaussian"
-    elif lists is None:
-        name, reaches = config.weights, np.full(n, config.radius or 0.0)
-    else:
-        name, (_, d2) = config.weights, lists.nearest
-        reaches = np.sqrt(np.where(np.isfinite(d2), d2, 0.0).max(axis=1))
-        if name == "self_tuning":
-            widths, width = neighbor_walk.compute_local_scales(d2), state.sparse.scale
-            least = neighbor_walk.LEAST_SCALE * float(np.median(widths[widths > 0]))
-    return _KernelWidths(name, widths, reaches, width, least)
 
 
 def _build_frame(state: State, columns: PublishedColumns) -> Frame:

@@ -187,7 +187,7 @@ def check(arrays: dict[str, Array], numbers: dict[str, Any], tracked: Array) -> 
     must(type(numbers["rung"]) is str, "rung is not text")
     must(numbers["position"] >= n, "position is too small")
     own_kernels = METHODS[numbers["method"]].kernels
-    kernels = WEIGHTS if family == "graph" else own_kernels or ("distance",)
+    kernels = WEIGHTS if family in ("graph", "linear") else own_kernels or ("distance",)
     must(numbers["kernel"] in kernels, f"kernel is {numbers['kernel']!r}")
     must(numbers["n_connected"] <= n, "n_connected is above the number of points")
     for name, (kind, *limits) in FACTS.items():

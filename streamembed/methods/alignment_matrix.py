@@ -14,24 +14,35 @@ residual of at most theta ||r|| / u there, which is reported.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated, Self
 
 import numpy as np
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
 from streamembed.geometry.lists import NeighborLists
-from streamembed.geometry.pairwise import Pairwise
+from streamembed.geometry.scaling import Scaling
 from streamembed.geometry.support import Support
 from streamembed.manifold import barycentric
 from streamembed.manifold.barycentric import BottomPairs, SolveReport
-from streamembed.methods.eigenpairs import Eigenpairs
-from streamembed.methods.gram import compute_normalisation
+from streamembed.methods import publish
+from streamembed.methods.eigenpairs import Eigenpairs, PublishedColumns
+from streamembed.methods.gram import compute_normalisation, describe_weights
 from streamembed.methods.options import Config
-from streamembed.methods.state import AlignmentMap, State
-from streamembed.numeric.arrays import Floats, Ints, pad_rows
+from streamembed.methods.state import (
+    BuildInput,
+    Count,
+    EmbeddingMap,
+    KernelWidths,
+    State,
+    UpdateInput,
+)
+from streamembed.numeric.arrays import Floats, pad_rows
 from streamembed.spectral import certificate
+from streamembed.spectral.certificate import Certificate
 from streamembed.spectral.lanczos import bound_largest
-from streamembed.spectral.operator import deflate
+from streamembed.spectral.operator import Normalisation, deflate
 
 # A solve is due after this share of n has been refilled, but never after fewer slots than these.
 SOLVE_SHARE, SOLVE_ROWS = 0.02, 20
@@ -48,84 +59,104 @@ LEAST = 1e-13
 AIM, SOLVES = 0.3, 200
 
 
-def build(
-    support: Support, geometry: Pairwise, position: int, config: Config
-) -> tuple[AlignmentMap, NeighborLists]:
-    """The map of a support from scratch, with its lists."""
-    lists = NeighborLists.build(geometry, support.births, config.n_neighbors)
-    weights = barycentric.compute_weights(support.scaled, lists.nearest[0], reg=config.reg)
-    bottom, _ = _solve(support, lists, weights, None, position, config, LEVELS["view"])
-    return AlignmentMap(weights, bottom, 0), lists
+@dataclass(frozen=True, eq=False)
+class AlignmentMap(EmbeddingMap):
+    """The map of locally linear embedding: reconstruction weights, and the bottom eigenpairs."""
 
+    weights: Annotated[Floats, "slots k", "finite"]  # of the lists' neighbours, in their order
+    bottom: BottomPairs  # by the last solve; at slots that were filled since from their neighbours
+    rows: Count  # slots filled since that solve
+    has_resolution = False
 
-def update(
-    state: State, support: Support, slots: Ints, geometry: Pairwise, position: int, config: Config
-) -> tuple[AlignmentMap, NeighborLists]:
-    """Map and lists after a chunk that filled ``slots`` and ended at ``position``."""
-    assert state.rebuilt is not None
-    assert state.lists is not None
-    previous, lists, n = state.rebuilt, state.lists, len(support)
-    weights, bottom, rows = previous.weights, previous.bottom, previous.rows + len(slots)
-    if len(slots):
-        lists, changed = lists.replace(slots, geometry, support.births)
-        # a list with a refilled slot may be the same slots at the same distances, elsewhere
-        is_refilled = np.zeros(n + 1, dtype=bool)  # the last for the slot -1
-        is_refilled[slots] = True
-        around = np.flatnonzero(is_refilled[lists.nearest[0]].any(axis=1))
-        changed = np.union1d(np.union1d(changed, around), slots)
-        weights = pad_rows(weights, n)
-        weights[changed] = barycentric.compute_weights(
-            support.scaled, lists.nearest[0], changed, config.reg
-        )
-        vectors = barycentric.refill(bottom.vectors, slots, lists.nearest[0], weights)
-        bottom = BottomPairs(vectors, bottom.values)
-    if rows >= max(SOLVE_SHARE * n, SOLVE_ROWS) or len(bottom.values) <= config.n_components:
-        start = bottom.vectors
-        bottom, _ = _solve(support, lists, weights, start, position, config, LEVELS["view"])
-        rows = 0
-    return AlignmentMap(weights, bottom, rows), lists
+    @classmethod
+    def build(cls, inputs: BuildInput, config: Config) -> tuple[Self, Scaling]:
+        """From scratch."""
+        support = inputs.support
+        lists = NeighborLists.build(inputs.geometry, support.births, config.n_neighbors)
+        weights = barycentric.compute_weights(support.scaled, lists.nearest[0], reg=config.reg)
+        bottom, _ = _solve(support, lists, weights, None, inputs.position, config, LEVELS["view"])
+        return cls(weights, bottom, 0, lists=lists), inputs.scaling
 
+    def update(self, inputs: UpdateInput, config: Config) -> tuple[Self, int]:
+        """After a chunk."""
+        assert self.lists is not None
+        support, slots, lists, n = inputs.support, inputs.slots, self.lists, len(inputs.support)
+        weights, bottom, rows = self.weights, self.bottom, self.rows + len(slots)
+        if len(slots):
+            lists, changed = lists.replace(slots, inputs.geometry, support.births)
+            # a list with a refilled slot may be the same slots at the same distances, elsewhere
+            is_refilled = np.zeros(n + 1, dtype=bool)  # the last for the slot -1
+            is_refilled[slots] = True
+            around = np.flatnonzero(is_refilled[lists.nearest[0]].any(axis=1))
+            changed = np.union1d(np.union1d(changed, around), slots)
+            weights = pad_rows(weights, n)
+            weights[changed] = barycentric.compute_weights(
+                support.scaled, lists.nearest[0], changed, config.reg
+            )
+            vectors = barycentric.refill(bottom.vectors, slots, lists.nearest[0], weights)
+            bottom = BottomPairs(vectors, bottom.values)
+        if rows >= max(SOLVE_SHARE * n, SOLVE_ROWS) or len(bottom.values) <= config.n_components:
+            start = bottom.vectors
+            bottom, _ = _solve(
+                support, lists, weights, start, inputs.position, config, LEVELS["view"]
+            )
+            rows = 0
+        return type(self)(weights, bottom, rows, lists=lists), len(slots)
 
-def view(state: State, count: int) -> tuple[Floats, Floats]:
-    """theta and psi, shape (n, c), of the first ``count`` pairs as the last solve left them."""
-    assert state.rebuilt is not None
-    bottom, normal = state.rebuilt.bottom, compute_normalisation(state)
-    c = min(count, bottom.vectors.shape[1])
-    unit = _choose_unit(bottom, count - 1, 1.0)
-    vectors = bottom.vectors[:, :c]
-    vectors = deflate(vectors, normal.constant)
-    lengths = np.sqrt(np.einsum("ij,ij->j", vectors, vectors))
-    vectors = np.divide(vectors, lengths, out=np.zeros_like(vectors), where=lengths > 0)
-    return unit / (bottom.values[:c] + unit), normal.eigenfunctions(vectors)
+    def normalise(self, state: State, config: Config) -> Normalisation:
+        """Every event weighs the same."""
+        return compute_normalisation(state)
 
+    def view(self, state: State, normal: Normalisation, count: int) -> tuple[Floats, Floats]:
+        """theta and psi of the first pairs as the last solve left them."""
+        bottom = self.bottom
+        c = min(count, bottom.vectors.shape[1])
+        unit = _choose_unit(bottom, count - 1, 1.0)
+        vectors = deflate(bottom.vectors[:, :c], normal.constant)
+        lengths = np.sqrt(np.einsum("ij,ij->j", vectors, vectors))
+        vectors = np.divide(vectors, lengths, out=np.zeros_like(vectors), where=lengths > 0)
+        return unit / (bottom.values[:c] + unit), normal.eigenfunctions(vectors)
 
-def count_components(state: State) -> int:
-    """How many parts the graph of the lists has: the eigenvalue 0 is as many-fold."""
-    assert state.lists is not None
-    neighbors = state.lists.nearest[0]
-    is_neighbor = neighbors >= 0
-    starts = np.concatenate([[0], np.cumsum(is_neighbor.sum(axis=1))]).astype(np.int32)
-    graph = csr_array(
-        (np.ones(int(starts[-1])), neighbors[is_neighbor], starts), shape=(len(neighbors),) * 2
-    )
-    return int(connected_components(graph, directed=False, return_labels=False))
+    def publish(self, state: State, config: Config, counted: bool) -> PublishedColumns:
+        """Solved with more and more steps."""
+        return publish.select_best(self.refine(state, config), state, config)
 
-
-def refine(state: State, config: Config) -> Iterator[Eigenpairs]:
-    """Leading pairs, level by level: solves of more and more steps, the first from the state's."""
-    assert state.rebuilt is not None
-    assert state.lists is not None
-    if state.coincide:  # any weights reconstruct them
-        yield Eigenpairs.none(compute_normalisation(state))
-        return
-    start, support = state.rebuilt.bottom.vectors, state.support
-    for refinement, most in LEVELS.items():
-        lists, weights = state.lists, state.rebuilt.weights
-        solved = _solve(support, lists, weights, start, state.position, config, most)
-        yield _certify(state, *solved, config, refinement)
-        if config.tolerance is None:
+    def refine(self, state: State, config: Config) -> Iterator[Eigenpairs]:
+        """Leading pairs: solves of more and more steps, the first from the state's."""
+        assert self.lists is not None
+        if state.coincide:  # any weights reconstruct them
+            yield Eigenpairs.none(compute_normalisation(state))
             return
-        start = solved[0].vectors
+        start, support = self.bottom.vectors, state.support
+        for refinement, most in LEVELS.items():
+            solved = _solve(support, self.lists, self.weights, start, state.position, config, most)
+            yield _certify(state, *solved, config, refinement)
+            if config.tolerance is None:
+                return
+            start = solved[0].vectors
+
+    def scale_certificate(
+        self, certified: Certificate, values: Floats, unit: float
+    ) -> tuple[Certificate, Floats]:
+        """Of mu, where the operator has theta."""
+        mu = certificate.invert_values(values, unit)
+        values = np.where(values > 0.0, mu, 0.0)  # columns of zeros
+        return certificate.invert_certificate(certified, unit), values
+
+    def count_components(self, state: State, config: Config, pairs: Eigenpairs) -> int:
+        """How many parts the graph of the lists has: the eigenvalue 0 is as many-fold."""
+        assert self.lists is not None
+        neighbors = self.lists.nearest[0]
+        is_neighbor = neighbors >= 0
+        starts = np.concatenate([[0], np.cumsum(is_neighbor.sum(axis=1))]).astype(np.int32)
+        graph = csr_array(
+            (np.ones(int(starts[-1])), neighbors[is_neighbor], starts), shape=(len(neighbors),) * 2
+        )
+        return int(connected_components(graph, directed=False, return_labels=False))
+
+    def describe_weights(self, state: State, config: Config) -> KernelWidths:
+        """None but distances."""
+        return describe_weights(state, config)
 
 
 def _solve(

@@ -1,4 +1,4 @@
-"""Leading eigenpairs before certification: the result of every refinement level."""
+"""Leading eigenpairs, the result of every refinement level, and the columns made of them."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Self
 import numpy as np
 
 from streamembed.methods.options import Config
-from streamembed.numeric.arrays import Floats
+from streamembed.numeric.arrays import Floats, Ints
 from streamembed.numeric.linalg import descending_eigh
 from streamembed.spectral import certificate
-from streamembed.spectral.certificate import Outside
+from streamembed.spectral.certificate import Certificate, Outside
 from streamembed.spectral.operator import Normalisation
 
 # Supports up to the first are decomposed at once (0.4 ms); up to the second as a last resort
@@ -80,6 +80,40 @@ class Eigenpairs:
         return self.largest_residual(
             config.n_components
         ) + self.rounding <= self.tolerated_residual(config)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Paths:
+    """The shortest paths of a snapshot."""
+
+    lengths: Floats  # (n, w): from every slot; inf between parts
+    ends: Ints  # (w,): to these slots: all, or the landmarks that have a part in the map
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PublishedColumns:
+    """The published columns of a snapshot, by slot."""
+
+    # (n, k): those of the eigenpairs, turned onto the state's frame.
+    coordinates: Floats
+    # (n, n_carried): right eigenvectors of P, sum(pi psi^2) = 1, of which the first k are
+    # certified; columns beyond the operator's rank are zero.
+    psi: Floats
+    eigenvalues: Floats  # (n_carried,): descending, of P
+    rotation: Floats  # (n_carried, k): coordinates = (lambda^t psi) rotation
+    certificate: Certificate
+    normal: Normalisation
+    # See `frame_reference.FrameAlignment`.
+    fidelity: float
+    price: float
+    correlations: Floats
+    # ``view``, ``polish``, ``refresh``, ``batch`` or ``exact``: the refinement level.
+    refinement: str
+    n_connected: int  # components of the kernel's graph
+    # (d, k): of linear maps, coordinates = (x - mean) loadings, in the caller's units.
+    loadings: Floats
+    paths: Paths | None = None  # of Isomap: the shortest paths that were used
+    negative_mass: float | None = None  # see `Certificate`, where all eigenvalues are known
 
 
 def bound_following(

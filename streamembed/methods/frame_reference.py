@@ -15,13 +15,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from streamembed.methods import alignment_matrix, gram, neighbor_graph
 from streamembed.methods.options import Config
-from streamembed.methods.registry import EVERYWHERE
 from streamembed.methods.state import FrameReference, State
 from streamembed.numeric.arrays import Floats
-from streamembed.spectral import alignment, operator
-from streamembed.spectral.operator import Normalisation
+from streamembed.spectral import alignment
 
 # An epoch ends where the shown columns keep less than this of what they were, or where they have
 # less of the spread of the first k than they should (docs/decisions/0022).
@@ -126,8 +123,8 @@ def renew(state: State, config: Config, starts_epoch: bool = False) -> FrameRefe
     the leading plane, and with ``starts_epoch``. They are then the first k again, turned as near to
     the frame as can be.
     """
-    normal = estimate_normalisation(state, config)
-    values, psi = view(state, normal, config.n_carried)
+    normal = state.map.normalise(state, config)
+    values, psi = state.map.view(state, normal, config.n_carried)
     columns = embed(psi, values, state, config)
     previous, aligned = state.frame, None
     if not starts_epoch:
@@ -164,34 +161,3 @@ def adopt_columns(state: State, columns: Floats, epoch: int) -> FrameReference:
     """
     positions = state.support.births
     return FrameReference(columns, positions, state.position, epoch, state.position, ())
-
-
-def view(state: State, normal: Normalisation, count: int) -> tuple[Floats, Floats]:
-    """Values and psi, shape (n, c), of the first ``count`` pairs as the state has them."""
-    if state.sparse is not None:
-        return neighbor_graph.view(state, count)
-    if state.rebuilt is not None:
-        return alignment_matrix.view(state, count)
-    if state.is_centred:
-        return gram.view(state, count)
-    root = operator.compute_root(state.factor, normal)
-    values, vectors = operator.leading_pairs(root, normal, count)
-    return values, normal.eigenfunctions(vectors)
-
-
-def estimate_normalisation(state: State, config: Config) -> Normalisation:
-    """The normalisation according to the factor, without a product with the ring.
-
-    That of a sparse walk is exact.
-    """
-    if state.sparse is not None:
-        return neighbor_graph.compute_normalisation(state)
-    if state.is_centred or state.rebuilt is not None:
-        return gram.compute_normalisation(state)
-    factor, masses = state.factor, state.support.masses
-
-    def product(x: Floats) -> Floats:
-        return operator.estimate_product(factor, x)
-
-    normalise = config.embedding.normalise
-    return normalise(state.degrees, masses, config.correction, product, EVERYWHERE)

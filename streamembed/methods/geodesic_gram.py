@@ -19,26 +19,35 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Annotated, Self
 
 import numpy as np
 from scipy.sparse import csr_array
 
 from streamembed.geometry.kernel_matrix import KernelMatrix
 from streamembed.geometry.lists import NeighborLists, RadiusEdges
-from streamembed.geometry.pairwise import Pairwise
+from streamembed.geometry.scaling import Scaling
 from streamembed.geometry.support import Support
 from streamembed.manifold import geodesics as paths
 from streamembed.manifold import geodesics_numba as compiled
 from streamembed.manifold.geodesics import SAMPLE, Geodesics
-from streamembed.methods import gram
-from streamembed.methods.eigenpairs import Eigenpairs
+from streamembed.methods import gram, publish
+from streamembed.methods.eigenpairs import Eigenpairs, Paths, PublishedColumns
 from streamembed.methods.gram import GramInput
 from streamembed.methods.options import Config
-from streamembed.methods.placement import project
-from streamembed.methods.state import GeodesicMap, State
+from streamembed.methods.placement import measure_neighbor_distance, project
+from streamembed.methods.state import (
+    BuildInput,
+    Count,
+    EmbeddingMap,
+    KernelWidths,
+    State,
+    UpdateInput,
+)
 from streamembed.numeric.arrays import Floats, Ints, pad_rows
-from streamembed.spectral import tracker
+from streamembed.spectral import certificate, tracker
 from streamembed.spectral.certificate import Certificate
+from streamembed.spectral.operator import Normalisation
 from streamembed.spectral.tracker import Factor
 
 # Mean relative error of lengths above which a snapshot computes all rows from scratch.
@@ -52,84 +61,6 @@ PROBES, MOVED = 2, 0.5
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Paths:
-    """The paths of a snapshot."""
-
-    lengths: Floats  # (n, w): from every slot; inf between parts
-    ends: Ints  # (w,): to these slots: all, or the landmarks that have a part in the map
-
-
-def build(
-    support: Support, geometry: Pairwise, config: Config
-) -> tuple[GeodesicMap, NeighborLists | None]:
-    """The map of a support from scratch, with its lists or edges."""
-    lists = edges = None
-    if config.radius is not None:
-        edges = RadiusEdges.build(geometry, config.radius**2)
-    else:
-        lists = NeighborLists.build(geometry, support.births, config.n_neighbors)
-    graph = _build_graph(lists, edges, len(support))
-    sources = choose_landmarks(len(support), config)
-    geodesics, labels = _build_geodesics(graph, sources), _label_parts(graph, support, sources)
-    factor = _start(geodesics, labels, 0, config)
-    return GeodesicMap(geodesics, labels, factor, edges, 0, 0), lists
-
-
-def update(
-    state: State, support: Support, slots: Ints, geometry: Pairwise, config: Config
-) -> tuple[GeodesicMap, NeighborLists | None]:
-    """Map and lists after a chunk that filled ``slots``."""
-    assert state.curved is not None
-    previous, lists, edges, n = state.curved, state.lists, state.curved.edges, len(support)
-    if len(slots) == 0:
-        return previous, lists
-    previous_graph = _build_graph(lists, edges, len(previous.labels))
-    if lists is not None:
-        lists, _ = lists.replace(slots, geometry, support.births)
-    if edges is not None:
-        edges = edges.replace(slots, geometry)
-    graph = _build_graph(lists, edges, n)
-    stale, sources = previous.stale + len(slots), choose_landmarks(n, config)
-    if compiled.available:
-        geodesics = compiled.repair(previous.geodesics, previous_graph, graph, slots, sources)
-        stale = 0
-    elif sources is not None or stale >= FRESH_SHARE * n:
-        geodesics, stale = _build_geodesics(graph, sources), 0
-    else:
-        geodesics = paths.patch(previous.geodesics, graph, slots)
-    labels, rows = _label_parts(graph, support, sources), previous.rows + len(slots)
-    factor = _refill(previous.factor, slots, graph)
-    inside = float((factor.vectors[labels == 0] ** 2).sum())
-    previous_sources = previous.geodesics.slots
-    has_new_sources = sources is not None and not np.array_equal(sources, previous_sources)
-    in_all = float((factor.vectors**2).sum())
-    if has_new_sources or inside < MOVED * in_all:  # another part, other landmarks
-        factor, rows = _start(geodesics, labels, state.position, config), 0
-    elif rows >= max(REFRESH_SHARE * n, min(REFRESH_ROWS, 2 * REFRESH_SHARE * n)):
-        if sources is not None:
-            factor = _start(geodesics, labels, state.position, config)
-        else:
-            factor = _refresh(factor, _build_matrix(geodesics, labels), state.position, config)
-        rows = 0
-    return GeodesicMap(geodesics, labels, factor, edges, rows, stale), lists
-
-
-def has_changed_part(state: State) -> bool:
-    """Whether another part of the graph has the coordinates than when the frame was taken."""
-    geodesic, frame = state.curved, state.frame
-    if geodesic is None:
-        return False
-    n, is_inside = len(frame.births), state.active_masses > 0
-    is_same = np.asarray(frame.births == state.support.births[:n])
-    was_inside = np.asarray(frame.columns.any(axis=1))
-    masses = state.support.masses[:n]
-    inside, shared = is_same & is_inside[:n], is_same & is_inside[:n] & was_inside
-    # new slots do not count; of those that stayed, most must have been in the map
-    has_left = bool(was_inside[is_same].any()) and float(masses[is_same & was_inside].sum()) > 0
-    return has_left and float(masses[shared].sum()) < 0.5 * float(masses[inside].sum())
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class GeodesicInput:
     """The paths of a snapshot, and their Gram matrix."""
 
@@ -138,19 +69,162 @@ class GeodesicInput:
     gram: GramInput  # -G^2 / 2 between the sources of these paths
 
 
-def read_input(state: State, config: Config) -> GeodesicInput:
-    """Paths for a snapshot, and the matrix they make."""
-    assert state.curved is not None
-    geodesics, stale = _choose_geodesics(state, config)
-    matrix = _build_matrix(geodesics, state.curved.labels)
-    factor, masses = state.factor, state.active_masses
-    if (sources := geodesics.sources) is not None:
-        factor = replace(factor, vectors=factor.vectors[sources], scaling=factor.scaling[sources])
-        masses = masses[sources]
-    return GeodesicInput(geodesics, stale, GramInput(matrix, factor, masses, state.position))
+@dataclass(frozen=True, eq=False)
+class GeodesicMap(EmbeddingMap):
+    """The map of Isomap: shortest paths on the graph of the lists, and a factor of -G^2 / 2."""
+
+    geodesics: Geodesics  # exact where they are repaired; without a compiler rows grow stale
+    # Parts of the graph, the largest 0: only that one has coordinates.
+    labels: Annotated[Ints, "slots", "one of its rows"]
+    # By the last refresh; at slots filled since from their neighbours. Of landmarks that of their
+    # rows, 0 at all other slots.
+    factor: Factor
+    edges: RadiusEdges | None  # of a graph of all within a radius; None where neighbours are joined
+    # Slots filled since the factor was refreshed, and since all rows were fresh.
+    rows: Count
+    stale: Count
+    has_resolution = False
+
+    @classmethod
+    def build(cls, inputs: BuildInput, config: Config) -> tuple[Self, Scaling]:
+        """From scratch, with lists or edges."""
+        support, lists, edges = inputs.support, None, None
+        if config.radius is not None:
+            edges = RadiusEdges.build(inputs.geometry, config.radius**2)
+        else:
+            lists = NeighborLists.build(inputs.geometry, support.births, config.n_neighbors)
+        graph = _build_graph(lists, edges, len(support))
+        sources = choose_landmarks(len(support), config)
+        geodesics, labels = _build_geodesics(graph, sources), _label_parts(graph, support, sources)
+        factor = _start(geodesics, labels, 0, config)
+        return cls(geodesics, labels, factor, edges, 0, 0, lists=lists), inputs.scaling
+
+    def update(self, inputs: UpdateInput, config: Config) -> tuple[Self, int]:
+        """After a chunk."""
+        support, slots, n = inputs.support, inputs.slots, len(inputs.support)
+        lists, edges, position = self.lists, self.edges, inputs.state.position
+        if len(slots) == 0:
+            return self, 0
+        previous_graph = _build_graph(lists, edges, len(self.labels))
+        if lists is not None:
+            lists, _ = lists.replace(slots, inputs.geometry, support.births)
+        if edges is not None:
+            edges = edges.replace(slots, inputs.geometry)
+        graph = _build_graph(lists, edges, n)
+        stale, sources = self.stale + len(slots), choose_landmarks(n, config)
+        if compiled.available:
+            geodesics = compiled.repair(self.geodesics, previous_graph, graph, slots, sources)
+            stale = 0
+        elif sources is not None or stale >= FRESH_SHARE * n:
+            geodesics, stale = _build_geodesics(graph, sources), 0
+        else:
+            geodesics = paths.patch(self.geodesics, graph, slots)
+        labels, rows = _label_parts(graph, support, sources), self.rows + len(slots)
+        factor = _refill(self.factor, slots, graph)
+        inside = float((factor.vectors[labels == 0] ** 2).sum())
+        previous_sources = self.geodesics.slots
+        has_new_sources = sources is not None and not np.array_equal(sources, previous_sources)
+        in_all = float((factor.vectors**2).sum())
+        if has_new_sources or inside < MOVED * in_all:  # another part, other landmarks
+            factor, rows = _start(geodesics, labels, position, config), 0
+        elif rows >= max(REFRESH_SHARE * n, min(REFRESH_ROWS, 2 * REFRESH_SHARE * n)):
+            if sources is not None:
+                factor = _start(geodesics, labels, position, config)
+            else:
+                factor = _refresh(factor, _build_matrix(geodesics, labels), position, config)
+            rows = 0
+        updated = type(self)(geodesics, labels, factor, edges, rows, stale, lists=lists)
+        return updated, len(slots)
+
+    def has_changed_part(self, state: State) -> bool:
+        """Whether another part of the graph has coordinates than when the frame was taken."""
+        frame = state.frame
+        n, is_inside = len(frame.births), state.active_masses > 0
+        is_same = np.asarray(frame.births == state.support.births[:n])
+        was_inside = np.asarray(frame.columns.any(axis=1))
+        masses = state.support.masses[:n]
+        inside, shared = is_same & is_inside[:n], is_same & is_inside[:n] & was_inside
+        # new slots do not count; of those that stayed, most must have been in the map
+        has_left = bool(was_inside[is_same].any()) and float(masses[is_same & was_inside].sum()) > 0
+        return has_left and float(masses[shared].sum()) < 0.5 * float(masses[inside].sum())
+
+    def select_active(self, masses: Floats) -> Floats:
+        """Those of the largest part, and of landmarks alone where there are."""
+        active: Floats = masses * (self.labels == 0)
+        if self.geodesics.sources is None:
+            return active
+        result, slots = np.zeros(len(masses)), self.geodesics.sources
+        result[slots] = active[slots]
+        return result
+
+    def normalise(self, state: State, config: Config) -> Normalisation:
+        """Every event of the part weighs the same."""
+        return gram.compute_normalisation(state)
+
+    def view(self, state: State, normal: Normalisation, count: int) -> tuple[Floats, Floats]:
+        """The factor's leading pairs, centred."""
+        return gram.view(self.factor, state, count)
+
+    def publish(self, state: State, config: Config, counted: bool) -> PublishedColumns:
+        """Refined, with the paths that were used and the share of negative eigenvalues."""
+        inputs = self.read_input(state, config)
+        columns = publish.select_best(_refine(inputs, state, config), state, config)
+        n_outside = int(np.count_nonzero(self.labels))
+        certified = replace(columns.certificate, stale=inputs.stale, isolated=n_outside)
+        certified = gram.add_negative_mass(certified, columns, inputs.gram, config)
+        geodesics = inputs.geodesics
+        if geodesics.sources is None:
+            used = Paths(paths.zero_duplicates(geodesics.lengths), geodesics.slots)
+        else:
+            ends = np.flatnonzero(state.active_masses)
+            rows = np.searchsorted(geodesics.sources, ends)
+            used = Paths(paths.zero_duplicates(geodesics.lengths[rows].T), ends)
+        return replace(columns, certificate=certified, paths=used)
+
+    def read_input(self, state: State, config: Config) -> GeodesicInput:
+        """Paths for a snapshot, and the matrix they make."""
+        geodesics, stale = self._choose_geodesics(state, config)
+        matrix = _build_matrix(geodesics, self.labels)
+        factor, masses = self.factor, state.active_masses
+        if (sources := geodesics.sources) is not None:
+            scaling = factor.scaling[sources]
+            factor = replace(factor, vectors=factor.vectors[sources], scaling=scaling)
+            masses = masses[sources]
+        return GeodesicInput(geodesics, stale, GramInput(matrix, factor, masses, state.position))
+
+    def _choose_geodesics(self, state: State, config: Config) -> tuple[Geodesics, float]:
+        """Paths for a snapshot, and how stale they are."""
+        if self.stale == 0:
+            return self.geodesics, 0.0
+        n = len(self.labels)
+        graph = _build_graph(self.lists, self.edges, n)
+        generator = np.random.default_rng((config.seed, state.position, n))
+        sources = np.sort(generator.choice(n, min(SAMPLE, n), replace=False))
+        stale = paths.measure_staleness(self.geodesics, graph, sources)
+        if stale <= LARGEST_STALENESS:
+            return self.geodesics, stale
+        return _build_geodesics(graph), 0.0
+
+    def scale_certificate(
+        self, certified: Certificate, values: Floats, unit: float
+    ) -> tuple[Certificate, Floats]:
+        """In the units of the data."""
+        return certificate.scale_certificate(certified, unit), values * unit
+
+    def count_components(self, state: State, config: Config, pairs: Eigenpairs) -> int:
+        """Parts of the graph."""
+        return int(self.labels.max()) + 1
+
+    def describe_weights(self, state: State, config: Config) -> KernelWidths:
+        """None but distances."""
+        return gram.describe_weights(state, config)
+
+    def measure_coverage(self, d2: Floats, masses: Floats, config: Config) -> float:
+        """The median distance to the last neighbour."""
+        return measure_neighbor_distance(d2, config.n_neighbors)
 
 
-def refine(inputs: GeodesicInput, state: State, config: Config) -> Iterator[Eigenpairs]:
+def _refine(inputs: GeodesicInput, state: State, config: Config) -> Iterator[Eigenpairs]:
     """Leading pairs of -G^2 / 2, level by level."""
     sources = inputs.geodesics.sources
     if sources is None:
@@ -160,21 +234,6 @@ def refine(inputs: GeodesicInput, state: State, config: Config) -> Iterator[Eige
     vectors, errors = (_spread_rows(part, sources, n) for part in (pairs.vectors, pairs.errors))
     normal = gram.compute_normalisation(state)  # and no further level: the rows are few
     yield replace(pairs, vectors=vectors, errors=errors, normal=normal, refinement="view")
-
-
-def describe(
-    certificate: Certificate, inputs: GeodesicInput, state: State
-) -> tuple[Certificate, Paths]:
-    """The certificate with its figures about paths and parts, and the lengths that were used."""
-    assert state.curved is not None
-    geodesics = inputs.geodesics
-    n_outside = int(np.count_nonzero(state.curved.labels))
-    described = replace(certificate, stale=inputs.stale, isolated=n_outside)
-    if geodesics.sources is None:
-        return described, Paths(paths.zero_duplicates(geodesics.lengths), geodesics.slots)
-    ends = np.flatnonzero(state.active_masses)
-    rows = np.searchsorted(geodesics.sources, ends)
-    return described, Paths(paths.zero_duplicates(geodesics.lengths[rows].T), ends)
 
 
 def extend_from_landmarks(
@@ -208,21 +267,6 @@ def choose_landmarks(n: int, config: Config) -> Ints | None:
     """
     most = config.n_landmarks
     return None if most is None or n <= most else np.arange(0, n, -(-n // most))
-
-
-def _choose_geodesics(state: State, config: Config) -> tuple[Geodesics, float]:
-    """Paths for a snapshot, and how stale they are."""
-    geodesic = state.curved
-    assert geodesic is not None
-    if geodesic.stale == 0:
-        return geodesic.geodesics, 0.0
-    graph, n = _build_graph(state.lists, geodesic.edges, len(geodesic.labels)), len(geodesic.labels)
-    generator = np.random.default_rng((config.seed, state.position, n))
-    sources = np.sort(generator.choice(n, min(SAMPLE, n), replace=False))
-    stale = paths.measure_staleness(geodesic.geodesics, graph, sources)
-    if stale <= LARGEST_STALENESS:
-        return geodesic.geodesics, stale
-    return _build_geodesics(graph), 0.0
 
 
 def _build_geodesics(graph: csr_array, sources: Ints | None = None) -> Geodesics:

@@ -1,9 +1,9 @@
 """Classical scaling and kernel PCA, from a tracked matrix to certified pairs.
 
-It shares ring, degrees and factor with the diffusion map (`state.KernelMap`). The factor is of the
-matrix itself, and the mean is taken out in the view (`streamembed.manifold.centering`). The levels
-are those of `streamembed.methods.refinement`, in the order of their cost. The spectrum has both
-signs, so that steps which need a positive operator are Rayleigh-Ritz steps here.
+It shares ring, degrees and factor with the diffusion map (`kernel_map.RingMap`). The factor is of
+the matrix itself, and the mean is taken out in the view (`streamembed.manifold.centering`). The
+levels are those of `streamembed.methods.refinement`, in the order of their cost. The spectrum has
+both signs, so that steps which need a positive operator are Rayleigh-Ritz steps here.
 
 Everything is measured in units of a norm that is twice the largest value of the factor:
 the certificate's inequalities are about operators with a spectrum below 1, and an eigenvalue that
@@ -14,29 +14,40 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
 
 from streamembed.geometry.kernel_matrix import KernelMatrix
+from streamembed.geometry.scaling import Scaling
+from streamembed.geometry.support import Support
 from streamembed.manifold import centering
 from streamembed.manifold.centering import CenteredView
+from streamembed.methods import publish
 from streamembed.methods.eigenpairs import (
     LARGEST_EXACT,
     SMALLEST_FACTORED,
     Eigenpairs,
+    PublishedColumns,
     bound_following,
 )
+from streamembed.methods.kernel_map import RingMap, build_ring
 from streamembed.methods.options import Config
-from streamembed.methods.state import State
+from streamembed.methods.placement import measure_neighbor_distance
+from streamembed.methods.registry import KernelInput
+from streamembed.methods.state import BuildInput, KernelWidths, State, UpdateInput
 from streamembed.numeric.arrays import Floats
 from streamembed.numeric.linalg import descending_eigh, orthonormal_basis
-from streamembed.spectral import probes, tracker
-from streamembed.spectral.certificate import Outside
+from streamembed.spectral import certificate, probes, tracker
+from streamembed.spectral.certificate import Certificate, Outside
 from streamembed.spectral.operator import Normalisation, deflate
 from streamembed.spectral.quadrature import estimate_negative_trace
 from streamembed.spectral.tracker import Factor
 
+# Refilled slots after which the factor is refreshed, as a share of n: a cut of a matrix that is
+# not positive loses more, and is paid for less.
+REFRESH_SHARE = 0.05
 REFRESHES = 3
 # Further pairs of the factor in a block: those above this share of the last wanted one, so that
 # the rest is well below it, and at most this many.
@@ -70,9 +81,86 @@ class GramInput:
         return _weigh_equally(self.masses)
 
 
-def read_input(state: State) -> GramInput:
-    """The input of a state with a ring."""
-    return GramInput(state.kernel_matrix, state.factor, state.active_masses, state.position)
+@dataclass(frozen=True, eq=False)
+class GramMap(RingMap):
+    """The map of a centred method: a ring of W itself, and a factor of it."""
+
+    has_resolution = False
+    refresh_share = REFRESH_SHARE
+
+    @classmethod
+    def of(cls, graph: KernelMatrix, degrees: Floats, factor: Factor) -> Self:
+        """Of a ring alone."""
+        return cls(graph, degrees, factor)
+
+    @classmethod
+    def build(cls, inputs: BuildInput, config: Config) -> tuple[Self, Scaling]:
+        """From scratch, in double precision."""
+        scaling = inputs.scaling
+        kernel = KernelInput(inputs.support, inputs.read_distances, scaling, None, None)
+        return cls.of(*build_ring(kernel, config, exact=True)), scaling
+
+    def update(self, inputs: UpdateInput, config: Config) -> tuple[Self, int]:
+        """After a chunk: rows of its slots."""
+        scaling, slots = inputs.state.scaling, inputs.slots
+        kernel = KernelInput(inputs.support, inputs.read_distances, scaling, None, None)
+        return self.border(inputs, kernel, slots, config), len(slots)
+
+    def correct_degrees(self, support: Support) -> Floats:
+        """Made anew: sums of signed rows lose digits where they are added and taken away."""
+        return self.graph.product(support.masses[:, None])[:, 0].astype(np.float64)
+
+    def normalise(self, state: State, config: Config) -> Normalisation:
+        """Every event weighs the same."""
+        return compute_normalisation(state)
+
+    def view(self, state: State, normal: Normalisation, count: int) -> tuple[Floats, Floats]:
+        """The factor's leading pairs, centred."""
+        return view(self.factor, state, count)
+
+    def publish(self, state: State, config: Config, counted: bool) -> PublishedColumns:
+        """Refined, where a tolerance was asked for; of learned distances with their sign."""
+        inputs = GramInput(self.graph, self.factor, state.active_masses, state.position)
+        if config.tolerance is None and is_tracked(inputs):
+            normal = compute_normalisation(state)
+            values, psi = view(self.factor, state, config.n_pairs)
+            mean_row: Floats = self.degrees / np.sqrt(state.active_masses.sum())
+            columns = publish.estimate_columns(
+                *(state, config, self.graph, normal, values, psi),
+                mean_row=mean_row,
+                unit=choose_unit(values),
+            )
+        else:
+            columns = publish.select_best(refine(inputs, config), state, config)
+        if state.distances is None:  # a kernel of points
+            return columns
+        certified = add_negative_mass(columns.certificate, columns, inputs, config)
+        return replace(columns, certificate=certified)
+
+    def scale_certificate(
+        self, certified: Certificate, values: Floats, unit: float
+    ) -> tuple[Certificate, Floats]:
+        """In the units of the data."""
+        return certificate.scale_certificate(certified, unit), values * unit
+
+    def count_components(self, state: State, config: Config, pairs: Eigenpairs) -> int:
+        """1: such a matrix has no parts."""
+        return 1
+
+    def describe_weights(self, state: State, config: Config) -> KernelWidths:
+        """The kernel, or distances."""
+        return describe_weights(state, config)
+
+    def measure_coverage(self, d2: Floats, masses: Floats, config: Config) -> float:
+        """The median distance to the last neighbour."""
+        return measure_neighbor_distance(d2, config.n_neighbors)
+
+
+def describe_weights(state: State, config: Config) -> KernelWidths:
+    """Of methods without widths."""
+    n, bandwidth = len(state.support), state.scaling.bandwidth
+    name = config.kernel if config.embedding.kernels else "distance"
+    return KernelWidths(name, np.full(n, bandwidth), np.zeros(n), least=bandwidth)
 
 
 def compute_normalisation(state: State) -> Normalisation:
@@ -84,9 +172,8 @@ def _weigh_equally(masses: Floats) -> Normalisation:
     return Normalisation(np.ones_like(masses), np.sqrt(masses), masses / masses.sum())
 
 
-def view(state: State, count: int) -> tuple[Floats, Floats]:
+def view(factor: Factor, state: State, count: int) -> tuple[Floats, Floats]:
     """Values and psi, shape (n, c), of the first ``count`` pairs as the factor has them."""
-    factor = state.factor
     spectrum = centering.view(factor.vectors, factor.values, state.active_masses, count)
     values = spectrum.values[: spectrum.vectors.shape[1]]
     n_kept = int(np.count_nonzero(values > NEGLIGIBLE * _compute_norm(spectrum)))
@@ -94,10 +181,14 @@ def view(state: State, count: int) -> tuple[Floats, Floats]:
     return values[:n_kept], normal.eigenfunctions(spectrum.vectors[:, :n_kept])
 
 
-def compute_mean_row(state: State) -> Floats:
-    """v_0^T diag(sqrt(m)) H, shape (n,): row i of S has v_0[i] times this subtracted."""
-    row: Floats = state.degrees / np.sqrt(state.active_masses.sum())
-    return row
+def add_negative_mass(
+    described: Certificate, columns: PublishedColumns, inputs: GramInput, config: Config
+) -> Certificate:
+    """The certificate with the share of negative eigenvalues."""
+    mass = columns.negative_mass
+    if mass is None:
+        mass = estimate_negative_mass(inputs, config.seed)
+    return replace(described, negative_mass=mass)
 
 
 def choose_unit(values: Floats) -> float:

@@ -18,11 +18,18 @@ only, and the axes are taken again whenever the frame is renewed.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Annotated, Self
+
 import numpy as np
 
+from streamembed.geometry.scaling import Scaling
 from streamembed.geometry.support import Support
 from streamembed.methods.eigenpairs import Eigenpairs
-from streamembed.methods.state import GraphMap, State
+from streamembed.methods.neighbor_graph import WalkMap, build_walk
+from streamembed.methods.options import Config
+from streamembed.methods.state import BuildInput, State, UpdateInput
 from streamembed.numeric.arrays import Floats
 from streamembed.numeric.linalg import descending_eigh
 from streamembed.spectral.certificate import Outside
@@ -41,6 +48,79 @@ FAINT_SHARE = 1e-30
 ROUNDING = 1e-12
 
 
+@dataclass(frozen=True, eq=False)
+class LinearMap(WalkMap):
+    """The map by linear functions: a walk among neighbours, and the axes."""
+
+    axes: Annotated[Floats, "d c", "finite"]
+
+    @classmethod
+    def build(cls, inputs: BuildInput, config: Config) -> tuple[Self, Scaling]:
+        """From scratch."""
+        parts, scaling = build_walk(inputs, config)
+        return cls(**parts, axes=find_axes(inputs.support)), scaling
+
+    def update(self, inputs: UpdateInput, config: Config) -> tuple[Self, int]:
+        """After a chunk."""
+        return replace(self, **self.replace_slots(inputs)), len(inputs.slots)
+
+    def renew_axes(self, support: Support) -> Self:
+        """With the principal axes of the support as it is."""
+        return replace(self, axes=find_axes(support))
+
+    def normalise(self, state: State, config: Config) -> Normalisation:
+        """That of the walk, with a share for points that nothing joins."""
+        degrees, masses = self.walk.degrees, state.support.masses
+        least = FAINT_SHARE * float(degrees.max(initial=0.0)) or 1.0
+        weights = np.maximum(degrees, least)
+        scaling = np.sqrt(masses / weights)
+        return Normalisation(np.ones_like(masses), scaling, weights / weights.sum())
+
+    def view(self, state: State, normal: Normalisation, count: int) -> tuple[Floats, Floats]:
+        """Solved: nothing is tracked."""
+        pairs = self.solve(state, normal, count, count)
+        return pairs.values, normal.eigenfunctions(pairs.vectors)
+
+    def refine(self, state: State, config: Config) -> Iterator[Eigenpairs]:
+        """Solved."""
+        normal = self.normalise(state, config)
+        yield self.solve(state, normal, config.n_components, config.n_pairs)
+
+    def solve(self, state: State, normal: Normalisation, n_shown: int, n_pairs: int) -> Eigenpairs:
+        """The leading ``n_pairs`` of all pairs, of which ``n_shown`` are published. O(N c^2)."""
+        root = normal.constant
+        points = state.support.scaled @ self.axes
+        largest = float(np.abs(points).max(initial=0.0)) or 1.0
+        centred = points / largest
+        centred -= normal.stationary @ centred
+        basis, triangle = np.linalg.qr(root[:, None] * centred)
+        left, spreads, right = np.linalg.svd(triangle, full_matrices=False)
+        least = max(NEGLIGIBLE_SPREAD * float(spreads.max(initial=0.0)), SMALLEST_SPREAD)
+        n_real = int(np.count_nonzero(spreads > least))
+        if not n_real or not self.walk.operator.nnz:
+            return Eigenpairs.none(normal)
+        basis, spreads = basis @ left[:, :n_real], spreads[:n_real]
+        ridge = RIDGE * float((spreads**2).sum()) / points.shape[1]
+        shrinkage = spreads / np.sqrt(spreads**2 + ridge)
+        inside = shrinkage[:, None] * (basis.T @ (self.walk.operator @ basis)) * shrinkage
+        inside = 0.5 * (inside + inside.T)
+        values, mix = descending_eigh(inside)
+        n_kept = min(n_pairs, int(np.count_nonzero(values > NEGLIGIBLE)))
+        following = float(values[n_shown : n_shown + 1].max(initial=0.0))
+        mix = mix[:, :n_kept]
+        loadings = self.axes @ (right[:n_real].T @ (mix / spreads[:, None])) / largest
+        return Eigenpairs(
+            values[:n_kept],
+            basis @ mix,
+            basis @ (inside @ mix - mix * values[:n_kept]),
+            Outside(following, following, values[: min(n_kept, n_shown)]),
+            normal,
+            ROUNDING,
+            "view",
+            loadings=loadings,
+        )
+
+
 def find_axes(support: Support) -> Floats:
     """The axes, shape (d, c): the features themselves, or the principal axes of many."""
     points, d = support.scaled, support.scaled.shape[1]
@@ -57,51 +137,3 @@ def find_axes(support: Support) -> Floats:
         axes: Floats = centred.T @ (vectors[:, :n_axes] / np.sqrt(values[:n_axes]))
         return axes
     return np.ascontiguousarray(descending_eigh(centred.T @ centred)[1][:, :N_AXES])
-
-
-def compute_normalisation(graph: GraphMap, masses: Floats) -> Normalisation:
-    """That of the walk, with a share for points that nothing joins."""
-    degrees = graph.walk.degrees
-    least = FAINT_SHARE * float(degrees.max(initial=0.0)) or 1.0
-    weights = np.maximum(degrees, least)
-    scaling = np.sqrt(masses / weights)
-    return Normalisation(np.ones_like(masses), scaling, weights / weights.sum())
-
-
-def solve(state: State, n_shown: int, n_pairs: int) -> Eigenpairs:
-    """The leading ``n_pairs`` of all pairs, of which ``n_shown`` are published. O(N c^2)."""
-    graph = state.sparse
-    assert graph is not None
-    assert graph.axes is not None
-    normal = compute_normalisation(graph, state.support.masses)
-    root = normal.constant
-    points = state.support.scaled @ graph.axes
-    largest = float(np.abs(points).max(initial=0.0)) or 1.0
-    centred = points / largest
-    centred -= normal.stationary @ centred
-    basis, triangle = np.linalg.qr(root[:, None] * centred)
-    left, spreads, right = np.linalg.svd(triangle, full_matrices=False)
-    least = max(NEGLIGIBLE_SPREAD * float(spreads.max(initial=0.0)), SMALLEST_SPREAD)
-    n_real = int(np.count_nonzero(spreads > least))
-    if not n_real or not graph.walk.operator.nnz:
-        return Eigenpairs.none(normal)
-    basis, spreads = basis @ left[:, :n_real], spreads[:n_real]
-    ridge = RIDGE * float((spreads**2).sum()) / points.shape[1]
-    shrinkage = spreads / np.sqrt(spreads**2 + ridge)
-    inside = shrinkage[:, None] * (basis.T @ (graph.walk.operator @ basis)) * shrinkage
-    inside = 0.5 * (inside + inside.T)
-    values, mix = descending_eigh(inside)
-    n_kept = min(n_pairs, int(np.count_nonzero(values > NEGLIGIBLE)))
-    following = float(values[n_shown : n_shown + 1].max(initial=0.0))
-    mix = mix[:, :n_kept]
-    loadings = graph.axes @ (right[:n_real].T @ (mix / spreads[:, None])) / largest
-    return Eigenpairs(
-        values[:n_kept],
-        basis @ mix,
-        basis @ (inside @ mix - mix * values[:n_kept]),
-        Outside(following, following, values[: min(n_kept, n_shown)]),
-        normal,
-        ROUNDING,
-        "view",
-        loadings=loadings,
-    )

@@ -11,30 +11,42 @@ Source: Jain, section 1.1; Belkin & Niyogi (2003), "Laplacian eigenmaps". Differ
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any, Self
 
 import numpy as np
 
 from streamembed.geometry.lists import NeighborLists, RadiusEdges
-from streamembed.geometry.pairwise import Pairwise
+from streamembed.geometry.scaling import Scaling
 from streamembed.geometry.support import Support
-from streamembed.methods import linear_projection
+from streamembed.methods import publish
 from streamembed.methods.eigenpairs import (
     LARGEST_EXACT,
     SMALLEST_FACTORED,
     Eigenpairs,
+    PublishedColumns,
     bound_following,
 )
 from streamembed.methods.options import Config
-from streamembed.methods.state import GraphMap, State
-from streamembed.numeric.arrays import Floats, Ints
+from streamembed.methods.state import (
+    BuildInput,
+    Count,
+    EmbeddingMap,
+    KernelWidths,
+    State,
+    UpdateInput,
+)
+from streamembed.numeric.arrays import Floats
+from streamembed.numeric.codec import NOT_SAVED
 from streamembed.numeric.linalg import descending_eigh
 from streamembed.spectral import block as blocks
-from streamembed.spectral import inertia
+from streamembed.spectral import inertia, neighbor_walk
 from streamembed.spectral.block import Block
 from streamembed.spectral.certificate import Outside
 from streamembed.spectral.lanczos import bound_largest
+from streamembed.spectral.neighbor_walk import Parts, Walk
 from streamembed.spectral.operator import Normalisation, deflate
 
 # Share of the tolerance that the block keeps to after every chunk.
@@ -61,118 +73,294 @@ AIM, SMOOTH = 0.3, 0.1
 PRODUCTS = 500
 
 
-def build(
+@dataclass(frozen=True, eq=False)
+class WalkMap(EmbeddingMap):
+    """A walk among neighbours, and what all maps by one have in common."""
+
+    weights: str  # see `streamembed.spectral.neighbor_walk.WEIGHTS`
+    # What distances are divided by; see `streamembed.spectral.neighbor_walk.walk_on_lists`.
+    scale: Annotated[float, "finite", "positive"]
+    edges: RadiusEdges | None  # of a graph of all within a radius; None where neighbours are joined
+    walk: Walk = field(metadata=NOT_SAVED)
+    parts: Parts = field(metadata=NOT_SAVED)
+
+    def replace_slots(self, inputs: UpdateInput) -> dict[str, Any]:
+        """Lists or edges, walk and parts after a chunk."""
+        lists, edges, support = self.lists, self.edges, inputs.support
+        if len(inputs.slots):
+            if lists is not None:
+                lists, _ = lists.replace(inputs.slots, inputs.geometry, support.births)
+            if edges is not None:
+                edges = edges.replace(inputs.slots, inputs.geometry)
+        following = find_walk(support, lists, edges, self.weights, self.scale)
+        return {"lists": lists, "edges": edges, **following}
+
+    @abc.abstractmethod
+    def refine(self, state: State, config: Config) -> Iterator[Eigenpairs]:
+        """Leading pairs, level by level."""
+
+    def count_missed(self, state: State, columns: PublishedColumns, config: Config) -> int | None:
+        """Eigenvalues above the published ones that are missing, by a count; None without one."""
+        return None
+
+    def publish(self, state: State, config: Config, counted: bool) -> PublishedColumns:
+        """Refined; with ``counted`` eigenvalues are counted, too."""
+        columns = publish.select_best(self.refine(state, config), state, config)
+        missed = self.find_count(state)
+        if counted:
+            missed = self.count_missed(state, columns, config)
+        values = columns.eigenvalues[: config.n_components]
+        rate = 1.0 - float(values[-1])
+        error = columns.certificate.residual * float(values[0])
+        certified = replace(
+            columns.certificate,
+            missed=missed,
+            isolated=len(self.parts.isolated),
+            residual_rate=min(error / rate, 1.0) if rate > 0.0 else 1.0,
+        )
+        return replace(columns, certificate=certified)
+
+    def find_count(self, state: State) -> int | None:
+        """What the last update counted; None without a count."""
+        return None
+
+    def count_components(self, state: State, config: Config, pairs: Eigenpairs) -> int:
+        """Parts of the graph, isolated points among them."""
+        return self.parts.count + len(self.parts.isolated)
+
+    def compute_degrees(self, masses: Floats) -> Floats:
+        """q, of the walk."""
+        degrees: Floats = self.walk.degrees / masses
+        return degrees
+
+    def describe_weights(self, state: State, config: Config) -> KernelWidths:
+        """Those of edges."""
+        n, bandwidth = len(state.support), state.scaling.bandwidth
+        widths = np.full(n, bandwidth)
+        if self.lists is None:
+            reaches = np.full(n, config.radius or 0.0)
+            return KernelWidths(self.weights, widths, reaches, least=bandwidth)
+        d2 = self.lists.nearest[1]
+        reaches = np.sqrt(np.where(np.isfinite(d2), d2, 0.0).max(axis=1))
+        if self.weights != "self_tuning":
+            return KernelWidths(self.weights, widths, reaches, least=bandwidth)
+        widths = neighbor_walk.compute_local_scales(d2)
+        least = neighbor_walk.LEAST_SCALE * float(np.median(widths[widths > 0]))
+        return KernelWidths(self.weights, widths, reaches, self.scale, least)
+
+    def restore(self, support: Support) -> Self:
+        """With its walk."""
+        return replace(self, **find_walk(support, self.lists, self.edges, self.weights, self.scale))
+
+
+def find_walk(
     support: Support,
     lists: NeighborLists | None,
     edges: RadiusEdges | None,
+    weights: str,
     scale: float,
-    config: Config,
-) -> GraphMap:
-    """The map of a support from scratch."""
-    sparse = GraphMap.of(support.masses, lists, edges, config.weights, scale)
-    if config.embedding.linear:
-        return replace(sparse, axes=linear_projection.find_axes(support))
-    dtype = np.float64 if _choose_tolerance(config) < SINGLE else np.float32
-    count, accuracy = config.n_components + 1, BLOCK_TOLERANCE_SHARE * _choose_tolerance(config)
-    block, _ = blocks.start(sparse.walk, sparse.parts, count, accuracy, config.seed, dtype)
-    return replace(sparse, block=block)
+) -> dict[str, Any]:
+    """The walk of a graph, and its parts."""
+    unequal = None if (support.masses == 1.0).all() else support.masses
+    if edges is not None:
+        ends = edges.i, edges.j, edges.d2
+        walk = neighbor_walk.walk_on_edges(*ends, len(support), weights, scale, masses=unequal)
+    else:
+        assert lists is not None
+        walk = neighbor_walk.walk_on_lists(*lists.nearest, weights, scale, unequal)
+    return {"walk": walk, "parts": neighbor_walk.find_parts(walk)}
 
 
-def update(
-    state: State, support: Support, slots: Ints, geometry: Pairwise, position: int, config: Config
-) -> tuple[GraphMap, NeighborLists | None]:
-    """Map and lists after a chunk that filled ``slots`` and ended at ``position``."""
-    assert state.sparse is not None
-    previous, lists, edges, n = state.sparse, state.lists, state.sparse.edges, len(support)
-    if len(slots):
-        if lists is not None:
-            lists, _ = lists.replace(slots, geometry, support.births)
-        if edges is not None:
-            edges = edges.replace(slots, geometry)
-    following = GraphMap.of(support.masses, lists, edges, previous.weights, previous.scale)
-    if previous.axes is not None:
-        return replace(following, axes=previous.axes), lists
-    walk, parts, count = following.walk, following.parts, config.n_components + 1
-    accuracy = BLOCK_TOLERANCE_SHARE * _choose_tolerance(config)
-    start_block = previous.block
-    low_rows, count_rows = previous.low_rows + len(slots), previous.count_rows + len(slots)
-    if low_rows >= LOW_SHARE * n:
-        start_block, low_rows = replace(start_block, low=blocks.find_lowest(walk, config.seed)), 0
-    block, _ = blocks.update(
-        start_block, walk, parts, slots, count, accuracy, seed=config.seed, position=position
+def build_walk(inputs: BuildInput, config: Config) -> tuple[dict[str, Any], Scaling]:
+    """Fields of a `WalkMap` from scratch, and the scaling with the bandwidth of heat weights."""
+    support, lists, edges = inputs.support, None, None
+    if config.radius is not None:
+        edges = RadiusEdges.build(inputs.geometry, config.radius**2)
+        lengths2 = edges.d2
+    else:
+        lists = NeighborLists.build(inputs.geometry, support.births, config.n_neighbors)
+        d2 = lists.nearest[1]
+        lengths2 = np.where(np.isfinite(d2), d2, 0.0).max(axis=1)
+    bandwidth = config.fixed_bandwidth
+    if bandwidth is None:
+        positive = lengths2[lengths2 > 0]
+        bandwidth = float(np.sqrt(np.median(positive))) if len(positive) else 1.0
+    scaling = inputs.scaling.of_bandwidth(bandwidth)
+    scales = {"binary": 1.0, "heat": scaling.bandwidth**2, "self_tuning": config.kernel_width}
+    scale = scales[config.weights]
+    walk = find_walk(support, lists, edges, config.weights, scale)
+    return {"weights": config.weights, "scale": scale, "edges": edges, "lists": lists, **walk}, (
+        scaling
     )
-    counted, missed = previous.counted, previous.missed
-    if count_rows >= COUNT_SHARE * n and n <= LARGEST_COUNTED:
-        counted, count_rows = position, 0
-        missed = _count_missing(following, block, config)
-        if missed != 0:
-            seed = (config.seed, position, n, 1)
-            block, _ = blocks.refine(block, walk, parts, count, 0.5 * accuracy, seed)
+
+
+@dataclass(frozen=True, eq=False)
+class GraphMap(WalkMap):
+    """The map of a graph: a walk among neighbours, and a block of its leading pairs."""
+
+    block: Block
+    # Slots filled since the least eigenvalue was computed, and since eigenvalues were counted.
+    low_rows: Count = 0
+    count_rows: Count = 0
+    counted: int = -1  # stream position of the last count; -1 before one
+    missed: int | None = None  # its result; see `streamembed.spectral.inertia`
+
+    @classmethod
+    def build(cls, inputs: BuildInput, config: Config) -> tuple[Self, Scaling]:
+        """From scratch."""
+        parts, scaling = build_walk(inputs, config)
+        dtype = np.float64 if _choose_tolerance(config) < SINGLE else np.float32
+        accuracy = BLOCK_TOLERANCE_SHARE * _choose_tolerance(config)
+        block, _ = blocks.start(
+            parts["walk"], parts["parts"], config.n_components + 1, accuracy, config.seed, dtype
+        )
+        return cls(**parts, block=block), scaling
+
+    def update(self, inputs: UpdateInput, config: Config) -> tuple[Self, int]:
+        """After a chunk: one round of a filter, and now and then a count."""
+        slots, position, n = inputs.slots, inputs.position, len(inputs.support)
+        following = replace(self, **self.replace_slots(inputs))
+        walk, parts, count = following.walk, following.parts, config.n_components + 1
+        accuracy = BLOCK_TOLERANCE_SHARE * _choose_tolerance(config)
+        start_block = self.block
+        low_rows, count_rows = self.low_rows + len(slots), self.count_rows + len(slots)
+        if low_rows >= LOW_SHARE * n:
+            low = blocks.find_lowest(walk, config.seed)
+            start_block, low_rows = replace(start_block, low=low), 0
+        block, _ = blocks.update(
+            start_block, walk, parts, slots, count, accuracy, seed=config.seed, position=position
+        )
+        counted, missed = self.counted, self.missed
+        if count_rows >= COUNT_SHARE * n and n <= LARGEST_COUNTED:
+            counted, count_rows = position, 0
             missed = _count_missing(following, block, config)
-    following = replace(following, block=block, low_rows=low_rows, count_rows=count_rows)
-    return replace(following, counted=counted, missed=missed), lists
+            if missed != 0:
+                seed = (config.seed, position, n, 1)
+                block, _ = blocks.refine(block, walk, parts, count, 0.5 * accuracy, seed)
+                missed = _count_missing(following, block, config)
+        following = replace(following, block=block, low_rows=low_rows, count_rows=count_rows)
+        return replace(following, counted=counted, missed=missed), len(slots)
 
+    def normalise(self, state: State, config: Config) -> Normalisation:
+        """That of the walk: degrees are the rows' sums, exactly; isolated points have no share."""
+        degrees, masses = self.walk.degrees, state.support.masses
+        scaling = np.divide(masses, np.sqrt(degrees), out=np.zeros_like(masses), where=degrees > 0)
+        total = float(degrees.sum())
+        stationary = degrees / total if total else np.zeros_like(degrees)
+        return Normalisation(np.ones_like(masses), scaling, stationary)
 
-def compute_normalisation(state: State) -> Normalisation:
-    """That of the walk: its degrees are the rows' sums, exactly; isolated points have no share."""
-    assert state.sparse is not None
-    if state.sparse.axes is not None:
-        return linear_projection.compute_normalisation(state.sparse, state.support.masses)
-    degrees, masses = state.sparse.walk.degrees, state.support.masses
-    scaling = np.divide(masses, np.sqrt(degrees), out=np.zeros_like(masses), where=degrees > 0)
-    total = float(degrees.sum())
-    stationary = degrees / total if total else np.zeros_like(degrees)
-    return Normalisation(np.ones_like(masses), scaling, stationary)
+    def view(self, state: State, normal: Normalisation, count: int) -> tuple[Floats, Floats]:
+        """Leading pairs as the block has them."""
+        ritz = blocks.measure(self.block, self.walk, self.parts, count)
+        is_real = ritz.values > NEGLIGIBLE
+        return ritz.values[is_real], normal.eigenfunctions(ritz.vectors[:, is_real])
 
+    def refine(self, state: State, config: Config) -> Iterator[Eigenpairs]:
+        """The block as it is, after more rounds, all pairs at once."""
+        n, count = len(state.support), config.n_components + 1
+        if n <= SMALLEST_FACTORED:
+            yield self._decompose(state, config)
+            return
+        yield self._measure_block(state, self.block, config, "view")
+        if config.tolerance is None:
+            return
+        block = self.block
+        for attempt, (level, rounds) in enumerate(LEVELS.items()):
+            seed = (config.seed, state.position, n, 2 + attempt)
+            accuracy = (0.3, 0.1, 0.03)[attempt] * config.tolerance
+            block, _ = blocks.refine(block, self.walk, self.parts, count, accuracy, seed, rounds)
+            yield self._measure_block(state, block, config, level)
+        if n <= LARGEST_EXACT:
+            yield self._decompose(state, config)
 
-def view(state: State, count: int) -> tuple[Floats, Floats]:
-    """Values and psi, shape (n, c), of the first ``count`` pairs as the block has them."""
-    assert state.sparse is not None
-    graph = state.sparse
-    if graph.axes is not None:
-        pairs = linear_projection.solve(state, count, count)
-        return pairs.values, pairs.normal.eigenfunctions(pairs.vectors)
-    ritz = blocks.measure(graph.block, graph.walk, graph.parts, count)
-    is_real = ritz.values > NEGLIGIBLE
-    normal = compute_normalisation(state)
-    return ritz.values[is_real], normal.eigenfunctions(ritz.vectors[:, is_real])
+    def find_count(self, state: State) -> int | None:
+        """Of this position."""
+        return self.missed if self.counted == state.position else None
 
+    def count_missed(self, state: State, columns: PublishedColumns, config: Config) -> int | None:
+        """By a count of pivots; see `streamembed.spectral.inertia`."""
+        k = config.n_components
+        values, psi = columns.eigenvalues[:k], columns.psi[:, :k]
+        return self.count_missing(state, values, psi, config)
 
-def refine(state: State, config: Config) -> Iterator[Eigenpairs]:
-    """Leading pairs, level by level: the block as it is, after more rounds, all pairs at once."""
-    assert state.sparse is not None
-    graph, n, count = state.sparse, len(state.support), config.n_components + 1
-    if graph.axes is not None:
-        yield linear_projection.solve(state, config.n_components, config.n_pairs)
-        return
-    if n <= SMALLEST_FACTORED:
-        yield _decompose(state, config)
-        return
-    yield _measure_block(state, graph.block, config, "view")
-    if config.tolerance is None:
-        return
-    block = graph.block
-    for attempt, (level, rounds) in enumerate(LEVELS.items()):
-        seed = (config.seed, state.position, n, 2 + attempt)
-        accuracy = (0.3, 0.1, 0.03)[attempt] * config.tolerance
-        block, _ = blocks.refine(block, graph.walk, graph.parts, count, accuracy, seed, rounds)
-        yield _measure_block(state, block, config, level)
-    if n <= LARGEST_EXACT:
-        yield _decompose(state, config)
+    def count_missing(
+        self, state: State, values: Floats, psi: Floats, config: Config
+    ) -> int | None:
+        """The same of any pairs."""
+        operator = self.walk.operator
+        is_real = values > NEGLIGIBLE
+        if not is_real.any():
+            return None
+        normal = self.normalise(state, config)
+        vectors = (normal.constant[:, None] * psi)[:, is_real]
+        errors = operator @ vectors - vectors * values[is_real]
+        error = float(np.linalg.norm(errors, 2))
+        tolerance = _choose_tolerance(config) * float(values[0])
+        return inertia.count_missing(operator, values[is_real], 1, error, tolerance).missed
 
+    def _measure_block(
+        self, state: State, block: Block, config: Config, refinement: str
+    ) -> Eigenpairs:
+        """A block's pairs, in float64, and a bound on the rest if they meet the tolerance."""
+        walk, parts, k = self.walk, self.parts, config.n_components
+        width = max(config.n_pairs, block.psi.shape[1] + min(parts.count - 1, k + 1))
+        ritz = blocks.measure(block, walk, parts, width)
+        n_kept = min(config.n_pairs, int(np.count_nonzero(ritz.values > NEGLIGIBLE)))
+        outside = Outside(float(ritz.values[k]) if n_kept > k else 0.0, 1.0, ritz.values[:k])
+        pairs = Eigenpairs(
+            ritz.values[:n_kept],
+            ritz.vectors[:, :n_kept],
+            ritz.errors[:, :n_kept],
+            outside,
+            self.normalise(state, config),
+            ROUNDING,
+            refinement,
+        )
+        if (
+            config.tolerance is None
+            or not pairs.meets_tolerance(config)
+            or parts.count - 1 > ritz.exact
+        ):
+            return pairs  # with more parts than are shown, the next eigenvalue is 1
+        limit = pairs.outside_limit(config)
+        target = limit - AIM * (limit - outside.estimate)
+        errors, values = ritz.errors, ritz.values
+        norms2 = np.einsum("ij,ij->j", errors, errors)
+        # rough guards would hide modes that they are not orthogonal to
+        is_used = norms2 <= SMOOTH * np.maximum(limit - values, 0.0) * (limit - target)
+        is_used[: k + 1] = True
+        vectors, errors, values = ritz.vectors[:, is_used], errors[:, is_used], values[is_used]
+        basis = vectors[:, ritz.exact :]
+        if parts.count <= FEW:
+            basis = np.concatenate([parts.basis.toarray(), basis], axis=1)
 
-def count_missed(state: State, values: Floats, psi: Floats, config: Config) -> int | None:
-    """Whether an eigenvalue above the published ones is missing, by a count; see `inertia`."""
-    assert state.sparse is not None
-    operator = state.sparse.walk.operator
-    is_real = values > NEGLIGIBLE
-    if not is_real.any():
-        return None
-    vectors = (compute_normalisation(state).constant[:, None] * psi)[:, is_real]
-    errors = operator @ vectors - vectors * values[is_real]
-    error = float(np.linalg.norm(errors, 2))
-    tolerance = _choose_tolerance(config) * float(values[0])
-    return inertia.count_missing(operator, values[is_real], 1, error, tolerance).missed
+        def project_out(columns: Floats) -> Floats:
+            rest = columns - basis @ (basis.T @ columns)
+            return rest if parts.count <= FEW else parts.deflate(rest[:, None])[:, 0]
+
+        generator = np.random.default_rng((config.seed, state.position, len(basis)))
+        beyond = bound_largest(
+            lambda column: project_out(walk.operator @ column),
+            project_out(generator.standard_normal(len(basis))),
+            target,
+            PRODUCTS,
+        )
+        image = errors + vectors * values
+        return replace(pairs, outside=bound_following(vectors, image, beyond, k, ROUNDING))
+
+    def _decompose(self, state: State, config: Config) -> Eigenpairs:
+        """Every pair at once. O(n^3)."""
+        normal, count = self.normalise(state, config), config.n_pairs
+        dense = self.walk.operator.toarray()
+        dense -= np.outer(normal.constant, normal.constant)
+        values, vectors = descending_eigh(dense)
+        n_kept = min(count, int(np.count_nonzero(values > NEGLIGIBLE)))
+        leading = deflate(vectors[:, :n_kept], normal.constant)
+        errors = dense @ leading - leading * values[:n_kept]
+        n_shown = min(n_kept, config.n_components)
+        following = float(values[n_shown:].max(initial=0.0))
+        outside = Outside(following, following, values[:n_shown])
+        return Eigenpairs(values[:n_kept], leading, errors, outside, normal, ROUNDING, "exact")
 
 
 def _count_missing(graph: GraphMap, block: Block, config: Config) -> int | None:
@@ -187,69 +375,3 @@ def _count_missing(graph: GraphMap, block: Block, config: Config) -> int | None:
 
 def _choose_tolerance(config: Config) -> float:
     return USUAL_TOLERANCE if config.tolerance is None else config.tolerance
-
-
-def _measure_block(state: State, block: Block, config: Config, refinement: str) -> Eigenpairs:
-    """A block's pairs, measured in float64, and a bound on the rest if they meet the tolerance."""
-    assert state.sparse is not None
-    walk, parts, k = state.sparse.walk, state.sparse.parts, config.n_components
-    width = max(config.n_pairs, block.psi.shape[1] + min(parts.count - 1, k + 1))
-    ritz = blocks.measure(block, walk, parts, width)
-    n_kept = min(config.n_pairs, int(np.count_nonzero(ritz.values > NEGLIGIBLE)))
-    outside = Outside(float(ritz.values[k]) if n_kept > k else 0.0, 1.0, ritz.values[:k])
-    pairs = Eigenpairs(
-        ritz.values[:n_kept],
-        ritz.vectors[:, :n_kept],
-        ritz.errors[:, :n_kept],
-        outside,
-        compute_normalisation(state),
-        ROUNDING,
-        refinement,
-    )
-    if (
-        config.tolerance is None
-        or not pairs.meets_tolerance(config)
-        or parts.count - 1 > ritz.exact
-    ):
-        return pairs  # with more parts than are shown, the next eigenvalue is 1
-    limit = pairs.outside_limit(config)
-    target = limit - AIM * (limit - outside.estimate)
-    errors, values = ritz.errors, ritz.values
-    norms2 = np.einsum("ij,ij->j", errors, errors)
-    # rough guards would hide modes that they are not orthogonal to
-    is_used = norms2 <= SMOOTH * np.maximum(limit - values, 0.0) * (limit - target)
-    is_used[: k + 1] = True
-    vectors, errors, values = ritz.vectors[:, is_used], errors[:, is_used], values[is_used]
-    basis = vectors[:, ritz.exact :]
-    if parts.count <= FEW:
-        basis = np.concatenate([parts.basis.toarray(), basis], axis=1)
-
-    def project_out(columns: Floats) -> Floats:
-        rest = columns - basis @ (basis.T @ columns)
-        return rest if parts.count <= FEW else parts.deflate(rest[:, None])[:, 0]
-
-    generator = np.random.default_rng((config.seed, state.position, len(basis)))
-    beyond = bound_largest(
-        lambda column: project_out(walk.operator @ column),
-        project_out(generator.standard_normal(len(basis))),
-        target,
-        PRODUCTS,
-    )
-    image = errors + vectors * values
-    return replace(pairs, outside=bound_following(vectors, image, beyond, k, ROUNDING))
-
-
-def _decompose(state: State, config: Config) -> Eigenpairs:
-    """Every pair at once. O(n^3)."""
-    assert state.sparse is not None
-    normal, count = compute_normalisation(state), config.n_pairs
-    dense = state.sparse.walk.operator.toarray()
-    dense -= np.outer(normal.constant, normal.constant)
-    values, vectors = descending_eigh(dense)
-    n_kept = min(count, int(np.count_nonzero(values > NEGLIGIBLE)))
-    leading = deflate(vectors[:, :n_kept], normal.constant)
-    errors = dense @ leading - leading * values[:n_kept]
-    n_shown = min(n_kept, config.n_components)
-    following = float(values[n_shown:].max(initial=0.0))
-    outside = Outside(following, following, values[:n_shown])
-    return Eigenpairs(values[:n_kept], leading, errors, outside, normal, ROUNDING, "exact")

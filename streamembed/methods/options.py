@@ -41,7 +41,7 @@ MOST_LANDMARKS = 1000
 # Attraction of a picture, beside that of t-SNE.
 SPREADS = 0.5, 20.0
 # Families that hold lists of neighbours, and nothing for all pairs of points.
-LIST_FAMILIES = ("graph", "alignment")
+LIST_FAMILIES = ("graph", "linear", "alignment")
 # What to do instead of a method of other libraries.
 METHOD_NOTES: Mapping[str, str] = dict.fromkeys(
     ("umap", "umap-learn", "tsne", "t-sne", "t_sne", "opentsne"),
@@ -337,7 +337,7 @@ class Config:
 
         Methods that keep distances, and one whose axes all weigh the same, turn within k only.
         """
-        has_spares = self.has_steady_axes and self.family in ("kernel", "graph")
+        has_spares = self.has_steady_axes and self.family in ("kernel", "graph", "linear")
         return self.n_components + (SPARES if has_spares else 0)
 
     @property
@@ -348,7 +348,7 @@ class Config:
     @property
     def is_sparse(self) -> bool:
         """Whether the embedding is that of a graph of neighbours."""
-        return self.family == "graph"
+        return self.family in ("graph", "linear")
 
     @property
     def is_centred(self) -> bool:
@@ -357,7 +357,7 @@ class Config:
 
     @property
     def family(self) -> str:
-        """The representation of the operator; see `streamembed.methods.registry.Method`."""
+        """The representation of the operator; see `streamembed.methods.maps`."""
         return METHODS[self.method].family
 
     @property

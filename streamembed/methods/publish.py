@@ -9,59 +9,20 @@ taken, under an estimated normalisation, and its certificate is a sample of rows
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 
 import numpy as np
 
-from streamembed.geometry import components
-from streamembed.methods import (
-    alignment_matrix,
-    frame_reference,
-    geodesic_gram,
-    gram,
-    neighbor_graph,
-    refinement,
-)
-from streamembed.methods.eigenpairs import Eigenpairs
-from streamembed.methods.geodesic_gram import Paths
-from streamembed.methods.gram import GramInput
+from streamembed.geometry.kernel_matrix import KernelMatrix
+from streamembed.methods import frame_reference
+from streamembed.methods.eigenpairs import Eigenpairs, PublishedColumns
 from streamembed.methods.options import Config
 from streamembed.methods.state import State
 from streamembed.numeric.arrays import Floats
 from streamembed.spectral import certificate
-from streamembed.spectral.certificate import Certificate, Outside
+from streamembed.spectral.certificate import Outside
 from streamembed.spectral.operator import Normalisation
 
 SAMPLED_ROWS = 64
-# A plain view is off by less than this: it counts components where its first eigenvalue, and
-# its estimate of the rest, come this near to 1.
-NEAR_ONE = 0.05
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class PublishedColumns:
-    """The published columns of a snapshot, by slot."""
-
-    # (n, k): those of the eigenpairs, turned onto the state's frame.
-    coordinates: Floats
-    # (n, n_carried): right eigenvectors of P, sum(pi psi^2) = 1, of which the first k are
-    # certified; columns beyond the operator's rank are zero.
-    psi: Floats
-    eigenvalues: Floats  # (n_carried,): descending, of P
-    rotation: Floats  # (n_carried, k): coordinates = (lambda^t psi) rotation
-    certificate: Certificate
-    normal: Normalisation
-    # See `frame_reference.FrameAlignment`.
-    fidelity: float
-    price: float
-    correlations: Floats
-    # ``view``, ``polish``, ``refresh``, ``batch`` or ``exact``: the refinement level.
-    refinement: str
-    n_connected: int  # components of the kernel's graph
-    # (d, k): of linear maps, coordinates = (x - mean) loadings, in the caller's units.
-    loadings: Floats
-    paths: Paths | None = None  # of Isomap: the shortest paths that were used
-    negative_mass: float | None = None  # see `Certificate`, where all eigenvalues are known
 
 
 def publish(state: State, config: Config, counted: bool = False) -> PublishedColumns:
@@ -69,68 +30,20 @@ def publish(state: State, config: Config, counted: bool = False) -> PublishedCol
 
     With ``counted`` the eigenvalues of a graph are counted, too; see `Certificate.missed`.
     """
-    if state.curved is not None:
-        inputs = geodesic_gram.read_input(state, config)
-        columns = _select_best(geodesic_gram.refine(inputs, state, config), state, config)
-        described, paths = geodesic_gram.describe(columns.certificate, inputs, state)
-        described = _add_negative_mass(described, columns, inputs.gram, config)
-        return replace(columns, certificate=described, paths=paths)
-    if state.sparse is not None:
-        columns = _select_best(neighbor_graph.refine(state, config), state, config)
-        graph = state.sparse
-        missed = graph.missed if graph.counted == state.position else None
-        if counted and graph.axes is None:
-            k = config.n_components
-            values, psi = columns.eigenvalues[:k], columns.psi[:, :k]
-            missed = neighbor_graph.count_missed(state, values, psi, config)
-        isolated = len(graph.parts.isolated)
-        certified = columns.certificate
-        values = columns.eigenvalues[: config.n_components]
-        rate, error = 1.0 - float(values[-1]), certified.residual * float(values[0])
-        described = replace(
-            certified,
-            missed=missed,
-            isolated=isolated,
-            residual_rate=min(error / rate, 1.0) if rate > 0.0 else 1.0,
-        )
-        return replace(columns, certificate=described)
-    if state.rebuilt is not None:
-        return _select_best(alignment_matrix.refine(state, config), state, config)
-    if not state.is_centred:
-        if config.tolerance is None:
-            return _estimate_columns(state, config)
-        return _select_best(refinement.refine(state, config), state, config)
-    gram_input = gram.read_input(state)
-    if config.tolerance is None and gram.is_tracked(gram_input):
-        columns = _estimate_columns(state, config)
-    else:
-        columns = _select_best(gram.refine(gram_input, config), state, config)
-    if state.distances is None:  # a kernel of points
-        return columns
-    described = _add_negative_mass(columns.certificate, columns, gram_input, config)
-    return replace(columns, certificate=described)
+    return state.map.publish(state, config, counted)
 
 
-def _add_negative_mass(
-    described: Certificate, columns: PublishedColumns, inputs: GramInput, config: Config
-) -> Certificate:
-    mass = columns.negative_mass
-    if mass is None:
-        mass = gram.estimate_negative_mass(inputs, config.seed)
-    return replace(described, negative_mass=mass)
-
-
-def _select_best(levels: Iterator[Eigenpairs], state: State, config: Config) -> PublishedColumns:
+def select_best(levels: Iterator[Eigenpairs], state: State, config: Config) -> PublishedColumns:
     """The first level that meets the tolerance, or the best of all, certified."""
     best: Eigenpairs | None = None
     for pairs in levels:
         if config.tolerance is not None and pairs.meets_tolerance(config):
-            columns = _certify(state, config, pairs)
+            columns = certify_pairs(state, config, pairs)
             if columns.certificate.met:
                 return columns
         best = pairs if best is None else _choose_better(best, pairs, config)
     assert best is not None
-    return _certify(state, config, best)
+    return certify_pairs(state, config, best)
 
 
 def _choose_better(best: Eigenpairs, pairs: Eigenpairs, config: Config) -> Eigenpairs:
@@ -142,11 +55,21 @@ def _choose_better(best: Eigenpairs, pairs: Eigenpairs, config: Config) -> Eigen
     return pairs if pairs.largest_residual(k) <= best.largest_residual(k) else best
 
 
-def _estimate_columns(state: State, config: Config) -> PublishedColumns:
-    """The plain view: normalisation by the factor, residual from sampled rows, no claim."""
-    graph, k = state.kernel_matrix, config.n_components
-    normal = frame_reference.estimate_normalisation(state, config)
-    values, psi = frame_reference.view(state, normal, config.n_pairs)
+def estimate_columns(
+    state: State,
+    config: Config,
+    graph: KernelMatrix,
+    normal: Normalisation,
+    values: Floats,
+    psi: Floats,
+    mean_row: Floats | None = None,
+    unit: float = 1.0,
+) -> PublishedColumns:
+    """Columns of a plain view, with a residual from sampled rows, and no claim.
+
+    Of a centred operator row i is v_0[i] times the ``mean_row`` less; values are in ``unit``.
+    """
+    k = config.n_components
     vectors = psi * normal.constant[:, None]
     # Half of the rows uniform, half where S has its weight: the residual sits on a few rows.
     diagonal = normal.scaling**2
@@ -155,19 +78,17 @@ def _estimate_columns(state: State, config: Config) -> PublishedColumns:
     sample = np.searchsorted(np.cumsum(shares), draws).clip(max=graph.n - 1)
     scaled = (normal.scaling[:, None] * vectors).astype(graph.buffer.dtype)
     images = normal.scaling[sample, None] * (graph.rows(sample) @ scaled)
-    unit = 1.0
-    if state.is_centred:
-        images -= np.outer(normal.constant[sample], gram.compute_mean_row(state) @ scaled)
-        unit = gram.choose_unit(values)
-        images, values = images / unit, values / unit
+    if mean_row is not None:
+        images -= np.outer(normal.constant[sample], mean_row @ scaled)
+    images, values = images / unit, values / unit
     norms = certificate.estimate_residuals(images, vectors[sample], shares[sample], values)
     following = float(values[k]) if len(values) > k else 0.0
     outside = Outside(following, 1.0, np.zeros(0))
     pairs = Eigenpairs(values, vectors, vectors[:, :0], outside, normal, 0.0, "view", unit=unit)
-    return _certify(state, config, pairs, np.diag(norms**2), "sampled rows")
+    return certify_pairs(state, config, pairs, np.diag(norms**2), "sampled rows")
 
 
-def _certify(
+def certify_pairs(
     state: State,
     config: Config,
     pairs: Eigenpairs,
@@ -208,13 +129,7 @@ def _certify(
         floor=pairs.floor,
     )
     masses, stationary = state.support.masses, pairs.normal.stationary
-    if state.is_centred:
-        certified = certificate.scale_certificate(certified, pairs.unit)
-        values = values * pairs.unit
-    if state.rebuilt is not None:
-        certified = certificate.invert_certificate(certified, pairs.unit)
-        mu = certificate.invert_values(values, pairs.unit)
-        values = np.where(values > 0.0, mu, 0.0)  # columns of zeros
+    certified, values = state.map.scale_certificate(certified, values, pairs.unit)
     columns = frame_reference.embed(psi, values, state, config)
     aligned = frame_reference.align(state, config, stationary, columns)
     loadings = np.zeros((0, k))
@@ -234,7 +149,7 @@ def _certify(
         price=aligned.price,
         correlations=aligned.correlations,
         refinement=pairs.refinement,
-        n_connected=_count_components(state, config, pairs),
+        n_connected=state.map.count_components(state, config, pairs),
         loadings=loadings / state.scaling.scale[: len(loadings), None],
         negative_mass=pairs.negative_mass,
     )
@@ -254,21 +169,3 @@ def _compute_loadings(
     loadings = np.zeros((len(pairs.loadings), len(values)))
     loadings[:, : pairs.loadings.shape[1]] = pairs.loadings[:, : len(values)]
     return loadings
-
-
-def _count_components(state: State, config: Config, pairs: Eigenpairs) -> int:
-    """Components of the graph: looked at only where a second eigenvalue 1 is not ruled out."""
-    if state.sparse is not None:
-        return state.sparse.parts.count + len(state.sparse.parts.isolated)
-    if state.curved is not None:
-        return int(state.curved.labels.max()) + 1
-    if state.rebuilt is not None:
-        return alignment_matrix.count_components(state)
-    if state.is_centred:
-        return 1
-    margin = NEAR_ONE if config.tolerance is None else pairs.tolerated_residual(config)
-    largest = float(pairs.values.max(initial=0.0))
-    bound = 0.0 if config.tolerance is None else pairs.outside.bound
-    if max(largest + margin, bound) + pairs.rounding < 1.0:
-        return 1
-    return int(components.label_components(state.kernel_matrix.weights).max()) + 1

@@ -18,8 +18,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from streamembed.geometry import components
-from streamembed.geometry.kernel_matrix import bound_rounding
-from streamembed.methods import frame_reference
+from streamembed.geometry.kernel_matrix import KernelMatrix, bound_rounding
+from streamembed.geometry.self_tuning import LocalWidths
 from streamembed.methods.eigenpairs import (
     LARGEST_EXACT,
     SMALLEST_FACTORED,
@@ -27,7 +27,7 @@ from streamembed.methods.eigenpairs import (
     bound_following,
 )
 from streamembed.methods.options import Config
-from streamembed.methods.registry import EVERYWHERE
+from streamembed.methods.registry import EVERYWHERE, KernelInput, compute_kernel_matrix
 from streamembed.methods.state import State
 from streamembed.numeric.arrays import Floats
 from streamembed.numeric.linalg import descending_eigh, nystrom_pairs
@@ -60,17 +60,28 @@ REACH = 2.2
 BATCH_SHARE = 0.5
 
 
-def refine(state: State, config: Config) -> Iterator[Eigenpairs]:
+@dataclass(frozen=True, slots=True, eq=False)
+class RefinementInput:
+    """What is refined."""
+
+    matrix: KernelMatrix  # W
+    factor: Factor
+    degrees: Floats
+    scales: LocalWidths | None
+    state: State
+
+
+def refine(inputs: RefinementInput, config: Config) -> Iterator[Eigenpairs]:
     """Leading pairs, level by level, each computed only when you ask for the next one."""
-    n = state.kernel_matrix.n
+    state, matrix, n = inputs.state, inputs.matrix, inputs.matrix.n
     if n <= SMALLEST_FACTORED:
-        yield _decompose(state, config)
+        yield _decompose(inputs, config)
         return
-    operator, draws, images, strength = _normalise(state, config)
+    operator, draws, images, strength = _normalise(inputs, config)
     if state.coincide:  # all weights are 1
         yield Eigenpairs.none(operator.normal)
         return
-    factor, refinement = state.factor, "view"
+    factor, refinement = inputs.factor, "view"
     for attempt in range(REFRESHES + 1):
         measured = _measure_view(operator, config, factor, draws, images, strength, refinement)
         yield measured.bound_rest(measured.pairs, config)
@@ -82,12 +93,12 @@ def refine(state: State, config: Config) -> Iterator[Eigenpairs]:
             break
         directions = measured.residual_bound.directions
         if attempt == 0 and _reaches_one(measured.pairs):
-            parts = _find_parts(state, operator.normal, config.rank_cut.most)
+            parts = _find_parts(matrix, operator.normal, config.rank_cut.most)
             directions = np.concatenate([parts, directions], axis=1)
         factor = tracker.refresh(
             factor,
             operator.normal.scaling,
-            state.kernel_matrix.product,
+            matrix.product,
             config.rank_cut,
             ROUNDING_FLOOR[operator.dtype],
             directions,
@@ -96,16 +107,16 @@ def refine(state: State, config: Config) -> Iterator[Eigenpairs]:
         draws = probes.draw_probes(n, config.seed + attempt + 1, state.position)
         images, strength, refinement = operator.apply(draws), 1.0, "refresh"
     if n <= LARGEST_EXACT:
-        yield _decompose(state, config)
+        yield _decompose(inputs, config)
     else:
-        yield _filter_block(state, operator, config, measured.pairs, draws)
+        yield _filter_block(matrix, operator, config, measured.pairs, draws)
 
 
-def _normalise(state: State, config: Config) -> tuple[Operator, Floats, Floats, float]:
+def _normalise(inputs: RefinementInput, config: Config) -> tuple[Operator, Floats, Floats, float]:
     """The operator by one product with W, and for free probes, their images, their strength."""
-    graph = state.kernel_matrix
+    state, graph = inputs.state, inputs.matrix
     # S y = diag(s) W x for y = x / s: with a good guess of s the probes y are nearly normal
-    guess = frame_reference.estimate_normalisation(state, config).scaling
+    guess = state.map.normalise(state, config).scaling
     draws = guess[:, None] * probes.draw_probes(graph.n, config.seed, state.position)
     images: Floats | None = None
 
@@ -116,7 +127,7 @@ def _normalise(state: State, config: Config) -> tuple[Operator, Floats, Floats, 
         return columns[:, 0]
 
     normalise = config.embedding.normalise
-    normal = normalise(state.degrees, state.support.masses, config.correction, product, EVERYWHERE)
+    normal = normalise(inputs.degrees, state.support.masses, config.correction, product, EVERYWHERE)
     if images is None:  # the degrees were enough
         images = graph.product(draws).astype(np.float64)
     dtype, scaling = graph.buffer.dtype, normal.scaling
@@ -130,9 +141,9 @@ def _normalise(state: State, config: Config) -> tuple[Operator, Floats, Floats, 
     )
 
 
-def _find_parts(state: State, normal: Normalisation, most: int) -> Floats:
+def _find_parts(matrix: KernelMatrix, normal: Normalisation, most: int) -> Floats:
     """An orthonormal basis of the eigenvalue 1 of S, at most ``most`` columns, shape (n, c - 1)."""
-    labels = components.label_components(state.kernel_matrix.weights)
+    labels = components.label_components(matrix.weights)
     return components.build_indicators(labels, normal.constant, most)
 
 
@@ -254,13 +265,17 @@ def _reaches_one(pairs: Eigenpairs) -> bool:
     return max(first, pairs.outside.estimate) + pairs.rounding >= 1.0
 
 
-def _decompose(state: State, config: Config) -> Eigenpairs:
+def _decompose(inputs: RefinementInput, config: Config) -> Eigenpairs:
     """Every pair of the requested kernel, computed again in float64. O(n^3)."""
     assert config.tolerance is not None
+    state = inputs.state
     masses, precision = state.support.masses, np.dtype(np.float64)
     if state.distances is not None:
         precision = state.distances.buffer.dtype
-    weights = config.embedding.matrix(state.kernel_input(config.rule))
+    kernel = KernelInput(
+        state.support, state.read_distances(), state.scaling, inputs.scales, config.rule
+    )
+    weights = compute_kernel_matrix(kernel)
     normalise = config.embedding.normalise
     degrees = weights @ masses
     normal = normalise(degrees, masses, config.correction, lambda x: weights @ x, EVERYWHERE)
@@ -281,14 +296,14 @@ def _decompose(state: State, config: Config) -> Eigenpairs:
 
 
 def _filter_block(
-    state: State, operator: Operator, config: Config, best: Eigenpairs, starts: Floats
+    matrix: KernelMatrix, operator: Operator, config: Config, best: Eigenpairs, starts: Floats
 ) -> Eigenpairs:
     """The last level of large supports: a filtered block, and probes beyond it."""
     assert config.tolerance is not None
     count, constant = config.n_components + 1, operator.normal.constant
     start = [best.vectors, starts]
     if _reaches_one(best):
-        start.insert(1, _find_parts(state, operator.normal, count))
+        start.insert(1, _find_parts(matrix, operator.normal, count))
     _, vectors, image = filtered.leading_pairs(
         lambda block: deflate(operator.apply(block), constant),
         deflate(np.concatenate(start, axis=1), constant),

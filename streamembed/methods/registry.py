@@ -110,29 +110,38 @@ class KernelInput:
             return squared_distances(points[slots], points, loss)
 
 
+def refuse_rows(*_: object) -> Array:
+    """Of a method without a ring of rows."""
+    raise NotImplementedError
+
+
+def weigh_equally(
+    degrees: Floats, masses: Floats, alpha: float, product: Product, slots: Ints | slice
+) -> Normalisation:
+    """No normalisation: every event weighs the same."""
+    ones = np.ones_like(masses[slots])
+    return Normalisation(ones, ones, masses[slots] / masses.sum())
+
+
 @dataclass(frozen=True, slots=True)
 class Method:
-    """The operations of one embedding method."""
+    """The options of one embedding method, and what is its own beside that of its family."""
 
-    # (input, slots, dtype) -> rows of W, shape (b, n): symmetric, with ones on the diagonal,
-    # exactly.
-    rows: Callable[[KernelInput, Ints, npt.DTypeLike], Array]
-    # input -> all of W from scratch, shape (n, n) in float64.
-    matrix: Callable[[KernelInput], Floats]
-    # (degrees, masses, alpha, product, slots) -> the normalisation of those slots, by one
-    # ``product`` with W at most: alpha 0 needs none.
-    normalise: Callable[[Floats, Floats, float, Product, Ints | slice], Normalisation]
+    # What is kept, updated and solved: a map of `streamembed.methods.maps`.
+    family: str
     # (psi, eigenvalues, diffusion_time, events) -> a snapshot's coordinates, shape (n, k), where
     # the support stands for that many events.
     coordinates: Callable[[Floats, Floats, float, float], Floats]
     extend: Callable[[ExtensionInput], Extension]  # snapshot -> its extension to new points
     options: frozenset[str]  # parameters of an engine that not every method has, and this one does
     kernels: tuple[str, ...] = ()  # what ``kernel`` may be, the default first
-    # The representation of the operator: "kernel", a normalised factor; "gram", a factor of W
-    # itself, whose mean is taken out in the view; "graph", a walk among neighbours, computed from
-    # their lists without rows, matrix and normalise; "alignment", weights among neighbours;
-    # "geodesic", shortest paths among them.
-    family: str = "kernel"
+    # Of a ring: (input, slots, dtype) -> rows of W, shape (b, n): symmetric, exactly.
+    rows: Callable[[KernelInput, Ints, npt.DTypeLike], Array] = refuse_rows
+    # Of a ring: (degrees, masses, alpha, product, slots) -> the normalisation of those slots, by
+    # one ``product`` with W at most: alpha 0 needs none.
+    normalise: Callable[[Floats, Floats, float, Product, Ints | slice], Normalisation] = (
+        weigh_equally
+    )
     linear: bool = False  # whether coordinates are linear functions of the features
     alternative: str = ""  # of a method that needs coordinates: the method for distances
 
@@ -265,14 +274,6 @@ def compute_gram_rows(inputs: KernelInput, slots: Ints, dtype: npt.DTypeLike) ->
     return rows.astype(dtype, copy=False)
 
 
-def weigh_equally(
-    degrees: Floats, masses: Floats, alpha: float, product: Product, slots: Ints | slice
-) -> Normalisation:
-    """No normalisation: every event weighs the same."""
-    ones = np.ones_like(masses[slots])
-    return Normalisation(ones, ones, masses[slots] / masses.sum())
-
-
 def scale_by_root_eigenvalues(
     psi: Floats, eigenvalues: Floats, diffusion_time: float, events: float
 ) -> Floats:
@@ -393,11 +394,6 @@ def bind_kernel(function: KernelFunction) -> Callable[[KernelInput, Ints, npt.DT
     return partial(compute_feature_rows, function)
 
 
-def refuse_rows(*_: object) -> Floats:
-    """A graph has no ring of rows."""
-    raise NotImplementedError
-
-
 # ---------------------------------------------------------------------- locally linear
 
 
@@ -452,8 +448,8 @@ GRAPH_OPTIONS = frozenset(
 METHODS: Mapping[str, Method] = MappingProxyType(
     {
         "diffusion_map": Method(
+            family="kernel",
             rows=compute_kernel_rows,
-            matrix=compute_kernel_matrix,
             normalise=normalise_density,
             coordinates=scale_by_eigenvalue_powers,
             extend=extend_eigenfunctions,
@@ -461,73 +457,55 @@ METHODS: Mapping[str, Method] = MappingProxyType(
             kernels=("self_tuning", "gaussian"),
         ),
         "laplacian_eigenmaps": Method(
-            rows=refuse_rows,
-            matrix=refuse_rows,
-            normalise=refuse_rows,  # type: ignore[arg-type]
+            family="graph",
             coordinates=scale_by_eigenvalue_powers,
             extend=extend_by_neighbours,
             options=GRAPH_OPTIONS,
-            family="graph",
         ),
         "linear_eigenmap": Method(
-            rows=refuse_rows,
-            matrix=refuse_rows,
-            normalise=refuse_rows,  # type: ignore[arg-type]
+            family="linear",
             coordinates=scale_by_eigenvalue_powers,
             extend=extend_linearly,
             options=GRAPH_OPTIONS,
-            family="graph",
             linear=True,
             alternative="method='laplacian_eigenmaps'",
         ),
         "classical_mds": Method(
+            family="gram",
             rows=compute_gram_rows,
-            matrix=refuse_rows,
-            normalise=weigh_equally,
             coordinates=scale_by_root_eigenvalues,
             extend=extend_by_distances,
             options=frozenset({"rank"}),
-            family="gram",
         ),
         "pca": Method(
+            family="gram",
             rows=bind_kernel(PRODUCTS),
-            matrix=refuse_rows,
-            normalise=weigh_equally,
             coordinates=scale_by_root_eigenvalues,
             extend=extend_linearly,
             options=frozenset({"rank"}),
-            family="gram",
             linear=True,
             alternative="method='classical_mds', which is PCA where the distances are Euclidean",
         ),
         "kernel_pca": Method(
+            family="gram",
             rows=bind_kernel(KernelFunction("gaussian", 3, 1.0, None)),
-            matrix=refuse_rows,
-            normalise=weigh_equally,
             coordinates=scale_by_root_eigenvalues,
             extend=extend_by_kernel,
             options=KERNEL_OPTIONS | {"degree", "coef0", "gamma"},
             kernels=("gaussian", "polynomial", "cosine"),
-            family="gram",
         ),
         "lle": Method(
-            rows=refuse_rows,
-            matrix=refuse_rows,
-            normalise=weigh_equally,
+            family="alignment",
             coordinates=normalise_columns,
             extend=extend_by_weights,
             options=frozenset({"n_neighbors", "reg"}),
-            family="alignment",
             alternative="method='isomap' or 'laplacian_eigenmaps'",
         ),
         "isomap": Method(
-            rows=refuse_rows,
-            matrix=refuse_rows,
-            normalise=weigh_equally,
+            family="geodesic",
             coordinates=scale_by_root_eigenvalues,
             extend=extend_by_paths,
             options=frozenset({"n_neighbors", "radius", "n_landmarks"}),
-            family="geodesic",
         ),
     }
 )

@@ -2,34 +2,33 @@
 
 from __future__ import annotations
 
+import abc
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Self
+from typing import Annotated, ClassVar
 
 import numpy as np
 
 from streamembed.geometry.kernel_matrix import KernelMatrix
-from streamembed.geometry.lists import NeighborLists, RadiusEdges
+from streamembed.geometry.lists import NeighborLists
+from streamembed.geometry.pairwise import DistanceTable, Pairwise, PointDistances
 from streamembed.geometry.scaling import Scaling
-from streamembed.geometry.self_tuning import LocalWidths, WidthRule
+from streamembed.geometry.self_tuning import LocalWidths
 from streamembed.geometry.support import Support
 from streamembed.landmarks.absorption import Cover
 from streamembed.layout.forces import compute_affinities
 from streamembed.layout.layout import Layout, select_neighbors
-from streamembed.manifold.barycentric import BottomPairs
-from streamembed.manifold.geodesics import Geodesics
-from streamembed.methods.extension import sample_rows, sum_coverage
-from streamembed.methods.placement import measure_neighbor_distance
-from streamembed.methods.registry import KernelInput
+from streamembed.methods.eigenpairs import Eigenpairs, PublishedColumns
+from streamembed.methods.extension import sample_rows
+from streamembed.methods.options import Config
 from streamembed.metric_learners.metrics import Learners
 from streamembed.numeric.arrays import Floats, Ints
-from streamembed.numeric.codec import NOT_SAVED, SAVED_IF_SET
-from streamembed.spectral import neighbor_walk
-from streamembed.spectral.block import Block
-from streamembed.spectral.neighbor_walk import Parts, Walk
-from streamembed.spectral.tracker import Factor
+from streamembed.numeric.codec import SAVED_IF_SET
+from streamembed.spectral.certificate import Certificate
+from streamembed.spectral.operator import Normalisation
 
+NO_SLOTS: Ints = np.zeros(0, dtype=np.int64)
 LARGEST = float(np.finfo(np.float64).max)
 
 Count = Annotated[int, "at least 0"]
@@ -66,85 +65,142 @@ class UpdateCounts:
     refilled: Count = 0  # slots filled again because their width had drifted, since the first event
 
 
+@dataclass(frozen=True, slots=True)
+class BuildInput:
+    """What a map is made of from scratch."""
+
+    support: Support
+    distances: KernelMatrix | None  # of objects without coordinates; see `State`
+    # slots -> their distances, without rounding to the ring; None for points.
+    read_distances: Callable[[Ints], Floats] | None
+    scaling: Scaling
+    position: int
+
+    @property
+    def geometry(self) -> Pairwise:
+        """Of the support."""
+        return build_geometry(self.support, self.distances, NO_SLOTS)
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateInput:
+    """A chunk, as a map sees it."""
+
+    state: State  # before it
+    support: Support  # after it
+    slots: Ints  # that it filled
+    # After it; and slots -> distances, those of the chunk as they came.
+    distances: KernelMatrix | None
+    read_distances: Callable[[Ints], Floats] | None
+    position: int  # where it ended
+
+    @property
+    def geometry(self) -> Pairwise:
+        """Of the support, with the distances of the chunk at hand."""
+        return build_geometry(self.support, self.distances, self.slots)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
-class KernelMap:
-    """The map of a kernel: all weights, and a factor of them."""
+class KernelWidths:
+    """How weights are made, by slot: what a snapshot needs to place new points."""
 
-    # The kernel rows. Those of the next state lie in the same ring: once that state is committed,
-    # it alone can be read.
-    graph: KernelMatrix
-    degrees: Annotated[Floats, "slots", "finite"]  # q = W m, exact
-    factor: Factor
-    # Whether the factor is of W itself, and the mean is taken out in the view; see
-    # `streamembed.methods.gram`.
-    centred: bool = False
+    name: str
+    widths: Floats
+    reaches: Floats
+    width: float = 1.0
+    least: float = 0.0
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class GraphMap:
-    """The map of a graph: a walk among neighbours, and a block of its leading pairs."""
+@dataclass(frozen=True, eq=False)
+class EmbeddingMap(abc.ABC):
+    """What one family of methods keeps of a support, and all that depends on the family.
 
-    weights: str  # see `streamembed.spectral.neighbor_walk.WEIGHTS`
-    # What distances are divided by; see `streamembed.spectral.neighbor_walk.walk_on_lists`.
-    scale: Annotated[float, "finite", "positive"]
-    edges: RadiusEdges | None  # of a graph of all within a radius; None where neighbours are joined
-    block: Block  # empty where only linear functions are looked for
-    walk: Walk = field(metadata=NOT_SAVED)
-    parts: Parts = field(metadata=NOT_SAVED)
-    # Slots filled since the least eigenvalue was computed, and since eigenvalues were counted.
-    low_rows: Count = 0
-    count_rows: Count = 0
-    counted: int = -1  # stream position of the last count; -1 before one
-    missed: int | None = None  # its result; see `streamembed.spectral.inertia`
-    # (d, c): of a map by linear functions, the axes that they are functions of.
-    axes: Annotated[Floats, "d c", "finite"] | None = field(default=None, metadata=SAVED_IF_SET)
+    A class a family, a file a class; `streamembed.methods.maps` lists them. They have no slots: a
+    dataclass with slots is made twice, and saved maps are read as the class that has their fields.
+    """
+
+    # Nearest neighbours of every slot, where the family keeps them.
+    lists: NeighborLists | None = field(default=None, kw_only=True, metadata=SAVED_IF_SET)
+    has_resolution: ClassVar[bool] = True  # whether landmarks can be too sparse for it
 
     @classmethod
-    def of(
-        cls,
-        masses: Floats,
-        lists: NeighborLists | None,
-        edges: RadiusEdges | None,
-        weights: str,
-        scale: float,
-    ) -> Self:
-        """The map of a graph, with an empty block."""
-        unequal = None if (masses == 1.0).all() else masses
-        n = len(masses)
-        if edges is not None:
-            ends = edges.i, edges.j, edges.d2
-            walk = neighbor_walk.walk_on_edges(*ends, n, weights, scale, masses=unequal)
-        else:
-            assert lists is not None
-            walk = neighbor_walk.walk_on_lists(*lists.nearest, weights, scale, unequal)
-        parts = neighbor_walk.find_parts(walk)
-        empty_block = Block(np.zeros((n, 0), np.float32), np.zeros(0), parts.labels, -1.0)
-        return cls(weights, scale, edges, empty_block, walk, parts)
+    @abc.abstractmethod
+    def build(cls, inputs: BuildInput, config: Config) -> tuple[EmbeddingMap, Scaling]:
+        """From scratch, with the scaling and the bandwidth that belongs to it."""
 
+    @abc.abstractmethod
+    def update(self, inputs: UpdateInput, config: Config) -> tuple[EmbeddingMap, int]:
+        """After a chunk; and how many slots were filled for it, first or again."""
 
-@dataclass(frozen=True, slots=True, eq=False)
-class AlignmentMap:
-    """The map of locally linear embedding: reconstruction weights, and the bottom eigenpairs."""
+    @abc.abstractmethod
+    def view(self, state: State, normal: Normalisation, count: int) -> tuple[Floats, Floats]:
+        """Values and psi, shape (n, c), of the first ``count`` pairs as they are kept.
 
-    weights: Annotated[Floats, "slots k", "finite"]  # of the lists' neighbours, in their order
-    bottom: BottomPairs  # by the last solve; at slots that were filled since from their neighbours
-    rows: Count  # slots filled since that solve
+        ``normal`` is that of `normalise`.
+        """
 
+    @abc.abstractmethod
+    def normalise(self, state: State, config: Config) -> Normalisation:
+        """The normalisation without a product with all weights; exact where that is free."""
 
-@dataclass(frozen=True, slots=True, eq=False)
-class GeodesicMap:
-    """The map of Isomap: shortest paths on the graph of the lists, and a factor of -G^2 / 2."""
+    @abc.abstractmethod
+    def publish(self, state: State, config: Config, counted: bool) -> PublishedColumns:
+        """The columns of a snapshot; see `streamembed.methods.publish.publish`."""
 
-    geodesics: Geodesics  # exact where they are repaired; without a compiler rows grow stale
-    # Parts of the graph, the largest 0: only that one has coordinates.
-    labels: Annotated[Ints, "slots", "one of its rows"]
-    # By the last refresh; at slots filled since from their neighbours. Of landmarks that of their
-    # rows, 0 at all other slots.
-    factor: Factor
-    edges: RadiusEdges | None  # of a graph of all within a radius; None where neighbours are joined
-    # Slots filled since the factor was refreshed, and since all rows were fresh.
-    rows: Count
-    stale: Count
+    @abc.abstractmethod
+    def count_components(self, state: State, config: Config, pairs: Eigenpairs) -> int:
+        """Connected components of the graph of weights."""
+
+    @abc.abstractmethod
+    def describe_weights(self, state: State, config: Config) -> KernelWidths:
+        """How weights are made."""
+
+    def maintain(self, state: State, config: Config) -> State:
+        """The state after what is due now and then."""
+        return state
+
+    def renew_axes(self, support: Support) -> EmbeddingMap:
+        """The map when its frame is about to be renewed."""
+        return self
+
+    def has_changed_part(self, state: State) -> bool:
+        """Whether other points have coordinates than when the frame was taken."""
+        return False
+
+    def scale_certificate(
+        self, certified: Certificate, values: Floats, unit: float
+    ) -> tuple[Certificate, Floats]:
+        """Certificate and values as they are published, of those of the operator."""
+        return certified, values
+
+    def select_active(self, masses: Floats) -> Floats:
+        """Masses, shape (n,), 0 where a slot has no part in the map."""
+        return masses
+
+    def compute_degrees(self, masses: Floats) -> Floats:
+        """q, the weights around each slot in all, shape (n,)."""
+        return np.ones(len(masses))
+
+    def measure_coverage(self, d2: Floats, masses: Floats, config: Config) -> float:
+        """What the coverage of a typical object is, by squared distances (b, n) of some."""
+        return 0.0
+
+    @property
+    def local_widths(self) -> LocalWidths | None:
+        """Where every slot has a width of its own: these."""
+        return None
+
+    def commit(self) -> None:
+        """Discard what would restore the map before the last chunk."""
+        del self
+
+    def copy(self) -> EmbeddingMap:
+        """The same on its own arrays, where an update writes into them."""
+        return self
+
+    def restore(self, support: Support) -> EmbeddingMap:
+        """With what follows from the rest and is not saved."""
+        return self
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -160,13 +216,7 @@ class State:
     distances: KernelMatrix | None
     frame: FrameReference
     counts: UpdateCounts
-    scales: LocalWidths | None = None  # where every slot has a width of its own: these
-    lists: NeighborLists | None = None  # and its nearest neighbours, from which they come
-    # The map of the method: one of them.
-    dense: KernelMap | None = None
-    sparse: GraphMap | None = None
-    rebuilt: AlignmentMap | None = None
-    curved: GeodesicMap | None = None
+    map: EmbeddingMap
     # Among landmarks with widths of their own: of the last events, the sum of their squared
     # distances to the nearest landmark, in its widths, and how many they are.
     apart: tuple[Extent, Extent] = (0.0, 0.0)
@@ -176,9 +226,9 @@ class State:
     time: Annotated[float, "finite"] | None = field(default=None, metadata=SAVED_IF_SET)
 
     @property
-    def is_centred(self) -> bool:
-        """Whether this is the state of a centred method."""
-        return self.curved is not None or (self.dense is not None and self.dense.centred)
+    def lists(self) -> NeighborLists | None:
+        """Nearest neighbours of every slot, where the map keeps them."""
+        return self.map.lists
 
     @property
     def coincide(self) -> bool:
@@ -192,67 +242,31 @@ class State:
     @property
     def active_masses(self) -> Floats:
         """Masses, shape (n,), 0 where a slot has no part in the map."""
-        masses = self.support.masses
-        if self.curved is None:
-            return masses
-        active: Floats = masses * (self.curved.labels == 0)
-        if self.curved.geodesics.sources is None:
-            return active
-        result, slots = np.zeros(len(masses)), self.curved.geodesics.sources
-        result[slots] = active[slots]
-        return result
-
-    @property
-    def kernel_matrix(self) -> KernelMatrix:
-        """The kernel matrix of a `KernelMap`."""
-        return self._dense.graph
-
-    @property
-    def factor(self) -> Factor:
-        """The factor of a `KernelMap`, or of a `GeodesicMap`."""
-        return self._dense.factor if self.curved is None else self.curved.factor
-
-    @property
-    def _dense(self) -> KernelMap:
-        assert self.dense is not None
-        return self.dense
+        return self.map.select_active(self.support.masses)
 
     @property
     def degrees(self) -> Floats:
         """q, the weights around each slot in all, shape (n,)."""
-        if self.sparse is not None:
-            return self.sparse.walk.degrees / self.support.masses
-        if self.dense is None:
-            return np.ones(len(self.support))
-        return self.dense.degrees
-
-    def kernel_input(self, rule: WidthRule | None) -> KernelInput:
-        """The input of the kernel."""
-        return KernelInput(self.support, self.read_distances(), self.scaling, self.scales, rule)
+        return self.map.compute_degrees(self.support.masses)
 
     def read_distances(self) -> Callable[[Ints], Floats] | None:
         """slots -> their unsquared distances to all, (b, n), for objects without coordinates."""
         ring = self.distances
         return None if ring is None else lambda slots: ring.rows(slots).astype(np.float64)
 
-    def typical_coverage(self, rule: WidthRule | None, n_neighbors: int) -> float:
+    def typical_coverage(self, config: Config) -> float:
         """Of objects without coordinates; 0 where it follows from the points."""
         read_rows = self.read_distances()
         if read_rows is None:
             return 0.0
         d = read_rows(self.support.oldest_first[sample_rows(len(self.support))])
-        if self.is_centred:
-            return measure_neighbor_distance(d * d, n_neighbors)
-        if self.scales is None or rule is None:
-            return 0.0
-        sums = sum_coverage(d * d, self.scales.widths, self.support.masses, rule)
-        return float(np.median(sums))
+        return self.map.measure_coverage(d * d, self.support.masses, config)
 
     def resolution(self, size: int) -> float:
         """How coarse the cover of ``size`` landmarks is for the kernel; 0 for other memories."""
-        if self.cover is None or self.is_centred or self.rebuilt is not None:
+        if self.cover is None or not self.map.has_resolution:
             return 0.0
-        if self.scales is not None:
+        if self.map.local_widths is not None:
             total, weight = self.apart
             distance = math.sqrt(total / weight) if weight else 0.0
         else:
@@ -261,35 +275,36 @@ class State:
 
     def commit(self) -> None:
         """Discard the undo journal of the previous state; see `KernelMatrix.commit`."""
-        if self.dense is not None:
-            self.dense.graph.commit()
+        self.map.commit()
         if self.distances is not None:
             self.distances.commit()
 
     def copy(self) -> State:
         """The same state on its own rings, so that learning from it leaves this one whole."""
         distances = None if self.distances is None else self.distances.copy()
-        dense = self.dense
-        if dense is not None:
-            dense = replace(dense, graph=dense.graph.copy())
-        return replace(self, dense=dense, distances=distances)
+        return replace(self, map=self.map.copy(), distances=distances)
 
     @classmethod
     def __unpack__(cls, packed: State) -> State:
-        """With the scaled points and the walk, which follow from the rest and are not saved."""
-        support, sparse = packed.support, packed.sparse
-        scaled = packed.scaling.apply(support.points)
-        if sparse is not None:
-            graph_map = GraphMap.of(
-                support.masses, packed.lists, sparse.edges, sparse.weights, sparse.scale
-            )
-            sparse = replace(sparse, walk=graph_map.walk, parts=graph_map.parts)
+        """With what follows from the rest and is not saved."""
+        support = packed.support
+        support = replace(support, scaled=packed.scaling.apply(support.points))
         picture = packed.picture
         if picture is not None:
             lists = picture.lists or packed.lists
             if lists is None:
                 raise ValueError("a picture without lists of neighbours")
             picture = replace(picture, p=compute_affinities(select_neighbors(lists)[1]))
-        return replace(
-            packed, support=replace(support, scaled=scaled), sparse=sparse, picture=picture
-        )
+        return replace(packed, support=support, map=packed.map.restore(support), picture=picture)
+
+
+def build_geometry(support: Support, distances: KernelMatrix | None, slots: Ints) -> Pairwise:
+    """The geometry of lists: of points, or of the ring of distances with ``slots`` at hand."""
+    if distances is None:
+        return PointDistances(support.scaled)
+
+    def squares(slots_read: Ints) -> Floats:
+        d = distances.rows(slots_read).astype(np.float64)
+        return d * d
+
+    return DistanceTable(slots, squares(slots), squares)

@@ -10,6 +10,8 @@ a state, ``slots`` throughout an object with a field ``support``, other letters 
 object, ``*`` is any size and a digit that size. What follows is a rule for all entries, or for a
 number: see `RULES`.
 
+A field of an abstract class is read as the class below it that has the entries' fields.
+
 A class may differ in three ways only. A field with the metadata `NOT_SAVED` is left to its default,
 or to None. One with `SAVED_IF_SET` is left out where it has its default, so that files from
 before there was such a field can be read. And a class with ``__pack__`` is saved as the
@@ -103,6 +105,9 @@ def prepare(*kinds: Any) -> None:
             continue
         done.add(kind)
         stack += get_args(kind)
+        if _is_abstract(kind):
+            stack += _list_concrete(kind)
+            continue
         inner = _find_packed_class(kind)
         if not is_dataclass(_find_class(inner)):
             stack.append(inner)
@@ -210,6 +215,8 @@ class _Reader:
                 _require(self._sizes.setdefault(f"{owner} {letter}", size) == size, path, shape)
 
     def _read_object(self, kind: Any, entries: Any, path: str, key: str) -> Any:
+        if _is_abstract(kind):
+            kind = _find_concrete(kind, entries, path)
         inner = _find_packed_class(kind)
         if inner is not kind and not is_dataclass(_find_class(inner)):  # saved as a tuple
             return kind.__unpack__(self.read(inner, entries, path, key))
@@ -232,6 +239,26 @@ class _Reader:
         parts.update(dict.fromkeys(_list_skipped(dataclass_type)))
         value = dataclass_type(**parts)
         return kind.__unpack__(value) if hasattr(kind, "__unpack__") else value
+
+
+def _is_abstract(kind: Any) -> bool:
+    return bool(getattr(kind, "__abstractmethods__", ()))
+
+
+def _find_concrete(kind: Any, entries: Any, path: str) -> Any:
+    """The class below an abstract one that has these fields."""
+    _require(isinstance(entries, dict), path, entries)
+    for concrete in _list_concrete(kind):
+        declared = set(_list_saved(concrete))
+        if declared - set(_list_optional(concrete)) <= entries.keys() <= declared:
+            return concrete
+    raise ValueError(f"{path} is of no known kind: {sorted(entries)}")
+
+
+def _list_concrete(kind: Any) -> list[Any]:
+    """All classes below an abstract one that can be made."""
+    below = [concrete for one in kind.__subclasses__() for concrete in _list_concrete(one)]
+    return below if _is_abstract(kind) else [kind, *below]
 
 
 def _join_path(path: str, name: object) -> str:

@@ -193,7 +193,7 @@ def test_a_chunk_that_fails_puts_both_rings_back(monkeypatch: pytest.MonkeyPatch
         engine.learn_distances(d[:119, :119])
         twin.learn_distances(d[:119, :119])
         with monkeypatch.context() as patch:
-            patch.setattr("streamembed.methods.update._update_factor", lambda *_: 1 / 0)
+            patch.setattr("streamembed.methods.kernel_map.RingMap._update_factor", lambda *_: 1 / 0)
             with pytest.raises(ZeroDivisionError):
                 engine.learn_distances([row_for(engine, d)])
         assert engine.position == 119

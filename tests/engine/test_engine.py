@@ -19,7 +19,7 @@ from streamembed.errors import (
     ParameterError,
     StreamembedError,
 )
-from streamembed.methods import update
+from streamembed.methods import kernel_map
 from streamembed.methods.options import Config
 from streamembed.spectral import tracker
 
@@ -381,7 +381,7 @@ def test_a_fixed_bandwidth_and_no_scaling_are_used_as_given() -> None:
 def test_every_branch_of_the_update_is_sound() -> None:
     """Chunks by border, by decomposition and by extension all end in a met certificate."""
     X = np.random.default_rng(7).standard_normal((1500, 3))
-    for chunk in (update.SMALL_CHUNK, 30, 200):
+    for chunk in (kernel_map.SMALL_CHUNK, 30, 200):
         engine = se.Engine(size=600, chunk_size=chunk, n_components=4)
         engine.learn(X)
         assert engine.snapshot().certificate.met

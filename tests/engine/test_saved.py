@@ -42,7 +42,7 @@ def edited(path: Path, change: Callable[[dict[str, Any], dict[str, Any]], None])
 
 
 def doubled_degrees(arrays: dict[str, Any], header: dict[str, Any]) -> None:
-    arrays["progress.state.dense.degrees"] = arrays["progress.state.dense.degrees"] * 2.0
+    arrays["progress.state.map.degrees"] = arrays["progress.state.map.degrees"] * 2.0
 
 
 def uneven_masses(arrays: dict[str, Any], header: dict[str, Any]) -> None:
@@ -50,8 +50,8 @@ def uneven_masses(arrays: dict[str, Any], header: dict[str, Any]) -> None:
 
 
 def half_precision(arrays: dict[str, Any], header: dict[str, Any]) -> None:
-    arrays["progress.state.dense.factor.vectors"] = arrays[
-        "progress.state.dense.factor.vectors"
+    arrays["progress.state.map.factor.vectors"] = arrays[
+        "progress.state.map.factor.vectors"
     ].astype(np.float16)
 
 

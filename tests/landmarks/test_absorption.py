@@ -240,13 +240,13 @@ def test_mass_alone_costs_no_factor() -> None:
     points = blob(2000, 8)
     engine.learn(points)
     assert engine._learner.state is not None
-    held, factor = engine.support_ids, engine._learner.state.factor
+    held, factor = engine.support_ids, engine._learner.state.map.factor
     before = engine.snapshot()
     engine.learn(
         engine._learner.state.support.points[:10]
     )  # nothing is nearer to a landmark than itself
     np.testing.assert_array_equal(engine.support_ids, held)
-    assert engine._learner.state.factor is factor
+    assert engine._learner.state.map.factor is factor
     assert engine.snapshot().masses.sum() == before.masses.sum() + 10
     assert engine.snapshot().certificate.met
 

@@ -16,7 +16,7 @@ from scenarios import streams
 from scenarios.fuzz import certificate
 from streamembed.errors import InputError, ParameterError, ResolutionWarning
 from streamembed.estimators import LaplacianEigenmaps
-from streamembed.methods import neighbor_graph
+from streamembed.methods.neighbor_graph import GraphMap
 
 POINTS = np.random.default_rng(0).standard_normal((400, 3))
 SMALL: dict[str, Any] = {"size": 150, "warm_up": 40, "n_components": 3}
@@ -64,18 +64,17 @@ def test_a_column_in_the_place_of_another_is_missed_by_one() -> None:
     assert engine.snapshot(counted=True).certificate.missed == 0
     state, config = engine._learner.state, engine.config
     assert state is not None
-    values, psi = neighbor_graph.view(state, 5)
+    graph = state.map
+    assert isinstance(graph, GraphMap)
+    values, psi = graph.view(state, graph.normalise(state, config), 5)
     swapped = [0, 1, 3]
-    assert neighbor_graph.count_missed(state, values[:3], psi[:, :3], config) == 0
-    assert neighbor_graph.count_missed(state, values[swapped], psi[:, swapped], config) == 1
+    assert graph.count_missing(state, values[:3], psi[:, :3], config) == 0
+    assert graph.count_missing(state, values[swapped], psi[:, swapped], config) == 1
     # a block without that column cannot be certified as it is
-    assert state.sparse is not None
-    block = state.sparse.block
+    block = graph.block
     keep = [0, 1, *range(3, len(block.values))]
     blind = replace(block, psi=block.psi[:, keep], values=block.values[keep])
-    view = next(
-        neighbor_graph.refine(replace(state, sparse=replace(state.sparse, block=blind)), config)
-    )
+    view = next(replace(graph, block=blind).refine(state, config))
     assert view.outside.bound > view.values[2] + 1e-3
     snapshot = engine.snapshot()
     assert snapshot.certificate.met

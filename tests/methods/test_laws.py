@@ -371,10 +371,10 @@ def test_long_runs_do_not_drift() -> None:
     early = engine.snapshot().certificate.residual
     engine.learn(points[1000:])
     state = engine.__getstate__()["arrays"]
-    vectors = state["progress.state.dense.factor.vectors"]
+    vectors = state["progress.state.map.factor.vectors"]
     assert np.abs(vectors.T @ vectors - np.eye(vectors.shape[1])).max() < 1e-10
-    fresh = state["progress.state.dense.graph.weights"].sum(axis=1)
-    np.testing.assert_allclose(state["progress.state.dense.degrees"], fresh, rtol=1e-6)
+    fresh = state["progress.state.map.graph.weights"].sum(axis=1)
+    np.testing.assert_allclose(state["progress.state.map.degrees"], fresh, rtol=1e-6)
     assert engine.snapshot().certificate.residual <= max(1.5 * early, 3e-3)
 
 

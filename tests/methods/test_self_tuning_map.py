@@ -111,8 +111,8 @@ def test_the_operator_is_that_of_the_frozen_widths(
         before = state_of(engine)
         engine.learn(points[start : start + chunk])
         after = state_of(engine)
-        assert before.scales is not None
-        assert after.scales is not None
+        assert before.map.local_widths is not None
+        assert after.map.local_widths is not None
         again = after.counts.refilled - before.counts.refilled
         if again >= (self_tuning.MOST_REFILLED if 2 * chunk > 25 else 25 - chunk):
             full += 1
@@ -121,17 +121,17 @@ def test_the_operator_is_that_of_the_frozen_widths(
             points_now = after.support.scaled
             d = cdist(points_now, points_now)
             now = np.array([oracle.reach(np.delete(row, i), K) for i, row in enumerate(d)])
-            floor = 0.1 * before.scales.median
-            ratio = np.maximum(now, floor) / np.maximum(after.scales.reaches, floor)
+            floor = 0.1 * before.map.local_widths.median
+            ratio = np.maximum(now, floor) / np.maximum(after.map.local_widths.reaches, floor)
             assert 1 / 1.5 - 1e-9 <= ratio.min() <= ratio.max() <= 1.5 + 1e-9
     assert full < 0.1 * chunks
     assert engine.refilled > 10
     state = state_of(engine)
-    assert state.scales is not None
-    widths, now = state.scales.widths, state.support.scaled
+    assert state.map.local_widths is not None
+    widths, now = state.map.local_widths.widths, state.support.scaled
     d2 = cdist(now, now, "sqeuclidean")
     expected = np.exp(-d2 / (WIDTH * np.outer(widths, widths)))
-    ring = state.kernel_matrix.weights
+    ring = state.map.graph.weights
     # an exponent x is off by some x eps, and exp(-x) by x exp(-x) eps: less than eps
     rounding = 8 * float(np.finfo(ring.dtype).eps)
     np.testing.assert_allclose(ring, expected, rtol=0, atol=rounding)
@@ -145,11 +145,11 @@ def test_a_chunk_that_fills_the_room_of_a_border_is_no_excuse() -> None:
     engine = se.Engine(size=300, chunk_size=25, scaling=None, n_components=1)
     engine.learn(rng.standard_normal((900, 4)) * size[:, None])
     state = state_of(engine)
-    assert state.scales is not None
+    assert state.map.local_widths is not None
     assert state.lists is not None
     assert engine.refilled > 50
     now = np.sqrt(state.lists.d2[:, K - 1])
-    ratio = np.maximum(now / state.scales.reaches, state.scales.reaches / now)
+    ratio = np.maximum(now / state.map.local_widths.reaches, state.map.local_widths.reaches / now)
     assert (ratio > 1.5).mean() < 0.02
 
 

@@ -1,0 +1,25 @@
+"""The maps of all families of methods: what `streamembed.methods.registry.Method.family` names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from streamembed.methods.alignment_matrix import AlignmentMap
+from streamembed.methods.geodesic_gram import GeodesicMap
+from streamembed.methods.gram import GramMap
+from streamembed.methods.kernel_map import KernelMap
+from streamembed.methods.linear_projection import LinearMap
+from streamembed.methods.neighbor_graph import GraphMap
+from streamembed.methods.state import EmbeddingMap
+
+MAPS: Mapping[str, type[EmbeddingMap]] = MappingProxyType(
+    {
+        "kernel": KernelMap,
+        "gram": GramMap,
+        "graph": GraphMap,
+        "linear": LinearMap,
+        "alignment": AlignmentMap,
+        "geodesic": GeodesicMap,
+    }
+)
