@@ -19,6 +19,8 @@ class AxisFrame(Protocol):
     @property
     def lost(self) -> tuple[int, ...]: ...
     @property
+    def kept_since(self) -> tuple[int, ...]: ...
+    @property
     def fidelity(self) -> float: ...
     @property
     def price(self) -> float: ...
@@ -30,8 +32,8 @@ def describe_frame(frame: AxisFrame, n_components: int) -> str:
     Examples
     --------
     >>> from streamembed.engine.snapshot import Frame
-    >>> describe_frame(Frame(2, 3000, (1, 3), 0.98, 0.0, ()), 5)
-    'epoch 2 since event 3,000, fidelity 0.98; axes 1 and 3 of the epoch before are lost'
+    >>> describe_frame(Frame(2, 3000, (1, 3), (0, 3000, 0, 3000, 0), 0.98, 0.0, ()), 5)
+    'epoch 2 since event 3,000, fidelity 0.98; axes 1 and 3 are lost'
     """
     parts = (
         f"epoch {frame.epoch} since event {frame.since:,}, fidelity {frame.fidelity:.2f}",
@@ -42,19 +44,19 @@ def describe_frame(frame: AxisFrame, n_components: int) -> str:
 
 
 def describe_lost_axes(lost: Sequence[int]) -> str:
-    """Which axes of the epoch before none of this one continues; "" if there are none.
+    """Which axes could not be kept; "" if there are none.
 
     Examples
     --------
     >>> describe_lost_axes((1,)), describe_lost_axes((0, 1, 3))
-    ('axis 1 of the epoch before is lost', 'axes 0, 1 and 3 of the epoch before are lost')
+    ('axis 1 is lost', 'axes 0, 1 and 3 are lost')
     """
     if not lost:
         return ""
     if len(lost) == 1:
-        return f"axis {lost[0]} of the epoch before is lost"
+        return f"axis {lost[0]} is lost"
     first = ", ".join(map(str, lost[:-1]))
-    return f"axes {first} and {lost[-1]} of the epoch before are lost"
+    return f"axes {first} and {lost[-1]} are lost"
 
 
 def describe_hidden_spread(frame: AxisFrame, n_components: int) -> str:
@@ -63,7 +65,7 @@ def describe_hidden_spread(frame: AxisFrame, n_components: int) -> str:
     Examples
     --------
     >>> from streamembed.engine.snapshot import Frame
-    >>> describe_hidden_spread(Frame(0, 3000, (), 0.98, 0.05, ()), 5)
+    >>> describe_hidden_spread(Frame(0, 3000, (), (3000,) * 5, 0.98, 0.05, ()), 5)
     '5 % of the spread of components 0 to 4 is not shown: axes have been kept since event 3,000'
     """
     if not frame.price >= LEAST_PRICE:

@@ -19,6 +19,8 @@ from streamembed.spectral import alignment
 
 # A component went, or is new, where no component of the other map is as near to it as that.
 ALIKE = 0.5
+# Facts that all snapshots of an engine share.
+PARAMETERS = ("kernel", "n_neighbors", "width", "alpha", "diffusion_time")
 
 
 class ComparableSnapshot(Protocol):
@@ -50,11 +52,11 @@ class Comparison:
     share : float
         Of the later snapshot's events.
     frame : Frame
-        Of the later snapshot: since when its axes are kept, which of the epoch before are lost, and
-        what is not shown because axes were kept.
+        Of the later snapshot: since when its axes are kept, and what is not shown because they are.
     epochs : int
-        That have begun in between; ``same_epoch`` is whether it is 0. Axes are compared as they are
-        within one epoch, and of the next one those that are not in ``frame.lost``.
+        That have begun in between; ``same_epoch`` is whether it is 0.
+    lost : tuple of int
+        Axes that were lost in between; all others are compared as they are.
     movement : float
         Of the shared events, after the best rotation, reflection and shift: root mean square, in
         units of the spread of the earlier coordinates. NaN where fewer than three are shared.
@@ -73,6 +75,7 @@ class Comparison:
     share: float
     frame: AxisFrame
     epochs: int
+    lost: tuple[int, ...]
     movement: float
     correlations: tuple[float, ...]
     covered: float
@@ -81,7 +84,7 @@ class Comparison:
 
     @property
     def same_epoch(self) -> bool:
-        """Whether all axes are compared as they are."""
+        """Whether no epoch has begun in between."""
         return self.epochs == 0
 
     def __repr__(self) -> str:
@@ -111,7 +114,7 @@ class Comparison:
             parts = [f"one epoch {since}, fidelity {self.frame.fidelity:.2f}"]
         else:
             parts = [f"another epoch, {later if self.epochs > 1 else ''}{since}"]
-            parts.append(describe_lost_axes(self.frame.lost))
+        parts.append(describe_lost_axes(self.lost))
         parts.append(describe_hidden_spread(self.frame, len(self.correlations)))
         return "; ".join(part for part in parts if part)
 
@@ -123,15 +126,27 @@ def compare(earlier: ComparableSnapshot, later: ComparableSnapshot) -> Compariso
             "other must be a snapshot of the same engine: it has ids of another kind, or another "
             "method"
         )
+    for name in PARAMETERS:
+        values = getattr(earlier, name), getattr(later, name)
+        if values[0] != values[1]:
+            raise InputError(
+                f"other must be a snapshot of the same engine: {name} is {values[0]} and "
+                f"{values[1]} of the two"
+            )
+    k = later.psi.shape[1]
+    if earlier.psi.shape[1] != k:
+        raise InputError(
+            "other must be a snapshot of the same engine: the two have "
+            f"{earlier.psi.shape[1]} and {k} components"
+        )
     _, here, there = np.intersect1d(later.ids, earlier.ids, return_indices=True)
     # an id may be used again once its event is gone
     same = (later.points[here] == earlier.points[there]).all(axis=1)
     here, there = here[same], there[same]
     before, after = earlier.coordinates[there], later.coordinates[here]
-    k = min(before.shape[1], after.shape[1])
     correlations = np.full(k, np.nan)
     if len(here) > 1:
-        correlations = alignment.correlate_columns(after[:, :k], before[:, :k])
+        correlations = alignment.correlate_columns(after, before)
     gone, come = _find_unlike_components(earlier.psi[there], later.psi[here])
     fresh = np.delete(np.arange(len(later.ids)), here)
     covered = np.nan
@@ -143,7 +158,8 @@ def compare(earlier: ComparableSnapshot, later: ComparableSnapshot) -> Compariso
         share=len(here) / len(later.ids),
         frame=later.frame,
         epochs=later.frame.epoch - earlier.frame.epoch,
-        movement=_movement(before[:, :k], after[:, :k]),
+        lost=tuple(np.flatnonzero(np.array(later.frame.kept_since) > earlier.position).tolist()),
+        movement=_movement(before, after),
         correlations=tuple(correlations.tolist()),
         covered=covered,
         gone=gone,

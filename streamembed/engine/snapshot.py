@@ -53,25 +53,29 @@ class Frame:
     ----------
     epoch : int
         Axes are kept within an epoch. Another begins where scaling was taken again, and where, at
-        a renewal of the frame, fidelity is below 0.95 or price above 0.1; of the epoch before all
-        axes continue but those in ``lost``.
+        a renewal of the frame, fidelity is below 0.95 or price above 0.1. Fidelity weighs axes by
+        their spread: a faint one may be lost while the epoch goes on.
     since : int
         Stream position at which the epoch began.
     lost : tuple of int
-        Axes of the epoch before that none of this one continues, counted from 0.
+        Axes, counted from 0, that could not be kept: where the epoch began, or within it.
+    kept_since : tuple of int
+        Stream position since which each axis is what it is: where it was lost for the last time.
     fidelity : float
         1 - the squared movement of the points shared with the frame, relative to their squared
-        length: 1 where nothing moved.
+        length: 1 where nothing moved. Where the frame has just been renewed: of the frame against
+        the one before.
     price : float
         Share of the spread of the leading ``n_components`` coordinates that is not shown, because
         axes were kept.
     correlations : tuple of float
-        Of each axis with itself in the frame, over the shared points; empty without a frame.
+        Of each axis with itself in the frame, likewise; empty without a frame.
     """
 
     epoch: int
     since: int
     lost: tuple[int, ...]
+    kept_since: tuple[int, ...]
     fidelity: float
     price: float
     correlations: tuple[float, ...]
@@ -612,7 +616,13 @@ def _build_frame(state: State, columns: PublishedColumns) -> Frame:
     frame = state.frame
     correlations = tuple(columns.correlations.tolist())
     return Frame(
-        frame.epoch, frame.since, frame.lost, columns.fidelity, columns.price, correlations
+        frame.epoch,
+        frame.since,
+        frame.lost,
+        frame.kept_since,
+        columns.fidelity,
+        columns.price,
+        correlations,
     )
 
 

@@ -209,6 +209,8 @@ def check(arrays: dict[str, Array], numbers: dict[str, Any], tracked: Array) -> 
     must(0 <= frame.since <= numbers["position"], "since")
     must(np.isfinite([frame.fidelity, frame.price, *frame.correlations]).all(), "frame")
     must(all(0 <= j < k for j in frame.lost) and len(frame.correlations) in (0, k), "lost axes")
+    since = frame.kept_since
+    must(len(since) == k and all(0 <= s <= numbers["position"] for s in since), "kept_since")
     for name, metric in numbers["metrics"].items():
         must(metric.matrix.shape == (d, d), f"the metric {name} has another shape")
         must(metric.factor.shape[1:] == (d,), f"the factor of {name} has another shape")

@@ -11,7 +11,7 @@ asks for a snapshot: reading stays pure.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -130,27 +130,29 @@ def renew(state: State, config: Config, starts_epoch: bool = False) -> FrameRefe
     if not starts_epoch:
         aligned = align(state, config, normal.stationary, columns)
         starts_epoch = aligned.fidelity < LEAST_FIDELITY or aligned.price > LARGEST_PRICE
+    if starts_epoch:
+        aligned = align(state, config, normal.stationary, columns, ends_epoch=True)
+    assert aligned is not None
+    lost, since = find_lost_axes(aligned.correlations), previous.kept_since
+    renewed = (state.position,) * config.n_components
+    kept = tuple(state.position if j in lost else since[j] for j in range(len(since)))
     if not starts_epoch:
-        assert aligned is not None
-        return replace(
-            previous,
-            columns=np.ascontiguousarray(aligned.columns),
-            births=state.support.births,
-            position=state.position,
-        )
-    aligned = align(state, config, normal.stationary, columns, ends_epoch=True)
+        lost = tuple(sorted({*previous.lost, *lost}))
     return FrameReference(
-        np.ascontiguousarray(aligned.columns),
-        state.support.births,
-        state.position,
-        previous.epoch + 1,
-        state.position,
-        find_lost_axes(aligned.correlations),
+        columns=np.ascontiguousarray(aligned.columns),
+        births=state.support.births,
+        position=state.position,
+        epoch=previous.epoch + starts_epoch,
+        since=state.position if starts_epoch else previous.since,
+        lost=lost,
+        kept_since=kept or renewed,
+        fidelity=aligned.fidelity,
+        correlations=tuple(aligned.correlations.tolist()),
     )
 
 
 def find_lost_axes(correlations: Floats) -> tuple[int, ...]:
-    """Axes that none of this epoch continues, by the correlation of each with itself."""
+    """Axes that are not what they were, by the correlation of each with itself."""
     return tuple(np.flatnonzero(correlations < LEAST_CORRELATION).tolist())
 
 
@@ -159,5 +161,15 @@ def adopt_columns(state: State, columns: Floats, epoch: int) -> FrameReference:
 
     They are those of another state, extended to the points of this one.
     """
-    positions = state.support.births
-    return FrameReference(columns, positions, state.position, epoch, state.position, ())
+    renewed = (state.position,) * (columns.shape[1])
+    return FrameReference(
+        columns=columns,
+        births=state.support.births,
+        position=state.position,
+        epoch=epoch,
+        since=state.position,
+        lost=(),
+        kept_since=renewed,
+        fidelity=None,
+        correlations=(),
+    )

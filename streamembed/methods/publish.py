@@ -138,6 +138,10 @@ def certify_pairs(
         unturned = frame_reference.embed(unturned, values, state, config)
         loadings = (unturned * aligned.signs) @ aligned.rotation[:, :k]
     psi *= aligned.signs
+    fidelity, correlations = aligned.fidelity, aligned.correlations
+    if state.frame.position == state.position and state.frame.fidelity is not None:
+        # the frame has just been renewed, from these columns: what counts is the one before
+        fidelity, correlations = state.frame.fidelity, np.array(state.frame.correlations)
     return PublishedColumns(
         coordinates=aligned.columns[:, :k],
         psi=psi,
@@ -145,9 +149,9 @@ def certify_pairs(
         rotation=aligned.rotation[:, :k],
         certificate=certificate.describe(certified, psi[:, :k], masses, stationary),
         normal=pairs.normal,
-        fidelity=aligned.fidelity,
+        fidelity=fidelity,
         price=aligned.price,
-        correlations=aligned.correlations,
+        correlations=correlations,
         refinement=pairs.refinement,
         n_connected=state.map.count_components(state, config, pairs),
         loadings=loadings / state.scaling.scale[: len(loadings), None],

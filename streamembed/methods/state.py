@@ -48,7 +48,13 @@ class FrameReference:
     # too much or became too small a part of the leading plane.
     epoch: Count
     since: Count  # stream position at which the epoch began
-    lost: tuple[int, ...]  # axes of the epoch before that none of this one continues
+    # Axes that could not be kept: where the epoch began, or at a renewal within it; and for every
+    # axis the position since which it is what it is.
+    lost: tuple[int, ...]
+    kept_since: tuple[Count, ...]
+    # Of this frame against the one before; None, and empty, of columns that were given.
+    fidelity: float | None
+    correlations: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True)

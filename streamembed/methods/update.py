@@ -63,7 +63,7 @@ class _Origin:
     @classmethod
     def first(cls, position: int) -> _Origin:
         """The origin of a state without one before it."""
-        frame = FrameReference(np.zeros((0, 0)), NO_SLOTS, position, -1, position, ())
+        frame = FrameReference(np.zeros((0, 0)), NO_SLOTS, position, -1, position, (), (), 1.0, ())
         return cls(position, frame, UpdateCounts(0, 0, 0, 0.0))
 
 

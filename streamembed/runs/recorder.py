@@ -320,7 +320,12 @@ TIMELINE_COLUMNS = {
         "parts": pa.int64(),
     },
     "": {"rung": pa.string(), "resolution": pa.float64(), "n_connected": pa.int64()},
-    "frame": {"epoch": pa.int64(), "fidelity": pa.float64(), "price": pa.float64()},
+    "frame": {
+        **dict.fromkeys(("epoch", "since"), pa.int64()),
+        **dict.fromkeys(("lost", "kept_since"), pa.list_(pa.int64())),
+        **dict.fromkeys(("fidelity", "price"), pa.float64()),
+        "correlations": pa.list_(pa.float64()),
+    },
 }
 # Of a picture: in the table of events, in its own, and in the timeline.
 CAUSAL_COLUMNS = ("snapshot", "epoch")

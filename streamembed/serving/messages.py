@@ -323,7 +323,7 @@ class Transformed:
         False where a value of the point is missing, infinite or beyond 1e150.
     epoch : int
         Epoch of the snapshot's axes, which are kept within it; where it goes up,
-        ``frame.lost`` of the snapshot names those of the epoch before that are lost.
+        ``frame.lost`` of the snapshot names those that are lost.
     position : int
         Events that the snapshot has learned.
     met : bool

@@ -22,7 +22,7 @@ def take_snapshot(frame: Frame) -> se.Snapshot:
 
 def test_a_price_is_a_hint() -> None:
     """From half of what ends an epoch; with what to do."""
-    snapshot = take_snapshot(Frame(1, 3000, (), 0.99, 0.05, ()))
+    snapshot = take_snapshot(Frame(1, 3000, (), (3000,) * 5, 0.99, 0.05, ()))
     hint = (
         "5 % of the spread of components 0 to 4 is not shown: axes have been kept since event "
         '3,000; axes="eigen" shows all of it, and its axes turn'
@@ -34,10 +34,10 @@ def test_a_price_is_a_hint() -> None:
 
 def test_axes_that_were_lost_often_are_named() -> None:
     """Those of the last snapshot; nothing is said of a run whose axes were kept."""
-    snapshot = take_snapshot(Frame(11, 3000, (1, 3), 0.9, 0.0, ()))
+    snapshot = take_snapshot(Frame(11, 3000, (1, 3), (0, 3000, 0, 3000), 0.9, 0.0, ()))
     (message,) = list_axes_warnings(list(range(12)), snapshot)
     assert message.startswith("12 snapshots have 12 epochs: axes are kept within each")
-    assert "(axes 1 and 3 of the epoch before are lost, since event 3,000)" in message
+    assert "(axes 1 and 3 are lost, since event 3,000)" in message
     (message,) = list_axes_warnings(list(range(12)), None)
     assert "are lost" not in message
     assert list(list_axes_warnings([0] * 12, snapshot)) == []
@@ -46,12 +46,12 @@ def test_axes_that_were_lost_often_are_named() -> None:
 def test_axes_and_components_count_from_0() -> None:
     """One, two and more of them."""
     assert describe_lost_axes(()) == ""
-    assert describe_lost_axes((0,)) == "axis 0 of the epoch before is lost"
+    assert describe_lost_axes((0,)) == "axis 0 is lost"
     assert [name_components(n) for n in (1, 2, 3)] == [
         "component 0",
         "components 0 and 1",
         "components 0 to 2",
     ]
-    assert describe_frame(Frame(0, 50, (), 1.0, 0.004, ()), 2) == (
+    assert describe_frame(Frame(0, 50, (), (50, 50), 1.0, 0.004, ()), 2) == (
         "epoch 0 since event 50, fidelity 1.00"
     )

@@ -242,3 +242,54 @@ def test_the_rotation_is_that_of_the_weighted_problem() -> None:
     fidelity = 1.0 - pi @ moved / (pi @ (reference[:, :2] ** 2).sum(axis=1))
     np.testing.assert_allclose(snapshot.frame.fidelity, fidelity, atol=1e-9)
     assert fidelity < 1.0 - 1e-6
+
+
+def test_a_faint_axis_that_is_lost_within_an_epoch_is_named() -> None:
+    """Fidelity weighs axes by their spread; an outside trial lost the last of eight, unsaid."""
+    engine = learn(stationary(600), method="laplacian_eigenmaps", n_components=8, diffusion_time=30)
+    state = engine._learner.state
+    assert state is not None
+    columns = state.frame.columns.copy()
+    columns[:, 7] = columns[np.random.default_rng(0).permutation(len(columns)), 7]
+    hidden = replace(state, frame=replace(state.frame, columns=columns))
+    renewed = frame_reference.renew(hidden, engine.config)
+    assert renewed.epoch == state.frame.epoch
+    assert renewed.fidelity is not None
+    assert renewed.fidelity > 0.95
+    assert renewed.lost == tuple(sorted({*state.frame.lost, 7}))
+    assert renewed.kept_since == (*state.frame.kept_since[:7], state.position)
+    assert renewed.correlations[7] < 0.95 < renewed.correlations[0]
+
+
+def test_kept_since_says_which_axes_of_two_snapshots_compare() -> None:
+    """Over epochs: an axis with which held-out points do not correlate any more is named."""
+    rng = np.random.default_rng(6)
+    other = rng.standard_normal((7, 6)) * 2.0
+    points = np.concatenate(
+        [stationary(600), other[rng.integers(7, size=500)] + rng.standard_normal((500, 6))]
+    )
+    engine = learn(points[:600])
+    first, held = engine.snapshot(), np.concatenate([stationary(100, seed=5), points[-100:]])
+    for start in range(600, 1100, 50):
+        engine.learn(points[start : start + 50])
+        snapshot = engine.snapshot()
+        assert len(snapshot.frame.kept_since) == 3
+        lost = snapshot.compare(first).lost
+        assert lost == tuple(
+            j for j, since in enumerate(snapshot.frame.kept_since) if since > first.position
+        )
+    assert snapshot.frame.epoch > first.frame.epoch
+    before, after = first.transform(held), snapshot.transform(held)
+    correlations = [abs(np.corrcoef(before[:, j], after[:, j])[0, 1]) for j in range(3)]
+    assert all(j in lost for j in range(3) if correlations[j] < 0.7)
+    assert lost
+
+
+def test_a_snapshot_at_a_renewal_says_how_the_frame_changed() -> None:
+    """Measured against the frame that was just made of itself, fidelity was 1 there, always."""
+    engine = learn(stationary(1100))
+    state, frame = engine._learner.state, engine.snapshot().frame
+    assert state is not None
+    assert state.frame.position == state.position
+    assert frame.fidelity == state.frame.fidelity < 1.0 - 1e-6
+    assert frame.correlations == state.frame.correlations
