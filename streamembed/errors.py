@@ -285,9 +285,15 @@ def quote(value: object) -> str:
     --------
     >>> quote("x" * 1000)[-20:], quote(1.5)
     ('xxxxxxxxxxxxxxxxx...', '1.5')
+    >>> quote(["area"] * 1000)[-18:]
+    "rea', 'area', ...]"
     """
     try:
         text = " ".join(repr(value).split())
     except Exception:  # a foreign repr must not hide the error that quotes it
         return f"<{type(value).__name__}>"
-    return text if len(text) <= LONGEST_QUOTE else text[:LONGEST_QUOTE] + "..."
+    if len(text) <= LONGEST_QUOTE:
+        return text
+    if isinstance(value, list | tuple) and (end := text.rfind(", ", 0, LONGEST_QUOTE)) > 0:
+        return f"{text[:end]}, ...{text[-1]}"
+    return text[:LONGEST_QUOTE] + "..."

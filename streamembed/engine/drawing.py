@@ -54,6 +54,11 @@ def read_colors(color: Any, n: int, choices: str) -> Array:
         values = np.asarray(np.arange(n) if color is None else color)
     except ValueError:  # ragged
         values = np.zeros(0)
+    if values.dtype == object and all(isinstance(value, int | float) for value in values.flat):
+        try:
+            values = values.astype(np.float64)
+        except OverflowError as error:
+            raise ParameterError("color has numbers beyond 1e308: scale them") from error
     if values.shape != (n,):
         raise ParameterError(
             f"color has shape {values.shape}; it must be one value for each of the {n} points, "

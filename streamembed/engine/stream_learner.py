@@ -85,7 +85,12 @@ class StreamLearner:
     def run_exclusively(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Do work that changes the engine; ConcurrentUseError if another thread does."""
         self._refuse_callers_back()
-        return self._learning.run_or_fail(work, *args, **kwargs)
+        try:
+            return self._learning.run_or_fail(work, *args, **kwargs)
+        except SystemError as error:
+            if was_interrupted(error):
+                raise KeyboardInterrupt from error
+            raise
 
     def run_between_chunks(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Do work that reads the rings, after the chunk that another thread is learning."""
@@ -437,3 +442,10 @@ def _check_features(features: Features, now: EngineState) -> None:
             f"the call has the features {quote(list(features.names))}; expected "
             f"{quote(list(now.feature_names))}"
         )
+
+
+def was_interrupted(error: BaseException | None) -> bool:
+    """Whether Ctrl-C is among the causes: a compiled function makes an error of its own of it."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__ or error.__context__
+    return error is not None

@@ -116,6 +116,7 @@ class PointEstimator(HintedAttributes, base.Base):
         **dict.fromkeys(("transform", "predict"), "transform_many(X)"),
         "predict_one": "transform_one(x)",
         "fit_transform": "learn_many(X), then transform_many(X)",
+        "feature_loadings": "snapshot().feature_loadings",
     }
 
     def __init_subclass__(cls, **options: Any) -> None:

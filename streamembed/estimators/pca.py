@@ -122,6 +122,11 @@ class PrincipalAxes(Unchanging, SavedObject):
         freeze(self.explained_variance_ratio)
         freeze(self.singular_values)
 
+    @property
+    def feature_loadings(self) -> Floats:
+        """By how much each coordinate grows per unit of each feature, shape (d, k)."""
+        return principal.transform(self, self.mean + np.eye(len(self.mean)), self.whiten)
+
     def transform(self, X: Any) -> Any:
         """Coordinates of points, shape (n, k). O(d k) a point.
 

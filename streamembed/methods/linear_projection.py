@@ -108,16 +108,20 @@ class LinearMap(WalkMap):
         n_kept = min(n_pairs, int(np.count_nonzero(values > NEGLIGIBLE)))
         following = float(values[n_shown : n_shown + 1].max(initial=0.0))
         mix = mix[:, :n_kept]
-        loadings = self.axes @ (right[:n_real].T @ (mix / spreads[:, None])) / largest
+        on_axes = right[:n_real].T @ (mix / spreads[:, None])
+        vectors = basis @ mix
+        # their rows are below the rounding of the others
+        isolated = self.parts.isolated
+        vectors[isolated] = root[isolated, None] * (centred[isolated] @ on_axes)
         return Eigenpairs(
             values[:n_kept],
-            basis @ mix,
+            vectors,
             basis @ (inside @ mix - mix * values[:n_kept]),
             Outside(following, following, values[: min(n_kept, n_shown)]),
             normal,
             ROUNDING,
             "view",
-            loadings=loadings,
+            loadings=self.axes @ on_axes / largest,
         )
 
 

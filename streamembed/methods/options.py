@@ -43,11 +43,17 @@ SPREADS = 0.5, 20.0
 # Families that hold lists of neighbours, and nothing for all pairs of points.
 LIST_FAMILIES = ("graph", "linear", "alignment")
 # What to do instead of a method of other libraries.
-METHOD_NOTES: Mapping[str, str] = dict.fromkeys(
-    ("umap", "umap-learn", "tsne", "t-sne", "t_sne", "opentsne"),
-    "use picture=True (--picture), or streamembed.estimators.LiveMap, for two coordinates that "
-    "keep neighbours together",
-)
+METHOD_NOTES: Mapping[str, str] = {
+    **dict.fromkeys(
+        ("umap", "umap-learn", "tsne", "t-sne", "t_sne", "opentsne", "phate"),
+        "use picture=True (--picture), or streamembed.estimators.LiveMap, for two coordinates that "
+        "keep neighbours together",
+    ),
+    **dict.fromkeys(
+        ("lpp", "locality_preserving_projections"),
+        "locality preserving projections are method='linear_eigenmap'",
+    ),
+}
 # Parameters that not every method has.
 OPTIONS = tuple(sorted(frozenset().union(*(method.options for method in METHODS.values()))))
 # Parameters that have an effect with one value of another.
@@ -276,8 +282,9 @@ class Config:
 
     def _check_warm_up(self) -> None:
         if self.warm_up_events < self.n_components + 2:
+            name = "size" if self.warm_up is None else "warm_up"
             raise ParameterError(
-                f"warm_up={self.warm_up_events} must be at least n_components + 2 = "
+                f"{name}={self.warm_up_events} must be at least n_components + 2 = "
                 f"{self.n_components + 2}: n points have at most n - 2 components"
             )
         if self.memory == "landmarks" and self.size < self.n_components + 2:

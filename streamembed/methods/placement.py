@@ -91,7 +91,8 @@ class LinearExtension(_NeighborExtension):
 class BarycentricExtension(_NeighborExtension):
     """Coordinates of new points by the weights that reconstruct them from their neighbours.
 
-    O(N d + K^3) a point. ``targets`` are the coordinates of the support.
+    A point of the support has the coordinates that it has there. O(N d + K^3) a point. ``targets``
+    are the coordinates of the support.
     """
 
     reg: float  # the ridge
@@ -104,7 +105,13 @@ class BarycentricExtension(_NeighborExtension):
         )
 
     def _place(self, scaled: Floats, d2: Floats) -> Floats:
-        return barycentric.extend(scaled, self.points, self.targets, self.n_neighbors, self.reg)
+        coordinates = barycentric.extend(
+            scaled, self.points, self.targets, self.n_neighbors, self.reg
+        )
+        nearest = d2.argmin(axis=1)
+        is_support = d2[np.arange(len(d2)), nearest] == 0.0
+        coordinates[is_support] = self.targets[nearest[is_support]]  # the ridge would move them
+        return coordinates
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -158,6 +165,10 @@ class GeodesicExtension(_NeighborExtension):
             is_far = (d_near > self.radius) & (d_near > nearest)
             neighbors = np.where(is_far, -1, neighbors)
         lengths = geodesics.extend(d_near, neighbors.astype(np.int32), self.lengths)
+        # where several are equally near, the graph joins some of them alone
+        nearest = d2.argmin(axis=1)
+        is_support = d2[np.arange(len(d2)), nearest] == 0.0
+        lengths[is_support] = self.lengths[nearest[is_support]]
         is_connected = (np.isfinite(lengths) | (self.shares == 0)).all(axis=1)
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
             finite = np.where(np.isfinite(lengths), np.minimum(lengths, np.sqrt(FARTHEST)), 0.0)

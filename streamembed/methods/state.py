@@ -53,8 +53,8 @@ class FrameReference:
     lost: tuple[int, ...]
     kept_since: tuple[Count, ...]
     # Of this frame against the one before; None, and empty, of columns that were given.
-    fidelity: float | None
-    correlations: tuple[float, ...]
+    fidelity: Annotated[float, "finite"] | None
+    correlations: tuple[Annotated[float, "finite"], ...]
 
 
 @dataclass(frozen=True, slots=True)

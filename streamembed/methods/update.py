@@ -63,7 +63,17 @@ class _Origin:
     @classmethod
     def first(cls, position: int) -> _Origin:
         """The origin of a state without one before it."""
-        frame = FrameReference(np.zeros((0, 0)), NO_SLOTS, position, -1, position, (), (), 1.0, ())
+        frame = FrameReference(
+            columns=np.zeros((0, 0)),
+            births=NO_SLOTS,
+            position=position,
+            epoch=-1,
+            since=position,
+            lost=(),
+            kept_since=(),
+            fidelity=1.0,
+            correlations=(),
+        )
         return cls(position, frame, UpdateCounts(0, 0, 0, 0.0))
 
 

@@ -83,9 +83,9 @@ class Certificate:
     residual_last : float
         The residual relative to the last published eigenvalue, at most 1: small where the smallest
         component is known as well as the first.
-    residual_rate : float
+    residual_rate : float or None
         Of a graph of neighbours: the residual relative to 1 - lambda_k, the rate at which a walk
-        forgets the last component, at most 1; 0 of other methods.
+        forgets the last component, at most 1; None of other methods.
     """
 
     residual: float
@@ -105,7 +105,7 @@ class Certificate:
     negative_mass: float = 0.0
     stale: float = 0.0
     residual_last: float = 0.0
-    residual_rate: float = 0.0
+    residual_rate: float | None = None
 
     def _repr_html_(self) -> str:
         """What notebooks show: all fields."""

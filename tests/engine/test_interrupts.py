@@ -283,3 +283,19 @@ def test_real_signals_at_random_times(monkeypatch: pytest.MonkeyPatch) -> None:
     finally:
         signal.signal(signal.SIGALRM, previous)
     assert calls >= 10
+
+
+def test_an_interrupt_of_a_compiled_function_is_one() -> None:
+    """numba makes a SystemError of it, which ``except Exception`` would swallow."""
+    engine = se.Engine(size=50)
+
+    def interrupted(*_: object) -> None:
+        try:
+            raise KeyboardInterrupt
+        except KeyboardInterrupt as error:
+            raise SystemError("CPUDispatcher returned a result with an exception set") from error
+
+    with pytest.raises(KeyboardInterrupt):
+        engine._learner.run_exclusively(interrupted)
+    with pytest.raises(SystemError):
+        engine._learner.run_exclusively(lambda: (_ for _ in ()).throw(SystemError("of its own")))

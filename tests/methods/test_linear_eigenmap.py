@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from sklearn.neighbors import KNeighborsClassifier
 import streamembed as se
 from scenarios.fuzz import certificate
 from streamembed.errors import DegenerateMapWarning, InputError, ParameterError
-from streamembed.estimators import LinearEigenmap
+from streamembed.estimators import PCA, LinearEigenmap
 from streamembed.methods import linear_projection
 
 RNG = np.random.default_rng(0)
@@ -75,20 +76,44 @@ def test_coordinates_are_linear_functions_of_features(method: str, scaling: str 
     assert snapshot.feature_loadings.shape == (4, 3)
 
 
+@pytest.mark.parametrize("whiten", [False, True])
+def test_principal_axes_have_loadings(whiten: bool) -> None:
+    """Those of the estimator PCA, and the estimator's hint."""
+    model = PCA(2, whiten=whiten)
+    model.learn_many(POINTS)
+    axes = model.snapshot()
+    moved = axes.transform(POINTS[1:2]) - axes.transform(POINTS[:1])
+    np.testing.assert_allclose(moved, (POINTS[1:2] - POINTS[:1]) @ axes.feature_loadings)
+    with pytest.raises(AttributeError, match=r"snapshot\(\).feature_loadings"):
+        _ = LinearEigenmap().feature_loadings  # type: ignore[attr-defined]
+
+
 def test_other_maps_have_no_loadings() -> None:
     assert learn(POINTS, method="diffusion_map").snapshot().feature_loadings.shape == (0, 3)
 
 
-def test_a_point_that_nothing_joins_has_its_place() -> None:
-    """A graph shows it at 0; a linear function is what it is there, as for a new point."""
-    points = POINTS.copy()
-    points[-1] = 60.0
-    snapshot = learn(points, weights="binary", radius=1.5).snapshot()
+@pytest.mark.parametrize(
+    ("graph", "count", "factor"),
+    [({"weights": "binary", "radius": 1.5}, 19, 30.0), ({}, 1, 5e6), ({"weights": "heat"}, 1, 1e4)],
+)
+def test_points_that_nothing_joins_have_their_place(
+    graph: dict[str, Any], count: int, factor: float, tmp_path: Path
+) -> None:
+    """A graph shows them at 0; a linear function is what it is there. And files can be read."""
+    rng, points = np.random.default_rng(2), POINTS.copy()
+    points[-count:] += rng.standard_normal((count, 4)) * factor
+    snapshot = learn(points, scaling=None, **graph).snapshot()
     assert snapshot.certificate.isolated > 0
-    assert np.linalg.norm(snapshot.coordinates[-1]) > np.abs(snapshot.coordinates[:-1]).max()
+    size = np.abs(snapshot.coordinates).max()
+    mean = snapshot.stationary @ snapshot.points
+    expected = (snapshot.points - mean) @ snapshot.feature_loadings
+    np.testing.assert_allclose(snapshot.coordinates, expected, atol=1e-9 * size)
     np.testing.assert_allclose(
-        snapshot.transform(points[-1:])[0], snapshot.coordinates[-1], rtol=1e-6
+        snapshot.transform(snapshot.points), snapshot.coordinates, atol=1e-9 * size
     )
+    snapshot.save(tmp_path / "snapshot")
+    loaded = se.Snapshot.load(tmp_path / "snapshot")
+    np.testing.assert_array_equal(loaded.coordinates, snapshot.coordinates)
 
 
 def test_a_direction_in_which_hardly_anything_varies_comes_last() -> None:

@@ -293,3 +293,17 @@ def test_a_snapshot_at_a_renewal_says_how_the_frame_changed() -> None:
     assert state.frame.position == state.position
     assert frame.fidelity == state.frame.fidelity < 1.0 - 1e-6
     assert frame.correlations == state.frame.correlations
+
+
+@pytest.mark.parametrize("method", ["isomap", "lle"])
+def test_support_points_keep_their_coordinates_where_neighbours_tie(method: str) -> None:
+    """On a lattice ties go by age; a new point took edges that the graph does not have."""
+    lattice = np.stack(np.meshgrid(*[np.arange(6.0)] * 3), axis=-1).reshape(-1, 3)
+    points = np.random.default_rng(0).permutation(lattice)
+    engine = learn(points, method=method, size=216, n_components=2, n_neighbors=5, scaling=None)
+    snapshot = engine.snapshot()
+    size = np.abs(snapshot.coordinates).max()
+    tolerance = 5e-3 if method == "isomap" else 1e-12  # that of the certificate
+    np.testing.assert_allclose(
+        snapshot.transform(snapshot.points), snapshot.coordinates, atol=tolerance * size
+    )
