@@ -26,7 +26,7 @@ from streamembed.methods.alignment_matrix import AlignmentMap
 from streamembed.methods.chunk import AcceptedEvents
 from streamembed.methods.geodesic_gram import GeodesicMap
 from streamembed.methods.gram import GramMap
-from streamembed.methods.kernel_map import RingMap
+from streamembed.methods.kernel_map import KernelMap, RingMap
 from streamembed.methods.maps import MAPS
 from streamembed.methods.neighbor_graph import GraphMap, WalkMap
 from streamembed.methods.options import POSITION, Config
@@ -155,9 +155,12 @@ def _(built: RingMap, state: State, config: Config) -> None:
         "degrees are not the sums of the ring",
     )
     must((built.local_widths is not None) == (config.rule is not None), "widths")
-    must((built.lists is not None) == (config.rule is not None), "lists")
-    if built.lists is not None:
-        _check_lists(built.lists, config, positive=True)
+    if isinstance(built, KernelMap):
+        must((built.counts is not None) == (config.rule is not None), "counts of neighbours")
+        if (counts := built.counts) is not None:
+            must((counts.inside <= counts.within).all(), "counts of neighbours")
+            must((counts.within <= counts.others).all(), "counts of neighbours")
+            must((counts.others < len(masses)).all(), "counts of neighbours")
 
 
 @_check_map.register
@@ -208,7 +211,7 @@ def _check_picture(state: State, picture: Layout, config: Config) -> None:
     must(1 <= picture.laid_out <= len(picture), "laid_out")
     must((picture.lists is None) == (state.lists is not None), "lists of the picture")
     if picture.lists is not None:
-        _check_lists(picture.lists, config, positive=False)
+        _check_lists(picture.lists, config)
 
 
 def _check_neighbours(state: State, edges: RadiusEdges | None, config: Config) -> None:
@@ -222,12 +225,11 @@ def _check_neighbours(state: State, edges: RadiusEdges | None, config: Config) -
         must(((ends >= 0) & (ends < n)).all() and (edges.i < edges.j).all(), "edges")
         must(((edges.d2 >= 0) & (edges.d2 <= edges.radius2)).all(), "edges")
     if state.lists is not None:
-        _check_lists(state.lists, config, positive=False)
+        _check_lists(state.lists, config)
 
 
-def _check_lists(lists: NeighborLists, config: Config, positive: bool) -> None:
+def _check_lists(lists: NeighborLists, config: Config) -> None:
     must(lists.n_neighbors == config.n_neighbors, "lists of other lengths")
-    must(lists.positive == positive, "lists with duplicates, or without")
     must((np.isfinite(lists.d2) == (lists.near >= 0)).all(), "lists have distances to nothing")
 
 

@@ -37,7 +37,6 @@ class NeighborLists:
     # near, some of the oldest. inf where the list has all that there are.
     reach: Annotated[Floats, "slots", "at least 0"]
     n_neighbors: int  # K: a list holds as many, or all that there are
-    positive: bool  # whether duplicates, at a distance of 0, are no neighbours
 
     @classmethod
     def build(
@@ -46,7 +45,6 @@ class NeighborLists:
         positions: Ints,
         n_neighbors: int,
         spare: int | None = None,
-        positive: bool = False,
     ) -> NeighborLists:
         """The lists of all slots, from scratch.
 
@@ -58,8 +56,6 @@ class NeighborLists:
             K, at least 1.
         spare
             Entries that a list may lose before it is computed again; None for K.
-        positive
-            Leave out duplicates.
 
         Returns
         -------
@@ -83,9 +79,9 @@ class NeighborLists:
         n, width = len(geometry), n_neighbors + (n_neighbors if spare is None else spare)
         lists = _make_empty(n, width)
         for tile in split_slots(np.arange(n), n):
-            _fill(lists, geometry.rows(tile), positions, positive)
+            _fill(lists, geometry.rows(tile), positions)
         near, d2, reach = lists
-        return cls(freeze(near), freeze(d2), freeze(reach), n_neighbors, positive)
+        return cls(freeze(near), freeze(d2), freeze(reach), n_neighbors)
 
     @classmethod
     def __unpack__(cls, packed: NeighborLists) -> NeighborLists:
@@ -120,9 +116,7 @@ class NeighborLists:
         if not len(slots):
             return self, slots
         if len(slots) >= MOST_REPLACED * n:
-            lists = NeighborLists.build(
-                geometry, positions, k, self.near.shape[1] - k, self.positive
-            )
+            lists = NeighborLists.build(geometry, positions, k, self.near.shape[1] - k)
             return lists, self._find_changed(lists.near, lists.d2, np.arange(n), slots)
         width = self.near.shape[1]
         near, d2, reach = arrays = _make_empty(n, width)
@@ -136,8 +130,8 @@ class NeighborLists:
         entries: list[tuple[Ints, Ints, Floats]] = []
         for tile in split_slots(slots, n):
             block = geometry.rows(tile)
-            _fill(arrays, block, positions, self.positive)
-            row, into, entry_d2 = block.within(limit, self.positive)
+            _fill(arrays, block, positions)
+            row, into, entry_d2 = block.within(limit)
             entries.append((into, tile[row], entry_d2))
         into, arriving, entry_d2 = (np.concatenate(part) for part in zip(*entries, strict=True))
         is_touched = np.zeros(n, dtype=bool)
@@ -150,8 +144,8 @@ class NeighborLists:
         )
         too_short = rows[(near[rows, k - 1] < 0) & (reach[rows] < np.inf)]
         for tile in split_slots(too_short, n):
-            _fill(arrays, geometry.rows(tile), positions, self.positive)
-        lists = NeighborLists(freeze(near), freeze(d2), freeze(reach), k, self.positive)
+            _fill(arrays, geometry.rows(tile), positions)
+        lists = NeighborLists(freeze(near), freeze(d2), freeze(reach), k)
         return lists, self._find_changed(near, d2, rows, slots)
 
     def _find_changed(self, near: Slots, d2: Floats, rows: Ints, slots: Ints) -> Ints:
@@ -171,41 +165,6 @@ class NeighborLists:
     def find_changed(self, previous: NeighborLists, slots: Ints) -> Ints:
         """``slots``, and all others whose K nearest were others, or elsewhere: ascending, (m,)."""
         return previous._find_changed(self.near, self.d2, np.arange(len(self)), slots)
-
-    def kth_positive(self, k: int, geometry: Pairwise, slots: Ints | None = None) -> Floats:
-        """Distances, not squared, to the k-th nearest at a distance > 0.
-
-        Parameters
-        ----------
-        k
-            At least 1.
-        geometry
-            Asked for the rows of lists that hold fewer than k such, and not all that there are:
-            never where duplicates are left out, and k <= K.
-        slots
-            Shape (m,); None for all. Where duplicates are left out, and k <= K, only slots that
-            `replace` returns can have changed; else others can, too.
-
-        Returns
-        -------
-        Shape (m,). With fewer than k at a positive distance, that to the farthest; with none, 0.
-        """
-        wanted_slots = np.arange(len(self)) if slots is None else slots
-        d2 = self.d2[wanted_slots]
-        index = np.count_nonzero(d2 <= 0, axis=1) + (k - 1)
-        result = np.where(
-            index < d2.shape[1], d2[np.arange(len(d2)), np.minimum(index, d2.shape[1] - 1)], np.inf
-        )
-        missing = np.flatnonzero(result == np.inf)
-        result[missing] = np.where(d2[missing] < np.inf, d2[missing], 0.0).max(axis=1, initial=0.0)
-        too_short = missing[self.reach[wanted_slots[missing]] < np.inf]
-        for tile in split_slots(too_short, len(self)):
-            a, _, row_d2 = geometry.rows(wanted_slots[tile]).nearest(k, positive=True)
-            ordered = np.append(row_d2[np.lexsort((row_d2, a))], 0.0)
-            counts = np.bincount(a, minlength=len(tile))
-            last = np.cumsum(counts) - counts + np.minimum(counts, k) - 1
-            result[tile] = ordered[np.where(counts, last, -1)]
-        return np.sqrt(result)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -252,13 +211,11 @@ def _make_empty(n: int, width: int) -> tuple[Slots, Floats, Floats]:
     return near, np.full((n, width), np.inf), np.full(n, np.inf)
 
 
-def _fill(
-    lists: tuple[Slots, Floats, Floats], block: DistanceBounds, positions: Ints, positive: bool
-) -> None:
+def _fill(lists: tuple[Slots, Floats, Floats], block: DistanceBounds, positions: Ints) -> None:
     """Write near, d2 and reach of the slots of a block, from their rows."""
     near, d2, reach = lists
     width = near.shape[1]
-    a, i, entry_d2 = block.nearest(width, positive)
+    a, i, entry_d2 = block.nearest(width)
     order = np.lexsort((positions[i], entry_d2, a))
     a, i, entry_d2 = a[order], i[order], entry_d2[order]
     rank = np.arange(len(a)) - np.searchsorted(a, a)

@@ -93,6 +93,7 @@ class PointDistances:
     def __init__(self, points: Floats) -> None:
         """Points (n, d), finite. Those more than 1e154 apart are no neighbours."""
         n, d = points.shape
+        self._last: DistanceBounds | None = None
         self._points = np.ascontiguousarray(points)
         self._centred = np.ones((n, d + 2))  # x, 1, and a lower bound on its norm
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
@@ -111,15 +112,21 @@ class PointDistances:
         return len(self._points)
 
     def rows(self, slots: Ints) -> DistanceBounds:
-        """Bounds as wide as the two points' own norms make them: an outlier widens but its own."""
+        """Bounds as wide as the two points' own norms make them: an outlier widens but its own.
+
+        Those of the slots that were asked for last are kept.
+        """
+        if self._last is not None and np.array_equal(self._last.slots, slots):
+            return self._last
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
             left = self._centred[slots]
             left[:, :-2] *= -2.0
             left[:, -2:] = left[:, :-3:-1]
             lower = left @ self._centred.T
-        return DistanceBounds(
+        self._last = DistanceBounds(
             slots, lower, self._slack, lambda rows, columns: self._between(slots[rows], columns)
         )
+        return self._last
 
     def _between(self, left: Ints, right: Ints) -> Floats:
         """By differences, shape (p,)."""

@@ -9,7 +9,7 @@ k / 2 in all to the others (of a quarter of them, where they are fewer than 2 k)
 guard, tight groups would fall off as parts of their own; without the second, outliers would. A
 width is computed when its slot is filled, and frozen: weights between points that stay never
 change, and bordering is exact. A slot whose reach has drifted by a half since is filled again, with
-the same point (`find_drifted`).
+the same point (`streamembed.geometry.neighbor_counts`).
 
 Source: Zelnik-Manor & Perona (2004), Self-tuning spectral clustering. Differs: k is 15 and not 7,
 duplicates are not counted, the two guards, and c (docs/decisions/0012 measures each).
@@ -29,8 +29,6 @@ from streamembed.numeric.arrays import Array, Floats, Ints
 
 # Of the median reach: no width is less.
 LEAST_WIDTH = 0.1
-# A reach r that has become more than DRIFTED r, or less than r / DRIFTED.
-DRIFTED = 1.5
 # Slots filled again with one chunk, at most: each costs as much as an event.
 MOST_REFILLED = 25
 # The running median takes this share of every chunk's own.
@@ -55,7 +53,7 @@ class WidthRule:
 class LocalWidths:
     """The widths of the slots."""
 
-    # r when the slot was filled: the reference for drift. 0 where no other point differs.
+    # r when the slot was filled. 0 where no other point differs.
     reaches: Annotated[Floats, "slots", "finite", "at least 0"]
     widths: Annotated[Floats, "slots", "finite", "positive"]  # s, positive, of the kernel
     # Of the reaches, kept running: the unit of the least width. 0 before any was positive.
@@ -65,6 +63,11 @@ class LocalWidths:
     def empty(cls) -> LocalWidths:
         """Those of no slot."""
         return cls(np.zeros(0), np.zeros(0), 0.0)
+
+    @property
+    def least(self) -> float:
+        """No width is less; 0 before any two points differed."""
+        return LEAST_WIDTH * self.median
 
     @property
     def typical(self) -> float:
@@ -181,23 +184,16 @@ def weigh(
     return gaussian(exponents.astype(dtype, copy=False), 1.0)
 
 
-def find_drifted(scales: LocalWidths, reaches: Floats, filled: Ints, limit: int) -> Ints:
-    """Slots to be filled again, the most drifted first, at most ``limit``.
+def rank_drift(bases: Floats, current: Floats, limit: int) -> Ints:
+    """The order in which slots are filled again, the most drifted first, at most ``limit``.
 
     Parameters
     ----------
-    reaches
-        r of every slot now, shape (n,); below the least width it does not matter.
-    filled
-        Slots that this chunk has filled.
+    bases, current
+        Shapes (m,): the reach, or the least width, when a slot was filled; and now.
     """
-    least = LEAST_WIDTH * scales.median
-    if least == 0.0:  # no two points differed: all widths are 1
-        least = float(np.finfo(np.float64).tiny)
-    current, previous = np.maximum(reaches, least), np.full(len(reaches), least)
-    previous[: len(scales.reaches)] = np.maximum(scales.reaches, least)
+    tiny = float(np.finfo(np.float64).tiny)  # no two points differed: widths are 1
+    previous, current = np.maximum(bases, tiny), np.maximum(current, tiny)
     with np.errstate(over="ignore"):
         ratio = np.maximum(current / previous, previous / current)
-    ratio[filled] = 1.0
-    drifted = np.flatnonzero(ratio > DRIFTED)
-    return drifted[np.argsort(-ratio[drifted], kind="stable")][: max(0, min(limit, MOST_REFILLED))]
+    return np.argsort(-ratio, kind="stable")[: max(0, min(limit, MOST_REFILLED))]

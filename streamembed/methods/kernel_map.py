@@ -15,7 +15,7 @@ import numpy as np
 
 from streamembed.geometry import components, self_tuning
 from streamembed.geometry.kernel_matrix import KernelMatrix, choose_dtype
-from streamembed.geometry.lists import NeighborLists
+from streamembed.geometry.neighbor_counts import NeighborCounts, measure_reaches
 from streamembed.geometry.scaling import Scaling
 from streamembed.geometry.self_tuning import LocalWidths
 from streamembed.geometry.support import Support
@@ -190,7 +190,9 @@ class RingMap(EmbeddingMap):
 class KernelMap(RingMap):
     """The map of a kernel between all points, by a walk on them."""
 
-    scales: LocalWidths | None = None  # where every slot has a width of its own: these
+    # Where every slot has a width of its own: these, and the counts that tell which have drifted.
+    scales: LocalWidths | None = None
+    counts: NeighborCounts | None = None
 
     @classmethod
     def of(cls, graph: KernelMatrix, degrees: Floats, factor: Factor) -> Self:
@@ -199,57 +201,49 @@ class KernelMap(RingMap):
 
     @classmethod
     def build(cls, inputs: BuildInput, config: Config) -> tuple[Self, Scaling]:
-        """From scratch, with widths and lists where the kernel has them."""
-        support, scaling = inputs.support, inputs.scaling
-        n, rule, scales, lists = len(support), config.rule, None, None
-        slots = np.arange(n, dtype=np.int64)
-        if rule is not None:
-            geometry = inputs.geometry
-            lists = NeighborLists.build(geometry, support.births, config.n_neighbors, positive=True)
-            reaches = lists.kth_positive(config.n_neighbors, geometry)
-            kernel = KernelInput(support, inputs.read_distances, scaling, None, rule)
-            scales = self_tuning.fill_widths(
-                LocalWidths.empty(), slots, reaches, kernel.squares, n, rule
-            )
-            scaling = scaling.of_bandwidth(float(np.sqrt(rule.width)) * scales.typical)
-        kernel = KernelInput(support, inputs.read_distances, scaling, scales, rule)
+        """From scratch, with widths where the kernel has them."""
+        support, scaling, rule = inputs.support, inputs.scaling, config.rule
+        kernel = KernelInput(support, inputs.read_distances, scaling, None, rule)
+        if rule is None:
+            return cls.of(*build_ring(kernel, config, exact=False)), scaling
+        geometry, slots = inputs.geometry, np.arange(len(support), dtype=np.int64)
+        reaches = measure_reaches(geometry, slots, rule.n_neighbors)
+        scales = self_tuning.fill_widths(
+            LocalWidths.empty(), slots, reaches, kernel.squares, len(slots), rule
+        )
+        counts = NeighborCounts.build(geometry, np.maximum(reaches, scales.least))
+        scaling = scaling.of_bandwidth(float(np.sqrt(rule.width)) * scales.typical)
+        kernel = replace(kernel, scaling=scaling, scales=scales)
         built = cls.of(*build_ring(kernel, config, exact=False))
-        return replace(built, scales=scales, lists=lists), scaling
+        return replace(built, scales=scales, counts=counts), scaling
 
     def update(self, inputs: UpdateInput, config: Config) -> tuple[Self, int]:
         """After a chunk: rows of its slots, and of those whose width has drifted."""
-        refilled, kernel, lists = self._update_widths(inputs, config)
-        bordered = self.border(inputs, kernel, refilled, config)
-        return replace(bordered, scales=kernel.scales, lists=lists), len(refilled)
-
-    def _update_widths(
-        self, inputs: UpdateInput, config: Config
-    ) -> tuple[Ints, KernelInput, NeighborLists | None]:
-        """Slots to be bordered, the kernel's input and the lists after the chunk.
-
-        Those are the chunk's, and slots whose width has drifted: they are filled again with the
-        same events.
-        """
-        support, slots, rule = inputs.support, inputs.slots, config.rule
-        kernel = KernelInput(
-            support, inputs.read_distances, inputs.state.scaling, self.scales, rule
-        )
-        if self.scales is None or rule is None or self.lists is None or len(slots) == 0:
-            return slots, kernel, self.lists
-        geometry, n = inputs.geometry, len(support)
-        lists, _ = self.lists.replace(slots, geometry, support.births)
-        reaches = lists.kth_positive(config.n_neighbors, geometry)
+        scaling, rule = inputs.state.scaling, config.rule
+        kernel = KernelInput(inputs.support, inputs.read_distances, scaling, self.scales, rule)
+        if self.scales is None or self.counts is None or rule is None or not len(inputs.slots):
+            return self.border(inputs, kernel, inputs.slots, config), len(inputs.slots)
+        slots, n, k = inputs.slots, len(inputs.support), rule.n_neighbors
+        before, after, least = inputs.geometry_before, inputs.geometry, self.scales.least
+        # widths: of the new slots, and of those whose reach has drifted, which are filled again
+        reaches = measure_reaches(after, slots, k)
+        counts = self.counts.replace(slots, before, after, np.maximum(reaches, least))
         limit = max(SMALL_CHUNK, int(BIG_CHUNK_SHARE * n))
         # a border of both, unless the chunk alone takes most of it
         n_more = limit if 2 * len(slots) > limit else limit - len(slots)
-        drifted = self_tuning.find_drifted(self.scales, reaches, slots, n_more)
-        refilled = np.concatenate([slots, drifted])
+        again = counts.find_drifted(k, least, slots)
+        moved = measure_reaches(after, again, k)
+        first = self_tuning.rank_drift(counts.bases[again], np.maximum(moved, least), n_more)
+        again, moved = again[first], moved[first]
+        counts = counts.refill(again, after, np.maximum(moved, least))
+        refilled = np.concatenate([slots, again])
         squares = kernel.squares(refilled, self.graph.buffer.dtype)
         kernel = replace(kernel, computed=(refilled, squares))
         scales = self_tuning.fill_widths(
-            self.scales, refilled, reaches[refilled], kernel.squares, n, rule
+            self.scales, refilled, np.concatenate([reaches, moved]), kernel.squares, n, rule
         )
-        return refilled, replace(kernel, scales=scales), lists
+        bordered = self.border(inputs, replace(kernel, scales=scales), refilled, config)
+        return replace(bordered, scales=scales, counts=counts), len(refilled)
 
     def has_aged(self, state: State, config: Config) -> bool:
         """True where the frozen normalisation is off by a factor of three.

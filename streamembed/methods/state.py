@@ -98,7 +98,16 @@ class UpdateInput:
     # After it; and slots -> distances, those of the chunk as they came.
     distances: KernelMatrix | None
     read_distances: Callable[[Ints], Floats] | None
+    left: Floats | None  # rows of distances of its slots before it, of those that were in use
     position: int  # where it ended
+
+    @property
+    def geometry_before(self) -> Pairwise:
+        """Of the support before the chunk, for its slots alone where there are no points."""
+        if self.left is None:
+            return PointDistances(self.state.support.scaled)
+        slots = self.slots[self.slots < self.left.shape[1]]
+        return DistanceTable(slots, self.left**2, _refuse_rows)
 
     @property
     def geometry(self) -> Pairwise:
@@ -302,6 +311,10 @@ class State:
                 raise ValueError("a picture without lists of neighbours")
             picture = replace(picture, p=compute_affinities(select_neighbors(lists)[1]))
         return replace(packed, support=support, map=packed.map.restore(support), picture=picture)
+
+
+def _refuse_rows(slots: Ints) -> Floats:
+    raise NotImplementedError  # they have been overwritten
 
 
 def build_geometry(support: Support, distances: KernelMatrix | None, slots: Ints) -> Pairwise:

@@ -148,13 +148,14 @@ def push(state: State, chunk: Chunk, config: Config) -> State:
     support = slot_assignment.fill_slots(state.support, assignment, state.scaling, chunk, positions)
     # widths: which slots have drifted, and are filled again
     new_distances = slot_assignment.arrange_distances(state.support, assignment, chunk)
-    distances = read_rows = None
+    distances = read_rows = left = None
     if state.distances is not None and new_distances is not None:
+        left = state.distances.rows(slots[slots < state.distances.n]).astype(np.float64)
         distances = state.distances.write(slots, new_distances)
         read_rows = _merge_distances(distances, slots, new_distances)
     position = state.position + len(chunk)
     # map: the rows or lists of the new slots, and the changes they cause
-    inputs = UpdateInput(state, support, slots, distances, read_rows, position)
+    inputs = UpdateInput(state, support, slots, distances, read_rows, left, position)
     updated, n_filled = state.map.update(inputs, config)
     counts = UpdateCounts(
         state.counts.refreshes,

@@ -168,6 +168,7 @@ def test_plot_draws_the_components_that_it_is_asked_for() -> None:
         ({"components": (0, 1, 2)}, "such as"),
         ({"components": (0, 0.5)}, "whole number"),
         ({"color": [1, 2]}, "90 points"),
+        ({"color": [10**400] * 90}, "beyond 1e308"),
         ({"color": "kept"}, "90 points"),
         ({"ax": 3}, "Axes"),
     ],

@@ -58,11 +58,11 @@ def whole(points: np.ndarray) -> np.ndarray:
         return np.einsum("ijk,ijk->ij", apart, apart)
 
 
-def slow(d2: np.ndarray, arrivals: np.ndarray, positive: bool) -> list[list[int]]:
+def slow(d2: np.ndarray, arrivals: np.ndarray) -> list[list[int]]:
     """For every slot, all others that are neighbours, in the order of (d2, birth)."""
     result = []
     for i, row in enumerate(d2):
-        near = (row < np.inf) & (row >= (5e-324 if positive else 0.0))
+        near = row < np.inf
         near[i] = False
         others = np.flatnonzero(near)
         result.append(others[np.lexsort((arrivals[others], row[others]))].tolist())
@@ -71,7 +71,7 @@ def slow(d2: np.ndarray, arrivals: np.ndarray, positive: bool) -> list[list[int]
 
 def check(kept: NeighborLists, d2: np.ndarray, arrivals: np.ndarray) -> None:
     """The kept lists are beginnings of the exact ones, and long enough."""
-    for i, wanted in enumerate(slow(d2, arrivals, kept.positive)):
+    for i, wanted in enumerate(slow(d2, arrivals)):
         held = kept.near[i][kept.near[i] >= 0].tolist()
         assert held == wanted[: len(held)]
         assert len(held) >= min(kept.n_neighbors, len(wanted))
@@ -155,16 +155,15 @@ def test_a_thousand_replacements_are_a_rebuild(kind: str) -> None:
     n=st.integers(0, 30),
     k=st.integers(1, 8),
     spare=st.integers(0, 5),
-    positive=st.booleans(),
     looked_up=st.booleans(),
     seed=st.integers(0, 10**6),
 )
 def test_kept_lists_are_the_slow_ones(
-    kind: str, n: int, k: int, spare: int, positive: bool, looked_up: bool, seed: int
+    kind: str, n: int, k: int, spare: int, looked_up: bool, seed: int
 ) -> None:
     """Also of few points, in growth from none, without duplicates, and of distances looked up."""
     stream = Stream(kind, n, seed)
-    kept = NeighborLists.build(PointDistances(stream.points), stream.births, k, spare, positive)
+    kept = NeighborLists.build(PointDistances(stream.points), stream.births, k, spare)
     check(kept, whole(stream.points), stream.births)
     for step in range(6):
         slots = stream.refill(max(1, n // 9), grow=n == 0 or step % 3 == 0)
@@ -249,7 +248,6 @@ def test_infinite_distances_are_no_neighbours() -> None:
     kept = NeighborLists.build(table(d2, arrivals), arrivals, 5)
     check(kept, d2, arrivals)
     assert (kept.near[:4, 3] == -1).all()
-    assert (kept.kth_positive(5, table(d2, arrivals)) < np.inf).all()
     for step, slot in enumerate([20, 1, 1, 30, 2]):
         part[slot] = not part[slot]
         d2[slot] = d2[:, slot] = np.where(part == part[slot], rng.random(40), np.inf)
@@ -258,15 +256,13 @@ def test_infinite_distances_are_no_neighbours() -> None:
         check(kept, d2, arrivals)
 
 
-@pytest.mark.parametrize("positive", [False, True])
-def test_all_points_equal(positive: bool) -> None:
-    """The older first, or none at all."""
+def test_all_points_equal() -> None:
+    """The older first."""
     points, arrivals = np.full((50, 3), 7.0), np.arange(50)[::-1].copy()
-    kept = NeighborLists.build(PointDistances(points), arrivals, 4, positive=positive)
+    kept = NeighborLists.build(PointDistances(points), arrivals, 4)
     arrivals[[3, 9]] = [50, 51]
     kept, _ = kept.replace(np.array([3, 9]), PointDistances(points), arrivals)
     check(kept, whole(points), arrivals)
-    assert (kept.kth_positive(4, PointDistances(points)) == 0).all()
 
 
 def test_a_slot_that_keeps_its_point_changes_nothing() -> None:
@@ -332,51 +328,6 @@ def test_a_saved_state_is_checked(n_neighbors: int, slot: int) -> None:
         codec.unpack(
             NeighborLists, {**arrays, "near": near}, {**numbers, "n_neighbors": n_neighbors}
         )
-
-
-# ---------------------------------------------------------------- k-th positive distance
-
-
-def kth(d2: np.ndarray, k: int) -> np.ndarray:
-    """By sorting every row."""
-    rows = [np.sort(row[(row > 0) & (row < np.inf)])[:k] for row in d2]
-    return np.sqrt([row[-1] if len(row) else 0.0 for row in rows])
-
-
-@settings(max_examples=40, deadline=None)
-@given(
-    kind=st.sampled_from(sorted(KINDS)),
-    n=st.integers(1, 40),
-    k=st.integers(1, 12),
-    positive=st.booleans(),
-    seed=st.integers(0, 10**6),
-)
-def test_the_kth_positive_distance(kind: str, n: int, k: int, positive: bool, seed: int) -> None:
-    """Of kept lists, duplicates skipped, whether or not a list holds it, and k beyond K."""
-    stream = Stream(kind, n, seed)
-    kept = NeighborLists.build(PointDistances(stream.points), stream.births, 5, positive=positive)
-    for _ in range(4):
-        slots = stream.refill(max(1, n // 9))
-        kept, _ = kept.replace(slots, PointDistances(stream.points), stream.births)
-    d2 = whole(stream.points)
-    geometry = PointDistances(stream.points)
-    assert np.array_equal(kept.kth_positive(k, geometry), kth(d2, k))
-    some = np.random.default_rng(seed).permutation(n)[:3]
-    assert np.array_equal(kept.kth_positive(k, geometry, some), kth(d2, k)[some])
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_without_duplicates_only_changed_slots_are_asked(kind: str) -> None:
-    """Mended where lists changed, the k-th positive distances are those of all, and no row is."""
-    stream = Stream(kind, 200, 8)
-    kept = NeighborLists.build(PointDistances(stream.points), stream.births, 7, positive=True)
-    nothing = DistanceTable(np.zeros(0, dtype=np.int64), np.zeros((0, 200)), lambda slots: 1 / 0)
-    held = kept.kth_positive(7, nothing)
-    for _ in range(30):
-        slots = stream.refill(15)
-        kept, changed = kept.replace(slots, PointDistances(stream.points), stream.births)
-        held[changed] = kept.kth_positive(7, nothing, changed)
-        assert np.array_equal(held, kth(whole(stream.points), 7))
 
 
 # ---------------------------------------------------------------- edges

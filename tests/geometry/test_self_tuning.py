@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.spatial.distance import cdist
 
 from streamembed.geometry import self_tuning
-from streamembed.geometry.lists import NeighborLists
+from streamembed.geometry.neighbor_counts import measure_reaches
 from streamembed.geometry.pairwise import PointDistances
 from streamembed.geometry.self_tuning import LARGEST_WIDTH, LocalWidths, WidthRule
 from tests.oracles import oracle
@@ -22,10 +22,7 @@ def placed(points: np.ndarray, rule: WidthRule) -> LocalWidths:
     """The scales of so many points, all placed at once."""
     n = len(points)
     arrivals = np.arange(n)
-    near = PointDistances(points)
-    reaches = NeighborLists.build(near, arrivals, rule.n_neighbors, positive=True).kth_positive(
-        rule.n_neighbors, near
-    )
+    reaches = measure_reaches(PointDistances(points), arrivals, rule.n_neighbors)
     d2 = cdist(points, points, "sqeuclidean")
     return self_tuning.fill_widths(
         LocalWidths.empty(), arrivals, reaches, lambda slots: d2[slots], n, rule
@@ -138,23 +135,18 @@ def test_only_what_is_filled_changes() -> None:
 
 
 def test_what_has_drifted_is_refilled_the_worst_first() -> None:
-    """By a half, either way; neither what was just filled, nor reaches below the least width."""
-    was = np.array([1.0, 1.0, 1.0, 1.0, 0.01, 1.0])
-    now = np.array([1.49, 1.51, 0.5, 9.0, 0.09, 0.66])
-    scales = LocalWidths(was, was, 1.0)
-    found = self_tuning.find_drifted(scales, now, np.array([3]), 25)
-    assert found.tolist() == [2, 5, 1]
-    assert self_tuning.find_drifted(scales, now, np.array([3]), 2).tolist() == [2, 5]
-    assert self_tuning.find_drifted(scales, now, np.array([3]), 0).tolist() == []
-    many = LocalWidths(np.ones(99), np.ones(99), 1.0)
-    assert len(self_tuning.find_drifted(many, np.full(99, 9.0), np.arange(0), 99)) == 25
+    """Either way, and no more than asked for."""
+    was, now = np.ones(3), np.array([1.51, 0.5, 0.6])
+    assert self_tuning.rank_drift(was, now, 25).tolist() == [1, 2, 0]
+    assert self_tuning.rank_drift(was, now, 2).tolist() == [1, 2]
+    assert self_tuning.rank_drift(was, now, 0).tolist() == []
+    assert len(self_tuning.rank_drift(np.ones(99), np.full(99, 9.0), 99)) == 25
 
 
 def test_equal_points_that_part_are_refilled() -> None:
     """Where no two points differed, every reach that has become positive is a drift."""
-    scales = LocalWidths(np.zeros(3), np.ones(3), 0.0)
-    found = self_tuning.find_drifted(scales, np.array([0.0, 1e-9, 2.0]), np.arange(0), 25)
-    assert found.tolist() == [2, 1]
+    order = self_tuning.rank_drift(np.zeros(2), np.array([1e-9, 2.0]), 25)
+    assert order.tolist() == [1, 0]
 
 
 # ---------------------------------------------------------------- at the ends of the doubles

@@ -183,7 +183,7 @@ def test_kept_by_brute_force() -> None:
     for i in range(120):
         apart = np.sqrt(((points - points[i]) ** 2).sum(axis=1))
         twins = set(np.flatnonzero(apart == 0).tolist()) - {i}
-        others = [j for j in np.argsort(apart, kind="stable").tolist() if apart[j] > 0]
+        others = [j for j in np.argsort(apart, kind="stable").tolist() if j != i]
         there = np.sqrt(((picture.coordinates - picture.coordinates[i]) ** 2).sum(axis=1))
         there[i] = np.inf
         seen = set(np.argsort(there, kind="stable")[:K].tolist())

@@ -16,7 +16,8 @@ from scenarios.fuzz.interrupts import digest, restore
 from streamembed.engine import diagnostics
 from streamembed.errors import DegenerateMapWarning, ParameterError
 from streamembed.geometry import self_tuning
-from streamembed.geometry.lists import NeighborLists
+from streamembed.geometry.neighbor_counts import NeighborCounts, measure_reaches
+from streamembed.geometry.pairwise import PointDistances
 from streamembed.methods import frame_reference, update
 from streamembed.methods.state import State
 from streamembed.spectral import certificate, tracker
@@ -146,9 +147,9 @@ def test_a_chunk_that_fills_the_room_of_a_border_is_no_excuse() -> None:
     engine.learn(rng.standard_normal((900, 4)) * size[:, None])
     state = state_of(engine)
     assert state.map.local_widths is not None
-    assert state.lists is not None
     assert engine.refilled > 50
-    now = np.sqrt(state.lists.d2[:, K - 1])
+    points_now = PointDistances(state.support.scaled)
+    now = measure_reaches(points_now, np.arange(len(state.support)), K)
     ratio = np.maximum(now / state.map.local_widths.reaches, state.map.local_widths.reaches / now)
     assert (ratio > 1.5).mean() < 0.02
 
@@ -574,9 +575,10 @@ def test_saved_and_loaded_it_goes_on_to_the_same_bits(
 
 
 PLACES: list[tuple[object, str]] = [
-    (NeighborLists, "replace"),
-    (NeighborLists, "kth_positive"),
-    (self_tuning, "find_drifted"),
+    (NeighborCounts, "replace"),
+    (NeighborCounts, "find_drifted"),
+    (NeighborCounts, "refill"),
+    (self_tuning, "rank_drift"),
     (self_tuning, "fill_widths"),
     (self_tuning, "weigh"),
     (tracker, "replace"),
