@@ -12,6 +12,7 @@ the sum of m_i exp(-d^2 / (c s_i^2)), relative to a typical point's.
 from __future__ import annotations
 
 import abc
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Self
@@ -33,6 +34,7 @@ SAME = 1e-10
 FARTHEST = 1e307
 # Points whose coverage is computed for a typical one (error: docs/algorithms/diffusion-map.md).
 SAMPLE = 256
+EPS = float(np.finfo(np.float64).eps)
 # Rows per tile: bounds the memory at N * 256 doubles however many points are asked for.
 TILE = 256
 
@@ -115,6 +117,7 @@ class _FusedExtension(Extension):
     squares: Floats = field(init=False)  # (N,): of the points' norms
     # (d + 1, N): [-2 X | squares], transposed: one product gives squared distances.
     fused: Floats = field(init=False)
+    largest: float = field(init=False)  # of the squares
 
     def __post_init__(self) -> None:
         """Prepare the product."""
@@ -122,6 +125,7 @@ class _FusedExtension(Extension):
         fused = np.ascontiguousarray(np.column_stack([-2.0 * self.points, squares]).T)
         object.__setattr__(self, "squares", squares)
         object.__setattr__(self, "fused", fused)
+        object.__setattr__(self, "largest", float(squares.max()))
 
     def _measure(self, points: Floats) -> tuple[Floats, Floats]:
         """Squares are finite, and 0 exactly where points agree."""
@@ -132,8 +136,8 @@ class _FusedExtension(Extension):
             np.subtract(points, self.center, out=scaled)
             scaled /= self.scale
             norms = np.einsum("ij,ij->i", scaled, scaled)
-            largest = max(float(norms.max()), float(self.squares.max()))
-            if not largest * float(np.finfo(np.float64).eps) <= LOSS * self.finest:
+            largest = max(float(norms.max()), self.largest)
+            if not largest * EPS <= LOSS * self.finest:
                 d2 = squared_distances(scaled, self.points, 0.0)
                 return scaled, np.minimum(d2, FARTHEST)
             augmented[:, d] = 1.0
@@ -199,6 +203,36 @@ class SelfTuningExtension(_FusedExtension):
             masses=masses,
             **units,
         )
+
+    def coordinates(self, points: Floats) -> Floats:
+        """Shape (n, k); of one point by the shortest way."""
+        placed = self._place_one(points[0]) if len(points) == 1 else None
+        return _FusedExtension.coordinates(self, points) if placed is None else placed
+
+    def _place_one(self, point: Floats) -> Floats | None:
+        """Shape (1, k); None for points that need a closer look.
+
+        Those are points of the support, or nearly so, and those that are far from it.
+        """
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+            scaled = (point - self.center) / self.scale
+            norm = float(scaled @ scaled)
+            largest = max(norm, self.largest)
+            if not largest * EPS <= LOSS * self.finest:
+                return None
+            d2 = np.append(scaled, 1.0) @ self.fused
+            d2 += norm
+            if not d2.min() > SAME * (norm + largest):
+                return None
+            k = min(self.rule.n_neighbors, len(d2))
+            width = max(math.sqrt(np.partition(d2, k - 1)[k - 1]), self.least)
+            d2 /= self.widths
+            d2 *= -1.0 / (self.rule.width * width)
+            sums = np.exp(d2, out=d2) @ self.targets
+        if not sums[-1] >= self_tuning.required_weight(self.rule, len(d2)):
+            return None
+        result: Floats = (sums[:-2] / sums[-2])[None]
+        return result
 
     def _place(self, scaled: Floats, d2: Floats) -> Floats:
         """Weighted means of the targets; ``d2`` (b, N) may be inf, but not all of a row."""

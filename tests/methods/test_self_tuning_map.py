@@ -863,3 +863,24 @@ def test_distances_of_no_space_are_certified() -> None:
     values = np.linalg.eigvalsh(weights / np.sqrt(np.outer(q, q)))
     assert values[0] < 0
     np.testing.assert_allclose(snapshot.eigenvalues, values[::-1][1:4], atol=3e-3)
+
+
+@pytest.mark.parametrize("unit", [1e-80, 1.0, 1e80])
+def test_one_point_goes_where_it_goes_among_others(unit: float) -> None:
+    """The short way of one point: also at the support, beside it, and far from it."""
+    rng = np.random.default_rng(8)
+    points = np.concatenate([rng.standard_normal((200, 3)), np.repeat(rng.random((2, 3)), 20, 0)])
+    engine = se.Engine(size=240, scaling=None, n_components=4)
+    engine.learn(points * unit)
+    snapshot = engine.snapshot()
+    new = np.concatenate(
+        [
+            rng.standard_normal((40, 3)),
+            points[::20],
+            points[:20] * (1 + 1e-9),
+            rng.standard_normal((20, 3)) * 10.0 ** rng.integers(1, 60, (20, 1)),
+        ]
+    )
+    together = snapshot.transform(new * unit)
+    alone = np.concatenate([snapshot.transform(row[None] * unit) for row in new])
+    np.testing.assert_allclose(alone, together, rtol=0, atol=1e-11 * np.abs(together).max())
