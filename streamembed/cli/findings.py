@@ -21,6 +21,7 @@ from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import DamagedFileError, MissingFileError, ParameterError, summarise_error
 from streamembed.logs.event_log import LogDescription, describe_log
 from streamembed.methods.options import Config
+from streamembed.methods.registry import METHODS
 from streamembed.numeric import codec
 from streamembed.runs import origin, run_folder
 from streamembed.runs.run_reader import read_run
@@ -257,9 +258,7 @@ def _inspect_snapshot(snapshot: Snapshot, tolerance: float | None = None) -> Ins
         "resolution": snapshot.resolution,
         "n_connected": snapshot.n_connected,
         "eigenvalues": snapshot.eigenvalues.tolist(),
-        "bandwidth": snapshot.bandwidth,
-        "alpha": snapshot.alpha,
-        "diffusion_time": snapshot.diffusion_time,
+        **_list_kernel_parameters(snapshot),
         "certificate": asdict(snapshot.certificate),
         "frame": asdict(snapshot.frame),
         "metrics": list(snapshot.metrics),
@@ -284,6 +283,20 @@ def _inspect_snapshot(snapshot: Snapshot, tolerance: float | None = None) -> Ins
     )
     brief = {"kind": None, "frame": describe_frame(snapshot.frame, k)}
     return Inspection(verdict, facts, diagnostics.describe_all(snapshot, tolerance), brief)
+
+
+def _list_kernel_parameters(snapshot: Snapshot) -> dict[str, float]:
+    """Those that the method has, as they are used."""
+    names = set(METHODS[snapshot.method].options) & {
+        "bandwidth",
+        "width",
+        "alpha",
+        "diffusion_time",
+    }
+    names.discard("bandwidth" if snapshot.kernel == "self_tuning" else "width")
+    if snapshot.kernel == "binary":
+        names.discard("bandwidth")
+    return {name: getattr(snapshot, name) for name in sorted(names)}
 
 
 def _inspect_engine(engine: Engine) -> Inspection:

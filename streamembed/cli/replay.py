@@ -75,7 +75,7 @@ PASSED_ON = ("snapshot_every", "embed", "overwrite", "checkpoint_every", "max_re
 )
 @click.option(
     "--checkpoint-every",
-    metavar="EVENTS|SECONDSs",
+    metavar="EVENTS|<n>s",
     help="How often to commit the run, so that it can be resumed: 5000 or 10s.  [default: 30s]",
 )
 @click.option(

@@ -45,7 +45,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "--insecure": {"is_flag": True, "help": "Allow other machines without tokens or TLS."},
     "--learn": {"is_flag": True, "help": "Also accept events, into a run of open_run."},
     "--checkpoint-every": {
-        "metavar": "EVENTS|SECONDSs",
+        "metavar": "EVENTS|<n>s",
         "help": "With --learn: how often to commit new events for readers.  [default: 30s]",
     },
     "--readers": {"type": click.IntRange(1, 64), "help": "Number of reader processes."},
