@@ -141,16 +141,17 @@ def _restrict_to_linear(dense: Floats, scaled: Floats, stationary: Floats) -> Fl
 
     Of more than 60 on those of 50 principal axes, as they are when a frame has just been renewed.
     """
-    unit = float(np.abs(scaled).max()) or 1.0
-    scaled = scaled / unit
-    if scaled.shape[1] > 60:
-        right = scipy.linalg.svd(scaled - scaled.mean(axis=0), full_matrices=False)[2]
-        scaled = scaled @ right[:50].T
     centred = scaled - stationary @ scaled
+    centred -= stationary @ centred  # a mean far from 0 is known to its own rounding
+    unit = float(np.abs(centred).max())
+    if unit <= 1e-14 * float(np.abs(scaled).max()):  # all points are equal
+        return np.zeros_like(dense)
+    centred /= unit
+    if scaled.shape[1] > 60:
+        right = scipy.linalg.svd((scaled - scaled.mean(axis=0)) / unit, full_matrices=False)[2]
+        centred = centred @ right[:50].T
     root = np.sqrt(stationary)[:, None] * centred
     ridge = 1e-3 * float((root**2).sum()) / root.shape[1]
-    if not ridge > 1e-28:  # all points are equal
-        return np.zeros_like(dense)
     # eigenvalues of the regression near 0 would have no digits left under a root
     vectors, spreads, _ = scipy.linalg.svd(root, full_matrices=False)
     half = (vectors * (spreads / np.hypot(spreads, np.sqrt(ridge)))) @ vectors.T

@@ -39,7 +39,8 @@ from streamembed.spectral.operator import Normalisation
 RIDGE = 1e-3
 # More features than the first are reduced to as many principal axes as the second.
 MOST_FEATURES, N_AXES = 60, 50
-# Axes along which the spread is this share of the largest, or of the largest value, are rounding.
+# Axes along which the spread is this share of the largest are rounding; and all, where it is this
+# share of the values themselves.
 NEGLIGIBLE_SPREAD, SMALLEST_SPREAD = 1e-10, 1e-14
 # Eigenvalues up to this are rounding.
 NEGLIGIBLE = 1e-13
@@ -89,18 +90,19 @@ class LinearMap(WalkMap):
     def solve(self, state: State, normal: Normalisation, n_shown: int, n_pairs: int) -> Eigenpairs:
         """The leading ``n_pairs`` of all pairs, of which ``n_shown`` are published. O(N c^2)."""
         root = normal.constant
-        points = state.support.scaled @ self.axes
-        largest = float(np.abs(points).max(initial=0.0)) or 1.0
-        centred = points / largest
-        centred -= normal.stationary @ centred
+        points = state.support.scaled
+        centred = _centre(points, normal.stationary)
+        largest = float(np.abs(centred).max(initial=0.0))
+        if largest <= SMALLEST_SPREAD * float(np.abs(points).max(initial=0.0)):
+            return Eigenpairs.none(normal)  # nothing differs
+        centred = (centred / largest) @ self.axes
         basis, triangle = np.linalg.qr(root[:, None] * centred)
         left, spreads, right = np.linalg.svd(triangle, full_matrices=False)
-        least = max(NEGLIGIBLE_SPREAD * float(spreads.max(initial=0.0)), SMALLEST_SPREAD)
-        n_real = int(np.count_nonzero(spreads > least))
+        n_real = int(np.count_nonzero(spreads > NEGLIGIBLE_SPREAD * spreads[:1]))
         if not n_real or not self.walk.operator.nnz:
             return Eigenpairs.none(normal)
         basis, spreads = basis @ left[:, :n_real], spreads[:n_real]
-        ridge = RIDGE * float((spreads**2).sum()) / points.shape[1]
+        ridge = RIDGE * float((spreads**2).sum()) / centred.shape[1]
         shrinkage = spreads / np.sqrt(spreads**2 + ridge)
         inside = shrinkage[:, None] * (basis.T @ (self.walk.operator @ basis)) * shrinkage
         inside = 0.5 * (inside + inside.T)
@@ -131,9 +133,9 @@ def find_axes(support: Support) -> Floats:
     if d <= MOST_FEATURES:
         return np.eye(d)
     masses = support.masses / support.masses.sum()
-    largest = float(np.abs(points).max(initial=0.0)) or 1.0
-    centred = points / largest
-    centred = (centred - masses @ centred) * np.sqrt(masses)[:, None]
+    centred = _centre(points, masses)
+    largest = float(np.abs(centred).max(initial=0.0)) or 1.0
+    centred = (centred / largest) * np.sqrt(masses)[:, None]
     if len(centred) < d:  # the same axes by the smaller of two products
         values, vectors = descending_eigh(centred @ centred.T)
         n_real = int(np.count_nonzero(values > NEGLIGIBLE * values[:1].max(initial=0.0)))
@@ -141,3 +143,10 @@ def find_axes(support: Support) -> Floats:
         axes: Floats = centred.T @ (vectors[:, :n_axes] / np.sqrt(values[:n_axes]))
         return axes
     return np.ascontiguousarray(descending_eigh(centred.T @ centred)[1][:, :N_AXES])
+
+
+def _centre(points: Floats, shares: Floats) -> Floats:
+    """Points without their mean, however far it is from 0: it is known to its own rounding."""
+    centred = points - shares @ points
+    centred -= shares @ centred
+    return centred

@@ -14,6 +14,7 @@ ROSTER = [
     "replay-cuts",
     "crossing-modes",
     "never-taught-again",
+    "online-loops",
     "landmark-stream",
     "merged-landmarks",
     "distance-rows",
