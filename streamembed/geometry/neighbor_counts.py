@@ -16,7 +16,7 @@ from typing import Annotated
 
 import numpy as np
 
-from streamembed.geometry.pairwise import DistanceBounds, Pairwise, split_slots
+from streamembed.geometry.pairwise import DistanceBounds, DistanceRows, Pairwise, split_slots
 from streamembed.numeric.arrays import Array, Floats, Ints, pad_rows
 
 # A reach that has become more than DRIFTED b, or less than b / DRIFTED.
@@ -41,7 +41,7 @@ class NeighborCounts:
         return counts._fill(geometry, np.arange(len(bases)))
 
     def replace(
-        self, slots: Ints, before: Pairwise, after: Pairwise, bases: Floats
+        self, slots: Ints, left: DistanceRows, after: Pairwise, bases: Floats
     ) -> NeighborCounts:
         """The counts after ``slots`` were filled, first or again.
 
@@ -49,8 +49,10 @@ class NeighborCounts:
         ----------
         slots
             Shape (b,), distinct; those from n on are new.
-        before, after
-            The geometry of all slots; the first is asked for rows of slots that were in use.
+        left
+            Rows of what ``slots`` held before, to all slots as they are or as they were.
+        after
+            The geometry of all slots.
         bases
             b of these slots.
         """
@@ -60,10 +62,10 @@ class NeighborCounts:
             all_bases[slots] = bases
             return NeighborCounts.build(after, all_bases)
         columns = [pad_rows(column, n) for column in (self.within, self.inside, self.others)]
-        for tile in split_slots(slots[slots < n_before], n_before):
-            for column, change in zip(columns, self._count(before.rows(tile), 0), strict=True):
-                column[:n_before] -= change
         padded = NeighborCounts(pad_rows(self.bases, n), *columns)
+        for tile in split_slots(slots[slots < n_before], n):
+            for column, change in zip(columns, padded._count(left.rows(tile), 0), strict=True):
+                column[: len(change)] -= change
         for tile in split_slots(slots, n):
             for column, change in zip(columns, padded._count(after.rows(tile), 0), strict=True):
                 column += change
@@ -111,11 +113,12 @@ class NeighborCounts:
 
         With axis 0 by the bases of its columns, with axis 1 by those of its rows.
         """
-        bases = self.bases if axis == 0 else self.bases[block.slots][:, None]
+        size = block.lower.shape[1]
+        bases = self.bases[:size] if axis == 0 else self.bases[block.slots][:, None]
         with np.errstate(over="ignore", under="ignore"):
             outer, inner = (DRIFTED * bases) ** 2, np.nextafter((bases / DRIFTED) ** 2, -1.0)
         upper = block.lower + block.slack
-        upper += block.slack[block.slots][:, None]
+        upper += block.row_slack[:, None]
         within, inside = (_count_at_most(block, upper, limit, axis) for limit in (outer, inner))
         size = block.lower.shape[1 - axis]
         others = np.full(size, block.lower.shape[axis])

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -42,6 +43,7 @@ class DistanceBounds:
     # (b, n): bounds; NaN where nothing is known. That from a slot to itself means nothing.
     lower: Floats
     slack: Floats  # (n,): from slot i to j, ``lower + slack[i] + slack[j]`` is a bound from above
+    row_slack: Floats  # (b,): that of the rows
     # The distances themselves, for indices of rows and of columns, both (p,): the same from i to j
     # as from j to i, and in every block.
     exact: Callable[[Ints, Ints], Floats]
@@ -73,18 +75,30 @@ class DistanceBounds:
             upper[~(self.lower > 0)] = np.inf
         # one of those that are surely no farther may be the slot itself
         upper.partition(count, axis=1)
-        limit = upper[:, count] + self.slack[self.slots]
+        limit = upper[:, count] + self.row_slack
         return self.within(limit[:, None], positive)
 
 
-class Pairwise(Protocol):
-    """Squared distances between the events of n slots."""
+class DistanceRows(Protocol):
+    """Squared distances from some slots to all."""
+
+    def rows(self, slots: Ints) -> DistanceBounds:
+        """From some slots to all."""
+
+
+class Pairwise(DistanceRows, Protocol):
+    """The same between the events of n slots."""
 
     def __len__(self) -> int:
         """Slots in use."""
 
-    def rows(self, slots: Ints) -> DistanceBounds:
-        """From some slots to all."""
+
+def _swap_ends(centred: Floats) -> Floats:
+    """-2 x, the bound, 1: what makes bounds of a product with the others."""
+    left = centred.copy()
+    left[:, :-2] *= -2.0
+    left[:, -2:] = centred[:, :-3:-1]
+    return left
 
 
 class PointDistances:
@@ -92,21 +106,26 @@ class PointDistances:
 
     def __init__(self, points: Floats) -> None:
         """Points (n, d), finite. Those more than 1e154 apart are no neighbours."""
-        n, d = points.shape
+        n = len(points)
         self._last: DistanceBounds | None = None
         self._points = np.ascontiguousarray(points)
-        self._centred = np.ones((n, d + 2))  # x, 1, and a lower bound on its norm
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
             sample = self._points[:: max(1, n // SAMPLE)]
             middle = len(sample) // 2
-            center = np.partition(sample, middle, axis=0)[middle] if n else 0.0
-            centred = np.subtract(self._points, center, out=self._centred[:, :d])
-            norms = np.einsum("ij,ij->i", centred, centred)
-            norms[~(norms < LARGEST)] = np.nan
-            # of a sum of d + 2 products, of its norms, of the centring, and of the differences
-            loss = (6 * d + 16) * float(np.finfo(np.float64).eps)
-            self._slack = 2.0 * loss * norms + 2.0 * SMALLEST
-            self._centred[:, d + 1] = (1.0 - loss) * norms - SMALLEST
+            self._center = np.partition(sample, middle, axis=0)[middle] if n else 0.0
+            self._centred, self._slack = self._bound(self._points)
+
+    def _bound(self, points: Floats) -> tuple[Floats, Floats]:
+        """x, 1, and a lower bound on its norm, for each point (b, d + 2); and slack (b,)."""
+        n, d = points.shape
+        augmented = np.ones((n, d + 2))
+        centred = np.subtract(points, self._center, out=augmented[:, :d])
+        norms = np.einsum("ij,ij->i", centred, centred)
+        norms[~(norms < LARGEST)] = np.nan
+        # of a sum of d + 2 products, of its norms, of the centring, and of the differences
+        loss = (6 * d + 16) * float(np.finfo(np.float64).eps)
+        augmented[:, d + 1] = (1.0 - loss) * norms - SMALLEST
+        return augmented, 2.0 * loss * norms + 2.0 * SMALLEST
 
     def __len__(self) -> int:
         return len(self._points)
@@ -119,25 +138,57 @@ class PointDistances:
         if self._last is not None and np.array_equal(self._last.slots, slots):
             return self._last
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-            left = self._centred[slots]
-            left[:, :-2] *= -2.0
-            left[:, -2:] = left[:, :-3:-1]
-            lower = left @ self._centred.T
+            lower = _swap_ends(self._centred[slots]) @ self._centred.T
+        points = self._points[slots]
         self._last = DistanceBounds(
-            slots, lower, self._slack, lambda rows, columns: self._between(slots[rows], columns)
+            slots,
+            lower,
+            self._slack,
+            self._slack[slots],
+            partial(_compare, points, self._points),
         )
         return self._last
 
-    def _between(self, left: Ints, right: Ints) -> Floats:
-        """By differences, shape (p,)."""
-        d2 = np.empty(len(left))
-        step = max(1, CELLS // max(1, self._points.shape[1]))
-        with np.errstate(over="ignore", under="ignore"):
-            for start in range(0, len(left), step):
-                part = slice(start, start + step)
-                differences = self._points[left[part]] - self._points[right[part]]
-                np.einsum("ij,ij->i", differences, differences, out=d2[part])
-        return d2
+    def rows_from(self, points: Floats, slots: Ints) -> DistanceBounds:
+        """The same from ``points`` (b, d) that ``slots`` held before.
+
+        To the bit what they were while these held them.
+        """
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+            centred, slack = self._bound(points)
+            lower = _swap_ends(centred) @ self._centred.T
+        return DistanceBounds(
+            slots,
+            lower,
+            self._slack,
+            slack,
+            partial(_compare, points, self._points),
+        )
+
+
+def _compare(left: Floats, right: Floats, rows: Ints, columns: Ints) -> Floats:
+    """Squared distances of rows of ``left`` and rows of ``right``, by differences, shape (p,)."""
+    d2 = np.empty(len(rows))
+    step = max(1, CELLS // max(1, right.shape[1]))
+    with np.errstate(over="ignore", under="ignore"):
+        for start in range(0, len(rows), step):
+            part = slice(start, start + step)
+            differences = left[rows[part]] - right[columns[part]]
+            np.einsum("ij,ij->i", differences, differences, out=d2[part])
+    return d2
+
+
+class LeavingPoints:
+    """Points that slots held before, as rows of distances to all that is there now."""
+
+    def __init__(self, points: Floats, after: PointDistances) -> None:
+        """Those before, by slot."""
+        self._points = points
+        self._after = after
+
+    def rows(self, slots: Ints) -> DistanceBounds:
+        """From what ``slots`` held."""
+        return self._after.rows_from(self._points[slots], slots)
 
 
 class DistanceTable:
@@ -163,5 +214,9 @@ class DistanceTable:
         if (at < 0).any():
             d2[at < 0] = self._read_rows(slots[at < 0])
         return DistanceBounds(
-            slots, d2, np.zeros(len(self)), lambda rows, columns: d2[rows, columns]
+            slots,
+            d2,
+            np.zeros(len(self)),
+            np.zeros(len(slots)),
+            lambda rows, columns: d2[rows, columns],
         )

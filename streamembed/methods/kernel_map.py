@@ -224,10 +224,11 @@ class KernelMap(RingMap):
         if self.scales is None or self.counts is None or rule is None or not len(inputs.slots):
             return self.border(inputs, kernel, inputs.slots, config), len(inputs.slots)
         slots, n, k = inputs.slots, len(inputs.support), rule.n_neighbors
-        before, after, least = inputs.geometry_before, inputs.geometry, self.scales.least
+        after, least = inputs.geometry, self.scales.least
         # widths: of the new slots, and of those whose reach has drifted, which are filled again
         reaches = measure_reaches(after, slots, k)
-        counts = self.counts.replace(slots, before, after, np.maximum(reaches, least))
+        left = inputs.read_left(after)
+        counts = self.counts.replace(slots, left, after, np.maximum(reaches, least))
         limit = max(SMALL_CHUNK, int(BIG_CHUNK_SHARE * n))
         # a border of both, unless the chunk alone takes most of it
         n_more = limit if 2 * len(slots) > limit else limit - len(slots)

@@ -12,7 +12,13 @@ import numpy as np
 
 from streamembed.geometry.kernel_matrix import KernelMatrix
 from streamembed.geometry.lists import NeighborLists
-from streamembed.geometry.pairwise import DistanceTable, Pairwise, PointDistances
+from streamembed.geometry.pairwise import (
+    DistanceRows,
+    DistanceTable,
+    LeavingPoints,
+    Pairwise,
+    PointDistances,
+)
 from streamembed.geometry.scaling import Scaling
 from streamembed.geometry.self_tuning import LocalWidths
 from streamembed.geometry.support import Support
@@ -101,13 +107,14 @@ class UpdateInput:
     left: Floats | None  # rows of distances of its slots before it, of those that were in use
     position: int  # where it ended
 
-    @property
-    def geometry_before(self) -> Pairwise:
-        """Of the support before the chunk, for its slots alone where there are no points."""
-        if self.left is None:
-            return PointDistances(self.state.support.scaled)
-        slots = self.slots[self.slots < self.left.shape[1]]
-        return DistanceTable(slots, self.left**2, _refuse_rows)
+    def read_left(self, after: Pairwise) -> DistanceRows:
+        """Distances from what the slots held before, where ``after`` is the geometry of now."""
+        if isinstance(after, PointDistances):
+            return LeavingPoints(self.state.support.scaled, after)
+        assert self.left is not None
+        return DistanceTable(
+            self.slots[self.slots < self.left.shape[1]], self.left**2, _refuse_rows
+        )
 
     @property
     def geometry(self) -> Pairwise:

@@ -15,7 +15,13 @@ from streamembed.geometry.neighbor_counts import (
     NeighborCounts,
     measure_reaches,
 )
-from streamembed.geometry.pairwise import DistanceTable, Pairwise, PointDistances
+from streamembed.geometry.pairwise import (
+    DistanceRows,
+    DistanceTable,
+    LeavingPoints,
+    Pairwise,
+    PointDistances,
+)
 from tests.geometry.test_lists import KINDS, Stream, whole
 
 NONE = np.zeros(0, dtype=np.int64)
@@ -64,12 +70,15 @@ def test_counts_are_those_of_all_pairs(
     counts = NeighborCounts.build(after, measure_reaches(after, np.arange(n), k))
     check(counts, whole(stream.points))
     for _ in range(5):
-        before = after
+        before, held = after, stream.points.copy()
         slots = stream.refill(int(rng.integers(1, n)))
         after = geometry()
+        left: DistanceRows = before
+        if isinstance(after, PointDistances) and rng.random() < 0.5:
+            left = LeavingPoints(held, after)
         reaches = measure_reaches(after, slots, k)
         np.testing.assert_array_equal(reaches, kth(whole(stream.points), k)[slots])
-        counts = counts.replace(slots, before, after, reaches)
+        counts = counts.replace(slots, left, after, reaches)
         check(counts, whole(stream.points))
         some = rng.permutation(n)[:2]
         counts = counts.refill(some, after, 1.1 * measure_reaches(after, some, k))
