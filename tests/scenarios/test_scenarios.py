@@ -35,6 +35,7 @@ ROSTER = [
 LONG = {
     "crossing-modes",
     "never-taught-again",
+    "online-loops",
     "default-maps",
     "eig-dml-online",
     "landmark-stream",
