@@ -16,7 +16,7 @@ from typing import Annotated
 
 import numpy as np
 
-from streamembed.geometry.pairwise import DistanceBounds, DistanceRows, Pairwise, split_slots
+from streamembed.geometry.pairwise import BoundedRows, DistanceBounds, Pairwise, split_slots
 from streamembed.numeric.arrays import Array, Floats, Ints, pad_rows
 
 # A reach that has become more than DRIFTED b, or less than b / DRIFTED.
@@ -41,7 +41,7 @@ class NeighborCounts:
         return counts._fill(geometry, np.arange(len(bases)))
 
     def replace(
-        self, slots: Ints, left: DistanceRows, after: Pairwise, bases: Floats
+        self, slots: Ints, left: BoundedRows, after: Pairwise, bases: Floats
     ) -> NeighborCounts:
         """The counts after ``slots`` were filled, first or again.
 

@@ -79,14 +79,14 @@ class DistanceBounds:
         return self.within(limit[:, None], positive)
 
 
-class DistanceRows(Protocol):
+class BoundedRows(Protocol):
     """Squared distances from some slots to all."""
 
     def rows(self, slots: Ints) -> DistanceBounds:
         """From some slots to all."""
 
 
-class Pairwise(DistanceRows, Protocol):
+class Pairwise(BoundedRows, Protocol):
     """The same between the events of n slots."""
 
     def __len__(self) -> int:

@@ -13,7 +13,7 @@ import numpy as np
 from streamembed.geometry.kernel_matrix import KernelMatrix
 from streamembed.geometry.lists import NeighborLists
 from streamembed.geometry.pairwise import (
-    DistanceRows,
+    BoundedRows,
     DistanceTable,
     LeavingPoints,
     Pairwise,
@@ -107,7 +107,7 @@ class UpdateInput:
     left: Floats | None  # rows of distances of its slots before it, of those that were in use
     position: int  # where it ended
 
-    def read_left(self, after: Pairwise) -> DistanceRows:
+    def read_left(self, after: Pairwise) -> BoundedRows:
         """Distances from what the slots held before, where ``after`` is the geometry of now."""
         if isinstance(after, PointDistances):
             return LeavingPoints(self.state.support.scaled, after)

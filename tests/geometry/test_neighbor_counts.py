@@ -16,7 +16,7 @@ from streamembed.geometry.neighbor_counts import (
     measure_reaches,
 )
 from streamembed.geometry.pairwise import (
-    DistanceRows,
+    BoundedRows,
     DistanceTable,
     LeavingPoints,
     Pairwise,
@@ -73,7 +73,7 @@ def test_counts_are_those_of_all_pairs(
         before, held = after, stream.points.copy()
         slots = stream.refill(int(rng.integers(1, n)))
         after = geometry()
-        left: DistanceRows = before
+        left: BoundedRows = before
         if isinstance(after, PointDistances) and rng.random() < 0.5:
             left = LeavingPoints(held, after)
         reaches = measure_reaches(after, slots, k)
