@@ -190,7 +190,11 @@ def _places(header: dict[str, Any], above: tuple[str, ...] = ()) -> Iterator[tup
 def _is_fine(place: tuple[str, ...], was: Any, wrong: Any) -> bool:
     """Whether the value may stand there after all."""
     key = place[-1]
-    if wrong == was or (key == "missed" and wrong is None) or (key == "counted" and wrong == -1):
+    if (
+        wrong == was
+        or (key in ("missed", "fidelity") and wrong is None)
+        or (key == "counted" and wrong == -1)
+    ):
         return True
     if was == codec.ARRAY:
         return key == "rows" and wrong is None

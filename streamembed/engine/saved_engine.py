@@ -26,20 +26,24 @@ from streamembed.methods.alignment_matrix import AlignmentMap
 from streamembed.methods.chunk import AcceptedEvents
 from streamembed.methods.geodesic_gram import GeodesicMap
 from streamembed.methods.gram import GramMap
-from streamembed.methods.kernel_map import KernelMap, RingMap
+from streamembed.methods.kernel_map import KernelMap
 from streamembed.methods.maps import MAPS
 from streamembed.methods.neighbor_graph import GraphMap, WalkMap
 from streamembed.methods.options import POSITION, Config
+from streamembed.methods.refinement import LARGEST_WHOLE
 from streamembed.methods.state import State
 from streamembed.metric_learners import metrics
 from streamembed.numeric import codec
 from streamembed.numeric.arrays import Array
 from streamembed.numeric.chunks import PendingParts
 from streamembed.pairs import pair_memory
+from streamembed.spectral.trial_space import PROBES
 from streamembed.storage.archive import must
 
 # Degrees are sums of the ring's rows, and an edit of one without the other changes more.
 ROUNDING = 1e-4
+# Slots of which rows of weights are made again, to see whether sums and images are theirs.
+SAMPLED = 64
 # Of a picture: no stream carries it so far.
 FARTHEST = 1e12
 
@@ -139,28 +143,46 @@ def _check_map(built: Any, state: State, config: Config) -> None:
 
 
 @_check_map.register
-def _(built: RingMap, state: State, config: Config) -> None:
-    """Ring, degrees and factor; and widths, of a kernel."""
+def _(built: GramMap, state: State, config: Config) -> None:
+    """Ring, degrees and factor."""
     weights, masses = built.graph.weights, state.support.masses
-    is_centred = isinstance(built, GramMap)
-    must(is_centred or (built.degrees > 0).all(), "degrees are not positive")
     _check_ring(built.graph, len(masses), config)
     must(weights.dtype == built.factor.vectors.dtype, "ring and factor differ in precision")
     with np.errstate(all="ignore"):
         sums = weights.astype(np.float64) @ masses
         # of signed rows, which may cancel
-        slack = ROUNDING * float((np.abs(weights) @ masses).max()) if is_centred else 0.0
+        slack = ROUNDING * float((np.abs(weights) @ masses).max())
     must(
         np.allclose(built.degrees, sums, rtol=ROUNDING, atol=slack),
         "degrees are not the sums of the ring",
     )
+
+
+@_check_map.register
+def _(built: KernelMap, state: State, config: Config) -> None:
+    """Degrees, products of trial functions with all weights, and widths."""
+    n, masses = len(state.support), state.support.masses
+    must((built.matrix is None) == (n > LARGEST_WHOLE), "matrix")
+    must((built.space is None) == (n <= LARGEST_WHOLE), "space")
+    weights = built.bind_weights(state)
+    sample = np.arange(0, n, max(1, n // SAMPLED))
+    rows = weights.rows(sample).astype(np.float64)
+    must(np.allclose(built.degrees[sample], rows @ masses, rtol=ROUNDING, atol=0.0), "degrees")
+    if (matrix := built.matrix) is not None:
+        must(np.allclose(matrix[sample], rows, rtol=0.0, atol=ROUNDING), "matrix")
+    if (space := built.space) is not None:
+        must(space.functions.dtype == weights.dtype == space.images.dtype, "precision")
+        must(len(space.functions) == 1 + len(space.inner) + PROBES, "functions")
+        must(space.cursor < n, "cursor")
+        sums = np.abs(space.functions.astype(np.float64)) @ rows.T
+        errors = np.abs(space.functions.astype(np.float64) @ rows.T - space.images[:, sample])
+        must((errors <= ROUNDING * sums.max(axis=1, keepdims=True)).all(), "images")
     must((built.local_widths is not None) == (config.rule is not None), "widths")
-    if isinstance(built, KernelMap):
-        must((built.counts is not None) == (config.rule is not None), "counts of neighbours")
-        if (counts := built.counts) is not None:
-            must((counts.inside <= counts.within).all(), "counts of neighbours")
-            must((counts.within <= counts.others).all(), "counts of neighbours")
-            must((counts.others < len(masses)).all(), "counts of neighbours")
+    must((built.counts is not None) == (config.rule is not None), "counts of neighbours")
+    if (counts := built.counts) is not None:
+        must((counts.inside <= counts.within).all(), "counts of neighbours")
+        must((counts.within <= counts.others).all(), "counts of neighbours")
+        must((counts.others < n).all(), "counts of neighbours")
 
 
 @_check_map.register

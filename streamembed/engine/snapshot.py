@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
@@ -35,7 +35,6 @@ from streamembed.metric_learning.mahalanobis import Mahalanobis
 from streamembed.metric_learning.metric_certificate import MetricCertificate
 from streamembed.numeric import codec
 from streamembed.numeric.arrays import Array, Floats, Ints, freeze
-from streamembed.spectral import operator
 from streamembed.spectral.certificate import Certificate
 from streamembed.storage import archive
 from streamembed.storage.saved_object import SavedObject
@@ -322,7 +321,8 @@ class Snapshot(SnapshotViews, Immutable, SavedObject):
         # The factor's arrays are never written to, so they can be shared until they are needed.
         if not isinstance(state.map, KernelMap):
             return cls(arrays, numbers, arrays["coordinates"], drawn)
-        return cls(arrays, numbers, (state.map.factor, columns.normal, order), drawn)
+        source = partial(state.map.view, state, columns.normal, len(order)), order
+        return cls(arrays, numbers, source, drawn)
 
     def __repr__(self) -> str:
         n, k = self.coordinates.shape
@@ -545,10 +545,8 @@ class Snapshot(SnapshotViews, Immutable, SavedObject):
         """lambda**t psi of every tracked pair, shape (N, r), oldest first."""
         if isinstance(self._source, np.ndarray):
             return self._source
-        factor, normal, order = self._source
-        root = operator.compute_root(factor, normal)
-        values, vectors = operator.leading_pairs(root, normal, len(factor.values))
-        psi = vectors / normal.constant[:, None]
+        view, order = self._source
+        values, psi = view()
         return freeze((psi * np.clip(values, 0.0, 1.0) ** self.diffusion_time)[order])
 
     # ------------------------------------------------------------------ files

@@ -6,6 +6,8 @@ Markov operator is the number of components, and their indicators span its eigen
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from streamembed.numeric.arrays import Array, Floats, Ints
@@ -17,13 +19,13 @@ WEIGHTLESS = float(np.finfo(np.float64).eps)
 STEP = 32
 
 
-def label_components(weights: Array) -> Ints:
+def label_components(read_rows: Callable[[Ints], Array], n: int) -> Ints:
     """The component of every row, shape (n,), numbered from 0 by their first rows.
 
     Parameters
     ----------
-    weights
-        W, shape (n, n), symmetric, 1 on the diagonal.
+    read_rows
+        slots -> their rows of W, shape (b, n): symmetric, 1 on the diagonal.
 
     Returns
     -------
@@ -32,10 +34,10 @@ def label_components(weights: Array) -> Ints:
     Examples
     --------
     >>> import numpy as np
-    >>> label_components(np.array([[1.0, 0.0, 0.5], [0.0, 1.0, 0.0], [0.5, 0.0, 1.0]])).tolist()
+    >>> weights = np.array([[1.0, 0.0, 0.5], [0.0, 1.0, 0.0], [0.5, 0.0, 1.0]])
+    >>> label_components(lambda slots: weights[slots], 3).tolist()
     [0, 1, 0]
     """
-    n = len(weights)
     labels = np.full(n, -1, dtype=np.int64)
     n_components = 0
     first = 0
@@ -47,7 +49,7 @@ def label_components(weights: Array) -> Ints:
             unlabelled = np.flatnonzero(labels < 0)
             if len(unlabelled) == 0:
                 return labels
-            reached = unlabelled[(weights[batch][:, unlabelled] > WEIGHTLESS).any(axis=0)]
+            reached = unlabelled[(read_rows(batch)[:, unlabelled] > WEIGHTLESS).any(axis=0)]
             labels[reached] = n_components
             queue = np.concatenate([queue, reached])
         n_components += 1

@@ -27,14 +27,16 @@ class Eigenpairs:
     The first k are certified; the others are spares, as the refinement level has them.
     """
 
-    # (c,), (n, c), (n, c): lambda, V and E = S V - V diag(lambda), descending.
+    # (c,), (n, c): lambda, descending, and V.
     values: Floats
     vectors: Floats
+    # (r, c): E = S V - V diag(lambda), or a matrix that is as long in every direction at least.
     errors: Floats
     outside: Outside  # lambda_(k+1) of S, whatever the pairs are
     normal: Normalisation
     rounding: float  # see `certificate.certify`
     refinement: str  # the level that computed them
+    method: str = "exact product"  # see `Certificate`
     unit: float = 1.0  # values, errors and everything else here are in units of it
     floor: float = certificate.NEGLIGIBLE  # see `certificate.certify`
     negative_mass: float | None = None  # see `Certificate`, where all eigenvalues are known

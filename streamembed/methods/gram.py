@@ -32,10 +32,10 @@ from streamembed.methods.eigenpairs import (
     PublishedColumns,
     bound_following,
 )
-from streamembed.methods.kernel_map import RingMap, build_ring
 from streamembed.methods.options import Config
 from streamembed.methods.placement import measure_neighbor_distance
 from streamembed.methods.registry import KernelInput
+from streamembed.methods.ring_map import RingMap, build_ring
 from streamembed.methods.state import BuildInput, KernelWidths, State, UpdateInput
 from streamembed.numeric.arrays import Floats
 from streamembed.numeric.linalg import descending_eigh, orthonormal_basis

@@ -47,12 +47,20 @@ def select_best(levels: Iterator[Eigenpairs], state: State, config: Config) -> P
 
 
 def _choose_better(best: Eigenpairs, pairs: Eigenpairs, config: Config) -> Eigenpairs:
-    """The pairs with the larger eigenvalues; where they are level, with the smaller residual."""
+    """The pairs with the larger eigenvalues; where they are level, with the smaller residual.
+
+    Of an eigenvalue counts what its residual leaves of it.
+    """
     k = config.n_components
-    gain = float(pairs.values[:k].sum() - best.values[:k].sum())
+    gain = _sum_sure(pairs, k) - _sum_sure(best, k)
     if abs(gain) > best.tolerated_residual(config):
         return pairs if gain > 0 else best
     return pairs if pairs.largest_residual(k) <= best.largest_residual(k) else best
+
+
+def _sum_sure(pairs: Eigenpairs, k: int) -> float:
+    norms = np.linalg.norm(pairs.errors[:, :k], axis=0)
+    return float(np.maximum(pairs.values[:k] - norms, 0.0).sum())
 
 
 def estimate_columns(
@@ -84,31 +92,34 @@ def estimate_columns(
     norms = certificate.estimate_residuals(images, vectors[sample], shares[sample], values)
     following = float(values[k]) if len(values) > k else 0.0
     outside = Outside(following, 1.0, np.zeros(0))
-    pairs = Eigenpairs(values, vectors, vectors[:, :0], outside, normal, 0.0, "view", unit=unit)
-    return certify_pairs(state, config, pairs, np.diag(norms**2), "sampled rows")
+    pairs = Eigenpairs(
+        values,
+        vectors,
+        np.diag(norms),
+        outside,
+        normal,
+        rounding=0.0,
+        refinement="view",
+        method="sampled rows",
+        unit=unit,
+    )
+    return certify_pairs(state, config, pairs)
 
 
 def certify_pairs(
     state: State,
     config: Config,
     pairs: Eigenpairs,
-    products: Floats | None = None,
-    method: str = "exact product",
 ) -> PublishedColumns:
     """Certify the first k pairs as they are, and turn the coordinates of all carried ones.
 
-    ``products`` are of the residual columns, (c, c), by default the exact ones. Components beyond
-    the operator's rank are zero columns with eigenvalue 0.
+    Components beyond the operator's rank are zero columns with eigenvalue 0.
     """
     k, c, n = config.n_components, config.n_carried, len(state.support)
     # within the spectrum of a Markov operator, or of one in units of twice its norm
     clipped = np.clip(pairs.values, 0.0, 1.0)
     shift = pairs.values - clipped  # not 0 where that norm was not known: it is an error, too
-    if products is None:
-        errors = pairs.errors + pairs.vectors * shift
-        products = errors.T @ errors
-    else:
-        products = products + np.diag(shift**2)
+    products = pairs.errors.T @ pairs.errors + np.diag(shift**2)
     m = min(c, len(pairs.values))
     psi, values, norms = np.zeros((n, c)), np.zeros(c), np.zeros(c)
     values[:m] = clipped[:m]
@@ -125,7 +136,7 @@ def certify_pairs(
         outside=pairs.outside,
         rounding=pairs.rounding,
         tolerance=config.tolerance,
-        method=method,
+        method=pairs.method,
         floor=pairs.floor,
     )
     masses, stationary = state.support.masses, pairs.normal.stationary

@@ -22,9 +22,9 @@ from streamembed.landmarks import absorption
 from streamembed.landmarks.absorption import Cover
 from streamembed.methods import frame_reference, picture_updates, slot_assignment
 from streamembed.methods.chunk import Chunk
-from streamembed.methods.kernel_map import LARGEST_DECOMPOSED, make_ring
 from streamembed.methods.maps import MAPS
 from streamembed.methods.options import POSITION, Config
+from streamembed.methods.ring_map import LARGEST_DECOMPOSED, make_ring
 from streamembed.methods.slot_assignment import SlotAssignment
 from streamembed.methods.state import (
     NO_SLOTS,

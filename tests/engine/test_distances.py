@@ -103,7 +103,7 @@ def test_any_cut_gives_the_same_bits(
 
 
 def test_large_windows_of_distances_are_those_of_points_too() -> None:
-    """Above 256 slots rings are float32: the same kernel values, to the bit of rounding."""
+    """Above 256 slots weights are float32: the same kernel values, but for rounding."""
     points = drifting_rings(700, 0, window=400)
     from_points, from_rows = (
         small(size=400, warm_up=300, kernel="gaussian", bandwidth=0.7, n_components=4)
@@ -113,7 +113,7 @@ def test_large_windows_of_distances_are_those_of_points_too() -> None:
     from_points.learn(points)
     from_rows.learn_distances(d)
     np.testing.assert_allclose(
-        from_rows.snapshot().coordinates, from_points.snapshot().coordinates, atol=1e-8
+        from_rows.snapshot().coordinates, from_points.snapshot().coordinates, atol=2e-5
     )
 
 
@@ -193,7 +193,7 @@ def test_a_chunk_that_fails_puts_both_rings_back(monkeypatch: pytest.MonkeyPatch
         engine.learn_distances(d[:119, :119])
         twin.learn_distances(d[:119, :119])
         with monkeypatch.context() as patch:
-            patch.setattr("streamembed.methods.kernel_map.RingMap._update_factor", lambda *_: 1 / 0)
+            patch.setattr("streamembed.methods.kernel_map.KernelMap._fill", lambda *_: 1 / 0)
             with pytest.raises(ZeroDivisionError):
                 engine.learn_distances([row_for(engine, d)])
         assert engine.position == 119
@@ -537,5 +537,5 @@ def test_drift_in_distances_is_followed() -> None:
     from_rows.learn_distances(d)
     np.testing.assert_array_equal(from_rows.support_ids, from_points.support_ids)
     np.testing.assert_allclose(
-        from_rows.snapshot().coordinates, from_points.snapshot().coordinates, atol=1e-8
+        from_rows.snapshot().coordinates, from_points.snapshot().coordinates, atol=2e-5
     )

@@ -50,9 +50,8 @@ def uneven_masses(arrays: dict[str, Any], header: dict[str, Any]) -> None:
 
 
 def half_precision(arrays: dict[str, Any], header: dict[str, Any]) -> None:
-    arrays["progress.state.map.factor.vectors"] = arrays[
-        "progress.state.map.factor.vectors"
-    ].astype(np.float16)
+    matrix = "progress.state.map.matrix"
+    arrays[matrix] = arrays[matrix].astype(np.float16)
 
 
 def another_memory(arrays: dict[str, Any], header: dict[str, Any]) -> None:

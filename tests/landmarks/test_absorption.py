@@ -234,19 +234,19 @@ def test_certificates_are_true(half_life: float | None) -> None:
         np.testing.assert_allclose(snapshot.eigenvalues, truth.eigenvalues[1:7], atol=1e-3)
 
 
-def test_mass_alone_costs_no_factor() -> None:
-    """Events within the radius leave the factor as it is, the same object."""
+def test_mass_alone_changes_no_weight() -> None:
+    """Events within the radius leave the weights as they are."""
     engine = small(size=50, warm_up=50)
     points = blob(2000, 8)
     engine.learn(points)
     assert engine._learner.state is not None
-    held, factor = engine.support_ids, engine._learner.state.map.factor
+    held, matrix = engine.support_ids, engine._learner.state.map.matrix
     before = engine.snapshot()
     engine.learn(
         engine._learner.state.support.points[:10]
     )  # nothing is nearer to a landmark than itself
     np.testing.assert_array_equal(engine.support_ids, held)
-    assert engine._learner.state.map.factor is factor
+    np.testing.assert_array_equal(engine._learner.state.map.matrix, matrix)
     assert engine.snapshot().masses.sum() == before.masses.sum() + 10
     assert engine.snapshot().certificate.met
 

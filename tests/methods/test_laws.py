@@ -21,7 +21,7 @@ from streamembed.spectral.alignment import correlate_columns
 from tests.oracles import oracle
 
 K = 5
-RING = np.dtype(np.float32)  # of a kernel ring at the default tolerance
+SINGLE = np.dtype(np.float32)  # of weights at the default tolerance
 
 
 def stream(name: str, rows: int) -> np.ndarray:
@@ -141,7 +141,7 @@ def test_certificates_of_a_window_are_true(name: str) -> None:
     engine = se.Engine(n_components=10, size=size, scaling=None)
     asked = np.random.default_rng(1).choice(np.arange(size, len(points), chunk), 20, replace=False)
     engine.learn(points[:size])
-    honest = []
+    ratios = []
     for start in range(size, len(points), chunk):
         engine.learn(points[start : start + chunk])
         if start not in asked:
@@ -153,12 +153,13 @@ def test_certificates_of_a_window_are_true(name: str) -> None:
         assert snapshot.certificate.met
         assert residual <= 1.05 * 3e-3
         np.testing.assert_allclose(values, truth.eigenvalues[1:11], atol=3e-3)
-        # what is reported includes a bound on the rounding of the ring, most of a small residual
-        reported = snapshot.certificate.residual - bound_rounding(RING, size) / values[0]
-        honest.append(reported < 1e-4 or 0.5 <= reported / residual <= 3.0)
+        # what is reported includes a bound on the rounding of weights, most of a small residual
+        reported = snapshot.certificate.residual
+        assert reported >= residual
+        ratios.append((reported - bound_rounding(SINGLE, size) / values[0]) / max(residual, 1e-4))
         sine = oracle.largest_angle_sine(truth.V[:, 1:11], vectors)
         assert sine <= 1.05 * snapshot.certificate.angle_bound + 1e-9
-    assert np.mean(honest) >= 0.95
+    assert np.median(ratios) <= 6.0
 
 
 def clusters(rng: np.random.Generator, count: int, centre: tuple[float, ...]) -> np.ndarray:
@@ -237,9 +238,9 @@ def test_without_a_tolerance_nothing_is_claimed() -> None:
     truth = truth_of(snapshot)
     residual = oracle.true_residual(truth.S, unit_vectors(snapshot), snapshot.eigenvalues)
     assert snapshot.certificate.met is None
-    assert snapshot.certificate.method == "sampled rows"
+    assert snapshot.certificate.method == "sketched bound"
     assert residual <= 1e-2
-    assert 0.1 < snapshot.certificate.residual / residual < 10.0
+    assert 1.0 < snapshot.certificate.residual / residual < 10.0
 
 
 # ---------------------------------------------------------------- however it is cut
@@ -363,18 +364,20 @@ def test_memory_is_flat() -> None:
 
 
 def test_long_runs_do_not_drift() -> None:
-    """After 30 turnovers: orthonormal basis, exact degrees, and a residual as small as early on."""
-    size = 100
+    """After 30 turnovers: exact products and degrees, and a residual as small as early on."""
+    size = 250
     points = streams.drifting_rings(30 * size + 1000, 0, window=size)
     engine = se.Engine(n_components=5, size=size, scaling=None)
     engine.learn(points[:1000])
     early = engine.snapshot().certificate.residual
     engine.learn(points[1000:])
-    state = engine.__getstate__()["arrays"]
-    vectors = state["progress.state.map.factor.vectors"]
-    assert np.abs(vectors.T @ vectors - np.eye(vectors.shape[1])).max() < 1e-10
-    fresh = state["progress.state.map.graph.weights"].sum(axis=1)
-    np.testing.assert_allclose(state["progress.state.map.degrees"], fresh, rtol=1e-6)
+    state = engine._learner.state
+    assert state is not None
+    weights = state.map.weights.rows(np.arange(size)).astype(np.float64)
+    np.testing.assert_allclose(state.degrees, weights.sum(axis=1), rtol=2e-5)
+    functions, images = state.map.space.functions, state.map.space.images
+    errors = np.linalg.norm(functions @ weights - images, axis=1)
+    assert (errors <= 3e-5 * np.linalg.norm(images, axis=1)).all()
     assert engine.snapshot().certificate.residual <= max(1.5 * early, 3e-3)
 
 

@@ -132,7 +132,7 @@ def test_the_operator_is_that_of_the_frozen_widths(
     widths, now = state.map.local_widths.widths, state.support.scaled
     d2 = cdist(now, now, "sqeuclidean")
     expected = np.exp(-d2 / (WIDTH * np.outer(widths, widths)))
-    ring = state.map.graph.weights
+    ring = state.map.weights.rows(np.arange(len(widths)))
     # an exponent x is off by some x eps, and exp(-x) by x exp(-x) eps: less than eps
     rounding = 8 * float(np.finfo(ring.dtype).eps)
     np.testing.assert_allclose(ring, expected, rtol=0, atol=rounding)

@@ -1,0 +1,161 @@
+"""Weights between the slots of a support, computed when they are needed: no N x N matrix is kept.
+
+Symbols: x = points, d = distances, w = widths of the slots, c = one factor for all,
+W_ij = exp(-d_ij^2 / (c w_i w_j)), W_ii = 1. With one bandwidth, w is that, and c is 1.
+
+Of points all exponents are one matrix product: (2x, -1, -|x|^2)_i / (c w_i) with
+(x, |x|^2, 1)_j / w_j, in single precision where that is exact enough, or in double precision. Where
+neither is, and of learned distances, they follow from the squared distances themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Annotated
+
+import numpy as np
+
+from streamembed.numeric.arrays import Array, Floats, Ints, pad_rows
+from streamembed.numeric.codec import NOT_SAVED
+from streamembed.numeric.linalg import squared_distances
+
+# An exponent may be off by so much, absolutely: a hundredth of the usual tolerance.
+LARGEST_LOSS = 1e-5
+# Below it a weight is nothing, and sums of denormal numbers are slow.
+LEAST_EXPONENT = {np.dtype(np.float32): -87.0, np.dtype(np.float64): -700.0}
+# Exponents of weights that matter are above -17; half of that bounds what their points differ by.
+REACH = 17.0
+# Rows and columns of a tile: it stays in the cache.
+TILE = 512
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KernelWeights:
+    """W between all slots."""
+
+    widths: Annotated[Floats, "slots", "finite", "positive"]  # w
+    factor: Annotated[float, "finite", "positive"]  # c
+    center: Annotated[Floats, "d", "finite"]
+    single: bool  # whether weights are float32
+    # (n, d + 2): (x, |x|^2, 1) / w, of centred points; None where exponents follow from squares.
+    columns: Array | None = field(default=None, metadata=NOT_SAVED)
+    # slots -> their squared distances to all, (b, n).
+    read_squares: Callable[[Ints], Floats] | None = field(default=None, metadata=NOT_SAVED)
+    loss: float = field(default=0.0, metadata=NOT_SAVED)  # by how much an exponent may be off
+
+    def __len__(self) -> int:
+        return len(self.widths)
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Of weights."""
+        return np.dtype(np.float32 if self.single else np.float64)
+
+    def of_points(self, points: Floats) -> KernelWeights:
+        """Between ``points`` (n, d), one a slot."""
+        columns = _augment(points - self.center, self.widths)
+        return self._of_columns(columns, points)
+
+    def of_squares(self, read_squares: Callable[[Ints], Floats]) -> KernelWeights:
+        """Between objects of which only squared distances are known."""
+        return replace(self, columns=None, read_squares=read_squares, loss=0.0)
+
+    def replace(self, slots: Ints, points: Floats, widths: Floats) -> KernelWeights:
+        """After ``slots`` were filled, first or again; ``points`` and ``widths`` are of all."""
+        following = replace(self, widths=widths)
+        if self.columns is None or self.columns.dtype != self.dtype:
+            return following.of_points(points)
+        columns = pad_rows(self.columns, len(widths))
+        with np.errstate(over="ignore"):
+            columns[slots] = _augment(points[slots] - self.center, widths[slots])
+        return following._of_columns(columns, points)
+
+    def _of_columns(self, columns: Array, points: Floats) -> KernelWeights:
+        """With these columns in the precision that is exact enough, or without."""
+        with np.errstate(all="ignore"):
+            ratio2 = float((columns[:, -2] * columns[:, -1]).max(initial=0.0))  # |x|^2 / w^2
+            spread = float(self.widths.max() / self.widths.min())
+            size = (ratio2 + np.sqrt(REACH * ratio2 * self.factor * spread)) / self.factor
+            for dtype in (self.dtype, np.dtype(np.float64)):
+                loss = 4.0 * size * float(np.finfo(dtype).eps)
+                exact = columns.astype(dtype, copy=False)
+                limit = LARGEST_LOSS * (1.0 if self.single else 1e-4)
+                if loss <= limit and np.isfinite(exact).all():
+                    return replace(self, columns=exact, read_squares=None, loss=loss)
+
+        def read_squares(slots: Ints) -> Floats:
+            with np.errstate(over="ignore", under="ignore"):
+                return squared_distances(points[slots], points, 0.0)
+
+        return self.of_squares(read_squares)
+
+    def rows(self, slots: Ints) -> Array:
+        """W between ``slots`` and all, shape (b, n); ones on the diagonal, exactly."""
+        if self.columns is None:
+            rows = self._weigh_squares(slots)
+        else:
+            rows = self._weigh(self.columns[slots], self.columns)
+        rows[:, slots] = 0.5 * (rows[:, slots] + rows[:, slots].T)
+        rows[np.arange(len(slots)), slots] = 1.0
+        return rows
+
+    def product(self, block: Array) -> Array:
+        """W @ block, shape (n, m), in the precision of the weights. O(n^2 (d + m))."""
+        n, columns = len(self), self.columns
+        block = np.ascontiguousarray(block, dtype=self.dtype)
+        if columns is None:
+            step = max(1, TILE * TILE // n)
+            parts = (np.arange(i, min(i + step, n)) for i in range(0, n, step))
+            return np.concatenate([self.rows(part) @ block for part in parts])
+        image = np.zeros_like(block)
+        for start in range(0, n, TILE):
+            here = slice(start, start + TILE)
+            left = _swap_ends(columns[here], self.factor)
+            for other in range(start, n, TILE):
+                there = slice(other, other + TILE)
+                tile = _exponentiate(left @ columns[there].T, self.dtype)
+                if other == start:
+                    np.fill_diagonal(tile, 1.0)
+                    image[here] += tile @ block[here]
+                else:  # symmetric: a tile is used for its rows and for its columns
+                    image[here] += tile @ block[there]
+                    image[there] += tile.T @ block[here]
+        return image
+
+    def _weigh(self, left: Array, right: Array) -> Array:
+        return _exponentiate(_swap_ends(left, self.factor) @ right.T, self.dtype)
+
+    def _weigh_squares(self, slots: Ints) -> Array:
+        """Divided by one width after the other: that of an outlier, squared, would overflow."""
+        assert self.read_squares is not None
+        with np.errstate(over="ignore", under="ignore"):
+            exponents = self.read_squares(slots) / (-self.factor * self.widths[slots])[:, None]
+            exponents /= self.widths
+        return _exponentiate(exponents, self.dtype)
+
+
+def _augment(centred: Floats, widths: Floats) -> Floats:
+    """(x, |x|^2, 1) / w, shape (b, d + 2)."""
+    b, d = centred.shape
+    columns = np.ones((b, d + 2))
+    columns[:, :d] = centred
+    with np.errstate(all="ignore"):
+        columns[:, d] = np.einsum("ij,ij->i", centred, centred)
+        columns /= widths[:, None]
+    return columns
+
+
+def _swap_ends(columns: Array, factor: float) -> Array:
+    """(2x, -1, -|x|^2) / (c w) of (x, |x|^2, 1) / w."""
+    left: Array = columns * columns.dtype.type(2.0 / factor)
+    left[:, -2:] = columns[:, :-3:-1] * columns.dtype.type(-1.0 / factor)
+    return left
+
+
+def _exponentiate(exponents: Array, dtype: np.dtype) -> Array:
+    """exp, of what is at most 0."""
+    np.clip(exponents, LEAST_EXPONENT[dtype], 0.0, out=exponents)
+    exponents = exponents.astype(dtype, copy=False)
+    weights: Array = np.exp(exponents, out=exponents)
+    return weights

@@ -1,0 +1,294 @@
+"""Trial functions and random probes whose products with W are kept exact while slots are filled.
+
+With H = functions (rows), the images G = H W change by rank 2b when b slots are filled again: rows
+of W that leave are subtracted, rows that arrive are added, and nothing else is read. Residuals and
+bounds then follow from H and G alone (`streamembed.spectral.sketched_view`).
+
+Symbols: W = kernel matrix, n slots; S = diag(s) W diag(s), D = 1 / s^2, so that S v = lambda v is
+W u = lambda D u with u = s v. U = the c trial functions, X = p random probes, row 0 = the function
+m a, whose image is what S is normalised by. m = 1 + c + p rows. A = U W U^T, M = U D U^T.
+
+New slots e take the values u_e that W u = lambda D u asks for: Nystrom's extension by F, the
+regularised inverse of the operator in the trial space as it is now. Any values would leave the
+images exact. A few old slots take such values again with every chunk ("rolling"), which is what
+keeps the space good: a step of subspace iteration, spread over a fifth of a turnover.
+
+Source: docs/algorithms/trial-space.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Annotated
+
+import numpy as np
+import scipy.linalg
+
+from streamembed.numeric.arrays import Array, Floats, Ints, pad_rows
+from streamembed.numeric.linalg import descending_eigh, symmetrise
+
+# Probes: a direction is missed by all of them with a chance that falls with their number.
+PROBES = 16
+# Of the squared length of a trial function: less outside of the others is rounding.
+FAINT = 1e-3
+# Regularisation of the extension, as a share of the last Ritz value.
+DAMPING = 0.3
+# And of the most negative one, which it must exceed.
+NEGATIVE = 1.5
+DOUBLINGS = 20
+# Of the mean squared length of trial functions: less is left of one that has faded.
+FADED = 1e-4
+# Of the squared lengths of all, since they were turned.
+LEAST_LEFT = 0.25
+# Ritz values below this many units of the precision, relative to the first, are rounding.
+ROUNDING = 16.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TrialSpace:
+    """H and G = H W, and the small matrices of the trial functions."""
+
+    functions: Annotated[Array, "m slots", "finite"]  # H
+    images: Annotated[Array, "m slots", "finite"]  # G
+    inner: Annotated[Floats, "c m", "finite"]  # U G^T
+    gram: Annotated[Floats, "c c", "finite"]  # M, with D of when slots were filled, or rolled
+    drawn: Annotated[Floats, "slots", "finite", "positive"]  # s when slots were filled, or rolled
+    damping: Annotated[float, "finite", "at least 0"]  # tau, at least
+    cursor: Annotated[int, "at least 0"]  # the slot that is rolled next
+    since_turn: Annotated[int, "at least 0"]  # slots filled since
+
+    @property
+    def rank(self) -> int:
+        """c."""
+        return len(self.inner)
+
+    @property
+    def trial(self) -> slice:
+        """The rows of U."""
+        return slice(1, 1 + self.rank)
+
+    @property
+    def probes(self) -> slice:
+        """The rows of X."""
+        return slice(1 + self.rank, None)
+
+    @classmethod
+    def of(cls, functions: Array, images: Array, scaling: Floats, most: int) -> TrialSpace:
+        """Of H and G, turned to at most so many Ritz functions."""
+        c = len(functions) - 1 - PROBES
+        space = cls(
+            functions,
+            images,
+            inner=np.zeros((c, len(functions))),
+            gram=np.eye(c),
+            drawn=scaling,
+            damping=0.0,
+            cursor=0,
+            since_turn=0,
+        )
+        return space.turn(most)
+
+    def replace(
+        self,
+        slots: Ints,
+        leaving: Array,
+        arriving: Array,
+        scaling: Floats,
+        constant: Floats,
+        draws: Floats,
+    ) -> TrialSpace:
+        """After ``slots`` were filled, first or again.
+
+        Parameters
+        ----------
+        slots
+            e, shape (b,), distinct; those from n on are new.
+        leaving
+            Rows of W before, of those of them that were in use, first, shape (b', n).
+        arriving
+            Rows of W now, shape (b, n'), n' slots in use.
+        scaling
+            s of ``slots`` now, shape (b,).
+        constant
+            m a of ``slots``, shape (b,).
+        draws
+            Standard normal, shape (p, b).
+
+        Returns
+        -------
+        O(n' m b).
+        """
+        n, n_before = arriving.shape[1], self.functions.shape[1]
+        old = slots[slots < n_before]
+        functions, images = _widen(self.functions, n), _widen(self.images, n)
+        trial, probes, dtype = self.trial, self.probes, functions.dtype
+        inner, gram = self.inner, self.gram
+        # what leaves
+        h, g = functions[:, old].astype(np.float64), images[:, old].astype(np.float64)
+        corner = leaving[:, old].astype(np.float64)
+        inner = inner - h[trial] @ g.T - g[trial] @ h.T + h[trial] @ corner @ h.T
+        gram = gram - (h[trial] / self.drawn[old] ** 2) @ h[trial].T
+        functions[:, slots] = 0.0
+        # what arrives
+        seen = (functions @ arriving.T).astype(np.float64)  # (m, b)
+        corner = arriving[:, slots].astype(np.float64)
+        squares = scaling**2
+        extend = self._invert(inner[:, trial], gram, float(squares.mean()))
+        u = np.empty_like(seen)
+        u[0] = constant
+        u[probes] = draws * scaling
+        u[trial] = (extend.T @ seen[trial]) * squares
+        u[trial] = (extend.T @ (seen[trial] + u[trial] @ corner)) * squares
+        leaving[:, old] = 0.0
+        images += np.concatenate([u, -h], axis=1).astype(dtype) @ np.concatenate(
+            [arriving, _widen(leaving, n)]
+        )
+        images[:, slots] = seen + u @ corner
+        functions[:, slots] = u
+        inner = inner + u[trial] @ seen.T + seen[trial] @ u.T + u[trial] @ corner @ u.T
+        gram = gram + (u[trial] / squares) @ u[trial].T
+        drawn = pad_rows(self.drawn, n)
+        drawn[slots] = scaling
+        return replace(
+            self,
+            functions=functions,
+            images=images,
+            inner=inner,
+            gram=gram,
+            drawn=drawn,
+            since_turn=self.since_turn + len(slots),
+        )
+
+    def choose_rolled(self, count: int) -> Ints:
+        """The slots that are rolled next."""
+        n = self.functions.shape[1]
+        slots: Ints = (self.cursor + np.arange(min(count, n))) % n
+        return slots
+
+    def roll(
+        self, slots: Ints, rows: Array, scaling: Floats, constant: Floats, renews: bool
+    ) -> TrialSpace:
+        """New values in old ``slots``, by the images: rows of W (b, n), s and m a of these.
+
+        Probes are brought to the present s: they stay what was drawn. With ``renews`` the images of
+        these slots are made anew, without the rounding of all changes so far; in a window that
+        happens when a slot is filled.
+        """
+        functions, images = self.functions.copy(), self.images
+        trial, probes, dtype = self.trial, self.probes, functions.dtype
+        h, g = functions[:, slots].astype(np.float64), images[:, slots].astype(np.float64)
+        squares = scaling**2
+        extend = self._invert(self.inner[:, trial], self.gram, float(squares.mean()))
+        u = np.empty_like(h)
+        u[0] = constant
+        u[trial] = (extend.T @ g[trial]) * squares
+        u[probes] = h[probes] * (scaling / self.drawn[slots])
+        change = u - h
+        corner = rows[:, slots].astype(np.float64)
+        images = images + change.astype(dtype) @ rows
+        functions[:, slots] = u
+        if renews:
+            images[:, slots] = functions @ rows.T
+        part = change[trial]
+        inner = self.inner + part @ g.T + g[trial] @ change.T + part @ corner @ change.T
+        gram = self.gram + (u[trial] / squares) @ u[trial].T
+        gram -= (h[trial] / self.drawn[slots] ** 2) @ h[trial].T
+        drawn = self.drawn.copy()
+        drawn[slots] = scaling
+        return replace(
+            self,
+            functions=functions,
+            images=images,
+            inner=inner,
+            gram=gram,
+            drawn=drawn,
+            cursor=int((slots[-1] + 1) % len(drawn)) if len(slots) else self.cursor,
+        )
+
+    def _invert(self, a: Floats, gram: Floats, diagonal: float) -> Floats:
+        """F: (M^-1 A)^-1, by Tikhonov's regularisation, iterated three times."""
+        a, tau = symmetrise(a), max(diagonal, self.damping)
+        # functions that have faded, or that coincide, must not be divided by nothing
+        floor = FADED * float(np.trace(gram)) / max(len(gram), 1) * np.eye(len(gram))
+        for _ in range(DOUBLINGS):
+            try:
+                factor = scipy.linalg.cho_factor(a + tau * (gram + floor), check_finite=False)
+                break
+            except np.linalg.LinAlgError:  # a kernel that is not positive
+                tau *= 2.0
+        else:  # all has faded
+            return np.zeros_like(a)
+        once: Floats = scipy.linalg.cho_solve(factor, gram, check_finite=False)
+        twice = once @ once
+        result: Floats = once + tau * twice + tau**2 * (twice @ once)
+        return result
+
+    @property
+    def has_faded(self) -> bool:
+        """Whether most of the trial functions has left with the slots that were filled."""
+        return float(np.trace(self.gram)) < LEAST_LEFT * self.rank
+
+    def estimate_image(self, x: Floats) -> Floats:
+        """W x, shape (n,), for an x that is near the function m a of some chunks ago. O(n c)."""
+        trial = self.functions[self.trial]
+        rest = (x - self.functions[0]) / self.drawn**2
+        inside = trial @ rest.astype(trial.dtype)
+        mix = np.linalg.lstsq(self.gram, inside.astype(np.float64), rcond=FAINT)[0]
+        images = self.images[self.trial]
+        estimate: Floats = self.images[0].astype(np.float64) + mix.astype(images.dtype) @ images
+        return estimate
+
+    def turn(self, most: int) -> TrialSpace:
+        """Spanned by at most so many Ritz functions, without the constant. O(n m^2)."""
+        trial, dtype = self.trial, self.functions.dtype
+        weights = (1.0 / self.drawn**2).astype(dtype)
+        norm = float(self.functions[0].astype(np.float64) @ self.images[0])
+        u, g = self.functions[trial], self.images[trial]
+        overlap = (u @ self.images[0]).astype(np.float64) / np.sqrt(norm)
+        gram = ((u * weights) @ u.T).astype(np.float64) - np.outer(overlap, overlap)
+        a = (u @ g.T).astype(np.float64) - np.outer(overlap, overlap)
+        values, mix = solve_pencil(a, gram)
+        floor = ROUNDING * float(np.finfo(dtype).eps) * float(np.abs(values).max(initial=0.0))
+        c = min(most, int(np.count_nonzero(values > floor)))
+        least, values, mix = float(values.min(initial=0.0)), values[:c], mix[:, :c]
+        functions = np.concatenate([self.functions[:1], _mix(mix, u), self.functions[self.probes]])
+        images = np.concatenate([self.images[:1], _mix(mix, g), self.images[self.probes]])
+        share = (mix.T @ overlap / np.sqrt(norm)).astype(dtype)[:, None]
+        functions[1 : 1 + c] -= share * self.functions[0]
+        images[1 : 1 + c] -= share * self.images[0]
+        turned = functions[1 : 1 + c]
+        return replace(
+            self,
+            functions=functions,
+            images=images,
+            inner=(turned @ images.T).astype(np.float64),
+            gram=((turned * weights) @ turned.T).astype(np.float64),
+            damping=max(DAMPING * float(values[-1]) if c else 0.0, -NEGATIVE * least),
+            since_turn=0,
+        )
+
+
+def solve_pencil(a: Floats, gram: Floats) -> tuple[Floats, Floats]:
+    """Ritz values, descending, and the mix (c, c') that makes functions M-orthonormal.
+
+    Directions of which less than `FAINT` is outside of the others are left out.
+    """
+    lengths = np.sqrt(np.maximum(np.diag(gram), 0.0))
+    inverse = np.divide(1.0, lengths, out=np.zeros_like(lengths), where=lengths > 0.0)
+    sizes, vectors = descending_eigh(gram * np.outer(inverse, inverse))
+    is_real = sizes > FAINT
+    whitening = inverse[:, None] * (vectors[:, is_real] / np.sqrt(sizes[is_real]))
+    values, turn = descending_eigh(whitening.T @ a @ whitening)
+    return values, whitening @ turn
+
+
+def _mix(mix: Floats, block: Array) -> Array:
+    result: Array = mix.T.astype(block.dtype) @ block
+    return result
+
+
+def _widen(block: Array, n: int) -> Array:
+    """A copy with n columns: zeros behind its own."""
+    widened = np.zeros((len(block), n), dtype=block.dtype)
+    widened[:, : block.shape[1]] = block
+    return widened
