@@ -126,12 +126,14 @@ def _count(
     """
     size = block.lower.shape[1 - axis]
     within, inside = (_count_at_most(block, limit[:size], axis) for limit in limits)
+    others = np.full(size, block.lower.shape[axis])
     rows, columns, is_far = block.excluded
     excluded = (columns, rows)[axis]
-    equal = np.bincount(excluded[~is_far], minlength=size)
-    far = np.bincount(excluded[is_far], minlength=size)
-    inside -= np.where(limits[1][:size] >= 0.0, equal, 0)
-    return within - equal, inside, block.lower.shape[axis] - equal - far
+    equal = excluded[~is_far]
+    np.subtract.at(others, excluded, 1)
+    np.subtract.at(within, equal, 1)
+    np.subtract.at(inside, equal[limits[1][equal] >= 0.0], 1)
+    return within, inside, others
 
 
 def _count_at_most(block: DistanceBounds, limit: Floats, axis: int) -> Ints:
@@ -139,7 +141,7 @@ def _count_at_most(block: DistanceBounds, limit: Floats, axis: int) -> Ints:
     limits = limit if axis == 0 else limit[:, None]
     is_sure = block.upper <= limits
     counts = _count_true(is_sure, axis)
-    undecided = np.flatnonzero(~(block.lower > limits) & ~is_sure)
+    undecided = np.flatnonzero(is_sure == (block.lower > limits))  # neither
     if len(undecided):
         rows, columns = np.divmod(undecided, is_sure.shape[1])
         d2 = block.exact(rows, columns)
