@@ -266,10 +266,11 @@ class Snapshot(SnapshotViews, Immutable, SavedObject):
             extended = extend_from_landmarks(shown, eigenvalues, counting, columns.paths)
             coordinates = extended @ columns.rotation
             degrees, lengths = _select_paths(columns.paths, counting, order)
+        psi = columns.psi.take(order, axis=0)  # three times as fast as an index
         arrays: dict[str, Array] = {
-            "coordinates": coordinates[order],
-            "psi": columns.psi[order, :k],
-            "spare_psi": columns.psi[order, k:],
+            "coordinates": coordinates.take(order, axis=0),
+            "psi": psi[:, :k].copy(),
+            "spare_psi": psi[:, k:].copy(),
             "eigenvalues": eigenvalues[:k].copy(),
             "spare_eigenvalues": eigenvalues[k:].copy(),
             "rotation": columns.rotation.copy(),
@@ -281,7 +282,7 @@ class Snapshot(SnapshotViews, Immutable, SavedObject):
             "degrees": degrees[order],
             "widths": kernel.widths[order],
             "reaches": kernel.reaches[order],
-            "points": state.support.points[order],
+            "points": state.support.points.take(order, axis=0),
             "lengths": lengths,
             "center": state.scaling.center.copy(),
             "scale": state.scaling.scale.copy(),

@@ -57,7 +57,8 @@ IN_HEADER = tuple(name for name in ARRAYS if name not in COLUMNS)
 def to_plain_numbers(facts: Any) -> Any:
     """A dataclass with Python's numbers instead of numpy's."""
     values = {field.name: getattr(facts, field.name) for field in fields(facts)}
-    return replace(facts, **{n: v.item() for n, v in values.items() if isinstance(v, np.generic)})
+    numbers = {name: v.item() for name, v in values.items() if isinstance(v, np.generic)}
+    return replace(facts, **numbers) if numbers else facts
 
 
 # All else: how it is made a plain value, and of numbers the least and the largest.

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Protocol
 
 import numpy as np
 
-from streamembed.numeric.arrays import Floats, Ints
+from streamembed.numeric.arrays import Bools, Floats, Ints
 
 # Entries of a block of distances, 2 MB: memory stays O(n), and the block in the cache. A build
 # takes half as long again with blocks of 8 MB, and with those of few rows.
@@ -35,18 +35,37 @@ def split_slots(slots: Ints, n: int) -> Iterator[Ints]:
     return (slots[start : start + step] for start in range(0, len(slots), step))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class DistanceBounds:
     """Bounds on the squared distances from some slots to all."""
 
     slots: Ints  # (b,)
     # (b, n): bounds; NaN where nothing is known. That from a slot to itself means nothing.
     lower: Floats
-    slack: Floats  # (n,): from slot i to j, ``lower + slack[i] + slack[j]`` is a bound from above
+    slack: Floats  # (n,): from slot i to j, ``lower + slack[j] + slack[i]`` is a bound from above
     row_slack: Floats  # (b,): that of the rows
     # The distances themselves, for indices of rows and of columns, both (p,): the same from i to j
     # as from j to i, and in every block.
     exact: Callable[[Ints, Ints], Floats]
+
+    @cached_property
+    def upper(self) -> Floats:
+        """Bounds from above, (b, n)."""
+        upper = self.lower + self.slack
+        upper += self.row_slack[:, None]
+        return upper
+
+    @cached_property
+    def excluded(self) -> tuple[Ints, Ints, Bools]:
+        """Pairs of no neighbours: their rows, their columns, and which are infinitely far.
+
+        The others are a slot and itself, and duplicates.
+        """
+        is_other = (self.lower > 0.0) & (self.lower < np.inf)
+        rows, columns = np.divmod(np.flatnonzero(~is_other), is_other.shape[1])
+        d2 = np.where(columns == self.slots[rows], 0.0, self.exact(rows, columns))
+        is_excluded = (d2 == 0.0) | (d2 == np.inf)
+        return rows[is_excluded], columns[is_excluded], d2[is_excluded] == np.inf
 
     def within(self, limit: float | Floats, positive: bool = False) -> tuple[Ints, Ints, Floats]:
         """Rows, columns and d2 of all others at most so far, each (p,), in the order of the block.
@@ -70,13 +89,10 @@ class DistanceBounds:
         """As `within`: the ``count`` nearest others of every row, all that tie, and some more."""
         if count >= self.lower.shape[1]:
             return self.within(np.inf, positive)
-        upper = self.lower + self.slack
-        if positive:
-            upper[~(self.lower > 0)] = np.inf
+        upper = np.where(self.lower > 0, self.upper, np.inf) if positive else self.upper.copy()
         # one of those that are surely no farther may be the slot itself
         upper.partition(count, axis=1)
-        limit = upper[:, count] + self.row_slack
-        return self.within(limit[:, None], positive)
+        return self.within(upper[:, count, None], positive)
 
 
 class BoundedRows(Protocol):

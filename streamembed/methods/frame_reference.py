@@ -85,10 +85,12 @@ def align(
         return FrameAlignment(
             columns * signs, np.eye(c), signs, 0.0 if m else 1.0, 0.0, np.zeros(k if m else 0)
         )
-    reference = np.zeros((len(shared), c))
+    # column by column, for sums over points
+    reference = np.zeros((c, len(shared))).T
     width = min(c, frame.columns.shape[1])
-    reference[:, :width] = frame.columns[shared, :width]
-    here, shares = columns[shared], weights[shared] / weights.sum()
+    reference[:, :width] = frame.columns.take(shared, axis=0)[:, :width]
+    here = np.asfortranarray(columns.take(shared, axis=0))
+    shares = weights[shared] / weights.sum()
     overlap = (_to_unit(here) * shares[:, None]).T @ _to_unit(reference)
     if not config.has_steady_axes:
         rotation = alignment.find_signs(overlap)
@@ -97,15 +99,14 @@ def align(
     else:
         rotation = alignment.find_rotation(overlap)
     signs = alignment.choose_signs(rotation.T)
-    turned = columns @ rotation
-    spreads = np.einsum("i,ij->j", stationary, _to_unit(columns) ** 2)
+    shown = (rotation[:, :k].T @ here.T).T
     return FrameAlignment(
-        turned,
+        columns @ rotation,
         signs[:, None] * rotation,
         signs,
-        alignment.measure_fidelity(turned[shared, :k], reference[:, :k], shares),
-        alignment.measure_price(spreads, rotation[:, :k]),
-        alignment.correlate_columns(turned[shared, :k], reference[:, :k]),
+        alignment.measure_fidelity(shown, reference[:, :k], shares),
+        alignment.measure_price(stationary @ _to_unit(columns) ** 2, rotation[:, :k]),
+        alignment.correlate_columns(shown, reference[:, :k]),
     )
 
 

@@ -33,19 +33,25 @@ def correlate_columns(columns: Floats, others: Floats) -> Floats:
 
     Columns that are constant in one of the two count as 1.
     """
-    left, right = _normalise_columns(columns), _normalise_columns(others)
-    varies = left.any(axis=0) & right.any(axis=0)
-    return np.where(varies, np.einsum("ij,ij->j", left, right), 1.0)
+    left, right = _centre_columns(columns), _centre_columns(others)
+    lengths = np.sqrt(_sum_products(left, left) * _sum_products(right, right))
+    return np.divide(
+        _sum_products(left, right), lengths, where=lengths > 0.0, out=np.ones(len(lengths))
+    )
 
 
-def _normalise_columns(columns: Floats) -> Floats:
-    """Without their means, of length 1; 0 where a column is constant."""
+def _sum_products(columns: Floats, others: Floats) -> Floats:
+    sums: Floats = np.einsum("ij,ij->j", columns, others)
+    return sums
+
+
+def _centre_columns(columns: Floats) -> Floats:
+    """Without their means, in units of their largest entries; 0 where a column is constant."""
     largest = np.abs(columns).max(axis=0, initial=0.0)  # squares of large entries overflow
-    scaled = columns / np.where(largest > 0.0, largest, 1.0)
-    centred = scaled - scaled.mean(axis=0) if len(scaled) else scaled
-    lengths = np.sqrt((centred**2).sum(axis=0))
-    result: Floats = centred / np.where(lengths > 0.0, lengths, 1.0)
-    return result
+    scaled: Floats = columns / np.where(largest > 0.0, largest, 1.0)
+    if len(scaled):
+        scaled -= scaled.mean(axis=0)
+    return scaled
 
 
 def find_rotation(overlap: Floats) -> Floats:

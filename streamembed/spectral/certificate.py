@@ -298,9 +298,9 @@ def describe(
     masses, stationary
         m and pi, shape (n,).
     """
-    shares = stationary[:, None] * psi**2
-    total = shares.sum(axis=0)
-    squares = (shares**2 / masses[:, None]).sum(axis=0)
+    shares = stationary * np.ascontiguousarray(psi.T) ** 2  # (k, n)
+    total = shares.sum(axis=1)
+    squares = (shares**2 / masses).sum(axis=1)
     is_positive = squares > 0.0
     points = np.divide(total**2, squares, where=is_positive, out=np.full(len(total), masses.sum()))
     events = float(masses.sum())
