@@ -84,7 +84,7 @@ class WindowRun:
 
 def follow(engine: se.Engine, points: Floats, size: int, snapshots: bool = True) -> WindowRun:
     """Fill the window, then learn its chunks one by one, with or without a snapshot of each."""
-    step, learn, publish, certificates = engine.config.chunk_size, [], [], []
+    step, learn, publish, certificates = engine.config.chunks.size, [], [], []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DegenerateMapWarning)
         start = measure_cpu(lambda: engine.learn(points[:size]))
