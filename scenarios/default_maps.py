@@ -191,7 +191,7 @@ def _learn_maps(
             continue
         result.lone |= int(bool(snapshot.certificate.lone))
         result.lone_of_two |= degenerate
-        result.again.append(engine.refilled / (len(events) / engine.config.chunk_size))
+        result.again.append(engine.refilled / (len(events) / engine.config.chunks.size))
         engine.rescale()
         batch = engine.snapshot()
         tens["batch"] = batch.coordinates, batch.transform(held_out)

@@ -49,7 +49,7 @@ def show(flags: tuple[str, ...], as_json: bool) -> None:
     CheckpointPolicy.parse(values["checkpoint_every"])
     RejectLimit.parse(values["max_rejected"])
     values["snapshot_every"] = compute_snapshot_interval(
-        config.chunk_size, values["snapshot_every"]
+        config.chunks.size, values["snapshot_every"]
     )
     values["checkpoint_every"] = values["checkpoint_every"] or "30s"
     rows: dict[str, dict[str, Any]] = {}

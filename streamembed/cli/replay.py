@@ -177,7 +177,7 @@ def _load_forked_engine(path: str) -> Engine:
 
 
 def _report_snapshot_interval(requested: int | None, engine: Engine) -> None:
-    size = engine.config.chunk_size
+    size = engine.config.chunks.size
     interval = compute_snapshot_interval(size, requested)
     if requested is not None and interval != requested:
         echo(

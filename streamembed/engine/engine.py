@@ -152,9 +152,12 @@ class Engine(HintedAttributes, SavedObject):
         Largest residual of a certified snapshot, relative to lambda_1; None: no certificate.
         Then it is the plain view, fastest, with an estimate that claims nothing.
     chunk_size
-        Events per update. Chunks are cut at multiples of it in the stream, never by the call.
+        Events per update, or "auto". "auto": 10; with landmarks a quarter of ``size``, from 10 to
+        128. Chunks are cut at multiples of it in the stream, never by the call, and a snapshot has
+        whole chunks only.
     warm_up
         Events before the first snapshot; None: max(50, 5 n_components, chunk_size), up to ``size``.
+        A chunk size of "auto" does not count.
     scaling
         Divisor of features: "standard", their deviations; "global", one for all; None: unscaled.
         Of the warm-up, then fixed. But for a gaussian diffusion map no divisor is below 0.3 of the
@@ -234,7 +237,7 @@ class Engine(HintedAttributes, SavedObject):
         rank: int | str = "auto",
         axes: str = "auto",
         tolerance: float | None = 3e-3,
-        chunk_size: int = 10,
+        chunk_size: int | str = "auto",
         warm_up: int | None = None,
         scaling: str | None = "standard",
         metrics: Sequence[str] = (),
@@ -277,6 +280,7 @@ class Engine(HintedAttributes, SavedObject):
             ("memory", memory),
             ("features", self._feature_summary + names),
             ("events learned", self.learned),
+            ("events a chunk", config.chunks.size),
             ("pending", self.pending),
             ("rejected rows", self.rejected),
             ("ready", self.ready or f"{_format_count(missing, 'event')} before the first snapshot"),

@@ -85,7 +85,7 @@ class MapEstimator(ColdStartTransformer):
     max_skew: float | None = None
     axes: str = "auto"
     tolerance: float | None = 3e-3
-    chunk_size: int = 10
+    chunk_size: int | str = "auto"
     warm_up: int | None = None
     scaling: str | None = "standard"
     seed: int = 0

@@ -70,6 +70,9 @@ WIDTHS = 1e-3, 1e6
 # Eigenpairs that are carried beside those that are certified, so that axes can be kept where two
 # eigenvalues cross at the cut (docs/decisions/0022).
 SPARES = 3
+# Events a chunk with chunk_size="auto". Most events only add mass to landmarks, which is cheapest
+# in large chunks; a snapshot lags by less than a quarter of them (docs/decisions/0024).
+USUAL_CHUNK, LANDMARK_CHUNK, LANDMARK_SHARE = 10, 128, 4
 # Columns of the factor with rank="auto": at least the components and these guards, at most 64 (or
 # more guards), in between the eigenvalues above ten times the tolerance, whose loss in a border
 # would show in the residual (docs/decisions/0004).
@@ -120,7 +123,7 @@ class Config:
     rank: int | str = "auto"
     axes: str = field(default="auto", metadata=SAVED_IF_SET)
     tolerance: float | None = 3e-3
-    chunk_size: int = 10
+    chunk_size: int | str = "auto"
     warm_up: int | None = None
     scaling: str | None = "standard"
     metrics: tuple[str, ...] = ()
@@ -144,7 +147,7 @@ class Config:
             size=check_whole("size", self.size, 3),
             half_life=check_optional(check_real, "half_life", self.half_life, 1e-3, 1e15),
             max_skew=check_optional(check_real, "max_skew", self.max_skew, 0.0, 1e15),
-            chunk_size=check_whole("chunk_size", self.chunk_size, 1),
+            chunk_size=_check_or_auto(check_whole, "chunk_size", self.chunk_size, 1),
             warm_up=check_optional(check_whole, "warm_up", self.warm_up, 1),
             seed=check_whole("seed", self.seed, 0, high=LARGEST_SEED),
             diffusion_time=_check_or_auto(
@@ -274,7 +277,7 @@ class Config:
                 f"its kernel ring would take {4e-9 * self.size**2:.1f} GB; try a smaller one, or "
                 "method='laplacian_eigenmaps', which has none"
             )
-        if self.memory == "window" and self.chunk_size > self.size:
+        if self.memory == "window" and self.chunks.size > self.size:
             raise ParameterError(
                 f"chunk_size={self.chunk_size} must be at most size={self.size}: a chunk must "
                 "fit into the window"
@@ -393,17 +396,25 @@ class Config:
     def warm_up_events(self) -> int:
         """Events before the first snapshot.
 
-        ``warm_up``, or max(50, 5 n_components, chunk_size), but no more than there are slots.
+        ``warm_up``, or max(50, 5 n_components, chunk_size), but no more than there are slots. A
+        chunk size that was not given does not count: the first chunk may be a short one.
         """
         if self.warm_up is not None:
             return self.warm_up
-        events = max(50, 5 * self.n_components, self.chunk_size)
+        given = 0 if isinstance(self.chunk_size, str) else self.chunk_size
+        events = max(50, 5 * self.n_components, given)
         return events if self.memory == "all" else min(events, self.size)
 
     @property
     def chunks(self) -> Chunks:
         """Where chunks of the stream end."""
-        return Chunks(self.chunk_size, self.warm_up_events)
+        if isinstance(self.chunk_size, int):
+            size = self.chunk_size
+        elif self.memory == "landmarks":
+            size = max(USUAL_CHUNK, min(self.size // LANDMARK_SHARE, LANDMARK_CHUNK))
+        else:
+            size = min(USUAL_CHUNK, self.window or USUAL_CHUNK)
+        return Chunks(size, self.warm_up_events)
 
     @property
     def slots(self) -> int | None:

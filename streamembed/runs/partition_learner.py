@@ -160,7 +160,7 @@ class PartitionLearner:
         settings, config = self._settings, self._settings.config
         while not self._done and self._covering.position < until:
             position = self._covering.position
-            wanted = (position // config.chunk_size + 1) * config.chunk_size - position
+            wanted = (position // config.chunks.size + 1) * config.chunks.size - position
             points, times = self._take(wanted, rejected)
             if len(points):
                 self._covering = covering.update(

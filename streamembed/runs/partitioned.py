@@ -159,7 +159,7 @@ def replay_partitions(
     if round_every is None:
         round_every = ROUND_EVERY
     every = check_whole("round_every", round_every, 1, " or None")
-    every = -(-every // config.chunk_size) * config.chunk_size
+    every = -(-every // config.chunks.size) * config.chunks.size
     opened = _open_log(log, parse_choice(features, exclude, None, None, time), config)
     if not isinstance(log, EventLog) and (warning := describe_doubts(opened)) is not None:
         warn(warning, ColumnWarning)

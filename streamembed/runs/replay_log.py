@@ -225,7 +225,7 @@ def replay(
         )
     if monitor is not None and not isinstance(monitor, Monitor):
         raise ParameterError(f"monitor={quote(monitor)} must be a Monitor, or None")
-    every = compute_snapshot_interval(engine.config.chunk_size, snapshot_every)
+    every = compute_snapshot_interval(engine.config.chunks.size, snapshot_every)
     opened = _open_log(log, parse_choice(features, exclude, id, label, time), engine)
     if not isinstance(log, EventLog) and (warning := describe_doubts(opened)) is not None:
         warn(warning, ColumnWarning)

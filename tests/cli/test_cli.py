@@ -231,6 +231,7 @@ def test_logs_of_distances(tmp_path: Path, memory: str) -> None:
         [],
     )
     options = [*SMALL, "--memory", memory, "--kernel", "gaussian", "--bandwidth", "4"]
+    options += ["--chunk-size", "10"]
     done = call("replay", tmp_path / "log", "--run", tmp_path / "run", *options)
     assert "230 events, 230 learned, 0 rejected" in done.stdout
     snapshot = se.Snapshot.load(tmp_path / "run" / "snapshot.arrow")

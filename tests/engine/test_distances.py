@@ -25,7 +25,7 @@ N, SIZE = 260, 90
 
 
 def small(memory: str = "window", **changes: Any) -> se.Engine:
-    parameters = {"size": SIZE, "warm_up": 50, "scaling": None, "memory": memory}
+    parameters = {"size": SIZE, "warm_up": 50, "scaling": None, "memory": memory, "chunk_size": 10}
     return se.Engine(**{**parameters, **changes})
 
 
@@ -450,7 +450,7 @@ def test_river_takes_distances_by_id() -> None:
     names = [f"thing {i}" for i in range(120)]
     for memory in MEMORIES:
         parameters = {"memory": memory, "size": SIZE, "warm_up": 50, "metric": "precomputed"}
-        model = DiffusionMap(**parameters)
+        model = DiffusionMap(**parameters, chunk_size=10)
         engine = small(memory)
         rng = np.random.default_rng(0)
         for t in range(120):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -54,11 +55,47 @@ def test_the_warm_up_ends_at_its_event() -> None:
 
 @pytest.mark.parametrize(
     ("changes", "events"),
-    [({}, 50), ({"n_components": 12}, 60), ({"chunk_size": 70}, 70), ({"warm_up": 20}, 20)],
+    [
+        *(({}, 50), ({"n_components": 12}, 60), ({"chunk_size": 70}, 70), ({"warm_up": 20}, 20)),
+        ({"memory": "landmarks"}, 50),
+    ],
 )
 def test_the_warm_up_is_what_the_design_says(changes: dict[str, Any], events: int) -> None:
-    """max(50, 5 n_components, chunk_size), or what is given."""
+    """max(50, 5 n_components, chunk_size), or what is given; "auto" does not count."""
     assert Config(**changes).warm_up_events == events
+
+
+@pytest.mark.parametrize(
+    ("changes", "events"),
+    [
+        *(({}, 10), ({"memory": "all"}, 10), ({"size": 5}, 5)),
+        *(({"memory": "landmarks", "size": size}, n) for size, n in ((8, 10), (200, 50))),
+        ({"memory": "landmarks"}, 128),
+        ({"memory": "landmarks", "chunk_size": 7}, 7),
+    ],
+)
+def test_the_events_of_a_chunk_depend_on_the_memory(changes: dict[str, Any], events: int) -> None:
+    """Ten, or what a window holds; with landmarks a quarter of them, from 10 to 128."""
+    assert Config(**changes).chunks.size == events
+
+
+@pytest.mark.parametrize(("memory", "chunk"), [("window", 10), ("landmarks", 15)])
+def test_a_chunk_size_of_auto_is_that_number(memory: str, chunk: int, tmp_path: Path) -> None:
+    """The same bits as with the number; it is saved as "auto", and the number as a number."""
+    engines = [
+        se.Engine(memory=memory, size=60, chunk_size=chunk_size) for chunk_size in ("auto", chunk)
+    ]
+    for engine, kept in zip(engines, ("auto", chunk), strict=True):
+        engine.learn(POINTS[:107])
+        engine.save(tmp_path / "engine")
+        loaded = se.Engine.load(tmp_path / "engine")
+        assert loaded.config.chunk_size == kept
+        assert loaded.pending == engine.pending == 107 % chunk
+        loaded.learn(POINTS[107:200])
+        engine.learn(POINTS[107:200])
+        np.testing.assert_array_equal(loaded.snapshot().coordinates, engine.snapshot().coordinates)
+    auto, given = (engine.snapshot() for engine in engines)
+    np.testing.assert_array_equal(auto.coordinates, given.coordinates)
 
 
 def test_pending_events_change_nothing_that_is_read() -> None:

@@ -330,7 +330,7 @@ def test_the_map_of_a_merged_set_is_that_of_its_landmarks() -> None:
 
     parts = [engine_of(blob(400, part), kernel="gaussian", bandwidth=1.5) for part in range(3)]
     found = se.merge([one.landmark_set(part) for part, one in enumerate(parts)])
-    engine = se.Engine.of_landmarks(found, n_components=3, kernel="gaussian")
+    engine = se.Engine.of_landmarks(found, n_components=3, kernel="gaussian", chunk_size=10)
     snapshot = engine.snapshot()
     assert snapshot.certificate.met
     assert snapshot.position == engine.position == 1200

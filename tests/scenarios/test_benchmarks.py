@@ -1,0 +1,59 @@
+"""The benchmarks run, judge by their bars, and say what they leave out."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from scenarios import streams
+from scenarios.benchmarks import bench, windows
+
+
+def test_a_window_is_followed_chunk_by_chunk() -> None:
+    """Every event is learned once; every chunk has its time and its certificate."""
+    engine = windows.create_engine(100)
+    run = windows.follow(engine, streams.still_rings(150, 0), 100)
+    assert engine.learned == 150
+    assert len(run.learn) == len(run.publish) == len(run.certificates) == 5
+    assert engine.snapshot().certificate == run.certificates[-1]
+    alone = windows.follow(windows.create_engine(100), streams.still_rings(150, 0), 100, False)
+    assert len(alone.learn) == 5
+    assert not len(alone.publish)
+
+
+def test_a_window_is_measured_in_a_process_of_its_own() -> None:
+    """The program of the memory part once named modules that had moved."""
+    run = windows.run_process("fill_large_window(300)")
+    assert run["met"] == 1.0
+    assert run["certified"] > run["learn"] > 0.0
+    assert run["megabytes"] < 500.0
+
+
+def test_a_package_can_be_left_out_of_the_process() -> None:
+    """As numba is, to time a transform without it."""
+    assert windows.run_process("importlib.util.find_spec('numba') is None", without="numba")
+
+
+def test_windows_beyond_the_limit_are_left_out_with_the_reason() -> None:
+    """Not an error, and not a row that is missing."""
+    row = windows.measure_large_windows((10**7,))[-1]
+    assert row.startswith("| N = 10,000,000 | left out: size=10000000 must be at most ")
+
+
+@pytest.mark.parametrize(("certified_ms", "verdict"), [(2.0, "met"), (2.1, "**missed**")])
+def test_bars_are_judged(certified_ms: float, verdict: str) -> None:
+    """At the bar it is met."""
+    row = bench.BenchmarkRow(
+        *("drifting-rings", 2000, 10, 0.1, 1.0, 1.5, 0.0, certified_ms, 0.0, 70.0, 70.0, None)
+    )
+    cells = [line.split(" | ") for line in bench.compare_targets([row])]
+    (found,) = [each for each in cells if each[0] == "| certified 3e-3"]
+    assert found[3] == "35"
+    assert found[5] == f"{verdict} |"
+    assert np.isclose(float(found[4]), 70.0 / certified_ms, atol=0.05)
+
+
+def test_one_section_does_not_write_the_page() -> None:
+    """The page is written whole or not at all."""
+    with pytest.raises(SystemExit):
+        bench.main(["landmarks", "--write"])
