@@ -148,6 +148,10 @@ class Engine(HintedAttributes, SavedObject):
         are turned onto what they were before, so that they can be compared; "eigen": they keep
         their signs, and nothing else; "auto": steady, but with memory "all", which equals the batch
         result. `docs/algorithms/frames.md` says when axes are lost.
+    certify
+        How a diffusion map is certified: "auto" or "exact". "auto": by kept products and random
+        probes, whose claims are too small with a chance of 1e-4, and by a product with all weights
+        where these do not suffice; "exact": always by the product.
     tolerance
         Largest residual of a certified snapshot, relative to lambda_1; None: no certificate.
         Then it is the plain view, fastest, with an estimate that claims nothing.
@@ -236,6 +240,7 @@ class Engine(HintedAttributes, SavedObject):
         n_landmarks: int | None = None,
         rank: int | str = "auto",
         axes: str = "auto",
+        certify: str = "auto",
         tolerance: float | None = 3e-3,
         chunk_size: int | str = "auto",
         warm_up: int | None = None,

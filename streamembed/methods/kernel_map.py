@@ -33,7 +33,12 @@ from streamembed.methods.state import (
     UpdateInput,
 )
 from streamembed.numeric.arrays import Array, Floats, Ints, pad_rows
-from streamembed.numeric.linalg import largest_pairs, orthonormal_basis
+from streamembed.numeric.linalg import (
+    descending_eigh,
+    largest_pairs,
+    mix_columns,
+    orthonormal_basis,
+)
 from streamembed.spectral import trial_space
 from streamembed.spectral.operator import Normalisation
 from streamembed.spectral.trial_space import PROBES, TrialSpace
@@ -43,7 +48,7 @@ BIG_CHUNK_SHARE = 0.05
 # ... unless they are few.
 SMALL_CHUNK = 25
 # Old slots that take new values with every row of the support that has changed: each slot does once
-# in a fifth of a turnover (docs/decisions/0024).
+# in a fifth of a turnover (docs/decisions/0025).
 ROLLED = 5
 # The space is turned when so much of the support is new.
 TURN_SHARE = 0.05
@@ -52,8 +57,12 @@ REFRESH_SHARE = 0.1
 REBUILD_SHARE = 0.5
 # Trial functions go down to this share of the last published eigenvalue.
 LEAST_SHARE = 1.0 / 6.0
-# Steps of subspace iteration from random functions, or from those of the map before.
-STEPS, STEPS_AGAIN = 6, 2
+# Trial functions beyond the pairs that coordinates are made of, at least.
+LEAST_GUARDS = 12
+# Functions that may have faded before a product brings others.
+SLACK = 8
+# Steps of subspace iteration from random functions.
+STEPS = 6
 # Supports up to this size are decomposed instead.
 LARGEST_DECOMPOSED = 1000
 # Masses that were not touched are equal but for rounding.
@@ -241,13 +250,13 @@ class KernelMap(EmbeddingMap):
     def _lacks_functions(self, config: Config) -> bool:
         """Whether the space ends above what the published columns ask for, and could be larger."""
         assert self.space is not None
-        most, cut = _limit_rank(len(self.degrees), config)
-        rank = self.space.rank
-        if rank >= most or not rank:
+        most, rank = _limit_rank(len(self.degrees), config)[0], self.space.rank
+        if rank >= most - SLACK:
             return False
+        if rank < config.n_carried + SLACK:
+            return True
         values = np.diag(self.space.inner[:, self.space.trial])
-        k = min(config.n_components, rank)
-        return bool(rank < cut or values[-1] > LEAST_SHARE * values[k - 1])
+        return bool(values[-1] > LEAST_SHARE * values[config.n_components - 1])
 
     def _refresh(
         self, weights: KernelWeights, support: Support, position: int, config: Config
@@ -423,7 +432,8 @@ def _normalise_rows(
 def _limit_rank(n: int, config: Config) -> tuple[int, int]:
     """Trial functions at most, and at least."""
     cut = config.rank_cut
-    return min(cut.most, n // 3), min(cut.least, n // 3)
+    least = config.n_carried + LEAST_GUARDS if isinstance(config.rank, str) else cut.least
+    return min(cut.most, n // 3), min(least, n // 3)
 
 
 def _choose_rank(functions: Array, images: Array, scaling: Floats, config: Config) -> int:
@@ -485,9 +495,12 @@ def _start_space(
         generator = np.random.default_rng(config.seed)
         block = generator.standard_normal((n, most), dtype=np.float32).astype(weights.dtype)
         for _ in range(STEPS):
-            block = block - unit @ (unit.T @ block)
-            block = orthonormal_basis(scale * product(scale * block))
+            basis = orthonormal_basis(block - unit @ (unit.T @ block))
+            image = scale * product(scale * basis)
+            # as Ritz vectors: columns of very different sizes would be combinations of the first
+            block = mix_columns(image, descending_eigh(basis.T @ image)[1])
             products += 1
+        block = orthonormal_basis(block)
     block = block.T.astype(weights.dtype)
     functions = _draw_functions(block, normal, masses, n, config)
     images = np.ascontiguousarray(product(functions.T).T.astype(weights.dtype))

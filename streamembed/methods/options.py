@@ -42,6 +42,8 @@ MOST_LANDMARKS = 1000
 SPREADS = 0.5, 20.0
 # Families that hold lists of neighbours, and nothing for all pairs of points.
 LIST_FAMILIES = ("graph", "linear", "alignment")
+# Slots at most, of families that keep no matrix of all weights.
+LARGEST_SIZES = {**dict.fromkeys(LIST_FAMILIES, LARGEST_GRAPH), "kernel": 50_000}
 # What to do instead of a method of other libraries.
 METHOD_NOTES: Mapping[str, str] = {
     **dict.fromkeys(
@@ -122,6 +124,7 @@ class Config:
     n_landmarks: int | None = None
     rank: int | str = "auto"
     axes: str = field(default="auto", metadata=SAVED_IF_SET)
+    certify: str = field(default="auto", metadata=SAVED_IF_SET)
     tolerance: float | None = 3e-3
     chunk_size: int | str = "auto"
     warm_up: int | None = None
@@ -154,6 +157,7 @@ class Config:
                 check_real, "diffusion_time", self.diffusion_time, 0.0, 1e6
             ),
             axes=check_choice("axes", self.axes, ("auto", "steady", "eigen")),
+            certify=check_choice("certify", self.certify, ("auto", "exact")),
             n_neighbors=check_whole("n_neighbors", self.n_neighbors, 1, high=LARGEST_NEIGHBORS),
             width=_check_or_auto(check_real, "width", self.width, *WIDTHS),
             alpha=_check_or_auto(check_real, "alpha", self.alpha, 0.0, 2.0),
@@ -267,11 +271,10 @@ class Config:
             )
         if self.memory == "all":
             return
-        if self.family in LIST_FAMILIES and self.size > LARGEST_GRAPH:
-            raise ParameterError(
-                f"size={self.size} must be at most {LARGEST_GRAPH}: try a smaller one"
-            )
-        if self.size > LARGEST_SUPPORT and self.family not in LIST_FAMILIES:
+        limit = LARGEST_SIZES.get(self.family)
+        if limit is not None and self.size > limit:
+            raise ParameterError(f"size={self.size} must be at most {limit}: try a smaller one")
+        if limit is None and self.size > LARGEST_SUPPORT:
             raise ParameterError(
                 f"size={self.size} must be at most {LARGEST_SUPPORT} with memory={self.memory!r}: "
                 f"its kernel ring would take {4e-9 * self.size**2:.1f} GB; try a smaller one, or "

@@ -453,7 +453,7 @@ METHODS: Mapping[str, Method] = MappingProxyType(
             normalise=normalise_density,
             coordinates=scale_by_eigenvalue_powers,
             extend=extend_eigenfunctions,
-            options=KERNEL_OPTIONS | {"alpha", "diffusion_time", "n_neighbors", "width"},
+            options=KERNEL_OPTIONS | {"alpha", "certify", "diffusion_time", "n_neighbors", "width"},
             kernels=("self_tuning", "gaussian"),
         ),
         "laplacian_eigenmaps": Method(

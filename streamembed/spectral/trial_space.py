@@ -28,7 +28,7 @@ from streamembed.numeric.arrays import Array, Floats, Ints, pad_rows
 from streamembed.numeric.linalg import descending_eigh, symmetrise
 
 # Probes: a direction is missed by all of them with a chance that falls with their number.
-PROBES = 16
+PROBES = 32
 # Of the squared length of a trial function: less outside of the others is rounding.
 FAINT = 1e-3
 # Regularisation of the extension, as a share of the last Ritz value.
