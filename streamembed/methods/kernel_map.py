@@ -50,6 +50,8 @@ SMALL_CHUNK = 25
 # Old slots that take new values with every row of the support that has changed: each slot does once
 # in a fifth of a turnover (docs/decisions/0025).
 ROLLED = 5
+# And twice as many of few, where that costs little and residuals fall to a third.
+FEW_SLOTS = 1000
 # The space is turned when so much of the support is new.
 TURN_SHARE = 0.05
 # Of the support: more new rows at once than this, and one product makes all values anew.
@@ -141,7 +143,7 @@ class KernelMap(EmbeddingMap):
         again, moved = again[first], moved[first]
         counts = counts.refill(again, after, np.maximum(moved, least))
         refilled = np.concatenate([slots, again])
-        squares = kernel.squares(refilled)
+        squares = kernel.squares(refilled, self.weights.dtype)
         kernel = replace(kernel, computed=(refilled, squares))
         scales = self_tuning.fill_widths(
             self.scales, refilled, np.concatenate([reaches, moved]), kernel.squares, n, rule
@@ -232,7 +234,8 @@ class KernelMap(EmbeddingMap):
             before = pad_rows(state.support.masses / state.support.masses.sum(), n)
             share = 0.5 * float(np.abs(masses / masses.sum() - before).sum())
         space = self.space
-        slots = space.choose_rolled(int(np.ceil(ROLLED * (n_filled + share * n))))
+        pace = ROLLED if n > FEW_SLOTS else 2 * ROLLED
+        slots = space.choose_rolled(int(np.ceil(pace * (n_filled + share * n))))
         rows = weights.rows(slots)
         exact, degrees = rows.astype(np.float64), self.degrees.copy()
         degrees[slots] = exact @ masses

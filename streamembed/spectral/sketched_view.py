@@ -88,8 +88,9 @@ def look(
     shift = mix.T @ overlap  # what Q has been freed of
     turn = mix.astype(dtype)
     # R of the first k
-    vectors = turn[:, :k].T @ trial - np.outer(shift[:k], constant).astype(dtype)
-    images = turn[:, :k].T @ trial_images - np.outer(shift[:k], constant).astype(dtype)
+    freed = shift[:k, None].astype(dtype) * unit
+    vectors = turn[:, :k].T @ trial - freed
+    images = turn[:, :k].T @ trial_images - freed
     residuals = images - ritz[:k, None].astype(dtype) * vectors
     sizes = np.einsum("ij,ij->i", residuals, residuals).astype(np.float64)  # |R|^2
     # a step of iteration makes nothing of a pair whose residual is as long as its value
@@ -112,10 +113,10 @@ def look(
     # C X: its Gram matrix has a spike for every large eigenvalue that the space lacks
     coefficients = (mix @ y).T
     rest = probe_images - coefficients.astype(dtype) @ trial_images
-    rest -= np.outer(drawn - coefficients @ overlap, constant).astype(dtype)
+    rest -= (drawn - coefficients @ overlap)[:, None].astype(dtype) * unit
     back = mix @ (mix.T @ (apply(trial, rest) - np.outer(overlap, rest @ unit)))
     rest -= back.T.astype(dtype) @ trial
-    rest -= np.outer(rest @ unit, constant).astype(dtype)
+    rest -= (rest @ unit)[:, None] * unit
     spread = np.linalg.eigvalsh(apply(rest, rest))
     least = strength * np.sqrt(2.0 * gammaincinv(0.5 * len(probes), MISS))
     beyond = float(np.sqrt(max(spread[-1] - spread[0], 0.0))) / float(least) + eps

@@ -178,7 +178,7 @@ class TrialSpace:
         trial, probes, dtype = self.trial, self.probes, functions.dtype
         h, g = functions[:, slots].astype(np.float64), images[:, slots].astype(np.float64)
         squares = scaling**2
-        extend = self._invert(self.inner[:, trial], self.gram, float(squares.mean()))
+        extend = self._invert(self.inner[:, trial], self.gram, 0.0)
         u = np.empty_like(h)
         u[0] = constant
         u[trial] = (extend.T @ g[trial]) * squares
