@@ -919,11 +919,11 @@ class Engine(HintedAttributes, SavedObject):
         --------
         >>> import numpy as np
         >>> engine = Engine(memory="landmarks", size=60, n_components=3)
-        >>> engine.learn(np.random.default_rng(0).standard_normal((400, 2))).accepted
-        400
+        >>> engine.learn(np.random.default_rng(0).standard_normal((410, 2))).accepted
+        410
         >>> again = Engine.of_landmarks(engine.landmark_set(), n_components=3)
         >>> again.position, again.snapshot().certificate.met
-        (400, True)
+        (410, True)
         """
         engine = cls(**from_landmarks.choose_parameters(landmarks, parameters))
         features = landmarks.agreement.as_features()

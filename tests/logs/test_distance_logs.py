@@ -27,6 +27,7 @@ def engine(memory: str, **changes: Any) -> se.Engine:
     """With a bandwidth for which 60 landmarks are enough."""
     given = {
         "memory": memory,
+        "chunk_size": 10,
         "size": SIZE,
         "n_components": 3,
         "kernel": "gaussian",
