@@ -78,7 +78,7 @@ class _Origin:
 
 
 def start(chunk: Chunk, config: Config) -> State:
-    """The state at the end of the warm-up: scaling, bandwidth and factor from scratch."""
+    """The state at the end of the warm-up: scaling, bandwidth and map from scratch."""
     scaling = _fit_scaling(chunk.points, np.ones(len(chunk)), chunk.mutual_distances, config)
     empty = Support.empty(chunk.points.shape[1], chunk.ids.dtype)
     cover = Cover.empty() if config.memory == "landmarks" else None
