@@ -914,7 +914,7 @@ class Engine(HintedAttributes, SavedObject):
         Examples
         --------
         >>> import numpy as np
-        >>> engine = Engine(memory="landmarks", size=60, n_components=3)
+        >>> engine = Engine(memory="landmarks", size=64, n_components=3)
         >>> engine.learn(np.random.default_rng(0).standard_normal((400, 2))).accepted
         400
         >>> again = Engine.of_landmarks(engine.landmark_set(), n_components=3)
