@@ -7,14 +7,14 @@
         v                                                                 v
      engine: chunks end at fixed positions of the stream  <---------------+
         support   the points that stay, by slot; landmarks have masses
-        kernel    rows of the new slots --> the ring of all kernel rows
-        tracker   low-rank symmetric factor: add the new, evict the old, refresh
+        kernel    rows of the slots that leave and arrive, computed when needed
+        trial     functions and their exact products with all kernel rows
         frame     the columns with which later snapshots are aligned
         picture   places in the plane, by nearest neighbours, that keep still
         metrics   from labels, given pairs, or generated pairs
         |
         v
-     publish: view --> polish --> refresh --> exact | batch, until the tolerance is met
+     publish: view --> product --> refresh --> exact | batch, until the tolerance is met
         |
         v
      snapshot (immutable): coordinates, certificate, picture, metrics --> estimators (river)

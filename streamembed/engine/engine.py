@@ -140,9 +140,10 @@ class Engine(HintedAttributes, SavedObject):
         Number of points from which paths are computed, to place all others; None: all points.
         `docs/algorithms/isomap.md` says how far that is from Isomap.
     rank
-        Columns of the tracked factor, more than ``n_components``, or "auto". "auto": as many as
-        there are eigenvalues above ten tolerances, at least ``n_components + 15`` and usually at
-        most 64; 64 of a diffusion map in more than three components.
+        Columns of the tracked factor, of a diffusion map trial functions; more than
+        ``n_components``, or "auto". "auto": as many as the spectrum and the tolerance ask for, at
+        least ``n_components + 12`` and usually at most 64; of a diffusion map in more than three
+        components 64. A diffusion map never has more than a third of its points.
     axes
         Axes of the coordinates: "steady", "eigen" or "auto". "steady": the eigenpairs' coordinates
         are turned onto what they were before, so that they can be compared; "eigen": they keep
@@ -353,7 +354,7 @@ class Engine(HintedAttributes, SavedObject):
 
     @property
     def refreshes(self) -> int:
-        """Refreshes of the factor since the first event, not counting those of snapshots."""
+        """Refreshes of a centred map's factor so far, without those of snapshots; of others 0."""
         state = self._learner.state
         return 0 if state is None else state.counts.refreshes
 
@@ -918,12 +919,12 @@ class Engine(HintedAttributes, SavedObject):
         Examples
         --------
         >>> import numpy as np
-        >>> engine = Engine(memory="landmarks", size=60, n_components=3)
-        >>> engine.learn(np.random.default_rng(0).standard_normal((410, 2))).accepted
-        410
+        >>> engine = Engine(memory="landmarks", size=64, n_components=3)
+        >>> engine.learn(np.random.default_rng(0).standard_normal((400, 2))).accepted
+        400
         >>> again = Engine.of_landmarks(engine.landmark_set(), n_components=3)
         >>> again.position, again.snapshot().certificate.met
-        (410, True)
+        (400, True)
         """
         engine = cls(**from_landmarks.choose_parameters(landmarks, parameters))
         features = landmarks.agreement.as_features()

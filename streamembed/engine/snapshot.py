@@ -153,8 +153,8 @@ class Snapshot(SnapshotViews, Immutable, SavedObject):
     picture : Picture or None
         Places in the plane, with ``picture=True``.
     rung : str
-        Refinement level (`streamembed.methods.refinement`) of this snapshot: view, polish,
-        refresh, or exact (batch for more than 1,000 points).
+        Refinement level (`streamembed.methods.refinement`) of this snapshot: view, polish (not of
+        diffusion maps), refresh, or exact (batch for more than 1,000 points).
     resolution : float
         How far events are from the nearest landmark, in widths of that one (root mean square over
         the last thousand or so): above 0.7 the landmarks are too sparse for the kernel. Gaussian:

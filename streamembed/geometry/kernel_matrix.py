@@ -1,7 +1,7 @@
-"""The kernel matrix of the support: rows of its slots, in a dense ring buffer.
+"""The matrix of a centred map, or of learned distances: rows of its slots, in a dense ring.
 
 A `KernelMatrix` is a value: its content never changes. Its rows lie in a ring that is written in
-place (docs/decisions/0002), because copying 16 MB for every chunk would cost more than the whole
+place (docs/decisions/0002), because copying it for every chunk would cost more than the whole
 update. `KernelMatrix.write` gives the next matrix on the same ring. What it overwrites goes into a
 journal first, so that the previous matrix is still whole if the next one is never used, wherever
 the work on it was interrupted: reading the previous matrix rolls the rows back.
@@ -28,7 +28,7 @@ FLOAT32_TOLERANCE = 1e-3
 LONGEST_SUM = 384
 # A weight of exp(-x) is off by about x / 2 times the precision: 17 in a row of S that counts.
 EXPONENT_LOSS = 24
-# A support of 20,000 slots has a float32 ring of 1.6 GB.
+# Of 20,000 slots, a float32 ring of distances takes 1.6 GB, and one of a centred map twice that.
 LARGEST_SUPPORT = 20_000
 # A ring that grows has more slots than are in use: twice as many, and some at the start.
 SPARE = 1024

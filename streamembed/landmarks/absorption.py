@@ -35,7 +35,7 @@ STALE_AFTER = 10
 MASS_NEIGHBORS = 8
 # Masses below this share of the total are kept there: they add nothing to it in double precision.
 # In units of the total, masses, m a = m q^-alpha and the normalisation s then lie between this
-# share and its inverse, for every alpha in [0, 2]. Products with the ring are taken in float32, of
+# share and its inverse, for every alpha in [0, 2]. Products with weights are taken in float32, of
 # these and of their quotients: eight decades are left to either end of its range.
 LEAST_MASS = 1e-15
 

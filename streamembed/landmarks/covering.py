@@ -1,6 +1,6 @@
 """Landmarks and masses of a stream, without a map: the whole state of a partition.
 
-An engine has a map beside them, which costs as much again: M^2 weights, a factor, a frame. Both
+An engine has a map beside them, which costs as much again: trial functions and a frame. Both
 process a chunk to the same bits, by `fade` and
 `streamembed.landmarks.absorption.absorb`.
 

@@ -1,6 +1,6 @@
 """Classical scaling and kernel PCA, from a tracked matrix to certified pairs.
 
-It shares ring, degrees and factor with the diffusion map (`kernel_map.RingMap`). The factor is of
+Ring, degrees and factor are those of `ring_map.RingMap`. The factor is of
 the matrix itself, and the mean is taken out in the view (`streamembed.manifold.centering`). The
 levels are those of `streamembed.methods.refinement`, in the order of their cost. The spectrum has
 both signs, so that steps which need a positive operator are Rayleigh-Ritz steps here.

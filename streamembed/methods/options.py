@@ -75,9 +75,9 @@ SPARES = 3
 # Events a chunk with chunk_size="auto". Most events only add mass to landmarks, which is cheapest
 # in large chunks; a snapshot lags by less than a quarter of them (docs/decisions/0024).
 USUAL_CHUNK, LANDMARK_CHUNK, LANDMARK_SHARE = 10, 128, 4
-# Columns of the factor with rank="auto": at least the components and these guards, at most 64 (or
-# more guards), in between the eigenvalues above ten times the tolerance, whose loss in a border
-# would show in the residual (docs/decisions/0004).
+# Columns of the factor, or trial functions, with rank="auto": at least the components and these
+# guards, at most 64 (or more guards). In between, a factor keeps the eigenvalues above ten times
+# the tolerance, whose loss in a border would show in the residual (docs/decisions/0004).
 GUARDS = 12
 LARGEST_RANK = 64
 RANK_LEVEL = 10.0
@@ -431,7 +431,7 @@ class Config:
 
     @property
     def rank_cut(self) -> Cut:
-        """Which columns the tracked factor keeps."""
+        """Which columns the tracked factor keeps; of a diffusion map how many trial functions."""
         if isinstance(self.rank, str):  # "auto"
             least = self.n_carried + GUARDS
             if self.family == "kernel" and self.n_components > FEW_COMPONENTS:

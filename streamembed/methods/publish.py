@@ -3,7 +3,7 @@
 The levels of `streamembed.methods.refinement` are tried one by one; each is certified as it would
 be published, and the first that meets the tolerance is. If none does, the best is. Only then are
 coordinates turned onto the frame, which changes no eigenpair. Without a tolerance only the view is
-taken, under an estimated normalisation, and its certificate is a sample of rows: it claims nothing.
+taken, and its certificate claims nothing.
 """
 
 from __future__ import annotations

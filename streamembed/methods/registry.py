@@ -34,7 +34,7 @@ from streamembed.numeric.linalg import squared_distances
 from streamembed.spectral import operator
 from streamembed.spectral.operator import Normalisation
 
-# W x for one x, shape (n,): by the ring, by the factor, or of some rows of W alone.
+# W x for one x, shape (n,): by all weights, by trial functions, or of some rows of W alone.
 Product = Callable[[Floats], Floats]
 # All slots of a support.
 EVERYWHERE = slice(None)
@@ -111,7 +111,7 @@ class KernelInput:
 
 
 def refuse_rows(*_: object) -> Array:
-    """Of a method without a ring of rows."""
+    """Of a method without rows of weights."""
     raise NotImplementedError
 
 
@@ -135,9 +135,9 @@ class Method:
     extend: Callable[[ExtensionInput], Extension]  # snapshot -> its extension to new points
     options: frozenset[str]  # parameters of an engine that not every method has, and this one does
     kernels: tuple[str, ...] = ()  # what ``kernel`` may be, the default first
-    # Of a ring: (input, slots, dtype) -> rows of W, shape (b, n): symmetric, exactly.
+    # Of kernels and rings: (input, slots, dtype) -> rows of W, shape (b, n): symmetric, exactly.
     rows: Callable[[KernelInput, Ints, npt.DTypeLike], Array] = refuse_rows
-    # Of a ring: (degrees, masses, alpha, product, slots) -> the normalisation of those slots, by
+    # Of a kernel: (degrees, masses, alpha, product, slots) -> the normalisation of those slots, by
     # one ``product`` with W at most: alpha 0 needs none.
     normalise: Callable[[Floats, Floats, float, Product, Ints | slice], Normalisation] = (
         weigh_equally

@@ -233,8 +233,8 @@ class State:
     scaling: Scaling
     support: Support
     cover: Cover | None  # nearest neighbours of the landmarks; None for other memories
-    # The ring of unsquared distances, for objects without coordinates; written in place like the
-    # kernel ring. Of a window it has the precision of that ring: only rescaling reads it.
+    # The ring of unsquared distances, for objects without coordinates; written in place. Weights of
+    # a diffusion map are computed from it.
     distances: KernelMatrix | None
     frame: FrameReference
     counts: UpdateCounts

@@ -78,7 +78,7 @@ class _Origin:
 
 
 def start(chunk: Chunk, config: Config) -> State:
-    """The state at the end of the warm-up: scaling, bandwidth and factor from scratch."""
+    """The state at the end of the warm-up: scaling, bandwidth and map from scratch."""
     scaling = _fit_scaling(chunk.points, np.ones(len(chunk)), chunk.mutual_distances, config)
     empty = Support.empty(chunk.points.shape[1], chunk.ids.dtype)
     cover = Cover.empty() if config.memory == "landmarks" else None
@@ -192,7 +192,7 @@ def push(state: State, chunk: Chunk, config: Config) -> State:
 
 
 def rescale(state: State, config: Config) -> State:
-    """The state with scaling, widths, ring, factor, frame and picture from scratch."""
+    """The state with scaling, map, frame and picture from scratch."""
     state = _rescale(state, config)
     if config.picture:
         state = picture_updates.respread(state, _read_geometry(state), config)
@@ -341,7 +341,7 @@ def _build(
     origin: _Origin,
     config: Config,
 ) -> State:
-    """A state from a support alone, or its distances: widths, ring, factor and frame from scratch.
+    """A state from a support alone, or its distances: map and frame from scratch.
 
     ``read_rows`` gives the distances, without rounding to the ring.
     """

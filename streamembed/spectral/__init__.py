@@ -1,1 +1,1 @@
-"""One symmetric operator followed as it changes: factor, certificate, axes, new points."""
+"""One symmetric operator followed as it changes: factor or trial space, certificate, axes."""

@@ -2,8 +2,9 @@
 
 A small residual shows that every published column is an eigenvector; it does not show that the
 leading ones were found. That is what ``outside`` and ``outside_bound`` are for: they are measured
-on directions outside of the factor (`streamembed.spectral.probes`), or follow from a whole
-decomposition. docs/algorithms/certificate.md states what is proven and what has a chance to miss.
+on directions outside of trial functions, factor or block (`streamembed.spectral.probes`,
+`streamembed.spectral.sketched_view`), or follow from a whole decomposition.
+docs/algorithms/certificate.md states what is proven and what has a chance to miss.
 """
 
 from __future__ import annotations
@@ -39,13 +40,13 @@ class Certificate:
     ----------
     residual : float
         max_i ``||S v_i - lambda_i v_i|| / |lambda_1|`` over the published columns, with
-        ``||v_i|| = 1``, of the requested operator: the rounding of the kernel ring and its products
-        is added.
+        ``||v_i|| = 1``, of the requested operator: the rounding of weights and products is added.
+        ``method`` says how it was found.
     outside : float
         The largest observed eigenvalue that is not published: a lower bound on lambda_(k+1).
     outside_bound : float
         Upper bound on lambda_(k+1): exact after a full decomposition, otherwise with a probability
-        of at most 3e-4 of missing an eigenvalue that the factor lacks.
+        of at most 3e-4 of missing an eigenvalue that trial functions, factor or block lack.
     gap : float
         lambda_k - outside; near 0 the k-dimensional subspace itself is not determined.
     angle_bound : float
@@ -54,7 +55,9 @@ class Certificate:
     cut : tuple of int
         Components that cannot be distinguished from the first one left out.
     method : str
-        ``exact product`` (S v was computed) or ``sampled rows`` (an estimate; never claims).
+        How the residual was found. ``sketched bound``: it is at most that, by kept products and
+        probes, but for a chance of 1e-4 per column; ``exact product``: S v was computed;
+        ``sampled rows``: an estimate that never claims, of centred methods without a tolerance.
     scope : str
         The operator that this certificate is about.
     met : bool or None

@@ -95,7 +95,7 @@ class Operator:
 
     product: Callable[[Array], Array]  # (n, m) -> W @ block, in ``dtype``
     normal: Normalisation
-    dtype: np.dtype  # that of the ring
+    dtype: np.dtype  # that of the weights
     rounding: float  # by how much the S that is applied may differ in norm from the exact one
 
     def apply(self, block: Floats) -> Floats:

@@ -1,4 +1,4 @@
-"""Random directions that bound the eigenvalues which a factor lacks.
+"""Random directions that bound the eigenvalues which a factor or a trial space lacks.
 
 A small residual shows that published columns are eigenvectors; it does not show that the leading
 ones were found. Let C be a symmetric operator after deflation of all known directions,

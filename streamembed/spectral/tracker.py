@@ -3,7 +3,8 @@
 The factor tracks T = diag(f) W diag(f) ~ U diag(lambda) U^T, where f is the normalisation that
 each slot had when it was last filled. Entries of T between slots that stay never change, so that
 replacing slots is an exact symmetric border and only the cut of small eigenvalues loses anything.
-The true operator S = diag(s/f) T diag(s/f) is restored in the view by an r x r problem.
+The true operator S = diag(s/f) T diag(s/f) is restored in the view by an r x r problem. Of centred
+maps, which alone are followed in this way, f and s are 1, and the view takes out the mean.
 
 Symbols: W = kernel matrix, U = `Factor.vectors` (n, r), lambda = `Factor.values` (r,),
 f = `Factor.scaling` (n,), e = the slots being replaced (b of them), r = the rank now.
@@ -68,7 +69,7 @@ class Cut:
 class Factor:
     """T ~ U diag(lambda) U^T."""
 
-    # Orthonormal columns, C-contiguous, in the precision of the kernel ring.
+    # Orthonormal columns, C-contiguous, in the precision of the ring.
     vectors: Annotated[Array, "slots r", "finite"]
     # Positive, descending; with signs, and by size, where the cut is by magnitude.
     values: Annotated[Floats, "r", "finite"]
