@@ -86,7 +86,7 @@ class KernelMap(EmbeddingMap):
     # Where every slot has a width of its own: these, and the counts that tell which have drifted.
     scales: LocalWidths | None = None
     counts: NeighborCounts | None = None
-    products: int = field(default=0, kw_only=True)  # with W as a whole, since the first event
+    products: int = field(default=0, kw_only=True)  # with W as a whole, since it was built
 
     @classmethod
     def build(cls, inputs: BuildInput, config: Config) -> tuple[Self, Scaling]:
@@ -340,6 +340,10 @@ class KernelMap(EmbeddingMap):
     def local_widths(self) -> LocalWidths | None:
         """Those of a self-tuning kernel."""
         return self.scales
+
+    def count_products(self) -> int:
+        """Of refreshes, and of the start."""
+        return self.products
 
     def compute_degrees(self, masses: Floats) -> Floats:
         """q, kept."""

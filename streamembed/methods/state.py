@@ -212,6 +212,10 @@ class EmbeddingMap(abc.ABC):
         """Where every slot has a width of its own: these."""
         return None
 
+    def count_products(self) -> int:
+        """Products with all weights since the map was made, where none is part of a chunk."""
+        return 0
+
     def commit(self) -> None:
         """Discard what would restore the map before the last chunk."""
         del self

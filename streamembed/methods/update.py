@@ -158,7 +158,7 @@ def push(state: State, chunk: Chunk, config: Config) -> State:
     inputs = UpdateInput(state, support, slots, distances, read_rows, left, position)
     updated, n_filled = state.map.update(inputs, config)
     counts = UpdateCounts(
-        state.counts.refreshes,
+        state.counts.refreshes + updated.count_products() - state.map.count_products(),
         state.counts.rebuilds,
         state.counts.rows_since_refresh + n_filled,
         state.counts.rows_since_frame + _count_turned_rows(state, support, slots),
