@@ -174,6 +174,8 @@ class TrialSpace:
         these slots are made anew, without the rounding of all changes so far; in a window that
         happens when a slot is filled.
         """
+        if not len(slots):
+            return self
         functions, images = self.functions.copy(), self.images
         trial, probes, dtype = self.trial, self.probes, functions.dtype
         h, g = functions[:, slots].astype(np.float64), images[:, slots].astype(np.float64)
@@ -202,7 +204,7 @@ class TrialSpace:
             inner=inner,
             gram=gram,
             drawn=drawn,
-            cursor=int((slots[-1] + 1) % len(drawn)) if len(slots) else self.cursor,
+            cursor=int((slots[-1] + 1) % len(drawn)),
         )
 
     def _invert(self, a: Floats, gram: Floats, diagonal: float) -> Floats:
