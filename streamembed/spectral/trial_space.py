@@ -139,7 +139,6 @@ class TrialSpace:
         u[probes] = draws * scaling
         u[trial] = (extend.T @ seen[trial]) * squares
         u[trial] = (extend.T @ (seen[trial] + u[trial] @ corner)) * squares
-        leaving[:, old] = 0.0
         images += np.concatenate([u, -h], axis=1).astype(dtype) @ np.concatenate(
             [arriving, _widen(leaving, n)]
         )
