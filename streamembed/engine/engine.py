@@ -354,7 +354,7 @@ class Engine(HintedAttributes, SavedObject):
 
     @property
     def refreshes(self) -> int:
-        """Refreshes of a centred map's factor so far, without those of snapshots; of others 0."""
+        """Products with all weights so far, without those of snapshots; of graphs and paths 0."""
         state = self._learner.state
         return 0 if state is None else state.counts.refreshes
 

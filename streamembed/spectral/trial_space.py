@@ -139,7 +139,6 @@ class TrialSpace:
         u[probes] = draws * scaling
         u[trial] = (extend.T @ seen[trial]) * squares
         u[trial] = (extend.T @ (seen[trial] + u[trial] @ corner)) * squares
-        leaving[:, old] = 0.0
         images += np.concatenate([u, -h], axis=1).astype(dtype) @ np.concatenate(
             [arriving, _widen(leaving, n)]
         )
@@ -174,6 +173,8 @@ class TrialSpace:
         these slots are made anew, without the rounding of all changes so far; in a window that
         happens when a slot is filled.
         """
+        if not len(slots):
+            return self
         functions, images = self.functions.copy(), self.images
         trial, probes, dtype = self.trial, self.probes, functions.dtype
         h, g = functions[:, slots].astype(np.float64), images[:, slots].astype(np.float64)
@@ -202,7 +203,7 @@ class TrialSpace:
             inner=inner,
             gram=gram,
             drawn=drawn,
-            cursor=int((slots[-1] + 1) % len(drawn)) if len(slots) else self.cursor,
+            cursor=int((slots[-1] + 1) % len(drawn)),
         )
 
     def _invert(self, a: Floats, gram: Floats, diagonal: float) -> Floats:

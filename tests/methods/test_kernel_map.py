@@ -1,0 +1,314 @@
+"""Maps of kernels in a stream: degrees, kept products, passes over all pairs, and broken chunks."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.spatial.distance import cdist
+
+import streamembed as se
+from scenarios import streams
+from scenarios.fuzz import certificate as fuzz_certificate
+from scenarios.fuzz.interrupts import digest, restore
+from scenarios.streams import MissingDataError
+from streamembed.geometry.kernel_weights import KernelWeights
+from streamembed.methods.kernel_map import KernelMap
+from streamembed.methods.state import State
+from streamembed.spectral.sketched_view import LOSS
+from streamembed.spectral.trial_space import FAINT, TrialSpace
+
+pytestmark = pytest.mark.filterwarnings("ignore::streamembed.errors.ResolutionWarning")
+
+CHUNK = 10
+
+
+def load(name: str, n: int, window: int) -> np.ndarray:
+    """The first rows of a stream; skipped, with its reason, where the data are absent."""
+    loaders = {
+        "rings": lambda: streams.drifting_rings(n, 0, window=window),
+        "roll": lambda: streams.swiss_roll(n, 0),
+        "letter": lambda: streams.letter()[0],
+    }
+    try:
+        return loaders[name]()[:n]
+    except MissingDataError as absent:
+        pytest.skip(str(absent))
+
+
+def drifting(n: int, seed: int = 0) -> np.ndarray:
+    """Two clouds of which one wanders."""
+    rng = np.random.default_rng(seed)
+    points = rng.standard_normal((n, 3))
+    points[::2, 0] += 3.0 + 2.0 * np.sin(np.arange(len(points[::2])) / 200.0)
+    return points
+
+
+def small(**changes: Any) -> se.Engine:
+    return se.Engine(**{"size": 400, "chunk_size": CHUNK, "scaling": None, **changes})
+
+
+def state_of(engine: se.Engine) -> tuple[State, KernelMap, TrialSpace]:
+    state = engine._learner.state
+    assert state is not None
+    assert isinstance(state.map, KernelMap)
+    assert state.map.space is not None
+    return state, state.map, state.map.space
+
+
+def dense_weights(engine: se.Engine, d2: np.ndarray | None = None) -> np.ndarray:
+    """W anew in float64, of the widths that are frozen."""
+    state, kernel_map, _ = state_of(engine)
+    if d2 is None:
+        d2 = cdist(state.support.scaled, state.support.scaled, "sqeuclidean")
+    scales, rule = kernel_map.scales, engine._learner.config.rule
+    if scales is None or rule is None:
+        return np.exp(-d2 / state.scaling.bandwidth**2)
+    return np.exp(-d2 / (rule.width * np.outer(scales.widths, scales.widths)))
+
+
+def check_products(engine: se.Engine, d2: np.ndarray | None = None) -> None:
+    """Degrees, and G = H W row by row; inner and gram."""
+    state, kernel_map, space = state_of(engine)
+    W, masses = dense_weights(engine, d2), state.support.masses
+    np.testing.assert_allclose(kernel_map.degrees, W @ masses, rtol=2e-5)
+    functions = space.functions.astype(np.float64)
+    exact = functions @ W
+    off = np.linalg.norm(space.images - exact, axis=1) <= 3e-5 * np.linalg.norm(exact, axis=1)
+    # a turn divides the last functions by the root of FAINT at least, and their rounding: images
+    # under S, whose norm is 1, are off by that share of what views allow for
+    allowed = LOSS / np.sqrt(FAINT) * float(np.finfo(space.images.dtype).eps)
+    lengths = np.linalg.norm(functions / space.drawn, axis=1)
+    amplified = np.linalg.norm((space.images - exact) * space.drawn, axis=1) <= allowed * lengths
+    amplified[: 1 + 2 * engine.config.n_components] = amplified[space.probes] = False
+    assert (off | amplified).all()
+    trial = functions[space.trial]
+    most = np.outer(np.linalg.norm(trial, axis=1), np.linalg.norm(exact, axis=1))
+    most = 3e-5 * most + allowed * np.outer(lengths[space.trial], lengths)
+    assert (np.abs(space.inner - trial @ exact.T) <= most).all()
+    most = np.outer(lengths, lengths)[space.trial, space.trial]
+    assert (np.abs(space.gram - (trial / space.drawn**2) @ trial.T) <= 1e-4 * most).all()
+
+
+# ---------------------------------------------------------------- kept exact
+
+
+@pytest.mark.parametrize("size", [400, 600])
+def test_a_window_is_kept_exact_over_two_turnovers(size: int) -> None:
+    """Of the default map, while it grows and when it is full: degrees and images."""
+    points = drifting(3 * size + 57)
+    engine = small(size=size)
+    looked = 0
+    for start in range(0, len(points), 97):
+        engine.learn(points[start : start + 97])
+        if start > 250:
+            check_products(engine)
+            looked += 1
+    assert looked > 8
+    assert engine.refilled > 0
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+@pytest.mark.parametrize("changes", [{}, {"kernel": "gaussian", "alpha": 1.0}])
+@pytest.mark.parametrize(("memory", "half_life"), [("landmarks", None), ("landmarks", 500.0)])
+def test_landmarks_with_mass_are_kept_exact(
+    memory: str, half_life: float | None, changes: dict[str, Any], scaled: bool
+) -> None:
+    """Masses that grow with every event, or fade: 400 landmarks of 1,600 events."""
+    points = drifting(1600)
+    scaling = "standard" if scaled else None
+    engine = small(memory=memory, half_life=half_life, scaling=scaling, **changes)
+    for start in range(0, 1600, 200):
+        engine.learn(points[start : start + 200])
+        if start >= 400:
+            check_products(engine)
+    assert len(engine.snapshot().masses) == 400
+    assert engine.snapshot().masses.max() > 1.5
+    assert fuzz_certificate.check(engine.snapshot(), 3e-3) == []
+
+
+def test_a_memory_of_all_is_kept_exact() -> None:
+    """Slots are only added: from the first space on, to three times its size."""
+    points = drifting(650)
+    engine = small(memory="all")
+    for start in range(0, 650, 65):
+        engine.learn(points[start : start + 65])
+        if start >= 195:
+            check_products(engine)
+    assert fuzz_certificate.check(engine.snapshot(), 3e-3) == []
+
+
+@pytest.mark.parametrize("alpha", [1.0, 0.5, 0.0])
+def test_a_gaussian_kernel_is_kept_exact_and_its_certificates_are_true(alpha: float) -> None:
+    """With alpha, where the constant's image is kept as well, and without."""
+    points = drifting(1000)
+    engine = small(size=300, kernel="gaussian", alpha=alpha, n_components=4)
+    engine.learn(points[:310])
+    for start in range(310, 1000, 69):
+        engine.learn(points[start : start + 69])
+        check_products(engine)
+        snapshot = engine.snapshot()
+        assert snapshot.certificate.met
+        assert fuzz_certificate.check(snapshot, 3e-3) == []
+
+
+@pytest.mark.parametrize("kernel", ["self_tuning", "gaussian"])
+def test_distances_are_as_good_as_points(kernel: str) -> None:
+    """Rows that leave are read before they are overwritten: the map is that of the points."""
+    points = drifting(700)
+    d = cdist(points, points)
+    ours, theirs = (small(size=300, kernel=kernel, n_components=3) for _ in range(2))
+    ours.learn_distances(d)
+    theirs.learn(points)
+    check_products(theirs)
+    # in the order of slots
+    now = state_of(theirs)[0].support.points
+    check_products(ours, cdist(now, now, "sqeuclidean"))
+    first, second = ours.snapshot(), theirs.snapshot()
+    np.testing.assert_allclose(first.degrees, second.degrees, rtol=2e-5)
+    np.testing.assert_allclose(first.eigenvalues, second.eigenvalues, atol=1e-4)
+    largest = np.abs(second.coordinates).max()
+    np.testing.assert_allclose(first.coordinates, second.coordinates, atol=0.02 * largest)
+
+
+# ---------------------------------------------------------------- cuts and broken chunks
+
+
+@pytest.mark.parametrize("memory", ["window", "landmarks"])
+def test_any_cut_and_any_save_give_the_same_bits(memory: str) -> None:
+    """Within a chunk and within a cycle of rolls and turns: coordinates, certificates, all."""
+    points = drifting(1100)
+    whole = small(memory=memory)
+    whole.learn(points)
+    expected, certificate = whole.snapshot().coordinates, whole.snapshot().certificate
+    rng = np.random.default_rng(1)
+    for _ in range(2):
+        cuts = np.sort(rng.choice(np.arange(1, 1100), 12, replace=False))
+        engine, moving = small(memory=memory), 0
+        for start, stop in pairwise([0, *cuts.tolist(), 1100]):
+            engine.learn(points[start:stop])
+            saved = engine.__getstate__()
+            if engine._learner.state is not None and stop > 300:
+                space = state_of(engine)[2]
+                moving += space.cursor > 0 and space.since_turn > 0
+            engine = restore(saved)
+            assert digest(engine) == digest(restore(saved))
+        assert moving
+        np.testing.assert_array_equal(engine.snapshot().coordinates, expected)
+        assert engine.snapshot().certificate == certificate
+        assert digest(engine) == digest(whole)
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize(
+    ("place", "name"),
+    [
+        (TrialSpace, "replace"),
+        (TrialSpace, "roll"),
+        (TrialSpace, "turn"),
+        (KernelWeights, "rows"),
+        (KernelWeights, "replace"),
+    ],
+)
+def test_a_chunk_that_is_broken_off_changes_nothing(
+    place: type, name: str, when: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The engine is as it was, and the chunk learned again gives what a twin has."""
+    points = drifting(800)
+    engine, twin = small(size=300), small(size=300)
+    engine.learn(points[:500])
+    twin.learn(points[:500])
+    before, original, broken = digest(engine), getattr(place, name), 0
+
+    def interrupted(*args: Any) -> Any:
+        if when == "after":
+            original(*args)
+        raise KeyboardInterrupt
+
+    for start in range(500, 800, CHUNK):
+        chunk = points[start : start + CHUNK]
+        with monkeypatch.context() as patch:
+            patch.setattr(place, name, interrupted)
+            try:
+                engine.learn(chunk)
+            except KeyboardInterrupt:
+                broken += 1
+                assert digest(engine) == before
+                patch.undo()
+                engine.learn(chunk)
+        twin.learn(chunk)
+        before = digest(engine)
+        assert before == digest(twin)
+    # every chunk, or every chunk that turns the space: at 15 filled rows of 300
+    assert broken == 30 if name != "turn" else 10 <= broken <= 30
+    np.testing.assert_array_equal(engine.snapshot().coordinates, twin.snapshot().coordinates)
+    assert engine.snapshot().certificate == twin.snapshot().certificate
+
+
+# ---------------------------------------------------------------- passes
+
+
+class Passes:
+    """How often W as a whole was multiplied."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.count = 0
+        original = KernelWeights.product
+
+        def counted(weights: KernelWeights, block: np.ndarray) -> np.ndarray:
+            self.count += 1
+            return original(weights, block)
+
+        monkeypatch.setattr(KernelWeights, "product", counted)
+
+
+@pytest.mark.parametrize("name", ["rings", "roll", "letter"])
+def test_snapshots_hardly_ever_need_a_pass(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At 1,000 points: at most 3 of 60 snapshots, and no chunk does; all meet their tolerance."""
+    points = load(name, 2200, 1000)
+    engine = small(size=1000)
+    engine.learn(points[:1000])
+    products = state_of(engine)[1].products
+    passes, dear = Passes(monkeypatch), 0
+    for start in range(1000, 2200, 20):
+        engine.learn(points[start : start + 20])
+        learned, passes.count = passes.count, 0
+        assert learned == 0
+        snapshot = engine.snapshot()
+        method = "exact product" if passes.count else "sketched bound"
+        assert snapshot.certificate.method == method
+        assert (snapshot.rung == "view") <= (passes.count <= 1)
+        assert snapshot.certificate.met
+        dear += passes.count > 0
+        passes.count = 0
+    assert dear <= 3
+    assert state_of(engine)[1].products == products
+
+
+def test_a_product_decides_where_a_bound_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tolerance below what kept products show: every snapshot needs one, and says so."""
+    points = drifting(500)
+    engine = small(size=300, tolerance=1e-6, n_components=3)
+    engine.learn(points[:450])
+    passes = Passes(monkeypatch)
+    for start in range(450, 500, CHUNK):
+        engine.learn(points[start : start + CHUNK])
+        passes.count = 0
+        snapshot = engine.snapshot()
+        assert passes.count
+        assert snapshot.certificate.method == "exact product"
+        assert snapshot.certificate.met
+        assert fuzz_certificate.check(snapshot, 1e-6) == []
+
+
+def test_products_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``products`` is what learning multiplied with all of W: where half of a window is new."""
+    passes = Passes(monkeypatch)
+    engine = small(size=300, chunk_size=200, warm_up=200)
+    for start in range(0, 1200, 200):
+        engine.learn(drifting(1200)[start : start + 200])
+        check_products(engine)
+    assert passes.count <= state_of(engine)[1].products <= passes.count + 6
+    assert state_of(engine)[1].products >= 4

@@ -1,0 +1,268 @@
+"""Pairs of a trial space and what is claimed of them, against a dense decomposition in float64."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import streamembed as se
+from scenarios import streams
+from scenarios.streams import MissingDataError
+from streamembed.methods import refinement
+from streamembed.methods.kernel_map import KernelMap
+from streamembed.spectral import sketched_view
+from streamembed.spectral.sketched_view import SketchedView
+from streamembed.spectral.trial_space import PROBES
+from tests.oracles import oracle
+
+SIZE, CHUNK, K = 300, 10, 5
+# Weights and kept products are rounded to single precision: by so much an eigenvalue may be off.
+ROUNDING = 2e-6
+
+
+def visits(n: int) -> np.ndarray:
+    """One cluster all the time, another that comes and leaves, somewhere else each time."""
+    rng = np.random.default_rng(0)
+    points = 0.5 * rng.standard_normal((n, 3))
+    part = np.arange(n) // 150
+    points += np.where(part % 2 == 1, 4.0, 0.0)[:, None] * np.eye(3)[part % 3]
+    return points
+
+
+def pairs(n: int) -> np.ndarray:
+    """A cloud, and two points that are near each other and far from all, in every chunk."""
+    rng = np.random.default_rng(1)
+    points = rng.standard_normal((n, 3))
+    places = 8.0 * rng.standard_normal((n, 3))
+    points[::CHUNK] += places[::CHUNK]
+    points[1::CHUNK] = points[::CHUNK] + 1e-3 * rng.standard_normal((len(points[1::CHUNK]), 3))
+    return points
+
+
+def breathing(n: int) -> np.ndarray:
+    """A ring whose size is 1, then a half, then one and a half."""
+    rng = np.random.default_rng(2)
+    angle = 2.0 * np.pi * rng.random(n)
+    size = np.choose((np.arange(n) // 250) % 3, [1.0, 0.5, 1.5])[:, None]
+    ring = np.stack([np.cos(angle), np.sin(angle)], axis=1)
+    return size * (ring + 0.1 * rng.standard_normal((n, 2)))
+
+
+STREAMS: dict[str, Callable[[int], np.ndarray]] = {
+    "rings": lambda n: streams.drifting_rings(n, 0, window=SIZE),
+    "roll": lambda n: streams.swiss_roll(n, 0),
+    "letter": lambda n: streams.letter()[0][:n],
+    "digits": lambda n: streams.digits()[0][:n],
+    "visits": visits,
+    "pairs": pairs,
+    "breathing": breathing,
+}
+# Without breaks: a space follows them well enough for the usual tolerance.
+SMOOTH = ("rings", "roll", "letter", "digits")
+
+
+def load(name: str, n: int) -> np.ndarray:
+    """The first rows; skipped, with its reason, where the data are absent."""
+    try:
+        return STREAMS[name](n)
+    except MissingDataError as absent:
+        pytest.skip(str(absent))
+
+
+def map_of(engine: se.Engine) -> KernelMap:
+    assert engine._learner.state is not None
+    followed = engine._learner.state.map
+    assert isinstance(followed, KernelMap)
+    return followed
+
+
+def dense_truth(engine: se.Engine) -> oracle.DiffusionMap:
+    state = engine._learner.state
+    assert state is not None
+    assert state.map.local_widths is not None
+    config = engine._learner.config
+    assert config.rule is not None
+    return oracle.diffusion_map(
+        state.support.scaled,
+        state.map.local_widths.widths,
+        config.correction,
+        state.support.masses,
+        config.rule.width,
+    )
+
+
+def view_of(engine: se.Engine, count: int) -> SketchedView:
+    space, state, config = map_of(engine).space, engine._learner.state, engine._learner.config
+    assert space is not None
+    assert state is not None
+    return refinement.look_at(space, state.map.normalise(state, config), count)
+
+
+def outside_of(engine: se.Engine, truth: oracle.DiffusionMap) -> float:
+    """The largest eigenvalue of S beyond the trial space and the constant."""
+    space = map_of(engine).space
+    assert space is not None
+    constant = truth.V[:, 0]
+    scaling = np.sqrt(np.diag(truth.S) / np.diag(truth.W))
+    vectors = (space.functions[space.trial] / scaling).astype(np.float64).T
+    basis = np.linalg.qr(np.concatenate([constant[:, None], vectors], axis=1))[0]
+    rest = truth.S - basis @ (basis.T @ truth.S)
+    rest -= (rest @ basis) @ basis.T
+    return float(np.linalg.eigvalsh(0.5 * (rest + rest.T)).max())
+
+
+@pytest.mark.parametrize("name", STREAMS)
+def test_claims_are_above_the_truth_and_near_it(name: str) -> None:
+    """Of residuals and of what the space lacks, over more than two turnovers."""
+    points = load(name, 1000)
+    engine = se.Engine(size=SIZE, chunk_size=CHUNK, n_components=K, scaling=None)
+    engine.learn(points[:320])
+    ratios = []
+    for start in range(320, len(points), 4 * CHUNK):
+        engine.learn(points[start : start + 4 * CHUNK])
+        view, truth = view_of(engine, K), dense_truth(engine)
+        residuals = truth.S @ view.vectors - view.vectors * view.values
+        true = np.linalg.norm(residuals, axis=0)
+        claims = np.linalg.norm(view.errors, axis=0)
+        assert (claims + ROUNDING >= true).all()
+        assert view.beyond + ROUNDING >= outside_of(engine, truth)
+        np.testing.assert_allclose(np.linalg.norm(view.vectors, axis=0), 1.0, atol=1e-9)
+        np.testing.assert_allclose(truth.V[:, 0] @ view.vectors, 0.0, atol=1e-5)
+        ratios.append((claims + ROUNDING) / (true + ROUNDING))
+        if name in SMOOTH:
+            assert len(view.values) == K
+            assert claims.max() <= 3e-3
+            np.testing.assert_allclose(view.values, truth.eigenvalues[1 : 1 + K], atol=1e-4)
+    assert len(ratios) >= 15
+    assert np.median(np.concatenate(ratios)) <= 6.0
+
+
+# ---------------------------------------------------------------- the sketch itself
+
+
+def operator_of(values: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """S of these eigenvalues, and its orthonormal eigenvectors."""
+    n = len(values)
+    basis = np.linalg.qr(np.random.default_rng(seed).standard_normal((n, n)))[0]
+    return (basis * values) @ basis.T, basis
+
+
+def test_a_fixed_residual_is_claimed_by_fresh_probes() -> None:
+    """2,000 draws: hardly a claim is below the truth, and most are near it."""
+    n, c, k = 120, 8, 3
+    S, basis = operator_of(np.append(1.0, 0.9 * 0.98 ** np.arange(n - 1)), 0)
+    rng = np.random.default_rng(1)
+    # what the space is off by lies beyond it: nothing but the probes can show that
+    noise = basis[:, 20:60] @ rng.standard_normal((40, c))
+    trial = basis[:, 1 : 1 + c] + 0.003 * noise
+    trial = (trial - np.outer(basis[:, 0], basis[:, 0] @ trial)).T
+    true, lowest, near, draws = None, 0, np.zeros(k, int), 2000
+    for _ in range(draws):
+        probes = rng.standard_normal((PROBES, n))
+        view = sketched_view.look(trial, trial @ S, probes, probes @ S, basis[:, 0], 1.0, k)
+        if true is None:  # of the pairs, which probes have no part in
+            true = np.linalg.norm(S @ view.vectors - view.vectors * view.values, axis=0)
+            assert (true > 1e-4).all()
+            assert (true < 0.2).all()
+        claims = np.linalg.norm(view.errors, axis=0)
+        lowest += int((claims < true).any())
+        near += claims <= 4.0 * true
+    assert lowest <= 1e-3 * draws
+    assert (near >= 0.5 * draws).all()
+
+
+def test_weak_probes_claim_more() -> None:
+    """Probes of which a direction has faded to a half claim twice as much of what lies beyond."""
+    n, c = 80, 6
+    S, basis = operator_of(np.append(1.0, 0.9 * 0.9 ** np.arange(n - 1)), 2)
+    rng = np.random.default_rng(3)
+    trial = (basis[:, 1 : 1 + c] + 0.02 * rng.standard_normal((n, c))).T
+    probes = rng.standard_normal((PROBES, n))
+    views = [
+        sketched_view.look(trial, trial @ S, strength * probes, strength * probes @ S, v0, said, 3)
+        for v0 in (basis[:, 0],)
+        for strength, said in ((1.0, 1.0), (0.5, 0.5), (1.0, 0.5))
+    ]
+    np.testing.assert_allclose(views[1].errors, views[0].errors, rtol=1e-6, atol=1e-12)
+    np.testing.assert_allclose(views[1].beyond, views[0].beyond, rtol=1e-6)
+    assert views[2].beyond > 1.9 * views[0].beyond
+    assert (np.linalg.norm(views[2].errors, axis=0) > np.linalg.norm(views[0].errors, axis=0)).all()
+
+
+def test_a_pair_of_points_is_a_lost_mode() -> None:
+    """The difference of two points, which the space has not: probes see it in every draw."""
+    rng = np.random.default_rng(4)
+    n, w = 60, 0.1
+    points = rng.standard_normal((n - 2, 2))
+    W = np.zeros((n, n))
+    W[2:, 2:] = np.exp(-((points[:, None] - points) ** 2).sum(axis=2))
+    W[:2, :2] = [[1.0, w], [w, 1.0]]
+    scaling = 1.0 / np.sqrt(W.sum(axis=1))
+    S = W * np.outer(scaling, scaling)
+    constant = 1.0 / scaling / np.linalg.norm(1.0 / scaling)
+    lost = np.append([1.0, -1.0], np.zeros(n - 2)) / np.sqrt(2.0)
+    truth = float(lost @ S @ lost)
+    np.testing.assert_allclose(truth, (1 - w) / (1 + w))
+    values, vectors = np.linalg.eigh(
+        S - np.outer(constant, constant) - truth * np.outer(lost, lost)
+    )
+    trial = vectors[:, ::-1][:, :10].T
+    missed, loose = 0, 0
+    for _ in range(1000):
+        probes = rng.standard_normal((PROBES, n))
+        view = sketched_view.look(trial, trial @ S, probes, probes @ S, constant, 1.0, 3)
+        missed += view.beyond < truth
+        loose += view.beyond > 4.0 * truth
+    assert values.max() > 0.9  # the pair as a part of its own is known
+    assert missed <= 3
+    assert loose <= 500
+
+
+@pytest.mark.parametrize("n_lost", [0, 1, 3])
+def test_what_a_space_lacks_is_beyond(n_lost: int) -> None:
+    """With all leading vectors it is near the next eigenvalue; without some, at least theirs."""
+    n, c = 100, 12
+    values = np.append(1.0, np.append(np.linspace(0.95, 0.5, c), np.full(n - 1 - c, 0.02)))
+    S, basis = operator_of(values, 5)
+    kept = np.delete(np.arange(1, 1 + c), np.arange(n_lost) * 4)
+    rng = np.random.default_rng(6)
+    trial = basis[:, kept].T
+    for _ in range(200):
+        probes = rng.standard_normal((PROBES, n))
+        view = sketched_view.look(trial, trial @ S, probes, probes @ S, basis[:, 0], 1.0, 3)
+        if n_lost:
+            assert view.beyond >= 0.95
+        else:
+            assert 0.02 <= view.beyond <= 0.5
+        np.testing.assert_allclose(view.values, values[kept[:3]], atol=1e-10)
+        assert np.linalg.norm(view.errors, axis=0).max() < 1e-10
+
+
+def test_length_and_order_of_functions_do_not_matter() -> None:
+    """Of functions that are long, short or nearly the same, and with a part along the constant."""
+    n, c = 80, 6
+    S, basis = operator_of(np.append(1.0, 0.9 * 0.85 ** np.arange(n - 1)), 7)
+    rng = np.random.default_rng(8)
+    trial = (basis[:, 1 : 1 + c] + 0.01 * rng.standard_normal((n, c))).T
+    probes = rng.standard_normal((PROBES, n))
+    first = sketched_view.look(trial, trial @ S, probes, probes @ S, basis[:, 0], 1.0, 3)
+    mixed = np.concatenate([trial, trial[:1]])[::-1] * 10.0 ** rng.uniform(-6, 6, (c + 1, 1))
+    mixed += np.outer(np.linalg.norm(mixed, axis=1), basis[:, 0])
+    view = sketched_view.look(mixed, mixed @ S, probes, probes @ S, basis[:, 0], 1.0, 3)
+    np.testing.assert_allclose(view.values, first.values, rtol=1e-9)
+    np.testing.assert_allclose(np.abs(np.sum(view.vectors * first.vectors, axis=0)), 1.0)
+    np.testing.assert_allclose(
+        np.linalg.norm(view.errors, axis=0), np.linalg.norm(first.errors, axis=0), rtol=1e-5
+    )
+    np.testing.assert_allclose(view.beyond, first.beyond, rtol=1e-5)
+
+
+def test_nothing_is_claimed_of_a_value_beyond_one() -> None:
+    """No walk has it: images that do not belong to their functions."""
+    S, basis = operator_of(np.append(1.0, 0.9 * 0.8 ** np.arange(49)), 9)
+    probes = np.random.default_rng(10).standard_normal((PROBES, 50))
+    trial = basis[:, 1:6].T
+    view = sketched_view.look(trial, 1.2 * trial @ S, probes, probes @ S, basis[:, 0], 1.0, 3)
+    assert (np.linalg.norm(view.errors, axis=0) >= 1.0).all()
