@@ -24,7 +24,7 @@ from streamembed.numeric.linalg import squared_distances
 LARGEST_LOSS = 1e-5
 # Below it a weight is nothing, and sums of denormal numbers are slow.
 LEAST_EXPONENT = {np.dtype(np.float32): -87.0, np.dtype(np.float64): -700.0}
-# Exponents of weights that matter are above -17; half of that bounds what their points differ by.
+# Exponents of weights that matter are above minus this: it bounds how far apart their points are.
 REACH = 17.0
 # Rows and columns of a tile: it stays in the cache.
 TILE = 512
@@ -64,7 +64,7 @@ class KernelWeights:
     def replace(self, slots: Ints, points: Floats, widths: Floats) -> KernelWeights:
         """After ``slots`` were filled, first or again; ``points`` and ``widths`` are of all."""
         following = replace(self, widths=widths)
-        if self.columns is None or self.columns.dtype != self.dtype:
+        if self.columns is None:
             return following.of_points(points)
         columns = pad_rows(self.columns, len(widths))
         with np.errstate(over="ignore"):
@@ -74,14 +74,20 @@ class KernelWeights:
     def _of_columns(self, columns: Array, points: Floats) -> KernelWeights:
         """With these columns in the precision that is exact enough, or without."""
         with np.errstate(all="ignore"):
-            ratio2 = float((columns[:, -2] * columns[:, -1]).max(initial=0.0))  # |x|^2 / w^2
+            # |x|^2 / w^2, where it is the same whatever the precision of the columns
+            products = columns[:, -2].astype(np.float32) * columns[:, -1].astype(np.float32)
+            ratio2 = float(products.max(initial=0.0))
             spread = float(self.widths.max() / self.widths.min())
             size = (ratio2 + np.sqrt(REACH * ratio2 * self.factor * spread)) / self.factor
+            limit = LARGEST_LOSS * (1.0 if self.single else 1e-4)
             for dtype in (self.dtype, np.dtype(np.float64)):
                 loss = 4.0 * size * float(np.finfo(dtype).eps)
+                if not loss <= limit:
+                    continue
+                if dtype.itemsize > columns.dtype.itemsize:  # digits that were left out
+                    return self.of_points(points)
                 exact = columns.astype(dtype, copy=False)
-                limit = LARGEST_LOSS * (1.0 if self.single else 1e-4)
-                if loss <= limit and np.isfinite(exact).all():
+                if np.isfinite(exact).all():
                     return replace(self, columns=exact, read_squares=None, loss=loss)
 
         def read_squares(slots: Ints) -> Floats:

@@ -20,7 +20,7 @@ from streamembed.geometry.scaling import Scaling
 from streamembed.geometry.self_tuning import LocalWidths
 from streamembed.geometry.support import Support
 from streamembed.methods import publish, refinement
-from streamembed.methods.eigenpairs import Eigenpairs, PublishedColumns
+from streamembed.methods.eigenpairs import LARGEST_EXACT, Eigenpairs, PublishedColumns
 from streamembed.methods.extension import sum_coverage
 from streamembed.methods.options import Config
 from streamembed.methods.refinement import LARGEST_WHOLE, RefinementInput
@@ -65,8 +65,6 @@ LEAST_GUARDS = 12
 SLACK = 8
 # Steps of subspace iteration from random functions.
 STEPS = 6
-# Supports up to this size are decomposed instead.
-LARGEST_DECOMPOSED = 1000
 # Masses that were not touched are equal but for rounding.
 UNTOUCHED = 1e-12
 # A plain view is off by less than this: it counts components where its first eigenvalue, and
@@ -112,7 +110,7 @@ class KernelMap(EmbeddingMap):
         """By the support alone."""
         masses, n = kernel.support.masses, len(kernel.support)
         weights, matrix, space, products = _weigh(kernel, config), None, None, 0
-        if n <= LARGEST_DECOMPOSED:
+        if n <= LARGEST_EXACT:
             matrix = compute_kernel_matrix(kernel)
             degrees = matrix @ masses
         else:
@@ -177,9 +175,11 @@ class KernelMap(EmbeddingMap):
         leaving = self._read_leaving(inputs, weights, old)
         degrees = pad_rows(self.degrees, n)
         degrees[:n_before] -= before[old] @ leaving.astype(np.float64)
-        degrees[:n_before], products = _fade_degrees(
-            degrees[:n_before], before, masses[:n_before], old, weights
-        )
+        products = 0
+        if inputs.state.cover is not None:  # those of a window are 1
+            degrees[:n_before], products = _fade_degrees(
+                degrees[:n_before], before, masses[:n_before], old, weights
+            )
         exact = arriving.astype(np.float64)
         degrees += masses[refilled] @ exact
         degrees[refilled] = exact @ masses

@@ -185,3 +185,26 @@ def test_replaced_slots_are_weights_made_anew(single: bool) -> None:
     assert seen == {True, False}
     assert first.columns is not None
     assert first.columns.tobytes() == before
+
+
+def test_a_change_of_precision_leaves_no_rounding_behind() -> None:
+    """Columns that were single were taken for double ones: another loss, other bits once loaded."""
+    rng = np.random.default_rng(3)
+    points, widths = rng.standard_normal((300, 2)), np.full(300, 2.0)
+    single = KernelWeights(widths, 2.0, np.zeros(2), True).of_points(points)
+    assert single.columns is not None
+    assert single.columns.dtype == np.float32
+    slots = np.arange(5)
+    points[slots] *= 1e3
+    double = single.replace(slots, points, widths)
+    again = KernelWeights(widths, 2.0, np.zeros(2), True).of_points(points)
+    assert double.columns is not None
+    assert again.columns is not None
+    assert double.columns.dtype == again.columns.dtype == np.float64
+    assert double.loss == again.loss
+    np.testing.assert_array_equal(double.columns, again.columns)
+    points[slots] /= 1e3
+    back, made = double.replace(slots, points, widths), single.of_points(points)
+    assert back.columns is not None
+    np.testing.assert_array_equal(back.columns, made.columns)
+    assert back.loss == made.loss
