@@ -119,7 +119,7 @@ def measure_stream(
     certified = measure_spread(points, size, chunk, 3e-3)
     shot = plain.snapshot
     centred, widths, width = shot.points - shot.center, shot.widths, shot.width
-    repeats = 15 if size <= 1000 else 3 if size <= 2000 else 1
+    repeats = 15 if size <= 2000 else 3 if size <= 5000 else 1
     holder: list[tuple[Floats, Floats]] = []
     times = [
         measure_call(lambda: holder.append(solve_batch(centred, widths, width)))

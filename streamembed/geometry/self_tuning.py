@@ -111,10 +111,10 @@ def fill_widths(
 
 
 def _update_median(median: float, reaches: Floats, is_everything: bool) -> float:
-    positive = reaches[reaches > 0.0]
+    positive = np.sort(reaches[reaches > 0.0])  # `np.median` takes ten times as long on few
     if not len(positive):
         return median
-    chunk_median = float(np.median(positive))
+    chunk_median = 0.5 * float(positive[(len(positive) - 1) // 2] + positive[len(positive) // 2])
     if is_everything or median == 0.0:
         return chunk_median
     return (1.0 - MEDIAN_SHARE) * median + MEDIAN_SHARE * chunk_median

@@ -120,13 +120,12 @@ def look(
     spread = np.linalg.eigvalsh(apply(rest, rest))
     least = strength * np.sqrt(2.0 * gammaincinv(0.5 * len(probes), MISS))
     beyond = float(np.sqrt(max(spread[-1] - spread[0], 0.0))) / float(least) + eps
-    images = images / (theta * norms)[:, None].astype(dtype)
-    vectors = images.T.astype(np.float64)
-    vectors -= np.outer(constant, constant @ vectors)  # rounding, as is a length that is not 1
-    vectors /= np.linalg.norm(vectors, axis=0)
+    rows = (images / (theta * norms)[:, None].astype(dtype)).astype(np.float64)
+    rows -= np.outer(rows @ constant, constant)  # rounding, as is a length that is not 1
+    rows /= np.linalg.norm(rows, axis=1)[:, None]
     return SketchedView(
         values,
-        vectors,
+        rows.T,
         errors=errors / norms,
         ritz=ritz,
         coupling=coupling,

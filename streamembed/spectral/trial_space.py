@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated
 
 import numpy as np
-import scipy.linalg
+from scipy.linalg import lapack
 
 from streamembed.numeric.arrays import Array, Floats, Ints, pad_rows
 from streamembed.numeric.linalg import descending_eigh, symmetrise
@@ -208,18 +208,18 @@ class TrialSpace:
 
     def _invert(self, a: Floats, gram: Floats, diagonal: float) -> Floats:
         """F: (M^-1 A)^-1, by Tikhonov's regularisation, iterated three times."""
+        if not len(a):
+            return a
         a, tau = symmetrise(a), max(diagonal, self.damping)
         # functions that have faded, or that coincide, must not be divided by nothing
-        floor = FADED * float(np.trace(gram)) / max(len(gram), 1) * np.eye(len(gram))
+        floor = FADED * float(np.trace(gram)) / len(gram) * np.eye(len(gram))
         for _ in range(DOUBLINGS):
-            try:
-                factor = scipy.linalg.cho_factor(a + tau * (gram + floor), check_finite=False)
+            _, once, failed = lapack.dposv(a + tau * (gram + floor), gram)
+            if not failed:
                 break
-            except np.linalg.LinAlgError:  # a kernel that is not positive
-                tau *= 2.0
+            tau *= 2.0  # a kernel that is not positive
         else:  # all has faded
             return np.zeros_like(a)
-        once: Floats = scipy.linalg.cho_solve(factor, gram, check_finite=False)
         twice = once @ once
         result: Floats = once + tau * twice + tau**2 * (twice @ once)
         return result
@@ -274,11 +274,19 @@ def solve_pencil(a: Floats, gram: Floats) -> tuple[Floats, Floats]:
 
     Directions of which less than `FAINT` is outside of the others are left out.
     """
+    if not len(gram):
+        return np.zeros(0), gram
     lengths = np.sqrt(np.maximum(np.diag(gram), 0.0))
     inverse = np.divide(1.0, lengths, out=np.zeros_like(lengths), where=lengths > 0.0)
-    sizes, vectors = descending_eigh(gram * np.outer(inverse, inverse))
-    is_real = sizes > FAINT
-    whitening = inverse[:, None] * (vectors[:, is_real] / np.sqrt(sizes[is_real]))
+    correlations = gram * np.outer(inverse, inverse)
+    factor, failed = lapack.dpotrf(correlations, lower=True)
+    whitening = None if failed else lapack.dtrtri(factor, lower=True)[0].T
+    # its squared length is the trace of the inverse: no direction is fainter than one part in it
+    if whitening is None or FAINT * float(np.einsum("ij,ij->", whitening, whitening)) > 1.0:
+        sizes, vectors = descending_eigh(correlations)
+        is_real = sizes > FAINT
+        whitening = vectors[:, is_real] / np.sqrt(sizes[is_real])
+    whitening = inverse[:, None] * whitening
     values, turn = descending_eigh(whitening.T @ a @ whitening)
     return values, whitening @ turn
 
