@@ -48,9 +48,11 @@ BIG_CHUNK_SHARE = 0.05
 # ... unless they are few.
 SMALL_CHUNK = 25
 # Old slots that take new values with every row of the support that has changed: each slot does once
-# in a fifth of a turnover (docs/decisions/0025).
+# in a fifth of a turnover (docs/decisions/0025), ...
 ROLLED = 5
-# And twice as many of few, where that costs little and residuals fall to a third.
+# ... with one bandwidth four times as often, for eigenvalues fall slowly, and so do errors, ...
+ROLLED_ALIKE = 20
+# ... and twice as often where slots are few: that costs little, and residuals fall to a third.
 FEW_SLOTS = 1000
 # The space is turned when so much of the support is new.
 TURN_SHARE = 0.05
@@ -196,8 +198,6 @@ class KernelMap(EmbeddingMap):
         following = replace(
             following, degrees=degrees, space=space, products=self.products + products
         )
-        if space.has_faded:
-            return following._start_again(kernel, config)
         return following._keep_good(weights, inputs, len(refilled), config)
 
     def _start_again(self, kernel: KernelInput, config: Config) -> Self:
@@ -234,7 +234,9 @@ class KernelMap(EmbeddingMap):
             before = pad_rows(state.support.masses / state.support.masses.sum(), n)
             share = 0.5 * float(np.abs(masses / masses.sum() - before).sum())
         space = self.space
-        pace = ROLLED if n > FEW_SLOTS else 2 * ROLLED
+        pace = ROLLED_ALIKE if self.scales is None else ROLLED
+        if n <= FEW_SLOTS:
+            pace *= 2
         slots = space.choose_rolled(int(np.ceil(pace * (n_filled + share * n))))
         rows = weights.rows(slots)
         exact, degrees = rows.astype(np.float64), self.degrees.copy()
@@ -449,9 +451,8 @@ def _choose_rank(functions: Array, images: Array, scaling: Floats, config: Confi
     rows = slice(1, len(functions) - PROBES)
     u, g = functions[rows], images[rows]
     weights = (1.0 / scaling**2).astype(u.dtype)
-    values, _ = trial_space.solve_pencil(
-        (u @ g.T).astype(np.float64), ((u * weights) @ u.T).astype(np.float64)
-    )
+    a, gram = (u @ g.T).astype(np.float64), ((u * weights) @ u.T).astype(np.float64)
+    values, _ = trial_space.solve_pencil(a, gram, np.zeros(len(u)))
     # the constant is the first
     last = values[: config.n_components + 1].min(initial=np.inf)
     count = int(np.count_nonzero(values > LEAST_SHARE * last))

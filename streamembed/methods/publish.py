@@ -49,8 +49,10 @@ def select_best(levels: Iterator[Eigenpairs], state: State, config: Config) -> P
 def _choose_better(best: Eigenpairs, pairs: Eigenpairs, config: Config) -> Eigenpairs:
     """The pairs with the larger eigenvalues; where they are level, with the smaller residual.
 
-    Of an eigenvalue counts what its residual leaves of it.
+    Of an eigenvalue counts what its residual leaves of it. Pairs are better than none.
     """
+    if not (len(best.values) and len(pairs.values)):
+        return best if len(best.values) else pairs
     k = config.n_components
     gain = _sum_sure(pairs, k) - _sum_sure(best, k)
     if abs(gain) > best.tolerated_residual(config):

@@ -1,18 +1,20 @@
 """Leading pairs of a state's operator, in levels of increasing cost.
 
 1. view: the trial space's own pairs, with bounds from kept products: W is not read;
-2. product: Ritz pairs of these and of what the probes show, by one product with all of W;
-3. refresh: the levels again, from that larger space and with new probes;
-4. exact: a whole decomposition of the kernel, computed again in float64, up to 1,000 points;
+2. refresh: the same of a larger space, with the pairs' residuals, what the probes show, and new
+   probes, by one product with all of W; and again;
+3. exact: a whole decomposition of the kernel, computed again in float64, up to 1,000 points;
    batch: a filtered block on the whole operator, for more of them.
 
-The state is not touched.
+Where bounds are not enough (`certify="exact"`, or a small tolerance), the pairs themselves are in
+that product. The state is not touched.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 
@@ -36,7 +38,8 @@ from streamembed.spectral.trial_space import PROBES, TrialSpace
 # Supports up to this size have a matrix of their own, which is decomposed for every snapshot: that
 # costs 2 ms, and less than trial functions do.
 LARGEST_WHOLE = 192
-REFRESHES = 4
+# Products with all of W before the last level.
+PRODUCTS = 5
 # Kept functions and vectors are orthonormal to this.
 ORTHONORMAL = 1e-9
 # By how much kept products may differ in norm from those of exact weights, in units of the
@@ -46,8 +49,6 @@ KEPT_LOSS = 64
 SKETCHED_TOLERANCE = 1e-5
 # A batch aims below the tolerance, to which rounding is added.
 BATCH_SHARE = 0.5
-# Directions that a refresh keeps beside the trial functions.
-KEPT = 32
 # Eigenvalues below this are rounding.
 REAL = RANK_CUT[np.dtype(np.float64)]
 
@@ -75,43 +76,32 @@ def refine(inputs: RefinementInput, config: Config) -> Iterator[Eigenpairs]:
     if state.coincide:  # all weights are 1
         yield Eigenpairs.none(normal)
         return
-    trial, images, draws, draw_images, strength = _scale(space, normal)
-    for attempt in range(REFRESHES + 1):
-        look = sketched_view.look(
-            trial, images, draws, draw_images, normal.constant, strength, config.n_pairs
-        )
-        refinement = "refresh" if attempt else "view"
-        if tolerance is None or (config.certify == "auto" and tolerance >= SKETCHED_TOLERANCE):
-            yield _claim(look, operator, weights.loss, refinement, config)
-        if tolerance is None:
-            return
-        # one product: of the pairs, of what the probes show, and of new probes
-        basis = np.concatenate([normal.constant[:, None], trial.T], axis=1).astype(np.float64)
-        seen = probes.find_directions(look.residuals.T.astype(np.float64), strength, basis)
-        directions = [seen.directions]
-        if attempt == 0 and _reaches_one(look):
-            directions.append(_find_parts(weights, normal, config.rank_cut.most))
+    is_sketched = tolerance is None or (
+        config.certify == "auto" and tolerance >= SKETCHED_TOLERANCE
+    )
+    known = _Products.of(space, normal)
+    look = known.look(normal, config.n_pairs)
+    if is_sketched:
+        yield _claim(look, look.beyond, operator, weights.loss, "view", config)
+    if tolerance is None:
+        return
+    for attempt in range(PRODUCTS):
         generator = np.random.default_rng((config.seed + attempt + 1, state.position, len(weights)))
         fresh = generator.standard_normal((len(weights), PROBES))
-        k, p = look.vectors.shape[1], seen.directions.shape[1]
-        block = np.concatenate([look.vectors, *directions, fresh], axis=1)
-        image = operator.apply(block)
-        vectors, their_image = _enlarge(trial, images, k, block, image, normal.constant)
-        outside_trial = _project_out(trial, normal.constant, image[:, k : k + p])
-        seen = probes.estimate_bound(seen, outside_trial)
-        outside = bound_following(
-            vectors, their_image, seen.bound, config.n_components, operator.rounding
-        )
-        pairs = _measure(operator, look.vectors, image[:, :k], config.n_pairs, refinement, outside)
-        yield _bound_rest(pairs, seen, operator, vectors, their_image, config)
-        if attempt == REFRESHES:
-            break
-        trial, images = (
-            np.ascontiguousarray(columns.T, dtype=trial.dtype) for columns in (vectors, their_image)
-        )
-        draws = np.ascontiguousarray(fresh.T, dtype=trial.dtype)
-        draw_images = np.ascontiguousarray(image[:, -PROBES:].T, dtype=trial.dtype)
-        strength = 1.0
+        parts = look.vectors[:, :0]
+        if attempt == 0 and _reaches_one(look):
+            parts = _find_parts(weights, normal, config.rank_cut.most)
+        vectors = look.vectors[:, : 0 if is_sketched else None]
+        known, seen, image = _multiply(known, look, operator, parts, fresh, vectors)
+        look = known.look(normal, config.n_pairs)
+        if is_sketched:
+            pairs = _claim(look, seen.bound, operator, weights.loss, "refresh", config)
+        else:
+            k, rounding = config.n_components, operator.rounding
+            outside = certificate.bound_outside(look.ritz, look.coupling, seen.bound, k, rounding)
+            refinement = "refresh" if attempt else "view"
+            pairs = _measure(operator, vectors, image, config.n_pairs, refinement, outside)
+        yield _bound_rest(pairs, look, seen, operator, known.trial, config)
     if len(weights) <= LARGEST_EXACT:
         yield _decompose(inputs, config)
     else:
@@ -135,29 +125,94 @@ def _normalise(inputs: RefinementInput, config: Config) -> Operator:
     return Operator(weights.product, normal, weights.dtype, rounding)
 
 
-def _scale(space: TrialSpace, normal: Normalisation) -> tuple[Array, Array, Array, Array, float]:
-    """Trial functions and probes as vectors of S, their images, and the probes' strength."""
-    scaling = normal.scaling.astype(space.functions.dtype)
-    vectors, images = space.functions[1:] / scaling, space.images[1:] * scaling
-    c, strength = space.rank, float((space.drawn / normal.scaling).min())
-    return vectors[:c], images[:c], vectors[c:], images[c:], strength
+@dataclass(frozen=True, slots=True, eq=False)
+class _Products:
+    """Vectors whose products with S are known, as rows: of trial functions, and of probes."""
+
+    trial: Array
+    images: Array
+    draws: Array
+    draw_images: Array
+    strength: float  # see `sketched_view.look`
+
+    @classmethod
+    def of(cls, space: TrialSpace, normal: Normalisation) -> Self:
+        """Those of a space."""
+        scaling = normal.scaling.astype(space.functions.dtype)
+        vectors, images = space.functions[1:] / scaling, space.images[1:] * scaling
+        c, strength = space.rank, float((space.drawn / normal.scaling).min())
+        return cls(vectors[:c], images[:c], vectors[c:], images[c:], strength)
+
+    def look(self, normal: Normalisation, count: int) -> SketchedView:
+        """The first ``count`` pairs."""
+        return sketched_view.look(
+            self.trial,
+            self.images,
+            self.draws,
+            self.draw_images,
+            normal.constant,
+            self.strength,
+            count,
+        )
+
+    def extend(self, columns: Floats, image: Floats, fresh: Floats, its_image: Floats) -> Self:
+        """With further columns (n, m) and their product, and with ``fresh`` probes."""
+        dtype = self.trial.dtype
+        return replace(
+            self,
+            trial=np.concatenate([self.trial, columns.T.astype(dtype)]),
+            images=np.concatenate([self.images, image.T.astype(dtype)]),
+            draws=np.ascontiguousarray(fresh.T, dtype=dtype),
+            draw_images=np.ascontiguousarray(its_image.T, dtype=dtype),
+            strength=1.0,
+        )
 
 
 def look_at(space: TrialSpace, normal: Normalisation, count: int) -> SketchedView:
     """The first ``count`` pairs of a space, without a product."""
-    trial, images, draws, draw_images, strength = _scale(space, normal)
-    return sketched_view.look(trial, images, draws, draw_images, normal.constant, strength, count)
+    return _Products.of(space, normal).look(normal, count)
+
+
+def _multiply(
+    known: _Products,
+    look: SketchedView,
+    operator: Operator,
+    parts: Floats,
+    fresh: Floats,
+    vectors: Floats,
+) -> tuple[_Products, ResidualBound, Floats]:
+    """One product: of the pairs' residuals, what the probes show, ``parts``, and ``fresh`` probes.
+
+    Returns all that is known then, the bound on what was unknown before, and S ``vectors``.
+    """
+    basis = _orthonormalise(known.trial, operator.normal.constant)
+    seen = probes.find_directions(look.residuals.T.astype(np.float64), known.strength, basis)
+    rest = look.vectors - basis @ (basis.T @ look.vectors)
+    lengths = np.linalg.norm(rest, axis=0)
+    is_new = lengths > np.sqrt(np.finfo(known.trial.dtype).eps)
+    block = [seen.directions, rest[:, is_new] / lengths[is_new], parts, fresh, vectors]
+    image = operator.apply(np.concatenate(block, axis=1))
+    ends = np.cumsum([each.shape[1] for each in block])
+    theirs, *others = np.split(image, ends[:-1], axis=1)
+    seen = probes.estimate_bound(seen, theirs - basis @ (basis.T @ theirs))
+    columns = np.concatenate(block[:3], axis=1)
+    return known.extend(columns, image[:, : ends[2]], fresh, others[2]), seen, others[3]
 
 
 def _claim(
-    look: SketchedView, operator: Operator, loss: float, refinement: str, config: Config
+    look: SketchedView,
+    beyond: float,
+    operator: Operator,
+    loss: float,
+    refinement: str,
+    config: Config,
 ) -> Eigenpairs:
-    """The pairs of a view, with bounds instead of residuals."""
+    """The pairs of a view, with bounds instead of residuals; ``beyond`` is of the rest."""
     # kept products are sums of a few rows at a time
     rounding = min(operator.rounding, KEPT_LOSS * float(np.finfo(operator.dtype).eps))
     rounding += ORTHONORMAL + 2.0 * loss
     outside = certificate.bound_outside(
-        look.ritz, look.coupling, min(look.beyond, 1.0), config.n_components, rounding
+        look.ritz, look.coupling, min(beyond, 1.0), config.n_components, rounding
     )
     return Eigenpairs(
         look.values,
@@ -171,59 +226,39 @@ def _claim(
     )
 
 
-def _enlarge(
-    trial: Array, images: Array, k: int, block: Floats, image: Floats, constant: Floats
-) -> tuple[Floats, Floats]:
-    """Ritz vectors of a trial space and a block whose image is known, and their images.
-
-    ``block`` begins with k vectors, which stand for the first k Ritz vectors of the space.
-    """
-    ritz, their_image = _turn(trial.T, images.T, constant)
-    u = np.concatenate([block[:, :k], ritz[:, k:], block[:, k:-PROBES]], axis=1)
-    su = np.concatenate([image[:, :k], their_image[:, k:], image[:, k:-PROBES]], axis=1)
-    vectors, su = _turn(u, su, constant)
-    most = len(trial) + KEPT
-    return vectors[:, :most], su[:, :most]
-
-
-def _turn(u: Array, images: Array, constant: Floats) -> tuple[Floats, Floats]:
-    """Ritz vectors of a block without v_0, and their images."""
-    u, images = u.astype(np.float64), images.astype(np.float64)
-    overlap = constant @ u
-    outer = np.outer(overlap, overlap)
-    _, mix = trial_space.solve_pencil(u.T @ images - outer, u.T @ u - outer)
-    shift = np.outer(constant, overlap @ mix)
-    return u @ mix - shift, images @ mix - shift
-
-
-def _project_out(trial: Array, constant: Floats, block: Floats) -> Floats:
-    """``block`` (n, m) without its part in the span of the trial vectors (c, n) and v_0."""
-    basis = np.linalg.qr(np.concatenate([constant[:, None], trial.T.astype(np.float64)], axis=1))[0]
-    rest: Floats = block - basis @ (basis.T @ block)
-    return rest
+def _orthonormalise(trial: Array, constant: Floats) -> Floats:
+    """An orthonormal basis of v_0 and trial vectors (c, n), shape (n, c')."""
+    block = trial.astype(np.float64)
+    overlap = block @ constant
+    mix = trial_space.whiten(block @ block.T, overlap)
+    basis = block.T @ mix - np.outer(constant, overlap @ mix)
+    return np.concatenate([constant[:, None], basis], axis=1)
 
 
 def _bound_rest(
     pairs: Eigenpairs,
+    look: SketchedView,
     seen: ResidualBound,
     operator: Operator,
-    vectors: Floats,
-    image: Floats,
+    trial: Array,
     config: Config,
 ) -> Eigenpairs:
     """The pairs with lambda_(k+1), probed further where that would show it to be small."""
-    level = pairs.outside_limit(config)
-    if not pairs.meets_tolerance(config) or not pairs.outside.estimate <= level < seen.bound:
+    level, outside = pairs.outside_limit(config), pairs.outside
+    if not pairs.meets_tolerance(config) or not outside.estimate <= level < outside.bound:
         return pairs
-    basis = vectors.T
-    seen = probes.tighten_bound(
-        seen,
-        lambda block: _project_out(basis, operator.normal.constant, operator.apply(block)),
-        # below the level, for the multiplied block is coupled to it
-        max(0.5 * (level + seen.estimate), 0.9 * level),
-    )
-    k, rounding = config.n_components, operator.rounding
-    return replace(pairs, outside=bound_following(vectors, image, seen.bound, k, rounding))
+    basis = _orthonormalise(trial, operator.normal.constant)
+
+    def apply_rest(block: Floats) -> Floats:
+        rest = operator.apply(block)
+        return rest - basis @ (basis.T @ rest)
+
+    # below the level, for the multiplied block is coupled to it
+    target = max(0.5 * (level + seen.estimate), 0.9 * level)
+    seen = probes.tighten_bound(seen, apply_rest, target)
+    k, rounding = config.n_components, pairs.rounding
+    outside = certificate.bound_outside(look.ritz, look.coupling, seen.bound, k, rounding)
+    return replace(pairs, outside=outside)
 
 
 def _find_parts(weights: KernelWeights, normal: Normalisation, most: int) -> Floats:

@@ -115,14 +115,16 @@ def find_directions(
         # of equal points, the residual may be rounding within the known basis
         basis = np.linalg.qr(basis)[0]  # in float32 they are orthonormal to 1e-6
         outside = directions - basis @ (basis.T @ directions)
-        left_vectors, sizes, right_vectors = np.linalg.svd(outside, full_matrices=False)
-        is_real = sizes > INSIDE
+        # by its Gram matrix: `numpy.linalg.svd` fails now and then where most sizes are 1
+        squares, turn = descending_eigh(outside.T @ outside)
+        is_real = squares > INSIDE**2
         if not is_real.any():
             empty = np.zeros((len(residual), 1)), np.zeros((1, residual.shape[1]))
             return ResidualBound(*empty, residual, 0.0, 1.0, least_length)
-        directions = left_vectors[:, is_real] - basis @ (basis.T @ left_vectors[:, is_real])
-        directions, mix_again = np.linalg.qr(directions)
-        mix = mix_again @ (sizes[is_real, None] * right_vectors[is_real]) @ mix
+        sizes, turn = np.sqrt(squares[is_real]), turn[:, is_real]
+        left_vectors = outside @ (turn / sizes)
+        directions, mix_again = np.linalg.qr(left_vectors - basis @ (basis.T @ left_vectors))
+        mix = mix_again @ (sizes[:, None] * turn.T) @ mix
     return ResidualBound(directions, mix, residual, 0.0, 1.0, least_length)
 
 

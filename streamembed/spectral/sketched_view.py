@@ -75,13 +75,11 @@ def look(
     dtype, eps = trial.dtype, LOSS * float(np.finfo(trial.dtype).eps)
     unit = constant.astype(dtype)
     overlap, drawn = (trial @ unit).astype(np.float64), (probes @ unit).astype(np.float64)
-    gram = (trial @ trial.T).astype(np.float64) - np.outer(overlap, overlap)
-    a = (trial @ trial_images.T).astype(np.float64) - np.outer(overlap, overlap)
-    ritz, mix = solve_pencil(a, gram)
 
     def apply(left: Array, right: Array) -> Floats:
         return (left @ right.T).astype(np.float64)
 
+    ritz, mix = solve_pencil(apply(trial, trial_images), apply(trial, trial), overlap)
     images_gram = apply(trial_images, trial_images) - np.outer(overlap, overlap)
     coupling = mix.T @ images_gram @ mix - np.diag(ritz**2)
     k = min(count, int(np.count_nonzero(ritz > eps)))

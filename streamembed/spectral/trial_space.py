@@ -36,11 +36,12 @@ DAMPING = 0.3
 # And of the most negative one, which it must exceed.
 NEGATIVE = 1.5
 DOUBLINGS = 20
-# Of the mean squared length of trial functions: less is left of one that has faded.
-FADED = 1e-4
-# Of the squared lengths of all, since they were turned.
-LEAST_LEFT = 0.25
-# Ritz values below this many units of the precision, relative to the first, are rounding.
+# Of the squared length of a trial function, 1 when it was turned: less is left of one that has
+# faded, and would bring its rounding, ten times as large, into the others.
+FADED = 1e-2
+# Of the mean squared length of trial functions: what they are divided by is no less.
+LEAST_DIVISOR = 1e-4
+# Ritz values below this many units of the precision are rounding: that of the constant is 1.
 ROUNDING = 16.0
 
 
@@ -133,12 +134,14 @@ class TrialSpace:
         seen = (functions @ arriving.T).astype(np.float64)  # (m, b)
         corner = arriving[:, slots].astype(np.float64)
         squares = scaling**2
-        extend = self._invert(inner[:, trial], gram, float(squares.mean()))
+        share, extend = self._invert(inner, gram, float(squares.mean()))
+        known = seen[trial] - np.outer(share, seen[0])
         u = np.empty_like(seen)
         u[0] = constant
         u[probes] = draws * scaling
-        u[trial] = (extend.T @ seen[trial]) * squares
-        u[trial] = (extend.T @ (seen[trial] + u[trial] @ corner)) * squares
+        u[trial] = (extend.T @ known) * squares
+        u[trial] = (extend.T @ (known + u[trial] @ corner)) * squares
+        u = u.astype(dtype).astype(np.float64)
         images += np.concatenate([u, -h], axis=1).astype(dtype) @ np.concatenate(
             [arriving, _widen(leaving, n)]
         )
@@ -179,11 +182,14 @@ class TrialSpace:
         trial, probes, dtype = self.trial, self.probes, functions.dtype
         h, g = functions[:, slots].astype(np.float64), images[:, slots].astype(np.float64)
         squares = scaling**2
-        extend = self._invert(self.inner[:, trial], self.gram, 0.0)
+        share, extend = self._invert(self.inner, self.gram, 0.0)
         u = np.empty_like(h)
         u[0] = constant
-        u[trial] = (extend.T @ g[trial]) * squares
+        u[trial] = (extend.T @ (g[trial] - np.outer(share, g[0]))) * squares
         u[probes] = h[probes] * (scaling / self.drawn[slots])
+        u = u.astype(dtype).astype(
+            np.float64
+        )  # as it is kept, or images would be of something else
         change = u - h
         corner = rows[:, slots].astype(np.float64)
         images = images + change.astype(dtype) @ rows
@@ -206,28 +212,29 @@ class TrialSpace:
             cursor=int((slots[-1] + 1) % len(drawn)),
         )
 
-    def _invert(self, a: Floats, gram: Floats, diagonal: float) -> Floats:
-        """F: (M^-1 A)^-1, by Tikhonov's regularisation, iterated three times."""
-        if not len(a):
-            return a
-        a, tau = symmetrise(a), max(diagonal, self.damping)
+    def _invert(self, inner: Floats, gram: Floats, diagonal: float) -> tuple[Floats, Floats]:
+        """F: (M^-1 A)^-1, by Tikhonov's regularisation, iterated three times, without the constant.
+
+        And the share (c,) of the constant in each function: F would make it grow with every step.
+        """
+        if not self.rank:
+            return np.zeros(0), gram
+        norm = float(self.functions[0].astype(np.float64) @ self.images[0])
+        share = inner[:, 0] / norm
+        a = symmetrise(inner[:, self.trial] - norm * np.outer(share, share))
+        gram, tau = gram - norm * np.outer(share, share), max(diagonal, self.damping)
         # functions that have faded, or that coincide, must not be divided by nothing
-        floor = FADED * float(np.trace(gram)) / len(gram) * np.eye(len(gram))
+        floor = LEAST_DIVISOR * float(np.trace(gram)) / len(gram) * np.eye(len(gram))
         for _ in range(DOUBLINGS):
             _, once, failed = lapack.dposv(a + tau * (gram + floor), gram)
             if not failed:
                 break
             tau *= 2.0  # a kernel that is not positive
         else:  # all has faded
-            return np.zeros_like(a)
+            return share, np.zeros_like(a)
         twice = once @ once
         result: Floats = once + tau * twice + tau**2 * (twice @ once)
-        return result
-
-    @property
-    def has_faded(self) -> bool:
-        """Whether most of the trial functions has left with the slots that were filled."""
-        return float(np.trace(self.gram)) < LEAST_LEFT * self.rank
+        return share, result
 
     def estimate_image(self, x: Floats) -> Floats:
         """W x, shape (n,), for an x that is near the function m a of some chunks ago. O(n c)."""
@@ -246,10 +253,11 @@ class TrialSpace:
         norm = float(self.functions[0].astype(np.float64) @ self.images[0])
         u, g = self.functions[trial], self.images[trial]
         overlap = (u @ self.images[0]).astype(np.float64) / np.sqrt(norm)
-        gram = ((u * weights) @ u.T).astype(np.float64) - np.outer(overlap, overlap)
-        a = (u @ g.T).astype(np.float64) - np.outer(overlap, overlap)
-        values, mix = solve_pencil(a, gram)
-        floor = ROUNDING * float(np.finfo(dtype).eps) * float(np.abs(values).max(initial=0.0))
+        gram = ((u * weights) @ u.T).astype(np.float64)
+        has_left = np.diag(gram) - overlap**2 < FADED
+        gram[has_left], overlap[has_left] = 0.0, 0.0
+        values, mix = solve_pencil((u @ g.T).astype(np.float64), gram, overlap)
+        floor = ROUNDING * float(np.finfo(dtype).eps) * float(np.abs(values).max(initial=1.0))
         c = min(most, int(np.count_nonzero(values > floor)))
         least, values, mix = float(values.min(initial=0.0)), values[:c], mix[:, :c]
         functions = np.concatenate([self.functions[:1], _mix(mix, u), self.functions[self.probes]])
@@ -269,26 +277,44 @@ class TrialSpace:
         )
 
 
-def solve_pencil(a: Floats, gram: Floats) -> tuple[Floats, Floats]:
+def solve_pencil(a: Floats, gram: Floats, overlap: Floats) -> tuple[Floats, Floats]:
     """Ritz values, descending, and the mix (c, c') that makes functions M-orthonormal.
 
-    Directions of which less than `FAINT` is outside of the others are left out.
+    Parameters
+    ----------
+    a, gram
+        A and M, shape (c, c).
+    overlap
+        Of the functions with the constant, shape (c,), which is taken out of both.
+
+    Directions of which less than `FAINT` is left without the others and the constant are left out.
     """
-    if not len(gram):
-        return np.zeros(0), gram
-    lengths = np.sqrt(np.maximum(np.diag(gram), 0.0))
-    inverse = np.divide(1.0, lengths, out=np.zeros_like(lengths), where=lengths > 0.0)
+    mix = whiten(gram, overlap)
+    if not mix.size:
+        return np.zeros(0), mix
+    values, turn = descending_eigh(mix.T @ (a - np.outer(overlap, overlap)) @ mix)
+    return values, mix @ turn
+
+
+def whiten(gram: Floats, overlap: Floats) -> Floats:
+    """The mix (c, c') of functions that is orthonormal without the constant; see `solve_pencil`."""
+    squares = np.diag(gram)
+    gram = gram - np.outer(overlap, overlap)
+    is_real = np.diag(gram) > FAINT * squares
+    inverse = np.zeros(len(gram))
+    inverse[is_real] = 1.0 / np.sqrt(np.diag(gram)[is_real])
+    if not is_real.any():
+        return np.zeros((len(gram), 0))
     correlations = gram * np.outer(inverse, inverse)
     factor, failed = lapack.dpotrf(correlations, lower=True)
-    whitening = None if failed else lapack.dtrtri(factor, lower=True)[0].T
+    mix: Floats | None = None if failed else lapack.dtrtri(factor, lower=True)[0].T
     # its squared length is the trace of the inverse: no direction is fainter than one part in it
-    if whitening is None or FAINT * float(np.einsum("ij,ij->", whitening, whitening)) > 1.0:
+    if mix is None or FAINT * float(np.einsum("ij,ij->", mix, mix)) > 1.0:
         sizes, vectors = descending_eigh(correlations)
         is_real = sizes > FAINT
-        whitening = vectors[:, is_real] / np.sqrt(sizes[is_real])
-    whitening = inverse[:, None] * whitening
-    values, turn = descending_eigh(whitening.T @ a @ whitening)
-    return values, whitening @ turn
+        mix = vectors[:, is_real] / np.sqrt(sizes[is_real])
+    mixed: Floats = inverse[:, None] * mix
+    return mixed
 
 
 def _mix(mix: Floats, block: Array) -> Array:
