@@ -6,7 +6,6 @@ is too short for that clock.
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import subprocess
 import sys
@@ -47,7 +46,7 @@ TURNOVERS = 1.2
 LARGE_CHUNKS, LONGEST = 20, 300  # of large windows; seconds
 MEGABYTES = {10_000: 300, 20_000: 500}  # at most
 SINGLE_EVENTS = 500
-MICROSECONDS, WITH_FAST = 55, 30  # of one point, at most
+MICROSECONDS = 55  # of one point, at most
 # Above it, four dense matrices of a batch take more than most machines have.
 LARGEST_BATCH = 10_000
 
@@ -170,14 +169,10 @@ def solve_batch(points: Floats, widths: float | Floats, width: float) -> tuple[F
     return dense, stationary
 
 
-def run_process(call: str, without: str = "") -> Any:
-    """What a function of this module returns in a process of its own, JSON-ready.
-
-    ``without`` is a package that cannot be imported there.
-    """
+def run_process(call: str) -> Any:
+    """What a function of this module returns in a process of its own, JSON-ready."""
     program = f"""
-import json, sys
-sys.modules.update(dict.fromkeys({without.split()!r}))
+import json
 from threadpoolctl import threadpool_limits
 from scenarios.benchmarks import windows
 threadpool_limits(limits=1, user_api="blas")
@@ -306,19 +301,12 @@ def time_transforms() -> dict[str, tuple[float, float]]:
 
 
 def measure_transforms() -> list[str]:
-    """Microseconds of one point, without numba and with it, and of a point in a batch."""
-    plain = run_process("time_transforms()", without="numba")
-    has_fast = importlib.util.find_spec("numba") is not None
-    fast = run_process("time_transforms()") if has_fast else {}
+    """Microseconds of one point, and of a point in a batch."""
     lines = [
         "| `snapshot.transform`, N = 2,000, d = 16, k = 10, us a point | one point | bar | "
-        "one point with `fast` | bar | in a batch of 1,024 |",
-        "|---|---:|---:|---:|---:|---:|",
+        "in a batch of 1,024 |",
+        "|---|---:|---:|---:|",
     ]
-    for kernel, (alone, batched) in plain.items():
-        with_fast = f"{fast[kernel][0]:.1f}" if fast else ""
-        lines.append(
-            f"| {kernel} | **{alone:.1f}** | {MICROSECONDS} | {with_fast} | {WITH_FAST} | "
-            f"{batched:.1f} |"
-        )
+    for kernel, (alone, batched) in run_process("time_transforms()").items():
+        lines.append(f"| {kernel} | **{alone:.1f}** | {MICROSECONDS} | {batched:.1f} |")
     return lines

@@ -198,7 +198,7 @@ class KernelMap(EmbeddingMap):
         following = replace(
             following, degrees=degrees, space=space, products=self.products + products
         )
-        return following._keep_good(weights, inputs, len(refilled), config)
+        return following._keep_good(weights, kernel, inputs, len(refilled), config)
 
     def _start_again(self, kernel: KernelInput, config: Config) -> Self:
         built = self._from_scratch(kernel, self.counts, config)
@@ -221,14 +221,22 @@ class KernelMap(EmbeddingMap):
         return self.weights.of_squares(lambda _: squares).rows(old)
 
     def _keep_good(
-        self, weights: KernelWeights, inputs: UpdateInput, n_filled: int, config: Config
+        self,
+        weights: KernelWeights,
+        kernel: KernelInput,
+        inputs: UpdateInput,
+        n_filled: int,
+        config: Config,
     ) -> Self:
         """The map with a share of its slots rolled, or all values anew after a large chunk."""
         assert self.space is not None
         state, masses = inputs.state, inputs.support.masses
         n = len(masses)
         if n_filled > max(REFRESH_SHARE * n, SMALL_CHUNK):
-            return self._refresh(weights, inputs.support, inputs.position, config)
+            refreshed = self._refresh(weights, inputs.support, inputs.position, config)
+            if refreshed._shows_all(inputs.support, config):
+                return refreshed
+            return self._start_again(kernel, config)
         share = 0.0
         if state.cover is not None:  # masses move as well
             before = pad_rows(state.support.masses / state.support.masses.sum(), n)
@@ -280,6 +288,13 @@ class KernelMap(EmbeddingMap):
         refreshed = TrialSpace.of(functions, images, scaling, most)
         refreshed = replace(refreshed, cursor=space.cursor % len(scaling))
         return replace(self, space=refreshed, products=self.products + 1)
+
+    def _shows_all(self, support: Support, config: Config) -> bool:
+        """Whether a view has all pairs that are published: none is as long as its residual."""
+        assert self.space is not None
+        normal = self._estimate_normal(support.masses, config)
+        count = min(config.n_components, self.space.rank)
+        return len(refinement.look_at(self.space, normal, count).values) == count
 
     def normalise(self, state: State, config: Config) -> Normalisation:
         """According to the trial functions, without a product with W; exact where alpha is 0."""

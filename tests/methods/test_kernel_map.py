@@ -312,3 +312,14 @@ def test_products_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
         check_products(engine)
     assert passes.count <= state_of(engine)[1].products <= passes.count + 6
     assert state_of(engine)[1].products >= 4
+
+
+@pytest.mark.parametrize("chunk", [60, 200])
+def test_large_chunks_keep_all_components(chunk: int) -> None:
+    """Without a tolerance as well: a plain view gives no pair that is as long as its residual."""
+    points = streams.drifting_rings(500 + 5 * chunk, 0, window=500)
+    engine = small(size=500, n_components=10, warm_up=500, tolerance=None, chunk_size=chunk)
+    engine.learn(points[:500])
+    for start in range(500, len(points), chunk):
+        engine.learn(points[start : start + chunk])
+        assert (engine.snapshot().eigenvalues > 0.0).all()

@@ -29,11 +29,6 @@ def test_a_window_is_measured_in_a_process_of_its_own() -> None:
     assert run["megabytes"] < 500.0
 
 
-def test_a_package_can_be_left_out_of_the_process() -> None:
-    """As numba is, to time a transform without it."""
-    assert windows.run_process("importlib.util.find_spec('numba') is None", without="numba")
-
-
 def test_windows_beyond_the_limit_are_left_out_with_the_reason() -> None:
     """Not an error, and not a row that is missing."""
     row = windows.measure_large_windows((10**7,))[-1]
