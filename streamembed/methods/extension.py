@@ -15,6 +15,7 @@ import abc
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Self
 
 import numpy as np
@@ -39,7 +40,7 @@ EPS = float(np.finfo(np.float64).eps)
 TILE = 256
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Extension(abc.ABC):
     """Coordinates and coverage of new points, or of objects by their distances, tile by tile."""
 
@@ -49,7 +50,8 @@ class Extension(abc.ABC):
     scale: Floats
     # (N, k) or (N, k + 2): what weights of the support's points are applied to, for k coordinates.
     targets: Floats
-    typical: float  # what the coverage of a point is relative to
+    # What the coverage of a point is relative to; 0 where that follows from the points.
+    typical: float
 
     @property
     def n_columns(self) -> int:
@@ -106,6 +108,14 @@ class Extension(abc.ABC):
     @abc.abstractmethod
     def _cover(self, scaled: Floats, d2: Floats) -> Floats:
         """Coverage (b,) by what was measured."""
+
+    @cached_property
+    def _typical(self) -> float:
+        """`typical`, measured when coverage is first asked for: it costs as much as a chunk."""
+        return self.typical or self._measure_typical()
+
+    def _measure_typical(self) -> float:
+        return 1.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -183,20 +193,13 @@ class SelfTuningExtension(_FusedExtension):
     ) -> Self:
         """Prepare the extension of a snapshot; see the attributes.
 
-        ``targets`` are without the last column. A ``typical`` of 0 stands for the median coverage
-        of these points.
+        ``targets`` are without the last column.
         """
-        finest = rule.width * least**2
-        if not typical:
-            rows = sample_rows(len(points))
-            with np.errstate(over="ignore", under="ignore"):
-                d2 = squared_distances(points[rows], points, LOSS * finest)
-            typical = float(np.median(sum_coverage(d2, widths, masses, rule)))
         return cls(
             points=points,
             targets=np.column_stack([targets, np.ones(len(points))]),
             typical=typical,
-            finest=finest,
+            finest=rule.width * least**2,
             widths=widths,
             least=least,
             rule=rule,
@@ -275,7 +278,14 @@ class SelfTuningExtension(_FusedExtension):
 
     def _cover(self, scaled: Floats, d2: Floats) -> Floats:
         sums = sum_coverage(d2, self.widths, self.masses, self.rule)
-        return np.minimum(1.0, sums / self.typical)
+        return np.minimum(1.0, sums / self._typical)
+
+    def _measure_typical(self) -> float:
+        """The median coverage of these points."""
+        points = self.points[sample_rows(len(self.points))]
+        with np.errstate(over="ignore", under="ignore"):
+            d2 = squared_distances(points, self.points, LOSS * self.finest)
+        return float(np.median(sum_coverage(d2, self.widths, self.masses, self.rule)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -336,11 +346,11 @@ class GraphExtension(_FusedExtension):
     def _cover(self, scaled: Floats, d2: Floats) -> Floats:
         if self.radius2:
             counts = (d2 <= self.radius2) @ self.masses
-            return np.minimum(1.0, counts / self.typical)
+            return np.minimum(1.0, counts / self._typical)
         index = min(self.n_neighbors, d2.shape[1]) - 1
         last = np.partition(d2, index, axis=1)[:, index]
         with np.errstate(over="ignore", under="ignore"):
-            coverage: Floats = np.exp(np.minimum(1.0 - last / self.typical, 0.0))
+            coverage: Floats = np.exp(np.minimum(1.0 - last / self._typical, 0.0))
         return coverage
 
 

@@ -31,7 +31,14 @@ class _NeighborExtension(Extension):
     n_neighbors: int  # coverage looks at the distance to this one
 
     def _cover(self, scaled: Floats, d2: Floats) -> Floats:
-        return compute_coverage(d2, self.n_neighbors, self.typical)
+        return compute_coverage(d2, self.n_neighbors, self._typical)
+
+    def _measure_typical(self) -> float:
+        """The median distance of points to the n-th nearest other."""
+        points = self.points[sample_rows(len(self.points))]
+        with np.errstate(over="ignore", under="ignore"):
+            d2 = squared_distances(points, self.points, 0.0)
+        return measure_neighbor_distance(np.minimum(d2, FARTHEST), self.n_neighbors)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -194,14 +201,7 @@ def compute_coverage(d2: Floats, n_neighbors: int, typical: float) -> Floats:
     return coverage
 
 
-def measure_typical_distance(points: Floats, n_neighbors: int) -> float:
-    """The median distance of points (N, d) to the n-th nearest other."""
-    with np.errstate(over="ignore", under="ignore"):
-        d2 = squared_distances(points[sample_rows(len(points))], points, 0.0)
-    return measure_neighbor_distance(np.minimum(d2, FARTHEST), n_neighbors)
-
-
 def measure_neighbor_distance(d2: Floats, n_neighbors: int) -> float:
-    """The same of squared distances (b, N) that include the points themselves."""
+    """The median distance to the n-th nearest other, by squared distances (b, N) of some to all."""
     k = min(n_neighbors, d2.shape[1] - 1)
     return float(np.median(np.sqrt(np.partition(d2, k, axis=1)[:, k])))

@@ -27,7 +27,6 @@ from streamembed.methods.placement import (
     CentredExtension,
     GeodesicExtension,
     LinearExtension,
-    measure_typical_distance,
 )
 from streamembed.numeric.arrays import Array, Floats, Ints
 from streamembed.numeric.linalg import squared_distances
@@ -300,7 +299,7 @@ def _extend_centred(
         shares=masses / masses.sum(),
         targets=_compute_dual(snapshot, masses),
         n_neighbors=snapshot.n_neighbors,
-        typical=snapshot.typical_coverage or measure_typical_distance(points, snapshot.n_neighbors),
+        typical=snapshot.typical_coverage,
     )
 
 
@@ -327,7 +326,7 @@ def extend_linearly(snapshot: ExtensionInput) -> Extension:
         targets=targets,
         offset=snapshot.stationary @ (points @ targets),
         n_neighbors=snapshot.n_neighbors,
-        typical=measure_typical_distance(points, snapshot.n_neighbors),
+        typical=0.0,
     )
 
 
@@ -415,7 +414,7 @@ def extend_by_weights(snapshot: ExtensionInput) -> Extension:
         targets=snapshot.coordinates,
         n_neighbors=snapshot.n_neighbors,
         reg=snapshot.reg,
-        typical=measure_typical_distance(points, snapshot.n_neighbors),
+        typical=0.0,
     )
 
 
@@ -437,7 +436,7 @@ def extend_by_paths(snapshot: ExtensionInput) -> Extension:
         targets=_compute_dual(snapshot, masses)[ends],
         n_neighbors=snapshot.n_neighbors,
         radius=snapshot.radius,
-        typical=snapshot.typical_coverage or measure_typical_distance(points, snapshot.n_neighbors),
+        typical=snapshot.typical_coverage,
     )
 
 
