@@ -90,8 +90,9 @@ def _align_axes(
     frame = frame_reference.adopt_columns(state, like.transform(points), like.frame.epoch)
     aligned = replace(state, frame=frame)
     published = publish.publish(aligned, config)
-    if published.fidelity >= LEAST_FIDELITY and published.price <= LARGEST_PRICE:
+    moved = published.measure()
+    if moved.fidelity >= LEAST_FIDELITY and moved.price <= LARGEST_PRICE:
         return aligned, published
-    lost = frame_reference.find_lost_axes(published.correlations)
+    lost = frame_reference.find_lost_axes(moved.correlations)
     later = replace(frame, epoch=like.frame.epoch + 1, lost=lost)
     return replace(state, frame=later), published

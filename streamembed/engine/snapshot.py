@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from types import MappingProxyType
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
@@ -29,13 +29,15 @@ from streamembed.methods.geodesic_gram import extend_from_landmarks
 from streamembed.methods.kernel_map import KernelMap
 from streamembed.methods.options import Config
 from streamembed.methods.registry import METHODS
-from streamembed.methods.state import State
+from streamembed.methods.state import FrameReference, State
 from streamembed.metric_learners import metrics as learners
 from streamembed.metric_learning.mahalanobis import Mahalanobis
 from streamembed.metric_learning.metric_certificate import MetricCertificate
 from streamembed.numeric import codec
 from streamembed.numeric.arrays import Array, Floats, Ints, freeze
+from streamembed.spectral.alignment import Movement
 from streamembed.spectral.certificate import Certificate
+from streamembed.spectral.operator import Normalisation
 from streamembed.storage import archive
 from streamembed.storage.saved_object import SavedObject
 from streamembed.validation import check_whole
@@ -206,37 +208,49 @@ class Snapshot(SnapshotViews, Immutable, SavedObject):
     resolution: float
     n_connected: int
     picture: Picture | None
+    _tracked: Floats  # lambda**t psi of every tracked pair, shape (N, r), oldest first
     _metrics: dict[str, Mahalanobis]
-    _source: Any
 
     def __init__(
         self,
-        arrays: dict[str, Array],
-        numbers: dict[str, Any],
-        tracked: Any,
+        arrays: Mapping[str, Array],
+        numbers: Mapping[str, Any],
         drawn: PictureContents | None = None,
+        makers: Mapping[str, Callable[[], Any]] = MappingProxyType({}),
     ) -> None:
         """Use `Engine.snapshot` or `Snapshot.load`.
 
-        ``tracked`` is what `_tracked` gives back, or what it makes that of when it is asked.
+        ``makers`` make what is in neither arrays nor numbers, when it is first asked for.
         """
         # attributes are set once, past `__setattr__`
         vars(self).update({name: freeze(array) for name, array in arrays.items()})
-        vars(self).update({name: kind(numbers[name]) for name, (kind, *_) in FACTS.items()})
+        given = {name: kind for name, (kind, *_) in FACTS.items() if name in numbers}
+        vars(self).update({name: kind(numbers[name]) for name, kind in given.items()})
         vars(self).update(
             features=Features(tuple(numbers["feature_names"]), bool(numbers["ordered"])),
             _metrics=dict(numbers["metrics"]),
-            _source=freeze(tracked) if isinstance(tracked, np.ndarray) else tracked,
+            _makers=makers,
         )
         vars(self).update(picture=None if drawn is None else Picture(drawn, self))
 
+    if not TYPE_CHECKING:  # a type checker knows the attributes
+
+        def __getattr__(self, name: str) -> Any:
+            maker = vars(self).get("_makers", {}).get(name)
+            if maker is None:
+                message = f"{type(self).__name__!r} object has no attribute {name!r}"
+                raise AttributeError(message, name=name, obj=self)
+            made = maker()
+            vars(self)[name] = freeze(made) if isinstance(made, np.ndarray) else made
+            return made
+
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled by its parts; read-only again afterwards."""
-        arrays = {name: getattr(self, name) for name in ARRAYS}
+        arrays = {name: getattr(self, name) for name in (*ARRAYS, "_tracked")}
         numbers = {name: getattr(self, name) for name in FACTS}
         numbers.update(ordered=self.features.ordered, metrics=self._metrics)
         drawn = None if self.picture is None else self.picture._counted()
-        return type(self), (arrays, numbers, self._tracked, drawn)
+        return type(self), (arrays, numbers, drawn)
 
     @property
     def feature_names(self) -> tuple[str, ...]:
@@ -266,23 +280,28 @@ class Snapshot(SnapshotViews, Immutable, SavedObject):
             extended = extend_from_landmarks(shown, eigenvalues, counting, columns.paths)
             coordinates = extended @ columns.rotation
             degrees, lengths = _select_paths(columns.paths, counting, order)
-        psi = columns.psi.take(order, axis=0)  # three times as fast as an index
+        by_slot: dict[str, Array] = {
+            "coordinates": coordinates,
+            "psi": columns.psi[:, :k],
+            "spare_psi": columns.psi[:, k:],
+            "ids": state.support.ids,
+            "masses": state.support.masses,
+            "stationary": columns.normal.stationary,
+            "density_weights": columns.normal.density,
+            "degrees": degrees,
+            "widths": kernel.widths,
+            "reaches": kernel.reaches,
+            "points": state.support.points,
+        }
+        makers: dict[str, Callable[[], Any]] = {
+            name: partial(array.take, order, axis=0)  # three times as fast as an index
+            for name, array in by_slot.items()
+        }
         arrays: dict[str, Array] = {
-            "coordinates": coordinates.take(order, axis=0),
-            "psi": psi[:, :k].copy(),
-            "spare_psi": psi[:, k:].copy(),
             "eigenvalues": eigenvalues[:k].copy(),
             "spare_eigenvalues": eigenvalues[k:].copy(),
             "rotation": columns.rotation.copy(),
             "feature_loadings": columns.loadings,
-            "ids": state.support.ids[order],
-            "masses": state.support.masses[order],
-            "stationary": columns.normal.stationary[order],
-            "density_weights": columns.normal.density[order],
-            "degrees": degrees[order],
-            "widths": kernel.widths[order],
-            "reaches": kernel.reaches[order],
-            "points": state.support.points.take(order, axis=0),
             "lengths": lengths,
             "center": state.scaling.center.copy(),
             "scale": state.scaling.scale.copy(),
@@ -307,7 +326,6 @@ class Snapshot(SnapshotViews, Immutable, SavedObject):
             "reg": config.reg,
             "gamma": config.kernel_function.gamma_of(state.support.points.shape[1]),
             "certificate": columns.certificate,
-            "frame": _build_frame(state, columns),
             "rung": columns.refinement,
             "resolution": state.resolution(config.size),
             "n_connected": columns.n_connected,
@@ -319,11 +337,12 @@ class Snapshot(SnapshotViews, Immutable, SavedObject):
                 for name, one in learners.publish(state.metrics, state.scaling.scale).items()
             }
         drawn = None if state.picture is None else _build_picture_contents(state, order, config)
-        # The factor's arrays are never written to, so they can be shared until they are needed.
-        if not isinstance(state.map, KernelMap):
-            return cls(arrays, numbers, arrays["coordinates"], drawn)
-        source = partial(state.map.view, state, columns.normal, len(order)), order
-        return cls(arrays, numbers, source, drawn)
+        # none of these arrays is ever written to, so they can be shared until they are needed
+        makers["frame"] = partial(_build_frame, state.frame, state.position, columns.measure)
+        makers["_tracked"] = makers["coordinates"]
+        if isinstance(state.map, KernelMap):
+            makers["_tracked"] = partial(_track_pairs, state, columns.normal, order, config.time)
+        return cls(arrays, numbers, drawn, makers)
 
     def __repr__(self) -> str:
         n, k = self.coordinates.shape
@@ -541,15 +560,6 @@ class Snapshot(SnapshotViews, Immutable, SavedObject):
         distances: Floats = np.sqrt(np.maximum(d2, 0.0))
         return distances
 
-    @cached_property
-    def _tracked(self) -> Floats:
-        """lambda**t psi of every tracked pair, shape (N, r), oldest first."""
-        if isinstance(self._source, np.ndarray):
-            return self._source
-        view, order = self._source
-        values, psi = view()
-        return freeze((psi * np.clip(values, 0.0, 1.0) ** self.diffusion_time)[order])
-
     # ------------------------------------------------------------------ files
 
     def _to_file(self) -> tuple[Any, dict[str, Any]]:
@@ -608,21 +618,30 @@ class Snapshot(SnapshotViews, Immutable, SavedObject):
         tracked = archive.to_matrix(table.column("tracked"))
         check(arrays, numbers, tracked)
         drawn = snapshot_contents.unpack_picture(table, header["picture"], len(tracked))
-        return cls(arrays, numbers, tracked, drawn)
+        return cls({**arrays, "_tracked": tracked}, numbers, drawn)
 
 
-def _build_frame(state: State, columns: PublishedColumns) -> Frame:
-    frame = state.frame
-    correlations = tuple(columns.correlations.tolist())
+def _build_frame(frame: FrameReference, position: int, measure: Callable[[], Movement]) -> Frame:
+    moved = measure()
+    fidelity, correlations = moved.fidelity, tuple(moved.correlations.tolist())
+    if frame.position == position and frame.fidelity is not None:
+        # it has just been renewed, from these columns: what counts is the one before
+        fidelity, correlations = frame.fidelity, frame.correlations
     return Frame(
         frame.epoch,
         frame.since,
         frame.lost,
         frame.kept_since,
-        columns.fidelity,
-        columns.price,
+        fidelity,
+        moved.price,
         correlations,
     )
+
+
+def _track_pairs(state: State, normal: Normalisation, order: Ints, time: float) -> Floats:
+    values, psi = state.map.view(state, normal, len(order))
+    tracked: Floats = (psi * np.clip(values, 0.0, 1.0) ** time)[order]
+    return tracked
 
 
 def _build_picture_contents(state: State, order: Ints, config: Config) -> PictureContents:

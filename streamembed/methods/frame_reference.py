@@ -11,6 +11,7 @@ asks for a snapshot: reading stays pure.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,6 +20,7 @@ from streamembed.methods.options import Config
 from streamembed.methods.state import FrameReference, State
 from streamembed.numeric.arrays import Floats
 from streamembed.spectral import alignment
+from streamembed.spectral.alignment import Movement
 
 # An epoch ends where the shown columns keep less than this of what they were, or where they have
 # less of the spread of the first k than they should (docs/decisions/0022).
@@ -39,24 +41,20 @@ class FrameAlignment:
         Q, for Y with these ``signs``.
     signs : (c,)
         Of eigenpairs: they make the largest entry of each row of Q positive.
-    fidelity, price : float
-        Of the shown columns; see `streamembed.spectral.alignment`.
-    correlations : (k,)
-        Of the shown columns with the frame's, over the points that are in both.
+    measure
+        How far the shown columns have moved: it costs more than the rotation, and few ask.
     """
 
     columns: Floats
     rotation: Floats
     signs: Floats
-    fidelity: float
-    price: float
-    correlations: Floats
+    measure: Callable[[], Movement]
 
 
 def embed(psi: Floats, values: Floats, state: State, config: Config) -> Floats:
     """Coordinates by the carried eigenpairs, (n, n_carried), 0 where there are fewer."""
     c = config.n_carried
-    columns = np.zeros((len(psi), c))
+    columns = np.zeros((c, len(psi))).T  # column by column, for sums over points
     m = min(c, psi.shape[1])
     columns[:, :m] = config.embedding.coordinates(
         psi[:, :m], values[:m], config.time, float(state.active_masses.sum())
@@ -79,19 +77,15 @@ def align(
     frame, positions = state.frame, state.support.births
     m = len(frame.births)
     weights = np.where(frame.births == positions[:m], stationary[:m], 0.0)
-    shared = np.flatnonzero(weights)
-    if not len(shared):
+    total = float(weights.sum())
+    if not total > 0.0:
         signs = alignment.choose_signs(columns)
-        return FrameAlignment(
-            columns * signs, np.eye(c), signs, 0.0 if m else 1.0, 0.0, np.zeros(k if m else 0)
-        )
-    # column by column, for sums over points
-    reference = np.zeros((c, len(shared))).T
-    width = min(c, frame.columns.shape[1])
-    reference[:, :width] = frame.columns.take(shared, axis=0)[:, :width]
-    here = np.asfortranarray(columns.take(shared, axis=0))
-    shares = weights[shared] / weights.sum()
-    overlap = (_to_unit(here) * shares[:, None]).T @ _to_unit(reference)
+        nothing = Movement(0.0 if m else 1.0, 0.0, np.zeros(k if m else 0))
+        return FrameAlignment(columns * signs, np.eye(c), signs, lambda: nothing)
+    overlap, width = np.zeros((c, c)), min(c, frame.columns.shape[1])
+    largest = float(np.abs(columns).max()) or 1.0  # products are finite, and a scale turns nothing
+    weighted = columns[:m].T * (weights / (total * largest))
+    overlap[:, :width] = weighted @ frame.columns[:, :width]
     if not config.has_steady_axes:
         rotation = alignment.find_signs(overlap)
     elif ends_epoch:
@@ -99,22 +93,19 @@ def align(
     else:
         rotation = alignment.find_rotation(overlap)
     signs = alignment.choose_signs(rotation.T)
-    shown = (rotation[:, :k].T @ here.T).T
-    return FrameAlignment(
-        columns @ rotation,
-        signs[:, None] * rotation,
-        signs,
-        alignment.measure_fidelity(shown, reference[:, :k], shares),
-        alignment.measure_price(stationary @ _to_unit(columns) ** 2, rotation[:, :k]),
-        alignment.correlate_columns(shown, reference[:, :k]),
-    )
+    turned = columns @ rotation
 
+    def measure() -> Movement:
+        shared = np.flatnonzero(weights)
+        shown, before = turned[shared, :k], np.zeros((len(shared), k))
+        before[:, :width] = frame.columns[shared, :k]
+        return Movement(
+            alignment.measure_fidelity(shown, before, weights[shared] / total),
+            alignment.measure_price(stationary @ (columns / largest) ** 2, rotation[:, :k]),
+            alignment.correlate_columns(shown, before),
+        )
 
-def _to_unit(columns: Floats) -> Floats:
-    """Columns whose products are finite: a scale changes no rotation."""
-    largest = float(np.abs(columns).max(initial=0.0))
-    result: Floats = columns / largest if largest > 0.0 else columns
-    return result
+    return FrameAlignment(turned, signs[:, None] * rotation, signs, measure)
 
 
 def renew(state: State, config: Config, starts_epoch: bool = False) -> FrameReference:
@@ -130,11 +121,13 @@ def renew(state: State, config: Config, starts_epoch: bool = False) -> FrameRefe
     previous, aligned = state.frame, None
     if not starts_epoch:
         aligned = align(state, config, normal.stationary, columns)
-        starts_epoch = aligned.fidelity < LEAST_FIDELITY or aligned.price > LARGEST_PRICE
+        moved = aligned.measure()
+        starts_epoch = moved.fidelity < LEAST_FIDELITY or moved.price > LARGEST_PRICE
     if starts_epoch:
         aligned = align(state, config, normal.stationary, columns, ends_epoch=True)
+        moved = aligned.measure()
     assert aligned is not None
-    lost, since = find_lost_axes(aligned.correlations), previous.kept_since
+    lost, since = find_lost_axes(moved.correlations), previous.kept_since
     renewed = (state.position,) * config.n_components
     kept = tuple(state.position if j in lost else since[j] for j in range(len(since)))
     if not starts_epoch:
@@ -147,8 +140,8 @@ def renew(state: State, config: Config, starts_epoch: bool = False) -> FrameRefe
         since=state.position if starts_epoch else previous.since,
         lost=lost,
         kept_since=kept or renewed,
-        fidelity=aligned.fidelity,
-        correlations=tuple(aligned.correlations.tolist()),
+        fidelity=moved.fidelity,
+        correlations=tuple(moved.correlations.tolist()),
     )
 
 

@@ -123,7 +123,7 @@ def certify_pairs(
     shift = pairs.values - clipped  # not 0 where that norm was not known: it is an error, too
     products = pairs.errors.T @ pairs.errors + np.diag(shift**2)
     m = min(c, len(pairs.values))
-    psi, values, norms = np.zeros((n, c)), np.zeros(c), np.zeros(c)
+    psi, values, norms = np.zeros((c, n)).T, np.zeros(c), np.zeros(c)
     values[:m] = clipped[:m]
     psi[:, :m] = pairs.normal.eigenfunctions(pairs.vectors[:, :m])
     norms[:m] = np.sqrt(np.maximum(np.diag(products)[:m], 0.0))
@@ -151,10 +151,6 @@ def certify_pairs(
         unturned = frame_reference.embed(unturned, values, state, config)
         loadings = (unturned * aligned.signs) @ aligned.rotation[:, :k]
     psi *= aligned.signs
-    fidelity, correlations = aligned.fidelity, aligned.correlations
-    if state.frame.position == state.position and state.frame.fidelity is not None:
-        # the frame has just been renewed, from these columns: what counts is the one before
-        fidelity, correlations = state.frame.fidelity, np.array(state.frame.correlations)
     return PublishedColumns(
         coordinates=aligned.columns[:, :k],
         psi=psi,
@@ -162,9 +158,7 @@ def certify_pairs(
         rotation=aligned.rotation[:, :k],
         certificate=certificate.describe(certified, psi[:, :k], masses, stationary),
         normal=pairs.normal,
-        fidelity=fidelity,
-        price=aligned.price,
-        correlations=correlations,
+        measure=aligned.measure,
         refinement=pairs.refinement,
         n_connected=state.map.count_components(state, config, pairs),
         loadings=loadings / state.scaling.scale[: len(loadings), None],

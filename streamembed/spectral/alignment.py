@@ -12,12 +12,23 @@ Source: Schoenemann (1966), "A generalized solution of the orthogonal Procrustes
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from streamembed.numeric.arrays import Floats
 
 # Singular values of an overlap below this share of the first determine no direction.
 NEGLIGIBLE = 1e-12
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Movement:
+    """How far the k shown columns are from those of an earlier frame."""
+
+    fidelity: float  # see `measure_fidelity`
+    price: float  # see `measure_price`
+    correlations: Floats  # (k,): with the frame's, over the points that are in both
 
 
 def choose_signs(columns: Floats) -> Floats:

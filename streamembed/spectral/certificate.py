@@ -303,7 +303,7 @@ def describe(
     """
     shares = stationary * np.ascontiguousarray(psi.T) ** 2  # (k, n)
     total = shares.sum(axis=1)
-    squares = (shares**2 / masses).sum(axis=1)
+    squares = np.square(shares, out=shares) @ (1.0 / masses)
     is_positive = squares > 0.0
     points = np.divide(total**2, squares, where=is_positive, out=np.full(len(total), masses.sum()))
     events = float(masses.sum())

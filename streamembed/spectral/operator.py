@@ -42,8 +42,10 @@ class Normalisation:
 
     def eigenfunctions(self, vectors: Floats) -> Floats:
         """psi = v / sqrt(pi), shape (n, c); 0 where a point has no share in the walk."""
-        constant = self.constant[:, None]
-        return np.divide(vectors, constant, out=np.zeros_like(vectors), where=constant > 0)
+        constant = self.constant
+        inverse = np.divide(1.0, constant, out=np.zeros_like(constant), where=constant > 0)
+        psi: Floats = vectors * inverse[:, None]
+        return psi
 
 
 def compute_density_weights(degrees: Floats, alpha: float) -> Floats:

@@ -189,12 +189,14 @@ def test_a_plane_that_shows_too_little_ends_the_epoch() -> None:
     values, psi = hidden.map.view(hidden, normal, engine.config.n_carried)
     columns = frame_reference.embed(psi, values, hidden, engine.config)
     aligned = frame_reference.align(hidden, engine.config, normal.stationary, columns)
-    assert aligned.fidelity > frame_reference.LEAST_FIDELITY
-    assert aligned.price > frame_reference.LARGEST_PRICE
+    moved = aligned.measure()
+    assert moved.fidelity > frame_reference.LEAST_FIDELITY
+    assert moved.price > frame_reference.LARGEST_PRICE
     renewed = frame_reference.renew(hidden, engine.config)
     assert (renewed.epoch, renewed.since) == (frame.epoch + 1, state.position)
     shown = replace(state, frame=renewed)
-    assert frame_reference.align(shown, engine.config, normal.stationary, columns).price < 1e-9
+    aligned = frame_reference.align(shown, engine.config, normal.stationary, columns)
+    assert aligned.measure().price < 1e-9
 
 
 def test_large_coordinates_are_turned() -> None:
