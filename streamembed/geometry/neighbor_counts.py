@@ -17,7 +17,7 @@ from typing import Annotated
 import numpy as np
 
 from streamembed.geometry.pairwise import BoundedRows, DistanceBounds, Pairwise, split_slots
-from streamembed.numeric.arrays import Array, Bools, Floats, Ints, pad_rows
+from streamembed.numeric.arrays import Array, Floats, Ints, pad_rows
 
 # A reach that has become more than DRIFTED b, or less than b / DRIFTED.
 DRIFTED = 1.5
@@ -125,38 +125,23 @@ def _count(
     ``limits`` are those of its columns with axis 0, and more; of its rows with axis 1.
     """
     size = block.lower.shape[1 - axis]
-    within, inside = (_count_at_most(block, limit[:size], axis) for limit in limits)
-    others = np.full(size, block.lower.shape[axis])
-    rows, columns, is_far = block.excluded
-    excluded = (columns, rows)[axis]
-    equal = excluded[~is_far]
-    np.subtract.at(others, excluded, 1)
-    np.subtract.at(within, equal, 1)
-    np.subtract.at(inside, equal[limits[1][equal] >= 0.0], 1)
-    return within, inside, others
-
-
-def _count_at_most(block: DistanceBounds, limit: Floats, axis: int) -> Ints:
-    """How many squared distances of a block are at most ``limit``, to the bit, along an axis."""
-    limits = limit if axis == 0 else limit[:, None]
-    is_sure = block.upper <= limits
-    counts = _count_true(is_sure, axis)
-    undecided = np.flatnonzero(is_sure == (block.lower > limits))  # neither
-    if len(undecided):
-        rows, columns = np.divmod(undecided, is_sure.shape[1])
-        d2 = block.exact(rows, columns)
-        at = (columns, rows)[axis]
-        counts += np.bincount(at[(d2 <= limit[at]) & (d2 < np.inf)], minlength=len(counts))
-    return counts
-
-
-def _count_true(flags: Bools, axis: int) -> Ints:
-    """As `np.count_nonzero`, which takes three times as long."""
-    if axis == 1:
-        return np.array([np.count_nonzero(row) for row in flags], dtype=np.int64)
-    fits = np.int8 if len(flags) < 128 else np.int64
-    counts: Ints = flags.view(np.int8).sum(axis=0, dtype=fits).astype(np.int64)
-    return counts
+    within, inside = (limit[:size] for limit in limits)
+    # all others are sure to be others, and farther
+    is_far = block.lower > (within if axis == 0 else within[:, None])
+    is_far &= block.lower < np.inf
+    near = np.flatnonzero(~is_far)
+    rows, columns = np.divmod(near, is_far.shape[1])
+    at = (columns, rows)[axis]
+    low, within, inside = block.lower.take(near), within[at], inside[at]
+    d2 = low + block.slack[columns] + block.row_slack[rows]
+    is_sure = (low > 0.0) & ((d2 <= inside) | ((low > inside) & (d2 <= within)))
+    unsure = np.flatnonzero(~is_sure)
+    a, b = rows[unsure], columns[unsure]
+    d2[unsure] = np.where(b == block.slots[a], 0.0, block.exact(a, b))
+    is_other = (d2 > 0.0) & (d2 < np.inf)
+    chosen = (is_other & (d2 <= within), is_other & (d2 <= inside), ~is_other)
+    n_within, n_inside, n_none = (np.bincount(at[each], minlength=size) for each in chosen)
+    return n_within, n_inside, block.lower.shape[axis] - n_none
 
 
 def measure_reaches(geometry: Pairwise, slots: Ints, k: int) -> Floats:

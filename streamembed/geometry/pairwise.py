@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from typing import Protocol
 
 import numpy as np
 
-from streamembed.numeric.arrays import Bools, Floats, Ints
+from streamembed.numeric.arrays import Floats, Ints
 
 # Entries of a block of distances, 2 MB: memory stays O(n), and the block in the cache. A build
 # takes half as long again with blocks of 8 MB, and with those of few rows.
@@ -48,25 +48,6 @@ class DistanceBounds:
     # as from j to i, and in every block.
     exact: Callable[[Ints, Ints], Floats]
 
-    @cached_property
-    def upper(self) -> Floats:
-        """Bounds from above, (b, n)."""
-        upper = self.lower + self.slack
-        upper += self.row_slack[:, None]
-        return upper
-
-    @cached_property
-    def excluded(self) -> tuple[Ints, Ints, Bools]:
-        """Pairs of no neighbours: their rows, their columns, and which are infinitely far.
-
-        The others are a slot and itself, and duplicates.
-        """
-        is_other = (self.lower > 0.0) & (self.lower < np.inf)
-        rows, columns = np.divmod(np.flatnonzero(~is_other), is_other.shape[1])
-        d2 = np.where(columns == self.slots[rows], 0.0, self.exact(rows, columns))
-        is_excluded = (d2 == 0.0) | (d2 == np.inf)
-        return rows[is_excluded], columns[is_excluded], d2[is_excluded] == np.inf
-
     def within(self, limit: float | Floats, positive: bool = False) -> tuple[Ints, Ints, Floats]:
         """Rows, columns and d2 of all others at most so far, each (p,), in the order of the block.
 
@@ -77,22 +58,30 @@ class DistanceBounds:
         positive
             Leave out distances of 0.
         """
-        rows, columns = np.divmod(np.flatnonzero(~(self.lower > limit)), self.lower.shape[1])
-        d2 = self.exact(rows, columns)
-        limits = np.broadcast_to(limit, self.lower.shape)[rows, columns]
-        inside = ~(d2 > limits) & (d2 < np.inf) & (columns != self.slots[rows])
-        if positive:
-            inside &= d2 > 0
+        rows, columns, d2 = self._find_others(limit, positive)
+        inside = ~(d2 > np.broadcast_to(limit, self.lower.shape)[rows, columns])
         return rows[inside], columns[inside], d2[inside]
 
     def nearest(self, count: int, positive: bool = False) -> tuple[Ints, Ints, Floats]:
         """As `within`: the ``count`` nearest others of every row, all that tie, and some more."""
         if count >= self.lower.shape[1]:
-            return self.within(np.inf, positive)
-        upper = np.where(self.lower > 0, self.upper, np.inf) if positive else self.upper.copy()
+            return self._find_others(np.inf, positive)
+        upper = self.lower + self.slack
+        upper += self.row_slack[:, None]
+        if positive:
+            upper = np.where(self.lower > 0, upper, np.inf)
         # one of those that are surely no farther may be the slot itself
         upper.partition(count, axis=1)
-        return self.within(upper[:, count, None], positive)
+        return self._find_others(upper[:, count, None], positive)
+
+    def _find_others(self, limit: float | Floats, positive: bool) -> tuple[Ints, Ints, Floats]:
+        """As `within`, and some beyond the limit that bounds do not rule out."""
+        rows, columns = np.divmod(np.flatnonzero(~(self.lower > limit)), self.lower.shape[1])
+        d2 = self.exact(rows, columns)
+        is_other = (d2 < np.inf) & (columns != self.slots[rows])
+        if positive:
+            is_other &= d2 > 0
+        return rows[is_other], columns[is_other], d2[is_other]
 
 
 class BoundedRows(Protocol):

@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamembed.geometry.kernel import gaussian
-from streamembed.numeric.arrays import Array, Floats, Ints
+from streamembed.numeric.arrays import Array, Floats, Ints, pad_rows
 
 # Of the median reach: no width is less.
 LEAST_WIDTH = 0.1
@@ -98,9 +98,7 @@ def fill_widths(
     n
         Slots in use afterwards.
     """
-    n_old = len(scales.widths)
-    filled_reaches, widths = np.zeros(n), np.ones(n)
-    filled_reaches[:n_old], widths[:n_old] = scales.reaches, scales.widths
+    filled_reaches, widths = pad_rows(scales.reaches, n), pad_rows(scales.widths, n)
     filled_reaches[slots] = reaches
     median = _update_median(scales.median, reaches, len(slots) == n)
     widths[slots] = np.maximum(reaches, LEAST_WIDTH * median) if median > 0.0 else 1.0

@@ -28,6 +28,8 @@ def freeze(array: Array) -> Array:
 
 def pad_rows(array: Array, n: int) -> Array:
     """A copy with n rows: zeros behind its own."""
+    if n == len(array):
+        return array.copy()
     padded = np.zeros((n, *array.shape[1:]), dtype=array.dtype)
     padded[: len(array)] = array
     return padded

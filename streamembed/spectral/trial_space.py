@@ -324,6 +324,8 @@ def _mix(mix: Floats, block: Array) -> Array:
 
 def _widen(block: Array, n: int) -> Array:
     """A copy with n columns: zeros behind its own."""
+    if n == block.shape[1]:
+        return block.copy()
     widened = np.zeros((len(block), n), dtype=block.dtype)
     widened[:, : block.shape[1]] = block
     return widened
