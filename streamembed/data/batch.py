@@ -102,6 +102,8 @@ def read(
             )
         return X
     wanted = None if features is None else features.names
+    if ids is None and features is not None and are_usable(X, features):
+        return Batch.of_points(X.copy(), features)
     if are_dicts(X):
         if not len(X):
             X = np.zeros(0)  # without rows there are no features
@@ -121,6 +123,13 @@ def read(
         first = {i: int(np.argmax(nulls[i])) for i in np.flatnonzero(nulls.any(axis=1)).tolist()}
         faults = {**faults, **{i: f"null or NaN in {columns[j]!r}" for i, j in first.items()}}
     return check_table(values, features, nulls, faults, ids, on_bad_row, remedy, name=name)
+
+
+def are_usable(X: Any, features: Features) -> bool:
+    """Whether X is an array of points of these features as it is: 5 us instead of 40 to read it."""
+    is_matrix = type(X) is np.ndarray and X.dtype == np.float64 and X.ndim == 2
+    has_columns = is_matrix and features.ordered and X.shape[1] == len(features.names) > 0
+    return has_columns and bool(np.abs(X).max(initial=0.0) <= LARGEST_VALUE)
 
 
 def choose_features(table: NumericTable, features: Features | None, name: str = "X") -> Features:

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from streamembed.data import batch, column_roles, distance_rows
-from streamembed.data.batch import LARGEST_VALUE, Batch
+from streamembed.data.batch import Batch
 from streamembed.data.features import Features
 from streamembed.data.output_format import read_frame, to_input_format
 from streamembed.engine import snapshot_contents
@@ -449,21 +449,14 @@ class Snapshot(SnapshotViews, Immutable, SavedObject):
 
     def _read(self, X: Any, of_distances: str = "transform_distances") -> Floats:
         """Points in the caller's units, checked, columns in order."""
-        width, is_ordered = len(self.feature_names), self.features.ordered
-        if not width:
+        if batch.are_usable(X, self.features):
+            points: Floats = X
+            return points
+        if not self.feature_names:
             raise FeatureError(
                 "this snapshot was learned from distances and has no features: use "
                 f"{of_distances}, with distances to its ids"
             )
-        if type(X) is np.ndarray and X.dtype == np.float64 and X.ndim == 2 and is_ordered:
-            # the short way for the common case: 5 us instead of 40
-            if X.shape[1] != width:
-                raise FeatureError(
-                    f"X has {X.shape[1]} columns; this snapshot has {width}: "
-                    f"{quote(list(self.feature_names))}"
-                )
-            if np.abs(X).max(initial=0.0) <= LARGEST_VALUE:
-                return X
         remedy = "nothing was transformed: fix or drop them"
         table = column_roles.split(X, self.feature_names).points
         return batch.read(table, None, self.features, remedy=remedy).points

@@ -14,7 +14,7 @@ import numpy as np
 
 from streamembed.geometry import components, self_tuning
 from streamembed.geometry.kernel_matrix import choose_dtype
-from streamembed.geometry.kernel_weights import KernelWeights
+from streamembed.geometry.kernel_weights import LARGEST_LOSS, KernelWeights
 from streamembed.geometry.neighbor_counts import NeighborCounts, measure_reaches
 from streamembed.geometry.scaling import Scaling
 from streamembed.geometry.self_tuning import LocalWidths
@@ -143,11 +143,17 @@ class KernelMap(EmbeddingMap):
         again, moved = again[first], moved[first]
         counts = counts.refill(again, after, np.maximum(moved, least))
         refilled = np.concatenate([slots, again])
-        squares = kernel.squares(refilled, self.weights.dtype)
-        kernel = replace(kernel, computed=(refilled, squares))
-        scales = self_tuning.fill_widths(
-            self.scales, refilled, np.concatenate([reaches, moved]), kernel.squares, n, rule
-        )
+
+        dtype = self.weights.dtype
+
+        def read_squares(tile: Ints) -> Floats:  # the bounds that are at hand, where they will do
+            block = after.rows(tile)
+            loss = float(block.slack.max() + block.row_slack.max())
+            is_close = loss <= LARGEST_LOSS * rule.width * least**2
+            return np.maximum(block.lower, 0.0) if is_close else kernel.squares(tile, dtype)
+
+        reaches = np.concatenate([reaches, moved])
+        scales = self_tuning.fill_widths(self.scales, refilled, reaches, read_squares, n, rule)
         kernel = replace(kernel, scales=scales)
         return self._fill(inputs, kernel, counts, refilled, config), len(refilled)
 

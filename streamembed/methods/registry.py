@@ -87,16 +87,12 @@ class KernelInput:
     scaling: Scaling
     scales: LocalWidths | None  # where every slot has a width of its own, chosen by the ``rule``
     rule: WidthRule | None
-    # Slots whose squared distances are computed already, and these.
-    computed: tuple[Ints, Floats] | None = None
 
     def squares(self, slots: Ints, dtype: npt.DTypeLike = np.float64) -> Floats:
         """Squared distances of ``slots`` to all, shape (b, n), in float64.
 
         As exact as weights in ``dtype`` ask for, whatever the widths.
         """
-        if self.computed is not None and np.array_equal(slots, self.computed[0]):
-            return self.computed[1]
         if self.distances is not None:
             d = self.distances(slots)
             return d * d

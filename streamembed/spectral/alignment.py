@@ -72,8 +72,9 @@ def find_rotation(overlap: Floats) -> Floats:
     """
     left, values, right = np.linalg.svd(overlap)
     kept = values > NEGLIGIBLE * values[:1].max(initial=0.0)
-    rotation: Floats = left[:, kept] @ right[kept]
+    rotation: Floats = left @ right
     if not kept.all():
+        rotation = left[:, kept] @ right[kept]
         free_left, free_right = left[:, ~kept], right[~kept].T
         turn_left, _, turn_right = np.linalg.svd(free_left.T @ free_right)
         rotation += free_left @ (turn_left @ turn_right) @ free_right.T

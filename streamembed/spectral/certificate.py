@@ -236,9 +236,9 @@ def certify(
         small = max(estimate, outside.bound) <= last + allowance
         met = bool(residual <= tolerance and small and short <= allowance)
     return Certificate(
-        residual=residual,
+        residual=float(residual),
         outside=estimate,
-        outside_bound=min(1.0, max(outside.bound, estimate) + rounding),
+        outside_bound=float(min(1.0, max(outside.bound, estimate) + rounding)),
         gap=last - estimate,
         angle_bound=float(angle),
         cut=cut,

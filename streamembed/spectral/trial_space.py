@@ -25,7 +25,7 @@ import numpy as np
 from scipy.linalg import lapack
 
 from streamembed.numeric.arrays import Array, Floats, Ints, pad_rows
-from streamembed.numeric.linalg import descending_eigh, symmetrise
+from streamembed.numeric.linalg import descending_eigh
 
 # Probes: a direction is missed by all of them with a chance that falls with their number.
 PROBES = 32
@@ -127,7 +127,7 @@ class TrialSpace:
         # what leaves
         h, g = functions[:, old].astype(np.float64), images[:, old].astype(np.float64)
         corner = leaving[:, old].astype(np.float64)
-        inner = inner - h[trial] @ g.T - g[trial] @ h.T + h[trial] @ corner @ h.T
+        inner = inner - h[trial] @ g.T - (g[trial] - h[trial] @ corner) @ h.T
         gram = gram - (h[trial] / self.drawn[old] ** 2) @ h[trial].T
         functions[:, slots] = 0.0
         # what arrives
@@ -147,7 +147,7 @@ class TrialSpace:
         )
         images[:, slots] = seen + u @ corner
         functions[:, slots] = u
-        inner = inner + u[trial] @ seen.T + seen[trial] @ u.T + u[trial] @ corner @ u.T
+        inner = inner + u[trial] @ seen.T + (seen[trial] + u[trial] @ corner) @ u.T
         gram = gram + (u[trial] / squares) @ u[trial].T
         drawn = pad_rows(self.drawn, n)
         drawn[slots] = scaling
@@ -197,7 +197,7 @@ class TrialSpace:
         if renews:
             images[:, slots] = functions @ rows.T
         part = change[trial]
-        inner = self.inner + part @ g.T + g[trial] @ change.T + part @ corner @ change.T
+        inner = self.inner + part @ g.T + (g[trial] + part @ corner) @ change.T
         gram = self.gram + (u[trial] / squares) @ u[trial].T
         gram -= (h[trial] / self.drawn[slots] ** 2) @ h[trial].T
         drawn = self.drawn.copy()
@@ -221,19 +221,21 @@ class TrialSpace:
             return np.zeros(0), gram
         norm = float(self.functions[0].astype(np.float64) @ self.images[0])
         share = inner[:, 0] / norm
-        a = symmetrise(inner[:, self.trial] - norm * np.outer(share, share))
-        gram, tau = gram - norm * np.outer(share, share), max(diagonal, self.damping)
+        constant = np.outer(inner[:, 0], share)
+        a, gram, tau = inner[:, self.trial] - constant, gram - constant, max(diagonal, self.damping)
         # functions that have faded, or that coincide, must not be divided by nothing
-        floor = LEAST_DIVISOR * float(np.trace(gram)) / len(gram) * np.eye(len(gram))
+        divisor = gram.copy()
+        divisor.flat[:: len(gram) + 1] += LEAST_DIVISOR * float(np.trace(gram)) / len(gram)
         for _ in range(DOUBLINGS):
-            _, once, failed = lapack.dposv(a + tau * (gram + floor), gram)
+            # symmetric, both; of the first half is read
+            _, once, failed = lapack.dposv((a + tau * divisor).T, gram.T, overwrite_a=True)
             if not failed:
                 break
             tau *= 2.0  # a kernel that is not positive
         else:  # all has faded
             return share, np.zeros_like(a)
-        twice = once @ once
-        result: Floats = once + tau * twice + tau**2 * (twice @ once)
+        damped = tau * once
+        result: Floats = once + damped @ (once + damped @ once)
         return share, result
 
     def estimate_image(self, x: Floats) -> Floats:

@@ -111,7 +111,7 @@ def test_coverage_falls_along_a_ray(snapshot: se.Snapshot) -> None:
 
 def test_transform_refuses_what_learn_refuses(snapshot: se.Snapshot) -> None:
     """Wrong width and NaN are errors that name the argument."""
-    with pytest.raises(FeatureError, match="X has 2 columns; this snapshot has 3"):
+    with pytest.raises(FeatureError, match="X has 2 columns; it must have 3"):
         snapshot.transform(np.zeros((1, 2)))
     with pytest.raises(BadRowError, match="NaN in '1'"):
         snapshot.transform(np.array([[0.0, np.nan, 0.0]]))
