@@ -57,21 +57,28 @@ class NeighborCounts:
             b of these slots.
         """
         n, n_before = len(after), len(self.bases)
+        bases_now = pad_rows(self.bases, n)
+        bases_now[slots] = bases
         if 2 * len(slots) >= n:
-            all_bases = pad_rows(self.bases, n)
-            all_bases[slots] = bases
-            return NeighborCounts.build(after, all_bases)
-        columns = [pad_rows(column, n) for column in (self.within, self.inside, self.others)]
-        padded = NeighborCounts(pad_rows(self.bases, n), *columns)
-        limits = _choose_limits(padded.bases)
+            return NeighborCounts.build(after, bases_now)
+        totals = [pad_rows(column, n) for column in (self.within, self.inside, self.others)]
+        within, inside = _choose_limits(bases_now)
         for tile in split_slots(slots[slots < n_before], n):
-            for column, change in zip(columns, _count(left.rows(tile), limits, 0), strict=True):
-                column[: len(change)] -= change
+            block = left.rows(tile)
+            size = block.lower.shape[1]
+            changes = _count(block, (0, within[:size], inside[:size]))[0]
+            for total, change in zip(totals, changes, strict=True):
+                total[:size] -= change
+        own = []
         for tile in split_slots(slots, n):
-            for column, change in zip(columns, _count(after.rows(tile), limits, 0), strict=True):
-                column += change
-        padded.bases[slots] = bases
-        return padded._fill(after, slots)
+            by_row = 1, within[tile], inside[tile]
+            changes, counts = _count(after.rows(tile), (0, within, inside), by_row)
+            own.append(counts)
+            for total, change in zip(totals, changes, strict=True):
+                total += change
+        for total, parts in zip(totals, zip(*own, strict=True), strict=True):
+            total[slots] = np.concatenate(parts)
+        return NeighborCounts(bases_now, *totals)
 
     def refill(self, slots: Ints, geometry: Pairwise, bases: Floats) -> NeighborCounts:
         """The counts with other ``bases`` of ``slots`` that hold what they held."""
@@ -105,8 +112,8 @@ class NeighborCounts:
     def _fill(self, geometry: Pairwise, slots: Ints) -> NeighborCounts:
         """Count anew for ``slots``, by their rows, in place."""
         for tile in split_slots(slots, len(self.bases)):
-            limits = _choose_limits(self.bases[tile])
-            counts = _count(geometry.rows(tile), limits, axis=1)
+            by_row = 1, *_choose_limits(self.bases[tile])
+            counts = _count(geometry.rows(tile), by_row)[0]
             self.within[tile], self.inside[tile], self.others[tile] = counts
         return self
 
@@ -118,30 +125,39 @@ def _choose_limits(bases: Floats) -> tuple[Floats, Floats]:
 
 
 def _count(
-    block: DistanceBounds, limits: tuple[Floats, Floats], axis: int
-) -> tuple[Ints, Ints, Ints]:
-    """Pairs of a block that are within, inside, and others, summed along an axis.
+    block: DistanceBounds, *limits: tuple[int, Floats, Floats]
+) -> list[tuple[Ints, Ints, Ints]]:
+    """Pairs of a block that are within, inside, and others, once for each of the ``limits``.
 
-    ``limits`` are those of its columns with axis 0, and more; of its rows with axis 1.
+    These are an axis, along which pairs are summed, and the two limits: with axis 0 of every
+    column, with 1 of every row.
     """
-    size = block.lower.shape[1 - axis]
-    within, inside = (limit[:size] for limit in limits)
+    shape = block.lower.shape
     # all others are sure to be others, and farther
-    is_far = block.lower > (within if axis == 0 else within[:, None])
+    widest = [within[:, None] if axis else within for axis, within, _ in limits]
+    is_far = block.lower > (widest[0] if len(limits) == 1 else np.maximum(*widest))
     is_far &= block.lower < np.inf
     near = np.flatnonzero(~is_far)
-    rows, columns = np.divmod(near, is_far.shape[1])
-    at = (columns, rows)[axis]
-    low, within, inside = block.lower.take(near), within[at], inside[at]
+    pairs = rows, columns = np.divmod(near, shape[1])
+    low = block.lower.take(near)
     d2 = low + block.slack[columns] + block.row_slack[rows]
-    is_sure = (low > 0.0) & ((d2 <= inside) | ((low > inside) & (d2 <= within)))
+    is_sure = low > 0.0
+    at = [(pairs[1 - axis], within, inside) for axis, within, inside in limits]
+    limits_at = [(within[i], inside[i]) for i, within, inside in at]
+    for within, inside in limits_at:
+        is_sure &= ((d2 <= inside) | (low > inside)) & ((d2 <= within) | (low > within))
     unsure = np.flatnonzero(~is_sure)
     a, b = rows[unsure], columns[unsure]
     d2[unsure] = np.where(b == block.slots[a], 0.0, block.exact(a, b))
     is_other = (d2 > 0.0) & (d2 < np.inf)
-    chosen = (is_other & (d2 <= within), is_other & (d2 <= inside), ~is_other)
-    n_within, n_inside, n_none = (np.bincount(at[each], minlength=size) for each in chosen)
-    return n_within, n_inside, block.lower.shape[axis] - n_none
+    counts = []
+    for (axis, *_), (i, *_), (within, inside) in zip(limits, at, limits_at, strict=True):
+        chosen = (is_other & (d2 <= within), is_other & (d2 <= inside), ~is_other)
+        n_within, n_inside, n_none = (
+            np.bincount(i[each], minlength=shape[1 - axis]) for each in chosen
+        )
+        counts.append((n_within, n_inside, shape[axis] - n_none))
+    return counts
 
 
 def measure_reaches(geometry: Pairwise, slots: Ints, k: int) -> Floats:
