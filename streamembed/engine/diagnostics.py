@@ -195,19 +195,19 @@ def describe_degenerate_map(snapshot: Snapshot) -> str | None:
             f"{snapshot.n_connected} parts of the graph, and have coordinates 0: use more "
             "neighbours (n_neighbors=), or one engine a part"
         )
-    if family == "kernel" and not snapshot.coordinates.any() and certificate.met is False:
+    if family == "kernel" and certificate.met is False and not snapshot.coordinates.any():
         return (
             f"all {k} components are zeros, because the {count} points differ by less than the "
             "kernel's float32 values can show: call engine.rescale() if their units have changed, "
             "or set a tolerance below 1e-3, which keeps the kernel in float64, or size <= 1000"
         )
-    if not snapshot.coordinates.any():
+    if not (snapshot.coordinates[:1].any() or snapshot.coordinates.any()):
         what = "features" if snapshot.feature_names else "distances"
         return (
             f"all {k} components are zeros: the {count} points that are held do not differ in "
             f"anything that this method sees; look at their {what}, or learn more"
         )
-    rank = int(np.count_nonzero(snapshot.psi.any(axis=0)))
+    rank = k if snapshot.psi[0].all() else int(np.count_nonzero(snapshot.psi.any(axis=0)))
     if rank < k:
         d = snapshot.points.shape[1]
         return (

@@ -10,13 +10,14 @@ Symbols: n = slots, b = rows of a block, d2 = squared distances; inf is no neigh
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from copy import copy
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
 import numpy as np
 
-from streamembed.numeric.arrays import Floats, Ints
+from streamembed.numeric.arrays import Floats, Ints, pad_rows
 
 # Entries of a block of distances, 2 MB: memory stays O(n), and the block in the cache. A build
 # takes half as long again with blocks of 8 MB, and with those of few rows.
@@ -109,15 +110,17 @@ def _swap_ends(centred: Floats) -> Floats:
 class PointDistances:
     """Distances between points in coordinates: one product bounds them, differences decide."""
 
-    def __init__(self, points: Floats) -> None:
-        """Points (n, d), finite. Those more than 1e154 apart are no neighbours."""
+    def __init__(self, points: Floats, center: Floats | None = None) -> None:
+        """Points (n, d), finite, and a point among them. Those 1e154 apart are no neighbours."""
         n = len(points)
         self._last: DistanceBounds | None = None
         self._points = np.ascontiguousarray(points)
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
             sample = self._points[:: max(1, n // SAMPLE)]
             middle = len(sample) // 2
-            self._center = np.partition(sample, middle, axis=0)[middle] if n else 0.0
+            if center is None:
+                center = np.partition(sample, middle, axis=0)[middle] if n else np.zeros(1)
+            self._center = center
             self._centred, self._slack = self._bound(self._points)
 
     def _bound(self, points: Floats) -> tuple[Floats, Floats]:
@@ -131,6 +134,16 @@ class PointDistances:
         loss = (6 * d + 16) * float(np.finfo(np.float64).eps)
         augmented[:, d + 1] = (1.0 - loss) * norms - SMALLEST
         return augmented, 2.0 * loss * norms + 2.0 * SMALLEST
+
+    def replace(self, slots: Ints, points: Floats) -> PointDistances:
+        """Between ``points`` (n', d), of which those in ``slots`` are others than here."""
+        following = copy(self)
+        following._last, following._points = None, np.ascontiguousarray(points)
+        following._centred = pad_rows(self._centred, len(points))
+        following._slack = pad_rows(self._slack, len(points))
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+            following._centred[slots], following._slack[slots] = self._bound(points[slots])
+        return following
 
     def __len__(self) -> int:
         return len(self._points)

@@ -54,12 +54,13 @@ class FrameAlignment:
 def embed(psi: Floats, values: Floats, state: State, config: Config) -> Floats:
     """Coordinates by the carried eigenpairs, (n, n_carried), 0 where there are fewer."""
     c = config.n_carried
-    columns = np.zeros((c, len(psi))).T  # column by column, for sums over points
     m = min(c, psi.shape[1])
-    columns[:, :m] = config.embedding.coordinates(
+    columns = config.embedding.coordinates(
         psi[:, :m], values[:m], config.time, float(state.active_masses.sum())
     )
-    return columns
+    if m < c:
+        columns = np.concatenate([columns, np.zeros((len(psi), c - m))], axis=1)
+    return np.asfortranarray(columns)  # for sums over points
 
 
 def align(

@@ -16,6 +16,7 @@ from streamembed.geometry import components, self_tuning
 from streamembed.geometry.kernel_matrix import choose_dtype
 from streamembed.geometry.kernel_weights import LARGEST_LOSS, KernelWeights
 from streamembed.geometry.neighbor_counts import NeighborCounts, measure_reaches
+from streamembed.geometry.pairwise import Pairwise, PointDistances
 from streamembed.geometry.scaling import Scaling
 from streamembed.geometry.self_tuning import LocalWidths
 from streamembed.geometry.support import Support
@@ -33,6 +34,7 @@ from streamembed.methods.state import (
     UpdateInput,
 )
 from streamembed.numeric.arrays import Array, Floats, Ints, pad_rows
+from streamembed.numeric.codec import NOT_SAVED
 from streamembed.numeric.linalg import (
     descending_eigh,
     largest_pairs,
@@ -87,6 +89,8 @@ class KernelMap(EmbeddingMap):
     scales: LocalWidths | None = None
     counts: NeighborCounts | None = None
     products: int = field(default=0, kw_only=True)  # with W as a whole, since it was built
+    # Between points, where they have widths; None before the first chunk.
+    geometry: PointDistances | None = field(default=None, kw_only=True, metadata=NOT_SAVED)
 
     @classmethod
     def build(cls, inputs: BuildInput, config: Config) -> tuple[Self, Scaling]:
@@ -130,7 +134,7 @@ class KernelMap(EmbeddingMap):
         if self.scales is None or self.counts is None or rule is None or not len(slots):
             return self._fill(inputs, kernel, self.counts, slots, config), len(slots)
         n, k = len(inputs.support), rule.n_neighbors
-        after, least = inputs.geometry, self.scales.least
+        after, least = self._follow_geometry(inputs), self.scales.least
         # widths: of the new slots, and of those whose reach has drifted, which are filled again
         reaches = measure_reaches(after, slots, k)
         left = inputs.read_left(after)
@@ -155,7 +159,16 @@ class KernelMap(EmbeddingMap):
         reaches = np.concatenate([reaches, moved])
         scales = self_tuning.fill_widths(self.scales, refilled, reaches, read_squares, n, rule)
         kernel = replace(kernel, scales=scales)
-        return self._fill(inputs, kernel, counts, refilled, config), len(refilled)
+        following = replace(self, geometry=after if isinstance(after, PointDistances) else None)
+        return following._fill(inputs, kernel, counts, refilled, config), len(refilled)
+
+    def _follow_geometry(self, inputs: UpdateInput) -> Pairwise:
+        """The geometry after a chunk; of points about one centre, so that bits do not change."""
+        if inputs.distances is not None:
+            return inputs.geometry
+        before, center = inputs.state.support.scaled, self.weights.center
+        geometry = self.geometry or PointDistances(before, center)
+        return geometry.replace(inputs.slots, inputs.support.scaled)
 
     def _fill(
         self,
