@@ -224,8 +224,8 @@ class Snapshot(SnapshotViews, Immutable, SavedObject):
         """
         # attributes are set once, past `__setattr__`
         vars(self).update({name: freeze(array) for name, array in arrays.items()})
-        given = {name: kind for name, (kind, *_) in FACTS.items() if name in numbers}
-        vars(self).update({name: kind(numbers[name]) for name, kind in given.items()})
+        given = [(name, kind) for name, (kind, *_) in FACTS.items() if name in numbers]
+        vars(self).update({name: kind(numbers[name]) for name, kind in given})
         vars(self).update(
             features=Features(tuple(numbers["feature_names"]), bool(numbers["ordered"])),
             _metrics=dict(numbers["metrics"]),

@@ -139,7 +139,7 @@ class _Products:
     def of(cls, space: TrialSpace, normal: Normalisation) -> Self:
         """Those of a space."""
         scaling = normal.scaling.astype(space.functions.dtype)
-        vectors, images = space.functions[1:] / scaling, space.images[1:] * scaling
+        vectors, images = space.functions[1:] * (1.0 / scaling), space.images[1:] * scaling
         c, strength = space.rank, float((space.drawn / normal.scaling).min())
         return cls(vectors[:c], images[:c], vectors[c:], images[c:], strength)
 

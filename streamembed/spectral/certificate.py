@@ -163,7 +163,9 @@ def bound_outside(
         middle = 0.5 * (low + high)
         if middle - low <= rounding:
             break
-        is_above = not lapack.dpotrf(np.diag(middle - later) - part / (middle - beyond))[1]
+        complement = part / (beyond - middle)
+        complement.flat[:: len(later) + 1] += middle - later
+        is_above = not lapack.dpotrf(complement.T, overwrite_a=True, clean=False)[1]
         low, high = (low, middle) if is_above else (middle, high)
     return Outside(first, min(high, 1.0), ritz[:published])
 
@@ -305,8 +307,8 @@ def describe(
     total = shares.sum(axis=1)
     squares = np.square(shares, out=shares) @ (1.0 / masses)
     is_positive = squares > 0.0
-    points = np.divide(total**2, squares, where=is_positive, out=np.full(len(total), masses.sum()))
     events = float(masses.sum())
+    points = np.divide(total**2, squares, where=is_positive, out=np.full(len(total), events))
     least = max(LONE_SHARE * events, min(LONE_POINTS, LONE_OF_FEW * events))
     lone = tuple(np.flatnonzero(is_positive & (points < least)).tolist())
     return replace(certificate, effective_points=tuple(points.tolist()), lone=lone)

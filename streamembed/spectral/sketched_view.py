@@ -111,16 +111,15 @@ def look(
     # C X: its Gram matrix has a spike for every large eigenvalue that the space lacks
     coefficients = (mix @ y).T
     rest = probe_images - coefficients.astype(dtype) @ trial_images
-    rest -= (drawn - coefficients @ overlap)[:, None].astype(dtype) * unit
     back = mix @ (mix.T @ (apply(trial, rest) - np.outer(overlap, rest @ unit)))
     rest -= back.T.astype(dtype) @ trial
-    rest -= (rest @ unit)[:, None] * unit
+    rest -= (rest @ unit)[:, None] * unit  # all that is left of the constant
     spread = np.linalg.eigvalsh(apply(rest, rest))
     least = strength * np.sqrt(2.0 * gammaincinv(0.5 * len(probes), MISS))
     beyond = float(np.sqrt(max(spread[-1] - spread[0], 0.0))) / float(least) + eps
     rows = (images / (theta * norms)[:, None].astype(dtype)).astype(np.float64)
     rows -= np.outer(rows @ constant, constant)  # rounding, as is a length that is not 1
-    rows /= np.linalg.norm(rows, axis=1)[:, None]
+    rows /= np.sqrt(np.einsum("ij,ij->i", rows, rows))[:, None]
     return SketchedView(
         values,
         rows.T,

@@ -192,7 +192,8 @@ class TrialSpace:
         )  # as it is kept, or images would be of something else
         change = u - h
         corner = rows[:, slots].astype(np.float64)
-        images = images + change.astype(dtype) @ rows
+        images = change.astype(dtype) @ rows
+        images += self.images
         functions[:, slots] = u
         if renews:
             images[:, slots] = functions @ rows.T
@@ -300,13 +301,13 @@ def solve_pencil(a: Floats, gram: Floats, overlap: Floats) -> tuple[Floats, Floa
 
 def whiten(gram: Floats, overlap: Floats) -> Floats:
     """The mix (c, c') of functions that is orthonormal without the constant; see `solve_pencil`."""
-    squares = np.diag(gram)
+    squares = gram.diagonal()
     gram = gram - np.outer(overlap, overlap)
-    is_real = np.diag(gram) > FAINT * squares
-    inverse = np.zeros(len(gram))
-    inverse[is_real] = 1.0 / np.sqrt(np.diag(gram)[is_real])
+    left = gram.diagonal()
+    is_real = left > FAINT * squares
     if not is_real.any():
         return np.zeros((len(gram), 0))
+    inverse = np.where(is_real, 1.0 / np.sqrt(np.where(is_real, left, 1.0)), 0.0)
     correlations = gram * np.outer(inverse, inverse)
     factor, failed = lapack.dpotrf(correlations, lower=True)
     mix: Floats | None = None if failed else lapack.dtrtri(factor, lower=True)[0].T
