@@ -119,8 +119,8 @@ def weigh_equally(
     degrees: Floats, masses: Floats, alpha: float, product: Product, slots: Ints | slice
 ) -> Normalisation:
     """No normalisation: every event weighs the same."""
-    ones = np.ones_like(masses[slots])
-    return Normalisation(ones, ones, masses[slots] / masses.sum())
+    normal = operator.weigh_equally(masses)
+    return Normalisation(normal.density[slots], normal.scaling[slots], normal.stationary[slots])
 
 
 @dataclass(frozen=True, slots=True)
