@@ -37,7 +37,7 @@ ORTHONORMAL = 1e-9
 SKETCHED_TOLERANCE = 1e-5
 # A batch aims below the tolerance, to which rounding is added.
 BATCH_SHARE = 0.5
-# The unit of a centred operator is so many times its largest Rayleigh quotient: an eigenvalue that
+# The unit of a centred operator is so many times its largest Ritz value: an eigenvalue that
 # is lost and larger than 1 is never within a tolerance, and so is one beyond which bounds end.
 UNIT = 4.0
 TINY = float(np.finfo(np.float64).tiny)
@@ -74,7 +74,8 @@ class KnownProducts:
             share = functions.sum(axis=1, keepdims=True) / masses.sum()
             functions, images = functions - share * masses, (images - share * degrees) * scaling
             images -= np.outer(images @ constant, constant)
-            unit, floor = _choose_unit(space), CENTRED_CUT
+            norm = space.measure_norm() or float(np.abs(images).max(initial=0.0))
+            unit, floor = max(UNIT * norm, TINY), CENTRED_CUT
             images /= unit
         else:
             images = images * scaling
@@ -105,13 +106,6 @@ class KnownProducts:
             draw_images=np.ascontiguousarray(its_image.T, dtype=dtype),
             strength=1.0,
         )
-
-
-def _choose_unit(space: TrialSpace) -> float:
-    values = np.diag(space.inner[:, space.trial])
-    sizes = np.abs(values) / np.maximum(np.diag(space.gram), TINY)
-    largest = float(np.abs(space.images).max(initial=TINY)) if not len(sizes) else 0.0
-    return max(UNIT * float(sizes.max(initial=largest)), TINY)
 
 
 def refine(

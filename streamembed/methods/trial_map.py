@@ -50,9 +50,8 @@ REBUILD_SHARE = 0.5
 LEAST_SHARE = 1.0 / 6.0
 # Functions that may have faded before a product brings others, ...
 SLACK = 8
-# ... unless probes show nothing above this share of the first eigenvalue: of a few features, that
-# is all there is.
-NOTHING = 1e-6
+# ... unless nothing else is above this share of the first eigenvalue: a few features have no more.
+NOTHING = 1e-7
 # Steps of subspace iteration from random functions.
 STEPS = 6
 # Masses that were not touched are equal but for rounding.
@@ -213,7 +212,7 @@ class TrialMap(EmbeddingMap):
         block = orthonormal_basis(np.concatenate([stepped, view.residuals]).T).T
         functions = _draw_functions(block, normal, masses, position, config)
         images = np.ascontiguousarray(weights.product(functions.T).T)
-        refreshed = _choose_functions(functions, images, scaling, config)
+        refreshed = _choose_functions(functions, images, normal, self.degrees, config)
         refreshed = replace(refreshed, cursor=space.cursor % len(scaling))
         return replace(self, space=refreshed, products=self.products + 1)
 
@@ -331,7 +330,7 @@ def start_space(
         block = orthonormal_basis(block)
     functions = _draw_functions(block.T.astype(weights.dtype), normal, masses, n, config)
     images = np.ascontiguousarray(product(functions.T).T.astype(weights.dtype))
-    return _choose_functions(functions, images, scaling, config), products + 1
+    return _choose_functions(functions, images, normal, degrees, config), products + 1
 
 
 def find_leading(matrix: Floats, normal: Normalisation, most: int, is_centred: bool) -> Floats:
@@ -356,16 +355,21 @@ def build_dense(matrix: Floats, normal: Normalisation, is_centred: bool) -> Floa
 
 
 def _choose_functions(
-    functions: Array, images: Array, scaling: Floats, config: Config
+    functions: Array, images: Array, normal: Normalisation, degrees: Floats, config: Config
 ) -> TrialSpace:
     """A space of H and G: down to a share of the last published eigenvalue."""
-    most, least = _limit_rank(len(scaling), config)
-    space = TrialSpace.of(functions, images, scaling, most, config.is_centred)
+    most, least = _limit_rank(len(degrees), config)
+    space = TrialSpace.of(functions, images, normal.scaling, most, config.is_centred)
+    if space.is_centred and space.rank < most:
+        look = KnownProducts.of(space, normal, degrees).look(normal, 0)
+        beside = float(np.sqrt(np.diag(look.coupling).max(initial=0.0)))
+        if max(look.beyond, beside) <= NOTHING:
+            return space.complete()
     values = np.abs(np.diag(space.inner[:, space.trial]))
     last = values[: config.n_components].min(initial=np.inf)
     count = int(np.count_nonzero(values > LEAST_SHARE * last))
     count = max(least, min(most, 8 * -(-count // 8)))
-    return space if count >= space.rank else space.turn(count)
+    return space.turn(count) if count < space.rank else space
 
 
 def _limit_rank(n: int, config: Config) -> tuple[int, int]:

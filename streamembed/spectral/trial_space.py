@@ -93,15 +93,16 @@ class TrialSpace:
             since_turn=0,
             is_centred=is_centred,
         )
-        turned = space.turn(most)
-        if is_centred and turned.rank < min(most, c):  # the others are rounding: these are all
-            return replace(turned, damping=0.0)
-        return turned
+        return space.turn(most)
 
     @property
     def is_complete(self) -> bool:
-        """Whether the functions are all that a centred W has: they follow exactly."""
+        """Whether the functions are all that a centred W has: they are then extended exactly."""
         return self.is_centred and self.damping == 0.0
+
+    def complete(self) -> TrialSpace:
+        """The same, known to have all eigenfunctions of a centred W."""
+        return replace(self, damping=0.0)
 
     def replace(
         self,
@@ -157,7 +158,7 @@ class TrialSpace:
         u[0] = constant
         u[probes] = draws * scaling
         u[trial] = (extend.T @ known) * squares
-        if self.is_complete:  # linear in rows of W, exactly, and in the constant
+        if self.is_centred:  # linear in rows of W and in the constant, exactly where it is complete
             u[trial] += np.outer(share, constant)
         else:
             u[trial] = (extend.T @ (known + u[trial] @ corner)) * squares
@@ -207,6 +208,8 @@ class TrialSpace:
         u = np.empty_like(h)
         u[0] = constant
         u[trial] = (extend.T @ (g[trial] - np.outer(share, g[0]) - mean[:, None])) * squares
+        if self.is_centred:
+            u[trial] += np.outer(share, constant)
         u[probes] = h[probes] * (scaling / self.drawn[slots])
         u = u.astype(dtype).astype(
             np.float64
@@ -243,11 +246,7 @@ class TrialSpace:
         """
         if not self.rank:
             return np.zeros(0), np.zeros(0), gram
-        overlap, image, norm = self._project_constant(functions, inner[:, 0], own)
-        share = overlap / norm
-        mean = (image - share * own) / norm  # 0 of a Markov operator
-        a = inner[:, self.trial] - np.outer(share, image) - np.outer(mean, overlap)
-        a, gram = symmetrise(a), gram - norm * np.outer(share, share)
+        share, mean, a, gram = self._take_constant(functions, inner, gram, own)
         tau = 0.0 if self.is_complete else max(diagonal, self.damping)
         if self.is_centred:
             return share, mean, _invert_signed(a, gram, tau)
@@ -263,6 +262,23 @@ class TrialSpace:
         twice = once @ once
         result: Floats = once + tau * twice + tau**2 * (twice @ once)
         return share, mean, result
+
+    def measure_norm(self) -> float:
+        """The largest size of a Ritz value; 0 without functions. O(c^3)."""
+        own = float(self.functions[0].astype(np.float64) @ self.images[0])
+        _, _, a, gram = self._take_constant(self.functions, self.inner, self.gram, own)
+        values = solve_pencil(a, gram, np.zeros(self.rank))[0]
+        return float(np.abs(values).max(initial=0.0))
+
+    def _take_constant(
+        self, functions: Array, inner: Floats, gram: Floats, own: float
+    ) -> tuple[Floats, Floats, Floats, Floats]:
+        """Share (c,) of the constant, mean of images without it; and A and M without it."""
+        overlap, image, norm = self._project_constant(functions, inner[:, 0], own)
+        share = overlap / norm
+        mean = (image - share * own) / norm  # 0 of a Markov operator
+        a = inner[:, self.trial] - np.outer(share, image) - np.outer(mean, overlap)
+        return share, mean, symmetrise(a), gram - norm * np.outer(share, share)
 
     def _project_constant(
         self, functions: Array, image: Floats, own: float
