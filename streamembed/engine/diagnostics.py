@@ -41,7 +41,7 @@ def describe_chunk_cost(config: Config) -> str | None:
     """
     if config.slots is None:
         return None
-    n, b, r = config.slots, config.chunks.size, config.rank_cut.most
+    n, b, r = config.slots, config.chunks.size, config.rank_limits[0]
     ratio = _count_operations(n, b, r) / _count_operations(n, b, LARGEST_RANK)
     if ratio < CLIFF:
         return None

@@ -25,22 +25,22 @@ from streamembed.methods import geodesic_gram
 from streamembed.methods.alignment_matrix import AlignmentMap
 from streamembed.methods.chunk import AcceptedEvents
 from streamembed.methods.geodesic_gram import GeodesicMap
-from streamembed.methods.gram import GramMap
+from streamembed.methods.gram import LARGEST_TRACKED, GramMap
 from streamembed.methods.kernel_map import KernelMap
 from streamembed.methods.maps import MAPS
 from streamembed.methods.neighbor_graph import GraphMap, WalkMap
 from streamembed.methods.options import POSITION, Config
-from streamembed.methods.refinement import LARGEST_WHOLE
 from streamembed.methods.state import State
+from streamembed.methods.trial_map import LARGEST_WHOLE, TrialMap, Weights
 from streamembed.metric_learners import metrics
 from streamembed.numeric import codec
-from streamembed.numeric.arrays import Array
+from streamembed.numeric.arrays import Array, Floats
 from streamembed.numeric.chunks import PendingParts
 from streamembed.pairs import pair_memory
 from streamembed.spectral.trial_space import PROBES
 from streamembed.storage.archive import must
 
-# Degrees are sums of the ring's rows, and an edit of one without the other changes more.
+# Degrees are sums of rows of weights, and an edit of one without the other changes more.
 ROUNDING = 1e-4
 # Slots of which rows of weights are made again, to see whether sums and images are theirs.
 SAMPLED = 64
@@ -142,41 +142,45 @@ def _check_map(built: Any, state: State, config: Config) -> None:
     raise NotImplementedError
 
 
-@_check_map.register
-def _(built: GramMap, state: State, config: Config) -> None:
-    """Ring, degrees and factor."""
-    weights, masses = built.graph.weights, state.support.masses
-    _check_ring(built.graph, len(masses), config)
-    must(weights.dtype == built.factor.vectors.dtype, "ring and factor differ in precision")
-    with np.errstate(all="ignore"):
-        sums = weights.astype(np.float64) @ masses
-        # of signed rows, which may cancel
-        slack = ROUNDING * float((np.abs(weights) @ masses).max())
-    must(
-        np.allclose(built.degrees, sums, rtol=ROUNDING, atol=slack),
-        "degrees are not the sums of the ring",
-    )
-
-
-@_check_map.register
-def _(built: KernelMap, state: State, config: Config) -> None:
-    """Degrees, products of trial functions with all weights, and widths."""
-    n, masses = len(state.support), state.support.masses
-    must((built.matrix is None) == (n > LARGEST_WHOLE), "matrix")
-    must((built.space is None) == (n <= LARGEST_WHOLE), "space")
-    weights = built.bind_weights(state)
+def _check_products(built: TrialMap, weights: Weights, masses: Floats, whole: bool) -> None:
+    """Degrees, and the matrix or products of trial functions with all weights."""
+    n = len(masses)
+    must((built.matrix is not None) == whole, "matrix")
+    must((built.space is None) == whole, "space")
     sample = np.arange(0, n, max(1, n // SAMPLED))
-    rows = weights.rows(sample).astype(np.float64)
-    must(np.allclose(built.degrees[sample], rows @ masses, rtol=ROUNDING, atol=0.0), "degrees")
+    with np.errstate(all="ignore"):
+        rows = weights.rows(sample).astype(np.float64)
+        sums, sizes = rows @ masses, np.abs(rows) @ masses  # of signed rows, which may cancel
+    must((np.abs(built.degrees[sample] - sums) <= ROUNDING * sizes.max()).all(), "degrees")
     if (matrix := built.matrix) is not None:
-        must(np.allclose(matrix[sample], rows, rtol=0.0, atol=ROUNDING), "matrix")
+        must(np.allclose(matrix[sample], rows, rtol=ROUNDING, atol=ROUNDING), "matrix")
     if (space := built.space) is not None:
         must(space.functions.dtype == weights.dtype == space.images.dtype, "precision")
         must(len(space.functions) == 1 + len(space.inner) + PROBES, "functions")
         must(space.cursor < n, "cursor")
-        sums = np.abs(space.functions.astype(np.float64)) @ rows.T
-        errors = np.abs(space.functions.astype(np.float64) @ rows.T - space.images[:, sample])
-        must((errors <= ROUNDING * sums.max(axis=1, keepdims=True)).all(), "images")
+        functions = space.functions.astype(np.float64)
+        bounds = (np.abs(functions) @ np.abs(rows).T).max(axis=1, keepdims=True)
+        errors = np.abs(functions @ rows.T - space.images[:, sample])
+        must((errors <= ROUNDING * bounds).all(), "images")
+
+
+@_check_map.register
+def _(built: GramMap, state: State, config: Config) -> None:
+    """Products, and the largest entry."""
+    is_huge = not built.largest <= LARGEST_TRACKED
+    whole = is_huge or len(state.support) <= LARGEST_WHOLE
+    weights = built.bind_weights(state, config)
+    _check_products(built, weights, state.support.masses, whole)
+    must(built.space is None or built.space.is_centred, "space")
+
+
+@_check_map.register
+def _(built: KernelMap, state: State, config: Config) -> None:
+    """Products, and widths."""
+    n, masses = len(state.support), state.support.masses
+    _check_products(built, built.bind_weights(state, config), masses, n <= LARGEST_WHOLE)
+    must((built.degrees > 0.0).all(), "degrees")
+    must(built.space is None or not built.space.is_centred, "space")
     must((built.local_widths is not None) == (config.rule is not None), "widths")
     must((built.counts is not None) == (config.rule is not None), "counts of neighbours")
     if (counts := built.counts) is not None:
@@ -211,7 +215,7 @@ def _(built: AlignmentMap, state: State, config: Config) -> None:
 
 @_check_map.register
 def _(built: GeodesicMap, state: State, config: Config) -> None:
-    """Paths and factor of Isomap."""
+    """Paths and block of Isomap."""
     n, labels, lengths = len(state.support), built.labels, built.geodesics.lengths
     sources, expected = built.geodesics.sources, geodesic_gram.choose_landmarks(n, config)
     slots = np.arange(n) if expected is None else expected
@@ -222,8 +226,7 @@ def _(built: GeodesicMap, state: State, config: Config) -> None:
     must((lengths[np.arange(len(slots)), slots] == 0).all(), "lengths of paths")
     here = labels == 0
     must(here.any() and np.isfinite(lengths[np.ix_(here[slots], here)]).all(), "labels of parts")
-    must((built.factor.scaling == 1.0).all(), "factor.scaling")
-    must(built.factor.vectors.dtype == np.float64, "factor.vectors")
+    must(expected is None or built.block.shape[1] == 0, "block")
 
 
 def _check_picture(state: State, picture: Layout, config: Config) -> None:

@@ -10,7 +10,7 @@ neither is, and of learned distances, they follow from the squared distances the
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Annotated
 
@@ -111,9 +111,7 @@ class KernelWeights:
         n, columns = len(self), self.columns
         block = np.ascontiguousarray(block, dtype=self.dtype)
         if columns is None:
-            step = max(1, TILE * TILE // n)
-            parts = (np.arange(i, min(i + step, n)) for i in range(0, n, step))
-            return np.concatenate([self.rows(part) @ block for part in parts])
+            return multiply_rows(self.rows, n, block)
         image = np.zeros_like(block)
         for start in range(0, n, TILE):
             here = slice(start, start + TILE)
@@ -139,6 +137,17 @@ class KernelWeights:
             exponents = self.read_squares(slots) / (-self.factor * self.widths[slots])[:, None]
             exponents /= self.widths
         return _exponentiate(exponents, self.dtype)
+
+
+def cut_slots(n: int) -> Iterator[Ints]:
+    """All slots, in parts whose rows stay in the cache."""
+    step = max(1, TILE * TILE // n)
+    return (np.arange(i, min(i + step, n)) for i in range(0, n, step))
+
+
+def multiply_rows(read_rows: Callable[[Ints], Array], n: int, block: Array) -> Array:
+    """W @ block, shape (n, m), part by part of the rows of W."""
+    return np.concatenate([read_rows(part) @ block for part in cut_slots(n)])
 
 
 def _augment(centred: Floats, widths: Floats) -> Floats:

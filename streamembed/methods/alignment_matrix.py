@@ -28,7 +28,7 @@ from streamembed.manifold import barycentric
 from streamembed.manifold.barycentric import BottomPairs, SolveReport
 from streamembed.methods import publish
 from streamembed.methods.eigenpairs import Eigenpairs, PublishedColumns
-from streamembed.methods.gram import compute_normalisation, describe_weights
+from streamembed.methods.gram import describe_weights
 from streamembed.methods.options import Config
 from streamembed.methods.state import (
     BuildInput,
@@ -39,7 +39,7 @@ from streamembed.methods.state import (
     UpdateInput,
 )
 from streamembed.numeric.arrays import Floats, pad_rows
-from streamembed.spectral import certificate
+from streamembed.spectral import certificate, operator
 from streamembed.spectral.certificate import Certificate
 from streamembed.spectral.lanczos import bound_largest
 from streamembed.spectral.operator import Normalisation, deflate
@@ -105,7 +105,7 @@ class AlignmentMap(EmbeddingMap):
 
     def normalise(self, state: State, config: Config) -> Normalisation:
         """Every event weighs the same."""
-        return compute_normalisation(state)
+        return operator.weigh_equally(state.active_masses)
 
     def view(self, state: State, normal: Normalisation, count: int) -> tuple[Floats, Floats]:
         """theta and psi of the first pairs as the last solve left them."""
@@ -125,7 +125,7 @@ class AlignmentMap(EmbeddingMap):
         """Leading pairs: solves of more and more steps, the first from the state's."""
         assert self.lists is not None
         if state.coincide:  # any weights reconstruct them
-            yield Eigenpairs.none(compute_normalisation(state))
+            yield Eigenpairs.none(operator.weigh_equally(state.active_masses))
             return
         start, support = self.bottom.vectors, state.support
         for refinement, most in LEVELS.items():
@@ -189,7 +189,7 @@ def _certify(
     state: State, bottom: BottomPairs, report: SolveReport, config: Config, refinement: str
 ) -> Eigenpairs:
     """The pairs in theta, with a bound beyond the solve's columns, by its own factors."""
-    normal, k = compute_normalisation(state), config.n_components
+    normal, k = operator.weigh_equally(state.active_masses), config.n_components
     values, vectors, constant = bottom.values, bottom.vectors, normal.constant
     c = report.errors.shape[1]
     unit = _choose_unit(bottom, k, report.norm)

@@ -1,8 +1,8 @@
 """Isomap: shortest paths on the graph of the lists, and the refinement of their Gram matrix.
 
-Of -G^2 / 2 a chunk changes 5 to 40 % of all entries, so that no factor can be bordered: a block of
-its leading pairs is kept from one refresh to the next, two products each, and every snapshot
-refines it with `streamembed.methods.gram`.
+Of -G^2 / 2 a chunk changes 5 to 40 % of all entries, so that products cannot be kept: a block of
+its leading vectors is, from one refresh to the next, two products each, and every snapshot
+multiplies it and refines it as `streamembed.methods.gram` does.
 
 With numba (the extra ``fast``) all rows are repaired exactly with every chunk. Without, only rows
 and columns of new points are put in; a snapshot computes a few rows from scratch to see how stale
@@ -17,8 +17,8 @@ dimensionality reduction". Differs: the policy for parts; weighted points.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Annotated, Self
 
 import numpy as np
@@ -33,9 +33,10 @@ from streamembed.manifold import geodesics_numba as compiled
 from streamembed.manifold.geodesics import SAMPLE, Geodesics
 from streamembed.methods import gram, publish
 from streamembed.methods.eigenpairs import Eigenpairs, Paths, PublishedColumns
-from streamembed.methods.gram import GramInput
+from streamembed.methods.gram import LARGEST_TRACKED
 from streamembed.methods.options import Config
 from streamembed.methods.placement import measure_neighbor_distance, project
+from streamembed.methods.refinement import refine
 from streamembed.methods.state import (
     BuildInput,
     Count,
@@ -44,11 +45,12 @@ from streamembed.methods.state import (
     State,
     UpdateInput,
 )
+from streamembed.methods.trial_map import LARGEST_WHOLE, build_dense
 from streamembed.numeric.arrays import Floats, Ints, pad_rows
-from streamembed.spectral import certificate, tracker
+from streamembed.numeric.linalg import descending_eigh, orthonormal_basis
+from streamembed.spectral import certificate, operator
 from streamembed.spectral.certificate import Certificate
-from streamembed.spectral.operator import Normalisation
-from streamembed.spectral.tracker import Factor
+from streamembed.spectral.operator import CENTRED_CUT, Normalisation, deflate
 
 # Mean relative error of lengths above which a snapshot computes all rows from scratch.
 LARGEST_STALENESS = 5e-3
@@ -60,27 +62,18 @@ REFRESH_SHARE, REFRESH_ROWS, FRESH_SHARE = 0.02, 20, 0.1
 PROBES, MOVED = 2, 0.5
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class GeodesicInput:
-    """The paths of a snapshot, and their Gram matrix."""
-
-    geodesics: Geodesics  # fresh enough
-    stale: float  # see `Certificate.stale`
-    gram: GramInput  # -G^2 / 2 between the sources of these paths
-
-
 @dataclass(frozen=True, eq=False)
 class GeodesicMap(EmbeddingMap):
-    """The map of Isomap: shortest paths on the graph of the lists, and a factor of -G^2 / 2."""
+    """The map of Isomap: shortest paths on the graph of the lists, and a block for -G^2 / 2."""
 
     geodesics: Geodesics  # exact where they are repaired; without a compiler rows grow stale
     # Parts of the graph, the largest 0: only that one has coordinates.
     labels: Annotated[Ints, "slots", "one of its rows"]
-    # By the last refresh; at slots filled since from their neighbours. Of landmarks that of their
-    # rows, 0 at all other slots.
-    factor: Factor
+    # Leading vectors by the last refresh; at slots filled since from their neighbours. Of landmarks
+    # none: their rows are decomposed.
+    block: Annotated[Floats, "slots c", "finite"]
     edges: RadiusEdges | None  # of a graph of all within a radius; None where neighbours are joined
-    # Slots filled since the factor was refreshed, and since all rows were fresh.
+    # Slots filled since the block was refreshed, and since all rows were fresh.
     rows: Count
     stale: Count
     has_resolution = False
@@ -96,8 +89,8 @@ class GeodesicMap(EmbeddingMap):
         graph = _build_graph(lists, edges, len(support))
         sources = choose_landmarks(len(support), config)
         geodesics, labels = _build_geodesics(graph, sources), _label_parts(graph, support, sources)
-        factor = _start(geodesics, labels, 0, config)
-        return cls(geodesics, labels, factor, edges, 0, 0, lists=lists), inputs.scaling
+        block = _start(geodesics, labels, support.masses, 0, config)
+        return cls(geodesics, labels, block, edges, 0, 0, lists=lists), inputs.scaling
 
     def update(self, inputs: UpdateInput, config: Config) -> tuple[Self, int]:
         """After a chunk."""
@@ -120,20 +113,16 @@ class GeodesicMap(EmbeddingMap):
         else:
             geodesics = paths.patch(self.geodesics, graph, slots)
         labels, rows = _label_parts(graph, support, sources), self.rows + len(slots)
-        factor = _refill(self.factor, slots, graph)
-        inside = float((factor.vectors[labels == 0] ** 2).sum())
-        previous_sources = self.geodesics.slots
-        has_new_sources = sources is not None and not np.array_equal(sources, previous_sources)
-        in_all = float((factor.vectors**2).sum())
-        if has_new_sources or inside < MOVED * in_all:  # another part, other landmarks
-            factor, rows = _start(geodesics, labels, position, config), 0
+        block, masses = _refill(self.block, slots, graph), support.masses
+        inside, in_all = float((block[labels == 0] ** 2).sum()), float((block**2).sum())
+        if inside < MOVED * in_all:  # another part
+            block, rows = _start(geodesics, labels, masses, position, config), 0
         elif rows >= max(REFRESH_SHARE * n, min(REFRESH_ROWS, 2 * REFRESH_SHARE * n)):
-            if sources is not None:
-                factor = _start(geodesics, labels, position, config)
-            else:
-                factor = _refresh(factor, _build_matrix(geodesics, labels), position, config)
+            if sources is None:
+                matrix = _build_matrix(geodesics, labels)
+                block = _refresh(block, matrix, masses * (labels == 0), position, config)
             rows = 0
-        updated = type(self)(geodesics, labels, factor, edges, rows, stale, lists=lists)
+        updated = type(self)(geodesics, labels, block, edges, rows, stale, lists=lists)
         return updated, len(slots)
 
     def has_changed_part(self, state: State) -> bool:
@@ -159,38 +148,59 @@ class GeodesicMap(EmbeddingMap):
 
     def normalise(self, state: State, config: Config) -> Normalisation:
         """Every event of the part weighs the same."""
-        return gram.compute_normalisation(state)
+        return operator.weigh_equally(state.active_masses)
 
     def view(self, state: State, normal: Normalisation, count: int) -> tuple[Floats, Floats]:
-        """The factor's leading pairs, centred."""
-        return gram.view(self.factor, state, count)
+        """The block's leading pairs, without the mean; of landmarks those of their rows."""
+        n, sources = len(state.support), self.geodesics.sources
+        matrix, masses = self._build_gram(state, self.geodesics)
+        shares = operator.weigh_equally(masses)
+        if sources is None:
+            product = gram.bind_centred(lambda block: matrix @ block, shares, 0.0, 1.0).apply
+            basis = orthonormal_basis(deflate(self.block, shares.constant))
+            values, mix = descending_eigh(basis.T @ product(basis))
+            vectors = basis @ mix
+        else:
+            values, vectors = descending_eigh(build_dense(matrix, shares, True))
+            vectors = _spread_rows(vectors[:, :count], sources, n)
+        kept = int(np.count_nonzero(values[:count] > CENTRED_CUT * np.abs(values).max(initial=0.0)))
+        return values[:kept], normal.eigenfunctions(vectors[:, :kept])
 
     def publish(self, state: State, config: Config, counted: bool) -> PublishedColumns:
         """Refined, with the paths that were used and the share of negative eigenvalues."""
-        inputs = self.read_input(state, config)
-        columns = publish.select_best(_refine(inputs, state, config), state, config)
-        n_outside = int(np.count_nonzero(self.labels))
-        certified = replace(columns.certificate, stale=inputs.stale, isolated=n_outside)
-        certified = gram.add_negative_mass(certified, columns, inputs.gram, config)
-        geodesics = inputs.geodesics
+        geodesics, stale = self._choose_geodesics(state, config)
+        matrix, masses = self._build_gram(state, geodesics)
+        decompose, mass = partial(gram.decompose, matrix, masses, config), 0.0
+        is_small = len(matrix) <= LARGEST_WHOLE or -matrix.min() > LARGEST_TRACKED
+        if geodesics.sources is not None or is_small:
+            levels = iter([_spread_pairs(decompose(), geodesics.sources, state)])
+            columns = publish.select_best(levels, state, config)
+        else:
+            position, rows = state.position, KernelMatrix.of(matrix, len(matrix))
+            bound, known = gram.multiply_block(matrix, masses, self.block, position, config)
+            levels = refine(bound, known, rows, position, decompose, config)
+            columns = publish.select_best(levels, state, config)
+            degrees = matrix @ masses
+            mass = gram.estimate_negative_mass(bound, known, degrees, position, config.seed)
+        certified = replace(
+            columns.certificate,
+            stale=stale,
+            isolated=int(np.count_nonzero(self.labels)),
+            negative_mass=mass if columns.negative_mass is None else columns.negative_mass,
+        )
         if geodesics.sources is None:
             used = Paths(paths.zero_duplicates(geodesics.lengths), geodesics.slots)
         else:
             ends = np.flatnonzero(state.active_masses)
-            rows = np.searchsorted(geodesics.sources, ends)
-            used = Paths(paths.zero_duplicates(geodesics.lengths[rows].T), ends)
+            rows_of_ends = np.searchsorted(geodesics.sources, ends)
+            used = Paths(paths.zero_duplicates(geodesics.lengths[rows_of_ends].T), ends)
         return replace(columns, certificate=certified, paths=used)
 
-    def read_input(self, state: State, config: Config) -> GeodesicInput:
-        """Paths for a snapshot, and the matrix they make."""
-        geodesics, stale = self._choose_geodesics(state, config)
+    def _build_gram(self, state: State, geodesics: Geodesics) -> tuple[Floats, Floats]:
+        """-G^2 / 2 between the sources of the paths, and the masses of these."""
+        sources, masses = geodesics.sources, state.active_masses
         matrix = _build_matrix(geodesics, self.labels)
-        factor, masses = self.factor, state.active_masses
-        if (sources := geodesics.sources) is not None:
-            scaling = factor.scaling[sources]
-            factor = replace(factor, vectors=factor.vectors[sources], scaling=scaling)
-            masses = masses[sources]
-        return GeodesicInput(geodesics, stale, GramInput(matrix, factor, masses, state.position))
+        return matrix, masses if sources is None else masses[sources]
 
     def _choose_geodesics(self, state: State, config: Config) -> tuple[Geodesics, float]:
         """Paths for a snapshot, and how stale they are."""
@@ -222,18 +232,6 @@ class GeodesicMap(EmbeddingMap):
     def measure_coverage(self, d2: Floats, masses: Floats, config: Config) -> float:
         """The median distance to the last neighbour."""
         return measure_neighbor_distance(d2, config.n_neighbors)
-
-
-def _refine(inputs: GeodesicInput, state: State, config: Config) -> Iterator[Eigenpairs]:
-    """Leading pairs of -G^2 / 2, level by level."""
-    sources = inputs.geodesics.sources
-    if sources is None:
-        yield from gram.refine(inputs.gram, config)
-        return
-    pairs, n = gram.decompose(inputs.gram, config), len(state.support)
-    vectors, errors = (_spread_rows(part, sources, n) for part in (pairs.vectors, pairs.errors))
-    normal = gram.compute_normalisation(state)  # and no further level: the rows are few
-    yield replace(pairs, vectors=vectors, errors=errors, normal=normal, refinement="view")
 
 
 def extend_from_landmarks(
@@ -300,7 +298,7 @@ def _label_parts(graph: csr_array, support: Support, sources: Ints | None) -> In
     return names[labels]
 
 
-def _build_matrix(geodesics: Geodesics, labels: Ints) -> KernelMatrix:
+def _build_matrix(geodesics: Geodesics, labels: Ints) -> Floats:
     """-G^2 / 2 between the sources, with 0 for slots that have no part in the map."""
     lengths = geodesics.lengths
     if geodesics.sources is not None:
@@ -309,43 +307,55 @@ def _build_matrix(geodesics: Geodesics, labels: Ints) -> KernelMatrix:
         is_inside = labels == 0
         lengths = np.where(is_inside[:, None] & is_inside, lengths, 0.0)
     # a length there and back may differ in the last digit
-    matrix = -0.25 * (lengths**2 + (lengths**2).T)
-    return KernelMatrix.of(matrix, len(matrix))
+    matrix: Floats = -0.25 * (lengths**2 + (lengths**2).T)
+    return matrix
 
 
-def _refill(factor: Factor, slots: Ints, graph: csr_array) -> Factor:
+def _spread_pairs(pairs: Eigenpairs, sources: Ints | None, state: State) -> Eigenpairs:
+    """Pairs between landmarks as pairs of all slots."""
+    if sources is None:
+        return pairs
+    n = len(state.support)
+    vectors, errors = (_spread_rows(part, sources, n) for part in (pairs.vectors, pairs.errors))
+    normal = operator.weigh_equally(state.active_masses)
+    return replace(pairs, vectors=vectors, errors=errors, normal=normal, refinement="view")
+
+
+def _refill(block: Floats, slots: Ints, graph: csr_array) -> Floats:
     """The block with new slots at the mean of their neighbours."""
-    n = graph.shape[0]
-    vectors = pad_rows(factor.vectors, n)
-    vectors[slots] = 0.0
+    block = pad_rows(block, graph.shape[0])
+    block[slots] = 0.0
     is_neighbor = graph[slots].astype(bool).astype(np.float64)
     counts = np.maximum(np.asarray(is_neighbor.sum(axis=1)).ravel(), 1.0)
-    vectors[slots] = (is_neighbor @ vectors) / counts[:, None]
-    return Factor(vectors, factor.values, np.ones(n))
+    block[slots] = (is_neighbor @ block) / counts[:, None]
+    return block
 
 
-def _start(geodesics: Geodesics, labels: Ints, position: int, config: Config) -> Factor:
-    """From random columns: after three times two products a few digits are known.
-
-    The rows of landmarks are decomposed.
-    """
-    matrix, ones = _build_matrix(geodesics, labels), np.ones(len(labels))
-    if (sources := geodesics.sources) is not None:
-        exact = tracker.decompose(matrix.weights, ones[sources], config.rank_cut)
-        vectors = _spread_rows(exact.vectors.astype(np.float64), sources, len(labels))
-        return Factor(vectors, exact.values, ones)
-    n = matrix.n
+def _start(
+    geodesics: Geodesics, labels: Ints, masses: Floats, position: int, config: Config
+) -> Floats:
+    """From random columns: after three times two products a few digits are known."""
+    n = len(labels)
+    if geodesics.sources is not None:
+        return np.zeros((n, 0))
+    matrix = _build_matrix(geodesics, labels)
     generator = np.random.default_rng((config.seed, position, n))
-    block = generator.standard_normal((n, min(config.rank_cut.most, n)))
-    factor = Factor(block, np.ones(block.shape[1]), np.ones(n))
+    block = generator.standard_normal((n, min(config.rank_limits[0], n)))
     for _ in range(3):
-        factor = _refresh(factor, matrix, position, config)
-    return factor
+        block = _refresh(block, matrix, masses * (labels == 0), position, config)
+    return block
 
 
-def _refresh(factor: Factor, matrix: KernelMatrix, position: int, config: Config) -> Factor:
+def _refresh(
+    block: Floats, matrix: Floats, masses: Floats, position: int, config: Config
+) -> Floats:
     """Two products; random columns find modes that the block lacks."""
-    generator = np.random.default_rng((config.seed, position, matrix.n, 1))
-    probes = generator.standard_normal((matrix.n, PROBES))
-    cut = config.rank_cut
-    return tracker.refresh(factor, factor.scaling, matrix.product, cut, 0.0, probes=probes)
+    normal, n = operator.weigh_equally(masses), len(masses)
+    apply = gram.bind_centred(lambda columns: matrix @ columns, normal, 0.0, 1.0).apply
+    generator = np.random.default_rng((config.seed, position, n, 1))
+    probes = generator.standard_normal((n, PROBES)) * (masses > 0)[:, None]
+    basis = orthonormal_basis(apply(np.concatenate([block, probes], axis=1)))
+    values, mix = descending_eigh(basis.T @ apply(basis))
+    order = np.argsort(-np.abs(values), kind="stable")[: config.rank_limits[0]]
+    vectors: Floats = basis @ mix[:, order]
+    return vectors

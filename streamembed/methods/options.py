@@ -17,7 +17,6 @@ from streamembed.metric_learners import catalog
 from streamembed.numeric.chunks import Chunks
 from streamembed.numeric.codec import SAVED_IF_SET
 from streamembed.spectral.neighbor_walk import WEIGHTS
-from streamembed.spectral.tracker import Cut
 from streamembed.validation import (
     LARGEST_SEED,
     check_choice,
@@ -75,13 +74,10 @@ SPARES = 3
 # Events a chunk with chunk_size="auto". Most events only add mass to landmarks, which is cheapest
 # in large chunks; a snapshot lags by less than a quarter of them (docs/decisions/0024).
 USUAL_CHUNK, LANDMARK_CHUNK, LANDMARK_SHARE = 10, 128, 4
-# Columns of the factor, or trial functions, with rank="auto": at least the components and these
-# guards, at most 64 (or more guards). In between, a factor keeps the eigenvalues above ten times
-# the tolerance, whose loss in a border would show in the residual (docs/decisions/0004).
+# Trial functions with rank="auto": at least the components and these guards, at most 64 (or more
+# guards). In between they go down to a share of the last published eigenvalue.
 GUARDS = 12
 LARGEST_RANK = 64
-RANK_LEVEL = 10.0
-CENTRED_SHARE = 1e-2
 # Components up to which the self-tuning kernel is narrow; and diffusion times
 # (docs/decisions/0023).
 FEW_COMPONENTS = 3
@@ -430,20 +426,13 @@ class Config:
         return self.size if self.memory == "window" else None
 
     @property
-    def rank_cut(self) -> Cut:
-        """Which columns the tracked factor keeps; of a diffusion map how many trial functions."""
-        if isinstance(self.rank, str):  # "auto"
-            least = self.n_carried + GUARDS
-            if self.family == "kernel" and self.n_components > FEW_COMPONENTS:
-                least = max(least, LARGEST_RANK)  # spectra of wide kernels decay fast
-            level = RANK_LEVEL * (self.tolerance or USUAL_TOLERANCE)
-            if self.is_centred:  # the mean may be a hundred times the rest
-                level *= CENTRED_SHARE
-            # of paths most lengths change with every chunk: a block, no factor
-            if self.family == "geodesic":
-                return Cut(least, least, 0.0, True)
-            return Cut(max(LARGEST_RANK, least + GUARDS), least, level, self.is_centred)
-        return Cut(int(self.rank), int(self.rank), 0.0, self.is_centred)
+    def rank_limits(self) -> tuple[int, int]:
+        """Trial functions at most, and at least."""
+        if not isinstance(self.rank, str):
+            return self.rank, self.rank
+        least = self.n_carried + GUARDS
+        # of paths most lengths change with every chunk: a block that is multiplied each time
+        return (least if self.family == "geodesic" else max(LARGEST_RANK, least + GUARDS)), least
 
     def as_dict(self) -> dict[str, Any]:
         """The parameters by name, JSON-ready."""

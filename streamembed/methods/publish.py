@@ -12,17 +12,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from streamembed.geometry.kernel_matrix import KernelMatrix
 from streamembed.methods import frame_reference
 from streamembed.methods.eigenpairs import Eigenpairs, PublishedColumns
 from streamembed.methods.options import Config
 from streamembed.methods.state import State
 from streamembed.numeric.arrays import Floats
 from streamembed.spectral import certificate
-from streamembed.spectral.certificate import Outside
-from streamembed.spectral.operator import Normalisation
-
-SAMPLED_ROWS = 64
 
 
 def publish(state: State, config: Config, counted: bool = False) -> PublishedColumns:
@@ -55,57 +50,15 @@ def _choose_better(best: Eigenpairs, pairs: Eigenpairs, config: Config) -> Eigen
         return best if len(best.values) else pairs
     k = config.n_components
     gain = _sum_sure(pairs, k) - _sum_sure(best, k)
-    if abs(gain) > best.tolerated_residual(config):
+    if abs(gain) > best.unit * best.tolerated_residual(config):
         return pairs if gain > 0 else best
-    return pairs if pairs.largest_residual(k) <= best.largest_residual(k) else best
+    residuals = [each.unit * each.largest_residual(k) for each in (pairs, best)]
+    return pairs if residuals[0] <= residuals[1] else best
 
 
 def _sum_sure(pairs: Eigenpairs, k: int) -> float:
     norms = np.linalg.norm(pairs.errors[:, :k], axis=0)
-    return float(np.maximum(pairs.values[:k] - norms, 0.0).sum())
-
-
-def estimate_columns(
-    state: State,
-    config: Config,
-    graph: KernelMatrix,
-    normal: Normalisation,
-    values: Floats,
-    psi: Floats,
-    mean_row: Floats | None = None,
-    unit: float = 1.0,
-) -> PublishedColumns:
-    """Columns of a plain view, with a residual from sampled rows, and no claim.
-
-    Of a centred operator row i is v_0[i] times the ``mean_row`` less; values are in ``unit``.
-    """
-    k = config.n_components
-    vectors = psi * normal.constant[:, None]
-    # Half of the rows uniform, half where S has its weight: the residual sits on a few rows.
-    diagonal = normal.scaling**2
-    shares = 0.5 / graph.n + 0.5 * diagonal / diagonal.sum()
-    draws = np.random.default_rng((config.seed, state.position, graph.n)).random(SAMPLED_ROWS)
-    sample = np.searchsorted(np.cumsum(shares), draws).clip(max=graph.n - 1)
-    scaled = (normal.scaling[:, None] * vectors).astype(graph.buffer.dtype)
-    images = normal.scaling[sample, None] * (graph.rows(sample) @ scaled)
-    if mean_row is not None:
-        images -= np.outer(normal.constant[sample], mean_row @ scaled)
-    images, values = images / unit, values / unit
-    norms = certificate.estimate_residuals(images, vectors[sample], shares[sample], values)
-    following = float(values[k]) if len(values) > k else 0.0
-    outside = Outside(following, 1.0, np.zeros(0))
-    pairs = Eigenpairs(
-        values,
-        vectors,
-        np.diag(norms),
-        outside,
-        normal,
-        rounding=0.0,
-        refinement="view",
-        method="sampled rows",
-        unit=unit,
-    )
-    return certify_pairs(state, config, pairs)
+    return pairs.unit * float(np.maximum(pairs.values[:k] - norms, 0.0).sum())
 
 
 def certify_pairs(

@@ -1,10 +1,10 @@
 """Leading pairs of a state's operator, in levels of increasing cost.
 
-1. view: the trial space's own pairs, with bounds from kept products: W is not read;
+1. view: the pairs of kept products, with bounds from these: W is not read;
 2. refresh: the same of a larger space, with the pairs' residuals, what the probes show, and new
    probes, by one product with all of W; and again;
-3. exact: a whole decomposition of the kernel, computed again in float64, up to 1,000 points;
-   batch: a filtered block on the whole operator, for more of them.
+3. exact: a whole decomposition in float64, up to 1,000 points; batch: a filtered block on the whole
+   operator, for more of them.
 
 Where bounds are not enough (`certify="exact"`, or a small tolerance), the pairs themselves are in
 that product. The state is not touched.
@@ -12,121 +12,46 @@ that product. The state is not touched.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Protocol, Self
 
 import numpy as np
 
 from streamembed.geometry import components
-from streamembed.geometry.kernel_matrix import bound_rounding
-from streamembed.geometry.kernel_weights import KernelWeights
-from streamembed.geometry.self_tuning import LocalWidths
 from streamembed.methods.eigenpairs import LARGEST_EXACT, Eigenpairs, bound_following
-from streamembed.methods.options import USUAL_TOLERANCE, Config
-from streamembed.methods.registry import EVERYWHERE, KernelInput, compute_kernel_matrix
-from streamembed.methods.state import State
-from streamembed.numeric.arrays import Array, Floats
-from streamembed.numeric.linalg import descending_eigh
+from streamembed.methods.options import Config
+from streamembed.numeric.arrays import Array, Floats, Ints
 from streamembed.spectral import certificate, filtered, probes, sketched_view, trial_space
 from streamembed.spectral.certificate import Outside
-from streamembed.spectral.operator import RANK_CUT, Normalisation, Operator, deflate
+from streamembed.spectral.operator import CENTRED_CUT, Normalisation, Operator, deflate
 from streamembed.spectral.probes import ResidualBound
 from streamembed.spectral.sketched_view import SketchedView
 from streamembed.spectral.trial_space import PROBES, TrialSpace
 
-# Supports up to this size have a matrix of their own, which is decomposed for every snapshot: that
-# costs 2 ms, and less than trial functions do.
-LARGEST_WHOLE = 192
 # Products with all of W before the last level.
 PRODUCTS = 5
 # Kept functions and vectors are orthonormal to this.
 ORTHONORMAL = 1e-9
-# By how much kept products may differ in norm from those of exact weights, in units of the
-# precision. After 3.6 turnovers they differed by 4 (docs/decisions/0025); weights are known to 24.
-KEPT_LOSS = 64
 # Below this tolerance bounds from kept products are their own rounding.
 SKETCHED_TOLERANCE = 1e-5
 # A batch aims below the tolerance, to which rounding is added.
 BATCH_SHARE = 0.5
-# Eigenvalues below this are rounding.
-REAL = RANK_CUT[np.dtype(np.float64)]
+# The unit of a centred operator is so many times its largest Ritz value: an eigenvalue that
+# is lost and larger than 1 is never within a tolerance, and so is one beyond which bounds end.
+UNIT = 4.0
+TINY = float(np.finfo(np.float64).tiny)
+
+
+class Rows(Protocol):
+    """W, of which rows can be read."""
+
+    def rows(self, slots: Ints) -> Array:
+        """W between ``slots`` and all, shape (b, n)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class RefinementInput:
-    """What is refined."""
-
-    weights: KernelWeights
-    matrix: Floats | None  # W of few slots
-    space: TrialSpace | None
-    degrees: Floats
-    scales: LocalWidths | None
-    state: State
-
-
-def refine(inputs: RefinementInput, config: Config) -> Iterator[Eigenpairs]:
-    """Leading pairs, level by level, each computed only when you ask for the next one."""
-    space, weights, state = inputs.space, inputs.weights, inputs.state
-    if space is None:
-        yield _decompose(inputs, config)
-        return
-    operator = _normalise(inputs, config)
-    normal, tolerance = operator.normal, config.tolerance
-    if state.coincide:  # all weights are 1
-        yield Eigenpairs.none(normal)
-        return
-    is_sketched = tolerance is None or (
-        config.certify == "auto" and tolerance >= SKETCHED_TOLERANCE
-    )
-    known = _Products.of(space, normal)
-    look = known.look(normal, config.n_pairs)
-    if is_sketched:
-        yield _claim(look, look.beyond, operator, weights.loss, "view", config)
-    if tolerance is None:
-        return
-    for attempt in range(PRODUCTS):
-        generator = np.random.default_rng((config.seed + attempt + 1, state.position, len(weights)))
-        fresh = generator.standard_normal((len(weights), PROBES))
-        parts = look.vectors[:, :0]
-        if attempt == 0 and _reaches_one(look):
-            parts = _find_parts(weights, normal, config.rank_cut.most)
-        vectors = look.vectors[:, : 0 if is_sketched else None]
-        known, seen, image = _multiply(known, look, operator, parts, fresh, vectors)
-        look = known.look(normal, config.n_pairs)
-        if is_sketched:
-            pairs = _claim(look, seen.bound, operator, weights.loss, "refresh", config)
-        else:
-            k, rounding = config.n_components, operator.rounding
-            outside = certificate.bound_outside(look.ritz, look.coupling, seen.bound, k, rounding)
-            refinement = "refresh" if attempt else "view"
-            pairs = _measure(operator, vectors, image, config.n_pairs, refinement, outside)
-        yield _bound_rest(pairs, look, seen, operator, known.trial, config)
-    if len(weights) <= LARGEST_EXACT:
-        yield _decompose(inputs, config)
-    else:
-        yield _filter_block(weights, operator, config, pairs, fresh)
-
-
-def _normalise(inputs: RefinementInput, config: Config) -> Operator:
-    """The operator: where alpha is not 0, by one product."""
-    weights, state = inputs.weights, inputs.state
-
-    def product(x: Floats) -> Floats:
-        return weights.product(x[:, None])[:, 0].astype(np.float64)
-
-    normalise = config.embedding.normalise
-    masses, alpha = state.support.masses, config.correction
-    if config.tolerance is None:
-        normal = state.map.normalise(state, config)
-    else:
-        normal = normalise(inputs.degrees, masses, alpha, product, EVERYWHERE)
-    rounding = ORTHONORMAL + bound_rounding(weights.dtype, len(weights)) + 2.0 * weights.loss
-    return Operator(weights.product, normal, weights.dtype, rounding)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Products:
+class KnownProducts:
     """Vectors whose products with S are known, as rows: of trial functions, and of probes."""
 
     trial: Array
@@ -134,14 +59,28 @@ class _Products:
     draws: Array
     draw_images: Array
     strength: float  # see `sketched_view.look`
+    unit: float = 1.0  # images are in units of it
+    rounding: float = 0.0  # by how much the S of these images may differ from the exact one
+    floor: float = 0.0  # values below it are rounding
 
     @classmethod
-    def of(cls, space: TrialSpace, normal: Normalisation) -> Self:
-        """Those of a space."""
+    def of(cls, space: TrialSpace, normal: Normalisation, degrees: Floats) -> Self:
+        """Those of a space; ``degrees`` are W m, by which a centred one is freed of its mean."""
         scaling = normal.scaling.astype(space.functions.dtype)
-        vectors, images = space.functions[1:] * (1.0 / scaling), space.images[1:] * scaling
+        functions, images, unit, floor = space.functions[1:], space.images[1:], 1.0, 0.0
         c, strength = space.rank, float((space.drawn / normal.scaling).min())
-        return cls(vectors[:c], images[:c], vectors[c:], images[c:], strength)
+        if space.is_centred:
+            masses, constant = normal.scaling**2, normal.constant
+            share = functions.sum(axis=1, keepdims=True) / masses.sum()
+            functions, images = functions - share * masses, (images - share * degrees) * scaling
+            images -= np.outer(images @ constant, constant)
+            norm = space.measure_norm() or float(np.abs(images).max(initial=0.0))
+            unit, floor = max(UNIT * norm, TINY), CENTRED_CUT
+            images /= unit
+        else:
+            images = images * scaling
+        vectors = functions * (1.0 / scaling)
+        return cls(vectors[:c], images[:c], vectors[c:], images[c:], strength, unit, floor=floor)
 
     def look(self, normal: Normalisation, count: int) -> SketchedView:
         """The first ``count`` pairs."""
@@ -151,8 +90,9 @@ class _Products:
             self.draws,
             self.draw_images,
             normal.constant,
-            self.strength,
-            count,
+            strength=self.strength,
+            count=count,
+            floor=self.floor,
         )
 
     def extend(self, columns: Floats, image: Floats, fresh: Floats, its_image: Floats) -> Self:
@@ -168,19 +108,63 @@ class _Products:
         )
 
 
-def look_at(space: TrialSpace, normal: Normalisation, count: int) -> SketchedView:
-    """The first ``count`` pairs of a space, without a product."""
-    return _Products.of(space, normal).look(normal, count)
+def refine(
+    operator: Operator,
+    known: KnownProducts,
+    weights: Rows,
+    position: int,
+    decompose: Callable[[], Eigenpairs],
+    config: Config,
+) -> Iterator[Eigenpairs]:
+    """Leading pairs, level by level, each computed only when you ask for the next one.
+
+    Parameters
+    ----------
+    position
+        Of the stream: with the seed it decides all draws.
+    decompose
+        The exact level.
+    """
+    normal, tolerance = operator.normal, config.tolerance
+    is_sketched = tolerance is None or (
+        config.certify == "auto" and tolerance >= SKETCHED_TOLERANCE
+    )
+    look, n = known.look(normal, config.n_pairs), len(normal.scaling)
+    if is_sketched:
+        yield _claim(look, look.beyond, operator, known.rounding, "view", config)
+    if tolerance is None:
+        return
+    for attempt in range(PRODUCTS):
+        generator = np.random.default_rng((config.seed + attempt + 1, position, n))
+        fresh = generator.standard_normal((n, PROBES))
+        parts = look.vectors[:, :0]
+        if attempt == 0 and not operator.is_centred and _reaches_one(look):
+            parts = _find_parts(weights, normal, config.rank_limits[0])
+        vectors = look.vectors[:, : 0 if is_sketched else None]
+        known, seen, image = _multiply(known, look, operator, parts, fresh, vectors)
+        look = known.look(normal, config.n_pairs)
+        if is_sketched:
+            pairs = _claim(look, seen.bound, operator, known.rounding, "refresh", config)
+        else:
+            k, rounding = config.n_components, operator.rounding
+            outside = certificate.bound_outside(look.ritz, look.coupling, seen.bound, k, rounding)
+            refinement = "refresh" if attempt else "view"
+            pairs = _measure(operator, vectors, image, config.n_pairs, refinement, outside)
+        yield _bound_rest(pairs, look, seen, operator, known.trial, config)
+    if n <= LARGEST_EXACT:
+        yield decompose()
+    else:
+        yield _filter_block(weights, operator, config, pairs, fresh, look)
 
 
 def _multiply(
-    known: _Products,
+    known: KnownProducts,
     look: SketchedView,
     operator: Operator,
     parts: Floats,
     fresh: Floats,
     vectors: Floats,
-) -> tuple[_Products, ResidualBound, Floats]:
+) -> tuple[KnownProducts, ResidualBound, Floats]:
     """One product: of the pairs' residuals, what the probes show, ``parts``, and ``fresh`` probes.
 
     Returns all that is known then, the bound on what was unknown before, and S ``vectors``.
@@ -203,14 +187,12 @@ def _claim(
     look: SketchedView,
     beyond: float,
     operator: Operator,
-    loss: float,
+    rounding: float,
     refinement: str,
     config: Config,
 ) -> Eigenpairs:
     """The pairs of a view, with bounds instead of residuals; ``beyond`` is of the rest."""
-    # kept products are sums of a few rows at a time
-    rounding = min(operator.rounding, KEPT_LOSS * float(np.finfo(operator.dtype).eps))
-    rounding += ORTHONORMAL + 2.0 * loss
+    rounding += ORTHONORMAL
     outside = certificate.bound_outside(
         look.ritz, look.coupling, min(beyond, 1.0), config.n_components, rounding
     )
@@ -223,6 +205,8 @@ def _claim(
         rounding=rounding,
         refinement=refinement,
         method="sketched bound",
+        unit=operator.unit,
+        floor=operator.floor,
     )
 
 
@@ -261,9 +245,9 @@ def _bound_rest(
     return replace(pairs, outside=outside)
 
 
-def _find_parts(weights: KernelWeights, normal: Normalisation, most: int) -> Floats:
+def _find_parts(weights: Rows, normal: Normalisation, most: int) -> Floats:
     """An orthonormal basis of the eigenvalue 1 of S, at most ``most`` columns, shape (n, c - 1)."""
-    labels = components.label_components(weights.rows, len(weights))
+    labels = components.label_components(weights.rows, len(normal.scaling))
     return components.build_indicators(labels, normal.constant, most)
 
 
@@ -280,14 +264,14 @@ def _measure(
     if (np.diff(quotients) > 0.0).any():
         order = np.argsort(-quotients, kind="stable")
         quotients, vectors, image = quotients[order], vectors[:, order], image[:, order]
-    floor = RANK_CUT[operator.dtype]
+    floor = operator.least_value
     c = min(count, int(np.count_nonzero(quotients > floor)))
     lengths = np.sqrt(np.einsum("ij,ij->j", vectors[:, :c], vectors[:, :c]))
     vectors, quotients = vectors[:, :c] / lengths, quotients[:c] / lengths**2
     errors = image[:, :c] / lengths - vectors * quotients
-    return Eigenpairs(
-        quotients, vectors, errors, outside, operator.normal, operator.rounding, refinement
-    )
+    leading = quotients, vectors, errors, outside
+    normal, rounding, unit = operator.normal, operator.rounding, operator.unit
+    return Eigenpairs(*leading, normal, rounding, refinement, unit=unit, floor=operator.floor)
 
 
 def _reaches_one(look: SketchedView) -> bool:
@@ -297,57 +281,27 @@ def _reaches_one(look: SketchedView) -> bool:
     return not max(first + error, look.beyond) < 1.0
 
 
-def _decompose(inputs: RefinementInput, config: Config) -> Eigenpairs:
-    """Every pair of the requested kernel, computed again in float64. O(n^3)."""
-    state = inputs.state
-    masses, precision = state.support.masses, np.dtype(np.float64)
-    if state.distances is not None:
-        precision = state.distances.buffer.dtype
-    weights = inputs.matrix
-    if weights is None:
-        kernel = KernelInput(
-            state.support, state.read_distances(), state.scaling, inputs.scales, config.rule
-        )
-        weights = compute_kernel_matrix(kernel)
-    normalise = config.embedding.normalise
-    degrees = weights @ masses
-    normal = normalise(degrees, masses, config.correction, lambda x: weights @ x, EVERYWHERE)
-    values, vectors, deflated = decompose_whole(weights, normal)
-    count = config.n_pairs
-    rounding = bound_rounding(precision, len(values))
-    floor = min(rounding / (config.tolerance or USUAL_TOLERANCE), certificate.NEGLIGIBLE)
-    # where even the first eigenvalue is too small for its tolerance, the constant is all there is
-    is_real = values > (REAL if values[0] > floor else np.inf)
-    n_kept = min(count, int(np.count_nonzero(is_real)))
-    leading = deflate(vectors[:, :n_kept], normal.constant)
-    errors = deflated @ leading - leading * values[:n_kept]
-    following = float(values[min(n_kept, config.n_components) :].max(initial=0.0))
-    outside = Outside(following, following, values[: min(n_kept, config.n_components)])
-    return Eigenpairs(values[:n_kept], leading, errors, outside, normal, rounding, "exact")
-
-
-def decompose_whole(weights: Floats, normal: Normalisation) -> tuple[Floats, Floats, Floats]:
-    """All values and vectors of S without the constant, and that matrix."""
-    deflated = weights * np.outer(normal.scaling, normal.scaling)
-    deflated -= np.outer(normal.constant, normal.constant)
-    return *descending_eigh(deflated), deflated
-
-
 def _filter_block(
-    weights: KernelWeights, operator: Operator, config: Config, best: Eigenpairs, starts: Floats
+    weights: Rows,
+    operator: Operator,
+    config: Config,
+    best: Eigenpairs,
+    starts: Floats,
+    look: SketchedView,
 ) -> Eigenpairs:
     """The last level of large supports: a filtered block, and probes beyond it."""
     assert config.tolerance is not None
     count, constant = config.n_components + 1, operator.normal.constant
     start = [best.vectors, starts]
-    if best.outside.bound + best.rounding >= 1.0:
+    if not operator.is_centred and best.outside.bound + best.rounding >= 1.0:
         start.insert(1, _find_parts(weights, operator.normal, count))
     _, vectors, image = filtered.leading_pairs(
         lambda block: deflate(operator.apply(block), constant),
         deflate(np.concatenate(start, axis=1), constant),
         count,
         BATCH_SHARE * config.tolerance,
-        RANK_CUT[operator.dtype],
+        operator.least_value,
+        min(float(look.ritz.min(initial=0.0)), -look.beyond) if operator.is_centred else 0.0,
     )
     nothing_known = Outside(0.0, 1.0, np.zeros(0))
     pairs = _measure(operator, vectors, image, config.n_pairs, "batch", nothing_known)

@@ -87,12 +87,16 @@ class KernelInput:
     scaling: Scaling
     scales: LocalWidths | None  # where every slot has a width of its own, chosen by the ``rule``
     rule: WidthRule | None
+    # Slots whose squared distances are computed already, and these.
+    computed: tuple[Ints, Floats] | None = None
 
     def squares(self, slots: Ints, dtype: npt.DTypeLike = np.float64) -> Floats:
         """Squared distances of ``slots`` to all, shape (b, n), in float64.
 
         As exact as weights in ``dtype`` ask for, whatever the widths.
         """
+        if self.computed is not None and np.array_equal(slots, self.computed[0]):
+            return self.computed[1]
         if self.distances is not None:
             d = self.distances(slots)
             return d * d
@@ -114,8 +118,8 @@ def weigh_equally(
     degrees: Floats, masses: Floats, alpha: float, product: Product, slots: Ints | slice
 ) -> Normalisation:
     """No normalisation: every event weighs the same."""
-    ones = np.ones_like(masses[slots])
-    return Normalisation(ones, ones, masses[slots] / masses.sum())
+    normal = operator.weigh_equally(masses)
+    return Normalisation(normal.density[slots], normal.scaling[slots], normal.stationary[slots])
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,6 +116,19 @@ class UpdateInput:
             self.slots[self.slots < self.left.shape[1]], self.left**2, _refuse_rows
         )
 
+    def read_squares_before(self, old: Ints) -> Floats:
+        """Squared distances before the chunk, (b, n), of slots that were in use then."""
+        assert self.left is not None
+        assert self.read_distances is not None
+        n = self.left.shape[1]
+        slots = self.slots[self.slots < n]
+        row_of = np.full(n, -1)
+        row_of[slots] = np.arange(len(slots))
+        d, index = self.read_distances(old)[:, :n], row_of[old]
+        d[:, slots] = self.left[:, old].T
+        d[index >= 0] = self.left[index[index >= 0]]
+        return d * d
+
     @property
     def geometry(self) -> Pairwise:
         """Of the support, with the distances of the chunk at hand."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from streamembed.geometry import neighbors
-from streamembed.geometry.kernel_matrix import KernelMatrix
+from streamembed.geometry.kernel_matrix import KernelMatrix, choose_dtype
 from streamembed.geometry.pairwise import Pairwise
 from streamembed.geometry.scaling import LEAST_SHARE, Scaling, fit_distances, fit_points
 from streamembed.geometry.support import Support
@@ -22,9 +22,9 @@ from streamembed.landmarks import absorption
 from streamembed.landmarks.absorption import Cover
 from streamembed.methods import frame_reference, picture_updates, slot_assignment
 from streamembed.methods.chunk import Chunk
+from streamembed.methods.eigenpairs import LARGEST_EXACT
 from streamembed.methods.maps import MAPS
 from streamembed.methods.options import POSITION, Config
-from streamembed.methods.ring_map import LARGEST_DECOMPOSED, make_ring
 from streamembed.methods.slot_assignment import SlotAssignment
 from streamembed.methods.state import (
     NO_SLOTS,
@@ -87,17 +87,22 @@ def start(chunk: Chunk, config: Config) -> State:
     support = slot_assignment.fill_slots(empty, assignment, scaling, chunk, positions)
     distances, d = None, slot_assignment.arrange_distances(empty, assignment, chunk)
     if d is not None:
-        # the last refinement level decomposes them exactly
-        is_small = (config.slots or 0) <= LARGEST_DECOMPOSED
-        exact = is_small or config.is_centred or cover is not None
-        ring = make_ring(len(support), config, exact=exact)
-        distances = ring.write(assignment.slots, d)
+        distances = _make_distance_ring(len(support), config).write(assignment.slots, d)
     origin = _Origin.first(len(chunk))
     read_rows = None if d is None else lambda slots: d[slots]
     state = _build(support, assignment.cover, distances, read_rows, scaling, origin, config)
     state = _init_metrics(replace(state, time=assignment.time), config)
     state = picture_updates.begin(state, _read_geometry(state), config)
     return _train_metrics(state, 0, chunk, config)
+
+
+def _make_distance_ring(n: int, config: Config) -> KernelMatrix:
+    """An empty ring: in double precision where the last level decomposes it, or has no mean."""
+    capacity = config.slots or max(n, 256)
+    is_small = config.slots is None or config.slots <= LARGEST_EXACT
+    exact = is_small or config.is_centred or config.memory == "landmarks"
+    dtype = np.float64 if exact else choose_dtype(capacity, config.tolerance)
+    return KernelMatrix.empty(capacity, dtype)
 
 
 def start_from_support(

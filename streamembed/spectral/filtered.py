@@ -32,6 +32,7 @@ def leading_pairs(
     count: int,
     accuracy: float,
     floor: float = 0.0,
+    least: float = 0.0,
 ) -> tuple[Floats, Floats, Floats]:
     """The leading pairs of a symmetric operator, from a block that is near them.
 
@@ -47,6 +48,8 @@ def leading_pairs(
         Largest residual norm of those, relative to the first eigenvalue.
     floor
         Eigenvalues up to this, of either sign, are rounding of the operator.
+    least
+        No eigenvalue is below this, or below the least of the block.
 
     Returns
     -------
@@ -65,7 +68,7 @@ def leading_pairs(
         if first <= floor or worst <= accuracy * first or attempt == FILTERS:
             break
         # unwanted eigenvalues lie below the block's last value, and above its least eigenvalue
-        basis = np.linalg.qr(_filter(apply, vectors, image, values, floor))[0]
+        basis = np.linalg.qr(_filter(apply, vectors, image, values, max(floor, -least)))[0]
     return values, vectors, image
 
 

@@ -18,13 +18,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from streamembed.numeric.arrays import Array, Floats
+from streamembed.spectral.certificate import NEGLIGIBLE
 
-# Of S, positive semidefinite or not: it is similar to the Markov matrix P.
-LARGEST_EIGENVALUE = 1.0
-# Eigenvalues of the r x r problem below this are rounding, by the precision of the factor.
+# Eigenvalues below this are rounding, by the precision of weights; ...
 RANK_CUT = {np.dtype(np.float64): 1e-13, np.dtype(np.float32): 1e-6}
-# Directions below this share of the first are lost in the rounding of a product with W.
-ROUNDING_FLOOR = {np.dtype(np.float64): 1e-12, np.dtype(np.float32): 1e-5}
+# ... and of the norm of a centred matrix, those below this.
+CENTRED_CUT = 1e-11
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -69,20 +68,44 @@ def normalise(density: Floats, masses: Floats, spread: Floats) -> Normalisation:
     return Normalisation(density, np.sqrt(masses) * density / np.sqrt(delta), weight / weight.sum())
 
 
+def weigh_equally(masses: Floats) -> Normalisation:
+    """Every event that has a mass weighs the same: that of centred methods."""
+    return Normalisation(np.ones_like(masses), np.sqrt(masses), masses / masses.sum())
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Operator:
-    """S, through products with W."""
+    """S, through products with W; or S without its mean, J diag(s) W diag(s) J, in a unit.
+
+    Source of the centred one: Gower (1966), "Some distance properties of latent root and vector
+    methods"; Schoelkopf, Smola & Mueller (1998), "Nonlinear component analysis as a kernel
+    eigenvalue problem", appendix A. Differs: masses; W need not be positive.
+    """
 
     product: Callable[[Array], Array]  # (n, m) -> W @ block, in ``dtype``
     normal: Normalisation
     dtype: np.dtype  # that of the weights
     rounding: float  # by how much the S that is applied may differ in norm from the exact one
+    is_centred: bool = False
+    unit: float = 1.0  # what is applied is in units of it
+
+    @property
+    def least_value(self) -> float:
+        """Eigenvalues below it are rounding of the centring, or of the precision."""
+        return CENTRED_CUT if self.is_centred else RANK_CUT[self.dtype]
+
+    @property
+    def floor(self) -> float:
+        """See `certificate.certify`: a unit may itself be of rounding alone."""
+        return 0.0 if self.is_centred else NEGLIGIBLE
 
     def apply(self, block: Floats) -> Floats:
         """S @ block, shape (n, m): for a block without v_0 the deflated operator's, too."""
-        scale = self.normal.scaling.astype(self.dtype)[:, None]
-        image = scale * self.product(scale * block.astype(self.dtype))
-        return image.astype(np.float64)
+        scale, constant = self.normal.scaling.astype(self.dtype)[:, None], self.normal.constant
+        if self.is_centred:
+            block = deflate(block, constant)
+        image = (scale * self.product(scale * block.astype(self.dtype))).astype(np.float64)
+        return deflate(image, constant) / self.unit if self.is_centred else image
 
 
 def deflate(block: Floats, constant: Floats) -> Floats:

@@ -60,6 +60,7 @@ def look(
     constant: Floats,
     strength: float,
     count: int,
+    floor: float = 0.0,
 ) -> SketchedView:
     """The first ``count`` pairs of a trial space; nothing is claimed where a value exceeds 1.
 
@@ -68,9 +69,11 @@ def look(
     trial, trial_images, probes, probe_images
         U (c, n), S U, X (p, n) and S X, as rows; U of any length, X normal.
     constant
-        v_0, shape (n,), S v_0 = v_0.
+        v_0, shape (n,), S v_0 = v_0; or S v_0 = 0, where all rows are orthogonal to it.
     strength
         The least standard deviation of a probe in any direction.
+    floor
+        Values up to it are rounding.
     """
     dtype, eps = trial.dtype, LOSS * float(np.finfo(trial.dtype).eps)
     unit = constant.astype(dtype)
@@ -79,10 +82,11 @@ def look(
     def apply(left: Array, right: Array) -> Floats:
         return (left @ right.T).astype(np.float64)
 
-    ritz, mix = solve_pencil(apply(trial, trial_images), apply(trial, trial), overlap)
+    inner = apply(trial, trial_images) - np.outer(overlap, overlap)
+    ritz, mix = solve_pencil(inner, apply(trial, trial), overlap)
     images_gram = apply(trial_images, trial_images) - np.outer(overlap, overlap)
     coupling = mix.T @ images_gram @ mix - np.diag(ritz**2)
-    k = min(count, int(np.count_nonzero(ritz > eps)))
+    k = min(count, int(np.count_nonzero(ritz > max(eps, floor))))
     shift = mix.T @ overlap  # what Q has been freed of
     turn = mix.astype(dtype)
     # R of the first k

@@ -7,6 +7,8 @@ bounds then follow from H and G alone (`streamembed.spectral.sketched_view`).
 Symbols: W = kernel matrix, n slots; S = diag(s) W diag(s), D = 1 / s^2, so that S v = lambda v is
 W u = lambda D u with u = s v. U = the c trial functions, X = p random probes, row 0 = the function
 m a, whose image is what S is normalised by. m = 1 + c + p rows. A = U W U^T, M = U D U^T.
+Where S is centred instead, S = J diag(s) W diag(s) J, D = 1 / m, and row 0 is m: its direction is
+taken out of A and M whatever W makes of it. W may have eigenvalues of both signs there.
 
 New slots e take the values u_e that W u = lambda D u asks for: Nystrom's extension by F, the
 regularised inverse of the operator in the trial space as it is now. Any values would leave the
@@ -25,7 +27,7 @@ import numpy as np
 from scipy.linalg import lapack
 
 from streamembed.numeric.arrays import Array, Floats, Ints, pad_rows
-from streamembed.numeric.linalg import descending_eigh
+from streamembed.numeric.linalg import descending_eigh, symmetrise
 
 # Probes: a direction is missed by all of them with a chance that falls with their number.
 PROBES = 32
@@ -57,6 +59,7 @@ class TrialSpace:
     damping: Annotated[float, "finite", "at least 0"]  # tau, at least
     cursor: Annotated[int, "at least 0"]  # the slot that is rolled next
     since_turn: Annotated[int, "at least 0"]  # slots filled since
+    is_centred: bool = False
 
     @property
     def rank(self) -> int:
@@ -74,7 +77,9 @@ class TrialSpace:
         return slice(1 + self.rank, None)
 
     @classmethod
-    def of(cls, functions: Array, images: Array, scaling: Floats, most: int) -> TrialSpace:
+    def of(
+        cls, functions: Array, images: Array, scaling: Floats, most: int, is_centred: bool = False
+    ) -> TrialSpace:
         """Of H and G, turned to at most so many Ritz functions."""
         c = len(functions) - 1 - PROBES
         space = cls(
@@ -83,11 +88,21 @@ class TrialSpace:
             inner=np.zeros((c, len(functions))),
             gram=np.eye(c),
             drawn=scaling,
-            damping=0.0,
+            damping=1.0,
             cursor=0,
             since_turn=0,
+            is_centred=is_centred,
         )
         return space.turn(most)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the functions are all that a centred W has: they are then extended exactly."""
+        return self.is_centred and self.damping == 0.0
+
+    def complete(self) -> TrialSpace:
+        """The same, known to have all eigenfunctions of a centred W."""
+        return replace(self, damping=0.0)
 
     def replace(
         self,
@@ -126,21 +141,27 @@ class TrialSpace:
         inner, gram = self.inner, self.gram
         # what leaves
         h, g = functions[:, old].astype(np.float64), images[:, old].astype(np.float64)
-        corner = leaving[:, old].astype(np.float64)
-        inner = inner - h[trial] @ g.T - (g[trial] - h[trial] @ corner) @ h.T
+        corner_left = leaving[:, old].astype(np.float64)
+        inner = inner - h[trial] @ g.T - (g[trial] - h[trial] @ corner_left) @ h.T
         gram = gram - (h[trial] / self.drawn[old] ** 2) @ h[trial].T
         functions[:, slots] = 0.0
         # what arrives
         seen = (functions @ arriving.T).astype(np.float64)  # (m, b)
         corner = arriving[:, slots].astype(np.float64)
         squares = scaling**2
-        share, extend = self._invert(inner, gram, float(squares.mean()))
-        known = seen[trial] - np.outer(share, seen[0])
+        diagonal = float((squares * np.abs(np.diag(corner))).mean())
+        own = float(self.functions[0].astype(np.float64) @ self.images[0])
+        own += float(h[0] @ corner_left @ h[0] - 2.0 * h[0] @ g[0])
+        share, mean, extend = self._invert(functions, inner, gram, own, diagonal)
+        known = seen[trial] - np.outer(share, seen[0]) - mean[:, None]
         u = np.empty_like(seen)
         u[0] = constant
         u[probes] = draws * scaling
         u[trial] = (extend.T @ known) * squares
-        u[trial] = (extend.T @ (known + u[trial] @ corner)) * squares
+        if self.is_centred:  # linear in rows of W and in the constant, exactly where it is complete
+            u[trial] += np.outer(share, constant)
+        else:
+            u[trial] = (extend.T @ (known + u[trial] @ corner)) * squares
         u = u.astype(dtype).astype(np.float64)
         images += np.concatenate([u, -h], axis=1).astype(dtype) @ np.concatenate(
             [arriving, _widen(leaving, n)]
@@ -182,10 +203,13 @@ class TrialSpace:
         trial, probes, dtype = self.trial, self.probes, functions.dtype
         h, g = functions[:, slots].astype(np.float64), images[:, slots].astype(np.float64)
         squares = scaling**2
-        share, extend = self._invert(self.inner, self.gram, 0.0)
+        own = float(self.functions[0].astype(np.float64) @ self.images[0])
+        share, mean, extend = self._invert(self.functions, self.inner, self.gram, own, 0.0)
         u = np.empty_like(h)
         u[0] = constant
-        u[trial] = (extend.T @ (g[trial] - np.outer(share, g[0]))) * squares
+        u[trial] = (extend.T @ (g[trial] - np.outer(share, g[0]) - mean[:, None])) * squares
+        if self.is_centred:
+            u[trial] += np.outer(share, constant)
         u[probes] = h[probes] * (scaling / self.drawn[slots])
         u = u.astype(dtype).astype(
             np.float64
@@ -213,17 +237,20 @@ class TrialSpace:
             cursor=int((slots[-1] + 1) % len(drawn)),
         )
 
-    def _invert(self, inner: Floats, gram: Floats, diagonal: float) -> tuple[Floats, Floats]:
-        """F: (M^-1 A)^-1, by Tikhonov's regularisation, iterated three times, without the constant.
+    def _invert(
+        self, functions: Array, inner: Floats, gram: Floats, own: float, diagonal: float
+    ) -> tuple[Floats, Floats, Floats]:
+        """Share (c,) of the constant in each function, the mean of what is left, and F.
 
-        And the share (c,) of the constant in each function: F would make it grow with every step.
+        F is (M^-1 A)^-1 without the constant, which F would make grow with every step, by
+        Tikhonov's regularisation, iterated three times. ``own`` is k W k of the constant k.
         """
         if not self.rank:
-            return np.zeros(0), gram
-        norm = float(self.functions[0].astype(np.float64) @ self.images[0])
-        share = inner[:, 0] / norm
-        constant = np.outer(inner[:, 0], share)
-        a, gram, tau = inner[:, self.trial] - constant, gram - constant, max(diagonal, self.damping)
+            return np.zeros(0), np.zeros(0), gram
+        share, mean, a, gram = self._take_constant(functions, inner, gram, own)
+        tau = 0.0 if self.is_complete else max(diagonal, self.damping)
+        if self.is_centred:
+            return share, mean, _invert_signed(a, gram, tau)
         # functions that have faded, or that coincide, must not be divided by nothing
         divisor = gram.copy()
         divisor.flat[:: len(gram) + 1] += LEAST_DIVISOR * float(np.trace(gram)) / len(gram)
@@ -234,10 +261,39 @@ class TrialSpace:
                 break
             tau *= 2.0  # a kernel that is not positive
         else:  # all has faded
-            return share, np.zeros_like(a)
+            return share, mean, np.zeros_like(a)
         damped = tau * once
         result: Floats = once + damped @ (once + damped @ once)
-        return share, result
+        return share, mean, result
+
+    def measure_norm(self) -> float:
+        """The largest size of a Ritz value; 0 without functions. O(c^3)."""
+        own = float(self.functions[0].astype(np.float64) @ self.images[0])
+        _, _, a, gram = self._take_constant(self.functions, self.inner, self.gram, own)
+        values = solve_pencil(a, gram, np.zeros(self.rank))[0]
+        return float(np.abs(values).max(initial=0.0))
+
+    def _take_constant(
+        self, functions: Array, inner: Floats, gram: Floats, own: float
+    ) -> tuple[Floats, Floats, Floats, Floats]:
+        """Share (c,) of the constant, mean of images without it; and A and M without it."""
+        overlap, image, norm = self._project_constant(functions, inner[:, 0], own)
+        share = overlap / norm
+        mean = (image - share * own) / norm  # 0 of a Markov operator
+        a = inner[:, self.trial] - np.outer(share, image) - np.outer(mean, overlap)
+        return share, mean, symmetrise(a), gram - norm * np.outer(share, share)
+
+    def _project_constant(
+        self, functions: Array, image: Floats, own: float
+    ) -> tuple[Floats, Floats, float]:
+        """Of the constant k, row 0: (u, k)_D and u W k of the trial functions, and k D k.
+
+        ``image`` is u W k. Of a Markov operator D k is W k; where S is centred it is 1.
+        """
+        if not self.is_centred:
+            return image, image, own
+        sums = functions[: 1 + self.rank].sum(axis=1, dtype=np.float64)
+        return sums[1:], image, float(sums[0])
 
     def estimate_image(self, x: Floats) -> Floats:
         """W x, shape (n,), for an x that is near the function m a of some chunks ago. O(n c)."""
@@ -253,31 +309,61 @@ class TrialSpace:
         """Spanned by at most so many Ritz functions, without the constant. O(n m^2)."""
         trial, dtype = self.trial, self.functions.dtype
         weights = (1.0 / self.drawn**2).astype(dtype)
-        norm = float(self.functions[0].astype(np.float64) @ self.images[0])
         u, g = self.functions[trial], self.images[trial]
-        overlap = (u @ self.images[0]).astype(np.float64) / np.sqrt(norm)
+        image = (u @ self.images[0]).astype(np.float64)
+        own = float(self.functions[0].astype(np.float64) @ self.images[0])
+        overlap, image, norm = self._project_constant(self.functions, image, own)
+        overlap, image = overlap / np.sqrt(norm), image / np.sqrt(norm)
         gram = ((u * weights) @ u.T).astype(np.float64)
         has_left = np.diag(gram) - overlap**2 < FADED
         gram[has_left], overlap[has_left] = 0.0, 0.0
-        values, mix = solve_pencil((u @ g.T).astype(np.float64), gram, overlap)
-        floor = ROUNDING * float(np.finfo(dtype).eps) * float(np.abs(values).max(initial=1.0))
-        c = min(most, int(np.count_nonzero(values > floor)))
-        least, values, mix = float(values.min(initial=0.0)), values[:c], mix[:, :c]
+        a = (u @ g.T).astype(np.float64) + (own / norm) * np.outer(overlap, overlap)
+        a -= np.outer(overlap, image) + np.outer(image, overlap)
+        values, mix = solve_pencil(a, gram, overlap)
+        sizes, largest = values, max(float(np.abs(values).max(initial=0.0)), abs(own / norm))
+        if self.is_centred:
+            order = np.argsort(-np.abs(values), kind="stable")
+            values, mix = values[order], mix[:, order]
+            sizes = np.abs(values)
+        floor = ROUNDING * float(np.finfo(dtype).eps) * largest
+        c = min(most, int(np.count_nonzero(sizes > floor)))
+        least, last = float(values.min(initial=0.0)), float(sizes[c - 1]) if c else 0.0
+        mix = mix[:, :c]
         functions = np.concatenate([self.functions[:1], _mix(mix, u), self.functions[self.probes]])
         images = np.concatenate([self.images[:1], _mix(mix, g), self.images[self.probes]])
         share = (mix.T @ overlap / np.sqrt(norm)).astype(dtype)[:, None]
         functions[1 : 1 + c] -= share * self.functions[0]
         images[1 : 1 + c] -= share * self.images[0]
         turned = functions[1 : 1 + c]
+        damping = DAMPING * last
+        if self.is_complete:
+            damping = 0.0
+        elif not self.is_centred:
+            damping = max(damping, -NEGATIVE * least)
         return replace(
             self,
             functions=functions,
             images=images,
             inner=(turned @ images.T).astype(np.float64),
             gram=((turned * weights) @ turned.T).astype(np.float64),
-            damping=max(DAMPING * float(values[-1]) if c else 0.0, -NEGATIVE * least),
+            damping=damping,
             since_turn=0,
         )
+
+
+def _invert_signed(a: Floats, gram: Floats, tau: float) -> Floats:
+    """F where A has eigenvalues of both signs: of theta, (1 - r^2) / theta, r the damped share.
+
+    r = tau^2 / (theta^2 + tau^2): Tikhonov's regularisation of least squares, iterated twice.
+    """
+    values, mix = solve_pencil(a, gram, np.zeros(len(a)))
+    size = float(np.abs(values).max(initial=0.0)) or 1.0
+    theta, tau = values / size, tau / size
+    squares = theta**2 + tau**2
+    safe = np.where(squares > 0.0, squares, 1.0)
+    inverse = theta / safe * (1.0 + tau**2 / safe) / size
+    result: Floats = (mix * inverse) @ (mix.T @ gram)
+    return result
 
 
 def solve_pencil(a: Floats, gram: Floats, overlap: Floats) -> tuple[Floats, Floats]:
@@ -285,17 +371,17 @@ def solve_pencil(a: Floats, gram: Floats, overlap: Floats) -> tuple[Floats, Floa
 
     Parameters
     ----------
-    a, gram
-        A and M, shape (c, c).
-    overlap
-        Of the functions with the constant, shape (c,), which is taken out of both.
+    a
+        A without the constant, shape (c, c).
+    gram, overlap
+        M, shape (c, c), and the functions' overlap with the constant, shape (c,), taken out here.
 
     Directions of which less than `FAINT` is left without the others and the constant are left out.
     """
     mix = whiten(gram, overlap)
     if not mix.size:
         return np.zeros(0), mix
-    values, turn = descending_eigh(mix.T @ (a - np.outer(overlap, overlap)) @ mix)
+    values, turn = descending_eigh(mix.T @ a @ mix)
     return values, mix @ turn
 
 

@@ -60,7 +60,9 @@ def check(snapshot: se.Snapshot, distances: Floats, radius: float | None = None)
     unit = (snapshot.psi * np.sqrt(snapshot.stationary)[:, None])[here]
     errors = np.linalg.norm(matrix @ unit - unit * snapshot.eigenvalues, axis=0)
     residual = float(errors.max() / values[0])
-    assert abs(residual - certificate.residual) <= 0.05 * residual + 1e-8
+    # a claim by probes is 1.2 times the truth at least, and 3 times it as a rule
+    most = 8.0 if certificate.method == "sketched bound" else 1.05
+    assert 0.95 * residual - 1e-8 <= certificate.residual <= most * residual + 1e-8
     assert values[k] <= certificate.outside_bound * (1.0 + 1e-9)
     if certificate.met:
         missing = np.maximum(values[:k], 0.0) - snapshot.eigenvalues

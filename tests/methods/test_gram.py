@@ -61,7 +61,9 @@ def check(snapshot: se.Snapshot, matrix: Floats) -> None:
     errors = np.linalg.norm(weighted @ unit - unit * snapshot.eigenvalues, axis=0)
     residual = float(errors.max() / values[0])
     assert residual <= certificate.residual * 1.01 + 1e-9
-    assert certificate.residual <= 1.05 * residual + 1e-8  # and what rounding may add
+    # a claim by probes is 1.2 times the truth at least, and 3 times it as a rule
+    most = 8.0 if certificate.method == "sketched bound" else 1.05
+    assert certificate.residual <= most * residual + 1e-8  # and what rounding may add
     assert values[k] <= certificate.outside_bound * (1.0 + 1e-9) + noise
     assert certificate.outside <= max(values[k], 0.0) + (residual + 1e-6) * values[0]
     if certificate.met:
@@ -221,7 +223,7 @@ def test_distances_are_kept(d: int, extra: int) -> None:
 @pytest.mark.parametrize("memory", ["window", "landmarks"])
 @pytest.mark.parametrize("way", WAYS, ids=IDS)
 def test_the_plain_view_says_how_far_it_is_off(way: dict[str, Any], memory: str) -> None:
-    """By rows that are drawn, within a factor of three; also where the frame has just been renewed.
+    """From kept products, without a claim; also where the frame has just been renewed.
 
     Eigenvalues of the frame were once cut at 1, as those of a walk are.
     """
@@ -237,10 +239,10 @@ def test_the_plain_view_says_how_far_it_is_off(way: dict[str, Any], memory: str)
         errors = np.linalg.norm(weighted @ unit - unit * snapshot.eigenvalues, axis=0)
         residual = float(errors.max() / np.linalg.eigvalsh(weighted)[-1])
         certificate = snapshot.certificate
-        assert certificate.method == "sampled rows"
+        assert certificate.method == "sketched bound"
         assert certificate.met is None
         assert residual <= 0.1  # measured: 0.015 at most
-        assert residual / 3 <= certificate.residual + 1e-9 <= 3 * residual + 1e-8
+        assert residual <= certificate.residual + 1e-9 <= 8 * residual + 1e-8
 
 
 def test_masses_are_duplicates() -> None:

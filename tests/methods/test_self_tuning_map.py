@@ -18,11 +18,10 @@ from streamembed.errors import DegenerateMapWarning, ParameterError
 from streamembed.geometry import self_tuning
 from streamembed.geometry.neighbor_counts import NeighborCounts, measure_reaches
 from streamembed.geometry.pairwise import PointDistances
-from streamembed.methods import frame_reference, update
+from streamembed.methods import frame_reference, kernel_map, update
 from streamembed.methods.state import State
-from streamembed.spectral import certificate, tracker
+from streamembed.spectral import certificate
 from streamembed.spectral.certificate import SCOPE, Certificate
-from streamembed.spectral.tracker import Cut
 from tests.oracles import oracle
 
 # too few landmarks for the kernel is what some of these are about
@@ -152,50 +151,6 @@ def test_a_chunk_that_fills_the_room_of_a_border_is_no_excuse() -> None:
     now = measure_reaches(points_now, np.arange(len(state.support)), K)
     ratio = np.maximum(now / state.map.local_widths.reaches, state.map.local_widths.reaches / now)
     assert (ratio > 1.5).mean() < 0.02
-
-
-# ---------------------------------------------------------------- the factor
-
-
-def line(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """A kernel of widths of their own, positive semidefinite but for rounding, and a scaling."""
-    widths = 0.3 + 0.001 * np.linspace(0, 1, len(points))
-    weights = np.exp(-cdist(points, points, "sqeuclidean") / (2.0 * np.outer(widths, widths)))
-    return weights, 1.0 / np.sqrt(weights.sum(axis=1))
-
-
-def dense(factor: tracker.Factor) -> np.ndarray:
-    return (factor.vectors * factor.values) @ factor.vectors.T
-
-
-def test_refilling_a_slot_with_what_it_holds_changes_nothing() -> None:
-    """To 1e-6: evicted and bordered like an arrival, with the same row."""
-    weights, scaling = line(np.random.default_rng(3).random((90, 1)))
-    cut = Cut(30, 30, 0.0)
-    before = tracker.decompose(weights, scaling, cut)
-    slots = np.array([3, 40, 77, 12])
-    after = tracker.replace(before, slots, weights[slots], scaling[slots], cut)
-    np.testing.assert_allclose(dense(after), dense(before), atol=1e-6)
-    np.testing.assert_allclose(after.values[:10], before.values[:10], atol=1e-6)
-
-
-def test_arrivals_with_refilled_slots_are_one_replacement_after_the_other() -> None:
-    """The tracker that is given both at once, or first the arrivals and then what has drifted."""
-    rng = np.random.default_rng(3)
-    points = rng.random((90, 1))
-    cut = Cut(30, 30, 0.0)
-    slots, again = np.array([5, 6, 7]), np.array([30, 61])
-    weights, scaling = line(points)
-    points[slots] = rng.random((3, 1))
-    half, _ = line(points)
-    points[again] = rng.random((2, 1))
-    changed, _ = line(points)
-    start = tracker.decompose(weights, scaling, cut)
-    both = np.concatenate([slots, again])
-    once = tracker.replace(start, both, changed[both], scaling[both], cut)
-    twice = tracker.replace(start, slots, half[slots], scaling[slots], cut)
-    twice = tracker.replace(twice, again, changed[again], scaling[again], cut)
-    np.testing.assert_allclose(dense(once), dense(twice), atol=1e-6)
 
 
 # ---------------------------------------------------------------- the guards
@@ -581,7 +536,7 @@ PLACES: list[tuple[object, str]] = [
     (self_tuning, "rank_drift"),
     (self_tuning, "fill_widths"),
     (self_tuning, "weigh"),
-    (tracker, "replace"),
+    (kernel_map, "fill_matrix"),
     (update, "_maintain"),
     (frame_reference, "renew"),
     (update, "_build"),

@@ -10,7 +10,6 @@ import pytest
 import streamembed as se
 from scenarios import streams
 from scenarios.streams import MissingDataError
-from streamembed.methods import refinement
 from streamembed.methods.kernel_map import KernelMap
 from streamembed.spectral import sketched_view
 from streamembed.spectral.sketched_view import SketchedView
@@ -94,10 +93,10 @@ def dense_truth(engine: se.Engine) -> oracle.DiffusionMap:
 
 
 def view_of(engine: se.Engine, count: int) -> SketchedView:
-    space, state, config = map_of(engine).space, engine._learner.state, engine._learner.config
-    assert space is not None
+    state, config = engine._learner.state, engine._learner.config
     assert state is not None
-    return refinement.look_at(space, state.map.normalise(state, config), count)
+    normal = state.map.normalise(state, config)
+    return map_of(engine).read_products(normal).look(normal, count)
 
 
 def outside_of(engine: se.Engine, truth: oracle.DiffusionMap) -> float:

@@ -1,0 +1,425 @@
+"""What maps keep that follow trial functions instead of a matrix of all weights.
+
+Trial functions and probes have their products with W (`streamembed.spectral.trial_space`), and a
+chunk changes these by the rows of its slots alone: rows that leave are computed again from the
+support before. Few slots have a whole matrix.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Annotated, Protocol, Self
+
+import numpy as np
+
+from streamembed.methods import publish, refinement
+from streamembed.methods.eigenpairs import Eigenpairs, PublishedColumns
+from streamembed.methods.options import Config
+from streamembed.methods.refinement import KnownProducts
+from streamembed.methods.registry import EVERYWHERE
+from streamembed.methods.state import EmbeddingMap, State, UpdateInput
+from streamembed.numeric.arrays import Array, Floats, Ints, pad_rows
+from streamembed.numeric.linalg import (
+    descending_eigh,
+    largest_pairs,
+    mix_columns,
+    orthonormal_basis,
+)
+from streamembed.spectral.operator import Normalisation, Operator
+from streamembed.spectral.trial_space import PROBES, TrialSpace
+
+# Supports up to this size have a matrix of their own, which is decomposed for every snapshot: that
+# costs 2 ms, and less than trial functions do.
+LARGEST_WHOLE = 192
+# A chunk that fills no more slots than this is small, however few there are.
+SMALL_CHUNK = 25
+# Old slots that take new values with every row of the support that has changed: each slot does once
+# in a fifth of a turnover (docs/decisions/0025), ...
+ROLLED = 5
+# ... and twice as often where slots are few: that costs little, and residuals fall to a third.
+FEW_SLOTS = 1000
+# The space is turned when so much of the support is new.
+TURN_SHARE = 0.05
+# Of the support: more new rows at once than this, and one product makes all values anew.
+REFRESH_SHARE = 0.1
+REBUILD_SHARE = 0.5
+# Trial functions go down to this share of the last published eigenvalue.
+LEAST_SHARE = 1.0 / 6.0
+# Functions that may have faded before a product brings others, ...
+SLACK = 8
+# ... unless nothing else is above this share of the first eigenvalue: a few features have no more.
+NOTHING = 1e-7
+# Steps of subspace iteration from random functions.
+STEPS = 6
+# Masses that were not touched are equal but for rounding.
+UNTOUCHED = 1e-12
+
+
+class Weights(Protocol):
+    """W between all slots, computed when it is needed."""
+
+    def __len__(self) -> int: ...
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Of weights."""
+
+    def rows(self, slots: Ints) -> Array:
+        """W between ``slots`` and all, shape (b, n)."""
+
+    def product(self, block: Array) -> Array:
+        """W @ block, shape (n, m)."""
+
+
+@dataclass(frozen=True, eq=False)
+class TrialMap(EmbeddingMap):
+    """Degrees of all slots; and W of few, or the products of trial functions with it."""
+
+    degrees: Annotated[Floats, "slots", "finite"]  # q = W m
+    # W of at most `LARGEST_WHOLE` slots, in double precision; of more: None, and a space.
+    matrix: Annotated[Floats, "slots slots", "finite"] | None
+    space: TrialSpace | None
+    products: int = field(default=0, kw_only=True)  # with W as a whole, since it was built
+
+    @property
+    def rolled_share(self) -> int:
+        """Slots that are rolled with every row that has changed, in large supports."""
+        return ROLLED
+
+    @abc.abstractmethod
+    def bind_weights(self, state: State, config: Config) -> Weights:
+        """Weights between the slots of ``state``, whose map this is."""
+
+    @abc.abstractmethod
+    def bind_operator(self, weights: Weights, normal: Normalisation, unit: float) -> Operator:
+        """S, by products with W."""
+
+    @abc.abstractmethod
+    def bound_loss(self, operator: Operator) -> float:
+        """By how much S of kept products may differ in norm from that of exact weights."""
+
+    @abc.abstractmethod
+    def decompose(self, state: State, config: Config) -> Eigenpairs:
+        """Every pair at once, in double precision. O(n^3)."""
+
+    @abc.abstractmethod
+    def decompose_matrix(self, normal: Normalisation) -> tuple[Floats, Floats]:
+        """Values and vectors of the matrix without those that are rounding, descending."""
+
+    def replace_rows(
+        self,
+        weights: Weights,
+        leaving: Array,
+        arriving: Array,
+        refilled: Ints,
+        inputs: UpdateInput,
+        config: Config,
+        restart: Callable[[], TrialMap],
+    ) -> TrialMap:
+        """The map with a space after ``refilled`` slots were filled, for the first time or again.
+
+        ``leaving`` are rows of W before, of those of them that were in use; ``arriving`` are rows
+        now.
+        """
+        assert self.space is not None
+        masses, before = inputs.support.masses, inputs.state.support.masses
+        n, n_before = len(masses), len(before)
+        old = refilled[refilled < n_before]
+        degrees = pad_rows(self.degrees, n)
+        degrees[:n_before] -= before[old] @ leaving.astype(np.float64)
+        products = 0
+        if inputs.state.cover is not None:  # those of a window are 1
+            degrees[:n_before], products = _fade_degrees(
+                degrees[:n_before], before, masses[:n_before], old, weights
+            )
+        exact = arriving.astype(np.float64)
+        degrees += masses[refilled] @ exact
+        degrees[refilled] = exact @ masses
+        if products:
+            degrees = weights.product(masses[:, None])[:, 0].astype(np.float64)
+        space = self.space
+        if len(refilled):
+            normal = _normalise_rows(exact, degrees, masses, refilled, config)
+            generator = np.random.default_rng((config.seed, inputs.position, n))
+            draws = generator.standard_normal((PROBES, len(refilled)))
+            constant = masses[refilled] * normal.density
+            space = space.replace(refilled, leaving, arriving, normal.scaling, constant, draws)
+        products += self.products
+        following = replace(self, degrees=degrees, space=space, products=products)
+        return following._keep_good(weights, inputs, len(refilled), config, restart)
+
+    def _keep_good(
+        self,
+        weights: Weights,
+        inputs: UpdateInput,
+        n_filled: int,
+        config: Config,
+        restart: Callable[[], TrialMap],
+    ) -> TrialMap:
+        """The map with a share of its slots rolled, or all values anew after a large chunk."""
+        assert self.space is not None
+        state, masses = inputs.state, inputs.support.masses
+        n = len(masses)
+        if n_filled > max(REFRESH_SHARE * n, SMALL_CHUNK):
+            refreshed = self._refresh(weights, masses, inputs.position, config)
+            return refreshed if refreshed._shows_all(masses, config) else restart()
+        share = 0.0
+        if state.cover is not None:  # masses move as well
+            before = pad_rows(state.support.masses / state.support.masses.sum(), n)
+            share = 0.5 * float(np.abs(masses / masses.sum() - before).sum())
+        space = self.space
+        pace = self.rolled_share * (2 if n <= FEW_SLOTS else 1)
+        if space.is_complete and config.memory == "window":
+            pace = 0
+        slots = space.choose_rolled(int(np.ceil(pace * (n_filled + share * n))))
+        rows = weights.rows(slots)
+        exact, degrees = rows.astype(np.float64), self.degrees.copy()
+        degrees[slots] = exact @ masses
+        normal = _normalise_rows(exact, degrees, masses, slots, config)
+        constant, renews = masses[slots] * normal.density, config.memory != "window"
+        space = space.roll(slots, rows, normal.scaling, constant, renews)
+        rolled = replace(self, degrees=degrees, space=space)
+        if space.since_turn < TURN_SHARE * n:
+            return rolled
+        turned = replace(rolled, space=space.turn(space.rank))
+        if turned._lacks_functions(masses, config):
+            return turned._refresh(weights, masses, inputs.position, config)
+        return turned
+
+    def _lacks_functions(self, masses: Floats, config: Config) -> bool:
+        """Whether the space ends above what the published columns ask for, and could be larger."""
+        assert self.space is not None
+        most, rank = _limit_rank(len(masses), config)[0], self.space.rank
+        if rank >= most - SLACK:
+            return False
+        values = np.diag(self.space.inner[:, self.space.trial])
+        if rank >= config.n_carried + SLACK:
+            return bool(abs(values[-1]) > LEAST_SHARE * values[config.n_components - 1])
+        normal = self.estimate_normal(masses, config)
+        look = self.read_products(normal).look(normal, 0)
+        return look.beyond > NOTHING * float(look.ritz.max(initial=0.0))
+
+    def _refresh(self, weights: Weights, masses: Floats, position: int, config: Config) -> Self:
+        """With the values of all functions made anew, by one product."""
+        assert self.space is not None
+        normal = self.estimate_normal(masses, config)
+        space, scaling = self.space, normal.scaling
+        view = self.read_products(normal).look(normal, 0)
+        stepped = space.images[space.trial] * scaling.astype(space.images.dtype)
+        block = orthonormal_basis(np.concatenate([stepped, view.residuals]).T).T
+        functions = _draw_functions(block, normal, masses, position, config)
+        images = np.ascontiguousarray(weights.product(functions.T).T)
+        refreshed = _choose_functions(functions, images, normal, self.degrees, config)
+        refreshed = replace(refreshed, cursor=space.cursor % len(scaling))
+        return replace(self, space=refreshed, products=self.products + 1)
+
+    def _shows_all(self, masses: Floats, config: Config) -> bool:
+        """Whether a view has all pairs that are published: none is as long as its residual."""
+        assert self.space is not None
+        count = min(config.n_components, self.space.rank)
+        normal = self.estimate_normal(masses, config)
+        return len(self.read_products(normal).look(normal, count).values) == count
+
+    def normalise(self, state: State, config: Config) -> Normalisation:
+        """According to the trial functions, without a product with W; exact where alpha is 0."""
+        return self.estimate_normal(state.support.masses, config)
+
+    def estimate_normal(self, masses: Floats, config: Config) -> Normalisation:
+        """The normalisation by the trial functions, or by the matrix."""
+        space, matrix = self.space, self.matrix
+
+        def product(x: Floats) -> Floats:
+            if space is not None:
+                return space.estimate_image(x)
+            assert matrix is not None
+            image: Floats = matrix @ x
+            return image
+
+        normalise = config.embedding.normalise
+        return normalise(self.degrees, masses, config.correction, product, EVERYWHERE)
+
+    def publish(self, state: State, config: Config, counted: bool) -> PublishedColumns:
+        """Refined, where a tolerance was asked for."""
+        return publish.select_best(self.list_levels(state, config), state, config)
+
+    def list_levels(self, state: State, config: Config) -> Iterator[Eigenpairs]:
+        """Leading pairs, level by level, each computed only when you ask for the next one."""
+        if self.space is None:
+            yield self.decompose(state, config)
+            return
+        weights, masses = self.bind_weights(state, config), state.support.masses
+        normal = self.estimate_normal(masses, config)
+        if state.coincide:  # all weights are the same
+            yield Eigenpairs.none(normal)
+            return
+        if config.tolerance is not None and config.correction:
+
+            def product(x: Floats) -> Floats:
+                return weights.product(x[:, None])[:, 0].astype(np.float64)
+
+            normalise, alpha = config.embedding.normalise, config.correction
+            normal = normalise(self.degrees, masses, alpha, product, EVERYWHERE)
+        known = self.read_products(normal)
+        operator = self.bind_operator(weights, normal, known.unit)
+        decompose = partial(self.decompose, state, config)
+        known = replace(known, rounding=self.bound_loss(operator))
+        yield from refinement.refine(operator, known, weights, state.position, decompose, config)
+
+    def read_products(self, normal: Normalisation) -> KnownProducts:
+        """Vectors whose products with S are kept."""
+        assert self.space is not None
+        return KnownProducts.of(self.space, normal, self.degrees)
+
+    def view(self, state: State, normal: Normalisation, count: int) -> tuple[Floats, Floats]:
+        """The leading pairs of the space, under that normalisation."""
+        if self.space is None:
+            values, vectors = self.decompose_matrix(normal)
+            return values[:count], normal.eigenfunctions(vectors[:, :count])
+        known = self.read_products(normal)
+        view = known.look(normal, count)
+        return view.values * known.unit, normal.eigenfunctions(view.vectors)
+
+    def count_products(self) -> int:
+        """Of refreshes, and of the start."""
+        return self.products
+
+    def compute_degrees(self, masses: Floats) -> Floats:
+        """q, kept."""
+        return self.degrees
+
+
+def fill_matrix(matrix: Floats, rows: Array, slots: Ints) -> Floats:
+    """W with ``rows`` (b, n) in ``slots``."""
+    n = rows.shape[1]
+    filled = np.zeros((n, n))
+    filled[: len(matrix), : len(matrix)] = matrix
+    filled[slots] = rows
+    filled[:, slots] = rows.T
+    return filled
+
+
+def start_space(
+    weights: Weights, matrix: Floats | None, degrees: Floats, masses: Floats, config: Config
+) -> tuple[TrialSpace, int]:
+    """A space from scratch, and how many products it took."""
+    n, most = len(masses), _limit_rank(len(masses), config)[0]
+
+    def product(block: Array) -> Array:
+        return weights.product(block) if matrix is None else matrix @ block
+
+    normal = config.embedding.normalise(
+        degrees, masses, config.correction, lambda x: product(x[:, None])[:, 0], EVERYWHERE
+    )
+    scaling, products = normal.scaling, 0
+    if matrix is not None:
+        block = find_leading(matrix, normal, most, config.is_centred)
+    else:
+        scale = scaling.astype(weights.dtype)[:, None]
+        unit = normal.constant.astype(weights.dtype)[:, None]
+        generator = np.random.default_rng(config.seed)
+        block = generator.standard_normal((n, most), dtype=np.float32).astype(weights.dtype)
+        for _ in range(STEPS):
+            basis = orthonormal_basis(block - unit @ (unit.T @ block))
+            image = scale * product(scale * basis)
+            # as Ritz vectors: columns of very different sizes would be combinations of the first
+            block = mix_columns(image, descending_eigh(basis.T @ image)[1])
+            products += 1
+        block = orthonormal_basis(block)
+    functions = _draw_functions(block.T.astype(weights.dtype), normal, masses, n, config)
+    images = np.ascontiguousarray(product(functions.T).T.astype(weights.dtype))
+    return _choose_functions(functions, images, normal, degrees, config), products + 1
+
+
+def find_leading(matrix: Floats, normal: Normalisation, most: int, is_centred: bool) -> Floats:
+    """Leading eigenvectors of S without the constant, (n, most); of a centred S by size."""
+    dense = build_dense(matrix, normal, is_centred)
+    if not is_centred:
+        return largest_pairs(dense, most)[1]
+    values, vectors = descending_eigh(dense)
+    return vectors[:, np.argsort(-np.abs(values), kind="stable")[:most]]
+
+
+def build_dense(matrix: Floats, normal: Normalisation, is_centred: bool) -> Floats:
+    """S without the constant, shape (n, n)."""
+    scaling, constant = normal.scaling, normal.constant
+    dense: Floats = matrix * np.outer(scaling, scaling)
+    if not is_centred:
+        dense -= np.outer(constant, constant)
+        return dense
+    dense -= np.outer(constant, constant @ dense)
+    dense -= np.outer(dense @ constant, constant)
+    return dense
+
+
+def _choose_functions(
+    functions: Array, images: Array, normal: Normalisation, degrees: Floats, config: Config
+) -> TrialSpace:
+    """A space of H and G: down to a share of the last published eigenvalue."""
+    most, least = _limit_rank(len(degrees), config)
+    space = TrialSpace.of(functions, images, normal.scaling, most, config.is_centred)
+    if space.is_centred and space.rank < most:
+        look = KnownProducts.of(space, normal, degrees).look(normal, 0)
+        beside = float(np.sqrt(np.diag(look.coupling).max(initial=0.0)))
+        if max(look.beyond, beside) <= NOTHING:
+            return space.complete()
+    values = np.abs(np.diag(space.inner[:, space.trial]))
+    last = values[: config.n_components].min(initial=np.inf)
+    count = int(np.count_nonzero(values > LEAST_SHARE * last))
+    count = max(least, min(most, 8 * -(-count // 8)))
+    return space.turn(count) if count < space.rank else space
+
+
+def _limit_rank(n: int, config: Config) -> tuple[int, int]:
+    """Trial functions at most, and at least."""
+    most, least = config.rank_limits
+    return min(most, n // 3), min(least, n // 3)
+
+
+def _draw_functions(
+    block: Array, normal: Normalisation, masses: Floats, position: int, config: Config
+) -> Array:
+    """H: m a, the functions of S-vectors ``block`` (c, n), and fresh probes."""
+    generator = np.random.default_rng((config.seed, position, len(masses), 1))
+    draws = generator.standard_normal((PROBES, len(masses)))
+    scaling = normal.scaling.astype(block.dtype)
+    return np.concatenate(
+        [
+            (masses * normal.density)[None].astype(block.dtype),
+            block * scaling,
+            (draws * normal.scaling).astype(block.dtype),
+        ]
+    )
+
+
+def _fade_degrees(
+    degrees: Floats, before: Floats, masses: Floats, old: Ints, weights: Weights
+) -> tuple[Floats, int]:
+    """Degrees after the masses of slots that stay have faded alike, or taken some; and products.
+
+    Where most have changed, the degrees must be made anew, by one product.
+    """
+    stays = np.ones(len(before), dtype=bool)
+    stays[old] = False
+    if not stays.any():
+        return degrees, 1
+    fading = float(np.median((masses / before)[stays]))
+    change = np.where(stays, masses - fading * before, 0.0)
+    moved = np.flatnonzero(np.abs(change) > UNTOUCHED * masses)
+    if 4 * len(moved) > len(before):
+        return degrees, 1
+    degrees = fading * degrees
+    if len(moved):
+        rows = weights.rows(moved)[:, : len(before)].astype(np.float64)
+        degrees += change[moved] @ rows
+    return degrees, 0
+
+
+def _normalise_rows(
+    rows: Floats, degrees: Floats, masses: Floats, slots: Ints, config: Config
+) -> Normalisation:
+    """The normalisation of some slots, by their rows of W: exact."""
+    normalise = config.embedding.normalise
+    return normalise(degrees, masses, config.correction, lambda x: rows @ x, slots)
