@@ -140,10 +140,9 @@ class Engine(HintedAttributes, SavedObject):
         Number of points from which paths are computed, to place all others; None: all points.
         `docs/algorithms/isomap.md` says how far that is from Isomap.
     rank
-        Columns of the tracked factor, of a diffusion map trial functions; more than
-        ``n_components``, or "auto". "auto": as many as the spectrum and the tolerance ask for, at
-        least ``n_components + 12`` and usually at most 64; of a diffusion map in more than three
-        components 64. A diffusion map never has more than a third of its points.
+        Trial functions; more than ``n_components``, or "auto". "auto": as many as the spectrum asks
+        for, at least ``n_components + 12`` and usually at most 64. There are never more than a
+        third of the points.
     axes
         Axes of the coordinates: "steady", "eigen" or "auto". "steady": the eigenpairs' coordinates
         are turned onto what they were before, so that they can be compared; "eigen": they keep

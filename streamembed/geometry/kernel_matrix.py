@@ -1,12 +1,10 @@
-"""The matrix of a centred map, or of learned distances: rows of its slots, in a dense ring.
+"""The matrix of learned distances: rows of its slots, in a dense ring.
 
 A `KernelMatrix` is a value: its content never changes. Its rows lie in a ring that is written in
 place (docs/decisions/0002), because copying it for every chunk would cost more than the whole
 update. `KernelMatrix.write` gives the next matrix on the same ring. What it overwrites goes into a
 journal first, so that the previous matrix is still whole if the next one is never used, wherever
 the work on it was interrupted: reading the previous matrix rolls the rows back.
-
-Symbols: W = kernel matrix, m = masses, q = W m = degrees. W has ones on its diagonal, exactly.
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ FLOAT32_TOLERANCE = 1e-3
 LONGEST_SUM = 384
 # A weight of exp(-x) is off by about x / 2 times the precision: 17 in a row of S that counts.
 EXPONENT_LOSS = 24
-# Of 20,000 slots, a float32 ring of distances takes 1.6 GB, and one of a centred map twice that.
+# Of 20,000 slots, a float32 ring of distances takes 1.6 GB, and paths between all of them 3.2.
 LARGEST_SUPPORT = 20_000
 # A ring that grows has more slots than are in use: twice as many, and some at the start.
 SPARE = 1024
@@ -137,20 +135,6 @@ class KernelMatrix:
     def weights(self) -> Array:
         """W, shape (n, n): a view of the buffer."""
         return self.buffer[: self.n, : self.n]
-
-    def product(self, block: Array) -> Array:
-        """W @ block, in the ring's own precision. O(n^2 m), least per column for m = 4, 8, 16.
-
-        Columns of zeros fill a block up to a multiple of 4: a product of 8 costs a quarter less
-        than one of 6.
-        """
-        dtype, m = self._ring.buffer.dtype, block.shape[1]
-        filled = block.astype(dtype, copy=False)
-        if m > 1 and m % 4:
-            filled = np.zeros((len(block), m + -m % 4), dtype=dtype)
-            filled[:, :m] = block
-        result: Array = self.weights @ filled
-        return result[:, :m]
 
     def rows(self, slots: Ints) -> Array:
         """A copy of the kernel rows of ``slots``, shape (b, n)."""

@@ -22,10 +22,10 @@ import numpy as np
 from scipy.linalg.blas import dgemm
 
 from streamembed.numeric.arrays import Floats
-from streamembed.numeric.linalg import descending_eigh, nystrom_pairs
+from streamembed.numeric.linalg import descending_eigh
 from streamembed.spectral.alignment import choose_signs
 
-EPS = float(np.finfo(np.float64).eps)
+EPS, TINY = float(np.finfo(np.float64).eps), float(np.finfo(np.float64).tiny)
 # Singular values below this share of the largest have no direction in double precision.
 NO_VARIANCE = 1e-12
 # New directions below this share of the whole are rounding: products of some thousand terms.
@@ -344,8 +344,14 @@ def follow(state: Moments | OneSided, k: int, reference: Floats) -> Floats:
     if isinstance(state, OneSided):
         values, vectors = _find_leading(state, k, reference, guards=GUARDS)
     else:
+        # Y (Q^T Y)^+ Y^T with Y = S Q: one product does the work of about two Rayleigh-Ritz steps
         product = _multiply(state.scatter, reference)
-        values, vectors = nystrom_pairs(reference, product, floor=NO_VARIANCE)
+        theta, mix = descending_eigh(reference.T @ product)
+        keep = theta > NO_VARIANCE * max(float(theta[0]), TINY)
+        factor = product @ (mix[:, keep] / np.sqrt(theta[keep]))
+        values, turn = descending_eigh(factor.T @ factor)
+        keep = values > NO_VARIANCE * values[:1].max(initial=0.0)
+        values, vectors = values[keep], factor @ (turn[:, keep] / np.sqrt(values[keep]))
     return _align(values, vectors, reference)
 
 

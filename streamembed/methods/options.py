@@ -42,7 +42,10 @@ SPREADS = 0.5, 20.0
 # Families that hold lists of neighbours, and nothing for all pairs of points.
 LIST_FAMILIES = ("graph", "linear", "alignment")
 # Slots at most, of families that keep no matrix of all weights.
-LARGEST_SIZES = {**dict.fromkeys(LIST_FAMILIES, LARGEST_GRAPH), "kernel": 50_000}
+LARGEST_SIZES = {
+    **dict.fromkeys(LIST_FAMILIES, LARGEST_GRAPH),
+    **dict.fromkeys(("kernel", "gram"), 50_000),
+}
 # What to do instead of a method of other libraries.
 METHOD_NOTES: Mapping[str, str] = {
     **dict.fromkeys(
@@ -256,7 +259,7 @@ class Config:
         if self.rank != "auto" and int(self.rank) <= self.n_components:
             raise ParameterError(
                 f"rank={self.rank} must be larger than n_components={self.n_components}: the "
-                "factor also holds the constant vector and guard columns; try rank='auto'"
+                "trial functions are also those of guards; try rank='auto'"
             )
 
     def _check_memory(self) -> None:
@@ -273,7 +276,7 @@ class Config:
         if limit is None and self.size > LARGEST_SUPPORT:
             raise ParameterError(
                 f"size={self.size} must be at most {LARGEST_SUPPORT} with memory={self.memory!r}: "
-                f"its kernel ring would take {4e-9 * self.size**2:.1f} GB; try a smaller one, or "
+                f"its paths would take {8e-9 * self.size**2:.1f} GB; try a smaller one, or "
                 "method='laplacian_eigenmaps', which has none"
             )
         if self.memory == "window" and self.chunks.size > self.size:

@@ -1,7 +1,7 @@
-"""Small dense linear algebra: squared distances, bases, Nystrom pairs.
+"""Small dense linear algebra: squared distances, eigenpairs, bases.
 
-Source: docs/algorithms/tracker.md. Eigenpairs are `numpy.linalg.eigh` of a small symmetric matrix:
-the whole spectrum at once is 3-4 times faster than asking for a subset at these sizes.
+Eigenpairs are `numpy.linalg.eigh` of a small symmetric matrix: the whole spectrum at once is 3-4
+times faster than asking for a subset at these sizes.
 """
 
 from __future__ import annotations
@@ -11,10 +11,6 @@ import scipy.linalg
 from scipy.spatial.distance import cdist
 
 from streamembed.numeric.arrays import Array, Floats
-
-# A negative eigenvalue of more than this share of the largest one, or a Nystrom eigenvalue above
-# the norm by as much, is no rounding (1e-6 in float32): the operator is not positive semidefinite.
-INDEFINITE = 1e-3
 
 
 def mix_columns(block: Array, mix: Floats) -> Array:
@@ -114,57 +110,6 @@ def orthonormal_basis(block: Array) -> Array:
     # Once more: the Gram matrix has directions of relative size w only to eps / w.
     values, vectors = descending_eigh(basis.T @ basis)
     return mix_columns(basis, (vectors / np.sqrt(values)) @ vectors.T)
-
-
-def nystrom_pairs(
-    basis: Array, product: Array, floor: float, norm: float = np.inf
-) -> tuple[Floats, Array]:
-    """Eigenpairs of Y (Q^T Y)^+ Y^T, the best one-product approximation of a PSD operator S.
-
-    Where S shows that it is not positive semidefinite (distances that no points in a Euclidean
-    space have make such kernels), the Ritz pairs of the block are taken instead.
-
-    Parameters
-    ----------
-    basis
-        Q, shape (n, m), orthonormal columns.
-    product
-        Y = S Q, shape (n, m).
-    floor
-        Directions of Q^T Y below ``floor`` times its largest eigenvalue are dropped: their
-        inverse would amplify the rounding of the product (1e-5 for float32, 1e-12 for float64).
-    norm
-        Of S, where it is known: 1 for a Markov operator.
-
-    Returns
-    -------
-    values, vectors
-        Descending, shapes (m',) and (n, m'); the vectors are orthonormal, in the product's
-        precision.
-
-    Notes
-    -----
-    One product does the work of about two Rayleigh-Ritz steps. O(n m^2).
-    """
-    theta, mix = descending_eigh(basis.T @ product)
-    if theta[-1] < -INDEFINITE * theta[0]:
-        return _compute_ritz_pairs(basis, theta, mix, floor)
-    keep = theta > floor * max(theta[0], np.finfo(np.float64).tiny)
-    factor = mix_columns(product, mix[:, keep] / np.sqrt(theta[keep]))
-    values, turn = descending_eigh(factor.T @ factor)
-    # a positive semidefinite operator's pairs stay below its own
-    if values[:1].max(initial=0.0) > (1.0 + INDEFINITE) * norm:
-        return _compute_ritz_pairs(basis, theta, mix, floor)
-    keep = values > floor * max(values[:1].max(initial=0.0), 0.0)
-    return values[keep], mix_columns(factor, turn[:, keep] / np.sqrt(values[keep]))
-
-
-def _compute_ritz_pairs(
-    basis: Array, theta: Floats, mix: Floats, floor: float
-) -> tuple[Floats, Array]:
-    """The Rayleigh-Ritz pairs of positive value."""
-    keep = theta > floor * theta[0]
-    return theta[keep], mix_columns(basis, mix[:, keep])
 
 
 def squared_distances(left: Floats, right: Floats, loss: float = 1e-6) -> Floats:

@@ -56,8 +56,7 @@ class Certificate:
         Components that cannot be distinguished from the first one left out.
     method : str
         How the residual was found. ``sketched bound``: it is at most that, by kept products and
-        probes, but for a chance of 1e-4 per column; ``exact product``: S v was computed;
-        ``sampled rows``: an estimate that never claims, of centred methods without a tolerance.
+        probes, but for a chance of 1e-4 per column; ``exact product``: S v was computed.
     scope : str
         The operator that this certificate is about.
     met : bool or None
@@ -312,22 +311,3 @@ def describe(
     least = max(LONE_SHARE * events, min(LONE_POINTS, LONE_OF_FEW * events))
     lone = tuple(np.flatnonzero(is_positive & (points < least)).tolist())
     return replace(certificate, effective_points=tuple(points.tolist()), lone=lone)
-
-
-def estimate_residuals(images: Floats, vectors: Floats, shares: Floats, values: Floats) -> Floats:
-    """Residual norms estimated from a few rows of S V - V diag(lambda), shape (k,).
-
-    It may be off by a factor of three either way: it never claims.
-
-    Parameters
-    ----------
-    images, vectors
-        The drawn rows of S V and of V, shape (m, k); drawn with replacement.
-    shares
-        Probability of each drawn row, shape (m,).
-    values
-        lambda, shape (k,).
-    """
-    errors = images - vectors * values
-    norms: Floats = np.sqrt(np.mean(errors**2 / shares[:, None], axis=0))
-    return norms

@@ -1,4 +1,4 @@
-"""Random directions that bound the eigenvalues which a factor or a trial space lacks.
+"""Random directions that bound the eigenvalues which a block or a trial space lacks.
 
 A small residual shows that published columns are eigenvectors; it does not show that the leading
 ones were found. Let C be a symmetric operator after deflation of all known directions,
@@ -30,30 +30,14 @@ from scipy.special import gamma
 from streamembed.numeric.arrays import Floats
 from streamembed.numeric.linalg import descending_eigh
 
-# Probes: seven up to the first number of points, five beyond, where two more make the next product
-# dearer by a fifth. With the degrees both make a product of 8 columns, which costs what one of 4
-# does. After two products the bound is two to three times the truth; three probes would leave it
-# at eight times (docs/decisions/0010).
-SMALL, MANY, FEW = 1000, 7, 5
-# Chance that an eigenvalue that the factor lacks is larger than its bound.
+# Chance that an eigenvalue that is not known is larger than its bound.
 MISS = 3e-4
 # Further products at most, each of as many columns: in that many the bound comes down to 2 % above
-# the norm of C; a factor that lacks more than that must be refreshed first.
+# the norm of C; what lacks more than that must be refreshed first.
 PHASES, STEPS = 4, 6
 # Of the squared length of a residual, and of that beside a probe's own: below it, directions
 # are known to fewer than half of the digits, or are rounding altogether.
 FAINT = 1e-7
-
-
-def count_probes(n: int) -> int:
-    """How many probes there are among n points."""
-    return MANY if n <= SMALL else FEW
-
-
-def draw_probes(n: int, seed: int, position: int) -> Floats:
-    """Standard normal columns, shape (n, p), a pure function of seed and stream position."""
-    generator = np.random.default_rng((seed, position, n))
-    return generator.standard_normal((n, count_probes(n)), dtype=np.float32).astype(np.float64)
 
 
 # Directions with less than this outside of the known basis are its rounding.
@@ -126,16 +110,6 @@ def find_directions(
         directions, mix_again = np.linalg.qr(left_vectors - basis @ (basis.T @ left_vectors))
         mix = mix_again @ (sizes[:, None] * turn.T) @ mix
     return ResidualBound(directions, mix, residual, 0.0, 1.0, least_length)
-
-
-def bound_by_one_product(residual: Floats) -> float:
-    """No eigenvalue of C is larger, but for a chance of `MISS`, by ``residual`` = C X alone.
-
-    X is standard normal, shape (n, p). Where this is small, it saves `find_directions` and
-    `estimate_bound`.
-    """
-    largest = float(descending_eigh(residual.T @ residual)[0][0].clip(0.0))
-    return float(np.sqrt(largest)) / small_ball(residual.shape[1])
 
 
 def estimate_bound(residual_bound: ResidualBound, image: Floats) -> ResidualBound:

@@ -287,13 +287,11 @@ def test_the_bound_of_the_probes_holds_as_often_as_it_says() -> None:
     values = np.zeros(60)
     values[0] = 0.5  # one eigenvalue and nothing beside it: the hardest case for the bound
     matrix, _ = with_spectrum(values, 0)
-    shortest = probes.small_ball(probes.count_probes(60), 0.2)
+    shortest = probes.small_ball(7, 0.2)
     below = 0
     for seed in range(400):
-        starts = probes.draw_probes(60, seed, 0)
-        bound = probes.find_directions(
-            matrix @ starts, shortest / probes.small_ball(probes.count_probes(60))
-        )
+        starts = np.random.default_rng(seed).standard_normal((60, 7))
+        bound = probes.find_directions(matrix @ starts, shortest / probes.small_ball(7))
         bound = probes.estimate_bound(bound, matrix @ bound.directions)
         below += bound.bound < 0.5
     assert below / 400 < 0.2 + 3 * np.sqrt(0.16 / 400)  # three standard deviations
@@ -305,7 +303,7 @@ def test_sharpening_reaches_a_level_just_above_the_truth(second: float) -> None:
     """Eigenvalues up to ``second``, level 0.5: the bound comes down to it and is never wrong."""
     values = np.concatenate([[second], np.linspace(0, second, 99)])
     matrix, _ = with_spectrum(values, 1)
-    bound = probes.find_directions(matrix @ probes.draw_probes(100, 0, 0), 1.0)
+    bound = probes.find_directions(matrix @ np.random.default_rng(0).standard_normal((100, 7)), 1.0)
     bound = probes.estimate_bound(bound, matrix @ bound.directions)
     sharper = probes.tighten_bound(bound, lambda block: matrix @ block, 0.5)
     assert second <= sharper.bound <= 0.5
@@ -315,7 +313,7 @@ def test_sharpening_hears_what_is_above_the_level() -> None:
     """A lost eigenvalue above the level shows in the estimate, and the bound stays above it."""
     values = np.concatenate([[0.55], np.linspace(0, 0.5, 99)])
     matrix, basis = with_spectrum(values, 2)
-    bound = probes.find_directions(matrix @ probes.draw_probes(100, 0, 0), 1.0)
+    bound = probes.find_directions(matrix @ np.random.default_rng(0).standard_normal((100, 7)), 1.0)
     bound = probes.estimate_bound(bound, matrix @ bound.directions)
     found = probes.tighten_bound(bound, lambda block: matrix @ block, 0.5)
     assert found.bound >= 0.55
