@@ -62,11 +62,12 @@ class KnownProducts:
     unit: float = 1.0  # images are in units of it
     rounding: float = 0.0  # by how much the S of these images may differ from the exact one
     floor: float = 0.0  # values below it are rounding
+    inner: Floats | None = None  # see `sketched_view.look`
 
     @classmethod
     def of(cls, space: TrialSpace, normal: Normalisation, degrees: Floats) -> Self:
         """Those of a space; ``degrees`` are W m, by which a centred one is freed of its mean."""
-        scaling = normal.scaling.astype(space.functions.dtype)
+        scaling, inner = normal.scaling.astype(space.functions.dtype), None
         functions, images, unit, floor = space.functions[1:], space.images[1:], 1.0, 0.0
         c, strength = space.rank, float((space.drawn / normal.scaling).min())
         if space.is_centred:
@@ -78,9 +79,10 @@ class KnownProducts:
             unit, floor = max(UNIT * norm, TINY), CENTRED_CUT
             images /= unit
         else:
-            images = images * scaling
+            images, inner = images * scaling, space.inner[:, 1:]
         vectors = functions * (1.0 / scaling)
-        return cls(vectors[:c], images[:c], vectors[c:], images[c:], strength, unit, floor=floor)
+        parts = vectors[:c], images[:c], vectors[c:], images[c:]
+        return cls(*parts, strength, unit, floor=floor, inner=inner)
 
     def look(self, normal: Normalisation, count: int) -> SketchedView:
         """The first ``count`` pairs."""
@@ -93,6 +95,7 @@ class KnownProducts:
             strength=self.strength,
             count=count,
             floor=self.floor,
+            inner=self.inner,
         )
 
     def extend(self, columns: Floats, image: Floats, fresh: Floats, its_image: Floats) -> Self:
@@ -105,6 +108,7 @@ class KnownProducts:
             draws=np.ascontiguousarray(fresh.T, dtype=dtype),
             draw_images=np.ascontiguousarray(its_image.T, dtype=dtype),
             strength=1.0,
+            inner=None,
         )
 
 

@@ -61,6 +61,7 @@ def look(
     strength: float,
     count: int,
     floor: float = 0.0,
+    inner: Floats | None = None,
 ) -> SketchedView:
     """The first ``count`` pairs of a trial space; nothing is claimed where a value exceeds 1.
 
@@ -74,6 +75,8 @@ def look(
         The least standard deviation of a probe in any direction.
     floor
         Values up to it are rounding.
+    inner
+        U S [U^T, X^T], shape (c, c + p), where it is known.
     """
     dtype, eps = trial.dtype, LOSS * float(np.finfo(trial.dtype).eps)
     unit = constant.astype(dtype)
@@ -82,8 +85,10 @@ def look(
     def apply(left: Array, right: Array) -> Floats:
         return (left @ right.T).astype(np.float64)
 
-    inner = apply(trial, trial_images) - np.outer(overlap, overlap)
-    ritz, mix = solve_pencil(inner, apply(trial, trial), overlap)
+    if inner is None:
+        inner = np.concatenate([apply(trial, trial_images), apply(trial, probe_images)], axis=1)
+    inner = inner - np.outer(overlap, np.concatenate([overlap, drawn]))
+    ritz, mix = solve_pencil(inner[:, : len(trial)], apply(trial, trial), overlap)
     images_gram = apply(trial_images, trial_images) - np.outer(overlap, overlap)
     coupling = mix.T @ images_gram @ mix - np.diag(ritz**2)
     k = min(count, int(np.count_nonzero(ritz > max(eps, floor))))
@@ -115,7 +120,7 @@ def look(
     # C X: its Gram matrix has a spike for every large eigenvalue that the space lacks
     coefficients = (mix @ y).T
     rest = probe_images - coefficients.astype(dtype) @ trial_images
-    back = mix @ (mix.T @ (apply(trial, rest) - np.outer(overlap, rest @ unit)))
+    back = mix @ (mix.T @ inner[:, len(trial) :] - ritz[:, None] * y)  # its part in Q
     rest -= back.T.astype(dtype) @ trial
     rest -= (rest @ unit)[:, None] * unit  # all that is left of the constant
     spread = np.linalg.eigvalsh(apply(rest, rest))
