@@ -224,13 +224,10 @@ class Snapshot(SnapshotViews, Immutable, SavedObject):
         """
         # attributes are set once, past `__setattr__`
         vars(self).update({name: freeze(array) for name, array in arrays.items()})
-        given = [(name, kind) for name, (kind, *_) in FACTS.items() if name in numbers]
-        vars(self).update({name: kind(numbers[name]) for name, kind in given})
-        vars(self).update(
-            features=Features(tuple(numbers["feature_names"]), bool(numbers["ordered"])),
-            _metrics=dict(numbers["metrics"]),
-            _makers=makers,
-        )
+        facts = FACTS.keys() - makers.keys()
+        vars(self).update({name: FACTS[name][0](numbers[name]) for name in facts})
+        features = Features(tuple(numbers["feature_names"]), bool(numbers["ordered"]))
+        vars(self).update(features=features, _metrics=dict(numbers["metrics"]), _makers=makers)
         vars(self).update(picture=None if drawn is None else Picture(drawn, self))
 
     if not TYPE_CHECKING:  # a type checker knows the attributes
@@ -620,15 +617,8 @@ def _build_frame(frame: FrameReference, position: int, measure: Callable[[], Mov
     if frame.position == position and frame.fidelity is not None:
         # it has just been renewed, from these columns: what counts is the one before
         fidelity, correlations = frame.fidelity, frame.correlations
-    return Frame(
-        frame.epoch,
-        frame.since,
-        frame.lost,
-        frame.kept_since,
-        fidelity,
-        moved.price,
-        correlations,
-    )
+    kept = frame.epoch, frame.since, frame.lost, frame.kept_since
+    return Frame(*kept, fidelity, moved.price, correlations)
 
 
 def _track_pairs(state: State, normal: Normalisation, order: Ints, time: float) -> Floats:

@@ -69,14 +69,6 @@ class Eigenpairs:
         allowance = 0.5 * self.tolerated_residual(config)
         return last + max(allowance, self.rounding)
 
-    def misses_leading(self, config: Config) -> bool:
-        """True where an observed leading eigenvalue is missing among these."""
-        k, leading = config.n_components, self.outside.leading
-        values = np.concatenate([self.values[:k], np.zeros(k)])[: len(leading)]
-        allowance = max(self.tolerated_residual(config), self.rounding)
-        shortfall = float((leading - values).max(initial=0.0))
-        return shortfall > allowance or self.outside.estimate > self.outside_limit(config)
-
     def meets_tolerance(self, config: Config) -> bool:
         """True where the k published columns are within the tolerance."""
         if len(self.values) == 0:

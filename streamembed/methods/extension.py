@@ -40,7 +40,7 @@ EPS = float(np.finfo(np.float64).eps)
 TILE = 256
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class Extension(abc.ABC):
     """Coordinates and coverage of new points, or of objects by their distances, tile by tile."""
 
@@ -109,14 +109,6 @@ class Extension(abc.ABC):
     def _cover(self, scaled: Floats, d2: Floats) -> Floats:
         """Coverage (b,) by what was measured."""
 
-    @cached_property
-    def _typical(self) -> float:
-        """`typical`, measured when coverage is first asked for: it costs as much as a chunk."""
-        return self.typical or self._measure_typical()
-
-    def _measure_typical(self) -> float:
-        return 1.0
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _FusedExtension(Extension):
@@ -161,7 +153,7 @@ class _FusedExtension(Extension):
         return scaled, d2
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class SelfTuningExtension(_FusedExtension):
     """Everything about a support that the coordinates of a new point need.
 
@@ -280,8 +272,11 @@ class SelfTuningExtension(_FusedExtension):
         sums = sum_coverage(d2, self.widths, self.masses, self.rule)
         return np.minimum(1.0, sums / self._typical)
 
-    def _measure_typical(self) -> float:
-        """The median coverage of these points."""
+    @cached_property
+    def _typical(self) -> float:
+        """Or the median of these points, when it is asked for: it costs as much as a chunk."""
+        if self.typical:
+            return self.typical
         points = self.points[sample_rows(len(self.points))]
         with np.errstate(over="ignore", under="ignore"):
             d2 = squared_distances(points, self.points, LOSS * self.finest)
@@ -346,11 +341,11 @@ class GraphExtension(_FusedExtension):
     def _cover(self, scaled: Floats, d2: Floats) -> Floats:
         if self.radius2:
             counts = (d2 <= self.radius2) @ self.masses
-            return np.minimum(1.0, counts / self._typical)
+            return np.minimum(1.0, counts / self.typical)
         index = min(self.n_neighbors, d2.shape[1]) - 1
         last = np.partition(d2, index, axis=1)[:, index]
         with np.errstate(over="ignore", under="ignore"):
-            coverage: Floats = np.exp(np.minimum(1.0 - last / self._typical, 0.0))
+            coverage: Floats = np.exp(np.minimum(1.0 - last / self.typical, 0.0))
         return coverage
 
 

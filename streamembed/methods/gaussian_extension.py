@@ -105,4 +105,4 @@ class GaussianExtension(Extension):
         """min(1, q(x) / median q)."""
         with np.errstate(under="ignore"):
             mass = sums[:, -1] * np.exp(np.minimum(logs, 0.0))
-        return np.minimum(1.0, mass / self._typical)
+        return np.minimum(1.0, mass / self.typical)

@@ -147,9 +147,9 @@ class KernelMap(TrialMap):
         """The geometry after a chunk; of points about one centre, so that bits do not change."""
         if inputs.distances is not None:
             return inputs.geometry
-        before, center = inputs.state.support.scaled, self.weights.center
-        geometry = self.geometry or PointDistances(before, center)
-        return geometry.replace(inputs.slots, inputs.support.scaled)
+        scaled, center = inputs.state.support.scaled, self.weights.center
+        before = self.geometry or PointDistances(scaled, center)
+        return before.replace(inputs.slots, inputs.support.scaled)
 
     def _fill(
         self,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -24,7 +25,7 @@ from streamembed.numeric.linalg import squared_distances
 MOST_PLACES = 2000
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class _NeighborExtension(Extension):
     """Coverage by the distance to a neighbour, relative to a ``typical`` point's: 1 up to that."""
 
@@ -33,8 +34,11 @@ class _NeighborExtension(Extension):
     def _cover(self, scaled: Floats, d2: Floats) -> Floats:
         return compute_coverage(d2, self.n_neighbors, self._typical)
 
-    def _measure_typical(self) -> float:
-        """The median distance of points to the n-th nearest other."""
+    @cached_property
+    def _typical(self) -> float:
+        """Or the median distance of these points, when it is asked for."""
+        if self.typical:
+            return self.typical
         points = self.points[sample_rows(len(self.points))]
         with np.errstate(over="ignore", under="ignore"):
             d2 = squared_distances(points, self.points, 0.0)

@@ -151,7 +151,8 @@ class TrialSpace:
         squares = scaling**2
         diagonal = float((squares * np.abs(np.diag(corner))).mean())
         own = float(self.functions[0].astype(np.float64) @ self.images[0])
-        own += float(h[0] @ corner_left @ h[0] - 2.0 * h[0] @ g[0])
+        if self.is_centred:  # of a walk that of the constant whole: these slots will have it, too
+            own += float(h[0] @ corner_left @ h[0] - 2.0 * h[0] @ g[0])
         share, mean, extend = self._invert(functions, inner, gram, own, diagonal)
         known = seen[trial] - np.outer(share, seen[0]) - mean[:, None]
         u = np.empty_like(seen)
@@ -280,7 +281,9 @@ class TrialSpace:
         overlap, image, norm = self._project_constant(functions, inner[:, 0], own)
         share = overlap / norm
         mean = (image - share * own) / norm  # 0 of a Markov operator
-        a = inner[:, self.trial] - np.outer(share, image) - np.outer(mean, overlap)
+        a = inner[:, self.trial] - np.outer(share, image)
+        if self.is_centred:
+            a -= np.outer(mean, overlap)
         return share, mean, symmetrise(a), gram - norm * np.outer(share, share)
 
     def _project_constant(
