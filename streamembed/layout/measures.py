@@ -47,7 +47,7 @@ def measure_kept(places: Floats, near: Slots, duplicates: Ints | None) -> Floats
 
 def measure_balance(links: Links, places: Floats, rho: float, gamma: float) -> Floats:
     """How far each point would still move if all others stayed, shape (n,). O(n^2)."""
-    force, h = find_forces(links, places, np.arange(len(places)), rho, gamma)
+    force, h = find_forces(links, places, places, rho, gamma)
     distance: Floats = np.sqrt((force**2).sum(axis=1)) / (h + LEAST_MAJORISER * rho)
     return distance
 

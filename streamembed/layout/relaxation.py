@@ -32,12 +32,12 @@ START = 1e-2
 
 
 def find_forces(
-    links: Links, places: Floats, rows: Ints, rho: float, gamma: float
+    links: Links, places: Floats, at: Floats, rho: float, gamma: float
 ) -> tuple[Floats, Floats]:
-    """f of some rows, shape (m, 2), and their h, shape (m,)."""
-    force, strength = forces.attract(links, places, rows)
+    """f of the rows that ``links`` has, which are ``at``, shape (m, 2), and their h, shape (m,)."""
+    force, strength = forces.attract(links, places, at)
     force *= rho
-    force += gamma * forces.repel(places, places[rows])
+    force += gamma * forces.repel(places, at)
     return force, rho * strength
 
 
@@ -51,16 +51,17 @@ def relax(
     rows
         Ascending; ``newcomers`` are among them.
     """
-    places, old_places = places.copy(), places[rows]
+    places, old_places, links = places.copy(), places[rows], links.take(rows)
     anchor = np.where(np.isin(rows, newcomers), 0.0, ANCHOR)
     velocity = np.zeros_like(old_places)
     for _ in range(STEPS):
-        force, h = find_forces(links, places, rows, rho, gamma)
-        force += (anchor * h)[:, None] * (old_places - places[rows])
+        at = places[rows]
+        force, h = find_forces(links, places, at, rho, gamma)
+        force += (anchor * h)[:, None] * (old_places - at)
         velocity *= DAMPING
         velocity += DAMPING * force / (h * (1.0 + anchor) + LEAST_MAJORISER * rho)[:, None]
         shorten(velocity, LONGEST_STEP)
-        places[rows] += velocity
+        places[rows] = at + velocity
     return places
 
 
@@ -68,7 +69,7 @@ def displace_all(
     links: Links, places: Floats, displacement: Floats, rows: Ints, rho: float, gamma: float
 ) -> tuple[Floats, Floats]:
     """Places and displacements, both (n, 2), after one damped step of the rows."""
-    force, h = find_forces(links, places, rows, rho, gamma)
+    force, h = find_forces(links.take(rows), places, places[rows], rho, gamma)
     step = DAMPING * displacement[rows] + DAMPING * force / (h + LEAST_MAJORISER * rho)[:, None]
     shorten(step, LONGEST_DISPLACEMENT)
     places, displacement = places.copy(), displacement.copy()
@@ -101,11 +102,11 @@ def spread_out(links: Links, places: Floats, rho: float) -> tuple[Floats, float]
 
 
 def _descend(links: Links, places: Floats, rho: float, steps: int, momentum: float) -> Floats:
-    rows, velocity, gamma = np.arange(len(places)), np.zeros_like(places), 0.0
+    velocity, gamma = np.zeros_like(places), 0.0
     for step in range(steps):
         if step % STEPS_PER_GAMMA == 0:
             gamma = _compute_gamma(places)
-        force, _ = find_forces(links, places, rows, rho, gamma)
+        force, _ = find_forces(links, places, places, rho, gamma)
         velocity = momentum * velocity + (RATE / rho) * force
         shorten(velocity, LONGEST_STRIDE)
         places = places + velocity
