@@ -25,7 +25,7 @@ from typing import Self
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_array, hstack
+from scipy.sparse import csr_array
 
 from streamembed.geometry.lists import Slots
 from streamembed.layout import forces_numba
@@ -70,10 +70,16 @@ class Links:
         """The links of the K nearest of every slot and their affinities, (n, K). O(n K)."""
         n, k = near.shape
         # an empty entry has weight 0: its slot does not matter
-        entries = 0.5 * p.reshape(-1), np.maximum(near, 0).reshape(-1), np.arange(0, n * k + 1, k)
-        own = csr_array(entries, shape=(n, n))
-        both = hstack([own, own.tocsc().T], format="csr")
-        return cls(both.indptr.astype(np.int64), both.indices % n, both.data)
+        ends = np.arange(0, n * k + 1, k, dtype=np.int32)
+        listed, own = np.maximum(near, 0).reshape(-1), 0.5 * p.reshape(-1)
+        back = csr_array((own, listed, ends), shape=(n, n)).tocsc()
+        starts = (ends + back.indptr).astype(np.int64)
+        is_own = np.zeros(2 * n * k, dtype=bool)
+        is_own[(starts[:-1, None] + np.arange(k)).reshape(-1)] = True
+        slots, weights = np.empty(2 * n * k, dtype=near.dtype), np.empty(2 * n * k)
+        slots[is_own], weights[is_own] = listed, own
+        slots[~is_own], weights[~is_own] = back.indices, back.data
+        return cls(starts, slots, weights)
 
     def __len__(self) -> int:
         return len(self.starts) - 1
