@@ -176,8 +176,3 @@ def _centre(places: Floats, at: Floats, dtype: npt.DTypeLike) -> tuple[Array, Ar
     columns = np.ascontiguousarray(places.T)
     middle = columns.sum(axis=1, keepdims=True) / max(len(places), 1)
     return (columns - middle).astype(dtype), (at.T - middle).astype(dtype, order="C")
-
-
-def sum_weights(places: Floats) -> float:
-    """Z: the sum of w over ordered pairs of different points. O(n^2)."""
-    return float((weigh(places, places) - 1.0).sum())

@@ -27,6 +27,7 @@ from streamembed.methods.refinement import LARGEST_WHOLE, RefinementInput
 from streamembed.methods.registry import EVERYWHERE, KernelInput, compute_kernel_matrix
 from streamembed.methods.state import (
     BuildInput,
+    Count,
     EmbeddingMap,
     KernelWidths,
     State,
@@ -86,7 +87,7 @@ class KernelMap(EmbeddingMap):
     # Where every slot has a width of its own: these, and the counts that tell which have drifted.
     scales: LocalWidths | None = None
     counts: NeighborCounts | None = None
-    products: int = field(default=0, kw_only=True)  # with W as a whole, since it was built
+    products: Count = field(default=0, kw_only=True)  # with W as a whole, since it was built
 
     @classmethod
     def build(cls, inputs: BuildInput, config: Config) -> tuple[Self, Scaling]:

@@ -274,7 +274,8 @@ def test_drift_does_not_shrink_the_picture(monkeypatch: pytest.MonkeyPatch) -> N
         with monkeypatch.context() as patched:  # the mutant of local steps and a live Z
             patched.setattr(layout, "EVENTS_PER_STEP", 10**9)
             mutant.push()
-        gamma = 500 / forces.sum_weights(mutant.picture.places)
+        places = mutant.picture.places
+        gamma = 500 / (forces.weigh(places, places) - 1.0).sum()
         mutant.picture = replace(mutant.picture, gamma=gamma)
     shrunk = measures.compute_radius(mutant.picture.places)
     assert measures.compute_radius(window.picture.places) > 1.5 * shrunk
