@@ -191,6 +191,17 @@ def test_kept_by_brute_force() -> None:
         assert picture.kept[i] == pytest.approx(true, abs=0.5 / K if twins else 1e-12)
 
 
+@pytest.mark.parametrize("columns", [1, 3, 40])
+def test_equal_points_have_equal_labels(columns: int) -> None:
+    """And others have not: in whole numbers, with zeros of both signs, and without any pair."""
+    rng = np.random.default_rng(columns)
+    for points in (rng.integers(-1, 2, (200, columns)) * 1.0, rng.standard_normal((50, columns))):
+        points[10:20], points[30] = points[5], -points[31] * 0.0
+        found = measures.label_duplicates(points)
+        equal = (points[:, None] == points).all(axis=2)
+        np.testing.assert_array_equal(found[:, None] == found, equal)
+
+
 def test_balance_is_how_far_a_point_would_go() -> None:
     """By its own force and its own links, point by point."""
     window = Window(clusters(2 * N)[0])
