@@ -662,7 +662,8 @@ def _select_paths(paths: Paths, counting: Floats, order: Ints) -> tuple[Floats, 
     sums: Floats = -0.5 * (finite**2 @ counting[paths.ends])
     rank = np.empty(len(order), dtype=np.int64)
     rank[order] = np.arange(len(order))
-    return sums, paths.lengths[np.ix_(order, np.argsort(rank[paths.ends]))]
+    # rows, then columns: twice as fast as an index of both
+    return sums, paths.lengths.take(order, axis=0).take(np.argsort(rank[paths.ends]), axis=1)
 
 
 codec.prepare(Certificate, Frame, PictureContents)

@@ -20,7 +20,7 @@ from streamembed.methods.eigenpairs import Eigenpairs, PublishedColumns
 from streamembed.methods.options import Config
 from streamembed.methods.refinement import KnownProducts
 from streamembed.methods.registry import EVERYWHERE
-from streamembed.methods.state import EmbeddingMap, State, UpdateInput
+from streamembed.methods.state import Count, EmbeddingMap, State, UpdateInput
 from streamembed.numeric.arrays import Array, Floats, Ints, pad_rows
 from streamembed.numeric.linalg import (
     descending_eigh,
@@ -82,7 +82,7 @@ class TrialMap(EmbeddingMap):
     # W of at most `LARGEST_WHOLE` slots, in double precision; of more: None, and a space.
     matrix: Annotated[Floats, "slots slots", "finite"] | None
     space: TrialSpace | None
-    products: int = field(default=0, kw_only=True)  # with W as a whole, since it was built
+    products: Count = field(default=0, kw_only=True)  # with W as a whole, since it was built
 
     @property
     def rolled_share(self) -> int:
