@@ -114,11 +114,12 @@ class Picture(Immutable):
         How far the last chunk has moved each point; 0 for those that came with it.
     age : int
         Chunks since all points last came to rest together: when the picture was laid out, and while
-        the support grew, whenever there were twice as many, and when it was full.
+        the support grew, whenever there were twice as many, and when it was full. 0 while they do,
+        over the chunks that follow.
     epoch : int
-        How often that was done since the first time: places of two epochs cannot be compared.
+        How often that was begun since the first time: places of two epochs cannot be compared.
     kept_then : float
-        Mean of ``kept`` then.
+        Mean of ``kept`` when they last had come to rest.
     n_neighbors : int
         Nearest neighbours that attract a point, and are counted; of few points a third at most.
     spread : float

@@ -21,6 +21,7 @@ from streamembed.geometry.lists import NeighborLists, RadiusEdges
 from streamembed.geometry.scaling import LARGEST_BANDWIDTH, SMALLEST_BANDWIDTH
 from streamembed.geometry.support import choose_slots
 from streamembed.layout.layout import Layout
+from streamembed.layout.relaxation import SPREADING_STEPS
 from streamembed.methods import geodesic_gram
 from streamembed.methods.alignment_matrix import AlignmentMap
 from streamembed.methods.chunk import AcceptedEvents
@@ -234,6 +235,7 @@ def _check_picture(state: State, picture: Layout, config: Config) -> None:
     must(max(np.abs(picture.places).max(), np.abs(picture.breath).max()) < FARTHEST, "places")
     must(0.0 <= picture.gamma < FARTHEST and 0.0 <= picture.kept_then <= 1.0, "gamma, or kept_then")
     must(1 <= picture.laid_out <= len(picture), "laid_out")
+    must(picture.steps_left <= SPREADING_STEPS, "steps_left")
     must((picture.lists is None) == (state.lists is not None), "lists of the picture")
     if picture.lists is not None:
         _check_lists(picture.lists, config)

@@ -35,7 +35,7 @@ from streamembed.metric_learning.mahalanobis import Mahalanobis
 from streamembed.metric_learning.metric_certificate import MetricCertificate
 from streamembed.numeric import codec
 from streamembed.numeric.arrays import Array, Floats, Ints, freeze
-from streamembed.spectral.alignment import Movement
+from streamembed.spectral.alignment import FrameMovement
 from streamembed.spectral.certificate import Certificate
 from streamembed.spectral.operator import Normalisation
 from streamembed.storage import archive
@@ -237,9 +237,9 @@ class Snapshot(SnapshotViews, Immutable, SavedObject):
             if maker is None:
                 message = f"{type(self).__name__!r} object has no attribute {name!r}"
                 raise AttributeError(message, name=name, obj=self)
-            made = maker()
-            vars(self)[name] = freeze(made) if isinstance(made, np.ndarray) else made
-            return made
+            value = maker()
+            vars(self)[name] = freeze(value) if isinstance(value, np.ndarray) else value
+            return value
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled by its parts; read-only again afterwards."""
@@ -611,7 +611,9 @@ class Snapshot(SnapshotViews, Immutable, SavedObject):
         return cls({**arrays, "_tracked": tracked}, numbers, drawn)
 
 
-def _build_frame(frame: FrameReference, position: int, measure: Callable[[], Movement]) -> Frame:
+def _build_frame(
+    frame: FrameReference, position: int, measure: Callable[[], FrameMovement]
+) -> Frame:
     moved = measure()
     fidelity, correlations = moved.fidelity, tuple(moved.correlations.tolist())
     if frame.position == position and frame.fidelity is not None:
@@ -664,7 +666,8 @@ def _select_paths(paths: Paths, counting: Floats, order: Ints) -> tuple[Floats, 
     sums: Floats = -0.5 * (finite**2 @ counting[paths.ends])
     rank = np.empty(len(order), dtype=np.int64)
     rank[order] = np.arange(len(order))
-    return sums, paths.lengths[np.ix_(order, np.argsort(rank[paths.ends]))]
+    # rows, then columns: twice as fast as an index of both
+    return sums, paths.lengths.take(order, axis=0).take(np.argsort(rank[paths.ends]), axis=1)
 
 
 codec.prepare(Certificate, Frame, PictureContents)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import numpy.typing as npt
 
-from streamembed.numeric.arrays import Array, Floats
+from streamembed.numeric.arrays import Array, Floats, Ints
 from streamembed.numeric.linalg import squared_distances
 
 # The neighbour whose distance sets the scale: Zelnik-Manor & Perona (2004), "Self-tuning
 # spectral clustering", found 7 to serve from images to text, and so do the scenarios here.
 NEIGHBOUR = 7
+ROWS = 256  # of distances at a time
 LARGEST_ENTRY = 1e300
 
 
@@ -77,7 +80,7 @@ def cosine_rows(left: Floats, right: Floats) -> Floats:
     return rows
 
 
-def choose_bandwidth(d: Floats) -> float:
+def choose_bandwidth(read_rows: Callable[[Ints], Floats], n: int) -> float:
     """The median distance of a point to its 7th nearest neighbour, among the warm-up points.
 
     A kernel of this width joins a point to its own neighbourhood and no further, whatever the
@@ -86,9 +89,9 @@ def choose_bandwidth(d: Floats) -> float:
 
     Parameters
     ----------
-    d
-        Unsquared distances between the points, as the kernel will see them, shape (n, n). With
-        fewer than 8 points the farthest neighbour is taken.
+    read_rows
+        Of the n points: slots -> their unsquared distances to all, as the kernel will see them,
+        shape (b, n). With fewer than 8 points the farthest neighbour is taken.
 
     Returns
     -------
@@ -98,13 +101,15 @@ def choose_bandwidth(d: Floats) -> float:
     Examples
     --------
     >>> import numpy as np
-    >>> choose_bandwidth(np.zeros((20, 20)))
+    >>> choose_bandwidth(lambda slots: np.zeros((len(slots), 20)), 20)
     1.0
     """
-    neighbour = min(NEIGHBOUR, len(d) - 1)
-    nearest = np.partition(d, neighbour, axis=1)[:, neighbour]
-    bandwidth = float(np.median(nearest))
+    neighbour = min(NEIGHBOUR, n - 1)
+    parts = [np.arange(i, min(i + ROWS, n)) for i in range(0, n, ROWS)]
+    nearest = [np.partition(read_rows(part), neighbour, axis=1)[:, neighbour] for part in parts]
+    bandwidth = float(np.median(np.concatenate(nearest)))
     if bandwidth > 0:
         return bandwidth
-    positive = d[d > 0]
+    rows = (read_rows(part) for part in parts)
+    positive = np.concatenate([part[part > 0] for part in rows])
     return float(np.median(positive)) if positive.size else 1.0

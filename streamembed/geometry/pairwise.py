@@ -10,7 +10,6 @@ Symbols: n = slots, b = rows of a block, d2 = squared distances; inf is no neigh
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from copy import copy
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
@@ -137,8 +136,8 @@ class PointDistances:
 
     def replace(self, slots: Ints, points: Floats) -> PointDistances:
         """Between ``points`` (n', d), of which those in ``slots`` are others than here."""
-        following = copy(self)
-        following._last, following._points = None, np.ascontiguousarray(points)
+        following = PointDistances(points[:0], self._center)
+        following._points = np.ascontiguousarray(points)
         following._centred = pad_rows(self._centred, len(points))
         following._slack = pad_rows(self._slack, len(points))
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):

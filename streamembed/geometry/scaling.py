@@ -85,7 +85,7 @@ def fit_points(
     fitted = Scaling(center, scale, 1.0)
     if bandwidth is None:
         scaled = fitted.apply(points)
-        bandwidth = choose_bandwidth(cdist(scaled, scaled))
+        bandwidth = choose_bandwidth(lambda slots: cdist(scaled[slots], scaled), len(scaled))
     return fitted.of_bandwidth(bandwidth)
 
 
@@ -125,5 +125,5 @@ def _choose_divisors(deviations: Floats, varies: Bools, scaling: str, least_shar
 
 def fit_distances(d: Floats, bandwidth: float | None) -> Scaling:
     """Distances (n, n) are taken as they are; only a bandwidth of None is chosen."""
-    sigma = choose_bandwidth(d) if bandwidth is None else bandwidth
+    sigma = choose_bandwidth(lambda slots: d[slots], len(d)) if bandwidth is None else bandwidth
     return Scaling(np.zeros(0), np.ones(0), 1.0).of_bandwidth(sigma)

@@ -31,8 +31,8 @@ from streamembed.geometry.lists import Slots
 from streamembed.layout import forces_numba
 from streamembed.numeric.arrays import Array, Floats, Ints
 
-# Rows per pass over the points: a few arrays of n by 64 stay in the second cache.
-BLOCK = 64
+# Pairs per pass: four arrays of them, 768 KB, stay in the second cache.
+CELLS = 3 << 14
 
 
 def compute_affinities(d2: Floats) -> Floats:
@@ -58,48 +58,57 @@ def compute_affinities(d2: Floats) -> Floats:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Links:
-    """A = (P + P^T) / 2: a row's own list, and then the rows that list it."""
+    """Rows of A = (P + P^T) / 2: the list of each, and then the rows that list it, ascending."""
 
-    near: Slots  # (n, K): slots; -1 past the end of a list
-    weights: Floats  # (n, K): P / 2
-    starts: Ints  # (n + 1,)
-    # (starts[-1],): for each row the rows that list it, ascending, and their P / 2.
+    starts: Ints  # (m + 1,): where each row begins
+    # (starts[-1],): the slots that are linked, and their P / 2; of empty entries 0.
     slots: Ints
-    back: Floats
+    weights: Floats
 
     @classmethod
     def of(cls, near: Slots, p: Floats) -> Self:
         """The links of the K nearest of every slot and their affinities, (n, K). O(n K)."""
-        weights, (n, k) = 0.5 * p, near.shape
+        n, k = near.shape
         # an empty entry has weight 0: its slot does not matter
-        starts = np.arange(0, n * k + 1, k)
-        entries = weights.reshape(-1), np.maximum(near, 0).reshape(-1), starts
-        back = csr_array(entries, shape=(n, n)).tocsc()
-        return cls(near, weights, back.indptr, back.indices, back.data)
+        ends = np.arange(0, n * k + 1, k, dtype=np.int32)
+        listed, own = np.maximum(near, 0).reshape(-1), 0.5 * p.reshape(-1)
+        back = csr_array((own, listed, ends), shape=(n, n)).tocsc()
+        starts = (ends + back.indptr).astype(np.int64)
+        is_own = np.zeros(2 * n * k, dtype=bool)
+        is_own[(starts[:-1, None] + np.arange(k)).reshape(-1)] = True
+        slots, weights = np.empty(2 * n * k, dtype=near.dtype), np.empty(2 * n * k)
+        slots[is_own], weights[is_own] = listed, own
+        slots[~is_own], weights[~is_own] = back.indices, back.data
+        return cls(starts, slots, weights)
 
     def __len__(self) -> int:
-        return len(self.near)
+        return len(self.starts) - 1
+
+    def take(self, rows: Ints) -> Links:
+        """The same links of some rows alone, which are ascending."""
+        if len(rows) == len(self):
+            return self
+        counts = self.starts[rows + 1] - self.starts[rows]
+        starts = np.concatenate([[0], np.cumsum(counts)])
+        entries = np.arange(starts[-1]) + np.repeat(self.starts[rows] - starts[:-1], counts)
+        return Links(starts, self.slots[entries], self.weights[entries])
 
 
-def attract(links: Links, places: Floats, rows: Ints) -> tuple[Floats, Floats]:
-    """sum_j A_ij w_ij (y_j - y_i), shape (m, 2), and sum_j A_ij w_ij, shape (m,)."""
+def attract(links: Links, places: Floats, at: Floats) -> tuple[Floats, Floats]:
+    """sum_j A_ij w_ij (y_j - y_i), shape (m, 2), and sum_j A_ij w_ij, shape (m,).
+
+    ``at`` are the places y_i, shape (m, 2), of the rows that ``links`` has.
+    """
     if forces_numba.available:
-        return forces_numba.attract(
-            links.near, links.weights, links.starts, links.slots, links.back, places, rows
-        )
-    m, k = len(rows), links.near.shape[1]
-    counts = links.starts[rows + 1] - links.starts[rows]
-    ends = np.cumsum(counts)
-    lister_entries = np.arange(counts.sum()) + np.repeat(
-        links.starts[rows] - (ends - counts), counts
-    )
-    targets = np.concatenate([np.repeat(np.arange(m), k), np.repeat(np.arange(m), counts)])
-    others = np.concatenate([links.near[rows].reshape(-1), links.slots[lister_entries]])
-    weights = np.concatenate([links.weights[rows].reshape(-1), links.back[lister_entries]])
-    dx, dy = (places[others] - places[rows[targets]]).T
-    pull = weights / (1.0 + (dx * dx + dy * dy))
+        return forces_numba.attract(links.starts, links.slots, links.weights, places, at)
+    counts, m = np.diff(links.starts), len(at)
+    rows = np.repeat(np.arange(m), counts)
+    # columns by themselves: numpy gathers numbers faster than rows of two
+    (x, y), (own_x, own_y) = np.ascontiguousarray(places.T), np.ascontiguousarray(at.T)
+    dx, dy = x[links.slots] - own_x[rows], y[links.slots] - own_y[rows]
+    pull = links.weights / (1.0 + (dx * dx + dy * dy))
     parts = pull * dx, pull * dy, pull
-    sums: list[Floats] = [np.bincount(targets, part, m).astype(np.float64) for part in parts]
+    sums: list[Floats] = [np.bincount(rows, part, m).astype(np.float64) for part in parts]
     return np.column_stack(sums[:2]), sums[2]
 
 
@@ -108,58 +117,62 @@ def repel(places: Floats, at: Floats, dtype: npt.DTypeLike = np.float32) -> Floa
 
     A place does not repel a point that is exactly there.
     """
-    (x, y), (own_x, own_y) = _centre(places, at, dtype)
-    pushed = np.empty((2, len(at)), dtype=dtype)
+    columns, at_columns = _centre(places, at, dtype)
     if forces_numba.available:
-        forces_numba.repel(x, y, own_x, own_y, *pushed)
+        pushed = np.empty_like(at_columns)
+        forces_numba.repel(*columns, *at_columns, *pushed)
         return pushed.T.astype(np.float64)
-    dx, dy, w, squares = work = np.empty((4, len(x), BLOCK), dtype=dtype)
-    for part in _split_blocks(len(at)):
-        # every block has 64 columns: of a single one numpy would sum in another order
-        np.subtract(np.resize(own_x[part], BLOCK), x[:, None], out=dx)
-        np.subtract(np.resize(own_y[part], BLOCK), y[:, None], out=dy)
+    sums = np.zeros((2, max(len(at), 2)), dtype=dtype)
+    for offsets, w in _iterate_pairs(columns, at_columns):
+        w[1:] *= w[1:]
+        offsets[:, 1:] *= w[1:]
+        offsets[:, 0] = sums
+        offsets.sum(axis=1, out=sums)
+    return sums[:, : len(at)].T.astype(np.float64)
+
+
+def weigh(places: Floats, at: Floats, dtype: npt.DTypeLike = np.float32) -> Floats:
+    """sum_j w_j at any points of the plane, shape (m,); a place counts 1 for itself. O(m n)."""
+    columns, at_columns = _centre(places, at, dtype)
+    if forces_numba.available:
+        sums = np.empty(len(at), dtype=dtype)
+        (x, y), (own_x, own_y) = columns, at_columns
+        forces_numba.weigh(x, y, own_x, own_y, sums)
+        return sums.astype(np.float64)
+    sums = np.zeros(max(len(at), 2), dtype=dtype)
+    for _, w in _iterate_pairs(columns, at_columns):
+        w[0] = sums
+        w.sum(axis=0, out=sums)
+    return sums[: len(at)].astype(np.float64)
+
+
+def _iterate_pairs(columns: Array, at_columns: Array) -> Iterator[tuple[Array, Array]]:
+    """Blocks of t places: offsets y - y_j, (2, 1 + t, m), and w, (1 + t, m), to be written over.
+
+    Their first rows are for the sums of the blocks before: so all terms of a point are added one
+    after the other. There are at least two columns: of a single one numpy would add in another
+    order.
+    """
+    (_, n), m = columns.shape, max(at_columns.shape[1], 2)
+    # (1, -y_j) times (y, 1) is the difference, rounded once; twice as fast as to subtract them
+    minus, plus = np.ones((2, n, 2), columns.dtype), np.ones((2, 2, m), columns.dtype)
+    minus[:, :, 1] = -columns
+    plus[:, 0] = at_columns
+    work = np.empty((4, 1 + min(n, max(1, CELLS // m)), m), dtype=columns.dtype)
+    for start in range(0, n, work.shape[1] - 1):
+        work = work[:, : 1 + n - start]
+        (dx, dy), (w, squares) = work[:2, 1:], work[2:, 1:]
+        np.matmul(minus[:, start : start + len(w)], plus, out=work[:2, 1:])
         np.multiply(dx, dx, out=w)
         np.multiply(dy, dy, out=squares)
         w += squares
         w += 1
         np.divide(1, w, out=w)
-        w *= w
-        work[:2] *= w
-        pushed[:, part] = work[:2].sum(axis=1)[:, : len(own_x[part])]
-    return pushed.T.astype(np.float64)
-
-
-def weigh(places: Floats, at: Floats, dtype: npt.DTypeLike = np.float32) -> Floats:
-    """sum_j w_j at any points of the plane, shape (m,); a place counts 1 for itself. O(m n)."""
-    (x, y), (own_x, own_y) = _centre(places, at, dtype)
-    sums = np.empty(len(at), dtype=dtype)
-    if forces_numba.available:
-        forces_numba.weigh(x, y, own_x, own_y, sums)
-        return sums.astype(np.float64)
-    w, squares = np.empty((2, len(x), BLOCK), dtype=dtype)
-    for part in _split_blocks(len(at)):
-        np.subtract(np.resize(own_x[part], BLOCK), x[:, None], out=w)
-        np.subtract(np.resize(own_y[part], BLOCK), y[:, None], out=squares)
-        w *= w
-        squares *= squares
-        w += squares
-        w += 1
-        np.divide(1, w, out=w)
-        sums[part] = w.sum(axis=0)[: len(own_x[part])]
-    return sums.astype(np.float64)
+        yield work[:2], work[2]
 
 
 def _centre(places: Floats, at: Floats, dtype: npt.DTypeLike) -> tuple[Array, Array]:
     """Both about the middle of the places, (2, n) and (2, m): a layout may have drifted far."""
-    middle = places.mean(axis=0) if len(places) else np.zeros(2)
-    both = (places - middle).T, (at - middle).T
-    return np.ascontiguousarray(both[0], dtype=dtype), np.ascontiguousarray(both[1], dtype=dtype)
-
-
-def _split_blocks(m: int) -> Iterator[slice]:
-    return (slice(start, start + BLOCK) for start in range(0, m, BLOCK))
-
-
-def sum_weights(places: Floats) -> float:
-    """Z: the sum of w over ordered pairs of different points. O(n^2)."""
-    return float((weigh(places, places) - 1.0).sum())
+    columns = np.ascontiguousarray(places.T)
+    middle = columns.sum(axis=1, keepdims=True) / max(len(places), 1)
+    return (columns - middle).astype(dtype), (at.T - middle).astype(dtype, order="C")

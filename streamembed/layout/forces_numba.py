@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from streamembed.geometry.lists import Slots
 from streamembed.numeric.arrays import Array, Floats, Ints
 
 numba: Any = None
@@ -24,31 +23,17 @@ LANES = 32
 
 
 def attract(
-    near: Slots,
-    weights: Floats,
-    starts: Ints,
-    slots: Ints,
-    back: Floats,
-    places: Floats,
-    rows: Ints,
+    starts: Ints, slots: Ints, weights: Floats, places: Floats, at: Floats
 ) -> tuple[Floats, Floats]:
     """See `streamembed.layout.forces.attract`."""
-    pulled, strength = np.empty((len(rows), 2)), np.empty(len(rows))
-    for a in range(len(rows)):
-        i = rows[a]
-        x, y = places[i, 0], places[i, 1]
+    pulled, strength = np.empty((len(at), 2)), np.empty(len(at))
+    for a in range(len(at)):
+        x, y = at[a, 0], at[a, 1]
         sum_x = sum_y = total = 0.0
-        for e in range(near.shape[1]):
-            j = near[i, e]
-            dx, dy = places[j, 0] - x, places[j, 1] - y
-            pull = weights[i, e] / (1.0 + (dx * dx + dy * dy))
-            sum_x += pull * dx
-            sum_y += pull * dy
-            total += pull
-        for e in range(starts[i], starts[i + 1]):
+        for e in range(starts[a], starts[a + 1]):
             j = slots[e]
             dx, dy = places[j, 0] - x, places[j, 1] - y
-            pull = back[e] / (1.0 + (dx * dx + dy * dy))
+            pull = weights[e] / (1.0 + (dx * dx + dy * dy))
             sum_x += pull * dx
             sum_y += pull * dy
             total += pull

@@ -3,8 +3,8 @@
 A first layout is computed from scratch. With every chunk newcomers are placed, rows whose
 neighbours have changed come to rest where they are, and every ten events all points take one small
 step together, the global displacement: without it a cluster that grows could not push its
-neighbours away. (`streamembed.methods.picture_updates` says when a layout is spread out again, or
-computed from scratch.)
+neighbours away. (`streamembed.methods.picture_updates` says when a layout is spread out again, a
+few steps with every chunk, or computed from scratch.)
 
 Source: nothing published keeps such a layout up to date; the objective is that of
 `streamembed.layout.forces`.
@@ -21,14 +21,21 @@ from streamembed.geometry.lists import NeighborLists, Slots
 from streamembed.layout import measures
 from streamembed.layout.forces import Links, compute_affinities
 from streamembed.layout.placing import place_newcomers
-from streamembed.layout.relaxation import displace_all, lay_out, relax, spread_out
+from streamembed.layout.relaxation import (
+    SPREADING_STEPS,
+    count_due_steps,
+    displace_all,
+    lay_out,
+    relax,
+    select_rows,
+    spread,
+    spread_out,
+)
 from streamembed.numeric.arrays import Floats, Ints, freeze, pad_rows
 from streamembed.numeric.codec import NOT_SAVED
 
 # Events of the stream for which all points take one step.
 EVENTS_PER_STEP = 10
-# Rows of such a step: a larger support takes turns, so that the step costs O(n).
-ROWS_PER_STEP = 2000
 # Points of the support for every neighbour that attracts a point.
 LEAST_OTHERS = 3
 GOLDEN = (np.sqrt(5.0) - 1.0) / 2.0
@@ -38,17 +45,19 @@ GOLDEN = (np.sqrt(5.0) - 1.0) / 2.0
 class Layout:
     """Places of all slots in the plane: a value whose arrays are never written."""
 
-    # Where every slot is, and its last global displacement: the step that it took with all others.
+    # Where every slot is, and its last global displacement: the step that it took with all others;
+    # while all come to rest together, its velocity.
     places: Annotated[Floats, "slots 2", "finite"]
     breath: Annotated[Floats, "slots 2", "finite"]
     # How far the last chunk has moved it; 0 for what the chunk brought.
     moved: Annotated[Floats, "slots", "finite", "at least 0"]
-    gamma: float  # strength of the repulsion, frozen when the layout was spread out
-    # Slots at that time, and chunks since.
+    gamma: float  # strength of the repulsion, frozen when all have come to rest together
+    # Slots when they last began to, steps that they still have to take, and chunks since the last.
     laid_out: int
+    steps_left: Annotated[int, "at least 0"]
     age: Annotated[int, "at least 0"]
-    epoch: Annotated[int, "at least 0"]  # how often it was spread out or laid out again
-    kept_then: float  # mean share of neighbours that were kept when it was last spread out
+    epoch: Annotated[int, "at least 0"]  # how often it began to spread out, or was laid out again
+    kept_then: float  # mean share of neighbours that were kept when all had come to rest together
     lists: NeighborLists | None  # nearest neighbours; None where the method has lists of its own
     p: Annotated[Floats, "n k"] = field(metadata=NOT_SAVED)  # affinities of the neighbours
 
@@ -88,6 +97,7 @@ def init(
         moved=freeze(zeros[:, 0].copy()),
         gamma=gamma,
         laid_out=len(places),
+        steps_left=0,
         age=0,
         epoch=0,
         kept_then=preserved,
@@ -119,12 +129,32 @@ def respread(
         moved=freeze(_compute_lengths(places - layout.places)),
         gamma=gamma,
         laid_out=len(places),
+        steps_left=0,
         age=0,
         epoch=layout.epoch + 1,
         kept_then=float(measures.measure_kept(places, near, duplicates).mean()),
         lists=None if layout.lists is None else lists,
         p=freeze(p),
     )
+
+
+def start_spreading(layout: Layout) -> Layout:
+    """The layout before all its points come to rest together, with the chunks that follow."""
+    return replace(
+        layout,
+        breath=freeze(np.zeros_like(layout.places)),
+        laid_out=len(layout),
+        steps_left=SPREADING_STEPS,
+        age=0,
+        epoch=layout.epoch + 1,
+    )
+
+
+def measure_rest(layout: Layout, lists: NeighborLists, duplicates: Ints | None) -> Layout:
+    """The layout whose points have just come to rest together, with what it then keeps."""
+    near, _ = select_neighbors(lists)
+    shares = measures.measure_kept(layout.places, near, duplicates)
+    return replace(layout, kept_then=float(shares.mean()))
 
 
 def update(
@@ -149,7 +179,7 @@ def update(
     positions
         Of the stream, before and after the chunk.
     """
-    (near, d2), n = select_neighbors(lists), len(lists)
+    (near, d2), n, gamma = select_neighbors(lists), len(lists), layout.gamma
     changed = lists.find_changed(before, slots)
     if layout.p.shape[1] == near.shape[1]:
         p = pad_rows(layout.p, n)
@@ -159,11 +189,16 @@ def update(
     links = Links.of(near, p)
     old_places, displacement = pad_rows(layout.places, n), pad_rows(layout.breath, n)
     displacement[slots] = 0.0
-    places = place_newcomers(links, old_places, slots, arrivals, rho, layout.gamma)
-    places = relax(links, places, changed, slots, rho, layout.gamma)
-    for number in range(positions[0] // EVENTS_PER_STEP, positions[1] // EVENTS_PER_STEP):
-        rows = _select_rows(n, number)
-        places, displacement = displace_all(links, places, displacement, rows, rho, layout.gamma)
+    places = place_newcomers(links, old_places, slots, arrivals, rho, gamma)
+    places = relax(links, places, changed, slots, rho, gamma)
+    if left := layout.steps_left:
+        due = min(left, count_due_steps(n, positions))
+        places, displacement, gamma = spread(links, places, displacement, rho, gamma, left, due)
+        left -= due
+    else:
+        for number in range(positions[0] // EVENTS_PER_STEP, positions[1] // EVENTS_PER_STEP):
+            rows = select_rows(n, number)
+            places, displacement = displace_all(links, places, displacement, rows, rho, gamma)
     moved = _compute_lengths(places - old_places)
     moved[slots] = 0.0
     return replace(
@@ -171,7 +206,9 @@ def update(
         places=freeze(places),
         breath=freeze(displacement),
         moved=freeze(moved),
-        age=layout.age + 1,
+        gamma=gamma,
+        steps_left=left,
+        age=0 if layout.steps_left else layout.age + 1,
         lists=None if layout.lists is None else lists,
         p=freeze(p),
     )
@@ -185,12 +222,6 @@ def select_neighbors(lists: NeighborLists) -> tuple[Slots, Floats]:
     near, d2 = lists.nearest
     k = max(1, min(near.shape[1], (len(near) - 1) // LEAST_OTHERS))
     return near[:, :k], d2[:, :k]
-
-
-def _select_rows(n: int, number: int) -> Ints:
-    """The rows of one step: all, or of many every ``n_turns``-th, in turn."""
-    n_turns = -(-n // ROWS_PER_STEP)
-    return np.arange(number % n_turns, n, n_turns)
 
 
 def _rank_columns(columns: Floats, arrivals: Ints) -> Floats:

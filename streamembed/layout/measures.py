@@ -47,7 +47,7 @@ def measure_kept(places: Floats, near: Slots, duplicates: Ints | None) -> Floats
 
 def measure_balance(links: Links, places: Floats, rho: float, gamma: float) -> Floats:
     """How far each point would still move if all others stayed, shape (n,). O(n^2)."""
-    force, h = find_forces(links, places, np.arange(len(places)), rho, gamma)
+    force, h = find_forces(links, places, places, rho, gamma)
     distance: Floats = np.sqrt((force**2).sum(axis=1)) / (h + LEAST_MAJORISER * rho)
     return distance
 
@@ -58,8 +58,16 @@ def compute_radius(places: Floats) -> float:
 
 
 def label_duplicates(points: Floats) -> Ints:
-    """Labels of points (n, d), the same for equal points, shape (n,)."""
-    return np.unique(points, axis=0, return_inverse=True)[1].reshape(-1)
+    """Labels of points (n, d), the same for equal points, shape (n,): the first slot of them."""
+    labels, roots = np.arange(len(points)), np.sqrt(np.arange(1.0, points.shape[1] + 1.0))
+    # equal points have equal sums: only where sums are equal, whole points are compared
+    _, sum_of, counts = np.unique(
+        (points * roots).sum(axis=1), return_inverse=True, return_counts=True
+    )
+    tied = np.flatnonzero(counts[sum_of] > 1)
+    _, first, same = np.unique(points[tied], axis=0, return_index=True, return_inverse=True)
+    labels[tied] = tied[first][same.reshape(-1)]
+    return labels
 
 
 def align(places: Floats, reference: Floats, shared: Ints) -> Floats:

@@ -40,9 +40,8 @@ def place_newcomers(
     placed[:count] = places[is_placed]
     places = places.copy()
     for slot in slots[np.argsort(arrivals[slots])].tolist():
-        lister_range = slice(links.starts[slot], links.starts[slot + 1])
-        others = np.concatenate([links.near[slot], links.slots[lister_range]])
-        weights = np.concatenate([links.weights[slot], links.back[lister_range]])
+        entries = slice(links.starts[slot], links.starts[slot + 1])
+        others, weights = links.slots[entries], links.weights[entries]
         linked = is_placed[others] & (weights > 0.0)
         others, weights = others[linked], weights[linked]
         candidate = _choose_place(places[others], weights, placed[:count], rho, gamma)

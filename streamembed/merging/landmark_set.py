@@ -320,10 +320,12 @@ def build_support(landmark_set: LandmarkSet, config: Config) -> tuple[Support, S
     scaling = agreement.scaling(center=shares @ landmark_set.points)
     scaled = scaling.apply(landmark_set.points)
     bandwidth = config.fixed_bandwidth or agreement.bandwidth
-    if bandwidth is None:
-        bandwidth = 1.0 if config.has_widths else choose_bandwidth(cdist(scaled, scaled))
+    if bandwidth is None and config.has_bandwidth:
+        bandwidth = choose_bandwidth(lambda slots: cdist(scaled[slots], scaled), len(scaled))
     copied = (ids.copy(), arrivals.copy(), landmark_set.masses.copy())
-    return Support(landmark_set.points.copy(), scaled, *copied), scaling.of_bandwidth(bandwidth)
+    return Support(landmark_set.points.copy(), scaled, *copied), scaling.of_bandwidth(
+        bandwidth or 1.0
+    )
 
 
 def renumber(landmark_set: LandmarkSet, partition: int) -> LandmarkSet:

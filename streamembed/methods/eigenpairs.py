@@ -12,7 +12,7 @@ from streamembed.methods.options import Config
 from streamembed.numeric.arrays import Floats, Ints
 from streamembed.numeric.linalg import descending_eigh
 from streamembed.spectral import certificate
-from streamembed.spectral.alignment import Movement
+from streamembed.spectral.alignment import FrameMovement
 from streamembed.spectral.certificate import Certificate, Outside
 from streamembed.spectral.operator import Normalisation
 
@@ -99,7 +99,7 @@ class PublishedColumns:
     rotation: Floats  # (n_carried, k): coordinates = (lambda^t psi) rotation
     certificate: Certificate
     normal: Normalisation
-    measure: Callable[[], Movement]  # see `frame_reference.FrameAlignment`
+    measure: Callable[[], FrameMovement]  # see `frame_reference.FrameAlignment`
     # ``view``, ``polish``, ``refresh``, ``batch`` or ``exact``: the refinement level.
     refinement: str
     n_connected: int  # components of the kernel's graph

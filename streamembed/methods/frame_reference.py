@@ -20,7 +20,7 @@ from streamembed.methods.options import Config
 from streamembed.methods.state import FrameReference, State
 from streamembed.numeric.arrays import Floats
 from streamembed.spectral import alignment
-from streamembed.spectral.alignment import Movement
+from streamembed.spectral.alignment import FrameMovement
 
 # An epoch ends where the shown columns keep less than this of what they were, or where they have
 # less of the spread of the first k than they should (docs/decisions/0022).
@@ -48,7 +48,7 @@ class FrameAlignment:
     columns: Floats
     rotation: Floats
     signs: Floats
-    measure: Callable[[], Movement]
+    measure: Callable[[], FrameMovement]
 
 
 def embed(psi: Floats, values: Floats, state: State, config: Config) -> Floats:
@@ -81,7 +81,7 @@ def align(
     total = float(weights.sum())
     if not total > 0.0:
         signs = alignment.choose_signs(columns)
-        nothing = Movement(0.0 if m else 1.0, 0.0, np.zeros(k if m else 0))
+        nothing = FrameMovement(0.0 if m else 1.0, 0.0, np.zeros(k if m else 0))
         return FrameAlignment(columns * signs, np.eye(c), signs, lambda: nothing)
     overlap, width = np.zeros((c, c)), min(c, frame.columns.shape[1])
     largest = float(np.abs(columns).max()) or 1.0  # products are finite, and a scale turns nothing
@@ -96,11 +96,11 @@ def align(
     signs = alignment.choose_signs(rotation.T)
     turned = columns @ rotation
 
-    def measure() -> Movement:
+    def measure() -> FrameMovement:
         shared = np.flatnonzero(weights)
         shown, before = turned[shared, :k], np.zeros((len(shared), k))
         before[:, :width] = frame.columns[shared, :k]
-        return Movement(
+        return FrameMovement(
             alignment.measure_fidelity(shown, before, weights[shared] / total),
             alignment.measure_price(stationary @ (columns / largest) ** 2, rotation[:, :k]),
             alignment.correlate_columns(shown, before),

@@ -390,6 +390,11 @@ class Config:
         return self.alpha
 
     @property
+    def has_bandwidth(self) -> bool:
+        """Whether the kernel has one bandwidth for all."""
+        return self.kernel == "gaussian" and bool(METHODS[self.method].kernels)
+
+    @property
     def fixed_bandwidth(self) -> float | None:
         """The bandwidth that was given; None where it is chosen."""
         return None if isinstance(self.bandwidth, str) else self.bandwidth

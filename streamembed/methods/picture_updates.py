@@ -15,7 +15,7 @@ from streamembed.geometry.pairwise import Pairwise
 from streamembed.layout import layout, measures
 from streamembed.methods.options import Config
 from streamembed.methods.state import State
-from streamembed.numeric.arrays import Ints, freeze
+from streamembed.numeric.arrays import Ints
 
 # Where more than this share of the slots is new, there is no picture to follow.
 MOST_NEW = 1 / 2
@@ -77,11 +77,9 @@ def follow(
     )
     is_full = picture.laid_out < n == config.slots
     if n >= GROWTH * picture.laid_out or is_full:
-        followed = layout.respread(followed, lists, config.spread, label_duplicates(following))
-        steps = followed.places[remaining] - picture.places[remaining]
-        movement = np.zeros(n)  # by all of it, and newcomers have not moved
-        movement[remaining] = np.sqrt((steps**2).sum(axis=1))
-        followed = replace(followed, moved=freeze(movement))
+        followed = layout.start_spreading(followed)
+    elif picture.steps_left and not followed.steps_left:
+        followed = layout.measure_rest(followed, lists, label_duplicates(following))
     return replace(following, picture=followed)
 
 

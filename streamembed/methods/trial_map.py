@@ -20,7 +20,7 @@ from streamembed.methods.eigenpairs import Eigenpairs, PublishedColumns
 from streamembed.methods.options import Config
 from streamembed.methods.refinement import KnownProducts
 from streamembed.methods.registry import EVERYWHERE
-from streamembed.methods.state import EmbeddingMap, State, UpdateInput
+from streamembed.methods.state import Count, EmbeddingMap, State, UpdateInput
 from streamembed.numeric.arrays import Array, Floats, Ints, pad_rows
 from streamembed.numeric.linalg import (
     descending_eigh,
@@ -48,9 +48,9 @@ REFRESH_SHARE = 0.1
 REBUILD_SHARE = 0.5
 # Trial functions go down to this share of the last published eigenvalue.
 LEAST_SHARE = 1.0 / 6.0
-# Functions that may have faded before a product brings others, ...
+# Functions that may have faded before a product brings others.
 SLACK = 8
-# ... unless nothing else is above this share of the first eigenvalue: a few features have no more.
+# Nothing but rounding, as a share of four times the first eigenvalue.
 NOTHING = 1e-7
 # Steps of subspace iteration from random functions.
 STEPS = 6
@@ -82,7 +82,7 @@ class TrialMap(EmbeddingMap):
     # W of at most `LARGEST_WHOLE` slots, in double precision; of more: None, and a space.
     matrix: Annotated[Floats, "slots slots", "finite"] | None
     space: TrialSpace | None
-    products: int = field(default=0, kw_only=True)  # with W as a whole, since it was built
+    products: Count = field(default=0, kw_only=True)  # with W as a whole, since it was built
 
     @property
     def rolled_share(self) -> int:
@@ -193,14 +193,15 @@ class TrialMap(EmbeddingMap):
         """Whether the space ends above what the published columns ask for, and could be larger."""
         assert self.space is not None
         most, rank = _limit_rank(len(masses), config)[0], self.space.rank
+        if self.space.is_complete:
+            normal = self.estimate_normal(masses, config)
+            return not _has_all(self.space, normal, self.degrees)
         if rank >= most - SLACK:
             return False
+        if rank < config.n_carried + SLACK:
+            return True
         values = np.diag(self.space.inner[:, self.space.trial])
-        if rank >= config.n_carried + SLACK:
-            return bool(abs(values[-1]) > LEAST_SHARE * values[config.n_components - 1])
-        normal = self.estimate_normal(masses, config)
-        look = self.read_products(normal).look(normal, 0)
-        return look.beyond > NOTHING * float(look.ritz.max(initial=0.0))
+        return bool(abs(values[-1]) > LEAST_SHARE * values[config.n_components - 1])
 
     def _refresh(self, weights: Weights, masses: Floats, position: int, config: Config) -> Self:
         """With the values of all functions made anew, by one product."""
@@ -360,16 +361,20 @@ def _choose_functions(
     """A space of H and G: down to a share of the last published eigenvalue."""
     most, least = _limit_rank(len(degrees), config)
     space = TrialSpace.of(functions, images, normal.scaling, most, config.is_centred)
-    if space.is_centred and space.rank < most:
-        look = KnownProducts.of(space, normal, degrees).look(normal, 0)
-        beside = float(np.sqrt(np.diag(look.coupling).max(initial=0.0)))
-        if max(look.beyond, beside) <= NOTHING:
-            return space.complete()
+    if space.is_centred and space.rank < most and _has_all(space, normal, degrees):
+        return space.complete()
     values = np.abs(np.diag(space.inner[:, space.trial]))
     last = values[: config.n_components].min(initial=np.inf)
     count = int(np.count_nonzero(values > LEAST_SHARE * last))
     count = max(least, min(most, 8 * -(-count // 8)))
     return space.turn(count) if count < space.rank else space
+
+
+def _has_all(space: TrialSpace, normal: Normalisation, degrees: Floats) -> bool:
+    """Whether a centred W has no other eigenfunctions, as one of points with few features."""
+    look = KnownProducts.of(space, normal, degrees).look(normal, 0)
+    beside = float(np.sqrt(np.diag(look.coupling).max(initial=0.0)))
+    return max(look.beyond, beside) <= NOTHING
 
 
 def _limit_rank(n: int, config: Config) -> tuple[int, int]:

@@ -373,7 +373,7 @@ def _fit_scaling(points: Floats, masses: Floats, d: Floats | None, config: Confi
 
     Where every point has its own width, the bandwidth follows from these.
     """
-    bandwidth = 1.0 if config.has_widths else config.fixed_bandwidth
+    bandwidth = config.fixed_bandwidth if config.has_bandwidth else 1.0
     if d is not None or points.shape[1] == 0:
         return fit_distances(np.zeros((0, 0)) if d is None else d, bandwidth)
     least = LEAST_SHARE if config.rescales else 0.0

@@ -83,7 +83,7 @@ def compute_agreement(
         bandwidth = config.fixed_bandwidth
         if bandwidth is None:
             scaled = (whole.sample - spread.means) / scale
-            bandwidth = choose_bandwidth(cdist(scaled, scaled))
+            bandwidth = choose_bandwidth(lambda slots: cdist(scaled[slots], scaled), len(scaled))
     return build(tuple(scale.tolist()), bandwidth)
 
 

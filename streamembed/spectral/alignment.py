@@ -23,7 +23,7 @@ NEGLIGIBLE = 1e-12
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Movement:
+class FrameMovement:
     """How far the k shown columns are from those of an earlier frame."""
 
     fidelity: float  # see `measure_fidelity`

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import tracemalloc
+from collections.abc import Callable
 from dataclasses import FrozenInstanceError
 from itertools import pairwise
 from pathlib import Path
@@ -16,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import streamembed as se
-from streamembed.errors import InputError, NotReadyError, ParameterError
+from streamembed.errors import BadRowError, InputError, NotReadyError, ParameterError
 from streamembed.estimators import LiveMap
 from streamembed.layout import forces, forces_numba
 from streamembed.logs.event_log import open_log, write_log
@@ -377,6 +378,57 @@ def test_growth_and_rescaling_are_epochs_of_their_own() -> None:
     assert epochs[-1] == 2  # at 60 events, and at 90
     made.rescale()
     assert picture_of(made).epoch == 3
+
+
+def test_no_chunk_of_a_growing_picture_takes_ten_times_the_median(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In pairs of points whose forces are computed; all have come to rest before they double."""
+    pairs, per_chunk = 0, []
+
+    def count_pairs(kind: Callable[..., Floats]) -> Callable[..., Floats]:
+        def counted(places: Floats, at: Floats, *rest: Any) -> Floats:
+            nonlocal pairs
+            pairs += len(places) * len(at)
+            return kind(places, at, *rest)
+
+        return counted
+
+    made = engine(size=400, warm_up=50, n_neighbors=15)
+    points = np.random.default_rng(0).standard_normal((1000, 4))
+    made.learn(points[:50])
+    monkeypatch.setattr(forces, "repel", count_pairs(forces.repel))
+    monkeypatch.setattr(forces, "weigh", count_pairs(forces.weigh))
+    ages = {}
+    for start in range(50, 1000, 10):
+        pairs = 0
+        made.learn(points[start : start + 10])
+        per_chunk.append(pairs)
+        ages[start + 10] = picture_of(made).age
+    assert max(per_chunk) < 10 * np.median(per_chunk)
+    assert [ages[position] for position in (100, 130, 400, 500, 600)] == [0] * 5
+    assert min(ages[position] for position in (180, 380, 610)) > 0
+    picture = picture_of(made)
+    assert picture.epoch == 3  # at 100, 200 and 400 events
+    assert picture.age == 40
+
+
+def test_while_it_spreads_out_a_picture_is_saved_and_cut_anywhere(tmp_path: Path) -> None:
+    """A save and a load with every chunk; what fails in between changes nothing."""
+    whole, parts = engine(), engine()
+    whole.learn(POINTS[:140])
+    for start in range(0, 140, 10):
+        parts.learn(POINTS[start : start + 3])
+        with pytest.raises(BadRowError):
+            parts.learn(np.full((1, 4), np.nan))
+        parts.learn(POINTS[start + 3 : start + 10])
+        parts.save(tmp_path / "engine")
+        parts = se.Engine.load(tmp_path / "engine")
+        if start == 90:
+            assert picture_of(parts).age == 0
+    assert bits(picture_of(parts)) == bits(picture_of(whole))
+    assert picture_of(whole).age == 0
+    assert picture_of(whole).kept_then == picture_of(whole).kept.mean()
 
 
 def test_transform_of_a_log_has_places(tmp_path: Path) -> None:

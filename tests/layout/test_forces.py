@@ -10,7 +10,7 @@ from streamembed.geometry.pairwise import PointDistances
 from streamembed.layout import forces, forces_numba, relaxation
 from streamembed.layout.forces import Links
 from streamembed.numeric.arrays import Floats
-from tests.oracles.oracle_layout import compute_energy
+from tests.oracles.oracle_layout import compute_energy, spread_slowly
 
 
 def links_of(points: Floats, k: int = 15) -> Links:
@@ -24,10 +24,8 @@ def dense(links: Links) -> Floats:
     n = len(links)
     a = np.zeros((n, n))
     for i in range(n):
-        for j, weight in zip(links.near[i], links.weights[i], strict=True):
-            a[i, j] += weight
         for e in range(links.starts[i], links.starts[i + 1]):
-            a[i, links.slots[e]] += links.back[e]
+            a[i, links.slots[e]] += links.weights[e]
     return a
 
 
@@ -64,7 +62,8 @@ def test_a_force_is_minus_half_the_derivative_of_the_energy() -> None:
     links = links_of(rng.standard_normal((200, 5)))
     places, rho, gamma, h = 4.0 * rng.standard_normal((200, 2)), 1.5, 0.04, 1e-4
     rows = rng.permutation(200)[:50]
-    pulled, _ = forces.attract(links, places, rows)
+    rows.sort()
+    pulled, _ = forces.attract(links.take(rows), places, places[rows])
     force = rho * pulled + gamma * forces.repel(places, places[rows], np.float64)
     for row, found in zip(rows, force, strict=True):
         for axis in range(2):
@@ -100,7 +99,9 @@ def test_single_precision_is_enough() -> None:
 
 
 @pytest.mark.skipif(not forces_numba.available, reason="numba is not installed")
-@pytest.mark.parametrize(("n", "m"), [(3, 1), (20, 20), (65, 64), (500, 1), (500, 33), (700, 700)])
+@pytest.mark.parametrize(
+    ("n", "m"), [(3, 1), (20, 20), (65, 64), (500, 1), (500, 2), (500, 33), (700, 700)]
+)
 def test_numba_and_numpy_give_the_same_bits(
     n: int, m: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -111,7 +112,7 @@ def test_numba_and_numpy_give_the_same_bits(
     found = []
     for available in (True, False):
         monkeypatch.setattr(forces_numba, "available", available)
-        parts = [*forces.attract(links, places, rows)]
+        parts = [*forces.attract(links.take(rows), places, places[rows])]
         parts += [kind(places, places[rows]) for kind in (forces.repel, forces.weigh)]
         found.append(b"".join(part.tobytes() for part in parts))
     assert found[0] == found[1]
@@ -127,3 +128,56 @@ def test_a_whole_picture_has_the_same_bits_without_numba(monkeypatch: pytest.Mon
     without = relaxation.lay_out(links, start, 1.5)
     assert with_numba[0].tobytes() == without[0].tobytes()
     assert with_numba[1] == without[1]
+
+
+def spread_by_parts(
+    links: Links, places: Floats, parts: list[int]
+) -> list[tuple[Floats, Floats, float]]:
+    """Places, velocities and gamma after each of some parts of all steps."""
+    left, gamma, result = relaxation.SPREADING_STEPS, 0.0, []
+    velocity = np.zeros_like(places)
+    for steps in parts:
+        places, velocity, gamma = relaxation.spread(
+            links, places, velocity, 1.5, gamma, left, steps
+        )
+        left -= steps
+        result.append((places, velocity, gamma))
+    return result
+
+
+def test_spreading_a_few_steps_at_a_time_is_spreading_at_once() -> None:
+    """To the last bit."""
+    rng = np.random.default_rng(4)
+    links, start = links_of(rng.standard_normal((120, 4))), rng.standard_normal((120, 2))
+    cuts = np.sort(rng.integers(0, 250, 40))
+    places, _, gamma = spread_by_parts(links, start, np.diff([0, *cuts, 250]).tolist())[-1]
+    expected = relaxation.spread_out(links, start, 1.5)
+    assert places.tobytes() == expected[0].tobytes()
+    assert gamma == expected[1]
+
+
+def test_spreading_is_that_of_the_oracle() -> None:
+    """After every part of the steps, from where the last one ended: their rounding differs."""
+    rng = np.random.default_rng(5)
+    links, places = links_of(rng.standard_normal((60, 4))), rng.standard_normal((60, 2))
+    a, velocity, gamma, left = dense(links), np.zeros_like(places), 0.0, 250
+    for found in spread_by_parts(links, places, [7] * 35 + [5]):
+        steps = min(7, left)
+        slow = spread_slowly(a, places, velocity, 1.5, gamma, left, steps)
+        np.testing.assert_allclose(found[0], slow[0], atol=1e-4)
+        np.testing.assert_allclose(found[1], slow[1], atol=1e-4)
+        assert found[2] == pytest.approx(slow[2], rel=1e-5)
+        (places, velocity, gamma), left = found, left - steps
+    assert left == 0
+
+
+def test_z_of_many_points_is_that_of_some_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tenth of them: to a hundredth or two, and the picture has the same size."""
+    rng = np.random.default_rng(6)
+    links, start = links_of(rng.standard_normal((600, 4))), rng.standard_normal((600, 2))
+    places, gamma = relaxation.spread_out(links, start, 1.5)
+    monkeypatch.setattr(relaxation, "ROWS_PER_STEP", 60)
+    places_by_rows, gamma_by_rows = relaxation.spread_out(links, start, 1.5)
+    assert gamma_by_rows == pytest.approx(gamma, rel=0.05)
+    size = [np.sqrt((one.var(axis=0)).sum()) for one in (places, places_by_rows)]
+    assert size[1] == pytest.approx(size[0], rel=0.05)

@@ -638,6 +638,26 @@ def test_values_whose_squares_overflow_gave_zeros_without_a_tolerance(
     assert snapshot.rung == "exact"
 
 
+def test_a_feature_that_begins_to_vary_joins_the_functions() -> None:
+    """They were all there were, and were extended as such: what is new is brought by a product."""
+    rng = np.random.default_rng(0)
+    points = rng.standard_normal((900, 30))
+    points[:500, 7] = 0.0
+    engine = se.Engine("pca", n_components=4, size=400, scaling=None)
+    engine.learn(points[:500])
+    assert engine.snapshot().rung == "view"
+    before = engine.refreshes
+    levels = []
+    for start in range(500, 900, 10):
+        engine.learn(points[start : start + 10])
+        snapshot = engine.snapshot()
+        assert snapshot.certificate.met
+        levels.append(snapshot.rung)
+    check(snapshot, kernel(snapshot))
+    assert engine.refreshes > before
+    assert levels[-30:] == ["view"] * 30
+
+
 def test_negative_mass_is_exact_where_all_eigenvalues_are_known() -> None:
     """An estimate was published beside a full decomposition."""
     X = np.random.default_rng(0).integers(0, 4, (60, 3)).astype(float)
