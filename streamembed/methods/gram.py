@@ -291,9 +291,10 @@ def estimate_negative_mass(
     trial, n = known.trial.T, len(masses)
     mix = trial_space.whiten(trial.T @ trial, np.zeros(trial.shape[1]))
     residuals = known.look(operator.normal, 0).residuals
-    turn = descending_eigh(residuals @ residuals.T)[1][:, :COLUMNS]
+    squares, turn = descending_eigh(residuals @ residuals.T)
+    is_real = squares[:COLUMNS] > CENTRED_CUT**2 * n  # the others are rounding
     leading = np.column_stack([constant, trial @ mix])
-    seen = residuals.T @ turn
+    seen = residuals.T @ turn[:, :COLUMNS][:, is_real]
     seen = orthonormal_basis(seen - leading @ (leading.T @ seen))
     basis = np.column_stack([leading, seen])
     image = np.column_stack([known.images.T @ mix, operator.apply(seen)])

@@ -438,9 +438,12 @@ class Config:
         """Trial functions at most, and at least."""
         if not isinstance(self.rank, str):
             return self.rank, self.rank
-        least = self.n_carried + GUARDS
-        # of paths most lengths change with every chunk: a block that is multiplied each time
-        return (least if self.family == "geodesic" else max(LARGEST_RANK, least + GUARDS)), least
+        least, most = self.n_carried + GUARDS, LARGEST_RANK
+        if self.family == "geodesic":  # a block that is multiplied each time
+            most = least
+        elif self.family == "kernel" and self.n_components > FEW_COMPONENTS:
+            most += GUARDS  # of wide kernels
+        return max(most, least), least
 
     def as_dict(self) -> dict[str, Any]:
         """The parameters by name, JSON-ready."""

@@ -27,7 +27,7 @@ from streamembed.spectral.certificate import Outside
 from streamembed.spectral.operator import CENTRED_CUT, Normalisation, Operator, deflate
 from streamembed.spectral.probes import ResidualBound
 from streamembed.spectral.sketched_view import SketchedView
-from streamembed.spectral.trial_space import PROBES, TrialSpace
+from streamembed.spectral.trial_space import FADED, PROBES, TrialSpace
 
 # Products with all of W before the last level.
 PRODUCTS = 5
@@ -96,6 +96,7 @@ class KnownProducts:
             count=count,
             floor=self.floor,
             inner=self.inner,
+            least=FADED,
         )
 
     def extend(self, columns: Floats, image: Floats, fresh: Floats, its_image: Floats) -> Self:
@@ -218,7 +219,7 @@ def _orthonormalise(trial: Array, constant: Floats) -> Floats:
     """An orthonormal basis of v_0 and trial vectors (c, n), shape (n, c')."""
     block = trial.astype(np.float64)
     overlap = block @ constant
-    mix = trial_space.whiten(block @ block.T, overlap)
+    mix = trial_space.whiten(block @ block.T, overlap, FADED)
     basis = block.T @ mix - np.outer(constant, overlap @ mix)
     return np.concatenate([constant[:, None], basis], axis=1)
 

@@ -52,6 +52,9 @@ LEAST_SHARE = 1.0 / 6.0
 SLACK = 8
 # Nothing but rounding, as a share of four times the first eigenvalue.
 NOTHING = 1e-7
+# Residuals above this share of the tolerance ask for a product, in supports up to this many slots,
+# where it takes less than ten chunks of ten do.
+STALE_SHARE, LARGEST_REFRESHED = 0.5, 2000
 # Steps of subspace iteration from random functions.
 STEPS = 6
 # Masses that were not touched are equal but for rounding.
@@ -185,7 +188,7 @@ class TrialMap(EmbeddingMap):
         if space.since_turn < TURN_SHARE * n:
             return rolled
         turned = replace(rolled, space=space.turn(space.rank))
-        if turned._lacks_functions(masses, config):
+        if turned._lacks_functions(masses, config) or turned._is_stale(masses, config):
             return turned._refresh(weights, masses, inputs.position, config)
         return turned
 
@@ -202,6 +205,17 @@ class TrialMap(EmbeddingMap):
             return True
         values = np.diag(self.space.inner[:, self.space.trial])
         return bool(abs(values[-1]) > LEAST_SHARE * values[config.n_components - 1])
+
+    def _is_stale(self, masses: Floats, config: Config) -> bool:
+        """Whether snapshots would soon need a product each, where one costs few chunks."""
+        assert self.space is not None
+        if config.tolerance is None or len(masses) > LARGEST_REFRESHED or self.space.is_complete:
+            return False
+        count, normal = config.n_components, self.estimate_normal(masses, config)
+        view = self.read_products(normal).look(normal, count)
+        claims = np.linalg.norm(view.errors, axis=0)
+        limit = STALE_SHARE * config.tolerance * view.values[:1].max(initial=0.0)
+        return bool(claims.max(initial=0.0) > limit)
 
     def _refresh(self, weights: Weights, masses: Floats, position: int, config: Config) -> Self:
         """With the values of all functions made anew, by one product."""

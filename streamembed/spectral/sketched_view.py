@@ -62,6 +62,7 @@ def look(
     count: int,
     floor: float = 0.0,
     inner: Floats | None = None,
+    least: float = 0.0,
 ) -> SketchedView:
     """The first ``count`` pairs of a trial space; nothing is claimed where a value exceeds 1.
 
@@ -77,6 +78,9 @@ def look(
         Values up to it are rounding.
     inner
         U S [U^T, X^T], shape (c, c + p), where it is known.
+    least
+        Squared length of functions that are left out: they have faded, and their images are the
+        rounding of what they were.
     """
     dtype, eps = trial.dtype, LOSS * float(np.finfo(trial.dtype).eps)
     unit = constant.astype(dtype)
@@ -88,7 +92,7 @@ def look(
     if inner is None:
         inner = np.concatenate([apply(trial, trial_images), apply(trial, probe_images)], axis=1)
     inner = inner - np.outer(overlap, np.concatenate([overlap, drawn]))
-    ritz, mix = solve_pencil(inner[:, : len(trial)], apply(trial, trial), overlap)
+    ritz, mix = solve_pencil(inner[:, : len(trial)], apply(trial, trial), overlap, least)
     images_gram = apply(trial_images, trial_images) - np.outer(overlap, overlap)
     coupling = mix.T @ images_gram @ mix - np.diag(ritz**2)
     k = min(count, int(np.count_nonzero(ritz > max(eps, floor))))

@@ -35,8 +35,9 @@ PROBES = 32
 FAINT = 1e-3
 # Regularisation of the extension, as a share of the last Ritz value.
 DAMPING = 0.3
-# And of the most negative one, which it must exceed.
-NEGATIVE = 1.5
+# And how many times the most negative one it must be: with r = tau / (theta + tau) the extension
+# multiplies a function by 1 - r^3, which is below 1 in size down to theta = -tau / 4.8.
+NEGATIVE = 5.0
 DOUBLINGS = 20
 # Of the squared length of a trial function, 1 when it was turned: less is left of one that has
 # faded, and would bring its rounding, ten times as large, into the others.
@@ -256,13 +257,13 @@ class TrialSpace:
         divisor = gram.copy()
         divisor.flat[:: len(gram) + 1] += LEAST_DIVISOR * float(np.trace(gram)) / len(gram)
         for _ in range(DOUBLINGS):
-            # symmetric, both; of the first half is read
-            _, once, failed = lapack.dposv((a + tau * divisor).T, gram.T, overwrite_a=True)
-            if not failed:
+            if not lapack.dpotrf((a + tau / NEGATIVE * divisor).T, overwrite_a=True)[1]:
                 break
             tau *= 2.0  # a kernel that is not positive
         else:  # all has faded
             return share, mean, np.zeros_like(a)
+        # symmetric, both; of the first half is read
+        once = lapack.dposv((a + tau * divisor).T, gram.T, overwrite_a=True)[1]
         damped = tau * once
         result: Floats = once + damped @ (once + damped @ once)
         return share, mean, result
@@ -318,11 +319,9 @@ class TrialSpace:
         overlap, image, norm = self._project_constant(self.functions, image, own)
         overlap, image = overlap / np.sqrt(norm), image / np.sqrt(norm)
         gram = ((u * weights) @ u.T).astype(np.float64)
-        has_left = np.diag(gram) - overlap**2 < FADED
-        gram[has_left], overlap[has_left] = 0.0, 0.0
         a = (u @ g.T).astype(np.float64) + (own / norm) * np.outer(overlap, overlap)
         a -= np.outer(overlap, image) + np.outer(image, overlap)
-        values, mix = solve_pencil(a, gram, overlap)
+        values, mix = solve_pencil(a, gram, overlap, FADED)
         sizes, largest = values, max(float(np.abs(values).max(initial=0.0)), abs(own / norm))
         if self.is_centred:
             order = np.argsort(-np.abs(values), kind="stable")
@@ -369,7 +368,9 @@ def _invert_signed(a: Floats, gram: Floats, tau: float) -> Floats:
     return result
 
 
-def solve_pencil(a: Floats, gram: Floats, overlap: Floats) -> tuple[Floats, Floats]:
+def solve_pencil(
+    a: Floats, gram: Floats, overlap: Floats, least: float = 0.0
+) -> tuple[Floats, Floats]:
     """Ritz values, descending, and the mix (c, c') that makes functions M-orthonormal.
 
     Parameters
@@ -379,21 +380,22 @@ def solve_pencil(a: Floats, gram: Floats, overlap: Floats) -> tuple[Floats, Floa
     gram, overlap
         M, shape (c, c), and the functions' overlap with the constant, shape (c,), taken out here.
 
-    Directions of which less than `FAINT` is left without the others and the constant are left out.
+    Directions of which less than `FAINT` is left without the others and the constant are left out,
+    and functions of which less than ``least`` is left, as a squared length.
     """
-    mix = whiten(gram, overlap)
+    mix = whiten(gram, overlap, least)
     if not mix.size:
         return np.zeros(0), mix
     values, turn = descending_eigh(mix.T @ a @ mix)
     return values, mix @ turn
 
 
-def whiten(gram: Floats, overlap: Floats) -> Floats:
+def whiten(gram: Floats, overlap: Floats, least: float = 0.0) -> Floats:
     """The mix (c, c') of functions that is orthonormal without the constant; see `solve_pencil`."""
     squares = gram.diagonal()
     gram = gram - np.outer(overlap, overlap)
     left = gram.diagonal()
-    is_real = left > FAINT * squares
+    is_real = left > np.maximum(FAINT * squares, least)
     if not is_real.any():
         return np.zeros((len(gram), 0))
     inverse = np.where(is_real, 1.0 / np.sqrt(np.where(is_real, left, 1.0)), 0.0)

@@ -666,3 +666,9 @@ def test_negative_mass_is_exact_where_all_eigenvalues_are_known() -> None:
     snapshot = engine.snapshot()
     truth = dense_answers.solve_dense(snapshot).negative_mass
     assert snapshot.certificate.negative_mass == pytest.approx(truth, abs=1e-9)
+
+
+@pytest.mark.parametrize("seed", [1300192, 1300510, 1312215])
+def test_directions_of_rounding_counted_as_negative_eigenvalues(seed: int) -> None:
+    """Where trial functions are all there is, what probes show beside them is in no direction."""
+    assert fuzz_certificate.run(streams=1, seed=seed).wrong == []
