@@ -18,10 +18,9 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
-import numpy.typing as npt
 from scipy.sparse.linalg import ArpackError, eigsh
 
-from streamembed.numeric.arrays import Array, Floats, Ints
+from streamembed.numeric.arrays import Floats, Ints
 from streamembed.numeric.linalg import descending_eigh
 from streamembed.spectral.fixed_gain import amplify, compute_ritz_pairs
 from streamembed.spectral.neighbor_walk import Parts, Walk, build_contrasts
@@ -36,6 +35,8 @@ DENSE, DENSE_COLUMNS = 128, 2
 COARSE, FINE, FINE_TOLERANCE = (7, 20.0), (8, 40.0), 1e-3
 # A second round has slower modes to raise than the first, and no chunk's error to spread.
 LATER = (12, 300.0)
+# The filter is in float64 for tolerances below this; what follows it always is.
+SINGLE = 1e-4
 # Rounds at most: of one chunk, and of a block that starts from random columns.
 ROUNDS, COLD_ROUNDS = 8, 60
 # Of the tolerance, for a block from random columns: one that came from chunk to chunk has slow
@@ -49,11 +50,11 @@ LOW_MARGIN, LOW_PRECISION = 0.02, 1e-2
 class Block:
     """The part that persists between two chunks."""
 
-    # Near eigenfunctions, orthonormal under pi, by slot; float32, or float64 for tolerances that
-    # float32 cannot show. 0 at isolated points.
-    psi: Annotated[Array, "slots m", "float32 or float64", "finite"]
+    # Near eigenfunctions, orthonormal under pi, by slot. 0 at isolated points.
+    psi: Annotated[Floats, "slots m", "finite"]
     # theta, descending, without the eigenvalues 1 of the parts.
     values: Annotated[Floats, "m", "finite"]
+    products: Annotated[Floats, "m m", "finite"]  # E^T E of E = S V - V diag(theta)
     # The parts that were deflated; see `neighbor_walk.Parts`.
     labels: Annotated[Ints, "slots", "one of its rows or -1"]
     low: float  # at most the least eigenvalue of S, or nearly; -1 always is
@@ -64,18 +65,17 @@ class Info:
     """The rounds of an update, and the residual."""
 
     rounds: int  # of the filter; 0 where all pairs were computed at once
-    residual: float  # max ||S v_i - theta_i v_i|| over the wanted columns, before they were stored
+    residual: float  # max ||S v_i - theta_i v_i|| over the wanted columns
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RitzPairs:
-    """Leading pairs of S without v_0, measured as they would be published."""
+    """Leading pairs of S without v_0, as they are published."""
 
     # (c,): Rayleigh quotients, descending; the first ``exact`` are 1 because of parts.
     values: Floats
-    # (n, c): V, orthonormal and orthogonal to v_0, and E = S V - V diag(values), in float64.
-    vectors: Floats
-    errors: Floats
+    vectors: Floats  # (n, c): V, orthonormal and orthogonal to v_0
+    products: Floats  # (c, c): E^T E of E = S V - V diag(values)
     exact: int  # how many columns are combinations of parts, without any error but rounding
 
 
@@ -85,7 +85,6 @@ def start(
     count: int,
     tolerance: float,
     seed: int,
-    dtype: npt.DTypeLike = np.float32,
 ) -> tuple[Block, Info]:
     """The block of a walk, from scratch.
 
@@ -99,11 +98,10 @@ def start(
         Largest residual norm of the wanted pairs.
     seed
         Of the random columns.
-    dtype
-        Of the block: float64 for tolerances that float32 cannot show.
     """
     n = len(walk.degrees)
-    empty = Block(np.zeros((n, 0), dtype), np.zeros(0), parts.labels, find_lowest(walk, seed))
+    none, low = np.zeros((0, 0)), find_lowest(walk, seed)
+    empty = Block(np.zeros((n, 0)), np.zeros(0), none, parts.labels, low)
     return refine(empty, walk, parts, count, COLD_SHARE * tolerance, (seed, n), COLD_ROUNDS)
 
 
@@ -141,7 +139,7 @@ def update(
     """
     n, old = len(walk.degrees), block.labels
     n_new = n - len(old)
-    psi = np.concatenate([block.psi, np.zeros((n_new, block.psi.shape[1]), block.psi.dtype)])
+    psi = np.concatenate([block.psi, np.zeros((n_new, block.psi.shape[1]))])
     previous_labels = np.concatenate([old, np.full(n_new, -1, dtype=old.dtype)])
     previous_labels[refilled] = -1
     is_new = previous_labels < 0
@@ -158,8 +156,8 @@ def update(
     if merged is not None:  # an eigenfunction of parts is now one of the block
         split = build_contrasts(merged, walk.degrees, count + GUARDS)
         inverse = np.divide(1.0, root, out=np.zeros(n), where=root > 0)
-        psi = np.concatenate([(split * inverse[:, None]).astype(psi.dtype), psi], axis=1)
-    extended = Block(psi, block.values, parts.labels, block.low)
+        psi = np.concatenate([split * inverse[:, None], psi], axis=1)
+    extended = Block(psi, block.values, block.products, parts.labels, block.low)
     return refine(extended, walk, parts, count, tolerance, (seed, position, n), arrivals=arrivals)
 
 
@@ -188,7 +186,7 @@ def refine(
     width = count + GUARDS
     if n <= max(DENSE, DENSE_COLUMNS * width):
         return _decompose(block, walk, parts, width)
-    dtype = block.psi.dtype
+    dtype = np.float64 if tolerance < SINGLE else np.float32
     operator = walk.operator.astype(dtype, copy=False)
     root = walk.constant
     columns = block.psi[:, : max(width - 1, block.psi.shape[1] - 1)]
@@ -196,15 +194,17 @@ def refine(
     noise = np.random.default_rng(seed).standard_normal((n, n_random), dtype=np.float32)
     if arrivals is not None and len(arrivals):
         noise[arrivals] *= np.sqrt(n / len(arrivals))
-    vectors = root.astype(dtype)[:, None] * np.concatenate([columns, noise.astype(dtype)], axis=1)
+    vectors = root[:, None] * np.concatenate([columns, noise], axis=1)
     values, low, residual, rounds = block.values, block.low, np.inf, 0
     degree, gain = COARSE if tolerance > FINE_TOLERANCE else FINE
+    products = np.zeros((0, 0))
     if len(values) < n_wanted:  # the last wanted value is unknown
-        values, vectors, residual = compute_ritz_pairs(walk.operator, parts, vectors, n_wanted)
+        values, vectors, products = compute_ritz_pairs(walk.operator, parts, vectors)
     while rounds < max_rounds and len(values):
         target = float(values[min(n_wanted, len(values)) - 1])
         filtered = amplify(operator, vectors.astype(dtype), target, low, degree, gain)
-        values, vectors, residual = compute_ritz_pairs(walk.operator, parts, filtered, n_wanted)
+        values, vectors, products = compute_ritz_pairs(walk.operator, parts, filtered)
+        residual = float(np.sqrt(products.diagonal()[:n_wanted].max(initial=0.0)))
         rounds += 1
         degree, gain = LATER
         # S has an eigenvalue as small, so that ``low`` is no bound
@@ -213,29 +213,21 @@ def refine(
         elif residual <= tolerance:
             break
     inverse = np.divide(1.0, root, out=np.zeros(n), where=root > 0)
-    psi = (vectors[:, :width] * inverse[:, None]).astype(dtype)
-    return Block(psi, values[:width], parts.labels, low), Info(rounds, residual)
+    if not rounds:
+        residual = 0.0  # there is no column
+    psi, products = vectors[:, :width] * inverse[:, None], products[:width, :width]
+    return Block(psi, values[:width], products, parts.labels, low), Info(rounds, residual)
 
 
-def measure(block: Block, walk: Walk, parts: Parts, count: int) -> RitzPairs:
-    """The first ``count`` pairs of a block and of the parts, exactly as they are stored.
-
-    One float64 product of ``count`` columns: O(n K count).
-    """
+def select_pairs(block: Block, walk: Walk, parts: Parts, count: int) -> RitzPairs:
+    """The first ``count`` pairs of the parts and of a block. Without a product: O(n count)."""
     split = build_contrasts(parts.labels, walk.degrees, count)
-    n_others = max(count - split.shape[1], 0)
-    others = parts.deflate(walk.constant[:, None] * block.psi[:, :n_others].astype(np.float64))
-    vectors = np.concatenate([split, others], axis=1)
-    lengths = np.sqrt(np.einsum("ij,ij->j", vectors, vectors))
-    vectors = vectors[:, lengths > 0] / lengths[lengths > 0]
-    gram = vectors.T @ vectors  # float32 columns are orthonormal to 1e-6; one step squares that
-    vectors = vectors @ (1.5 * np.eye(len(gram)) - 0.5 * gram)
-    image = walk.operator @ vectors
-    values = np.einsum("ij,ij->j", vectors, image)
-    order = np.argsort(-values[split.shape[1] :], kind="stable") + split.shape[1]
-    order = np.concatenate([np.arange(split.shape[1]), order])
-    values, vectors, image = values[order], vectors[:, order], image[:, order]
-    return RitzPairs(values, vectors, image - vectors * values, split.shape[1])
+    exact, total = split.shape[1], min(count, split.shape[1] + block.psi.shape[1])
+    others = walk.constant[:, None] * block.psi[:, : total - exact]
+    products = np.zeros((total, total))
+    products[exact:, exact:] = block.products[: total - exact, : total - exact]
+    values = np.concatenate([np.ones(exact), block.values[: total - exact]])
+    return RitzPairs(values, np.concatenate([split, others], axis=1), products, exact)
 
 
 def find_lowest(walk: Walk, seed: int) -> float:
@@ -285,5 +277,7 @@ def _decompose(block: Block, walk: Walk, parts: Parts, width: int) -> tuple[Bloc
     values, vectors = descending_eigh(matrix)
     n_kept = min(width, n - parts.count - len(parts.isolated))
     inverse = np.divide(1.0, root, out=np.zeros(n), where=root > 0)
-    psi = (vectors[:, :n_kept] * inverse[:, None]).astype(block.psi.dtype)
-    return Block(psi, values[:n_kept], parts.labels, block.low), Info(0, 0.0)
+    values, vectors = values[:n_kept], vectors[:, :n_kept]
+    errors = walk.operator @ vectors - vectors * values
+    psi = vectors * inverse[:, None]
+    return Block(psi, values, errors.T @ errors, parts.labels, block.low), Info(0, 0.0)

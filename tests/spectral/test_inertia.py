@@ -62,8 +62,8 @@ def test_a_block_without_one_of_its_columns_says_so() -> None:
     parts = neighbor_walk.find_parts(walk)
     assert parts.count == 3
     held, _ = block.start(walk, parts, 10, 1e-3, 0)
-    found = block.measure(held, walk, parts, 10)
-    error = float(np.linalg.norm(found.errors, 2))
+    found = block.select_pairs(held, walk, parts, 10)
+    error = float(np.sqrt(np.linalg.norm(found.products, 2)))
     assert count_missing(walk.operator, found.values, 1, error, 3e-3).missed == 0
     less = np.delete(found.values, 4)
     assert count_missing(walk.operator, less, 1, error, 3e-3).missed == 1
