@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Self
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from streamembed.geometry.lists import NeighborLists, RadiusEdges
 from streamembed.geometry.scaling import Scaling
@@ -40,8 +41,8 @@ from streamembed.methods.state import (
 from streamembed.numeric.arrays import Floats
 from streamembed.numeric.codec import NOT_SAVED
 from streamembed.numeric.linalg import descending_eigh
+from streamembed.spectral import adjacency, inertia, neighbor_walk
 from streamembed.spectral import block as blocks
-from streamembed.spectral import inertia, neighbor_walk
 from streamembed.spectral.block import Block, Info, RitzPairs
 from streamembed.spectral.certificate import Outside, bound_outside
 from streamembed.spectral.lanczos import bound_largest
@@ -87,14 +88,16 @@ class WalkMap(EmbeddingMap):
 
     def replace_slots(self, inputs: UpdateInput) -> dict[str, Any]:
         """Lists or edges, walk and parts after a chunk."""
-        lists, edges, support = self.lists, self.edges, inputs.support
-        if len(inputs.slots):
-            if lists is not None:
-                lists, _ = lists.replace(inputs.slots, inputs.geometry, support.births)
-            if edges is not None:
-                edges = edges.replace(inputs.slots, inputs.geometry)
-        following = find_walk(support, lists, edges, self.weights, self.scale)
-        return {"lists": lists, "edges": edges, **following}
+        lists, edges, support, graph = self.lists, self.edges, inputs.support, self.walk.edges
+        if len(inputs.slots) and lists is not None:
+            before = lists.nearest
+            lists, changed = lists.replace(inputs.slots, inputs.geometry, support.births)
+            how = self.weights, self.scale
+            graph, _ = adjacency.replace_edges(graph, before, lists.nearest, changed, *how)
+        elif len(inputs.slots) and edges is not None:
+            edges = edges.replace(inputs.slots, inputs.geometry)
+            graph = join(len(support), None, edges, self.weights, self.scale)
+        return {"lists": lists, "edges": edges, **build_walk(graph, support)}
 
     @abc.abstractmethod
     def refine(self, state: State, config: Config) -> Iterator[Eigenpairs]:
@@ -150,34 +153,34 @@ class WalkMap(EmbeddingMap):
         reaches = np.sqrt(np.where(np.isfinite(d2), d2, 0.0).max(axis=1))
         if self.weights != "self_tuning":
             return KernelWidths(self.weights, widths, reaches, least=bandwidth)
-        widths = neighbor_walk.compute_local_scales(d2)
-        least = neighbor_walk.LEAST_SCALE * float(np.median(widths[widths > 0]))
+        widths = adjacency.compute_local_scales(d2)
+        least = adjacency.LEAST_SCALE * float(np.median(widths[widths > 0]))
         return KernelWidths(self.weights, widths, reaches, self.scale, least)
 
     def restore(self, support: Support) -> Self:
         """With its walk."""
-        return replace(self, **find_walk(support, self.lists, self.edges, self.weights, self.scale))
+        graph = join(len(support), self.lists, self.edges, self.weights, self.scale)
+        return replace(self, **build_walk(graph, support))
 
 
-def find_walk(
-    support: Support,
-    lists: NeighborLists | None,
-    edges: RadiusEdges | None,
-    weights: str,
-    scale: float,
-) -> dict[str, Any]:
-    """The walk of a graph, and its parts."""
+def join(
+    n: int, lists: NeighborLists | None, edges: RadiusEdges | None, weights: str, scale: float
+) -> csr_array:
+    """The weighted edges of lists, or of all pairs within a radius."""
+    if lists is not None:
+        return adjacency.join_lists(lists.nearest, weights, scale)
+    assert edges is not None
+    return adjacency.join_edges((edges.i, edges.j, edges.d2), n, weights, scale)
+
+
+def build_walk(graph: csr_array, support: Support) -> dict[str, Any]:
+    """The walk on edges, and its parts."""
     unequal = None if (support.masses == 1.0).all() else support.masses
-    if edges is not None:
-        ends = edges.i, edges.j, edges.d2
-        walk = neighbor_walk.walk_on_edges(*ends, len(support), weights, scale, masses=unequal)
-    else:
-        assert lists is not None
-        walk = neighbor_walk.walk_on_lists(*lists.nearest, weights, scale, unequal)
+    walk = neighbor_walk.build_walk(graph, unequal)
     return {"walk": walk, "parts": neighbor_walk.find_parts(walk)}
 
 
-def build_walk(inputs: BuildInput, config: Config) -> tuple[dict[str, Any], Scaling]:
+def build_fields(inputs: BuildInput, config: Config) -> tuple[dict[str, Any], Scaling]:
     """Fields of a `WalkMap` from scratch, and the scaling with the bandwidth of heat weights."""
     support, lists, edges = inputs.support, None, None
     if config.radius is not None:
@@ -194,7 +197,7 @@ def build_walk(inputs: BuildInput, config: Config) -> tuple[dict[str, Any], Scal
     scaling = inputs.scaling.of_bandwidth(bandwidth)
     scales = {"binary": 1.0, "heat": scaling.bandwidth**2, "self_tuning": config.kernel_width}
     scale = scales[config.weights]
-    walk = find_walk(support, lists, edges, config.weights, scale)
+    walk = build_walk(join(len(support), lists, edges, config.weights, scale), support)
     return {"weights": config.weights, "scale": scale, "edges": edges, "lists": lists, **walk}, (
         scaling
     )
@@ -215,7 +218,7 @@ class GraphMap(WalkMap):
     @classmethod
     def build(cls, inputs: BuildInput, config: Config) -> tuple[Self, Scaling]:
         """From scratch."""
-        parts, scaling = build_walk(inputs, config)
+        parts, scaling = build_fields(inputs, config)
         accuracy = BLOCK_TOLERANCE_SHARE * _choose_tolerance(config)
         block, _ = blocks.start(
             parts["walk"], parts["parts"], config.n_components + 1, accuracy, config.seed
@@ -347,7 +350,7 @@ class GraphMap(WalkMap):
             return None
         normal = self.normalise(state, config)
         vectors = (normal.constant[:, None] * psi)[:, is_real]
-        errors = operator @ vectors - vectors * values[is_real]
+        errors = self.walk.apply(vectors) - vectors * values[is_real]
         error = float(np.linalg.norm(errors, 2))
         tolerance = _choose_tolerance(config) * float(values[0])
         return inertia.count_missing(operator, values[is_real], 1, error, tolerance).missed
@@ -400,7 +403,7 @@ class GraphMap(WalkMap):
 
         generator = np.random.default_rng((config.seed, position, len(basis)))
         beyond = bound_largest(
-            lambda column: project_out(walk.operator @ column),
+            lambda column: project_out(walk.apply(column)),
             project_out(generator.standard_normal(len(basis))),
             target,
             PRODUCTS,

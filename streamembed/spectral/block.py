@@ -145,18 +145,16 @@ def update(
     is_new = previous_labels < 0
     psi[is_new] = 0.0
     arrivals = np.flatnonzero(is_new & (parts.labels >= 0))
-    root = walk.constant
     if len(arrivals):
-        rows = walk.operator[arrivals]
-        known_root = np.where(is_new, 0.0, root)
-        share = (rows @ known_root)[:, None]
-        mean = rows @ (known_root[:, None] * psi)
+        rows = walk.graph[arrivals]
+        known = np.where(is_new, 0.0, 1.0 if walk.masses is None else walk.masses)
+        share = (rows @ known)[:, None]
+        mean = rows @ (known[:, None] * psi)
         psi[arrivals] = np.divide(mean, share, out=np.zeros_like(mean), where=share > 0)
     merged = _merge_labels(previous_labels, parts.labels)
     if merged is not None:  # an eigenfunction of parts is now one of the block
         split = build_contrasts(merged, walk.degrees, count + GUARDS)
-        inverse = np.divide(1.0, root, out=np.zeros(n), where=root > 0)
-        psi = np.concatenate([split * inverse[:, None], psi], axis=1)
+        psi = np.concatenate([_to_psi(split, walk), psi], axis=1)
     extended = Block(psi, block.values, block.products, parts.labels, block.low)
     return refine(extended, walk, parts, count, tolerance, (seed, position, n), arrivals=arrivals)
 
@@ -187,23 +185,23 @@ def refine(
     if n <= max(DENSE, DENSE_COLUMNS * width):
         return _decompose(block, walk, parts, width)
     dtype = np.float64 if tolerance < SINGLE else np.float32
-    operator = walk.operator.astype(dtype, copy=False)
-    root = walk.constant
+    apply, root = walk.bind(dtype), walk.constant[:, None]
     columns = block.psi[:, : max(width - 1, block.psi.shape[1] - 1)]
     n_random = max(width - columns.shape[1], 1)
     noise = np.random.default_rng(seed).standard_normal((n, n_random), dtype=np.float32)
     if arrivals is not None and len(arrivals):
         noise[arrivals] *= np.sqrt(n / len(arrivals))
-    vectors = root[:, None] * np.concatenate([columns, noise], axis=1)
+    psi = np.concatenate([columns, noise], axis=1, dtype=dtype)
     values, low, residual, rounds = block.values, block.low, np.inf, 0
     degree, gain = COARSE if tolerance > FINE_TOLERANCE else FINE
     products = np.zeros((0, 0))
     if len(values) < n_wanted:  # the last wanted value is unknown
-        values, vectors, products = compute_ritz_pairs(walk.operator, parts, vectors)
+        values, vectors, products = compute_ritz_pairs(walk, parts, root * psi.astype(np.float64))
+        psi = _to_psi(vectors, walk).astype(dtype)
     while rounds < max_rounds and len(values):
         target = float(values[min(n_wanted, len(values)) - 1])
-        filtered = amplify(operator, vectors.astype(dtype), target, low, degree, gain)
-        values, vectors, products = compute_ritz_pairs(walk.operator, parts, filtered)
+        filtered = amplify(apply, psi, target, low, degree, gain)
+        values, vectors, products = compute_ritz_pairs(walk, parts, root * filtered)
         residual = float(np.sqrt(products.diagonal()[:n_wanted].max(initial=0.0)))
         rounds += 1
         degree, gain = LATER
@@ -212,10 +210,11 @@ def refine(
             low = -1.0
         elif residual <= tolerance:
             break
-    inverse = np.divide(1.0, root, out=np.zeros(n), where=root > 0)
+        if rounds < max_rounds:
+            psi = _to_psi(vectors, walk).astype(dtype)
     if not rounds:
         residual = 0.0  # there is no column
-    psi, products = vectors[:, :width] * inverse[:, None], products[:width, :width]
+    psi, products = _to_psi(vectors[:, :width], walk), products[:width, :width]
     return Block(psi, values[:width], products, parts.labels, low), Info(rounds, residual)
 
 
@@ -250,6 +249,14 @@ def find_lowest(walk: Walk, seed: int) -> float:
     return max(-1.0, min(float(lowest[0]), 0.0) - LOW_MARGIN)
 
 
+def _to_psi(vectors: Floats, walk: Walk) -> Floats:
+    """psi = v / sqrt(pi); 0 at isolated points."""
+    root = walk.constant
+    inverse = np.divide(1.0, root, out=np.zeros(len(root)), where=root > 0)
+    psi: Floats = vectors * inverse[:, None]
+    return psi
+
+
 def _merge_labels(old: Ints, labels: Ints) -> Ints | None:
     """Old parts that share a new one, numbered from 0, -1 elsewhere; None where there are none."""
     if old.max(initial=-1) < 1:
@@ -269,15 +276,14 @@ def _merge_labels(old: Ints, labels: Ints) -> Ints | None:
 
 def _decompose(block: Block, walk: Walk, parts: Parts, width: int) -> tuple[Block, Info]:
     """All pairs at once, of a few points."""
-    n, root = len(walk.degrees), walk.constant
+    n = len(walk.degrees)
     basis = parts.basis.toarray()
     # directions that are not wanted go below every eigenvalue of S
     matrix = walk.operator.toarray() - 3.0 * (basis @ basis.T)
     matrix[parts.isolated, parts.isolated] = -2.0
     values, vectors = descending_eigh(matrix)
     n_kept = min(width, n - parts.count - len(parts.isolated))
-    inverse = np.divide(1.0, root, out=np.zeros(n), where=root > 0)
     values, vectors = values[:n_kept], vectors[:, :n_kept]
-    errors = walk.operator @ vectors - vectors * values
-    psi = vectors * inverse[:, None]
+    errors = walk.apply(vectors) - vectors * values
+    psi = _to_psi(vectors, walk)
     return Block(psi, values, errors.T @ errors, parts.labels, block.low), Info(0, 0.0)

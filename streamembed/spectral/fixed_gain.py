@@ -1,6 +1,7 @@
 """One round of a filter of fixed gain, and the Ritz pairs of the result.
 
-Symbols: S = a sparse walk's operator (n, n), V = a block (n, m), T_d = Chebyshev polynomial.
+Symbols: S = a sparse walk's operator (n, n), P = diag(q^-1/2) S diag(q^1/2) = the walk, V = a block
+(n, m), Psi = diag(q^-1/2) V, T_d = Chebyshev polynomial.
 
 Source: Zhou & Saad (2007), "A Chebyshev-Davidson algorithm for large symmetric eigenproblems", for
 the recurrence. Differs: they damp all up to the last Ritz value of the block, which leaves the
@@ -10,13 +11,14 @@ same gain at the last wanted value, whatever the block's last value is.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from scipy.linalg import solve_triangular
-from scipy.sparse import csr_array
 
 from streamembed.numeric.arrays import Array, Bools, Floats
 from streamembed.numeric.linalg import descending_eigh
-from streamembed.spectral.neighbor_walk import Parts
+from streamembed.spectral.neighbor_walk import Parts, Walk
 
 # What [low, high] is wide at least: T_d at 1 would otherwise bring up float32's rounding of what
 # was deflated.
@@ -28,16 +30,21 @@ CLEAR = 0.1
 
 
 def amplify(
-    operator: csr_array, block: Array, target: float, low: float, degree: int, gain: float
+    apply: Callable[[Array], Array],
+    block: Array,
+    target: float,
+    low: float,
+    degree: int,
+    gain: float,
 ) -> Array:
-    """T_degree(S) V, with S mapped so that T is ``gain`` at ``target`` and below 1 from ``low`` on.
+    """T_degree(P) Psi, T being ``gain`` at ``target`` and below 1 between there and ``low``.
 
     Parameters
     ----------
-    operator
-        S, shape (n, n), in the precision of the block.
+    apply
+        Psi -> P Psi, in the precision of the block.
     block
-        V, shape (n, m), without the eigenvalue 1.
+        Psi, shape (n, m), without the eigenvalue 1.
     target
         The last wanted eigenvalue.
     low
@@ -58,9 +65,9 @@ def amplify(
     kind = block.dtype.type  # a float64 scalar would promote a float32 block
     centre, step = kind(0.5 * (high + low)), kind(2.0 / (high - low))
     previous: Array = block
-    current: Array = step * (operator @ block - centre * block)
+    current: Array = step * (apply(block) - centre * block)
     for _ in range(degree - 1):
-        following: Array = operator @ current
+        following: Array = apply(current)
         following -= centre * current
         following *= kind(2.0) * step
         following -= previous
@@ -68,19 +75,15 @@ def amplify(
     return current
 
 
-def compute_ritz_pairs(
-    operator: csr_array, parts: Parts, block: Array
-) -> tuple[Floats, Floats, Floats]:
+def compute_ritz_pairs(walk: Walk, parts: Parts, block: Floats) -> tuple[Floats, Floats, Floats]:
     """Ritz pairs of a block without the eigenvalue 1, and the products of their residuals.
 
     Parameters
     ----------
-    operator
-        S, shape (n, n), float64.
-    parts
-        Whose eigenvalue 1 is taken out.
+    walk, parts
+        S, and the parts whose eigenvalue 1 is taken out.
     block
-        Shape (n, m), any columns.
+        V, shape (n, m), any columns.
 
     Returns
     -------
@@ -89,7 +92,7 @@ def compute_ritz_pairs(
         E = S V - V diag(values), float64. c < m where columns are combinations of others, up to
         rounding. O(n m (K + m)).
     """
-    basis = parts.deflate(block.astype(np.float64))
+    basis = parts.deflate(block)
     lengths = np.sqrt(np.einsum("ij,ij->j", basis, basis))
     is_real = lengths > 0
     basis = basis[:, is_real] / lengths[is_real]
@@ -107,7 +110,7 @@ def compute_ritz_pairs(
         basis = parts.deflate(basis @ (turn / np.sqrt(sizes)))
         basis, _ = np.linalg.qr(basis)  # amplified columns are no longer orthogonal to the digit
         lower = np.eye(basis.shape[1])
-    image = operator @ basis
+    image = walk.apply(basis)
     half = solve_triangular(lower, basis.T @ image, lower=True)
     values, mix = descending_eigh(solve_triangular(lower, half.T, lower=True))
     mix = solve_triangular(lower, mix, lower=True, trans="T")

@@ -5,10 +5,9 @@ m = masses, W = diag(m) w diag(m), q = W 1 = degrees, S = diag(q^-1/2) W diag(q^
 in [-1, 1], pi = q / sum(q) = stationary measure, v_0 = sqrt(pi) with S v_0 = v_0,
 psi = v / sqrt(pi).
 
-The definition, once for all weights: i and j are joined where either has the other in its list,
-and no point is joined to itself, W_ii = 0. So S is not positive: a graph in two halves that are
-joined only across has the eigenvalue -1. Points that nothing joins have degree 0 and no part in S:
-their rows are zero, and they are listed.
+The edges are those of `streamembed.spectral.adjacency`, and W_ii = 0. So S is not positive: a graph
+in two halves that are joined only across has the eigenvalue -1. Points that nothing joins have
+degree 0 and no part in S: their rows are zero, and they are listed.
 
 Source: Jain, section 1.1; Belkin & Niyogi (2003), "Laplacian eigenmaps"; Zelnik-Manor & Perona
 (2004), "Self-tuning spectral clustering", who also set the diagonal to 0; Chung (1997), lemma 1.7,
@@ -19,19 +18,18 @@ join separate parts, and a point that only they join would have coordinates made
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.sparse import coo_array, csr_array
+import numpy.typing as npt
+from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
 from streamembed.numeric.arrays import Array, Floats, Ints
+from streamembed.spectral.adjacency import VANISHED, join_edges, join_lists
 
 WEIGHTS = ("binary", "heat", "self_tuning")
-# The neighbour whose distance is a point's own scale; a point among duplicates has the scale 0,
-# and gets this share of the median one.
-SCALE_NEIGHBOR = 7
-LEAST_SCALE = 0.1
 # Parts up to which products with their basis are faster when it is dense.
 FEW = 4
 # Of the larger degree of its ends, below which an edge is none: psi = v / sqrt(pi) then divides by
@@ -46,9 +44,12 @@ TINIEST = 1e-200
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Walk:
-    """S and q."""
+    """W and q; S follows from them."""
 
-    operator: csr_array  # (n, n): S, sparse, symmetric to the last bit, float64, zero diagonal
+    edges: csr_array  # (n, n): all edges of the lists, to be edited
+    # Those that count: w, sparse, symmetric to the last bit, float64, zero diagonal. And m.
+    graph: csr_array
+    masses: Floats | None
     degrees: Floats  # (n,): q; 0 where nothing joins the point
 
     @property
@@ -56,6 +57,46 @@ class Walk:
         """v_0 = sqrt(pi), shape (n,); zeros for a graph without an edge."""
         total = float(self.degrees.sum())
         return np.sqrt(self.degrees / (total or 1.0))
+
+    @property
+    def scaling(self) -> Floats:
+        """s, shape (n,): S = diag(s) w diag(s); 0 at isolated points."""
+        masses = 1.0 if self.masses is None else self.masses
+        is_joined = self.degrees > 0
+        inverse = np.divide(1.0, self.degrees, out=np.zeros(len(is_joined)), where=is_joined)
+        scaling: Floats = masses * np.sqrt(inverse)
+        return scaling
+
+    @property
+    def operator(self) -> csr_array:
+        """S, (n, n), float64."""
+        scaling = self.scaling
+        graph = self.graph.copy()
+        graph.data *= scaling[_read_heads(graph)] * scaling[graph.indices]
+        return graph
+
+    def apply(self, block: Floats) -> Floats:
+        """S V, of columns (n, m) or one (n,)."""
+        scaling = self.scaling if block.ndim == 1 else self.scaling[:, None]
+        image: Floats = self.graph @ (scaling * block)
+        image *= scaling
+        return image
+
+    def bind(self, dtype: npt.DTypeLike) -> Callable[[Array], Array]:
+        """Psi -> P Psi of columns (n, m), P = diag(1/q) W, in that precision."""
+        graph, scaling = self.graph.astype(dtype, copy=False), self.scaling
+        if self.masses is None:
+            before, after = None, scaling**2
+        else:
+            before, after = self.masses.astype(dtype)[:, None], scaling**2 / self.masses
+        after = after.astype(dtype)[:, None]
+
+        def apply(block: Array) -> Array:
+            image: Array = graph @ (block if before is None else before * block)
+            image *= after
+            return image
+
+        return apply
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -82,27 +123,6 @@ class Parts:
             basis = basis.toarray()
         rest: Array = block - basis @ (basis.T @ block)
         return rest
-
-
-def compute_local_scales(d2: Floats) -> Floats:
-    """s, shape (n,): the distance to the 7th neighbour, or to the last of a shorter list.
-
-    Parameters
-    ----------
-    d2
-        Squared distances of the lists, ascending, shape (n, K); inf behind the end of a list.
-
-    Returns
-    -------
-    Positive, at least a tenth of the median.
-    """
-    columns = d2[:, :SCALE_NEIGHBOR]
-    is_known = np.isfinite(columns)
-    scales = np.sqrt(np.where(is_known, columns, 0.0).max(axis=1, initial=0.0))
-    positive = scales[scales > 0]
-    floor = LEAST_SCALE * float(np.median(positive)) if len(positive) else 1.0
-    floored: Floats = np.maximum(scales, floor)
-    return floored
 
 
 def walk_on_lists(
@@ -134,16 +154,7 @@ def walk_on_lists(
     >>> walk.degrees.tolist()
     [1.0, 2.0, 1.0]
     """
-    n = len(near)
-    is_neighbor = near >= 0
-    lengths = is_neighbor.sum(axis=1)
-    ends, d2_known = near[is_neighbor], d2[is_neighbor]
-    # of the lists' own width: one array of wider integers would widen the whole graph
-    starts = np.concatenate([[0], np.cumsum(lengths)]).astype(near.dtype)
-    scales = compute_local_scales(d2) if weights == "self_tuning" else None
-    heads = np.repeat(np.arange(n), lengths)
-    values = _weigh(d2_known, heads, ends, weights, scale, scales)
-    return _build_walk(csr_array((values, ends, starts), shape=(n, n)), masses)
+    return build_walk(join_lists((near, d2), weights, scale), masses)
 
 
 def walk_on_edges(
@@ -169,47 +180,32 @@ def walk_on_edges(
     scales
         s, shape (n,), for ``self_tuning`` alone.
     """
-    values = _weigh(d2, heads, ends, weights, scale, scales)
-    return _build_walk(coo_array((values, (heads, ends)), shape=(n, n)).tocsr(), masses)
+    return build_walk(join_edges((heads, ends, d2), n, weights, scale, scales), masses)
 
 
-def _weigh(
-    d2: Floats, heads: Array, ends: Array, weights: str, scale: float, scales: Floats | None
-) -> Floats:
-    """w of every edge, the same bits for (i, j) and (j, i)."""
-    if weights == "binary":
-        return np.ones(len(d2))
-    divisor: float | Floats = scale
-    if weights == "self_tuning":
-        assert scales is not None
-        divisor = scale * (scales[heads] * scales[ends])
-    with np.errstate(under="ignore"):
-        values: Floats = np.exp(-d2 / divisor)
-    return values
-
-
-def _build_walk(directed: csr_array, masses: Floats | None) -> Walk:
-    """S and q of the graph that has an edge where ``directed`` has one either way. O(n K)."""
-    n = directed.shape[0]
-    directed.sort_indices()
-    graph = directed.maximum(directed.T.tocsr()).tocsr()
-    if 0.0 < (largest := float(graph.data.max(initial=0.0))) < TINIEST:
-        graph.data /= largest
-    degrees = np.asarray(graph.sum(axis=1)).ravel()
-    heads = _read_heads(graph)
-    if graph.data.min(initial=1.0) < LEAST_WEIGHT * degrees.max(initial=0.0):
-        larger = np.maximum(degrees[heads], degrees[graph.indices])
-        least = np.maximum(LEAST_WEIGHT * larger, FAINTEST * degrees.max())
-        graph.data[graph.data < least] = 0.0
+def build_walk(edges: csr_array, masses: Floats | None) -> Walk:
+    """W and q of a graph's edges, without those that weigh nothing. O(n K)."""
+    graph, n = edges, edges.shape[0]
+    least, largest = float(edges.data.min(initial=1.0)), float(edges.data.max(initial=0.0))
+    if largest < TINIEST or least <= VANISHED:
+        graph = edges.copy()
+        graph.data[graph.data <= VANISHED] = 0.0
+        if 0.0 < (largest := float(graph.data.max(initial=0.0))) < TINIEST:
+            graph.data /= largest
+        least = float(graph.data.min(initial=1.0))
+    degrees = graph @ np.ones(n)
+    if least < LEAST_WEIGHT * degrees.max(initial=0.0):
+        larger = np.maximum(degrees[_read_heads(graph)], degrees[graph.indices])
+        faint = graph.data < np.maximum(LEAST_WEIGHT * larger, FAINTEST * degrees.max())
+        graph = graph.copy()
+        graph.data[faint] = 0.0
         graph.eliminate_zeros()
-        heads = _read_heads(graph)
-        degrees = np.asarray(graph.sum(axis=1)).ravel()
-    root = np.ones(n)
+        degrees = graph @ np.ones(n)
+    elif least == 0.0:
+        graph.eliminate_zeros()  # all of them
     if masses is not None:
-        root, degrees = np.sqrt(masses), graph @ masses
-    scaling = np.divide(root, np.sqrt(degrees), out=np.zeros(n), where=degrees > 0)
-    graph.data *= scaling[heads] * scaling[graph.indices]
-    return Walk(graph, root**2 * degrees)
+        degrees = masses * (graph @ masses)
+    return Walk(edges, graph, masses, degrees)
 
 
 def _read_heads(graph: csr_array) -> Array:
@@ -222,7 +218,7 @@ def find_parts(walk: Walk) -> Parts:
     """The connected parts of a walk, and its isolated points. O(n K)."""
     n, degrees = len(walk.degrees), walk.degrees
     # of a symmetric graph the strong components are all, and need no transposed copy
-    n_components, raw = connected_components(walk.operator, connection="strong")
+    n_components, raw = connected_components(walk.graph, connection="strong")
     weight = np.bincount(raw, weights=degrees, minlength=n_components)
     order = np.argsort(-weight, kind="stable")
     count = int(np.count_nonzero(weight > 0))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from streamembed.geometry.neighbors import find_nearest
-from streamembed.spectral import neighbor_walk
+from streamembed.spectral import adjacency, neighbor_walk
 
 
 def blobs(counts: list[int], d: int = 3, far: float = 100.0) -> np.ndarray:
@@ -56,7 +56,7 @@ def test_edges_and_lists_make_the_same_walk(weights: str) -> None:
     """Edges may come in one direction or in both."""
     d2, near = find_nearest(np.random.default_rng(4).normal(size=(60, 2)), 5)
     lists = neighbor_walk.walk_on_lists(near, d2, weights, 0.5)
-    scales = neighbor_walk.compute_local_scales(d2)
+    scales = adjacency.compute_local_scales(d2)
     heads, ends, d2 = np.repeat(np.arange(60), 5), near.ravel(), d2.ravel()
     both = neighbor_walk.walk_on_edges(heads, ends, d2, 60, weights, 0.5, scales)
     mutual = set(zip(heads.tolist(), ends.tolist(), strict=True))
@@ -74,7 +74,7 @@ def test_short_lists_and_their_scales() -> None:
     d2 = np.array([[1.0, 4.0], [1.0, np.inf], [9.0, np.inf], [np.inf, np.inf]])
     walk = neighbor_walk.walk_on_lists(near, d2)
     assert walk.degrees.tolist() == [2.0, 2.0, 2.0, 0.0]
-    np.testing.assert_allclose(neighbor_walk.compute_local_scales(d2), [2.0, 1.0, 3.0, 0.2])
+    np.testing.assert_allclose(adjacency.compute_local_scales(d2), [2.0, 1.0, 3.0, 0.2])
 
 
 @pytest.mark.parametrize("weights", neighbor_walk.WEIGHTS)
