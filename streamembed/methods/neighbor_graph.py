@@ -150,7 +150,7 @@ class WalkMap(EmbeddingMap):
             reaches = np.full(n, config.radius or 0.0)
             return KernelWidths(self.weights, widths, reaches, least=bandwidth)
         d2 = self.lists.nearest[1]
-        reaches = np.sqrt(np.where(np.isfinite(d2), d2, 0.0).max(axis=1))
+        reaches = np.sqrt(adjacency.find_last(d2))
         if self.weights != "self_tuning":
             return KernelWidths(self.weights, widths, reaches, least=bandwidth)
         widths = adjacency.compute_local_scales(d2)
@@ -188,8 +188,7 @@ def build_fields(inputs: BuildInput, config: Config) -> tuple[dict[str, Any], Sc
         lengths2 = edges.d2
     else:
         lists = NeighborLists.build(inputs.geometry, support.births, config.n_neighbors)
-        d2 = lists.nearest[1]
-        lengths2 = np.where(np.isfinite(d2), d2, 0.0).max(axis=1)
+        lengths2 = adjacency.find_last(lists.nearest[1])
     bandwidth = config.fixed_bandwidth
     if bandwidth is None:
         positive = lengths2[lengths2 > 0]
@@ -274,7 +273,10 @@ class GraphMap(WalkMap):
 
     def _is_bounded(self, config: Config) -> bool:
         """Whether the bound is within the tolerance, and none of the block's values is above."""
-        values, k = self._select_pairs(self.block, config).values, config.n_components
+        values, k = (
+            np.append(np.ones(max(self.parts.count - 1, 0)), self.block.values),
+            (config.n_components),
+        )
         allowed = _choose_tolerance(config) * float(values[:1].max(initial=0.0))
         limit = values[k - 1 : k].max(initial=0.0) + allowed + ROUNDING
         return bool(values[k : k + 1].max(initial=0.0) <= self.bound + ROUNDING <= limit)

@@ -28,6 +28,15 @@ VANISHED = float(np.nextafter(0.0, 1.0))
 Lists = tuple[Array, Floats]  # near, d2: -1 and inf behind the end of a list
 
 
+def find_last(d2: Floats) -> Floats:
+    """The last entry of every list, (n,), that is not inf; 0 of an empty one."""
+    last: Floats = d2[:, -1:].sum(axis=1)
+    if (is_short := np.isinf(last)).any():
+        short = d2[is_short]
+        last[is_short] = np.where(np.isfinite(short), short, 0.0).max(axis=1)
+    return last
+
+
 def compute_local_scales(d2: Floats) -> Floats:
     """s, shape (n,): the distance to the 7th neighbour, or to the last of a shorter list.
 
@@ -40,11 +49,7 @@ def compute_local_scales(d2: Floats) -> Floats:
     -------
     Positive, at least a tenth of the median.
     """
-    squares = d2[:, :SCALE_NEIGHBOR][:, -1:].sum(axis=1)
-    if (is_short := np.isinf(squares)).any():
-        columns = d2[is_short, :SCALE_NEIGHBOR]
-        squares[is_short] = np.where(np.isfinite(columns), columns, 0.0).max(axis=1)
-    scales = np.sqrt(squares)
+    scales = np.sqrt(find_last(d2[:, :SCALE_NEIGHBOR]))
     positive = scales[scales > 0]
     floor = LEAST_SCALE * float(np.median(positive)) if len(positive) else 1.0
     floored: Floats = np.maximum(scales, floor)

@@ -25,8 +25,9 @@ from streamembed.numeric.linalg import descending_eigh
 from streamembed.spectral.fixed_gain import amplify, compute_ritz_pairs
 from streamembed.spectral.neighbor_walk import Parts, Walk, build_contrasts
 
-# Columns beyond the wanted ones: guards, the last of which is drawn again with every chunk.
-GUARDS = 7
+# Columns beyond the wanted ones, at least: guards, the last of which is drawn again with every
+# chunk. And what the width is a multiple of: 20 float32 columns are multiplied faster than 18.
+GUARDS, LANES = 7, 4
 # Up to this many points, or this many times the columns, all pairs at once cost no more.
 DENSE, DENSE_COLUMNS = 128, 2
 # Degree and gain of a round, above and up to a tolerance of 1e-3. More gain at one degree lowers
@@ -181,7 +182,7 @@ def refine(
         Slots on which random columns are large.
     """
     n, n_wanted = len(walk.degrees), max(count - max(parts.count - 1, 0), 1)
-    width = count + GUARDS
+    width = -(-(count + GUARDS) // LANES) * LANES
     if n <= max(DENSE, DENSE_COLUMNS * width):
         return _decompose(block, walk, parts, width)
     dtype = np.float64 if tolerance < SINGLE else np.float32

@@ -27,6 +27,9 @@ LEAST_WIDTH = 0.5
 OWN, ROUNDING = 1e-4, 1e-11
 # And below which Cholesky's columns are orthonormal to less than 1e-12.
 CLEAR = 0.1
+# Squared residuals below this are computed from the residuals: as differences of squares, which are
+# known to some 1e-15, they would be off by more than a hundred thousandth.
+CANCELLED = 1e-10
 
 
 def amplify(
@@ -118,5 +121,8 @@ def compute_ritz_pairs(walk: Walk, parts: Parts, block: Floats) -> tuple[Floats,
     if (np.diag(lower) < CLEAR).any():  # orthonormal to the square of what Cholesky leaves
         turn = 1.5 * np.eye(len(mix)) - 0.5 * (vectors.T @ vectors)
         vectors, mix = vectors @ turn, mix @ turn
-    errors = image @ mix - vectors * values
-    return values, vectors, errors.T @ errors
+    products = mix.T @ (image.T @ image) @ mix - np.diag(values**2)
+    if (products.diagonal() < CANCELLED).any():
+        errors = image @ mix - vectors * values
+        products = errors.T @ errors
+    return values, vectors, products
