@@ -63,7 +63,7 @@ class LinearMap(WalkMap):
 
     def update(self, inputs: UpdateInput, config: Config) -> tuple[Self, int]:
         """After a chunk."""
-        return replace(self, **self.replace_slots(inputs)), len(inputs.slots)
+        return replace(self, **self.replace_slots(inputs)[0]), len(inputs.slots)
 
     def renew_axes(self, support: Support) -> Self:
         """With the principal axes of the support as it is."""

@@ -14,13 +14,14 @@ Differs: psi is stored, not V: where a degree changes, the eigenfunction stays.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated
 
 import numpy as np
 from scipy.sparse.linalg import ArpackError, eigsh
 
 from streamembed.numeric.arrays import Floats, Ints
+from streamembed.numeric.codec import NOT_SAVED, SAVED_IF_SET
 from streamembed.numeric.linalg import descending_eigh
 from streamembed.spectral.fixed_gain import amplify, compute_ritz_pairs
 from streamembed.spectral.neighbor_walk import Parts, Walk, build_contrasts
@@ -48,10 +49,22 @@ LOW_MARGIN, LOW_PRECISION = 0.02, 1e-2
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Relaxation:
+    """What turns a basis into eigenfunctions; see `streamembed.spectral.local_relaxation`."""
+
+    grams: Annotated[Floats, "3 m m", "finite"]  # G, H and F
+    # mu, of every part, and C: (Psi - mu) C are near eigenfunctions, orthonormal under pi.
+    means: Annotated[Floats, "p m", "finite"]
+    mix: Annotated[Floats, "m m", "finite"]
+    image: Floats = field(metadata=NOT_SAVED)  # W Psi, shape (n, m)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Block:
     """The part that persists between two chunks."""
 
-    # Near eigenfunctions, orthonormal under pi, by slot. 0 at isolated points.
+    # Near eigenfunctions, orthonormal under pi, by slot, and 0 at isolated points; with a
+    # relaxation a basis of them.
     psi: Annotated[Floats, "slots m", "finite"]
     # theta, descending, without the eigenvalues 1 of the parts.
     values: Annotated[Floats, "m", "finite"]
@@ -59,6 +72,17 @@ class Block:
     # The parts that were deflated; see `neighbor_walk.Parts`.
     labels: Annotated[Ints, "slots", "one of its rows or -1"]
     low: float  # at most the least eigenvalue of S, or nearly; -1 always is
+    # Of large graphs, between whole rounds.
+    relaxed: Relaxation | None = field(default=None, metadata=SAVED_IF_SET)
+
+    def rotate(self, count: int | None = None) -> Floats:
+        """The near eigenfunctions, or the first ``count`` of them."""
+        if self.relaxed is None:
+            return self.psi[:, :count]
+        mix = self.relaxed.mix[:, :count]
+        rotated: Floats = self.psi @ mix
+        rotated -= (self.relaxed.means @ mix)[self.labels]
+        return rotated
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,30 +158,38 @@ def update(
 
     Notes
     -----
-    A new point starts at the mean of its neighbours' psi: one step of the walk. One whose
-    neighbours are all new starts at 0; the random column is large on new points, so that a new
-    group is found.
+    The random column is large on new points, so that a new group is found.
     """
     n, old = len(walk.degrees), block.labels
     n_new = n - len(old)
-    psi = np.concatenate([block.psi, np.zeros((n_new, block.psi.shape[1]))])
+    psi = np.concatenate([block.rotate(), np.zeros((n_new, block.psi.shape[1]))])
     previous_labels = np.concatenate([old, np.full(n_new, -1, dtype=old.dtype)])
     previous_labels[refilled] = -1
     is_new = previous_labels < 0
-    psi[is_new] = 0.0
+    place_arrivals(psi, walk, np.flatnonzero(is_new))
     arrivals = np.flatnonzero(is_new & (parts.labels >= 0))
-    if len(arrivals):
-        rows = walk.graph[arrivals]
-        known = np.where(is_new, 0.0, 1.0 if walk.masses is None else walk.masses)
-        share = (rows @ known)[:, None]
-        mean = rows @ (known[:, None] * psi)
-        psi[arrivals] = np.divide(mean, share, out=np.zeros_like(mean), where=share > 0)
     merged = _merge_labels(previous_labels, parts.labels)
     if merged is not None:  # an eigenfunction of parts is now one of the block
         split = build_contrasts(merged, walk.degrees, count + GUARDS)
         psi = np.concatenate([_to_psi(split, walk), psi], axis=1)
     extended = Block(psi, block.values, block.products, parts.labels, block.low)
     return refine(extended, walk, parts, count, tolerance, (seed, position, n), arrivals=arrivals)
+
+
+def place_arrivals(psi: Floats, walk: Walk, slots: Ints) -> None:
+    """Write the mean of their neighbours that are not new into the rows of new points.
+
+    That is one step of the walk. A point whose neighbours are all new starts at 0.
+    """
+    psi[slots] = 0.0
+    if not len(slots):
+        return
+    rows = walk.graph[slots]
+    known = np.ones(len(psi)) if walk.masses is None else walk.masses.copy()
+    known[slots] = 0.0
+    share = (rows @ known)[:, None]
+    mean = rows @ (psi if walk.masses is None else known[:, None] * psi)
+    psi[slots] = np.divide(mean, share, out=np.zeros_like(mean), where=share > 0)
 
 
 def refine(
@@ -187,7 +219,7 @@ def refine(
         return _decompose(block, walk, parts, width)
     dtype = np.float64 if tolerance < SINGLE else np.float32
     apply, root = walk.bind(dtype), walk.constant[:, None]
-    columns = block.psi[:, : max(width - 1, block.psi.shape[1] - 1)]
+    columns = block.rotate(max(width - 1, block.psi.shape[1] - 1))
     n_random = max(width - columns.shape[1], 1)
     noise = np.random.default_rng(seed).standard_normal((n, n_random), dtype=np.float32)
     if arrivals is not None and len(arrivals):
@@ -223,7 +255,7 @@ def select_pairs(block: Block, walk: Walk, parts: Parts, count: int) -> RitzPair
     """The first ``count`` pairs of the parts and of a block. Without a product: O(n count)."""
     split = build_contrasts(parts.labels, walk.degrees, count)
     exact, total = split.shape[1], min(count, split.shape[1] + block.psi.shape[1])
-    others = walk.constant[:, None] * block.psi[:, : total - exact]
+    others = walk.constant[:, None] * block.rotate(total - exact)
     products = np.zeros((total, total))
     products[exact:, exact:] = block.products[: total - exact, : total - exact]
     values = np.concatenate([np.ones(exact), block.values[: total - exact]])

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_array
+from scipy.sparse import coo_array, csr_array
 from scipy.sparse.csgraph import connected_components
 
 from streamembed.numeric.arrays import Array, Floats, Ints
@@ -57,6 +57,11 @@ class Walk:
         """v_0 = sqrt(pi), shape (n,); zeros for a graph without an edge."""
         total = float(self.degrees.sum())
         return np.sqrt(self.degrees / (total or 1.0))
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether all edges count, and all masses are 1: a change of a few is a local one."""
+        return self.graph is self.edges and self.masses is None
 
     @property
     def scaling(self) -> Floats:
@@ -193,7 +198,8 @@ def build_walk(edges: csr_array, masses: Floats | None) -> Walk:
         if 0.0 < (largest := float(graph.data.max(initial=0.0))) < TINIEST:
             graph.data /= largest
         least = float(graph.data.min(initial=1.0))
-    degrees = graph @ np.ones(n)
+    is_binary = least == largest == 1.0
+    degrees = np.diff(graph.indptr).astype(np.float64) if is_binary else graph @ np.ones(n)
     if least < LEAST_WEIGHT * degrees.max(initial=0.0):
         larger = np.maximum(degrees[_read_heads(graph)], degrees[graph.indices])
         faint = graph.data < np.maximum(LEAST_WEIGHT * larger, FAINTEST * degrees.max())
@@ -216,22 +222,70 @@ def _read_heads(graph: csr_array) -> Array:
 
 def find_parts(walk: Walk) -> Parts:
     """The connected parts of a walk, and its isolated points. O(n K)."""
-    n, degrees = len(walk.degrees), walk.degrees
     # of a symmetric graph the strong components are all, and need no transposed copy
     n_components, raw = connected_components(walk.graph, connection="strong")
-    weight = np.bincount(raw, weights=degrees, minlength=n_components)
+    weight = np.bincount(raw, weights=walk.degrees, minlength=n_components)
     order = np.argsort(-weight, kind="stable")
     count = int(np.count_nonzero(weight > 0))
     names = np.full(n_components, -1, dtype=np.int64)
     names[order[:count]] = np.arange(count)
-    labels = names[raw]
+    return _describe_parts(names[raw], weight[order[:count]], walk.degrees)
+
+
+def _describe_parts(labels: Ints, weight: Array, degrees: Floats) -> Parts:
+    """Parts of given weights, descending."""
     members = np.flatnonzero(labels >= 0)
     belongs = labels[members]
-    values = np.sqrt(degrees[members] / weight[order][belongs])
+    values = np.sqrt(degrees[members] / weight[belongs])
     starts = np.concatenate([[0], np.cumsum(labels >= 0)])
-    basis = csr_array((values, belongs, starts), shape=(n, count))
+    basis = csr_array((values, belongs, starts), shape=(len(labels), len(weight)))
     largest = int(np.bincount(belongs).max(initial=0))
-    return Parts(labels, count, largest, basis)
+    return Parts(labels, len(weight), largest, basis)
+
+
+def follow_parts(previous: Parts, before: Walk, walk: Walk, touched: Ints, slots: Ints) -> Parts:
+    """`find_parts` of a walk, from the parts before some of its rows changed.
+
+    Parameters
+    ----------
+    touched
+        Those rows, ascending.
+    slots
+        Rows that hold other points.
+
+    Notes
+    -----
+    No part has separated where all that was joined to a point is joined near it still, by the edges
+    of rows that changed; and a new point belongs to its neighbours' part. Where that is not so, the
+    whole graph is searched. O(n) with a small factor, and O(c K) for c rows.
+    """
+    n, labels = len(walk.degrees), previous.labels.copy()
+    is_new, is_near = np.zeros(n, dtype=bool), np.zeros(n, dtype=bool)
+    is_new[slots] = True
+    rows = np.union1d(touched, slots)
+    now, then = walk.graph[rows], before.graph[rows]
+    is_near[rows] = is_near[now.indices] = True
+    number, count = np.cumsum(is_near) - 1, int(np.count_nonzero(is_near))
+    heads = np.repeat(rows, np.diff(now.indptr))
+    ends = number[heads], number[now.indices]
+    patches = coo_array((np.ones(len(heads)), ends), shape=(count, count)).tocsr()
+    patch = connected_components(patches, directed=False)[1][number]
+    # a point that is gone counts as where any of its neighbours is
+    left, others = np.repeat(rows, np.diff(then.indptr)), then.indices
+    patch[slots] = -1
+    leaves = is_new[left] & ~is_new[others]
+    patch[left[leaves]] = patch[others[leaves]]
+    has_separated = (patch[slots] < 0).any() or (patch[left] != patch[others]).any()
+    arrives = is_new[heads] & ~is_new[now.indices]
+    labels[slots] = -1
+    labels[heads[arrives]] = previous.labels[now.indices[arrives]]
+    has_joined = (labels < 0).any() or (labels[heads] != labels[now.indices]).any()
+    if has_separated or has_joined:
+        return find_parts(walk)
+    weight = np.bincount(labels, weights=walk.degrees, minlength=previous.count)
+    if (np.diff(weight) >= 0.0).any() or not weight[-1] > 0.0:
+        return find_parts(walk)  # another is the heaviest
+    return _describe_parts(labels, weight, walk.degrees)
 
 
 def build_contrasts(labels: Ints, degrees: Floats, limit: int) -> Floats:
