@@ -306,7 +306,14 @@ class GraphMap(WalkMap):
         ):
             wanted = max(count - parts.count + 1, 1)
             relaxed = local_relaxation.follow(
-                block, previous.walk, walk, parts, touched, slots, wanted, tolerance
+                block,
+                previous.walk,
+                walk,
+                parts,
+                touched,
+                slots,
+                n_wanted=wanted,
+                tolerance=tolerance,
             )
             if relaxed is not None and (relaxed.products.diagonal()[:wanted].max() <= accuracy**2):
                 return replace(self, block=relaxed), False

@@ -121,9 +121,9 @@ def replace_edges(
     won, column = np.nonzero((new >= 0) & ~is_common.any(axis=1))
     won, joined = changed[won], new[won, column]
     # an edge goes where neither lists the other any more, and is new where neither did before
-    is_gone = ~_is_listed(near, left, lost)
+    is_removed = ~_is_listed(near, left, lost)
     is_new = ~_is_listed(before[0], joined, won)
-    gone, added = _sort_edges(lost, left, is_gone, n), _sort_edges(won, joined, is_new, n)
+    gone, added = _sort_edges(lost, left, is_removed, n), _sort_edges(won, joined, is_new, n)
     starts = np.append(graph.indptr, np.full(n - n_before, graph.indptr[-1], graph.indptr.dtype))
     place = _locate(starts, graph.indices, *gone)
     place_added = _locate(starts, graph.indices, *added)

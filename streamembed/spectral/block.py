@@ -218,7 +218,7 @@ def refine(
     if n <= max(DENSE, DENSE_COLUMNS * width):
         return _decompose(block, walk, parts, width)
     dtype = np.float64 if tolerance < SINGLE else np.float32
-    apply, root = walk.bind(dtype), walk.constant[:, None]
+    root = walk.constant[:, None]
     columns = block.rotate(max(width - 1, block.psi.shape[1] - 1))
     n_random = max(width - columns.shape[1], 1)
     noise = np.random.default_rng(seed).standard_normal((n, n_random), dtype=np.float32)
@@ -233,7 +233,7 @@ def refine(
         psi = _to_psi(vectors, walk).astype(dtype)
     while rounds < max_rounds and len(values):
         target = float(values[min(n_wanted, len(values)) - 1])
-        filtered = amplify(apply, psi, target, low, degree, gain)
+        filtered = amplify(walk, psi, target, low, degree, gain)
         values, vectors, products = compute_ritz_pairs(walk, parts, root * filtered)
         residual = float(np.sqrt(products.diagonal()[:n_wanted].max(initial=0.0)))
         rounds += 1

@@ -11,8 +11,6 @@ same gain at the last wanted value, whatever the block's last value is.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 from scipy.linalg import solve_triangular
 
@@ -33,7 +31,7 @@ CANCELLED = 1e-10
 
 
 def amplify(
-    apply: Callable[[Array], Array],
+    walk: Walk,
     block: Array,
     target: float,
     low: float,
@@ -44,8 +42,8 @@ def amplify(
 
     Parameters
     ----------
-    apply
-        Psi -> P Psi, in the precision of the block.
+    walk
+        P.
     block
         Psi, shape (n, m), without the eigenvalue 1.
     target
@@ -67,12 +65,13 @@ def amplify(
     high = max(high, low + LEAST_WIDTH)
     kind = block.dtype.type  # a float64 scalar would promote a float32 block
     centre, step = kind(0.5 * (high + low)), kind(2.0 / (high - low))
+    apply = walk.bind(block.dtype, 2.0 * step)
     previous: Array = block
-    current: Array = step * (apply(block) - centre * block)
+    current: Array = kind(0.5) * apply(block)
+    current -= (step * centre) * block
     for _ in range(degree - 1):
         following: Array = apply(current)
-        following -= centre * current
-        following *= kind(2.0) * step
+        following -= (kind(2.0) * step * centre) * current
         following -= previous
         previous, current = current, following
     return current

@@ -87,13 +87,12 @@ class Walk:
         image *= scaling
         return image
 
-    def bind(self, dtype: npt.DTypeLike) -> Callable[[Array], Array]:
-        """Psi -> P Psi of columns (n, m), P = diag(1/q) W, in that precision."""
-        graph, scaling = self.graph.astype(dtype, copy=False), self.scaling
-        if self.masses is None:
-            before, after = None, scaling**2
-        else:
-            before, after = self.masses.astype(dtype)[:, None], scaling**2 / self.masses
+    def bind(self, dtype: npt.DTypeLike, factor: float = 1.0) -> Callable[[Array], Array]:
+        """Psi -> ``factor`` P Psi of columns (n, m), P = diag(1/q) W, in that precision."""
+        graph, after = self.graph.astype(dtype, copy=False), factor * self.scaling**2
+        before = None
+        if self.masses is not None:
+            before, after = self.masses.astype(dtype)[:, None], after / self.masses
         after = after.astype(dtype)[:, None]
 
         def apply(block: Array) -> Array:
