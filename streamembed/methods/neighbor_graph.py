@@ -82,7 +82,7 @@ class WalkMap(EmbeddingMap):
     """A walk among neighbours, and what all maps by one have in common."""
 
     weights: str  # see `streamembed.spectral.neighbor_walk.WEIGHTS`
-    # What distances are divided by; see `streamembed.spectral.neighbor_walk.walk_on_lists`.
+    # What distances are divided by; see `streamembed.spectral.adjacency.join_lists`.
     scale: Annotated[float, "finite", "positive"]
     edges: RadiusEdges | None  # of a graph of all within a radius; None where neighbours are joined
     walk: Walk = field(metadata=NOT_SAVED)

@@ -59,7 +59,24 @@ def compute_local_scales(d2: Floats) -> Floats:
 def join_lists(lists: Lists, weights: str, scale: float) -> csr_array:
     """The graph in which i and j are joined where either lists the other, (n, n). O(n K).
 
+    Parameters
+    ----------
+    weights
+        ``binary`` (1), ``heat`` (exp(-d2 / scale)) or ``self_tuning`` (exp(-d2 / (scale s_i s_j)),
+        see `compute_local_scales`).
+    scale
+        Positive; its meaning depends on ``weights``.
+
+    Returns
+    -------
     Rows are ascending, and weights the same bits from either end.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> lists = np.array([[1], [0], [1]]), np.array([[1.0], [1.0], [4.0]])
+    >>> join_lists(lists, "binary", 1.0).toarray().sum(axis=1).tolist()
+    [1.0, 2.0, 1.0]
     """
     near, d2 = lists
     n = len(near)
@@ -74,16 +91,13 @@ def join_lists(lists: Lists, weights: str, scale: float) -> csr_array:
     return _join_either_way(csr_array((values, ends, starts), shape=(n, n)))
 
 
-def join_edges(
-    edges: tuple[Array, Array, Floats],
-    n: int,
-    weights: str,
-    scale: float,
-    scales: Floats | None = None,
-) -> csr_array:
-    """The graph of given edges: heads, ends and d2, each (e,), once in one or both directions."""
+def join_edges(edges: tuple[Array, Array, Floats], n: int, weights: str, scale: float) -> csr_array:
+    """The graph of given edges: heads, ends and d2, each (e,), once in one or both directions.
+
+    Weights are ``binary`` or ``heat``.
+    """
     heads, ends, d2 = edges
-    values = _weigh(d2, heads, ends, weights, scale, scales)
+    values = _weigh(d2, heads, ends, weights, scale, None)
     return _join_either_way(coo_array((values, (heads, ends)), shape=(n, n)).tocsr())
 
 

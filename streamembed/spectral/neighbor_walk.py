@@ -27,7 +27,7 @@ from scipy.sparse import coo_array, csr_array
 from scipy.sparse.csgraph import connected_components
 
 from streamembed.numeric.arrays import Array, Floats, Ints
-from streamembed.spectral.adjacency import VANISHED, join_edges, join_lists
+from streamembed.spectral.adjacency import VANISHED
 
 WEIGHTS = ("binary", "heat", "self_tuning")
 # Parts up to which products with their basis are faster when it is dense.
@@ -129,66 +129,16 @@ class Parts:
         return rest
 
 
-def walk_on_lists(
-    near: Array,
-    d2: Floats,
-    weights: str = "binary",
-    scale: float = 1.0,
-    masses: Floats | None = None,
-) -> Walk:
-    """The walk in which i and j are joined where either is in the list of the other.
+def build_walk(edges: csr_array, masses: Floats | None) -> Walk:
+    """W and q of a graph's edges, without those that weigh nothing. O(n K).
 
     Parameters
     ----------
-    near, d2
-        Indices of the nearest others and their squared distances, shapes (n, K), -1 and inf behind
-        the end of a list.
-    weights
-        ``binary`` (1), ``heat`` (exp(-d2 / scale)) or ``self_tuning`` (exp(-d2 / (scale s_i s_j)),
-        see `compute_local_scales`).
-    scale
-        Positive; its meaning depends on ``weights``.
+    edges
+        From `streamembed.spectral.adjacency`.
     masses
         m, shape (n,), positive; None for ones.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> walk = walk_on_lists(np.array([[1], [0], [1]]), np.array([[1.0], [1.0], [4.0]]))
-    >>> walk.degrees.tolist()
-    [1.0, 2.0, 1.0]
     """
-    return build_walk(join_lists((near, d2), weights, scale), masses)
-
-
-def walk_on_edges(
-    heads: Array,
-    ends: Array,
-    d2: Floats,
-    n: int,
-    weights: str = "binary",
-    scale: float = 1.0,
-    scales: Floats | None = None,
-    masses: Floats | None = None,
-) -> Walk:
-    """The walk on edges that are given one by one, as those within a radius are.
-
-    Parameters
-    ----------
-    heads, ends, d2
-        Shapes (e,): every edge once, in either direction or once in each, no loops.
-    n
-        Points.
-    weights, scale, masses
-        As in `walk_on_lists`.
-    scales
-        s, shape (n,), for ``self_tuning`` alone.
-    """
-    return build_walk(join_edges((heads, ends, d2), n, weights, scale, scales), masses)
-
-
-def build_walk(edges: csr_array, masses: Floats | None) -> Walk:
-    """W and q of a graph's edges, without those that weigh nothing. O(n K)."""
     graph, n = edges, edges.shape[0]
     least, largest = float(edges.data.min(initial=1.0)), float(edges.data.max(initial=0.0))
     if largest < TINIEST or least <= VANISHED:

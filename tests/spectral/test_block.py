@@ -14,6 +14,7 @@ from streamembed.spectral.block import Block
 from streamembed.spectral.inertia import count_missing
 from streamembed.spectral.neighbor_walk import Parts, Walk
 from tests.oracles.oracle import largest_angle_sine
+from tests.spectral import walks
 
 K, COUNT, TOLERANCE = 10, 10, 3e-3
 
@@ -31,7 +32,7 @@ def blobs(rng: np.random.Generator, n: int) -> np.ndarray:
 
 def graph(points: np.ndarray, weights: str = "binary", k: int = K) -> tuple[Walk, Parts]:
     d2, near = find_nearest(points, k)
-    walk = neighbor_walk.walk_on_lists(near, d2, weights)
+    walk = walks.walk_on_lists(near, d2, weights)
     return walk, neighbor_walk.find_parts(walk)
 
 
@@ -210,7 +211,7 @@ def test_isolated_points_have_no_part_and_come_back() -> None:
     def within(radius: float) -> tuple[Walk, Parts]:
         d2 = ((points[:, None] - points[None]) ** 2).sum(axis=2)
         heads, ends = np.nonzero(np.triu(d2 < radius**2, 1))
-        walk = neighbor_walk.walk_on_edges(heads, ends, d2[heads, ends], 500)
+        walk = walks.walk_on_edges(heads, ends, d2[heads, ends], 500)
         return walk, neighbor_walk.find_parts(walk)
 
     walk, parts = within(0.35)
@@ -228,7 +229,7 @@ def test_isolated_points_have_no_part_and_come_back() -> None:
 def test_nothing_is_joined_at_all() -> None:
     """No edge: no column, no residual."""
     none = np.zeros(0, dtype=np.int64)
-    walk = neighbor_walk.walk_on_edges(none, none, np.zeros(0), 500)
+    walk = walks.walk_on_edges(none, none, np.zeros(0), 500)
     parts = neighbor_walk.find_parts(walk)
     held, report = block.start(walk, parts, COUNT, TOLERANCE, 0)
     held, report = block.update(held, walk, parts, np.arange(5), COUNT, TOLERANCE, 0, 5)
@@ -241,7 +242,7 @@ def test_a_low_that_is_none_is_found_out() -> None:
     rng = np.random.default_rng(6)
     left, right = rng.integers(0, 250, 2000), rng.integers(250, 500, 2000)
     left, right = np.unique(np.stack([left, right]), axis=1)
-    walk = neighbor_walk.walk_on_edges(left, right, np.zeros(len(left)), 500)
+    walk = walks.walk_on_edges(left, right, np.zeros(len(left)), 500)
     parts = neighbor_walk.find_parts(walk)
     high = Block(np.zeros((500, 0)), np.zeros(0), np.zeros((0, 0)), parts.labels, -0.05)
     held, report = block.refine(high, walk, parts, COUNT, TOLERANCE, (0,), max_rounds=30)
@@ -253,7 +254,7 @@ def test_a_low_that_is_none_is_found_out() -> None:
 def test_pairs_have_nothing_but_one_and_minus_one() -> None:
     """250 parts of two points each: what is left for the block is -1, 250 times."""
     heads = np.arange(0, 500, 2)
-    walk = neighbor_walk.walk_on_edges(heads, heads + 1, np.ones(250), 500)
+    walk = walks.walk_on_edges(heads, heads + 1, np.ones(250), 500)
     parts = neighbor_walk.find_parts(walk)
     held, _ = block.start(walk, parts, 400, TOLERANCE, 0)
     found = block.select_pairs(held, walk, parts, 400)

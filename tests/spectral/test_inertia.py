@@ -9,6 +9,7 @@ from scipy.sparse import csr_array
 from streamembed.geometry.neighbors import find_nearest
 from streamembed.spectral import block, neighbor_walk
 from streamembed.spectral.inertia import count_above, count_missing
+from tests.spectral import walks
 
 
 def roll(rng: np.random.Generator, n: int) -> np.ndarray:
@@ -18,7 +19,7 @@ def roll(rng: np.random.Generator, n: int) -> np.ndarray:
 
 def walk_of(points: np.ndarray, weights: str = "binary") -> neighbor_walk.Walk:
     d2, near = find_nearest(points, 10)
-    return neighbor_walk.walk_on_lists(near, d2, weights)
+    return walks.walk_on_lists(near, d2, weights)
 
 
 @pytest.mark.parametrize("weights", ["binary", "self_tuning"])
