@@ -224,17 +224,21 @@ def refine(
     noise = np.random.default_rng(seed).standard_normal((n, n_random), dtype=np.float32)
     if arrivals is not None and len(arrivals):
         noise[arrivals] *= np.sqrt(n / len(arrivals))
-    psi = np.concatenate([columns, noise], axis=1, dtype=dtype)
+    is_even = walk.is_even  # the filter takes psi then, and V elsewhere
+    start = np.concatenate([columns, noise], axis=1, dtype=np.float64)
+    vectors = root * start
     values, low, residual, rounds = block.values, block.low, np.inf, 0
     degree, gain = COARSE if tolerance > FINE_TOLERANCE else FINE
     products = np.zeros((0, 0))
     if len(values) < n_wanted:  # the last wanted value is unknown
-        values, vectors, products = compute_ritz_pairs(walk, parts, root * psi.astype(np.float64))
-        psi = _to_psi(vectors, walk).astype(dtype)
+        values, vectors, products = compute_ritz_pairs(walk, parts, vectors)
+        start = _to_psi(vectors, walk)
     while rounds < max_rounds and len(values):
         target = float(values[min(n_wanted, len(values)) - 1])
-        filtered = amplify(walk, psi, target, low, degree, gain)
-        values, vectors, products = compute_ritz_pairs(walk, parts, root * filtered)
+        chosen = (start if is_even else vectors).astype(dtype)
+        filtered = amplify(walk, chosen, target, low, degree, gain)
+        filtered = root * filtered if is_even else filtered
+        values, vectors, products = compute_ritz_pairs(walk, parts, filtered.astype(np.float64))
         residual = float(np.sqrt(products.diagonal()[:n_wanted].max(initial=0.0)))
         rounds += 1
         degree, gain = LATER
@@ -244,7 +248,7 @@ def refine(
         elif residual <= tolerance:
             break
         if rounds < max_rounds:
-            psi = _to_psi(vectors, walk).astype(dtype)
+            start = _to_psi(vectors, walk)
     if not rounds:
         residual = 0.0  # there is no column
     psi, products = _to_psi(vectors[:, :width], walk), products[:width, :width]

@@ -37,6 +37,8 @@ FEW = 4
 LEAST_WEIGHT = 1e-12
 # And of the largest degree anywhere: with masses, psi then stays within what float32 holds.
 FAINTEST = 1e-40
+# Weights of which float32 holds inverse degrees.
+SMALLEST_EVEN = 1e-30
 # Weights that are all below this are taken in units of the largest, and so are degrees: 1 / w would
 # overflow, and degrees have no digits.
 TINIEST = 1e-200
@@ -64,6 +66,11 @@ class Walk:
         return self.graph is self.edges and self.masses is None
 
     @property
+    def is_even(self) -> bool:
+        """Whether all masses are 1, and no weight is so small that degrees are not float32's."""
+        return self.masses is None and float(self.graph.data.min(initial=1.0)) >= SMALLEST_EVEN
+
+    @property
     def scaling(self) -> Floats:
         """s, shape (n,): S = diag(s) w diag(s); 0 at isolated points."""
         masses = 1.0 if self.masses is None else self.masses
@@ -88,16 +95,19 @@ class Walk:
         return image
 
     def bind(self, dtype: npt.DTypeLike, factor: float = 1.0) -> Callable[[Array], Array]:
-        """Psi -> ``factor`` P Psi of columns (n, m), P = diag(1/q) W, in that precision."""
-        graph, after = self.graph.astype(dtype, copy=False), factor * self.scaling**2
-        before = None
-        if self.masses is not None:
-            before, after = self.masses.astype(dtype)[:, None], after / self.masses
-        after = after.astype(dtype)[:, None]
+        """Psi -> ``factor`` P Psi of columns (n, m), P = diag(1/q) W, in that precision.
+
+        V -> ``factor`` S V where single precision does not hold P; see `is_even`.
+        """
+        if not self.is_even:
+            operator = (factor * self.operator).astype(dtype)
+            return lambda block: operator @ block
+        graph = self.graph.astype(dtype, copy=False)
+        scale = (factor * self.scaling[:, None] ** 2).astype(dtype)
 
         def apply(block: Array) -> Array:
-            image: Array = graph @ (block if before is None else before * block)
-            image *= after
+            image: Array = graph @ block
+            image *= scale
             return image
 
         return apply

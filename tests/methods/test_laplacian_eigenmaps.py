@@ -406,3 +406,14 @@ def test_the_river_face_is_the_engine() -> None:
     engine.learn(POINTS[:200])
     assert same(model.snapshot(), engine.snapshot())
     assert len(model.transform_one(dict(zip("012", POINTS[0].tolist(), strict=True)))) == 2
+
+
+def test_degrees_that_single_precision_does_not_hold() -> None:
+    """Heat weights down to 1e-60 (fuzz, seeds 700139 and 700232: their inverse overflowed)."""
+    rng = np.random.default_rng(0)
+    points = rng.standard_normal((300, 3)) * rng.choice([1.0, 4.0], 300)[:, None]
+    engine = se.Engine(
+        "laplacian_eigenmaps", size=250, n_components=3, scaling=None, weights="heat", bandwidth=0.1
+    )
+    engine.learn(points)
+    assert certificate.check(engine.snapshot(fresh=True), 3e-3) == []
