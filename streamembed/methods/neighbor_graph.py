@@ -354,7 +354,7 @@ class GraphMap(WalkMap):
         if config.tolerance is None or len(self.parts.labels) <= SMALLEST_FACTORED:
             return self  # without a bound, or with all pairs
         outside = self._bound_outside(self.block, position, config)
-        return replace(self, bound=outside.bound, bounded=position)
+        return replace(self, bound=min(outside.bound, 1.0), bounded=position)
 
     def restore(self, support: Support) -> Self:
         """With its walk, and the image of its basis, to the bit: rows of products are."""
