@@ -44,7 +44,7 @@ from streamembed.numeric.linalg import descending_eigh
 from streamembed.spectral import adjacency, inertia, local_relaxation, neighbor_walk
 from streamembed.spectral import block as blocks
 from streamembed.spectral.block import Block, RitzPairs
-from streamembed.spectral.certificate import Outside, bound_outside
+from streamembed.spectral.certificate import TINY, Outside, bound_outside
 from streamembed.spectral.lanczos import bound_largest
 from streamembed.spectral.neighbor_walk import Parts, Walk
 from streamembed.spectral.operator import Normalisation, deflate
@@ -440,11 +440,14 @@ class GraphMap(WalkMap):
     ) -> Eigenpairs:
         """Those of them that are carried."""
         n_kept = min(config.n_pairs, int(np.count_nonzero(ritz.values > NEGLIGIBLE)))
-        squares, turn = descending_eigh(ritz.products[:n_kept, :n_kept])
+        products = ritz.products[:n_kept, :n_kept]
+        # in units of the residuals, of which one may be a millionth of another
+        units = np.sqrt(np.maximum(products.diagonal(), TINY))
+        squares, turn = descending_eigh(products / np.outer(units, units))
         return Eigenpairs(
             ritz.values[:n_kept],
             ritz.vectors[:, :n_kept],
-            np.sqrt(np.maximum(squares, 0.0))[:, None] * turn.T,
+            np.sqrt(np.maximum(squares, 0.0))[:, None] * turn.T * units,
             outside,
             self.normalise(state, config),
             ROUNDING,
@@ -484,7 +487,8 @@ class GraphMap(WalkMap):
             PRODUCTS,
         )
         coupling = products[np.ix_(is_used, is_used)]
-        return bound_outside(values[is_used], coupling, beyond, k, ROUNDING)
+        outside = bound_outside(values[is_used], coupling, beyond, k, ROUNDING)
+        return _observe(ritz, outside.bound, k)
 
     def _decompose(self, state: State, config: Config) -> Eigenpairs:
         """Every pair at once. O(n^3)."""

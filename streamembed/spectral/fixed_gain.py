@@ -25,6 +25,8 @@ LEAST_WIDTH = 0.5
 OWN, ROUNDING = 1e-4, 1e-11
 # And below which Cholesky's columns are orthonormal to less than 1e-12.
 CLEAR = 0.1
+# Share of a column that is left without the eigenvalue 1, below which it is rounding to 1e-12.
+DEFLATED = 1e-4
 # Squared residuals below this are computed from the residuals: as differences of squares, which are
 # known to some 1e-15, they would be off by more than a hundred thousandth.
 CANCELLED = 1e-10
@@ -96,6 +98,9 @@ def compute_ritz_pairs(walk: Walk, parts: Parts, block: Floats) -> tuple[Floats,
     """
     basis = parts.deflate(block)
     lengths = np.sqrt(np.einsum("ij,ij->j", basis, basis))
+    if (lengths < DEFLATED * np.sqrt(np.einsum("ij,ij->j", block, block))).any():
+        basis = parts.deflate(basis)  # what is left of such a column has a part in it again
+        lengths = np.sqrt(np.einsum("ij,ij->j", basis, basis))
     is_real = lengths > 0
     basis = basis[:, is_real] / lengths[is_real]
     if basis.shape[1] == 0:
