@@ -116,8 +116,8 @@ def eigenmaps(quick: bool) -> list[str]:
     ]
     bars: dict[int, tuple[str, ...]] = {
         500: ("2", "", "", "", ""),
-        2000: ("4.5", "4", "6", "6", "100"),
-        5000: ("8", "7", "8", "", ""),
+        2000: ("4", "4", "6", "6", "100"),
+        5000: ("9", "7", "8", "", ""),
     }
     for size in (500, 2000) if quick else bars:
         count = size + CHUNK * CHUNKS

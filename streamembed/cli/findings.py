@@ -272,7 +272,8 @@ def _inspect_snapshot(snapshot: Snapshot, tolerance: float | None = None) -> Ins
             "epoch": picture.epoch,
             "radius": picture.radius,
         }
-    residual = f"residual {snapshot.certificate.residual:.4g}"
+    residual, age = f"residual {snapshot.certificate.residual:.4g}", snapshot.certificate.bound_age
+    residual += f", its bound {age:,} events old" if age else ""
     status = {
         True: f"certificate met, {residual}",
         False: f"certificate NOT met, {residual}",

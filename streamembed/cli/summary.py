@@ -32,7 +32,9 @@ def describe_snapshot(snapshot: Snapshot | None) -> dict[str, Any]:
 def format_residual(snapshot: Snapshot) -> str:
     """Format the residual of a snapshot, and whether it meets the tolerance."""
     certificate = snapshot.certificate
-    return f"residual {certificate.residual:.1e}, {VERDICTS[certificate.met]}"
+    age = certificate.bound_age
+    aged = f", its bound {age:,} events old" if age else ""
+    return f"residual {certificate.residual:.1e}, {VERDICTS[certificate.met]}{aged}"
 
 
 def format_certificate(snapshot: Snapshot) -> str:

@@ -255,7 +255,7 @@ class Engine(HintedAttributes, SavedObject):
         del parameters["self"]
         self.config = Config(**parameters)
         self._learner = StreamLearner(self.config)
-        self._published: tuple[State, Snapshot] | None = None
+        self._published: dict[bool, tuple[State, Snapshot]] = {}  # by whether they are fresh
         self._warned: set[tuple[type[Warning], int]] = set()
         self._has_chosen = False  # a call has named the feature columns
         self._warn(diagnostics.describe_chunk_cost(self.config), CostWarning)
@@ -399,7 +399,7 @@ class Engine(HintedAttributes, SavedObject):
         """Ids to which the next distance row must hold distances, in order, shape (L,)."""
         return self._learner.progress.distance_row_ids(self.config)
 
-    def snapshot(self, counted: bool = False) -> Snapshot:
+    def snapshot(self, counted: bool = False, fresh: bool = False) -> Snapshot:
         """The embedding of the support after the last complete chunk, with its certificate.
 
         The same object until the state changes; reading changes nothing. If another thread is
@@ -411,6 +411,10 @@ class Engine(HintedAttributes, SavedObject):
             Of a graph of neighbours: count its eigenvalues, so that ``certificate.missed`` is
             proven. Costs as much as some chunks, and far more where data have many dimensions; such
             a snapshot is computed again at every call.
+        fresh
+            Of a graph of neighbours: bound the eigenvalues that are not published as of now,
+            so that ``certificate.bound_age`` is 0. Costs about as much as learning a chunk. Other
+            methods always do.
 
         Raises
         ------
@@ -430,7 +434,7 @@ class Engine(HintedAttributes, SavedObject):
             Once, and again after every rescaling, if a component is carried by a few points
             or is all zeros, or all components do nothing but tell separate parts apart.
         """
-        snapshot = self.publish(counted)
+        snapshot = self.publish(counted, fresh)
         self._warn(diagnostics.describe_coarse_landmarks(snapshot), ResolutionWarning)
         self._warn(diagnostics.describe_snapshot_cost(self.config, snapshot), CostWarning)
         self._warn(
@@ -438,24 +442,30 @@ class Engine(HintedAttributes, SavedObject):
         )
         return snapshot
 
-    def publish(self, counted: bool = False) -> Snapshot:
+    def publish(self, counted: bool = False, fresh: bool = False) -> Snapshot:
         """`snapshot` without warnings, for internal use."""
-        published = self._published
+        published = self._published.get(fresh)
         if published is None or published[0] is not self._learner.state or counted:
-            published = self._learner.run_between_chunks(self._publish, counted)
+            published = self._learner.run_between_chunks(self._publish, counted, fresh)
         return published[1]
 
-    def _publish(self, counted: bool) -> tuple[State, Snapshot]:
+    def _publish(self, counted: bool, fresh: bool) -> tuple[State, Snapshot]:
         state = self._learner.need_state("learn more, or create the engine with a smaller warm_up")
-        if self._published is not None and self._published[0] is state and not counted:
-            return self._published
+        previous = {kind: one for kind, one in self._published.items() if one[0] is state}
+        if fresh in previous and not counted:
+            return previous[fresh]
         with one_blas_thread():
-            columns = publish.publish(state, self.config, counted)
-            features = self.features or NO_FEATURES
-            snapshot = Snapshot.of(state, columns, self.config, features)
+            source = publish.renew_bound(state, self.config) if fresh else state
+            if source is state and fresh and not counted:
+                published = self._publish(counted, fresh=False)
+                previous = self._published
+            else:
+                columns = publish.publish(source, self.config, counted)
+                features = self.features or NO_FEATURES
+                published = state, Snapshot.of(source, columns, self.config, features)
         if not counted:  # or later snapshots would depend on counted ones
-            self._published = state, snapshot
-        return state, snapshot
+            self._published = previous | {fresh: published}
+        return published
 
     @property
     def _scalings(self) -> int:
@@ -929,7 +939,8 @@ class Engine(HintedAttributes, SavedObject):
         features = landmarks.agreement.as_features()
         state, columns = from_landmarks.start_state(landmarks, engine.config, like)
         if columns is not None:
-            engine._published = state, Snapshot.of(state, columns, engine.config, features)
+            published = Snapshot.of(state, columns, engine.config, features)
+            engine._published = {False: (state, published)}
         engine._learner.progress = EngineState(state, features=features, ids_kind="positions")
         return engine
 

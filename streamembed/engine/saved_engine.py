@@ -202,7 +202,11 @@ def _(built: GraphMap, state: State, config: Config) -> None:
     """And its block."""
     must(-1.0 <= built.block.low <= 0.0, "block.low")
     must(built.weights == config.weights, "weights")
-    must(-1 <= built.counted <= state.position, "counted")
+    must(-1 <= max(built.counted, built.bounded) <= state.position, "counted, or bounded")
+    must(min(built.counted, built.bounded) >= -1 and 0.0 <= built.bound <= 1.0, "bound")
+    n_columns = built.block.psi.shape[1]
+    must(built.block.values.shape == (n_columns,), "block.values")
+    must((built.block.products.diagonal() >= 0.0).all(), "block.products")
     must(built.missed is None or 0 <= built.missed <= len(state.support), "missed")
     _check_neighbours(state, built.edges, config)
 

@@ -201,6 +201,9 @@ def check(arrays: dict[str, Array], numbers: dict[str, Any], tracked: Array) -> 
     must(certificate.parts >= 1, "certificate.parts")
     must(certificate.missed is None or 0 <= certificate.missed <= n, "certificate.missed")
     must(0 <= certificate.isolated <= n, "certificate.isolated")
+    must(0 <= certificate.bound_age <= numbers["position"], "certificate.bound_age")
+    has_rate = certificate.residual_rate is not None
+    must(has_rate == (family in ("graph", "linear")), "certificate.residual_rate")
     ratios = certificate.residual_last, certificate.residual_rate or 0.0
     must(all(0.0 <= ratio <= 1.0 for ratio in ratios), "certificate.residual_last")
     must(len(certificate.effective_points) == k, "certificate.effective_points")

@@ -24,7 +24,7 @@ from streamembed.geometry import self_tuning
 from streamembed.geometry.self_tuning import WidthRule
 from streamembed.numeric.arrays import Floats, Ints
 from streamembed.numeric.linalg import squared_distances
-from streamembed.spectral import neighbor_walk
+from streamembed.spectral import adjacency
 
 # Largest error of an exponent: far below the residual of any certificate.
 LOSS = 1e-10
@@ -329,7 +329,7 @@ class GraphExtension(_FusedExtension):
         if self.weights == "heat":
             widths = self.widths[0]
         else:
-            index = min(neighbor_walk.SCALE_NEIGHBOR, d2.shape[1]) - 1
+            index = min(adjacency.SCALE_NEIGHBOR, d2.shape[1]) - 1
             widths = np.sqrt(np.partition(np.minimum(d2, FARTHEST), index, axis=1)[:, index])
             widths = np.maximum(widths, self.least)[:, None]
         # shifted by the largest, so that a point however far has neighbours

@@ -27,7 +27,7 @@ import numpy as np
 from streamembed.geometry.scaling import Scaling
 from streamembed.geometry.support import Support
 from streamembed.methods.eigenpairs import Eigenpairs
-from streamembed.methods.neighbor_graph import WalkMap, build_walk
+from streamembed.methods.neighbor_graph import WalkMap, build_fields
 from streamembed.methods.options import Config
 from streamembed.methods.state import BuildInput, State, UpdateInput
 from streamembed.numeric.arrays import Floats
@@ -58,12 +58,12 @@ class LinearMap(WalkMap):
     @classmethod
     def build(cls, inputs: BuildInput, config: Config) -> tuple[Self, Scaling]:
         """From scratch."""
-        parts, scaling = build_walk(inputs, config)
+        parts, scaling = build_fields(inputs, config)
         return cls(**parts, axes=find_axes(inputs.support)), scaling
 
     def update(self, inputs: UpdateInput, config: Config) -> tuple[Self, int]:
         """After a chunk."""
-        return replace(self, **self.replace_slots(inputs)), len(inputs.slots)
+        return replace(self, **self.replace_slots(inputs)[0]), len(inputs.slots)
 
     def renew_axes(self, support: Support) -> Self:
         """With the principal axes of the support as it is."""
@@ -99,12 +99,12 @@ class LinearMap(WalkMap):
         basis, triangle = np.linalg.qr(root[:, None] * centred)
         left, spreads, right = np.linalg.svd(triangle, full_matrices=False)
         n_real = int(np.count_nonzero(spreads > NEGLIGIBLE_SPREAD * spreads[:1]))
-        if not n_real or not self.walk.operator.nnz:
+        if not n_real or not self.walk.graph.nnz:
             return Eigenpairs.none(normal)
         basis, spreads = basis @ left[:, :n_real], spreads[:n_real]
         ridge = RIDGE * float((spreads**2).sum()) / centred.shape[1]
         shrinkage = spreads / np.sqrt(spreads**2 + ridge)
-        inside = shrinkage[:, None] * (basis.T @ (self.walk.operator @ basis)) * shrinkage
+        inside = shrinkage[:, None] * (basis.T @ self.walk.apply(basis)) * shrinkage
         inside = 0.5 * (inside + inside.T)
         values, mix = descending_eigh(inside)
         n_kept = min(n_pairs, int(np.count_nonzero(values > NEGLIGIBLE)))

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Self
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from streamembed.geometry.lists import NeighborLists, RadiusEdges
 from streamembed.geometry.scaling import Scaling
@@ -27,7 +28,6 @@ from streamembed.methods.eigenpairs import (
     SMALLEST_FACTORED,
     Eigenpairs,
     PublishedColumns,
-    bound_following,
 )
 from streamembed.methods.options import Config
 from streamembed.methods.state import (
@@ -38,13 +38,13 @@ from streamembed.methods.state import (
     State,
     UpdateInput,
 )
-from streamembed.numeric.arrays import Floats
+from streamembed.numeric.arrays import Floats, Ints
 from streamembed.numeric.codec import NOT_SAVED
 from streamembed.numeric.linalg import descending_eigh
+from streamembed.spectral import adjacency, inertia, local_relaxation, neighbor_walk
 from streamembed.spectral import block as blocks
-from streamembed.spectral import inertia, neighbor_walk
-from streamembed.spectral.block import Block
-from streamembed.spectral.certificate import Outside
+from streamembed.spectral.block import Block, RitzPairs
+from streamembed.spectral.certificate import TINY, Outside, bound_outside
 from streamembed.spectral.lanczos import bound_largest
 from streamembed.spectral.neighbor_walk import Parts, Walk
 from streamembed.spectral.operator import Normalisation, deflate
@@ -52,12 +52,15 @@ from streamembed.spectral.operator import Normalisation, deflate
 # Share of the tolerance that the block keeps to after every chunk.
 BLOCK_TOLERANCE_SHARE = 0.6
 USUAL_TOLERANCE = 3e-3
-# Tolerances below this need a block in float64.
-SINGLE = 1e-4
-# Slots refilled, as a share of n, after which the least eigenvalue is computed again; and after
-# which eigenvalues are counted, in supports up to this many points: beyond, the fill of the
-# factors may take more than all the rest.
-LOW_SHARE, COUNT_SHARE, LARGEST_COUNTED = 0.5, 0.1, 5000
+# Events after which a bound on unpublished eigenvalues is renewed, and a block is filtered on the
+# whole graph: this share of the slots, within these limits. Smaller graphs are filtered with every
+# chunk: rows that a chunk moves are as many as they have. So are graphs with so many changed rows.
+LARGEST_WHOLE, MOST_TOUCHED = 10_000, 0.5
+BOUND_SHARE, BOUND_EVENTS = 0.02, (20, 1000)
+# Slots refilled, as a share of n, after which the least eigenvalue is computed again, and
+# eigenvalues are counted, in supports up to this many points: beyond, the fill of the factors may
+# take more than all the rest.
+TURNED_SHARE, LARGEST_COUNTED = 0.5, 5000
 # Rounds of each refinement level after the view.
 LEVELS = {"polish": 2, "refresh": 6, "batch": 40}
 # Products with S lose this much at most: sums of a hundred terms in doubles.
@@ -66,9 +69,10 @@ ROUNDING = 1e-12
 NEGLIGIBLE = 1e-13
 # Parts up to which their basis is a dense array.
 FEW = 32
-# Where the search bound lies between the limit on a later eigenvalue and the next published one.
-# And the share of that interval that residuals of guards may take.
-AIM, SMOOTH = 0.3, 0.1
+# What of the tolerance a bound may take: the rest is for eigenvalues that change until it is
+# renewed. Where the search bound lies between that limit and the next eigenvalue of the block. And
+# the share of that interval that residuals of guards may take.
+ALLOWANCE, AIM, SMOOTH = 0.8, 0.3, 0.1
 # Products of a search for eigenvalues that the block lacks, at most.
 PRODUCTS = 500
 
@@ -78,22 +82,42 @@ class WalkMap(EmbeddingMap):
     """A walk among neighbours, and what all maps by one have in common."""
 
     weights: str  # see `streamembed.spectral.neighbor_walk.WEIGHTS`
-    # What distances are divided by; see `streamembed.spectral.neighbor_walk.walk_on_lists`.
+    # What distances are divided by; see `streamembed.spectral.adjacency.join_lists`.
     scale: Annotated[float, "finite", "positive"]
     edges: RadiusEdges | None  # of a graph of all within a radius; None where neighbours are joined
     walk: Walk = field(metadata=NOT_SAVED)
     parts: Parts = field(metadata=NOT_SAVED)
 
-    def replace_slots(self, inputs: UpdateInput) -> dict[str, Any]:
-        """Lists or edges, walk and parts after a chunk."""
-        lists, edges, support = self.lists, self.edges, inputs.support
-        if len(inputs.slots):
-            if lists is not None:
-                lists, _ = lists.replace(inputs.slots, inputs.geometry, support.births)
-            if edges is not None:
-                edges = edges.replace(inputs.slots, inputs.geometry)
-        following = find_walk(support, lists, edges, self.weights, self.scale)
-        return {"lists": lists, "edges": edges, **following}
+    def replace_slots(self, inputs: UpdateInput) -> tuple[dict[str, Any], Ints | None]:
+        """Lists or edges, walk and parts after a chunk; and rows of the walk that changed.
+
+        None where all may have.
+        """
+        lists, edges, support, graph = self.lists, self.edges, inputs.support, self.walk.edges
+        touched: Ints | None = None
+        if len(inputs.slots) and lists is not None:
+            before = lists.nearest
+            lists, changed = lists.replace(inputs.slots, inputs.geometry, support.births)
+            how = self.weights, self.scale
+            graph, touched = adjacency.replace_edges(graph, before, lists.nearest, changed, *how)
+        elif len(inputs.slots) and edges is not None:
+            edges, earlier, slots = (
+                edges.replace(inputs.slots, inputs.geometry),
+                graph,
+                inputs.slots,
+            )
+            graph = join(len(support), None, edges, self.weights, self.scale)
+            if len(support) == earlier.shape[0]:
+                ends = earlier[slots].indices, graph[slots].indices
+                touched = np.unique(np.concatenate([slots, *ends]))
+        walk = neighbor_walk.build_walk(graph, find_unequal(support))
+        if not walk.is_plain or not self.walk.is_plain or len(support) > len(self.parts.labels):
+            touched = None
+        if touched is None or len(support) <= LARGEST_WHOLE:
+            parts = neighbor_walk.find_parts(walk)
+        else:
+            parts = neighbor_walk.follow_parts(self.parts, self.walk, walk, touched, inputs.slots)
+        return {"lists": lists, "edges": edges, "walk": walk, "parts": parts}, touched
 
     @abc.abstractmethod
     def refine(self, state: State, config: Config) -> Iterator[Eigenpairs]:
@@ -117,12 +141,17 @@ class WalkMap(EmbeddingMap):
             missed=missed,
             isolated=len(self.parts.isolated),
             residual_rate=min(error / rate, 1.0) if rate > 0.0 else 1.0,
+            bound_age=self.measure_bound_age(state, columns, config),
         )
         return replace(columns, certificate=certified)
 
     def find_count(self, state: State) -> int | None:
         """What the last update counted; None without a count."""
         return None
+
+    def measure_bound_age(self, state: State, columns: PublishedColumns, config: Config) -> int:
+        """How many events ago the bound on unpublished eigenvalues was taken."""
+        return 0
 
     def count_components(self, state: State, config: Config, pairs: Eigenpairs) -> int:
         """Parts of the graph, isolated points among them."""
@@ -141,37 +170,41 @@ class WalkMap(EmbeddingMap):
             reaches = np.full(n, config.radius or 0.0)
             return KernelWidths(self.weights, widths, reaches, least=bandwidth)
         d2 = self.lists.nearest[1]
-        reaches = np.sqrt(np.where(np.isfinite(d2), d2, 0.0).max(axis=1))
+        reaches = np.sqrt(adjacency.find_last(d2))
         if self.weights != "self_tuning":
             return KernelWidths(self.weights, widths, reaches, least=bandwidth)
-        widths = neighbor_walk.compute_local_scales(d2)
-        least = neighbor_walk.LEAST_SCALE * float(np.median(widths[widths > 0]))
+        widths = adjacency.compute_local_scales(d2)
+        least = adjacency.LEAST_SCALE * float(np.median(widths[widths > 0]))
         return KernelWidths(self.weights, widths, reaches, self.scale, least)
 
     def restore(self, support: Support) -> Self:
         """With its walk."""
-        return replace(self, **find_walk(support, self.lists, self.edges, self.weights, self.scale))
+        graph = join(len(support), self.lists, self.edges, self.weights, self.scale)
+        return replace(self, **build_walk(graph, support))
 
 
-def find_walk(
-    support: Support,
-    lists: NeighborLists | None,
-    edges: RadiusEdges | None,
-    weights: str,
-    scale: float,
-) -> dict[str, Any]:
-    """The walk of a graph, and its parts."""
-    unequal = None if (support.masses == 1.0).all() else support.masses
-    if edges is not None:
-        ends = edges.i, edges.j, edges.d2
-        walk = neighbor_walk.walk_on_edges(*ends, len(support), weights, scale, masses=unequal)
-    else:
-        assert lists is not None
-        walk = neighbor_walk.walk_on_lists(*lists.nearest, weights, scale, unequal)
+def join(
+    n: int, lists: NeighborLists | None, edges: RadiusEdges | None, weights: str, scale: float
+) -> csr_array:
+    """The weighted edges of lists, or of all pairs within a radius."""
+    if lists is not None:
+        return adjacency.join_lists(lists.nearest, weights, scale)
+    assert edges is not None
+    return adjacency.join_edges((edges.i, edges.j, edges.d2), n, weights, scale)
+
+
+def build_walk(graph: csr_array, support: Support) -> dict[str, Any]:
+    """The walk on edges, and its parts."""
+    walk = neighbor_walk.build_walk(graph, find_unequal(support))
     return {"walk": walk, "parts": neighbor_walk.find_parts(walk)}
 
 
-def build_walk(inputs: BuildInput, config: Config) -> tuple[dict[str, Any], Scaling]:
+def find_unequal(support: Support) -> Floats | None:
+    """Masses, or None where all are 1."""
+    return None if (support.masses == 1.0).all() else support.masses
+
+
+def build_fields(inputs: BuildInput, config: Config) -> tuple[dict[str, Any], Scaling]:
     """Fields of a `WalkMap` from scratch, and the scaling with the bandwidth of heat weights."""
     support, lists, edges = inputs.support, None, None
     if config.radius is not None:
@@ -179,8 +212,7 @@ def build_walk(inputs: BuildInput, config: Config) -> tuple[dict[str, Any], Scal
         lengths2 = edges.d2
     else:
         lists = NeighborLists.build(inputs.geometry, support.births, config.n_neighbors)
-        d2 = lists.nearest[1]
-        lengths2 = np.where(np.isfinite(d2), d2, 0.0).max(axis=1)
+        lengths2 = adjacency.find_last(lists.nearest[1])
     bandwidth = config.fixed_bandwidth
     if bandwidth is None:
         positive = lengths2[lengths2 > 0]
@@ -188,7 +220,7 @@ def build_walk(inputs: BuildInput, config: Config) -> tuple[dict[str, Any], Scal
     scaling = inputs.scaling.of_bandwidth(bandwidth)
     scales = {"binary": 1.0, "heat": scaling.bandwidth**2, "self_tuning": config.kernel_width}
     scale = scales[config.weights]
-    walk = find_walk(support, lists, edges, config.weights, scale)
+    walk = build_walk(join(len(support), lists, edges, config.weights, scale), support)
     return {"weights": config.weights, "scale": scale, "edges": edges, "lists": lists, **walk}, (
         scaling
     )
@@ -199,47 +231,138 @@ class GraphMap(WalkMap):
     """The map of a graph: a walk among neighbours, and a block of its leading pairs."""
 
     block: Block
-    # Slots filled since the least eigenvalue was computed, and since eigenvalues were counted.
-    low_rows: Count = 0
-    count_rows: Count = 0
+    turned_rows: Count = 0  # slots filled since eigenvalues were counted, and the least computed
     counted: int = -1  # stream position of the last count; -1 before one
     missed: int | None = None  # its result; see `streamembed.spectral.inertia`
+    # No unpublished eigenvalue was larger, at that stream position; see `Certificate.bound_age`.
+    bound: Annotated[float, "finite"] = 1.0
+    bounded: int = -1
+    rounded: int = -1  # stream position of the last round of the filter on the whole graph
 
     @classmethod
     def build(cls, inputs: BuildInput, config: Config) -> tuple[Self, Scaling]:
         """From scratch."""
-        parts, scaling = build_walk(inputs, config)
-        dtype = np.float64 if _choose_tolerance(config) < SINGLE else np.float32
+        parts, scaling = build_fields(inputs, config)
         accuracy = BLOCK_TOLERANCE_SHARE * _choose_tolerance(config)
         block, _ = blocks.start(
-            parts["walk"], parts["parts"], config.n_components + 1, accuracy, config.seed, dtype
+            parts["walk"], parts["parts"], config.n_components + 1, accuracy, config.seed
         )
-        return cls(**parts, block=block), scaling
+        built = cls(**parts, block=block)._settle(block, inputs.position, _choose_tolerance(config))
+        return built._renew_bound(inputs.position, config), scaling
 
     def update(self, inputs: UpdateInput, config: Config) -> tuple[Self, int]:
-        """After a chunk: one round of a filter, and now and then a count."""
+        """After a chunk: one round of a filter, and now and then a bound and a count."""
         slots, position, n = inputs.slots, inputs.position, len(inputs.support)
-        following = replace(self, **self.replace_slots(inputs))
+        fields, touched = self.replace_slots(inputs)
+        following, turned_rows = replace(self, **fields), self.turned_rows + len(slots)
         walk, parts, count = following.walk, following.parts, config.n_components + 1
-        accuracy = BLOCK_TOLERANCE_SHARE * _choose_tolerance(config)
-        start_block = self.block
-        low_rows, count_rows = self.low_rows + len(slots), self.count_rows + len(slots)
-        if low_rows >= LOW_SHARE * n:
+        if is_turned := turned_rows >= TURNED_SHARE * n:
             low = blocks.find_lowest(walk, config.seed)
-            start_block, low_rows = replace(start_block, low=low), 0
-        block, _ = blocks.update(
-            start_block, walk, parts, slots, count, accuracy, seed=config.seed, position=position
+            following, turned_rows = replace(following, block=replace(self.block, low=low)), 0
+        following, has_jumped = following._follow_block(self, touched, inputs, config)
+        following = replace(following, turned_rows=turned_rows)
+        is_due = has_jumped or following._is_old(following.bounded, position)
+        if is_due := is_due or not following._is_bounded(config):
+            following = following._renew_bound(position, config)
+        missed = self.missed
+        if is_counted := is_turned and n <= LARGEST_COUNTED:
+            missed = _count_missing(following, following.block, config)
+        if (is_counted and missed != 0) or (is_due and not following._is_bounded(config)):
+            tolerance = _choose_tolerance(config)
+            accuracy = 0.5 * BLOCK_TOLERANCE_SHARE * tolerance
+            seed = (config.seed, position, n, 1)
+            block, _ = blocks.refine(following.block, walk, parts, count, accuracy, seed)
+            following = following._settle(block, position, tolerance)._renew_bound(position, config)
+            missed = _count_missing(following, block, config) if is_counted else missed
+        if is_counted:
+            following = replace(following, counted=position, missed=missed)
+        return following, len(slots)
+
+    def _follow_block(
+        self, previous: GraphMap, touched: Ints | None, inputs: UpdateInput, config: Config
+    ) -> tuple[Self, bool]:
+        """With its block after a chunk, and whether the bound of before is no more of this graph.
+
+        Of a large graph the block is relaxed where the graph changed, between whole rounds.
+        """
+        walk, parts, block = self.walk, self.parts, self.block
+        slots, position, count = inputs.slots, inputs.position, config.n_components + 1
+        tolerance = _choose_tolerance(config)
+        accuracy = BLOCK_TOLERANCE_SHARE * tolerance
+        has_stayed = np.ones(len(parts.labels), dtype=bool)
+        has_stayed[slots] = False
+        before = previous.parts.labels
+        labels, has_stayed = parts.labels[: len(before)], has_stayed[: len(before)]
+        has_jumped = bool(
+            previous.parts.count != parts.count or (labels != before)[has_stayed].any()
         )
-        counted, missed = self.counted, self.missed
-        if count_rows >= COUNT_SHARE * n and n <= LARGEST_COUNTED:
-            counted, count_rows = position, 0
-            missed = _count_missing(following, block, config)
-            if missed != 0:
-                seed = (config.seed, position, n, 1)
-                block, _ = blocks.refine(block, walk, parts, count, 0.5 * accuracy, seed)
-                missed = _count_missing(following, block, config)
-        following = replace(following, block=block, low_rows=low_rows, count_rows=count_rows)
-        return replace(following, counted=counted, missed=missed), len(slots)
+        if not (
+            block.relaxed is None
+            or touched is None
+            or len(touched) > MOST_TOUCHED * len(labels)
+            or has_jumped
+            or len(parts.isolated)
+            or self._is_old(self.rounded, position)
+        ):
+            wanted = max(count - parts.count + 1, 1)
+            relaxed = local_relaxation.follow(
+                block,
+                previous.walk,
+                walk,
+                parts,
+                touched,
+                slots,
+                n_wanted=wanted,
+                tolerance=tolerance,
+            )
+            if relaxed is not None and (relaxed.products.diagonal()[:wanted].max() <= accuracy**2):
+                return replace(self, block=relaxed), False
+            has_jumped = True
+        block, info = blocks.update(
+            block, walk, parts, slots, count, accuracy, seed=config.seed, position=position
+        )
+        return self._settle(block, position, tolerance), has_jumped or info.rounds > 1
+
+    def _settle(self, block: Block, position: int, tolerance: float) -> Self:
+        """With a block after a whole round."""
+        walk, parts = self.walk, self.parts
+        is_coarse = tolerance >= local_relaxation.LEAST_TOLERANCE
+        is_plain = walk.is_plain and not len(parts.isolated)
+        if len(parts.labels) > LARGEST_WHOLE and is_plain and is_coarse:
+            block = local_relaxation.begin(block, walk, parts)
+        return replace(self, block=block, rounded=position)
+
+    def _is_old(self, position: int, now: int) -> bool:
+        """Whether what was done at that position is due again."""
+        return bool(now - position > np.clip(BOUND_SHARE * len(self.parts.labels), *BOUND_EVENTS))
+
+    def _is_bounded(self, config: Config) -> bool:
+        """Whether the bound is within the tolerance, and none of the block's values is above."""
+        values, k = (
+            np.append(np.ones(max(self.parts.count - 1, 0)), self.block.values),
+            (config.n_components),
+        )
+        allowed = _choose_tolerance(config) * float(values[:1].max(initial=0.0))
+        limit = values[k - 1 : k].max(initial=0.0) + allowed + ROUNDING
+        return bool(values[k : k + 1].max(initial=0.0) <= self.bound + ROUNDING <= limit)
+
+    def renew_bound(self, state: State, config: Config) -> Self:
+        """With a bound of now."""
+        return self if self.bounded == state.position else self._renew_bound(state.position, config)
+
+    def _renew_bound(self, position: int, config: Config) -> Self:
+        if config.tolerance is None or len(self.parts.labels) <= SMALLEST_FACTORED:
+            return self  # without a bound, or with all pairs
+        outside = self._bound_outside(self.block, position, config)
+        return replace(self, bound=min(outside.bound, 1.0), bounded=position)
+
+    def restore(self, support: Support) -> Self:
+        """With its walk, and the image of its basis, to the bit: rows of products are."""
+        restored, block = super().restore(support), self.block
+        if block.relaxed is None:
+            return restored
+        relaxed = replace(block.relaxed, image=restored.walk.graph @ block.psi)
+        return replace(restored, block=replace(block, relaxed=relaxed))
 
     def normalise(self, state: State, config: Config) -> Normalisation:
         """That of the walk: degrees are the rows' sums, exactly; isolated points have no share."""
@@ -251,7 +374,7 @@ class GraphMap(WalkMap):
 
     def view(self, state: State, normal: Normalisation, count: int) -> tuple[Floats, Floats]:
         """Leading pairs as the block has them."""
-        ritz = blocks.measure(self.block, self.walk, self.parts, count)
+        ritz = blocks.select_pairs(self.block, self.walk, self.parts, count)
         is_real = ritz.values > NEGLIGIBLE
         return ritz.values[is_real], normal.eigenfunctions(ritz.vectors[:, is_real])
 
@@ -261,7 +384,9 @@ class GraphMap(WalkMap):
         if n <= SMALLEST_FACTORED:
             yield self._decompose(state, config)
             return
-        yield self._measure_block(state, self.block, config, "view")
+        first = self._select_pairs(self.block, config)
+        outside = _observe(first, self.bound, config.n_components)
+        yield self._publish_block(state, first, outside, config, "view")
         if config.tolerance is None:
             return
         block = self.block
@@ -269,13 +394,20 @@ class GraphMap(WalkMap):
             seed = (config.seed, state.position, n, 2 + attempt)
             accuracy = (0.3, 0.1, 0.03)[attempt] * config.tolerance
             block, _ = blocks.refine(block, self.walk, self.parts, count, accuracy, seed, rounds)
-            yield self._measure_block(state, block, config, level)
+            outside = self._bound_outside(block, state.position, config)
+            pairs = self._select_pairs(block, config)
+            yield self._publish_block(state, pairs, outside, config, level)
         if n <= LARGEST_EXACT:
             yield self._decompose(state, config)
 
     def find_count(self, state: State) -> int | None:
         """Of this position."""
         return self.missed if self.counted == state.position else None
+
+    def measure_bound_age(self, state: State, columns: PublishedColumns, config: Config) -> int:
+        """That of the block's; every later level takes a bound of its own."""
+        is_kept = columns.refinement == "view" and config.tolerance is not None
+        return state.position - self.bounded if is_kept else 0
 
     def count_missed(self, state: State, columns: PublishedColumns, config: Config) -> int | None:
         """By a count of pivots; see `streamembed.spectral.inertia`."""
@@ -293,44 +425,53 @@ class GraphMap(WalkMap):
             return None
         normal = self.normalise(state, config)
         vectors = (normal.constant[:, None] * psi)[:, is_real]
-        errors = operator @ vectors - vectors * values[is_real]
+        errors = self.walk.apply(vectors) - vectors * values[is_real]
         error = float(np.linalg.norm(errors, 2))
         tolerance = _choose_tolerance(config) * float(values[0])
         return inertia.count_missing(operator, values[is_real], 1, error, tolerance).missed
 
-    def _measure_block(
-        self, state: State, block: Block, config: Config, refinement: str
+    def _select_pairs(self, block: Block, config: Config) -> RitzPairs:
+        """All pairs of a block and of the parts that are of use."""
+        width = block.psi.shape[1] + min(self.parts.count - 1, config.n_components + 1)
+        return blocks.select_pairs(block, self.walk, self.parts, max(config.n_pairs, width))
+
+    def _publish_block(
+        self, state: State, ritz: RitzPairs, outside: Outside, config: Config, refinement: str
     ) -> Eigenpairs:
-        """A block's pairs, in float64, and a bound on the rest if they meet the tolerance."""
-        walk, parts, k = self.walk, self.parts, config.n_components
-        width = max(config.n_pairs, block.psi.shape[1] + min(parts.count - 1, k + 1))
-        ritz = blocks.measure(block, walk, parts, width)
+        """Those of them that are carried."""
         n_kept = min(config.n_pairs, int(np.count_nonzero(ritz.values > NEGLIGIBLE)))
-        outside = Outside(float(ritz.values[k]) if n_kept > k else 0.0, 1.0, ritz.values[:k])
-        pairs = Eigenpairs(
+        products = ritz.products[:n_kept, :n_kept]
+        # in units of the residuals, of which one may be a millionth of another
+        units = np.sqrt(np.maximum(products.diagonal(), TINY))
+        squares, turn = descending_eigh(products / np.outer(units, units))
+        return Eigenpairs(
             ritz.values[:n_kept],
             ritz.vectors[:, :n_kept],
-            ritz.errors[:, :n_kept],
+            np.sqrt(np.maximum(squares, 0.0))[:, None] * turn.T * units,
             outside,
             self.normalise(state, config),
             ROUNDING,
             refinement,
         )
-        if (
-            config.tolerance is None
-            or not pairs.meets_tolerance(config)
-            or parts.count - 1 > ritz.exact
-        ):
-            return pairs  # with more parts than are shown, the next eigenvalue is 1
-        limit = pairs.outside_limit(config)
-        target = limit - AIM * (limit - outside.estimate)
-        errors, values = ritz.errors, ritz.values
-        norms2 = np.einsum("ij,ij->j", errors, errors)
+
+    def _bound_outside(self, block: Block, position: int, config: Config) -> Outside:
+        """A bound on the eigenvalues that are not published, by a random vector; 1 if it fails."""
+        walk, parts, k = self.walk, self.parts, config.n_components
+        ritz = self._select_pairs(block, config)
+        values, products = ritz.values, ritz.products
+        nothing = _observe(ritz, 1.0, k)
+        allowed = _choose_tolerance(config) * float(values[:1].max(initial=0.0))
+        residual = float(np.sqrt(products.diagonal()[:k].max(initial=0.0)))
+        if residual + ROUNDING > allowed or parts.count - 1 > ritz.exact:
+            return nothing  # with more parts than are shown, the next eigenvalue is 1
+        last = float(values[k - 1]) if len(values) >= k else 0.0
+        limit = last + max(ALLOWANCE * allowed, ROUNDING)
+        target = limit - AIM * (limit - nothing.estimate)
         # rough guards would hide modes that they are not orthogonal to
-        is_used = norms2 <= SMOOTH * np.maximum(limit - values, 0.0) * (limit - target)
+        rough = SMOOTH * np.maximum(limit - values, 0.0) * (limit - target)
+        is_used = products.diagonal() <= rough
         is_used[: k + 1] = True
-        vectors, errors, values = ritz.vectors[:, is_used], errors[:, is_used], values[is_used]
-        basis = vectors[:, ritz.exact :]
+        basis = ritz.vectors[:, is_used][:, ritz.exact :]
         if parts.count <= FEW:
             basis = np.concatenate([parts.basis.toarray(), basis], axis=1)
 
@@ -338,15 +479,16 @@ class GraphMap(WalkMap):
             rest = columns - basis @ (basis.T @ columns)
             return rest if parts.count <= FEW else parts.deflate(rest[:, None])[:, 0]
 
-        generator = np.random.default_rng((config.seed, state.position, len(basis)))
+        generator = np.random.default_rng((config.seed, position, len(basis)))
         beyond = bound_largest(
-            lambda column: project_out(walk.operator @ column),
+            lambda column: project_out(walk.apply(column)),
             project_out(generator.standard_normal(len(basis))),
             target,
             PRODUCTS,
         )
-        image = errors + vectors * values
-        return replace(pairs, outside=bound_following(vectors, image, beyond, k, ROUNDING))
+        coupling = products[np.ix_(is_used, is_used)]
+        outside = bound_outside(values[is_used], coupling, beyond, k, ROUNDING)
+        return _observe(ritz, outside.bound, k)
 
     def _decompose(self, state: State, config: Config) -> Eigenpairs:
         """Every pair at once. O(n^3)."""
@@ -363,12 +505,18 @@ class GraphMap(WalkMap):
         return Eigenpairs(values[:n_kept], leading, errors, outside, normal, ROUNDING, "exact")
 
 
+def _observe(ritz: RitzPairs, bound: float, k: int) -> Outside:
+    """What a block shows of lambda_(k+1), and a bound on it."""
+    estimate = max(float(ritz.values[k : k + 1].max(initial=0.0)), 0.0)
+    return Outside(estimate, max(bound, estimate), ritz.values[:k])
+
+
 def _count_missing(graph: GraphMap, block: Block, config: Config) -> int | None:
     """The same of a block."""
-    ritz = blocks.measure(block, graph.walk, graph.parts, config.n_components)
+    ritz = blocks.select_pairs(block, graph.walk, graph.parts, config.n_components)
     if not len(ritz.values):
         return None
-    error = float(np.linalg.norm(ritz.errors, 2))
+    error = float(np.sqrt(np.linalg.norm(ritz.products, 2)))
     tolerance = _choose_tolerance(config) * float(ritz.values[0])
     return inertia.count_missing(graph.walk.operator, ritz.values, 1, error, tolerance).missed
 

@@ -9,6 +9,7 @@ taken, and its certificate claims nothing.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -26,6 +27,12 @@ def publish(state: State, config: Config, counted: bool = False) -> PublishedCol
     With ``counted`` the eigenvalues of a graph are counted, too; see `Certificate.missed`.
     """
     return state.map.publish(state, config, counted)
+
+
+def renew_bound(state: State, config: Config) -> State:
+    """The state with a bound of now on unpublished eigenvalues; itself, where it is of now."""
+    renewed = state.map.renew_bound(state, config)
+    return state if renewed is state.map else replace(state, map=renewed)
 
 
 def select_best(levels: Iterator[Eigenpairs], state: State, config: Config) -> PublishedColumns:

@@ -198,6 +198,10 @@ class EmbeddingMap(abc.ABC):
         """The map when its frame is about to be renewed."""
         return self
 
+    def renew_bound(self, state: State, config: Config) -> EmbeddingMap:
+        """The map with a bound of now on eigenvalues that are not published."""
+        return self
+
     def has_changed_part(self, state: State) -> bool:
         """Whether other points have coordinates than when the frame was taken."""
         return False

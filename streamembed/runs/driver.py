@@ -224,7 +224,7 @@ class ReplayDriver:
         self._update_monitor()
         if self._engine.learned == self._last_published:
             return
-        snapshot = self._engine.snapshot()
+        snapshot = self._engine.snapshot(fresh=True)
         self._last_published = snapshot.position
         self._embed(snapshot)
         self._recorder.write_snapshot(snapshot, self._engine.refreshes)
@@ -236,7 +236,8 @@ class ReplayDriver:
         self._update_monitor()
         self._fingerprint.update(self._part, self._engine.log_offset)
         fingerprint = self._fingerprint.to_dict()
-        self._recorder.commit_if_due(self._engine, self._engine.publish(), self.counts, fingerprint)
+        snapshot = self._engine.publish(fresh=True)
+        self._recorder.commit_if_due(self._engine, snapshot, self.counts, fingerprint)
 
     def _embed(self, snapshot: Snapshot) -> None:
         """Write the events that the snapshot has learned; keep those whose chunk is incomplete.

@@ -134,7 +134,7 @@ class PartitionRoot:
         with database.commit():
             if ready:
                 engine = self._build_engine(merged, before)
-                snapshot = engine.publish()
+                snapshot = engine.publish(fresh=True)
                 table = build_timeline_row(snapshot, engine)
                 count = len(merged.positions)
                 ended = sum(each.done and each.round < coming for each in self._progress)

@@ -220,7 +220,7 @@ def finish(
             records = database.list_records(SNAPSHOTS)
             # the last snapshot, unless the last checkpoint has kept it
             if engine.ready and (not records or records[-1][1] != engine.publish().position):
-                append_snapshot(database, engine.publish())
+                append_snapshot(database, engine.publish(fresh=True))
             paths = [database.folder / name for name in runfolder.FILES]
             files = {path.name: zlib.crc32(path.read_bytes()) for path in paths if path.exists()}
             state |= {"final": number, "files": files}

@@ -201,9 +201,9 @@ class Run:
         """The engine, to be read: once it learns past the run, the run refuses to go on."""
         return self._engine
 
-    def snapshot(self, counted: bool = False) -> Snapshot:
+    def snapshot(self, counted: bool = False, fresh: bool = False) -> Snapshot:
         """As `Engine.snapshot`."""
-        return self._engine.snapshot(counted)
+        return self._engine.snapshot(counted, fresh)
 
     def batch_ids(self) -> list[str]:
         """Names of the batches that were acknowledged, in no order."""
@@ -362,7 +362,7 @@ class Run:
                 self._database.write_fact(_name_fact(batch_id), fact)
 
     def _commit_engine(self) -> None:
-        snapshot = self._engine.publish()
+        snapshot = self._engine.publish(fresh=True)
         self._checkpoint_writer.add("timeline", build_timeline_row(snapshot, self._engine))
         self._committed = self._database.count_records(OPERATIONS)
         done = {"operations": self._committed}

@@ -14,20 +14,21 @@ Differs: psi is stored, not V: where a degree changes, the eigenfunction stays.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated
 
 import numpy as np
-import numpy.typing as npt
 from scipy.sparse.linalg import ArpackError, eigsh
 
-from streamembed.numeric.arrays import Array, Floats, Ints
+from streamembed.numeric.arrays import Floats, Ints
+from streamembed.numeric.codec import NOT_SAVED, SAVED_IF_SET
 from streamembed.numeric.linalg import descending_eigh
 from streamembed.spectral.fixed_gain import amplify, compute_ritz_pairs
 from streamembed.spectral.neighbor_walk import Parts, Walk, build_contrasts
 
-# Columns beyond the wanted ones: guards, the last of which is drawn again with every chunk.
-GUARDS = 7
+# Columns beyond the wanted ones, at least: guards, the last of which is drawn again with every
+# chunk. And what the width is a multiple of: 20 float32 columns are multiplied faster than 18.
+GUARDS, LANES = 7, 4
 # Up to this many points, or this many times the columns, all pairs at once cost no more.
 DENSE, DENSE_COLUMNS = 128, 2
 # Degree and gain of a round, above and up to a tolerance of 1e-3. More gain at one degree lowers
@@ -36,6 +37,8 @@ DENSE, DENSE_COLUMNS = 128, 2
 COARSE, FINE, FINE_TOLERANCE = (7, 20.0), (8, 40.0), 1e-3
 # A second round has slower modes to raise than the first, and no chunk's error to spread.
 LATER = (12, 300.0)
+# The filter is in float64 for tolerances below this; what follows it always is.
+SINGLE = 1e-4
 # Rounds at most: of one chunk, and of a block that starts from random columns.
 ROUNDS, COLD_ROUNDS = 8, 60
 # Of the tolerance, for a block from random columns: one that came from chunk to chunk has slow
@@ -46,17 +49,40 @@ LOW_MARGIN, LOW_PRECISION = 0.02, 1e-2
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Relaxation:
+    """What turns a basis into eigenfunctions; see `streamembed.spectral.local_relaxation`."""
+
+    grams: Annotated[Floats, "3 m m", "finite"]  # G, H and F
+    # mu, of every part, and C: (Psi - mu) C are near eigenfunctions, orthonormal under pi.
+    means: Annotated[Floats, "p m", "finite"]
+    mix: Annotated[Floats, "m m", "finite"]
+    image: Floats = field(metadata=NOT_SAVED)  # W Psi, shape (n, m)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Block:
     """The part that persists between two chunks."""
 
-    # Near eigenfunctions, orthonormal under pi, by slot; float32, or float64 for tolerances that
-    # float32 cannot show. 0 at isolated points.
-    psi: Annotated[Array, "slots m", "float32 or float64", "finite"]
+    # Near eigenfunctions, orthonormal under pi, by slot, and 0 at isolated points; with a
+    # relaxation a basis of them.
+    psi: Annotated[Floats, "slots m", "finite"]
     # theta, descending, without the eigenvalues 1 of the parts.
     values: Annotated[Floats, "m", "finite"]
+    products: Annotated[Floats, "m m", "finite"]  # E^T E of E = S V - V diag(theta)
     # The parts that were deflated; see `neighbor_walk.Parts`.
     labels: Annotated[Ints, "slots", "one of its rows or -1"]
     low: float  # at most the least eigenvalue of S, or nearly; -1 always is
+    # Of large graphs, between whole rounds.
+    relaxed: Relaxation | None = field(default=None, metadata=SAVED_IF_SET)
+
+    def rotate(self, count: int | None = None) -> Floats:
+        """The near eigenfunctions, or the first ``count`` of them."""
+        if self.relaxed is None:
+            return self.psi[:, :count]
+        mix = self.relaxed.mix[:, :count]
+        rotated: Floats = self.psi @ mix
+        rotated -= (self.relaxed.means @ mix)[self.labels]
+        return rotated
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,18 +90,17 @@ class Info:
     """The rounds of an update, and the residual."""
 
     rounds: int  # of the filter; 0 where all pairs were computed at once
-    residual: float  # max ||S v_i - theta_i v_i|| over the wanted columns, before they were stored
+    residual: float  # max ||S v_i - theta_i v_i|| over the wanted columns
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RitzPairs:
-    """Leading pairs of S without v_0, measured as they would be published."""
+    """Leading pairs of S without v_0, as they are published."""
 
     # (c,): Rayleigh quotients, descending; the first ``exact`` are 1 because of parts.
     values: Floats
-    # (n, c): V, orthonormal and orthogonal to v_0, and E = S V - V diag(values), in float64.
-    vectors: Floats
-    errors: Floats
+    vectors: Floats  # (n, c): V, orthonormal and orthogonal to v_0
+    products: Floats  # (c, c): E^T E of E = S V - V diag(values)
     exact: int  # how many columns are combinations of parts, without any error but rounding
 
 
@@ -85,7 +110,6 @@ def start(
     count: int,
     tolerance: float,
     seed: int,
-    dtype: npt.DTypeLike = np.float32,
 ) -> tuple[Block, Info]:
     """The block of a walk, from scratch.
 
@@ -99,11 +123,10 @@ def start(
         Largest residual norm of the wanted pairs.
     seed
         Of the random columns.
-    dtype
-        Of the block: float64 for tolerances that float32 cannot show.
     """
     n = len(walk.degrees)
-    empty = Block(np.zeros((n, 0), dtype), np.zeros(0), parts.labels, find_lowest(walk, seed))
+    none, low = np.zeros((0, 0)), find_lowest(walk, seed)
+    empty = Block(np.zeros((n, 0)), np.zeros(0), none, parts.labels, low)
     return refine(empty, walk, parts, count, COLD_SHARE * tolerance, (seed, n), COLD_ROUNDS)
 
 
@@ -135,32 +158,38 @@ def update(
 
     Notes
     -----
-    A new point starts at the mean of its neighbours' psi: one step of the walk. One whose
-    neighbours are all new starts at 0; the random column is large on new points, so that a new
-    group is found.
+    The random column is large on new points, so that a new group is found.
     """
     n, old = len(walk.degrees), block.labels
     n_new = n - len(old)
-    psi = np.concatenate([block.psi, np.zeros((n_new, block.psi.shape[1]), block.psi.dtype)])
+    psi = np.concatenate([block.rotate(), np.zeros((n_new, block.psi.shape[1]))])
     previous_labels = np.concatenate([old, np.full(n_new, -1, dtype=old.dtype)])
     previous_labels[refilled] = -1
     is_new = previous_labels < 0
-    psi[is_new] = 0.0
+    place_arrivals(psi, walk, np.flatnonzero(is_new))
     arrivals = np.flatnonzero(is_new & (parts.labels >= 0))
-    root = walk.constant
-    if len(arrivals):
-        rows = walk.operator[arrivals]
-        known_root = np.where(is_new, 0.0, root)
-        share = (rows @ known_root)[:, None]
-        mean = rows @ (known_root[:, None] * psi)
-        psi[arrivals] = np.divide(mean, share, out=np.zeros_like(mean), where=share > 0)
     merged = _merge_labels(previous_labels, parts.labels)
     if merged is not None:  # an eigenfunction of parts is now one of the block
         split = build_contrasts(merged, walk.degrees, count + GUARDS)
-        inverse = np.divide(1.0, root, out=np.zeros(n), where=root > 0)
-        psi = np.concatenate([(split * inverse[:, None]).astype(psi.dtype), psi], axis=1)
-    extended = Block(psi, block.values, parts.labels, block.low)
+        psi = np.concatenate([_to_psi(split, walk), psi], axis=1)
+    extended = Block(psi, block.values, block.products, parts.labels, block.low)
     return refine(extended, walk, parts, count, tolerance, (seed, position, n), arrivals=arrivals)
+
+
+def place_arrivals(psi: Floats, walk: Walk, slots: Ints) -> None:
+    """Write the mean of their neighbours that are not new into the rows of new points.
+
+    That is one step of the walk. A point whose neighbours are all new starts at 0.
+    """
+    psi[slots] = 0.0
+    if not len(slots):
+        return
+    rows = walk.graph[slots]
+    known = np.ones(len(psi)) if walk.masses is None else walk.masses.copy()
+    known[slots] = 0.0
+    share = (rows @ known)[:, None]
+    mean = rows @ (psi if walk.masses is None else known[:, None] * psi)
+    psi[slots] = np.divide(mean, share, out=np.zeros_like(mean), where=share > 0)
 
 
 def refine(
@@ -185,26 +214,32 @@ def refine(
         Slots on which random columns are large.
     """
     n, n_wanted = len(walk.degrees), max(count - max(parts.count - 1, 0), 1)
-    width = count + GUARDS
+    width = -(-(count + GUARDS) // LANES) * LANES
     if n <= max(DENSE, DENSE_COLUMNS * width):
         return _decompose(block, walk, parts, width)
-    dtype = block.psi.dtype
-    operator = walk.operator.astype(dtype, copy=False)
-    root = walk.constant
-    columns = block.psi[:, : max(width - 1, block.psi.shape[1] - 1)]
+    dtype = np.float64 if tolerance < SINGLE else np.float32
+    root = walk.constant[:, None]
+    columns = block.rotate(max(width - 1, block.psi.shape[1] - 1))
     n_random = max(width - columns.shape[1], 1)
     noise = np.random.default_rng(seed).standard_normal((n, n_random), dtype=np.float32)
     if arrivals is not None and len(arrivals):
         noise[arrivals] *= np.sqrt(n / len(arrivals))
-    vectors = root.astype(dtype)[:, None] * np.concatenate([columns, noise.astype(dtype)], axis=1)
+    is_even = walk.is_even  # the filter takes psi then, and V elsewhere
+    start = np.concatenate([columns, noise], axis=1, dtype=np.float64)
+    vectors = root * start
     values, low, residual, rounds = block.values, block.low, np.inf, 0
     degree, gain = COARSE if tolerance > FINE_TOLERANCE else FINE
+    products = np.zeros((0, 0))
     if len(values) < n_wanted:  # the last wanted value is unknown
-        values, vectors, residual = compute_ritz_pairs(walk.operator, parts, vectors, n_wanted)
+        values, vectors, products = compute_ritz_pairs(walk, parts, vectors)
+        start = _to_psi(vectors, walk)
     while rounds < max_rounds and len(values):
         target = float(values[min(n_wanted, len(values)) - 1])
-        filtered = amplify(operator, vectors.astype(dtype), target, low, degree, gain)
-        values, vectors, residual = compute_ritz_pairs(walk.operator, parts, filtered, n_wanted)
+        chosen = (start if is_even else vectors).astype(dtype)
+        filtered = amplify(walk, chosen, target, low, degree, gain)
+        filtered = root * filtered if is_even else filtered
+        values, vectors, products = compute_ritz_pairs(walk, parts, filtered.astype(np.float64))
+        residual = float(np.sqrt(products.diagonal()[:n_wanted].max(initial=0.0)))
         rounds += 1
         degree, gain = LATER
         # S has an eigenvalue as small, so that ``low`` is no bound
@@ -212,30 +247,23 @@ def refine(
             low = -1.0
         elif residual <= tolerance:
             break
-    inverse = np.divide(1.0, root, out=np.zeros(n), where=root > 0)
-    psi = (vectors[:, :width] * inverse[:, None]).astype(dtype)
-    return Block(psi, values[:width], parts.labels, low), Info(rounds, residual)
+        if rounds < max_rounds:
+            start = _to_psi(vectors, walk)
+    if not rounds:
+        residual = 0.0  # there is no column
+    psi, products = _to_psi(vectors[:, :width], walk), products[:width, :width]
+    return Block(psi, values[:width], products, parts.labels, low), Info(rounds, residual)
 
 
-def measure(block: Block, walk: Walk, parts: Parts, count: int) -> RitzPairs:
-    """The first ``count`` pairs of a block and of the parts, exactly as they are stored.
-
-    One float64 product of ``count`` columns: O(n K count).
-    """
+def select_pairs(block: Block, walk: Walk, parts: Parts, count: int) -> RitzPairs:
+    """The first ``count`` pairs of the parts and of a block. Without a product: O(n count)."""
     split = build_contrasts(parts.labels, walk.degrees, count)
-    n_others = max(count - split.shape[1], 0)
-    others = parts.deflate(walk.constant[:, None] * block.psi[:, :n_others].astype(np.float64))
-    vectors = np.concatenate([split, others], axis=1)
-    lengths = np.sqrt(np.einsum("ij,ij->j", vectors, vectors))
-    vectors = vectors[:, lengths > 0] / lengths[lengths > 0]
-    gram = vectors.T @ vectors  # float32 columns are orthonormal to 1e-6; one step squares that
-    vectors = vectors @ (1.5 * np.eye(len(gram)) - 0.5 * gram)
-    image = walk.operator @ vectors
-    values = np.einsum("ij,ij->j", vectors, image)
-    order = np.argsort(-values[split.shape[1] :], kind="stable") + split.shape[1]
-    order = np.concatenate([np.arange(split.shape[1]), order])
-    values, vectors, image = values[order], vectors[:, order], image[:, order]
-    return RitzPairs(values, vectors, image - vectors * values, split.shape[1])
+    exact, total = split.shape[1], min(count, split.shape[1] + block.psi.shape[1])
+    others = walk.constant[:, None] * block.rotate(total - exact)
+    products = np.zeros((total, total))
+    products[exact:, exact:] = block.products[: total - exact, : total - exact]
+    values = np.concatenate([np.ones(exact), block.values[: total - exact]])
+    return RitzPairs(values, np.concatenate([split, others], axis=1), products, exact)
 
 
 def find_lowest(walk: Walk, seed: int) -> float:
@@ -258,6 +286,14 @@ def find_lowest(walk: Walk, seed: int) -> float:
     return max(-1.0, min(float(lowest[0]), 0.0) - LOW_MARGIN)
 
 
+def _to_psi(vectors: Floats, walk: Walk) -> Floats:
+    """psi = v / sqrt(pi); 0 at isolated points."""
+    root = walk.constant
+    inverse = np.divide(1.0, root, out=np.zeros(len(root)), where=root > 0)
+    psi: Floats = vectors * inverse[:, None]
+    return psi
+
+
 def _merge_labels(old: Ints, labels: Ints) -> Ints | None:
     """Old parts that share a new one, numbered from 0, -1 elsewhere; None where there are none."""
     if old.max(initial=-1) < 1:
@@ -277,13 +313,14 @@ def _merge_labels(old: Ints, labels: Ints) -> Ints | None:
 
 def _decompose(block: Block, walk: Walk, parts: Parts, width: int) -> tuple[Block, Info]:
     """All pairs at once, of a few points."""
-    n, root = len(walk.degrees), walk.constant
+    n = len(walk.degrees)
     basis = parts.basis.toarray()
     # directions that are not wanted go below every eigenvalue of S
     matrix = walk.operator.toarray() - 3.0 * (basis @ basis.T)
     matrix[parts.isolated, parts.isolated] = -2.0
     values, vectors = descending_eigh(matrix)
     n_kept = min(width, n - parts.count - len(parts.isolated))
-    inverse = np.divide(1.0, root, out=np.zeros(n), where=root > 0)
-    psi = (vectors[:, :n_kept] * inverse[:, None]).astype(block.psi.dtype)
-    return Block(psi, values[:n_kept], parts.labels, block.low), Info(0, 0.0)
+    values, vectors = values[:n_kept], vectors[:, :n_kept]
+    errors = walk.apply(vectors) - vectors * values
+    psi = _to_psi(vectors, walk)
+    return Block(psi, values, errors.T @ errors, parts.labels, block.low), Info(0, 0.0)

@@ -46,7 +46,8 @@ class Certificate:
         The largest observed eigenvalue that is not published: a lower bound on lambda_(k+1).
     outside_bound : float
         Upper bound on lambda_(k+1): exact after a full decomposition, otherwise with a probability
-        of at most 3e-4 of missing an eigenvalue that trial functions, factor or block lack.
+        of at most 3e-4 of missing an eigenvalue that trial functions, factor or block lack. It is
+        as of ``bound_age`` events ago.
     gap : float
         lambda_k - outside; near 0 the k-dimensional subspace itself is not determined.
     angle_bound : float
@@ -61,7 +62,7 @@ class Certificate:
         The operator that this certificate is about.
     met : bool or None
         True if residual <= tolerance and no eigenvalue outside exceeds lambda_k by more than the
-        tolerance; None without a tolerance.
+        tolerance, as far as ``outside_bound`` knows; None without a tolerance.
     effective_points : tuple of float
         By how many events each component is carried: all, if it were constant; 1, if a single
         event stands apart from all others. Says how good the map is, not how exact.
@@ -88,6 +89,10 @@ class Certificate:
     residual_rate : float or None
         Of a graph of neighbours: the residual relative to 1 - lambda_k, the rate at which a walk
         forgets the last component, at most 1; None of other methods.
+    bound_age : int
+        Of a graph of neighbours: how many events ago ``outside_bound`` was taken. What it does not
+        know of is carried by events that arrived since, or was joined by events that have left.
+        Residual and parts are of now. 0 of other methods, and of ``snapshot(fresh=True)``.
     """
 
     residual: float
@@ -108,6 +113,7 @@ class Certificate:
     stale: float = 0.0
     residual_last: float = 0.0
     residual_rate: float | None = None
+    bound_age: int = 0
 
     def _repr_html_(self) -> str:
         """What notebooks show: all fields."""

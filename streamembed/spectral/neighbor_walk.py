@@ -5,10 +5,9 @@ m = masses, W = diag(m) w diag(m), q = W 1 = degrees, S = diag(q^-1/2) W diag(q^
 in [-1, 1], pi = q / sum(q) = stationary measure, v_0 = sqrt(pi) with S v_0 = v_0,
 psi = v / sqrt(pi).
 
-The definition, once for all weights: i and j are joined where either has the other in its list,
-and no point is joined to itself, W_ii = 0. So S is not positive: a graph in two halves that are
-joined only across has the eigenvalue -1. Points that nothing joins have degree 0 and no part in S:
-their rows are zero, and they are listed.
+The edges are those of `streamembed.spectral.adjacency`, and W_ii = 0. So S is not positive: a graph
+in two halves that are joined only across has the eigenvalue -1. Points that nothing joins have
+degree 0 and no part in S: their rows are zero, and they are listed.
 
 Source: Jain, section 1.1; Belkin & Niyogi (2003), "Laplacian eigenmaps"; Zelnik-Manor & Perona
 (2004), "Self-tuning spectral clustering", who also set the diagonal to 0; Chung (1997), lemma 1.7,
@@ -19,19 +18,18 @@ join separate parts, and a point that only they join would have coordinates made
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 from scipy.sparse import coo_array, csr_array
 from scipy.sparse.csgraph import connected_components
 
 from streamembed.numeric.arrays import Array, Floats, Ints
+from streamembed.spectral.adjacency import VANISHED
 
 WEIGHTS = ("binary", "heat", "self_tuning")
-# The neighbour whose distance is a point's own scale; a point among duplicates has the scale 0,
-# and gets this share of the median one.
-SCALE_NEIGHBOR = 7
-LEAST_SCALE = 0.1
 # Parts up to which products with their basis are faster when it is dense.
 FEW = 4
 # Of the larger degree of its ends, below which an edge is none: psi = v / sqrt(pi) then divides by
@@ -39,6 +37,8 @@ FEW = 4
 LEAST_WEIGHT = 1e-12
 # And of the largest degree anywhere: with masses, psi then stays within what float32 holds.
 FAINTEST = 1e-40
+# Weights of which float32 holds inverse degrees.
+SMALLEST_EVEN = 1e-30
 # Weights that are all below this are taken in units of the largest, and so are degrees: 1 / w would
 # overflow, and degrees have no digits.
 TINIEST = 1e-200
@@ -46,9 +46,12 @@ TINIEST = 1e-200
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Walk:
-    """S and q."""
+    """W and q; S follows from them."""
 
-    operator: csr_array  # (n, n): S, sparse, symmetric to the last bit, float64, zero diagonal
+    edges: csr_array  # (n, n): all edges of the lists, to be edited
+    # Those that count: w, sparse, symmetric to the last bit, float64, zero diagonal. And m.
+    graph: csr_array
+    masses: Floats | None
     degrees: Floats  # (n,): q; 0 where nothing joins the point
 
     @property
@@ -56,6 +59,58 @@ class Walk:
         """v_0 = sqrt(pi), shape (n,); zeros for a graph without an edge."""
         total = float(self.degrees.sum())
         return np.sqrt(self.degrees / (total or 1.0))
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether all edges count, and all masses are 1: a change of a few is a local one."""
+        return self.graph is self.edges and self.masses is None
+
+    @property
+    def is_even(self) -> bool:
+        """Whether all masses are 1, and no weight is so small that degrees are not float32's."""
+        return self.masses is None and float(self.graph.data.min(initial=1.0)) >= SMALLEST_EVEN
+
+    @property
+    def scaling(self) -> Floats:
+        """s, shape (n,): S = diag(s) w diag(s); 0 at isolated points."""
+        masses = 1.0 if self.masses is None else self.masses
+        is_joined = self.degrees > 0
+        inverse = np.divide(1.0, self.degrees, out=np.zeros(len(is_joined)), where=is_joined)
+        scaling: Floats = masses * np.sqrt(inverse)
+        return scaling
+
+    @property
+    def operator(self) -> csr_array:
+        """S, (n, n), float64."""
+        scaling = self.scaling
+        graph = self.graph.copy()
+        graph.data *= scaling[_read_heads(graph)] * scaling[graph.indices]
+        return graph
+
+    def apply(self, block: Floats) -> Floats:
+        """S V, of columns (n, m) or one (n,)."""
+        scaling = self.scaling if block.ndim == 1 else self.scaling[:, None]
+        image: Floats = self.graph @ (scaling * block)
+        image *= scaling
+        return image
+
+    def bind(self, dtype: npt.DTypeLike, factor: float = 1.0) -> Callable[[Array], Array]:
+        """Psi -> ``factor`` P Psi of columns (n, m), P = diag(1/q) W, in that precision.
+
+        V -> ``factor`` S V where single precision does not hold P; see `is_even`.
+        """
+        if not self.is_even:
+            operator = (factor * self.operator).astype(dtype)
+            return lambda block: operator @ block
+        graph = self.graph.astype(dtype, copy=False)
+        scale = (factor * self.scaling[:, None] ** 2).astype(dtype)
+
+        def apply(block: Array) -> Array:
+            image: Array = graph @ block
+            image *= scale
+            return image
+
+        return apply
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -84,132 +139,38 @@ class Parts:
         return rest
 
 
-def compute_local_scales(d2: Floats) -> Floats:
-    """s, shape (n,): the distance to the 7th neighbour, or to the last of a shorter list.
+def build_walk(edges: csr_array, masses: Floats | None) -> Walk:
+    """W and q of a graph's edges, without those that weigh nothing. O(n K).
 
     Parameters
     ----------
-    d2
-        Squared distances of the lists, ascending, shape (n, K); inf behind the end of a list.
-
-    Returns
-    -------
-    Positive, at least a tenth of the median.
-    """
-    columns = d2[:, :SCALE_NEIGHBOR]
-    is_known = np.isfinite(columns)
-    scales = np.sqrt(np.where(is_known, columns, 0.0).max(axis=1, initial=0.0))
-    positive = scales[scales > 0]
-    floor = LEAST_SCALE * float(np.median(positive)) if len(positive) else 1.0
-    floored: Floats = np.maximum(scales, floor)
-    return floored
-
-
-def walk_on_lists(
-    near: Array,
-    d2: Floats,
-    weights: str = "binary",
-    scale: float = 1.0,
-    masses: Floats | None = None,
-) -> Walk:
-    """The walk in which i and j are joined where either is in the list of the other.
-
-    Parameters
-    ----------
-    near, d2
-        Indices of the nearest others and their squared distances, shapes (n, K), -1 and inf behind
-        the end of a list.
-    weights
-        ``binary`` (1), ``heat`` (exp(-d2 / scale)) or ``self_tuning`` (exp(-d2 / (scale s_i s_j)),
-        see `compute_local_scales`).
-    scale
-        Positive; its meaning depends on ``weights``.
+    edges
+        From `streamembed.spectral.adjacency`.
     masses
         m, shape (n,), positive; None for ones.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> walk = walk_on_lists(np.array([[1], [0], [1]]), np.array([[1.0], [1.0], [4.0]]))
-    >>> walk.degrees.tolist()
-    [1.0, 2.0, 1.0]
     """
-    n = len(near)
-    is_neighbor = near >= 0
-    lengths = is_neighbor.sum(axis=1)
-    ends, d2_known = near[is_neighbor], d2[is_neighbor]
-    # of the lists' own width: one array of wider integers would widen the whole graph
-    starts = np.concatenate([[0], np.cumsum(lengths)]).astype(near.dtype)
-    scales = compute_local_scales(d2) if weights == "self_tuning" else None
-    heads = np.repeat(np.arange(n), lengths)
-    values = _weigh(d2_known, heads, ends, weights, scale, scales)
-    return _build_walk(csr_array((values, ends, starts), shape=(n, n)), masses)
-
-
-def walk_on_edges(
-    heads: Array,
-    ends: Array,
-    d2: Floats,
-    n: int,
-    weights: str = "binary",
-    scale: float = 1.0,
-    scales: Floats | None = None,
-    masses: Floats | None = None,
-) -> Walk:
-    """The walk on edges that are given one by one, as those within a radius are.
-
-    Parameters
-    ----------
-    heads, ends, d2
-        Shapes (e,): every edge once, in either direction or once in each, no loops.
-    n
-        Points.
-    weights, scale, masses
-        As in `walk_on_lists`.
-    scales
-        s, shape (n,), for ``self_tuning`` alone.
-    """
-    values = _weigh(d2, heads, ends, weights, scale, scales)
-    return _build_walk(coo_array((values, (heads, ends)), shape=(n, n)).tocsr(), masses)
-
-
-def _weigh(
-    d2: Floats, heads: Array, ends: Array, weights: str, scale: float, scales: Floats | None
-) -> Floats:
-    """w of every edge, the same bits for (i, j) and (j, i)."""
-    if weights == "binary":
-        return np.ones(len(d2))
-    divisor: float | Floats = scale
-    if weights == "self_tuning":
-        assert scales is not None
-        divisor = scale * (scales[heads] * scales[ends])
-    with np.errstate(under="ignore"):
-        values: Floats = np.exp(-d2 / divisor)
-    return values
-
-
-def _build_walk(directed: csr_array, masses: Floats | None) -> Walk:
-    """S and q of the graph that has an edge where ``directed`` has one either way. O(n K)."""
-    n = directed.shape[0]
-    directed.sort_indices()
-    graph = directed.maximum(directed.T.tocsr()).tocsr()
-    if 0.0 < (largest := float(graph.data.max(initial=0.0))) < TINIEST:
-        graph.data /= largest
-    degrees = np.asarray(graph.sum(axis=1)).ravel()
-    heads = _read_heads(graph)
-    if graph.data.min(initial=1.0) < LEAST_WEIGHT * degrees.max(initial=0.0):
-        larger = np.maximum(degrees[heads], degrees[graph.indices])
-        least = np.maximum(LEAST_WEIGHT * larger, FAINTEST * degrees.max())
-        graph.data[graph.data < least] = 0.0
+    graph, n = edges, edges.shape[0]
+    least, largest = float(edges.data.min(initial=1.0)), float(edges.data.max(initial=0.0))
+    if largest < TINIEST or least <= VANISHED:
+        graph = edges.copy()
+        graph.data[graph.data <= VANISHED] = 0.0
+        if 0.0 < (largest := float(graph.data.max(initial=0.0))) < TINIEST:
+            graph.data /= largest
+        least = float(graph.data.min(initial=1.0))
+    is_binary = least == largest == 1.0
+    degrees = np.diff(graph.indptr).astype(np.float64) if is_binary else graph @ np.ones(n)
+    if least < LEAST_WEIGHT * degrees.max(initial=0.0):
+        larger = np.maximum(degrees[_read_heads(graph)], degrees[graph.indices])
+        faint = graph.data < np.maximum(LEAST_WEIGHT * larger, FAINTEST * degrees.max())
+        graph = graph.copy()
+        graph.data[faint] = 0.0
         graph.eliminate_zeros()
-        heads = _read_heads(graph)
-        degrees = np.asarray(graph.sum(axis=1)).ravel()
-    root = np.ones(n)
+        degrees = graph @ np.ones(n)
+    elif least == 0.0:
+        graph.eliminate_zeros()  # all of them
     if masses is not None:
-        root, degrees = np.sqrt(masses), graph @ masses
-    scaling = np.divide(root, np.sqrt(degrees), out=np.zeros(n), where=degrees > 0)
-    graph.data *= scaling[heads] * scaling[graph.indices]
-    return Walk(graph, root**2 * degrees)
+        degrees = masses * (graph @ masses)
+    return Walk(edges, graph, masses, degrees)
 
 
 def _read_heads(graph: csr_array) -> Array:
@@ -220,22 +181,70 @@ def _read_heads(graph: csr_array) -> Array:
 
 def find_parts(walk: Walk) -> Parts:
     """The connected parts of a walk, and its isolated points. O(n K)."""
-    n, degrees = len(walk.degrees), walk.degrees
     # of a symmetric graph the strong components are all, and need no transposed copy
-    n_components, raw = connected_components(walk.operator, connection="strong")
-    weight = np.bincount(raw, weights=degrees, minlength=n_components)
+    n_components, raw = connected_components(walk.graph, connection="strong")
+    weight = np.bincount(raw, weights=walk.degrees, minlength=n_components)
     order = np.argsort(-weight, kind="stable")
     count = int(np.count_nonzero(weight > 0))
     names = np.full(n_components, -1, dtype=np.int64)
     names[order[:count]] = np.arange(count)
-    labels = names[raw]
+    return _describe_parts(names[raw], weight[order[:count]], walk.degrees)
+
+
+def _describe_parts(labels: Ints, weight: Array, degrees: Floats) -> Parts:
+    """Parts of given weights, descending."""
     members = np.flatnonzero(labels >= 0)
     belongs = labels[members]
-    values = np.sqrt(degrees[members] / weight[order][belongs])
+    values = np.sqrt(degrees[members] / weight[belongs])
     starts = np.concatenate([[0], np.cumsum(labels >= 0)])
-    basis = csr_array((values, belongs, starts), shape=(n, count))
+    basis = csr_array((values, belongs, starts), shape=(len(labels), len(weight)))
     largest = int(np.bincount(belongs).max(initial=0))
-    return Parts(labels, count, largest, basis)
+    return Parts(labels, len(weight), largest, basis)
+
+
+def follow_parts(previous: Parts, before: Walk, walk: Walk, touched: Ints, slots: Ints) -> Parts:
+    """`find_parts` of a walk, from the parts before some of its rows changed.
+
+    Parameters
+    ----------
+    touched
+        Those rows, ascending.
+    slots
+        Rows that hold other points.
+
+    Notes
+    -----
+    No part has separated where all that was joined to a point is joined near it still, by the edges
+    of rows that changed; and a new point belongs to its neighbours' part. Where that is not so, the
+    whole graph is searched. O(n) with a small factor, and O(c K) for c rows.
+    """
+    n, labels = len(walk.degrees), previous.labels.copy()
+    is_new, is_near = np.zeros(n, dtype=bool), np.zeros(n, dtype=bool)
+    is_new[slots] = True
+    rows = np.union1d(touched, slots)
+    now, then = walk.graph[rows], before.graph[rows]
+    is_near[rows] = is_near[now.indices] = True
+    number, count = np.cumsum(is_near) - 1, int(np.count_nonzero(is_near))
+    heads = np.repeat(rows, np.diff(now.indptr))
+    ends = number[heads], number[now.indices]
+    patches = coo_array((np.ones(len(heads)), ends), shape=(count, count)).tocsr()
+    patch = connected_components(patches, directed=False)[1][number]
+    # a point that is gone counts as where any of its neighbours is
+    left, others = np.repeat(rows, np.diff(then.indptr)), then.indices
+    patch[slots] = -1
+    leaves = is_new[left] & ~is_new[others]
+    patch[left[leaves]] = patch[others[leaves]]
+    has_separated = (patch[slots] < 0).any() or (patch[left] != patch[others]).any()
+    arrives = is_new[heads] & ~is_new[now.indices]
+    labels[slots] = -1
+    labels[heads[arrives]] = previous.labels[now.indices[arrives]]
+    has_joined = (labels < 0).any() or (labels[heads] != labels[now.indices]).any()
+    if has_separated or has_joined:
+        return find_parts(walk)
+    weight = np.bincount(labels, weights=walk.degrees, minlength=previous.count)
+    if (np.diff(weight) >= 0.0).any() or not weight[-1] > 0.0:
+        return find_parts(walk)  # another is the heaviest
+    return _describe_parts(labels, weight, walk.degrees)
 
 
 def build_contrasts(labels: Ints, degrees: Floats, limit: int) -> Floats:

@@ -9,6 +9,7 @@ from scipy.sparse import csr_array
 from streamembed.geometry.neighbors import find_nearest
 from streamembed.spectral import block, neighbor_walk
 from streamembed.spectral.inertia import count_above, count_missing
+from tests.spectral import walks
 
 
 def roll(rng: np.random.Generator, n: int) -> np.ndarray:
@@ -18,7 +19,7 @@ def roll(rng: np.random.Generator, n: int) -> np.ndarray:
 
 def walk_of(points: np.ndarray, weights: str = "binary") -> neighbor_walk.Walk:
     d2, near = find_nearest(points, 10)
-    return neighbor_walk.walk_on_lists(near, d2, weights)
+    return walks.walk_on_lists(near, d2, weights)
 
 
 @pytest.mark.parametrize("weights", ["binary", "self_tuning"])
@@ -62,8 +63,8 @@ def test_a_block_without_one_of_its_columns_says_so() -> None:
     parts = neighbor_walk.find_parts(walk)
     assert parts.count == 3
     held, _ = block.start(walk, parts, 10, 1e-3, 0)
-    found = block.measure(held, walk, parts, 10)
-    error = float(np.linalg.norm(found.errors, 2))
+    found = block.select_pairs(held, walk, parts, 10)
+    error = float(np.sqrt(np.linalg.norm(found.products, 2)))
     assert count_missing(walk.operator, found.values, 1, error, 3e-3).missed == 0
     less = np.delete(found.values, 4)
     assert count_missing(walk.operator, less, 1, error, 3e-3).missed == 1

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from streamembed.geometry.neighbors import find_nearest
-from streamembed.spectral import neighbor_walk
+from streamembed.spectral import adjacency, neighbor_walk
+from tests.spectral import walks
 
 
 def blobs(counts: list[int], d: int = 3, far: float = 100.0) -> np.ndarray:
@@ -43,7 +44,7 @@ def test_the_walk_is_that_of_the_definition(weights: str, uneven: bool) -> None:
     points = rng.normal(size=(80, 3))
     masses = rng.uniform(0.1, 5.0, 80) if uneven else np.ones(80)
     d2, near = find_nearest(points, 9)
-    walk = neighbor_walk.walk_on_lists(near, d2, weights, 0.7, masses if uneven else None)
+    walk = walks.walk_on_lists(near, d2, weights, 0.7, masses if uneven else None)
     S, q = naive(points, 9, weights, 0.7, masses)
     np.testing.assert_allclose(walk.operator.toarray(), S, atol=1e-12)
     np.testing.assert_allclose(walk.degrees, q, rtol=1e-12)
@@ -51,19 +52,16 @@ def test_the_walk_is_that_of_the_definition(weights: str, uneven: bool) -> None:
     np.testing.assert_allclose(walk.operator @ walk.constant, walk.constant, atol=1e-14)
 
 
-@pytest.mark.parametrize("weights", neighbor_walk.WEIGHTS)
+@pytest.mark.parametrize("weights", ["binary", "heat"])
 def test_edges_and_lists_make_the_same_walk(weights: str) -> None:
     """Edges may come in one direction or in both."""
     d2, near = find_nearest(np.random.default_rng(4).normal(size=(60, 2)), 5)
-    lists = neighbor_walk.walk_on_lists(near, d2, weights, 0.5)
-    scales = neighbor_walk.compute_local_scales(d2)
+    lists = walks.walk_on_lists(near, d2, weights, 0.5)
     heads, ends, d2 = np.repeat(np.arange(60), 5), near.ravel(), d2.ravel()
-    both = neighbor_walk.walk_on_edges(heads, ends, d2, 60, weights, 0.5, scales)
+    both = walks.walk_on_edges(heads, ends, d2, 60, weights, 0.5)
     mutual = set(zip(heads.tolist(), ends.tolist(), strict=True))
     once = np.array([i < j or (j, i) not in mutual for i, j in zip(heads, ends, strict=True)])
-    single = neighbor_walk.walk_on_edges(
-        heads[once], ends[once], d2[once], 60, weights, 0.5, scales
-    )
+    single = walks.walk_on_edges(heads[once], ends[once], d2[once], 60, weights, 0.5)
     for walk in (both, single):
         np.testing.assert_allclose(walk.operator.toarray(), lists.operator.toarray(), atol=1e-14)
 
@@ -72,9 +70,9 @@ def test_short_lists_and_their_scales() -> None:
     """-1 and inf behind the end of a list are no neighbours and no distances."""
     near = np.array([[1, 2], [0, -1], [1, -1], [-1, -1]])
     d2 = np.array([[1.0, 4.0], [1.0, np.inf], [9.0, np.inf], [np.inf, np.inf]])
-    walk = neighbor_walk.walk_on_lists(near, d2)
+    walk = walks.walk_on_lists(near, d2)
     assert walk.degrees.tolist() == [2.0, 2.0, 2.0, 0.0]
-    np.testing.assert_allclose(neighbor_walk.compute_local_scales(d2), [2.0, 1.0, 3.0, 0.2])
+    np.testing.assert_allclose(adjacency.compute_local_scales(d2), [2.0, 1.0, 3.0, 0.2])
 
 
 @pytest.mark.parametrize("weights", neighbor_walk.WEIGHTS)
@@ -82,7 +80,7 @@ def test_short_lists_and_their_scales() -> None:
 def test_equal_points_and_few_of_them(weights: str, n: int) -> None:
     """No more points than neighbours, all in one place: no NaN, one part."""
     d2, near = find_nearest(np.ones((n, 2)), 10)
-    walk = neighbor_walk.walk_on_lists(near, d2, weights)
+    walk = walks.walk_on_lists(near, d2, weights)
     parts = neighbor_walk.find_parts(walk)
     assert np.isfinite(walk.operator.data).all()
     assert (parts.count, len(parts.isolated)) == ((0, 1) if n == 1 else (1, 0))
@@ -92,7 +90,7 @@ def test_weights_that_are_nothing_join_nothing() -> None:
     """Heat between two far groups underflows; a point with such edges alone is isolated."""
     points = np.concatenate([blobs([30, 30]), [[1e3, 0.0, 0.0]]])
     d2, near = find_nearest(points, 35)  # more than a group has
-    walk = neighbor_walk.walk_on_lists(near, d2, "heat", 1.0)
+    walk = walks.walk_on_lists(near, d2, "heat", 1.0)
     parts = neighbor_walk.find_parts(walk)
     assert (parts.count, parts.isolated.tolist(), parts.largest) == (2, [60], 30)
     assert walk.degrees[60] == 0.0
@@ -104,9 +102,7 @@ def test_weights_that_are_hardly_numbers_make_the_same_walk() -> None:
     rng = np.random.default_rng(0)
     points = rng.permutation(40)[:, None] + 0.01 * rng.random((40, 1))
     d2, near = find_nearest(points, 3)
-    small, usual = (
-        neighbor_walk.walk_on_lists(near, d2 + far, "heat", 1.0) for far in (720.0, 0.0)
-    )
+    small, usual = (walks.walk_on_lists(near, d2 + far, "heat", 1.0) for far in (720.0, 0.0))
     np.testing.assert_allclose(small.operator.toarray(), usual.operator.toarray(), atol=1e-6)
     unit = np.exp(-d2.min())
     np.testing.assert_allclose(small.degrees, usual.degrees / unit, rtol=1e-6)
@@ -118,7 +114,7 @@ def test_parts_come_by_weight_and_span_the_eigenvalue_one() -> None:
     d2, near = find_nearest(points, 8)
     near[-1], d2[-1] = -1, np.inf
     masses = np.random.default_rng(0).uniform(0.5, 2.0, len(points))
-    walk = neighbor_walk.walk_on_lists(near, d2, masses=masses)
+    walk = walks.walk_on_lists(near, d2, masses=masses)
     parts = neighbor_walk.find_parts(walk)
     assert (parts.count, parts.largest, parts.isolated.tolist()) == (3, 90, [190])
     assert parts.labels[[0, 40, 130, 190]].tolist() == [2, 0, 1, -1]
@@ -138,7 +134,7 @@ def test_parts_come_by_weight_and_span_the_eigenvalue_one() -> None:
 def test_a_graph_without_edges_has_no_part() -> None:
     """All of it isolated, all of it zero."""
     none = np.zeros(0, dtype=np.int64)
-    walk = neighbor_walk.walk_on_edges(none, none, np.zeros(0), 5)
+    walk = walks.walk_on_edges(none, none, np.zeros(0), 5)
     parts = neighbor_walk.find_parts(walk)
     assert (parts.count, parts.largest, len(parts.isolated)) == (0, 0, 5)
     assert walk.constant.tolist() == [0.0] * 5
