@@ -46,8 +46,9 @@ from streamembed.spectral.trial_space import PROBES
 ROUNDING = 1e-13
 # By how much kept products may be off, in units of the precision and of the largest row so far.
 KEPT_LOSS = 64.0
-# Of a leaving entry beside the largest sum that stays: eleven digits of that are still right.
-LARGEST_LEAVING = 1e5
+# Rows whose sums are made again with every chunk, at most; and by what share of the sum of sizes
+# kept ones may be off.
+SAMPLED, LARGEST_DRIFT = 4, 1e-10
 # Entries of H above this have squares of which a sum is not finite.
 LARGEST_TRACKED = 1e150
 TINY = float(np.finfo(np.float64).tiny)
@@ -148,10 +149,8 @@ class GramMap(TrialMap):
         updated = replace(self, largest=largest).replace_rows(
             rows, leaving, arriving, slots, inputs, config, restart
         )
-        left = float(np.abs(leaving).max(initial=0.0))
-        if left > LARGEST_LEAVING * float(np.abs(updated.degrees).max()):
-            updated = restart()  # both are rounding
-        return updated, len(slots)
+        has_drifted = _has_drifted(updated.degrees, rows, inputs)
+        return (restart() if has_drifted else updated), len(slots)
 
     def bind_weights(self, state: State, config: Config) -> GramRows:
         """Rows of H."""
@@ -216,6 +215,15 @@ class GramMap(TrialMap):
     def measure_coverage(self, d2: Floats, masses: Floats, config: Config) -> float:
         """The median distance to the last neighbour."""
         return measure_neighbor_distance(d2, config.n_neighbors)
+
+
+def _has_drifted(degrees: Floats, rows: GramRows, inputs: UpdateInput) -> bool:
+    """Whether sums of some rows, of others with each chunk, lost digits to what has left."""
+    masses, n = inputs.support.masses, len(rows)
+    sample = (inputs.position + np.arange(0, n, -(-n // SAMPLED))) % n
+    exact = rows.rows(sample)
+    errors = np.abs(degrees[sample] - exact @ masses)
+    return bool((errors > LARGEST_DRIFT * (np.abs(exact) @ masses)).any())
 
 
 def describe_weights(state: State, config: Config) -> KernelWidths:

@@ -41,6 +41,8 @@ SMALL_CHUNK = 25
 ROLLED = 5
 # ... and twice as often where slots are few: that costs little, and residuals fall to a third.
 FEW_SLOTS = 1000
+# Slots that are rolled at once, at most: their rows are in memory.
+ROWS = 256
 # The space is turned when so much of the support is new.
 TURN_SHARE = 0.05
 # Of the support: more new rows at once than this, and one product makes all values anew.
@@ -177,13 +179,17 @@ class TrialMap(EmbeddingMap):
         pace = self.rolled_share * (2 if n <= FEW_SLOTS else 1)
         if space.is_complete and config.memory == "window":
             pace = 0
-        slots = space.choose_rolled(int(np.ceil(pace * (n_filled + share * n))))
-        rows = weights.rows(slots)
-        exact, degrees = rows.astype(np.float64), self.degrees.copy()
-        degrees[slots] = exact @ masses
-        normal = _normalise_rows(exact, degrees, masses, slots, config)
-        constant, renews = masses[slots] * normal.density, config.memory != "window"
-        space = space.roll(slots, rows, normal.scaling, constant, renews)
+        count, degrees = int(np.ceil(pace * (n_filled + share * n))), self.degrees.copy()
+        renews = config.memory != "window"
+        chosen = space.choose_rolled(count)
+        for start in range(0, len(chosen), ROWS):
+            slots = chosen[start : start + ROWS]
+            rows = weights.rows(slots)
+            exact = rows.astype(np.float64)
+            degrees[slots] = exact @ masses
+            normal = _normalise_rows(exact, degrees, masses, slots, config)
+            constant = masses[slots] * normal.density
+            space = space.roll(slots, rows, normal.scaling, constant, renews)
         rolled = replace(self, degrees=degrees, space=space)
         if space.since_turn < TURN_SHARE * n:
             return rolled

@@ -672,3 +672,35 @@ def test_negative_mass_is_exact_where_all_eigenvalues_are_known() -> None:
 def test_directions_of_rounding_counted_as_negative_eigenvalues(seed: int) -> None:
     """Where trial functions are all there is, what probes show beside them is in no direction."""
     assert fuzz_certificate.run(streams=1, seed=seed).wrong == []
+
+
+@pytest.mark.parametrize("chunk_size", [10, 60])
+@pytest.mark.parametrize("decay", [12, 20, 28])
+def test_a_stream_that_shrinks_to_a_point_left_its_rounding(decay: int, chunk_size: int) -> None:
+    """Sums of rows were off by 1e4 times themselves, and new points by 2,000 times the map; met."""
+    n = 514
+    shrinking = np.exp(-np.linspace(0.0, 2.0 * decay, n))[:, None]
+    points = np.random.default_rng(0).normal(size=(n, 3)) * shrinking
+    engine = se.Engine(
+        "classical_mds", size=257, n_components=1, chunk_size=chunk_size, scaling=None
+    )
+    engine.learn(points)
+    snapshot = engine.snapshot()
+    assert snapshot.certificate.met
+    again = snapshot.transform(snapshot.points)
+    largest = np.abs(snapshot.coordinates).max()
+    np.testing.assert_allclose(again, snapshot.coordinates, atol=1e-5 * largest)
+    exact = kernel(snapshot).sum(axis=0)
+    np.testing.assert_allclose(snapshot.degrees, exact, rtol=1e-8)
+
+
+@pytest.mark.parametrize("scale", [1e3, 1e12, 1e20, 1e40])
+def test_outliers_among_distances_gave_negative_eigenvalues(scale: float) -> None:
+    """Euclidean distances have none: .31 of all was said."""
+    rng = np.random.default_rng(0)
+    points = rng.normal(size=(330, 8))
+    points[[160, 200, 240]] *= scale
+    d = cdist(points, points)
+    engine = se.Engine("classical_mds", size=230, n_components=1, chunk_size=100)
+    engine.learn_distances([d[i, max(0, i - 230) : i] for i in range(330)])
+    assert engine.snapshot().certificate.negative_mass < 1e-6
