@@ -41,6 +41,8 @@ SMALL_CHUNK = 25
 ROLLED = 5
 # ... and twice as often where slots are few: that costs little, and residuals fall to a third.
 FEW_SLOTS = 1000
+# Directions that probes show, at most, that join the functions with a product.
+BESIDE = 16
 # Slots that are rolled at once, at most: their rows are in memory.
 ROWS = 256
 # The space is turned when so much of the support is new.
@@ -48,8 +50,9 @@ TURN_SHARE = 0.05
 # Of the support: more new rows at once than this, and one product makes all values anew.
 REFRESH_SHARE = 0.1
 REBUILD_SHARE = 0.5
-# Trial functions go down to this share of the last published eigenvalue.
-LEAST_SHARE = 1.0 / 6.0
+# Trial functions go down to this share of the last published eigenvalue; and a product brings others
+# where they end above that one.
+LEAST_SHARE, LACKING_SHARE = 1.0 / 6.0, 1.0 / 4.0
 # Functions that may have faded before a product brings others.
 SLACK = 8
 # Nothing but rounding, as a share of four times the first eigenvalue.
@@ -210,7 +213,7 @@ class TrialMap(EmbeddingMap):
         if rank < config.n_carried + SLACK:
             return True
         values = np.diag(self.space.inner[:, self.space.trial])
-        return bool(abs(values[-1]) > LEAST_SHARE * values[config.n_components - 1])
+        return bool(abs(values[-1]) > LACKING_SHARE * values[config.n_components - 1])
 
     def _is_stale(self, masses: Floats, config: Config) -> bool:
         """Whether snapshots would soon need a product each, where one costs few chunks."""
@@ -230,7 +233,9 @@ class TrialMap(EmbeddingMap):
         space, scaling = self.space, normal.scaling
         view = self.read_products(normal).look(normal, 0)
         stepped = space.images[space.trial] * scaling.astype(space.images.dtype)
-        block = orthonormal_basis(np.concatenate([stepped, view.residuals]).T).T
+        beside = largest_pairs(view.residuals @ view.residuals.T, BESIDE)[1].T @ view.residuals
+        beside = beside.astype(stepped.dtype)
+        block = orthonormal_basis(np.concatenate([stepped, beside]).T).T
         functions = _draw_functions(block, normal, masses, position, config)
         images = np.ascontiguousarray(weights.product(functions.T).T)
         refreshed = _choose_functions(functions, images, normal, self.degrees, config)
