@@ -50,8 +50,8 @@ TURN_SHARE = 0.05
 # Of the support: more new rows at once than this, and one product makes all values anew.
 REFRESH_SHARE = 0.1
 REBUILD_SHARE = 0.5
-# Trial functions go down to this share of the last published eigenvalue; and a product brings others
-# where they end above that one.
+# Trial functions go down to this share of the last published eigenvalue, and a product brings
+# others where they end above that one.
 LEAST_SHARE, LACKING_SHARE = 1.0 / 6.0, 1.0 / 4.0
 # Functions that may have faded before a product brings others.
 SLACK = 8
