@@ -84,7 +84,7 @@ class KernelMap(TrialMap):
         if rule is not None:
             geometry, slots = inputs.geometry, np.arange(len(support), dtype=np.int64)
             reaches = measure_reaches(geometry, slots, rule.n_neighbors)
-            # squares as exact as these widths ask for: differences one by one take ten times as long
+            # as exact as these widths ask for: differences one by one take ten times as long
             median = float(np.median(reaches[reaches > 0.0])) if reaches.any() else 0.0
             near = replace(kernel, scales=LocalWidths(reaches, reaches, median))
             dtype = choose_dtype(config.slots or len(slots), config.tolerance)

@@ -101,11 +101,8 @@ class WalkMap(EmbeddingMap):
             how = self.weights, self.scale
             graph, touched = adjacency.replace_edges(graph, before, lists.nearest, changed, *how)
         elif len(inputs.slots) and edges is not None:
-            edges, earlier, slots = (
-                edges.replace(inputs.slots, inputs.geometry),
-                graph,
-                inputs.slots,
-            )
+            earlier, slots = graph, inputs.slots
+            edges = edges.replace(slots, inputs.geometry)
             graph = join(len(support), None, edges, self.weights, self.scale)
             if len(support) == earlier.shape[0]:
                 ends = earlier[slots].indices, graph[slots].indices
@@ -338,10 +335,8 @@ class GraphMap(WalkMap):
 
     def _is_bounded(self, config: Config) -> bool:
         """Whether the bound is within the tolerance, and none of the block's values is above."""
-        values, k = (
-            np.append(np.ones(max(self.parts.count - 1, 0)), self.block.values),
-            (config.n_components),
-        )
+        k = config.n_components
+        values = np.append(np.ones(max(self.parts.count - 1, 0)), self.block.values)
         allowed = _choose_tolerance(config) * float(values[:1].max(initial=0.0))
         limit = values[k - 1 : k].max(initial=0.0) + allowed + ROUNDING
         return bool(values[k : k + 1].max(initial=0.0) <= self.bound + ROUNDING <= limit)
