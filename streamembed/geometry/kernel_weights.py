@@ -163,7 +163,8 @@ def _augment(centred: Floats, widths: Floats) -> Floats:
 
 def _swap_ends(columns: Array, factor: float) -> Array:
     """(2x, -1, -|x|^2) / (c w) of (x, |x|^2, 1) / w."""
-    left: Array = columns * columns.dtype.type(2.0 / factor)
+    left = np.empty_like(columns)
+    left[:, :-2] = columns[:, :-2] * columns.dtype.type(2.0 / factor)
     left[:, -2:] = columns[:, :-3:-1] * columns.dtype.type(-1.0 / factor)
     return left
 

@@ -46,7 +46,8 @@ NEGLIGIBLE_SPREAD, SMALLEST_SPREAD = 1e-10, 1e-14
 NEGLIGIBLE = 1e-13
 # Share in pi of a point that nothing joins: it has a place, but no say.
 FAINT_SHARE = 1e-30
-ROUNDING = 1e-12
+# Sums of doubles, where an axis has 1e-10 of the spread of another: ten times what was seen.
+ROUNDING = 1e-10
 
 
 @dataclass(frozen=True, eq=False)

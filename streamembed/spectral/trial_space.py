@@ -44,8 +44,9 @@ DOUBLINGS = 20
 FADED = 1e-2
 # Of the mean squared length of trial functions: what they are divided by is no less.
 LEAST_DIVISOR = 1e-4
-# Ritz values below this many units of the precision are rounding: that of the constant is 1.
-ROUNDING = 16.0
+# Ritz values below this are rounding, by the precision of images: that of the constant is 1. The
+# extension divides by them, and by a third of the last.
+ROUNDING = {np.dtype(np.float32): 2e-6, np.dtype(np.float64): 1e-12}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -327,7 +328,7 @@ class TrialSpace:
             order = np.argsort(-np.abs(values), kind="stable")
             values, mix = values[order], mix[:, order]
             sizes = np.abs(values)
-        floor = ROUNDING * float(np.finfo(dtype).eps) * largest
+        floor = ROUNDING[dtype] * largest
         c = min(most, int(np.count_nonzero(sizes > floor)))
         least, last = float(values.min(initial=0.0)), float(sizes[c - 1]) if c else 0.0
         mix = mix[:, :c]

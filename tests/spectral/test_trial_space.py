@@ -93,7 +93,7 @@ class Stream:
         off = np.linalg.norm(space.images - exact, axis=1)
         # backward errors: the image of what has faded is smaller than what was summed up
         lengths = np.linalg.norm(functions, axis=1)
-        unit = ROUNDING * np.finfo(np.float32).eps * np.linalg.norm(self.weights, 2)
+        unit = ROUNDING[np.dtype(np.float32)] * np.linalg.norm(self.weights, 2)
         most = 3e-5 * np.linalg.norm(exact, axis=1) + unit * lengths
         assert (off <= most).all()
         trial = functions[space.trial]
