@@ -46,8 +46,9 @@ NEGLIGIBLE_SPREAD, SMALLEST_SPREAD = 1e-10, 1e-14
 NEGLIGIBLE = 1e-13
 # Share in pi of a point that nothing joins: it has a place, but no say.
 FAINT_SHARE = 1e-30
-# Sums of doubles, where an axis has 1e-10 of the spread of another: ten times what was seen.
-ROUNDING = 1e-10
+# Sums of doubles; and ten times what was seen where an axis has a small share of the spread of
+# another, 1e-10 at most of 1e-10.
+ROUNDING, ROUNDING_OF_SPREADS = 1e-12, 1e-20
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,7 +123,7 @@ class LinearMap(WalkMap):
             basis @ (inside @ mix - mix * values[:n_kept]),
             Outside(following, following, values[: min(n_kept, n_shown)]),
             normal,
-            ROUNDING,
+            ROUNDING + ROUNDING_OF_SPREADS * float(spreads[0] / spreads[-1]),
             "view",
             loadings=self.axes @ on_axes / largest,
         )
