@@ -46,9 +46,9 @@ NEGLIGIBLE_SPREAD, SMALLEST_SPREAD = 1e-10, 1e-14
 NEGLIGIBLE = 1e-13
 # Share in pi of a point that nothing joins: it has a place, but no say.
 FAINT_SHARE = 1e-30
-# Sums of doubles; and ten times what was seen where an axis has a small share of the spread of
-# another, 1e-10 at most of 1e-10.
-ROUNDING, ROUNDING_OF_SPREADS = 1e-12, 1e-20
+# Sums of doubles; and what is added where one axis has some share of the spread of another, near
+# that at which it is left out: three times what was seen, per inverse share, and at most so much.
+ROUNDING, ROUNDING_OF_SPREADS, LARGEST_ROUNDING = 1e-12, 1e-21, 1e-10
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,6 +101,8 @@ class LinearMap(WalkMap):
         basis, triangle = np.linalg.qr(root[:, None] * centred)
         left, spreads, right = np.linalg.svd(triangle, full_matrices=False)
         n_real = int(np.count_nonzero(spreads > NEGLIGIBLE_SPREAD * spreads[:1]))
+        shares = spreads / max(float(spreads[0]), SMALLEST_SPREAD)
+        loss = min(ROUNDING_OF_SPREADS / max(float(shares[-1]), 1e-20), LARGEST_ROUNDING)
         if not n_real or not self.walk.graph.nnz:
             return Eigenpairs.none(normal)
         basis, spreads = basis @ left[:, :n_real], spreads[:n_real]
@@ -123,7 +125,7 @@ class LinearMap(WalkMap):
             basis @ (inside @ mix - mix * values[:n_kept]),
             Outside(following, following, values[: min(n_kept, n_shown)]),
             normal,
-            ROUNDING + ROUNDING_OF_SPREADS * float(spreads[0] / spreads[-1]),
+            ROUNDING + loss,
             "view",
             loadings=self.axes @ on_axes / largest,
         )
