@@ -190,10 +190,6 @@ class EmbeddingMap(abc.ABC):
     def describe_weights(self, state: State, config: Config) -> KernelWidths:
         """How weights are made."""
 
-    def maintain(self, state: State, config: Config) -> State:
-        """The state after what is due now and then."""
-        return state
-
     def renew_axes(self, support: Support) -> EmbeddingMap:
         """The map when its frame is about to be renewed."""
         return self
@@ -232,14 +228,6 @@ class EmbeddingMap(abc.ABC):
     def count_products(self) -> int:
         """Products with all weights since the map was made, where none is part of a chunk."""
         return 0
-
-    def commit(self) -> None:
-        """Discard what would restore the map before the last chunk."""
-        del self
-
-    def copy(self) -> EmbeddingMap:
-        """The same on its own arrays, where an update writes into them."""
-        return self
 
     def restore(self, support: Support) -> EmbeddingMap:
         """With what follows from the rest and is not saved."""
@@ -318,14 +306,13 @@ class State:
 
     def commit(self) -> None:
         """Discard the undo journal of the previous state; see `KernelMatrix.commit`."""
-        self.map.commit()
         if self.distances is not None:
             self.distances.commit()
 
     def copy(self) -> State:
         """The same state on its own rings, so that learning from it leaves this one whole."""
         distances = None if self.distances is None else self.distances.copy()
-        return replace(self, map=self.map.copy(), distances=distances)
+        return replace(self, distances=distances)
 
     @classmethod
     def __unpack__(cls, packed: State) -> State:

@@ -47,7 +47,7 @@ BESIDE = 16
 ROWS = 256
 # The space is turned when so much of the support is new.
 TURN_SHARE = 0.05
-# Of the support: more new rows at once than this, and one product makes all values anew.
+# Of the support: more new rows at once than this, and a product makes all values again.
 REFRESH_SHARE = 0.1
 REBUILD_SHARE = 0.5
 # Trial functions go down to this share of the last published eigenvalue, and a product brings
@@ -167,7 +167,7 @@ class TrialMap(EmbeddingMap):
         config: Config,
         restart: Callable[[], TrialMap],
     ) -> TrialMap:
-        """The map with a share of its slots rolled, or all values anew after a large chunk."""
+        """The map with a share of its slots rolled; after a large chunk with all values again."""
         assert self.space is not None
         state, masses = inputs.state, inputs.support.masses
         n = len(masses)
@@ -227,7 +227,7 @@ class TrialMap(EmbeddingMap):
         return bool(claims.max(initial=0.0) > limit)
 
     def _refresh(self, weights: Weights, masses: Floats, position: int, config: Config) -> Self:
-        """With the values of all functions made anew, by one product."""
+        """With the values of all functions made again, by one product."""
         assert self.space is not None
         normal = self.estimate_normal(masses, config)
         space, scaling = self.space, normal.scaling
@@ -429,7 +429,7 @@ def _fade_degrees(
 ) -> tuple[Floats, int]:
     """Degrees after the masses of slots that stay have faded alike, or taken some; and products.
 
-    Where most have changed, the degrees must be made anew, by one product.
+    Where most have changed, the degrees must be made again, by one product.
     """
     stays = np.ones(len(before), dtype=bool)
     stays[old] = False

@@ -275,9 +275,8 @@ def _count_turned_rows(state: State, support: Support, slots: Ints) -> float:
 
 
 def _maintain(state: State, config: Config) -> State:
-    """The state with factor and frame renewed where they are due: decided by the state alone."""
+    """The state with its frame renewed where that is due: decided by the state alone."""
     n = len(state.support)
-    state = state.map.maintain(state, config)
     counts = state.counts
     if counts.rows_since_frame < FRAME_SHARE * n:
         return state
