@@ -226,19 +226,19 @@ def refine(
         noise[arrivals] *= np.sqrt(n / len(arrivals))
     is_even = walk.is_even  # the filter takes psi then, and V elsewhere
     start = np.concatenate([columns, noise], axis=1, dtype=np.float64)
-    vectors = root * start
     values, low, residual, rounds = block.values, block.low, np.inf, 0
     degree, gain = COARSE if tolerance > FINE_TOLERANCE else FINE
     products = np.zeros((0, 0))
     if len(values) < n_wanted:  # the last wanted value is unknown
-        values, vectors, products = compute_ritz_pairs(walk, parts, vectors)
+        values, vectors, products = compute_ritz_pairs(walk, parts, root * start)
         start = _to_psi(vectors, walk)
     while rounds < max_rounds and len(values):
         target = float(values[min(n_wanted, len(values)) - 1])
-        chosen = (start if is_even else vectors).astype(dtype)
-        filtered = amplify(walk, chosen, target, low, degree, gain)
-        filtered = root * filtered if is_even else filtered
-        values, vectors, products = compute_ritz_pairs(walk, parts, filtered.astype(np.float64))
+        chosen = (start if is_even else root * start).astype(dtype)
+        filtered = amplify(walk, chosen, target, low, degree, gain).astype(np.float64, copy=False)
+        if is_even:
+            filtered *= root
+        values, vectors, products = compute_ritz_pairs(walk, parts, filtered)
         residual = float(np.sqrt(products.diagonal()[:n_wanted].max(initial=0.0)))
         rounds += 1
         degree, gain = LATER

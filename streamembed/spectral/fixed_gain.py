@@ -101,8 +101,9 @@ def compute_ritz_pairs(walk: Walk, parts: Parts, block: Floats) -> tuple[Floats,
     if (lengths < DEFLATED * np.sqrt(np.einsum("ij,ij->j", block, block))).any():
         basis = parts.deflate(basis)  # what is left of such a column has a part in it again
         lengths = np.sqrt(np.einsum("ij,ij->j", basis, basis))
-    is_real = lengths > 0
-    basis = basis[:, is_real] / lengths[is_real]
+    if not (is_real := lengths > 0).all():
+        basis, lengths = basis[:, is_real], lengths[is_real]
+    basis /= lengths
     if basis.shape[1] == 0:
         return np.zeros(0), basis, np.zeros((0, 0))
     gram = basis.T @ basis

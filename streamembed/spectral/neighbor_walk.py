@@ -135,8 +135,8 @@ class Parts:
         basis = self.basis.astype(block.dtype, copy=False)
         if self.count <= FEW:
             basis = basis.toarray()
-        rest: Array = block - basis @ (basis.T @ block)
-        return rest
+        rest: Array = basis @ (basis.T @ block)
+        return np.subtract(block, rest, out=rest)
 
 
 def build_walk(edges: csr_array, masses: Floats | None) -> Walk:
