@@ -24,7 +24,6 @@ import pyarrow as pa
 
 import streamembed as se
 from streamembed.errors import DamagedFileError
-from streamembed.estimators.unsupervised_pipeline import UnsupervisedPipeline
 from streamembed.methods.registry import METHODS
 from streamembed.numeric import codec
 from streamembed.storage import archive
@@ -32,7 +31,6 @@ from streamembed.storage import archive
 LOADERS: dict[str, Callable[[Path], Any]] = {
     "snapshot": se.Snapshot.load,
     "engine": se.Engine.load,
-    "unsupervised": UnsupervisedPipeline.load,
 }
 SMALL: dict[str, Any] = {"size": 24, "warm_up": 12, "chunk_size": 4, "n_components": 2}
 METRICS = ("itml", "eig_dml", "fenn", "contrast", "geometric_mean", "must_link", "discriminant")
@@ -102,10 +100,6 @@ def save_all(folder: Path) -> dict[Path, str]:
         if engine.ready:
             engine.snapshot().save(folder / f"{name}.snapshot")
             files[folder / f"{name}.snapshot"] = "snapshot"
-    pipeline = UnsupervisedPipeline(size=40, warm_up=24, chunk_size=8)
-    pipeline.learn(X)
-    pipeline.save(folder / "pipeline")
-    files[folder / "pipeline"] = "unsupervised"
     return files
 
 

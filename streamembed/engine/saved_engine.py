@@ -33,11 +33,10 @@ from streamembed.methods.neighbor_graph import GraphMap, WalkMap
 from streamembed.methods.options import POSITION, Config
 from streamembed.methods.state import State
 from streamembed.methods.trial_map import LARGEST_WHOLE, TrialMap, Weights
-from streamembed.metric_learners import metrics
+from streamembed.metric_learners import catalog, metrics
 from streamembed.numeric import codec
 from streamembed.numeric.arrays import Array, Floats
 from streamembed.numeric.chunks import PendingParts
-from streamembed.pairs import pair_memory
 from streamembed.spectral.trial_space import PROBES
 from streamembed.storage.archive import must
 
@@ -272,21 +271,16 @@ def _check_learners(learners: metrics.Learners, d: int, config: Config) -> None:
     must(learners.names == config.metrics, "names of the metrics")
     expected = metrics.init(config.metrics, 1, config.seed)
     must(learners.course.progress.keys() == expected.course.progress.keys(), "learners")
-    guessed = {} if learners.all_fitted else expected.guess
-    must(learners.guess.keys() == guessed.keys(), "learners of generated pairs")
+    possible = () if learners.all_fitted else catalog.PAIR_METRICS
+    must({*learners.guesses} <= {*possible} & {*learners.names}, "metrics without labels")
+    for guess in learners.guesses.values():
+        must(guess.matrix.shape == (d, d) and 0.0 <= guess.reproduced <= 1.0, "a guess")
+    weights = learners.weights
+    must(weights.weights.shape == weights.r2.shape == (d,), "weights of other features")
+    must((weights.weights <= 1.0).all() and 0.0 <= weights.share <= 1.0, "weights")
     spread = learners.course.spread
     for array in (spread.means, spread.squares, spread.counts):
         must(array.shape == (d,) and np.isfinite(array).all(), "moments of the features")
-    check_pairs(learners.pairs, d)
-
-
-def check_pairs(state: pair_memory.State, d: int) -> None:
-    """Refuse remembered pairs that are not of ``d`` features, or whose parts are no numbers."""
-    pairs = state.pairs
-    must(pairs.differences.shape[1] == d, "pairs of other features")
-    must(np.isfinite(pairs.differences).all() and np.isfinite(pairs.d2).all(), "pairs: not finite")
-    for counted in (state.embedded, state.inputs):
-        must((np.diff(counted.buckets) > 0).all() and (counted.counts > 0).all(), "a histogram")
 
 
 def _find_least(numbers: Any) -> int:

@@ -12,11 +12,6 @@ import pyarrow as pa
 import pytest
 
 import streamembed as se
-from streamembed.estimators.unsupervised_pipeline import (
-    UnsupervisedPipeline,
-    _SavedPipeline,
-    _SavedReplicate,
-)
 from streamembed.geometry.kernel_matrix import KernelMatrix
 from streamembed.metric_learners.catalog import NAMES, STATES
 from streamembed.numeric import codec
@@ -159,17 +154,6 @@ def test_every_field_of_an_engine_comes_back_bit_for_bit(name: str) -> None:
     if state is not None:  # what follows from the rest is there, too
         assert loaded.support.scaled.tobytes() == state.support.scaled.tobytes()
     assert len([path for path in saved if ".state." in path]) > 25 or name == "warming"
-
-
-def test_every_field_of_a_pipeline_comes_back_bit_for_bit() -> None:
-    """Three replicates, each with an engine and its pairs."""
-    pipeline = UnsupervisedPipeline(size=60, warm_up=40, chunk_size=10)
-    pipeline.learn(POINTS)
-    replicates = tuple(_SavedReplicate(one.engine, one.pairs) for one in pipeline.replicates)
-    kept = _SavedPipeline(
-        pipeline._features, pipeline._waiting, pipeline._center, pipeline._scale, replicates
-    )
-    assert dict(leaves(through_a_file(_SavedPipeline, kept))) == dict(leaves(kept))
 
 
 def test_a_field_that_is_added_is_kept_without_anybody_remembering_it() -> None:
