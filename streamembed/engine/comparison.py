@@ -14,6 +14,7 @@ from streamembed.engine.axis_messages import (
 )
 from streamembed.errors import InputError
 from streamembed.layout import measures
+from streamembed.methods.frame_reference import LEAST_CORRELATION
 from streamembed.numeric.arrays import Array, Floats
 from streamembed.spectral import alignment
 
@@ -56,7 +57,8 @@ class Comparison:
     epochs : int
         That have begun in between; ``same_epoch`` is whether it is 0.
     lost : tuple of int
-        Axes that were lost in between; all others are compared as they are.
+        Axes that were lost in between, or that correlate less than .95 with themselves over the
+        shared events; all others are compared as they are.
     movement : float
         Of the shared events, after the best rotation, reflection and shift: root mean square, in
         units of the spread of the earlier coordinates. NaN where fewer than three are shared.
@@ -147,6 +149,9 @@ def compare(earlier: ComparableSnapshot, later: ComparableSnapshot) -> Compariso
     correlations = np.full(k, np.nan)
     if len(here) > 1:
         correlations = alignment.correlate_columns(after, before)
+    has_moved = (np.array(later.frame.kept_since) > earlier.position) | (
+        correlations < LEAST_CORRELATION
+    )
     gone, come = _find_unlike_components(earlier.psi[there], later.psi[here])
     fresh = np.delete(np.arange(len(later.ids)), here)
     covered = np.nan
@@ -158,7 +163,7 @@ def compare(earlier: ComparableSnapshot, later: ComparableSnapshot) -> Compariso
         share=len(here) / len(later.ids),
         frame=later.frame,
         epochs=later.frame.epoch - earlier.frame.epoch,
-        lost=tuple(np.flatnonzero(np.array(later.frame.kept_since) > earlier.position).tolist()),
+        lost=tuple(np.flatnonzero(has_moved).tolist()),
         movement=_movement(before, after),
         correlations=tuple(correlations.tolist()),
         covered=covered,

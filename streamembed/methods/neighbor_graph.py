@@ -509,11 +509,12 @@ def _observe(ritz: RitzPairs, bound: float, k: int) -> Outside:
 def _count_missing(graph: GraphMap, block: Block, config: Config) -> int | None:
     """The same of a block."""
     ritz = blocks.select_pairs(block, graph.walk, graph.parts, config.n_components)
-    if not len(ritz.values):
+    count = int(np.count_nonzero(ritz.values > NEGLIGIBLE))
+    if not count:
         return None
-    error = float(np.sqrt(np.linalg.norm(ritz.products, 2)))
-    tolerance = _choose_tolerance(config) * float(ritz.values[0])
-    return inertia.count_missing(graph.walk.operator, ritz.values, 1, error, tolerance).missed
+    error = float(np.sqrt(np.linalg.norm(ritz.products[:count, :count], 2)))
+    values, tolerance = ritz.values[:count], _choose_tolerance(config) * float(ritz.values[0])
+    return inertia.count_missing(graph.walk.operator, values, 1, error, tolerance).missed
 
 
 def _choose_tolerance(config: Config) -> float:
