@@ -43,7 +43,7 @@ from streamembed.parameters import OWNERS, HintedAttributes, check_names, read_t
 from streamembed.storage import archive
 from streamembed.storage.saved_object import SavedObject
 from streamembed.threads import one_blas_thread
-from streamembed.validation import check_whole
+from streamembed.validation import check_flag, check_whole
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -154,7 +154,7 @@ class Engine(HintedAttributes, SavedObject):
         where these do not suffice; "exact": always by the product.
     tolerance
         Largest residual of a certified snapshot, relative to lambda_1; None: no certificate.
-        Then it is the plain view, fastest, with an estimate that claims nothing.
+        Then it is the plain view, with an estimate that claims nothing.
     chunk_size
         Events per update, or "auto". "auto": 10; with landmarks a quarter of ``size``, from 10 to
         128. Chunks are cut at multiples of it in the stream, never by the call, and a snapshot has
@@ -434,7 +434,7 @@ class Engine(HintedAttributes, SavedObject):
             Once, and again after every rescaling, if a component is carried by a few points
             or is all zeros, or all components do nothing but tell separate parts apart.
         """
-        snapshot = self.publish(counted, fresh)
+        snapshot = self.publish(check_flag("counted", counted), check_flag("fresh", fresh))
         self._warn(diagnostics.describe_coarse_landmarks(snapshot), ResolutionWarning)
         self._warn(diagnostics.describe_snapshot_cost(self.config, snapshot), CostWarning)
         self._warn(

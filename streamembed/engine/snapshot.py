@@ -347,9 +347,13 @@ class Snapshot(SnapshotViews, Immutable, SavedObject):
         return (
             f"<Snapshot at {self.position:,}: {n:,} points, {k} components of "
             f"{f'{d:,} features' if d else 'distances'}, residual {self.certificate.residual:.1e}, "
-            f"met={self.certificate.met}"
+            f"met={self.certificate.met}{self._describe_bound_age()}"
             f"{'' if picture is None else f', a picture {picture.age:,} chunks old'}>"
         )
+
+    def _describe_bound_age(self) -> str:
+        age = self.certificate.bound_age
+        return f", a bound {age:,} events old" if age else ""
 
     @cached_property
     def carried_psi(self) -> Floats:

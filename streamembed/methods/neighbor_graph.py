@@ -286,17 +286,11 @@ class GraphMap(WalkMap):
         slots, position, count = inputs.slots, inputs.position, config.n_components + 1
         tolerance = _choose_tolerance(config)
         accuracy = BLOCK_TOLERANCE_SHARE * tolerance
-        has_stayed = np.ones(len(parts.labels), dtype=bool)
-        has_stayed[slots] = False
-        before = previous.parts.labels
-        labels, has_stayed = parts.labels[: len(before)], has_stayed[: len(before)]
-        has_jumped = bool(
-            previous.parts.count != parts.count or (labels != before)[has_stayed].any()
-        )
+        has_jumped = not neighbor_walk.are_same(previous.parts, parts, slots)
         if not (
             block.relaxed is None
             or touched is None
-            or len(touched) > MOST_TOUCHED * len(labels)
+            or len(touched) > MOST_TOUCHED * len(parts.labels)
             or has_jumped
             or len(parts.isolated)
             or self._is_old(self.rounded, position)
@@ -335,19 +329,25 @@ class GraphMap(WalkMap):
 
     def _is_bounded(self, config: Config) -> bool:
         """Whether the bound is within the tolerance, and none of the block's values is above."""
+        if not self._has_bound(config):
+            return True
         k = config.n_components
         values = np.append(np.ones(max(self.parts.count - 1, 0)), self.block.values)
         allowed = _choose_tolerance(config) * float(values[:1].max(initial=0.0))
         limit = values[k - 1 : k].max(initial=0.0) + allowed + ROUNDING
         return bool(values[k : k + 1].max(initial=0.0) <= self.bound + ROUNDING <= limit)
 
+    def _has_bound(self, config: Config) -> bool:
+        """Whether there is a tolerance, and more points than are decomposed as a whole."""
+        return config.tolerance is not None and len(self.parts.labels) > SMALLEST_FACTORED
+
     def renew_bound(self, state: State, config: Config) -> Self:
         """With a bound of now."""
         return self if self.bounded == state.position else self._renew_bound(state.position, config)
 
     def _renew_bound(self, position: int, config: Config) -> Self:
-        if config.tolerance is None or len(self.parts.labels) <= SMALLEST_FACTORED:
-            return self  # without a bound, or with all pairs
+        if not self._has_bound(config):
+            return self
         outside = self._bound_outside(self.block, position, config)
         return replace(self, bound=min(outside.bound, 1.0), bounded=position)
 

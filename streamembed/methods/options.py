@@ -220,6 +220,11 @@ class Config:
                     f"{getattr(self, other)!r}"
                 )
         self._check_landmarks()
+        if self.is_sparse and self.weights != "self_tuning" and self.width != DEFAULTS["width"]:
+            raise ParameterError(
+                f"width={self.width!r} is for weights='self_tuning': leave it out with weights="
+                f"{self.weights!r}"
+            )
         if self.is_sparse and self.radius is not None and self.weights == "self_tuning":
             raise ParameterError(
                 f"radius={self.radius!r} needs weights='binary' or 'heat': a width of its own for "

@@ -476,3 +476,32 @@ def test_a_sign_that_turned_between_two_renewals_is_told() -> None:
         assert {*np.flatnonzero(is_turned).tolist()} <= {*compared.lost}
         turned, before = turned + int(is_turned.sum()), snapshot
     assert turned > 0
+
+
+@pytest.mark.parametrize(
+    ("parameters", "remedy"),
+    [
+        ({"weights": "binary", "radius": 0.05}, "radius=0.05"),
+        ({"weights": "heat", "bandwidth": 1e-4}, "larger bandwidth"),
+    ],
+)
+def test_isolated_points_are_told_with_the_parameter(
+    parameters: dict[str, Any], remedy: str
+) -> None:
+    """Not that points do not differ, nor that outliers lead the map."""
+    points = np.random.default_rng(0).normal(size=(200, 3))
+    engine = se.Engine("laplacian_eigenmaps", size=200, scaling=None, **parameters)
+    engine.learn(points)
+    with pytest.warns(DegenerateMapWarning, match=f"of 200 points .*{remedy}"):
+        engine.snapshot()
+
+
+def test_without_a_tolerance_nothing_is_refined() -> None:
+    """A bound that nobody takes is not looked for with every chunk: it took a third of a chunk."""
+    points = np.random.default_rng(0).normal(size=(700, 5))
+    residuals = {}
+    for tolerance in (3e-3, None):
+        engine = se.Engine("laplacian_eigenmaps", size=400, tolerance=tolerance)
+        engine.learn(points)
+        residuals[tolerance] = engine.snapshot().certificate.residual
+    assert residuals[None] == pytest.approx(residuals[3e-3], rel=0.5)
