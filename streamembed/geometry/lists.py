@@ -22,6 +22,7 @@ from streamembed.numeric.arrays import Floats, Ints, freeze
 
 Slots = npt.NDArray[np.int32]
 
+LARGEST_NEIGHBORS = 1000
 # Where this share of the slots or more is replaced, many lists run short: a rebuild is no dearer.
 MOST_REPLACED = 1 / 2
 

@@ -27,6 +27,8 @@ import numpy.typing as npt
 from streamembed.geometry.kernel import gaussian
 from streamembed.numeric.arrays import Array, Floats, Ints, pad_rows
 
+# c of exp(-d2 / (c s_i s_j)): below, points lose their neighbours; above, all weights are 1.
+WIDTHS = 1e-3, 1e6
 # Of the median reach: no width is less.
 LEAST_WIDTH = 0.1
 # Slots filled again with one chunk, at most: each costs as much as an event.

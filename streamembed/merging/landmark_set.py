@@ -17,7 +17,6 @@ import numpy as np
 import pyarrow as pa
 from scipy.spatial.distance import cdist
 
-from streamembed.data.batch import LARGEST_VALUE
 from streamembed.data.features import Features
 from streamembed.errors import InputError
 from streamembed.geometry.kernel import choose_bandwidth
@@ -29,7 +28,7 @@ from streamembed.landmarks.net import Landmarks
 from streamembed.merging.agreement import Agreement
 from streamembed.methods.options import POSITION, Config
 from streamembed.methods.state import State
-from streamembed.numeric.arrays import Bools, Floats, Ints, freeze
+from streamembed.numeric.arrays import LARGEST_VALUE, Bools, Floats, Ints, freeze
 from streamembed.storage import stream
 from streamembed.storage.archive import (
     must,

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +27,7 @@ from streamembed.methods.placement import (
     GeodesicExtension,
     LinearExtension,
 )
+from streamembed.methods.snapshot_contents import SnapshotContents
 from streamembed.numeric.arrays import Array, Floats, Ints
 from streamembed.numeric.linalg import squared_distances
 from streamembed.spectral import operator
@@ -37,44 +37,6 @@ from streamembed.spectral.operator import Normalisation
 Product = Callable[[Floats], Floats]
 # All slots of a support.
 EVERYWHERE = slice(None)
-
-
-class ExtensionInput(Protocol):
-    """The fields of a snapshot that an extension may read; see `streamembed.Snapshot`."""
-
-    points: Floats
-    masses: Floats
-    density_weights: Floats
-    degrees: Floats
-    stationary: Floats
-    rotation: Floats
-    kernel: str
-    bandwidth: float
-    widths: Floats
-    reaches: Floats
-    radius: float
-    least_width: float
-    typical_coverage: float
-    n_neighbors: int
-    width: float
-    center: Floats
-    scale: Floats
-    coordinates: Floats
-    degree: int
-    coef0: float
-    gamma: float
-    reg: float
-    lengths: Floats
-    feature_loadings: Floats
-    diffusion_time: float
-
-    @property
-    def carried_psi(self) -> Floats:
-        """psi of all pairs that coordinates are made of."""
-
-    @property
-    def carried_eigenvalues(self) -> Floats:
-        """Their eigenvalues."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -131,7 +93,7 @@ class Method:
     # (psi, eigenvalues, diffusion_time, events) -> a snapshot's coordinates, shape (n, k), where
     # the support stands for that many events.
     coordinates: Callable[[Floats, Floats, float, float], Floats]
-    extend: Callable[[ExtensionInput], Extension]  # snapshot -> its extension to new points
+    extend: Callable[[SnapshotContents], Extension]  # snapshot -> its extension to new points
     options: frozenset[str]  # parameters of an engine that not every method has, and this one does
     kernels: tuple[str, ...] = ()  # what ``kernel`` may be, the default first
     # Of kernels and rings: (input, slots, dtype) -> rows of W, shape (b, n): symmetric, exactly.
@@ -188,7 +150,7 @@ def scale_by_eigenvalue_powers(
     return psi * eigenvalues**diffusion_time
 
 
-def extend_eigenfunctions(snapshot: ExtensionInput) -> Extension:
+def extend_eigenfunctions(snapshot: SnapshotContents) -> Extension:
     """psi(x) = sum_i P(x, x_i) psi(x_i) / lambda, times lambda**t, turned."""
     masses = snapshot.masses
     weights = masses * snapshot.density_weights
@@ -216,7 +178,7 @@ def extend_eigenfunctions(snapshot: ExtensionInput) -> Extension:
     )
 
 
-def _divide_by_eigenvalues(snapshot: ExtensionInput) -> Floats:
+def _divide_by_eigenvalues(snapshot: SnapshotContents) -> Floats:
     """lambda**(t - 1) psi of all carried pairs, turned as coordinates are, shape (N, k)."""
     values = snapshot.carried_eigenvalues
     is_positive = values > 0
@@ -229,7 +191,7 @@ def _divide_by_eigenvalues(snapshot: ExtensionInput) -> Floats:
 # ---------------------------------------------------------------------- laplacian eigenmaps
 
 
-def extend_by_neighbours(snapshot: ExtensionInput) -> Extension:
+def extend_by_neighbours(snapshot: SnapshotContents) -> Extension:
     """psi(x) = sum_i w(x, x_i) psi(x_i) / (lambda sum_i w(x, x_i)), over neighbours, likewise."""
     points = (snapshot.points - snapshot.center) / snapshot.scale
     reaches2 = snapshot.reaches**2
@@ -280,13 +242,13 @@ def scale_by_root_eigenvalues(
     return psi * np.sqrt(np.maximum(eigenvalues, 0.0) / events)
 
 
-def extend_by_distances(snapshot: ExtensionInput) -> Extension:
+def extend_by_distances(snapshot: SnapshotContents) -> Extension:
     """y(x) = sum_i m_i h(x, x_i) y_i / v, h centred: scaling of one more point."""
     return _extend_centred(snapshot, lambda points, d2: -0.5 * d2)
 
 
 def _extend_centred(
-    snapshot: ExtensionInput, rows: Callable[[Floats, Floats], Floats]
+    snapshot: SnapshotContents, rows: Callable[[Floats, Floats], Floats]
 ) -> Extension:
     masses = snapshot.masses
     points = (snapshot.points - snapshot.center) / snapshot.scale
@@ -303,7 +265,7 @@ def _extend_centred(
     )
 
 
-def _compute_dual(snapshot: ExtensionInput, masses: Floats) -> Floats:
+def _compute_dual(snapshot: SnapshotContents, masses: Floats) -> Floats:
     """diag(m) Y / v, 0 for the columns that are none, turned as coordinates are."""
     values = snapshot.carried_eigenvalues
     safe = np.where(values > 0, values, np.inf)
@@ -315,7 +277,7 @@ def _compute_dual(snapshot: ExtensionInput, masses: Floats) -> Floats:
 # ---------------------------------------------------------------------- linear functions
 
 
-def extend_linearly(snapshot: ExtensionInput) -> Extension:
+def extend_linearly(snapshot: SnapshotContents) -> Extension:
     """y(x) = (x - mean) loadings, with the mean under the stationary measure. O(d k) a point."""
     points = (snapshot.points - snapshot.center) / snapshot.scale
     targets = snapshot.feature_loadings * snapshot.scale[:, None]
@@ -373,7 +335,7 @@ def compute_feature_rows(
     return rows.astype(dtype, copy=False)
 
 
-def extend_by_kernel(snapshot: ExtensionInput) -> Extension:
+def extend_by_kernel(snapshot: SnapshotContents) -> Extension:
     """The same with a kernel in the place of -d^2 / 2."""
     if snapshot.kernel == "gaussian":
         return _extend_centred(
@@ -383,7 +345,7 @@ def extend_by_kernel(snapshot: ExtensionInput) -> Extension:
     return _extend_by_function(snapshot, function)
 
 
-def _extend_by_function(snapshot: ExtensionInput, function: KernelFunction) -> Extension:
+def _extend_by_function(snapshot: SnapshotContents, function: KernelFunction) -> Extension:
     support = (snapshot.points - snapshot.center) / snapshot.scale
     return _extend_centred(snapshot, lambda points, d2: function.between(points, support))
 
@@ -404,7 +366,7 @@ def normalise_columns(
     return coordinates
 
 
-def extend_by_weights(snapshot: ExtensionInput) -> Extension:
+def extend_by_weights(snapshot: SnapshotContents) -> Extension:
     """y(x) = sum_i w_i y_i, by the weights that reconstruct x from its neighbours."""
     points = (snapshot.points - snapshot.center) / snapshot.scale
     return BarycentricExtension(
@@ -421,7 +383,7 @@ def extend_by_weights(snapshot: ExtensionInput) -> Extension:
 # ---------------------------------------------------------------------- isomap
 
 
-def extend_by_paths(snapshot: ExtensionInput) -> Extension:
+def extend_by_paths(snapshot: SnapshotContents) -> Extension:
     """Classical scaling of one more point, by its shortest paths over its neighbours."""
     masses = snapshot.masses * (snapshot.stationary > 0)
     ends = slice(None) if snapshot.lengths.shape[1] == len(masses) else masses > 0
