@@ -86,9 +86,11 @@ class NeighborLists:
 
     @classmethod
     def __unpack__(cls, packed: NeighborLists) -> NeighborLists:
-        """ValueError for lists without so many entries."""
+        """ValueError for lists without so many entries, or with distances to nothing."""
         if not 1 <= packed.n_neighbors <= packed.near.shape[1]:
             raise ValueError(f"lists of {packed.n_neighbors} in {packed.near.shape[1]} entries")
+        if not (np.isfinite(packed.d2) == (packed.near >= 0)).all():
+            raise ValueError("lists have distances to nothing")
         return packed
 
     def __len__(self) -> int:

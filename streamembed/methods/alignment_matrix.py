@@ -32,13 +32,13 @@ from streamembed.methods.gram import describe_weights
 from streamembed.methods.options import Config
 from streamembed.methods.state import (
     BuildInput,
-    Count,
     EmbeddingMap,
     KernelWidths,
     State,
     UpdateInput,
 )
 from streamembed.numeric.arrays import Floats, pad_rows
+from streamembed.numeric.codec import Count
 from streamembed.spectral import certificate, operator
 from streamembed.spectral.certificate import Certificate
 from streamembed.spectral.lanczos import bound_largest

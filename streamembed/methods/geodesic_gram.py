@@ -39,7 +39,6 @@ from streamembed.methods.placement import measure_neighbor_distance, project
 from streamembed.methods.refinement import refine
 from streamembed.methods.state import (
     BuildInput,
-    Count,
     EmbeddingMap,
     KernelWidths,
     State,
@@ -47,6 +46,7 @@ from streamembed.methods.state import (
 )
 from streamembed.methods.trial_map import LARGEST_WHOLE, build_dense
 from streamembed.numeric.arrays import Floats, Ints, pad_rows
+from streamembed.numeric.codec import Count
 from streamembed.numeric.linalg import descending_eigh, orthonormal_basis
 from streamembed.spectral import certificate, operator
 from streamembed.spectral.certificate import Certificate

@@ -30,15 +30,12 @@ from streamembed.methods.extension import sample_rows
 from streamembed.methods.options import Config
 from streamembed.metric_learners.metrics import Learners
 from streamembed.numeric.arrays import Floats, Ints
-from streamembed.numeric.codec import SAVED_IF_SET
+from streamembed.numeric.codec import SAVED_IF_SET, Count, Extent
 from streamembed.spectral.certificate import Certificate
 from streamembed.spectral.operator import Normalisation
 
 NO_SLOTS: Ints = np.zeros(0, dtype=np.int64)
 LARGEST = float(np.finfo(np.float64).max)
-
-Count = Annotated[int, "at least 0"]
-Extent = Annotated[float, "finite", "at least 0"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
