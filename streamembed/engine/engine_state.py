@@ -164,17 +164,14 @@ class EngineState:
         ids: RetainedIds | None,
     ) -> EngineState:
         """The state with one more pending part; the first part sets features and kind of ids."""
-        return EngineState(
-            state=self.state,
+        return replace(
+            self,
             waiting=self.waiting.followed_by(part),
             features=self.features or features,
             ids_kind=self.ids_kind or ids_kind,
             rejected=rejected,
             labels=labels,
-            early=self.early,
             ids=ids,
-            log_offset=self.log_offset,
-            labelled=self.labelled,
         )
 
     def list_labelled_positions(self) -> Ints:

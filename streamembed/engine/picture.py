@@ -257,7 +257,8 @@ class Picture(Immutable):
         name = color if isinstance(color, str) and color in ("kept", "balance") else ""
         given = getattr(self, name) if name else color
         values = drawing.read_colors(given, n, "'kept', 'balance', ")
-        return drawing.draw(self, values, ax, halo, new, "age" if color is None else name)
+        label = "age" if color is None else name
+        return drawing.draw_picture(self.coordinates, self.kept, values, ax, halo, new, label)
 
     # ------------------------------------------------------------------ files
 

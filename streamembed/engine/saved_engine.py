@@ -79,13 +79,6 @@ def check(saved: SavedEngine) -> None:
         must(np.isin(labelled, state.support.births).all(), "labelled events: not in the support")
 
 
-def check_metrics(state: State | None) -> None:
-    """Refuse learners from which no metric can be made."""
-    if state is not None and state.metrics is not None:
-        with np.errstate(all="ignore"):
-            metrics.publish(state.metrics, state.scaling.scale)
-
-
 def _check_state(state: State, d: int, is_text: bool, config: Config) -> None:
     support, births, masses = state.support, state.support.births, state.support.masses
     n, position = len(births), state.position
@@ -115,6 +108,7 @@ def _check_state(state: State, d: int, is_text: bool, config: Config) -> None:
         _check_picture(state, state.picture, config)
     if state.metrics is not None:
         _check_learners(state.metrics, config)
+        metrics.publish(state.metrics, state.scaling.scale)  # there must be metrics of them
 
 
 @singledispatch

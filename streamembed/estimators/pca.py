@@ -34,7 +34,6 @@ from streamembed.manifold.principal_stream import (
     PrincipalSettings,
     PrincipalStream,
 )
-from streamembed.numeric import codec
 from streamembed.numeric.arrays import Floats, Unchanging, freeze
 from streamembed.numeric.codec import Count
 from streamembed.numeric.moments import FeatureMoments
@@ -173,13 +172,9 @@ class PrincipalAxes(Unchanging, SavedObject):
     def _invert(self, coordinates: Floats) -> Floats:
         return principal.inverse_transform(self, coordinates, self.whiten)
 
-    def _to_file(self) -> tuple[Any, dict[str, Any]]:
-        arrays, header = codec.pack(self)
-        return archive.to_table(arrays), header
-
-    @classmethod
-    def _of_file(cls, table: Any, header: dict[str, Any]) -> Self:
-        axes: Self = codec.unpack(cls, archive.unpack(table), header)
+    @staticmethod
+    def __unpack__(axes: PrincipalAxes) -> PrincipalAxes:
+        """ValueError for axes that do not fit together."""
         archive.must(len(axes.feature_names) == len(axes.mean), "names of the features")
         archive.must(axes.solver in ("moments", "svd"), "solver")
         archive.must(all(j < len(axes.components) for j in axes.cut), "cut")

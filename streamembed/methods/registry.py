@@ -154,28 +154,30 @@ def extend_eigenfunctions(snapshot: SnapshotContents) -> Extension:
     """psi(x) = sum_i P(x, x_i) psi(x_i) / lambda, times lambda**t, turned."""
     masses = snapshot.masses
     weights = masses * snapshot.density_weights
-    points = (snapshot.points - snapshot.center) / snapshot.scale
-    targets = np.column_stack([weights[:, None] * _divide_by_eigenvalues(snapshot), weights])
+    columns = [weights[:, None] * _divide_by_eigenvalues(snapshot), weights]
     if snapshot.kernel == "gaussian":
-        return GaussianExtension.of(
-            points=points,
-            bandwidth=snapshot.bandwidth,
-            targets=np.column_stack([targets, masses]),
+        return GaussianExtension(
+            **_scale_points(snapshot),
+            targets=np.column_stack([*columns, masses]),
             typical=float(np.median(snapshot.degrees)),
-            center=snapshot.center,
-            scale=snapshot.scale,
+            bandwidth2=snapshot.bandwidth**2,
         )
-    return SelfTuningExtension.of(
-        points,
-        snapshot.typical_coverage,
+    return SelfTuningExtension(
+        **_scale_points(snapshot),
+        targets=np.column_stack([*columns, np.ones(len(masses))]),
+        typical=snapshot.typical_coverage,
+        finest=snapshot.width * snapshot.least_width**2,
         widths=snapshot.widths,
         least=snapshot.least_width,
         rule=WidthRule(snapshot.n_neighbors, snapshot.width),
-        targets=targets,
         masses=masses,
-        center=snapshot.center,
-        scale=snapshot.scale,
     )
+
+
+def _scale_points(snapshot: SnapshotContents) -> dict[str, Floats]:
+    """The points of a snapshot as distances see them, and what made them so."""
+    center, scale = snapshot.center, snapshot.scale
+    return {"points": (snapshot.points - center) / scale, "center": center, "scale": scale}
 
 
 def _divide_by_eigenvalues(snapshot: SnapshotContents) -> Floats:
@@ -193,17 +195,14 @@ def _divide_by_eigenvalues(snapshot: SnapshotContents) -> Floats:
 
 def extend_by_neighbours(snapshot: SnapshotContents) -> Extension:
     """psi(x) = sum_i w(x, x_i) psi(x_i) / (lambda sum_i w(x, x_i)), over neighbours, likewise."""
-    points = (snapshot.points - snapshot.center) / snapshot.scale
     reaches2 = snapshot.reaches**2
     positive = reaches2[reaches2 > 0]
     typical = float(np.median(positive)) if len(positive) else 1.0
     if snapshot.radius:
         typical = float(np.median(snapshot.degrees)) or 1.0
     return GraphExtension(
-        points=points,
+        **_scale_points(snapshot),
         finest=float(positive.min()) if len(positive) else 1.0,
-        center=snapshot.center,
-        scale=snapshot.scale,
         reaches2=reaches2,
         weights=snapshot.kernel,
         widths=snapshot.widths,
@@ -251,11 +250,8 @@ def _extend_centred(
     snapshot: SnapshotContents, rows: Callable[[Floats, Floats], Floats]
 ) -> Extension:
     masses = snapshot.masses
-    points = (snapshot.points - snapshot.center) / snapshot.scale
     return CentredExtension(
-        points=points,
-        center=snapshot.center,
-        scale=snapshot.scale,
+        **_scale_points(snapshot),
         rows=rows,
         mean_row=snapshot.degrees / masses.sum(),
         shares=masses / masses.sum(),
@@ -279,14 +275,11 @@ def _compute_dual(snapshot: SnapshotContents, masses: Floats) -> Floats:
 
 def extend_linearly(snapshot: SnapshotContents) -> Extension:
     """y(x) = (x - mean) loadings, with the mean under the stationary measure. O(d k) a point."""
-    points = (snapshot.points - snapshot.center) / snapshot.scale
-    targets = snapshot.feature_loadings * snapshot.scale[:, None]
+    scaled, targets = _scale_points(snapshot), snapshot.feature_loadings * snapshot.scale[:, None]
     return LinearExtension(
-        points=points,
-        center=snapshot.center,
-        scale=snapshot.scale,
+        **scaled,
         targets=targets,
-        offset=snapshot.stationary @ (points @ targets),
+        offset=snapshot.stationary @ (scaled["points"] @ targets),
         n_neighbors=snapshot.n_neighbors,
         typical=0.0,
     )
@@ -342,11 +335,7 @@ def extend_by_kernel(snapshot: SnapshotContents) -> Extension:
             snapshot, lambda points, d2: kernel.gaussian(d2 / snapshot.bandwidth**2, 1.0)
         )
     function = KernelFunction(snapshot.kernel, snapshot.degree, snapshot.coef0, snapshot.gamma)
-    return _extend_by_function(snapshot, function)
-
-
-def _extend_by_function(snapshot: SnapshotContents, function: KernelFunction) -> Extension:
-    support = (snapshot.points - snapshot.center) / snapshot.scale
+    support = _scale_points(snapshot)["points"]
     return _extend_centred(snapshot, lambda points, d2: function.between(points, support))
 
 
@@ -368,11 +357,8 @@ def normalise_columns(
 
 def extend_by_weights(snapshot: SnapshotContents) -> Extension:
     """y(x) = sum_i w_i y_i, by the weights that reconstruct x from its neighbours."""
-    points = (snapshot.points - snapshot.center) / snapshot.scale
     return BarycentricExtension(
-        points=points,
-        center=snapshot.center,
-        scale=snapshot.scale,
+        **_scale_points(snapshot),
         targets=snapshot.coordinates,
         n_neighbors=snapshot.n_neighbors,
         reg=snapshot.reg,
@@ -387,11 +373,8 @@ def extend_by_paths(snapshot: SnapshotContents) -> Extension:
     """Classical scaling of one more point, by its shortest paths over its neighbours."""
     masses = snapshot.masses * (snapshot.stationary > 0)
     ends = slice(None) if snapshot.lengths.shape[1] == len(masses) else masses > 0
-    points = (snapshot.points - snapshot.center) / snapshot.scale
     return GeodesicExtension(
-        points=points,
-        center=snapshot.center,
-        scale=snapshot.scale,
+        **_scale_points(snapshot),
         lengths=snapshot.lengths,
         mean_row=snapshot.degrees[ends] / masses.sum(),
         shares=snapshot.stationary[ends],

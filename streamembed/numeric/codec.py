@@ -287,7 +287,8 @@ class _Reader:
         if inner is not kind and not is_dataclass(_find_class(inner)):  # saved as a tuple or dict
             return kind.__unpack__(self.read(inner, entries, path, key))
         value = _find_class(inner)(**self.read_fields(inner, entries, path, key))
-        return kind.__unpack__(value) if hasattr(kind, "__unpack__") else value
+        owner = _find_class(kind)  # a generic one hides its methods
+        return owner.__unpack__(value) if hasattr(owner, "__unpack__") else value
 
     def read_fields(self, kind: Any, entries: Any, path: str, key: str) -> dict[str, Any]:
         """The fields of a dataclass by name, those that are skipped as None."""
