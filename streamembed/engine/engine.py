@@ -460,7 +460,7 @@ class Engine(HintedAttributes, SavedObject):
                 published = self._publish(counted, fresh=False)
                 previous = self._published
             else:
-                columns = publish.publish(source, self.config, counted)
+                columns = source.map.publish(source, self.config, counted)
                 features = self.features or NO_FEATURES
                 published = state, Snapshot.of(source, columns, self.config, features)
         if not counted:  # or later snapshots would depend on counted ones

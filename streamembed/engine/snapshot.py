@@ -66,7 +66,7 @@ class Snapshot(SnapshotViews, SavedObject):
         Of Isomap: shortest paths; with ``n_landmarks`` those to the landmarks of the largest part,
         which are the points of positive ``stationary``; (N, 0) of other methods.
     features : Features
-        Their names are ``feature_names``, too.
+        Their names are ``feature_names``, too; ``ordered`` says whether they are places.
     kernel : str
         "self_tuning", "gaussian", "polynomial" or "cosine"; of a graph of neighbours its weights:
         "self_tuning", "binary" or "heat"; of classical scaling "distance".
@@ -96,7 +96,9 @@ class Snapshot(SnapshotViews, SavedObject):
     certificate : Certificate
     frame : Frame
     picture : Picture or None
-        Places in the plane, with ``picture=True``.
+        Places in the plane, with ``picture=True``; made of ``picture_contents``.
+    tracked : (N, r)
+        lambda**t psi of all tracked pairs; see `tracked_pairs`.
     rung : str
         Refinement level (`streamembed.methods.refinement`) of this snapshot: view, polish (not of
         diffusion maps), refresh, or exact (batch for more than 1,000 points).

@@ -161,8 +161,12 @@ def prepare(*kinds: Any) -> None:
             stack += [_read_hints(inner)[name] for name in _list_saved(_find_class(inner))]
 
 
+class _Numbers(list[Any]):
+    """Of an array, already plain."""
+
+
 def _pack_value(value: Any, path: str, arrays: Arrays) -> Any:
-    if value is None or type(value) in PLAIN:
+    if value is None or type(value) in PLAIN or type(value) is _Numbers:
         return value
     if hasattr(value, "__pack__"):
         value = value.__pack__()
@@ -173,23 +177,26 @@ def _pack_value(value: Any, path: str, arrays: Arrays) -> Any:
         value = value.item()
         if type(value) in PLAIN:
             return value
+    entries: Any = value
     if is_dataclass(value):
         optional, listed = _list_optional(value.__class__), _list_numbers(value.__class__)
         entries = {name: getattr(value, name) for name in _list_saved(value.__class__)}
-        return {
-            name: (
-                part.tolist()
-                if name in listed
-                else _pack_value(part, _join_path(path, name), arrays)
-            )
-            for name, part in entries.items()
-            if name not in optional or not _is_same(part, optional[name])
-        }
-    if isinstance(value, tuple):
-        return [_pack_value(part, _join_path(path, i), arrays) for i, part in enumerate(value)]
-    if not isinstance(value, Mapping) or not all(type(key) is str for key in value):
+        for name, default in optional.items():
+            if _is_same(entries[name], default):
+                del entries[name]
+        for name in listed:
+            entries[name] = _Numbers(entries[name].tolist())
+    elif isinstance(value, tuple):
+        return [
+            part if type(part) in PLAIN else _pack_value(part, _join_path(path, i), arrays)
+            for i, part in enumerate(value)
+        ]
+    elif not isinstance(value, Mapping) or not all(type(key) is str for key in value):
         raise TypeError(f"{path} is a {type(value).__name__}, which cannot be saved")
-    return {name: _pack_value(part, _join_path(path, name), arrays) for name, part in value.items()}
+    return {
+        name: part if type(part) in PLAIN else _pack_value(part, _join_path(path, name), arrays)
+        for name, part in entries.items()
+    }
 
 
 class _Reader:
