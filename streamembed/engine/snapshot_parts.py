@@ -19,7 +19,7 @@ from streamembed.methods.geodesic_gram import extend_from_landmarks
 from streamembed.methods.kernel_map import KernelMap
 from streamembed.methods.options import Config
 from streamembed.methods.snapshot_contents import Frame, PictureContents, PictureNeighbours
-from streamembed.methods.state import FrameReference, State
+from streamembed.methods.state import FrameReference, KernelWidths, State
 from streamembed.metric_learners import metrics
 from streamembed.numeric.arrays import Array, Floats, Ints
 from streamembed.spectral.alignment import FrameMovement
@@ -31,10 +31,11 @@ def collect_parts(
 ) -> dict[str, Any]:
     """The fields of `streamembed.methods.snapshot_contents.SnapshotContents` by name."""
     order, k = state.support.oldest_first, config.n_components
+    kernel = state.map.describe_weights(state, config)
     learned = {} if state.metrics is None else metrics.publish(state.metrics, state.scaling.scale)
     parts: dict[str, Any] = {
-        **_collect_arrays(state, columns, config, order),
-        **_collect_settings(state, config),
+        **_collect_arrays(state, columns, kernel, config, order),
+        **_collect_settings(state, kernel, config),
         "eigenvalues": columns.eigenvalues[:k].copy(),
         "spare_eigenvalues": columns.eigenvalues[k:].copy(),
         "rotation": columns.rotation.copy(),
@@ -61,7 +62,7 @@ def collect_parts(
 
 
 def _collect_arrays(
-    state: State, columns: PublishedColumns, config: Config, order: Ints
+    state: State, columns: PublishedColumns, kernel: KernelWidths, config: Config, order: Ints
 ) -> dict[str, Any]:
     """Arrays with a row for each point, oldest first."""
     coordinates, degrees, lengths = columns.coordinates, state.degrees, np.zeros((len(order), 0))
@@ -71,7 +72,7 @@ def _collect_arrays(
         extended = extend_from_landmarks(shown, columns.eigenvalues, counting, columns.paths)
         coordinates = extended @ columns.rotation
         degrees, lengths = _select_paths(columns.paths, counting, order)
-    kernel, k = state.map.describe_weights(state, config), config.n_components
+    k = config.n_components
     by_slot: dict[str, Array] = {
         "ids": state.support.ids,
         "masses": state.support.masses,
@@ -91,9 +92,8 @@ def _collect_arrays(
     return {**ordered, "lengths": lengths}
 
 
-def _collect_settings(state: State, config: Config) -> dict[str, Any]:
+def _collect_settings(state: State, kernel: KernelWidths, config: Config) -> dict[str, Any]:
     """How weights are made."""
-    kernel = state.map.describe_weights(state, config)
     return {
         "method": config.method,
         "kernel": kernel.name,

@@ -163,11 +163,12 @@ class SnapshotContents(Immutable):
 
     def __post_init__(self) -> None:
         """Freeze what is given, and set what makes the rest aside."""
-        parts = vars(self)
-        makers = {name: parts.pop(name) for name in [*parts] if isinstance(parts[name], partial)}
-        for value in parts.values():
+        parts, makers = vars(self), {}
+        for name, value in [*parts.items()]:
             if isinstance(value, np.ndarray):
                 freeze(value)
+            elif isinstance(value, partial):
+                makers[name] = parts.pop(name)
         parts.update(metrics=MappingProxyType(dict(self.metrics)), _makers=makers)
 
     if not TYPE_CHECKING:  # a type checker knows the attributes
