@@ -40,7 +40,6 @@ from streamembed.notebook import write_table
 from streamembed.numeric import codec
 from streamembed.numeric.arrays import Array, Ints
 from streamembed.parameters import OWNERS, HintedAttributes, check_names, read_texts, write_texts
-from streamembed.storage import archive
 from streamembed.storage.saved_object import SavedObject
 from streamembed.threads import one_blas_thread
 from streamembed.validation import check_flag, check_whole
@@ -215,6 +214,7 @@ class Engine(HintedAttributes, SavedObject):
     }
 
     _kind: ClassVar[str] = "engine"
+    _kinds = STATES
 
     def __init__(
         self,
@@ -460,7 +460,7 @@ class Engine(HintedAttributes, SavedObject):
                 published = self._publish(counted, fresh=False)
                 previous = self._published
             else:
-                columns = publish.publish(source, self.config, counted)
+                columns = source.map.publish(source, self.config, counted)
                 features = self.features or NO_FEATURES
                 published = state, Snapshot.of(source, columns, self.config, features)
         if not counted:  # or later snapshots would depend on counted ones
@@ -846,18 +846,6 @@ class Engine(HintedAttributes, SavedObject):
             This engine keeps no picture.
         """
         self._learner.apply(Call[None]("relayout"))
-
-    # ------------------------------------------------------------------ saving
-
-    def _to_file(self) -> tuple[Any, dict[str, Any]]:
-        arrays, header = codec.pack(self)
-        return archive.to_table(arrays), header
-
-    @classmethod
-    def _of_file(cls, table: Any, header: dict[str, Any]) -> Self:
-        engine: Self = codec.unpack(cls, archive.unpack(table), header, STATES)
-        saved_engine.check_metrics(engine._learner.state)
-        return engine
 
     # ------------------------------------------------------------------ merging
 

@@ -18,14 +18,13 @@ import copy
 import inspect
 import os
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 import numpy as np
 
 from streamembed.data import batch, column_roles
 from streamembed.data.features import Features
 from streamembed.engine.engine import Engine
-from streamembed.engine.saved_engine import check_pairs
 from streamembed.errors import NotReadyError, ParameterError
 from streamembed.estimators.metric_settings import PipelineSettings
 from streamembed.estimators.replicate import Embedding, Fit, Replicate, learn_metric
@@ -59,8 +58,8 @@ class _SavedPipeline:
     names: Features | None
     waiting: PendingParts[AcceptedEvents]  # pending events: their chunk is not complete
     # (d,): the maps saw (x - center) / scale; empty before the first chunk.
-    center: Floats
-    scale: Floats
+    center: Annotated[Floats, "p", "finite"]
+    scale: Annotated[Floats, "p", "finite", "positive"]
     strands: tuple[_SavedReplicate, ...]
 
 
@@ -383,18 +382,16 @@ class UnsupervisedPipeline:
         self._features, self._center, self._scale = saved.names, saved.center, saved.scale
         width = 0 if saved.names is None else self._width
         must(saved.scale.shape == saved.center.shape == (width * bool(saved.strands),), "scale")
-        must((saved.scale > 0).all(), "scale is not positive")
         must(len(saved.strands) in (0, 3 if self.settings.shrunk else 1), "strands")
         if saved.strands:
             self._replicates = self._create_replicates()
         for replicate, stored in zip(self._replicates, saved.strands, strict=True):
             must(stored.engine.config == replicate.engine.config, "an engine has other parameters")
-            check_pairs(stored.pairs, width)
+            must(stored.pairs.pairs.differences.shape[1] == width, "pairs of other features")
             replicate.engine, replicate.pairs = stored.engine, stored.pairs
         if self.ready:
             _ = self.metric  # all its parts must fit together
         waiting = saved.waiting
-        must(len(waiting.parts) == min(waiting.count, 1), "parts of waiting events")
         for part in waiting.parts:
             must(width > 0 and part.points.shape == (waiting.count, width), "waiting points")
             expected = np.arange(self._learned, self._learned + waiting.count)

@@ -32,14 +32,13 @@ from streamembed.methods.eigenpairs import (
 from streamembed.methods.options import Config
 from streamembed.methods.state import (
     BuildInput,
-    Count,
     EmbeddingMap,
     KernelWidths,
     State,
     UpdateInput,
 )
 from streamembed.numeric.arrays import Floats, Ints
-from streamembed.numeric.codec import NOT_SAVED
+from streamembed.numeric.codec import NOT_SAVED, Count, Share
 from streamembed.numeric.linalg import descending_eigh
 from streamembed.spectral import adjacency, inertia, local_relaxation, neighbor_walk
 from streamembed.spectral import block as blocks
@@ -230,9 +229,9 @@ class GraphMap(WalkMap):
     block: Block
     turned_rows: Count = 0  # slots filled since eigenvalues were counted, and the least computed
     counted: int = -1  # stream position of the last count; -1 before one
-    missed: int | None = None  # its result; see `streamembed.spectral.inertia`
+    missed: Count | None = None  # its result; see `streamembed.spectral.inertia`
     # No unpublished eigenvalue was larger, at that stream position; see `Certificate.bound_age`.
-    bound: Annotated[float, "finite"] = 1.0
+    bound: Share = 1.0
     bounded: int = -1
     rounded: int = -1  # stream position of the last round of the filter on the whole graph
 
