@@ -95,9 +95,7 @@ SCENARIO = Scenario(
     run=run,
     expected={
         "share_of_the_possible": Expected(0.6, 2.0, "of what leaving the noise out gives"),
-        "least_beside_correlated": Expected(
-            -1.0, np.inf, "points: noise like structure"
-        ),
+        "least_beside_correlated": Expected(-1.0, np.inf, "points: noise like structure"),
         "least_without_noise": Expected(0.0, np.inf, "points, and two standard errors"),
     },
 )

@@ -35,7 +35,7 @@ LOADERS: dict[str, Callable[[Path], Any]] = {
 SMALL: dict[str, Any] = {"size": 24, "warm_up": 12, "chunk_size": 4, "n_components": 2}
 METRICS = ("itml", "eig_dml", "fenn", "contrast", "geometric_mean", "must_link", "discriminant")
 # Arrays of which any number of rows may be kept.
-SAMPLES = ("samples", "recent")
+SAMPLES = ("samples", "recent", "labelled")
 SIGNED = {"reach", "degree"}
 # What stands for a value of another kind.
 WRONG: list[Any] = [None, "x", -1, {}, [[]], float("nan"), float("inf"), 10**30]
@@ -187,7 +187,8 @@ def _is_fine(place: tuple[str, ...], was: Any, wrong: Any) -> bool:
     if (
         wrong == was
         or (key in ("missed", "fidelity") and wrong is None)
-        or (key == "counted" and wrong == -1)
+        or (key in ("counted", "rounded") and wrong == -1)
+        or (key == "largest" and wrong == float("inf"))
     ):
         return True
     if was == codec.ARRAY:

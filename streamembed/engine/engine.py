@@ -40,10 +40,9 @@ from streamembed.notebook import write_table
 from streamembed.numeric import codec
 from streamembed.numeric.arrays import Array, Ints
 from streamembed.parameters import OWNERS, HintedAttributes, check_names, read_texts, write_texts
-from streamembed.storage import archive
 from streamembed.storage.saved_object import SavedObject
 from streamembed.threads import one_blas_thread
-from streamembed.validation import check_whole
+from streamembed.validation import check_flag, check_whole
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -154,7 +153,7 @@ class Engine(HintedAttributes, SavedObject):
         where these do not suffice; "exact": always by the product.
     tolerance
         Largest residual of a certified snapshot, relative to lambda_1; None: no certificate.
-        Then it is the plain view, fastest, with an estimate that claims nothing.
+        Then it is the plain view, with an estimate that claims nothing.
     chunk_size
         Events per update, or "auto". "auto": 10; with landmarks a quarter of ``size``, from 10 to
         128. Chunks are cut at multiples of it in the stream, never by the call, and a snapshot has
@@ -216,6 +215,7 @@ class Engine(HintedAttributes, SavedObject):
     }
 
     _kind: ClassVar[str] = "engine"
+    _kinds = STATES
 
     def __init__(
         self,
@@ -435,7 +435,7 @@ class Engine(HintedAttributes, SavedObject):
             Once, and again after every rescaling, if a component is carried by a few points
             or is all zeros, or all components do nothing but tell separate parts apart.
         """
-        snapshot = self.publish(counted, fresh)
+        snapshot = self.publish(check_flag("counted", counted), check_flag("fresh", fresh))
         self._warn(diagnostics.describe_coarse_landmarks(snapshot), ResolutionWarning)
         self._warn(diagnostics.describe_snapshot_cost(self.config, snapshot), CostWarning)
         self._warn(
@@ -461,7 +461,7 @@ class Engine(HintedAttributes, SavedObject):
                 published = self._publish(counted, fresh=False)
                 previous = self._published
             else:
-                columns = publish.publish(source, self.config, counted)
+                columns = source.map.publish(source, self.config, counted)
                 features = self.features or NO_FEATURES
                 published = state, Snapshot.of(source, columns, self.config, features)
         if not counted:  # or later snapshots would depend on counted ones
@@ -847,18 +847,6 @@ class Engine(HintedAttributes, SavedObject):
             This engine keeps no picture.
         """
         self._learner.apply(Call[None]("relayout"))
-
-    # ------------------------------------------------------------------ saving
-
-    def _to_file(self) -> tuple[Any, dict[str, Any]]:
-        arrays, header = codec.pack(self)
-        return archive.to_table(arrays), header
-
-    @classmethod
-    def _of_file(cls, table: Any, header: dict[str, Any]) -> Self:
-        engine: Self = codec.unpack(cls, archive.unpack(table), header, STATES)
-        saved_engine.check_metrics(engine._learner.state)
-        return engine
 
     # ------------------------------------------------------------------ merging
 

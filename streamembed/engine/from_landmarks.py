@@ -11,7 +11,7 @@ from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import InputError, ParameterError, quote
 from streamembed.merging import landmark_set
 from streamembed.merging.landmark_set import LandmarkSet
-from streamembed.methods import frame_reference, publish, update
+from streamembed.methods import frame_reference, update
 from streamembed.methods.eigenpairs import PublishedColumns
 from streamembed.methods.frame_reference import LARGEST_PRICE, LEAST_FIDELITY
 from streamembed.methods.options import Config
@@ -89,7 +89,7 @@ def _align_axes(
     points = Batch.of_points(state.support.points, landmarks.agreement.as_features())
     frame = frame_reference.adopt_columns(state, like.transform(points), like.frame.epoch)
     aligned = replace(state, frame=frame)
-    published = publish.publish(aligned, config)
+    published = aligned.map.publish(aligned, config, counted=False)
     moved = published.measure()
     if moved.fidelity >= LEAST_FIDELITY and moved.price <= LARGEST_PRICE:
         return aligned, published

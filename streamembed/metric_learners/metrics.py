@@ -26,6 +26,7 @@ from streamembed.metric_learning.mahalanobis import Mahalanobis
 from streamembed.metric_learning.metric_roots import build_metric
 from streamembed.metric_learning.totals import NO_UPDATES
 from streamembed.numeric.arrays import Bools, Floats, Ints
+from streamembed.numeric.codec import Count, Share
 from streamembed.pairs import predictability, reproduction
 from streamembed.pairs.pair_memory import Pairs
 from streamembed.pairs.predictability import FeatureWeights
@@ -41,7 +42,7 @@ class Guess:
     """A metric that is learned without labels, in the units of the kernel."""
 
     matrix: Annotated[Floats, "d d", "finite"]
-    reproduced: float  # share of its logarithm that is used; see `streamembed.pairs.reproduction`
+    reproduced: Share  # share of its logarithm that is used; see `streamembed.pairs.reproduction`
     status: reproduction.Status  # why it is that
 
 
@@ -70,8 +71,8 @@ class Learners:
     # How well features are predicted from each other, and what metrics without labels start from.
     weights: FeatureWeights
     guesses: dict[str, Guess]  # by name; none before they are measured, or once all are fitted
-    n_pairs: int  # that guesses were learned from
-    measured: int  # stream position at which weights and guesses were measured; 0 before
+    n_pairs: Count  # that guesses were learned from
+    measured: Count  # stream position at which weights and guesses were measured; 0 before
 
     @property
     def all_fitted(self) -> bool:

@@ -25,6 +25,7 @@ from scipy.special import ndtri
 from scipy.stats import rankdata
 
 from streamembed.numeric.arrays import Array, Bools, Floats
+from streamembed.numeric.codec import Share, Within
 
 NEIGHBORS = 10
 # Points of a sample, and features up to which they are tested: O(n^2 d) a round.
@@ -51,9 +52,9 @@ JITTER = 1e-9
 class FeatureWeights:
     """Weights of features, and what they rest on."""
 
-    weights: Annotated[Floats, "d", "finite", "positive"]  # on squared distances, at most 1
+    weights: Annotated[Floats, "d", "positive", Within(0.0, 1.0)]  # on squared distances
     r2: Annotated[Floats, "d", "finite"]  # of each from the others, all weighing the same
-    share: float  # of the fall that the gate lets through, in [0, 1]
+    share: Share  # of the fall that the gate lets through
 
     @property
     def is_even(self) -> bool:

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from streamembed.data import batch
-from streamembed.data.batch import LARGEST_VALUE
 from streamembed.data.times import find_late, read_times
 from streamembed.errors import BadRowError, LogError
 from streamembed.landmarks import covering
@@ -22,7 +21,7 @@ from streamembed.logs.event_log import LogBatch
 from streamembed.merging.agreement import Agreement
 from streamembed.methods.options import POSITION, Config
 from streamembed.numeric import codec
-from streamembed.numeric.arrays import Floats, Ints
+from streamembed.numeric.arrays import LARGEST_VALUE, Floats, Ints
 from streamembed.runs.partition_plan import Partition
 from streamembed.storage import archive
 

@@ -96,12 +96,13 @@ def compute_ritz_pairs(walk: Walk, parts: Parts, block: Floats) -> tuple[Floats,
         E = S V - V diag(values), float64. c < m where columns are combinations of others, up to
         rounding. O(n m (K + m)).
     """
-    basis = parts.deflate(block)
-    lengths = np.sqrt(np.einsum("ij,ij->j", basis, basis))
-    if (lengths < DEFLATED * np.sqrt(np.einsum("ij,ij->j", block, block))).any():
-        basis = parts.deflate(basis)  # what is left of such a column has a part in it again
-        lengths = np.sqrt(np.einsum("ij,ij->j", basis, basis))
-    if not (is_real := lengths > 0).all():
+    basis, before = parts.deflate(block), _measure_columns(block)
+    lengths = _measure_columns(basis)
+    if (lengths < DEFLATED * before).any():
+        # what is left of such a column has a part in it again; or is nothing but that
+        basis, before = parts.deflate(basis), lengths
+        lengths = _measure_columns(basis)
+    if not (is_real := lengths > DEFLATED * before).all():
         basis, lengths = basis[:, is_real], lengths[is_real]
     basis /= lengths
     if basis.shape[1] == 0:
@@ -131,3 +132,9 @@ def compute_ritz_pairs(walk: Walk, parts: Parts, block: Floats) -> tuple[Floats,
         errors = image @ mix - vectors * values
         products = errors.T @ errors
     return values, vectors, products
+
+
+def _measure_columns(block: Floats) -> Floats:
+    """The length of every column."""
+    lengths: Floats = np.sqrt(np.einsum("ij,ij->j", block, block))
+    return lengths

@@ -7,10 +7,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 
 from streamembed.geometry.neighbors import find_nearest
 from streamembed.spectral import block, neighbor_walk
 from streamembed.spectral.block import Block
+from streamembed.spectral.fixed_gain import compute_ritz_pairs
 from streamembed.spectral.inertia import count_missing
 from streamembed.spectral.neighbor_walk import Parts, Walk
 from tests.oracles.oracle import largest_angle_sine
@@ -290,3 +292,22 @@ def test_a_block_of_copies_is_made_whole_again() -> None:
     assert report.residual <= TOLERANCE
     found = block.select_pairs(copies, walk, parts, COUNT)
     np.testing.assert_allclose(found.values, dense(walk)[0][:COUNT], atol=1e-3)
+
+
+def test_columns_of_parts_alone_leave_no_pair() -> None:
+    """What rounding leaves of them is no direction: deflated twice, it was the parts' again."""
+    n, rng = 180, np.random.default_rng(0)
+    dense_graph = np.zeros((n, n))
+    for members in ([33, 21, 59], [129, 157]):
+        dense_graph[np.ix_(members, members)] = 1.0
+    np.fill_diagonal(dense_graph, 0.0)
+    walk = neighbor_walk.build_walk(csr_array(dense_graph), None)
+    parts = neighbor_walk.find_parts(walk)
+    inside = parts.basis.toarray() @ rng.standard_normal((2, 6))
+    values, vectors, _ = compute_ritz_pairs(walk, parts, inside)
+    np.testing.assert_allclose(parts.basis.T @ vectors, 0.0, atol=1e-12)
+    assert values.max(initial=-1.0) < 0.0  # of the three directions beside the parts
+    others = np.where(walk.degrees[:, None] > 0, rng.standard_normal((n, 6)), 0.0)
+    values, vectors, _ = compute_ritz_pairs(walk, parts, 1e3 * inside + 1e-9 * others)
+    np.testing.assert_allclose(np.sort(values), [-1.0, -0.5, -0.5], atol=1e-3)
+    np.testing.assert_allclose(parts.basis.T @ vectors, 0.0, atol=1e-12)
