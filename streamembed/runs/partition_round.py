@@ -1,7 +1,8 @@
-"""The learner of one partition: takes the cover of a worker through its rows, and nothing else.
+"""One round of one partition: a pure function of the rows, the agreement and a checkpoint.
 
-What is learned is a function of the rows of the partition, the agreement and the parameters: chunks
-end at multiples of the chunk size, and a checkpoint holds all that resuming needs.
+Chunks end at multiples of the chunk size, rounds at multiples of `PartitionSettings.every`, and a
+checkpoint holds all that resuming needs. So it does not matter which process learns a round, nor
+how often.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from streamembed.data import batch
 from streamembed.data.batch import LARGEST_VALUE
 from streamembed.data.times import find_late, read_times
 from streamembed.errors import BadRowError, LogError
+from streamembed.geometry.scaling import Scaling
 from streamembed.landmarks import covering
 from streamembed.landmarks.covering import Covering
 from streamembed.logs.event_log import LogBatch
@@ -25,6 +27,7 @@ from streamembed.numeric import codec
 from streamembed.numeric.arrays import Floats, Ints
 from streamembed.runs.partition_plan import Partition
 from streamembed.storage import archive
+from streamembed.threads import one_blas_thread
 
 KIND = "partition"
 
@@ -35,7 +38,7 @@ class PartitionSettings:
 
     config: Config  # of the engine
     on_bad_row: str  # "skip" or "raise"
-    every: int  # events between two rounds
+    every: int  # events of a round, a multiple of the chunk size
 
     @property
     def timed(self) -> bool:
@@ -71,6 +74,84 @@ class PartitionCheckpoint:
     def create(cls, n_features: int) -> PartitionCheckpoint:
         """Of a partition of which nothing was taken."""
         return cls(covering.init(n_features), 0, False, None)
+
+
+@dataclass(frozen=True, slots=True)
+class RoundResult:
+    """A partition at the end of a round."""
+
+    partition: int
+    data: bytes  # its checkpoint, packed
+    position: int  # events learned
+    done: bool
+    rejected: tuple[tuple[int, str], ...]  # rows of the partition since the round before, and why
+
+
+def learn_round(
+    part: Partition, settings: PartitionSettings, agreement: Agreement, data: bytes | None
+) -> RoundResult:
+    """Learn the next round of a partition, or what is left of it.
+
+    Parameters
+    ----------
+    data
+        The checkpoint of the round before, packed; None before the first.
+
+    Raises
+    ------
+    BadRowError
+        Under "raise", at the first row that cannot be learned.
+    """
+    start = PartitionCheckpoint.create(len(agreement.features))
+    if data is not None:
+        start = PartitionCheckpoint.unpack(data, agreement)
+    events = _EventReader(part, settings, agreement, start)
+    try:
+        with one_blas_thread():
+            learned = _learn_events(events, settings, agreement.scaling(), start.covering)
+    except Exception as error:
+        error.add_note(f"in partition {part.number}, from its row {events.offset} on")
+        raise
+    rejected = tuple(sorted(events.rejected))
+    if rejected and settings.on_bad_row == "raise":
+        row, why = rejected[0]
+        raise BadRowError(
+            f"row {row} of partition {part.number} of the log cannot be learned ({why}): "
+            "fix the log, or reject such rows with on_bad_row='skip'",
+            ((row, why),),
+        )
+    checkpoint = PartitionCheckpoint(learned, events.offset, events.done, events.damage)
+    return RoundResult(part.number, checkpoint.pack(), learned.position, events.done, rejected)
+
+
+def _learn_events(
+    events: _EventReader, settings: PartitionSettings, scaling: Scaling, learned: Covering
+) -> Covering:
+    config = settings.config
+    until = (learned.position // settings.every + 1) * settings.every
+    while learned.position < until and not events.done:
+        wanted = config.chunks.size - learned.position % config.chunks.size
+        points, times = events.take(wanted)
+        if len(points):
+            learned = covering.update(
+                learned, points, scaling, config.size, config.half_life, times
+            )
+    events.read_batch()  # so that no round comes after the last event
+    return learned
+
+
+def read_first_events(part: Partition, timed: bool, count: int) -> Floats:
+    """The first ``count`` rows of a partition that may be events, (n, d); fewer if it ends."""
+    batches, n_rows = [np.zeros((0, len(part.log.feature_names)))], 0
+    try:
+        for rows in part.batches(0):
+            batches.append(_check_rows(part, rows, timed).points)
+            n_rows += len(batches[-1])
+            if n_rows >= count:
+                break
+    except LogError:
+        pass  # learning it notes the damage
+    return np.concatenate(batches)[:count]
 
 
 @dataclass(slots=True)
@@ -110,78 +191,28 @@ def _reject_far_rows(rows: _CheckedRows, scale: Floats) -> _CheckedRows:
     )
 
 
-def read_first_events(part: Partition, timed: bool, count: int) -> Floats:
-    """The first ``count`` rows of a partition that may be events, (n, d); fewer if it ends."""
-    batches, n_rows = [np.zeros((0, len(part.log.feature_names)))], 0
-    try:
-        for rows in part.batches(0):
-            batches.append(_check_rows(part, rows, timed).points)
-            n_rows += len(batches[-1])
-            if n_rows >= count:
-                break
-    except LogError:
-        pass  # the learner raises it
-    return np.concatenate(batches)[:count]
-
-
-class PartitionLearner:
-    """Takes a partition from one checkpoint to the next."""
+class _EventReader:
+    """Reads the events of a partition from a checkpoint on, and rejects the rows between them."""
 
     def __init__(
         self,
         part: Partition,
         settings: PartitionSettings,
         agreement: Agreement,
-        saved: PartitionCheckpoint,
+        start: PartitionCheckpoint,
     ) -> None:
-        self._part = part
-        self._settings = settings
-        self._scaling = agreement.scaling()
-        self._covering, self._offset = saved.covering, saved.offset
-        self._done, self._damage = saved.done, saved.damage
-        self._newest = saved.covering.time if saved.covering.position else None
-        self._source: Iterator[LogBatch] = part.batches(saved.offset)
+        self._part, self._settings, self._scale = part, settings, agreement.scaling().scale
+        self.offset, self.done, self.damage = start.offset, start.done, start.damage
+        self.rejected: list[tuple[int, str]] = []  # rows of the partition, and why
+        self._newest = start.covering.time if start.covering.position else None
+        self._source: Iterator[LogBatch] = part.batches(start.offset)
         self._rows: _CheckedRows | None = None  # of which the first are taken
         self._taken = 0
 
-    def advance(self, until: int) -> tuple[PartitionCheckpoint, list[tuple[int, str]]]:
-        """Learn up to a position, a multiple of the chunk size, or to the end of the partition.
-
-        Returns
-        -------
-        The checkpoint, and the rows that were rejected, as (row of the partition, reason).
-
-        Raises
-        ------
-        BadRowError
-            Under "raise", at the first row that cannot be learned.
-        """
-        rejected: list[tuple[int, str]] = []
-        settings, config = self._settings, self._settings.config
-        while not self._done and self._covering.position < until:
-            position = self._covering.position
-            wanted = (position // config.chunks.size + 1) * config.chunks.size - position
-            points, times = self._take(wanted, rejected)
-            if len(points):
-                self._covering = covering.update(
-                    self._covering, points, self._scaling, config.size, config.half_life, times
-                )
-        if self._covering.position == until:  # so that no round comes after the last event
-            self._read_rows(rejected)
-        rejected.sort()
-        if rejected and settings.on_bad_row == "raise":
-            row, why = rejected[0]
-            raise BadRowError(
-                f"row {row} of partition {self._part.number} of the log cannot be learned ({why}): "
-                "fix the log, or reject such rows with on_bad_row='skip'",
-                ((row, why),),
-            )
-        return PartitionCheckpoint(self._covering, self._offset, self._done, self._damage), rejected
-
-    def _take(self, wanted: int, rejected: list[tuple[int, str]]) -> tuple[Floats, Floats | None]:
-        """The next ``wanted`` events; fewer at the end."""
+    def take(self, wanted: int) -> tuple[Floats, Floats | None]:
+        """The next ``wanted`` events, and their times if these count; fewer at the end."""
         points, times = [np.zeros((0, len(self._part.log.feature_names)))], [np.zeros(0)]
-        while wanted and self._read_rows(rejected):
+        while wanted and self.read_batch():
             rows = self._rows
             assert rows is not None
             start, stop = self._taken, min(len(rows.numbers), self._taken + wanted)
@@ -192,7 +223,7 @@ class PartitionLearner:
                     rows.times[selected], self._newest, self._settings.config.max_skew
                 )
                 usable[[i for i, _ in late_rows]] = False
-                rejected += [(int(rows.numbers[start + i]), why) for i, why in late_rows]
+                self.rejected += [(int(rows.numbers[start + i]), why) for i, why in late_rows]
                 usable_times = rows.times[selected][usable]
                 times.append(usable_times)
                 if len(usable_times):
@@ -201,33 +232,31 @@ class PartitionLearner:
             points.append(rows.points[selected][usable])
             wanted -= int(usable.sum())
             self._taken = stop
-            self._collect_rejected(int(rows.numbers[stop - 1]) + 1, rows, rejected)
+            self._pass(int(rows.numbers[stop - 1]) + 1, rows)
         joined: Floats = np.concatenate(points)
         return joined, np.concatenate(times) if self._settings.timed else None
 
-    def _read_rows(self, rejected: list[tuple[int, str]]) -> bool:
+    def read_batch(self) -> bool:
         """Have rows at hand that were not taken; False at the end of the partition."""
-        while self._rows is None or self._taken == len(self._rows.numbers):
+        while not self.done and (self._rows is None or self._taken == len(self._rows.numbers)):
             if self._rows is not None:  # what was bad behind its last row
-                self._collect_rejected(None, self._rows, rejected)
+                self._pass(None, self._rows)
             try:
                 rows = next(self._source, None)
             except LogError as error:
-                self._damage, rows = str(error), None
+                self.damage, rows = str(error), None
             if rows is None:
-                self._done, self._rows = True, None
-                return False
+                self.done = True
+                break
             read = _check_rows(self._part, rows, self._settings.timed)
-            self._rows, self._taken = _reject_far_rows(read, self._scaling.scale), 0
-        return True
+            self._rows, self._taken = _reject_far_rows(read, self._scale), 0
+        return not self.done
 
-    def _collect_rejected(
-        self, row: int | None, rows: _CheckedRows, rejected: list[tuple[int, str]]
-    ) -> None:
-        """Rows before that one are taken, None for the whole batch: collect the bad ones."""
+    def _pass(self, row: int | None, rows: _CheckedRows) -> None:
+        """Rows before that one are taken, None for the whole batch: reject the bad ones."""
         while rows.bad and (row is None or rows.bad[0][0] < row):
             number, why = rows.bad.popleft()
-            rejected.append((number, why))
-            self._offset = max(self._offset, number + 1)
+            self.rejected.append((number, why))
+            self.offset = max(self.offset, number + 1)
         if row is not None:
-            self._offset = max(self._offset, row)
+            self.offset = max(self.offset, row)
