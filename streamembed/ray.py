@@ -66,8 +66,8 @@ def replay(
         unless this says otherwise.
     others
         As for `streamembed.replay_partitions`: ``round_every`` (events of each partition between
-        two maps), ``features``, ``exclude``, ``time``, ``on_bad_row``, ``overwrite``, ``progress``,
-        and the parameters of an engine.
+        two maps), ``features``, ``exclude``, ``label``, ``time``, ``on_bad_row``, ``overwrite``,
+        ``progress``, and the parameters of an engine.
 
     Raises
     ------

@@ -10,14 +10,16 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 
 import pyarrow as pa
 
 from streamembed.engine.engine import Engine
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import DegenerateMapWarning, ResolutionWarning
-from streamembed.merging import merged_set
+from streamembed.merging import labelled_stream, merged_set
 from streamembed.merging.agreement import Agreement
+from streamembed.merging.labelled_stream import LabelledStream
 from streamembed.merging.landmark_set import LandmarkSet, from_covering
 from streamembed.methods.options import Config
 from streamembed.runs.checkpoint_writer import (
@@ -30,6 +32,7 @@ from streamembed.runs.checkpoint_writer import (
 from streamembed.runs.partition_round import PartitionCheckpoint, RoundResult
 from streamembed.runs.recorder import build_timeline_row
 from streamembed.storage.database import Database
+from streamembed.threads import one_blas_thread
 
 # Facts of the database.
 AGREEMENT, PUBLISHED = "agreement", "published"
@@ -133,7 +136,7 @@ class PartitionRoot:
     def publish(self) -> Snapshot | None:
         """The map of the next round, committed; None where there are too few events for one."""
         coming, database = self.published + 1, self._database
-        sets = self._read_sets(coming)
+        sets, training = self._read_round(coming)
         before = self.snapshot()
         previous = self.read_merged()  # whose landmarks are reused where these fit
         keep = None if previous is None else previous.keys
@@ -144,7 +147,7 @@ class PartitionRoot:
         snapshot = None
         with database.commit():
             if ready:
-                engine = self._build_engine(merged, before)
+                engine = self._build_engine(merged, before, training)
                 snapshot = engine.publish(fresh=True)
                 table = build_timeline_row(snapshot, engine)
                 count = len(merged.positions)
@@ -162,18 +165,28 @@ class PartitionRoot:
         self.published = coming
         return snapshot
 
-    def _read_sets(self, count: int) -> list[LandmarkSet]:
+    def _read_round(self, count: int) -> tuple[list[LandmarkSet], LabelledStream | None]:
+        """Of all partitions at the end of a round: landmarks, and what metrics have learned."""
         agreement, size = self.agreement, self._config.size
         assert agreement is not None
-        sets = []
+        sets, parts = [], []
         for partition, progress in enumerate(self.progress):
             number = min(count - progress.begun, progress.rounds) - 1
             data = self._database.read(name_chain(partition), number).data
-            covering = PartitionCheckpoint.unpack(data, agreement).covering
-            sets.append(from_covering(covering, agreement, partition, size))
-        return sets
+            checkpoint = PartitionCheckpoint.unpack(data, agreement)
+            sets.append(from_covering(checkpoint.covering, agreement, partition, size))
+            if checkpoint.training is not None:
+                parts.append(checkpoint.training)
+        names = self._config.metrics
+        if not parts:
+            return sets, None
+        with one_blas_thread():
+            merged = reduce(lambda one, two: labelled_stream.merge(one, two, names), parts)
+            return sets, labelled_stream.flush(merged, names)
 
-    def _build_engine(self, merged: LandmarkSet, before: Snapshot | None) -> Engine:
+    def _build_engine(
+        self, merged: LandmarkSet, before: Snapshot | None, training: LabelledStream | None
+    ) -> Engine:
         config = self._config.as_dict()
         parameters = {
             name: value for name, value in config.items() if name not in MERGED_PARAMETERS
@@ -181,7 +194,7 @@ class PartitionRoot:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ResolutionWarning)
             warnings.simplefilter("ignore", DegenerateMapWarning)
-            return Engine.of_landmarks(merged, before, **parameters)
+            return Engine.of_landmarks(merged, before, training, **parameters)
 
     def count_learned(self) -> int:
         """Events learned of all partitions, as far as they are committed."""
@@ -203,7 +216,10 @@ class PartitionRoot:
     def engine(self) -> Engine | None:
         """The engine of the last round; None before the first."""
         merged = self.read_merged()
-        return None if merged is None else self._build_engine(merged, self.snapshot(before=1))
+        if merged is None:
+            return None
+        training = self._read_round(self.published)[1]
+        return self._build_engine(merged, self.snapshot(before=1), training)
 
     def read_merged(self) -> LandmarkSet | None:
         """The landmarks of the last round; None before the first."""

@@ -9,22 +9,27 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from streamembed.data import batch
 from streamembed.data.batch import LARGEST_VALUE
+from streamembed.data.labels import Label
 from streamembed.data.times import find_late, read_times
 from streamembed.errors import BadRowError, LogError
 from streamembed.geometry.scaling import Scaling
 from streamembed.landmarks import covering
 from streamembed.landmarks.covering import Covering
 from streamembed.logs.event_log import LogBatch
+from streamembed.merging import labelled_stream
 from streamembed.merging.agreement import Agreement
+from streamembed.merging.labelled_stream import LabelledStream
 from streamembed.methods.options import POSITION, Config
+from streamembed.metric_learners.catalog import STATES
 from streamembed.numeric import codec
 from streamembed.numeric.arrays import Floats, Ints
+from streamembed.numeric.codec import SAVED_IF_SET
 from streamembed.runs.partition_plan import Partition
 from streamembed.storage import archive
 from streamembed.threads import one_blas_thread
@@ -54,6 +59,8 @@ class PartitionCheckpoint:
     offset: int  # rows of the partition that were taken, learned or rejected
     done: bool  # whether it has no others
     damage: str | None  # why it could not be read to its end
+    # What metrics have learned; None without.
+    training: LabelledStream | None = field(default=None, metadata=SAVED_IF_SET)
 
     def pack(self) -> bytes:
         """As bytes with a checksum."""
@@ -65,15 +72,20 @@ class PartitionCheckpoint:
         """What `pack` gave, with its points scaled; DamagedFileError for anything else."""
         table, header = archive.unseal(data, KIND, "a checkpoint of the run")
         with archive.raise_damaged("a checkpoint of the run", KIND):
-            checkpoint: PartitionCheckpoint = codec.unpack(cls, archive.unpack(table), header)
+            checkpoint: PartitionCheckpoint = codec.unpack(
+                cls, archive.unpack(table), header, STATES
+            )
             support = checkpoint.covering.support
             support = replace(support, scaled=agreement.scaling().apply(support.points))
         return replace(checkpoint, covering=replace(checkpoint.covering, support=support))
 
     @classmethod
-    def create(cls, n_features: int) -> PartitionCheckpoint:
+    def create(cls, n_features: int, config: Config) -> PartitionCheckpoint:
         """Of a partition of which nothing was taken."""
-        return cls(covering.init(n_features), 0, False, None)
+        training = None
+        if config.metrics:
+            training = labelled_stream.init(config.metrics, n_features, config.seed)
+        return cls(covering.init(n_features), 0, False, None, training)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,13 +114,13 @@ def learn_round(
     BadRowError
         Under "raise", at the first row that cannot be learned.
     """
-    start = PartitionCheckpoint.create(len(agreement.features))
+    start = PartitionCheckpoint.create(len(agreement.features), settings.config)
     if data is not None:
         start = PartitionCheckpoint.unpack(data, agreement)
     events = _EventReader(part, settings, agreement, start)
     try:
         with one_blas_thread():
-            learned = _learn_events(events, settings, agreement.scaling(), start.covering)
+            learned, training = _learn_events(events, settings, agreement.scaling(), start)
     except Exception as error:
         error.add_note(f"in partition {part.number}, from its row {events.offset} on")
         raise
@@ -120,24 +132,29 @@ def learn_round(
             "fix the log, or reject such rows with on_bad_row='skip'",
             ((row, why),),
         )
-    checkpoint = PartitionCheckpoint(learned, events.offset, events.done, events.damage)
+    checkpoint = PartitionCheckpoint(learned, events.offset, events.done, events.damage, training)
     return RoundResult(part.number, checkpoint.pack(), learned.position, events.done, rejected)
 
 
 def _learn_events(
-    events: _EventReader, settings: PartitionSettings, scaling: Scaling, learned: Covering
-) -> Covering:
-    config = settings.config
+    events: _EventReader,
+    settings: PartitionSettings,
+    scaling: Scaling,
+    start: PartitionCheckpoint,
+) -> tuple[Covering, LabelledStream | None]:
+    config, learned, training = settings.config, start.covering, start.training
     until = (learned.position // settings.every + 1) * settings.every
     while learned.position < until and not events.done:
         wanted = config.chunks.size - learned.position % config.chunks.size
-        points, times = events.take(wanted)
+        points, times, labels = events.take(wanted)
         if len(points):
             learned = covering.update(
                 learned, points, scaling, config.size, config.half_life, times
             )
+            if training is not None:
+                training = labelled_stream.update(training, config.metrics, points, labels)
     events.read_batch()  # so that no round comes after the last event
-    return learned
+    return learned, training
 
 
 def read_first_events(part: Partition, timed: bool, count: int) -> Floats:
@@ -161,10 +178,13 @@ class _CheckedRows:
     numbers: Ints  # rows of the partition, ascending
     points: Floats
     times: Floats | None
+    labels: list[Label | None] | None  # None where no metric learns from them
     bad: deque[tuple[int, str]]
 
 
-def _check_rows(part: Partition, rows: LogBatch, timed: bool) -> _CheckedRows:
+def _check_rows(
+    part: Partition, rows: LogBatch, timed: bool, labelled: bool = False
+) -> _CheckedRows:
     """The rows of a batch that belong to a partition."""
     n = len(rows) if part.stop is None else min(len(rows), part.stop - rows.offset)
     faults = {at: why for at, why in rows.faults.items() if at < n}
@@ -174,8 +194,9 @@ def _check_rows(part: Partition, rows: LogBatch, timed: bool) -> _CheckedRows:
     times = None
     if timed:
         times = read_times(rows.event_times, len(rows))[read.kept]
+    labels = rows.labels.take(read.kept).to_pylist() if labelled else None
     bad = deque((first + row.index, row.reason) for row in read.rejected)
-    return _CheckedRows(first + read.kept, read.points, times, bad)
+    return _CheckedRows(first + read.kept, read.points, times, labels, bad)
 
 
 def _reject_far_rows(rows: _CheckedRows, scale: Floats) -> _CheckedRows:
@@ -186,9 +207,11 @@ def _reject_far_rows(rows: _CheckedRows, scale: Floats) -> _CheckedRows:
     near = (np.abs(rows.points) <= limit).all(axis=1)
     far = [(int(number), "too far from the first events") for number in rows.numbers[~near]]
     times = None if rows.times is None else rows.times[near]
-    return _CheckedRows(
-        rows.numbers[near], rows.points[near], times, deque(sorted([*rows.bad, *far]))
-    )
+    labels = None
+    if rows.labels is not None:
+        labels = [rows.labels[index] for index in np.flatnonzero(near).tolist()]
+    bad = deque(sorted([*rows.bad, *far]))
+    return _CheckedRows(rows.numbers[near], rows.points[near], times, labels, bad)
 
 
 class _EventReader:
@@ -209,8 +232,9 @@ class _EventReader:
         self._rows: _CheckedRows | None = None  # of which the first are taken
         self._taken = 0
 
-    def take(self, wanted: int) -> tuple[Floats, Floats | None]:
-        """The next ``wanted`` events, and their times if these count; fewer at the end."""
+    def take(self, wanted: int) -> tuple[Floats, Floats | None, list[Label | None]]:
+        """The next ``wanted`` events, fewer at the end; times and labels, where these count."""
+        labels: list[Label | None] = []
         points, times = [np.zeros((0, len(self._part.log.feature_names)))], [np.zeros(0)]
         while wanted and self.read_batch():
             rows = self._rows
@@ -230,11 +254,13 @@ class _EventReader:
                     newest = float(usable_times.max())
                     self._newest = newest if self._newest is None else max(self._newest, newest)
             points.append(rows.points[selected][usable])
+            if rows.labels is not None:
+                labels += [rows.labels[start + index] for index in np.flatnonzero(usable).tolist()]
             wanted -= int(usable.sum())
             self._taken = stop
             self._pass(int(rows.numbers[stop - 1]) + 1, rows)
         joined: Floats = np.concatenate(points)
-        return joined, np.concatenate(times) if self._settings.timed else None
+        return joined, np.concatenate(times) if self._settings.timed else None, labels
 
     def read_batch(self) -> bool:
         """Have rows at hand that were not taken; False at the end of the partition."""
@@ -248,7 +274,9 @@ class _EventReader:
             if rows is None:
                 self.done = True
                 break
-            read = _check_rows(self._part, rows, self._settings.timed)
+            settings = self._settings
+            labelled = bool(settings.config.metrics)
+            read = _check_rows(self._part, rows, settings.timed, labelled)
             self._rows, self._taken = _reject_far_rows(read, self._scale), 0
         return not self.done
 

@@ -95,6 +95,7 @@ def replay_partitions(
     round_every: int | None = None,
     features: Sequence[str] | None = None,
     exclude: Sequence[str] | None = None,
+    label: str | None = None,
     time: str | None = None,
     on_bad_row: str = "skip",
     overwrite: bool = False,
@@ -121,8 +122,9 @@ def replay_partitions(
         Processes, at least 1; with 1 all is done in this one.
     round_every
         Events of each partition between two maps, rounded up to whole chunks; default: 262,144.
-    features, exclude, time
-        As for `replay`. Ids and labels are not used: ``Partitioned.columns`` says what is.
+    features, exclude, label, time
+        As for `replay`. Ids are not used, nor labels without ``metrics``, nor times without a clock
+        of theirs: ``Partitioned.columns`` says what is.
     on_bad_row
         "skip" rejects rows that cannot be learned, "raise" stops at the first.
     overwrite
@@ -134,8 +136,9 @@ def replay_partitions(
         Opens what runs the tasks of a number of workers; default: this process, or a pool of
         processes.
     parameters
-        Of an engine: ``memory`` is "landmarks", ``method`` "diffusion_map", no metrics, no picture,
-        and with ``half_life`` the clock is "event_time".
+        Of an engine: ``memory`` is "landmarks", ``method`` "diffusion_map", no picture,
+        and with ``half_life`` the clock is "event_time". ``metrics`` learn from the labels of the
+        log; those of all partitions are merged.
 
     Raises
     ------
@@ -143,7 +146,8 @@ def replay_partitions(
         Other parameters, or unknown ones; the folder holds something else, or a run that differs
         (the message says in what).
     FeatureError
-        A log of distances, or without the column of times that the clock needs.
+        A log of distances, or without the column of times that the clock needs, or of labels that
+        metrics need.
     BadRowError
         Under "raise".
     KeyboardInterrupt
@@ -161,11 +165,16 @@ def replay_partitions(
     policy = check_choice("on_bad_row", on_bad_row, ("raise", "skip"))
     count = check_whole("workers", workers, 1)
     config = _check_config(parameters)
+    if label is not None and not config.metrics:
+        raise ParameterError(
+            f"label={quote(label)} (--label) is for metrics, and none is learned: leave it out, or "
+            "name some with metrics= (--metrics)"
+        )
     if round_every is None:
         round_every = ROUND_EVERY
     every = check_whole("round_every", round_every, 1, " or None")
     every = -(-every // config.chunks.size) * config.chunks.size
-    opened = _open_log(log, parse_choice(features, exclude, None, None, time), config)
+    opened = _open_log(log, parse_choice(features, exclude, None, label, time), config)
     if not isinstance(log, EventLog) and (warning := describe_doubts(opened)) is not None:
         warn(warning, ColumnWarning)
     check_divisible(opened)
@@ -197,13 +206,16 @@ def replay_partitions(
 def select_columns(log: EventLog, config: Config) -> Columns:
     """What the columns of a log are used for: ids and labels are not, nor times without a clock."""
     columns = log.columns
-    uses = {"ids": columns.id, "labels": columns.label}
+    uses = {"ids": columns.id}
+    if not config.metrics:
+        uses["labels"] = columns.label
     if config.clock == POSITION:
         uses["times"] = columns.time
     unused = {name: f"{use} are not used" for use, name in uses.items() if name is not None}
     left_out = {**columns.left_out, **unused}
+    label = columns.label if config.metrics else None
     time = None if config.clock == POSITION else columns.time
-    return replace(columns, id=None, label=None, time=time, left_out=left_out)
+    return replace(columns, id=None, label=label, time=time, left_out=left_out)
 
 
 def _describe_run(
@@ -211,7 +223,9 @@ def _describe_run(
 ) -> dict[str, Any]:
     description = {"kind": PARTITIONS, **origin.describe_replay(log, config, every, policy, "none")}
     description["round_every"] = description.pop("snapshot_every")
-    description["log"] |= {"has_ids": False, "label": None}
+    description["log"]["has_ids"] = False
+    if columns.label is None:
+        description["log"]["label"] = None
     if columns.time is None:
         description["log"]["event_time"] = None
     return description
@@ -234,11 +248,8 @@ def _check_config(parameters: dict[str, Any]) -> Config:
                 f"{name}={getattr(config, name)!r} (--{name}) must be {value!r} in partitions: "
                 f"{instead}"
             )
-    for name in ("metrics", "picture"):
-        if getattr(config, name):
-            raise ParameterError(
-                f"{name}={getattr(config, name)!r} cannot be learned in partitions: {instead}"
-            )
+    if config.picture:
+        raise ParameterError(f"picture=True cannot be learned in partitions: {instead}")
     if config.half_life is not None and config.clock == POSITION:
         raise ParameterError(
             f"half_life={config.half_life:g} counts the events of one stream, and partitions have "
@@ -253,6 +264,11 @@ def _open_log(log: EventLog | Paths, choice: Any, config: Config) -> EventLog:
         raise FeatureError(
             "the log has no column of times, by which masses are to fade (clock='event_time'): "
             "name a column of timestamps or numbers with time= (--time)"
+        )
+    if config.metrics and opened.label_type is None:
+        raise FeatureError(
+            f"the log has no column of labels, from which metrics={config.metrics!r} of partitions "
+            "learn: name one with label= (--label)"
         )
     return opened
 
