@@ -8,9 +8,10 @@ these checkpoints and of the snapshot before, and so of the log alone.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections import Counter
 from dataclasses import dataclass, replace
 from functools import reduce
+from typing import Any
 
 import pyarrow as pa
 
@@ -27,22 +28,37 @@ from streamembed.runs.checkpoint_writer import (
     PARTITION,
     SNAPSHOTS,
     append_snapshot,
+    read_batches,
     to_ipc_bytes,
 )
 from streamembed.runs.partition_round import PartitionCheckpoint, RoundResult
 from streamembed.runs.recorder import build_timeline_row
+from streamembed.runs.resume import ORIGIN
 from streamembed.storage.database import Database
 from streamembed.threads import one_blas_thread
 
 # Facts of the database.
 AGREEMENT, PUBLISHED = "agreement", "published"
+# Of partitions that could not be read to their end, why.
+DAMAGES = "damages"
 REJECTED_SCHEMA = pa.schema(
     [("partition", pa.int64()), ("offset", pa.int64()), ("reason", pa.string())]
 )
+PARTITIONS_SCHEMA = pa.schema(
+    [
+        ("partition", pa.int64()),
+        ("files", pa.int64()),
+        ("start", pa.int64()),  # first row of these files
+        ("stop", pa.int64()),  # the row behind the last; null for their end
+        ("round", pa.int64()),
+        ("learned", pa.int64()),
+        ("rejected", pa.int64()),
+        ("ended", pa.bool_()),
+        ("damage", pa.string()),  # why it ended early; null where it did not
+    ]
+)
 # Parameters of an engine that a merged set determines.
 MERGED_PARAMETERS = ("memory", "half_life", "clock", "size")
-
-
 # Rounds that a partition may be ahead of the last published one; bounds the pending checkpoints.
 MAX_ROUNDS_AHEAD = 2
 
@@ -66,28 +82,51 @@ class PartitionProgress:
         return self.begun + self.rounds
 
 
+def read_progress(database: Database) -> list[PartitionProgress]:
+    """How far each partition of a run is."""
+    ends = database.read_fact("ends", {})
+    return [
+        PartitionProgress(
+            described.get("begun", 0),
+            database.count_records(name_chain(number)),
+            str(number) in ends,
+        )
+        for number, described in enumerate(database.read_fact(ORIGIN, {}).get("partitions", []))
+    ]
+
+
+def list_partitions(database: Database) -> Any:
+    """The partitions of a run and how far each is, a row each, as an Arrow table."""
+    described = database.read_fact(ORIGIN, {}).get("partitions", [])
+    damages, rejected = database.read_fact(DAMAGES, {}), Counter[int]()
+    if described:
+        for batch in read_batches(database, "rejected"):
+            rejected.update(batch["partition"].to_pylist())
+    rows = []
+    for number, progress in enumerate(read_progress(database)):
+        records = database.list_records(name_chain(number))
+        row = {
+            "partition": number,
+            "round": progress.round,
+            "learned": records[-1][1] if records else 0,
+            "rejected": rejected[number],
+            "ended": progress.done,
+            "damage": damages.get(str(number)),
+        }
+        rows.append({**described[number], **row})
+    return pa.Table.from_pylist(rows, PARTITIONS_SCHEMA)
+
+
 class PartitionRoot:
-    """Commits the checkpoints of partitions, and publishes rounds.
+    """Commits the checkpoints of partitions, and publishes rounds."""
 
-    Parameters
-    ----------
-    begun
-        Of each partition, the rounds of the run before its first.
-    """
-
-    def __init__(self, database: Database, config: Config, begun: Sequence[int]) -> None:
+    def __init__(self, database: Database, config: Config) -> None:
         self._database = database
         self._config = config
         self.published = int(database.read_fact(PUBLISHED, {"round": 0})["round"])
         agreement = database.read_fact(AGREEMENT)
         self.agreement = None if agreement is None else Agreement.from_dict(agreement)
-        ends = database.read_fact("ends", {})
-        self.progress = [
-            PartitionProgress(
-                rounds, database.count_records(name_chain(number)), str(number) in ends
-            )
-            for number, rounds in enumerate(begun)
-        ]
+        self.progress = read_progress(database)
 
     def set_agreement(self, agreement: Agreement) -> None:
         """Commit what all sets have in common; once per run."""
@@ -124,6 +163,9 @@ class PartitionRoot:
             if result.done:
                 ends = database.read_fact("ends", {})
                 database.write_fact("ends", {**ends, str(result.partition): progress.round})
+            if result.damage is not None:
+                damages = database.read_fact(DAMAGES, {})
+                database.write_fact(DAMAGES, {**damages, str(result.partition): result.damage})
         self.progress[result.partition] = progress
 
     @property
@@ -201,17 +243,6 @@ class PartitionRoot:
         chains = (name_chain(number) for number in range(len(self.progress)))
         records = (self._database.list_records(chain) for chain in chains)
         return sum(numbers[-1][1] for numbers in records if numbers)
-
-    def read_damages(self) -> dict[int, str]:
-        """Partitions that could not be read to their end, and why."""
-        damages = {}
-        for partition in range(len(self.progress)):
-            data = self.read_newest(partition)
-            if data is not None and self.agreement is not None:
-                damage = PartitionCheckpoint.unpack(data, self.agreement).damage
-                if damage is not None:
-                    damages[partition] = damage
-        return damages
 
     def engine(self) -> Engine | None:
         """The engine of the last round; None before the first."""

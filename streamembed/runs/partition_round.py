@@ -96,6 +96,7 @@ class RoundResult:
     data: bytes  # its checkpoint, packed
     position: int  # events learned
     done: bool
+    damage: str | None  # why it could not be read to its end
     rejected: tuple[tuple[int, str], ...]  # rows of the partition since the round before, and why
 
 
@@ -133,7 +134,8 @@ def learn_round(
             ((row, why),),
         )
     checkpoint = PartitionCheckpoint(learned, events.offset, events.done, events.damage, training)
-    return RoundResult(part.number, checkpoint.pack(), learned.position, events.done, rejected)
+    packed, position = checkpoint.pack(), learned.position
+    return RoundResult(part.number, packed, position, events.done, events.damage, rejected)
 
 
 def _learn_events(

@@ -34,7 +34,7 @@ from streamembed.runs import run_folder as runfolder
 from streamembed.runs.checkpoint_writer import PARTITIONS, read_batches
 from streamembed.runs.executor import Executor, open_executor
 from streamembed.runs.partition_plan import Partition, check_divisible, extend_plan
-from streamembed.runs.partition_root import REJECTED_SCHEMA, PartitionRoot
+from streamembed.runs.partition_root import DAMAGES, REJECTED_SCHEMA, PartitionRoot
 from streamembed.runs.partition_round import PartitionSettings, learn_round
 from streamembed.runs.partition_summary import compute_agreement, summarise_first_events
 from streamembed.runs.replay_log import replay
@@ -328,12 +328,7 @@ class _PartitionReplay:
     ) -> None:
         self._folder, self._database, self._settings = folder, database, settings
         self._plans, self._progress = plans, progress
-        self.root = self._open_root()
-
-    def _open_root(self) -> PartitionRoot:
-        described = self._database.read_fact(ORIGIN)["partitions"]
-        begun = [one.get("begun", 0) for one in described]
-        return PartitionRoot(self._database, self._settings.config, begun)
+        self.root = PartitionRoot(database, settings.config)
 
     def run(
         self, features: Features, open_workers: Callable[[], AbstractContextManager[Executor]]
@@ -349,7 +344,8 @@ class _PartitionReplay:
                 run_origin = self._database.read_fact(ORIGIN)
                 begun = [*dict.fromkeys(one.begun for one in self.root.progress)]
                 _commit_plans(self._database, run_origin, plans, [*begun, self.root.published])
-                state, self.root = {"finished": False}, self._open_root()
+                state = {"finished": False}
+                self.root = PartitionRoot(self._database, self._settings.config)
                 self._learn(parts, features, executor)
         files = state.get("files", {})
         if not state["finished"] or any(
@@ -420,6 +416,7 @@ class _PartitionReplay:
 
     def result(self, columns: Columns, resumed_at: int) -> Partitioned:
         """What the run holds."""
+        damages = self._database.read_fact(DAMAGES, {})
         return Partitioned(
             path=self._folder,
             partitions=len(self.root.progress),
@@ -427,7 +424,7 @@ class _PartitionReplay:
             learned=self.root.count_learned(),
             rejected=int(self._database.read_fact(STATE)["rejected"]),
             snapshot=self.root.snapshot(),
-            damages=self.root.read_damages(),
+            damages={int(number): why for number, why in damages.items()},
             resumed_at=resumed_at,
             columns=columns,
         )

@@ -41,6 +41,7 @@ from streamembed.runs.executor import PoolExecutor
 from streamembed.runs.partition_plan import divide_log
 from streamembed.runs.partition_summary import compute_agreement
 from streamembed.runs.partitioned import ROUND_EVERY, Partitioned, replay_partitions
+from streamembed.runs.run_events import RunProgress, read_progress
 from streamembed.runs.verification import verify
 from streamembed.storage.database import Database
 
@@ -256,6 +257,53 @@ def test_a_run_of_partitions_is_read_like_any_other(log: Path, tmp_path: Path) -
         read_contents(run)
     (run / "landmarks.arrow").write_bytes(b"ARROW1")
     assert any("landmarks.arrow" in one.what for one in verify(run).troubles)
+
+
+def test_a_run_of_partitions_is_read_as_any_run(log: Path, tmp_path: Path) -> None:
+    """While it is learned, too: positions, snapshots, partitions and counts."""
+
+    def look(events: int) -> None:
+        if 0 < events < 1998:
+            with se.read_run(tmp_path / "run") as run:
+                assert sum(run.partitions()["learned"].to_pylist()) == events
+                assert read_progress(run).accepted == events
+
+    replayed(log, tmp_path / "run", progress=look)
+    with se.read_run(tmp_path / "run") as run:
+        assert (run.kind, run.finished, run.positions[-1]) == ("partitions", True, 1998)
+        assert run.snapshot().position == run.engine().position == 1998
+        assert run.timeline()["round"].to_pylist() == [1, 2, 3, 4, 5, 6]
+        assert run.rejected()["offset"].to_pylist() == [30, 400]
+        assert run.partitions().to_pylist() == [
+            {
+                "partition": 0,
+                "files": 1,
+                "start": 0,
+                "stop": None,
+                "round": 6,
+                "learned": 1099,
+                "rejected": 1,
+                "ended": True,
+                "damage": None,
+            },
+            {
+                "partition": 1,
+                "files": 1,
+                "start": 0,
+                "stop": None,
+                "round": 5,
+                "learned": 899,
+                "rejected": 1,
+                "ended": True,
+                "damage": None,
+            },
+        ]
+        assert read_progress(run) == RunProgress(1998, 2, 1998)
+    data = (log / "a.arrow").read_bytes()
+    (log / "a.arrow").write_bytes(data[: len(data) * 2 // 3])
+    done = replayed(log, tmp_path / "cut")
+    with se.read_run(tmp_path / "cut") as run:
+        assert run.partitions()["damage"].to_pylist() == [done.damages[0], None]
 
 
 def test_the_same_call_again_reads_and_another_is_refused(log: Path, tmp_path: Path) -> None:
