@@ -108,7 +108,9 @@ def replay_partitions(
     Partitions are the files of the log, in order; of more than 64 files groups of neighbours; of
     one file whose number of rows is known, 8 ranges of rows. The result is the same bytes for any
     number of workers. Repeat the call to resume after whatever ended the previous one; it ends
-    with the same files. A worker that dies is replaced, and resumes from its last round.
+    with the same files. A round that is lost with its worker is learned again. Repeat it also when
+    the log has new files behind those of the run: they are divided like a log of their own, into
+    partitions that begin with the next round.
 
     Processes are started by spawn: a program calls this under ``if __name__ == "__main__":``.
 
