@@ -29,10 +29,12 @@ from streamembed.cli.monitor_options import (
 from streamembed.cli.progress_bar import show_progress
 from streamembed.cli.summary import (
     count_reasons,
+    describe_metrics,
     describe_snapshot,
     format_all_rejected,
     format_axes,
     format_certificate,
+    format_metrics,
     list_axes_warnings,
 )
 from streamembed.cli.terminal_text import echo
@@ -44,7 +46,6 @@ from streamembed.engine.engine import Engine
 from streamembed.errors import LogError, ParameterError, ResolutionWarning
 from streamembed.logs.event_log import open_with_choice, parse_choice
 from streamembed.methods.options import Config
-from streamembed.metric_learning.metric_certificate import MetricCertificate
 from streamembed.runs.replay_log import Replayed, compute_snapshot_interval, replay
 from streamembed.runs.run_reader import read_run
 
@@ -209,9 +210,7 @@ def _print_summary(
     if result.snapshot is not None:
         if (picture := result.snapshot.picture) is not None:
             facts["picture"] = {"kept": float(picture.kept.mean()), "aged": picture.aged}
-        facts["metrics"] = {
-            name: metric.certificate.as_dict() for name, metric in result.snapshot.metrics.items()
-        }
+        facts["metrics"] = describe_metrics(result.snapshot)
     if monitor is not None:
         facts["monitor"] = describe_monitor(monitor)
     if as_json:
@@ -234,8 +233,8 @@ def _print_summary(
         return
     echo(format_certificate(result.snapshot))
     echo(format_axes(result.snapshot))
-    for name, metric in result.snapshot.metrics.items():
-        echo(f"metric {name}: {_format_metric(metric.certificate)}")
+    for line in format_metrics(result.snapshot):
+        echo(line)
     if (picture := result.snapshot.picture) is not None:
         echo(f"picture: {picture.kept.mean():.0%} of neighbours kept, {picture.age} chunks old")
     if monitor is not None:
@@ -254,15 +253,3 @@ def _format_reasons(result: Replayed) -> str:
     reasons = [f"{reason} ({count:,})" for reason, count in counts[:MOST_REASONS]]
     rest = f", and {len(counts) - MOST_REASONS} other reasons" if counts[MOST_REASONS:] else ""
     return f"rejected: {', '.join(reasons)}{rest}; see rejected.parquet"
-
-
-def _format_metric(certificate: MetricCertificate) -> str:
-    source = certificate["source"]
-    if certificate.taught is False:
-        return "nothing learned yet: the log has no labels and no pairs"
-    if source == "generated":
-        summary = f"from {certificate['pairs']} generated pairs"
-        share = certificate["reproduced"]
-        return summary + (f"; reproducibility {share:.0%}" if share is not None else "")
-    summary = f"from {certificate['pairs']} given pairs" if source == "given" else "from labels"
-    return summary + (f"; {certificate['status']}" if certificate["status"] else "")

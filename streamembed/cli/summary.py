@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from streamembed.engine import diagnostics
 from streamembed.engine.axis_messages import describe_frame
 from streamembed.engine.snapshot import Snapshot
+from streamembed.metric_learning.metric_certificate import MetricCertificate
 
 VERDICTS = {True: "met", False: "NOT met", None: "an estimate"}
 
@@ -69,3 +70,28 @@ def format_all_rejected(run: Path, rejected: int) -> str:
         f"({count:,}); {run / 'rejected.parquet'} lists them: fix the log, or exclude columns "
         "with --exclude, then replay it with --overwrite"
     )
+
+
+def describe_metrics(snapshot: Snapshot) -> dict[str, Any]:
+    """The certificates of its metrics, JSON-ready."""
+    return {name: metric.certificate.as_dict() for name, metric in snapshot.metrics.items()}
+
+
+def format_metrics(snapshot: Snapshot) -> list[str]:
+    """What its metrics were learned from, a line each."""
+    return [
+        f"metric {name}: {_format_metric(metric.certificate)}"
+        for name, metric in snapshot.metrics.items()
+    ]
+
+
+def _format_metric(certificate: MetricCertificate) -> str:
+    source = certificate["source"]
+    if certificate.taught is False:
+        return "nothing learned yet: the log has no labels and no pairs"
+    if source == "generated":
+        summary = f"from {certificate['pairs']} generated pairs"
+        share = certificate["reproduced"]
+        return summary + (f"; reproducibility {share:.0%}" if share is not None else "")
+    summary = f"from {certificate['pairs']} given pairs" if source == "given" else "from labels"
+    return summary + (f"; {certificate['status']}" if certificate["status"] else "")

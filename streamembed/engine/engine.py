@@ -12,7 +12,7 @@ from streamembed.data import column_roles
 from streamembed.data.batch import Batch
 from streamembed.data.distance_rows import DistanceRows
 from streamembed.data.features import NO_FEATURES, Features
-from streamembed.data.labels import list_labels
+from streamembed.data.labels import LabelIndex, list_labels
 from streamembed.engine import call as calls
 from streamembed.engine import diagnostics, from_landmarks, saved_engine
 from streamembed.engine.call import Call, Labelled, Learned
@@ -30,6 +30,7 @@ from streamembed.errors import (
     warn,
 )
 from streamembed.merging import landmark_set
+from streamembed.merging.labelled_stream import LabelledStream
 from streamembed.merging.landmark_set import LARGEST_PARTITION, LandmarkSet
 from streamembed.methods import publish
 from streamembed.methods.options import OPTIONS, Config, describe_use
@@ -883,7 +884,11 @@ class Engine(HintedAttributes, SavedObject):
 
     @classmethod
     def of_landmarks(
-        cls, landmarks: LandmarkSet, like: Snapshot | None = None, **parameters: Any
+        cls,
+        landmarks: LandmarkSet,
+        like: Snapshot | None = None,
+        training: LabelledStream | None = None,
+        **parameters: Any,
     ) -> Self:
         """An engine that has learned what a set of landmarks stands for, and can learn on.
 
@@ -898,6 +903,10 @@ class Engine(HintedAttributes, SavedObject):
             A snapshot whose axes are to be kept, of any landmarks: its eigenfunctions,
             extended to these, are the frame. Where its axes cannot be kept, the epoch is its
             own and one, and ``frame.lost`` names them.
+        training
+            Labels of these events and what ``metrics`` have learned from them
+            (`streamembed.merging.labelled_stream`); None for metrics that start from
+            scratch.
         parameters
             Those of an engine. ``memory``, ``half_life`` and ``clock`` are those of the set;
             ``size`` is by default the number of landmarks where they were thinned, and that of the
@@ -926,11 +935,14 @@ class Engine(HintedAttributes, SavedObject):
         """
         engine = cls(**from_landmarks.choose_parameters(landmarks, parameters))
         features = landmarks.agreement.as_features()
-        state, columns = from_landmarks.start_state(landmarks, engine.config, like)
+        state, columns = from_landmarks.start_state(landmarks, engine.config, like, training)
         if columns is not None:
             published = Snapshot.of(state, columns, engine.config, features)
             engine._published = {False: (state, published)}
-        engine._learner.progress = EngineState(state, features=features, ids_kind="positions")
+        labels = LabelIndex() if training is None else training.labels
+        engine._learner.progress = EngineState(
+            state, features=features, ids_kind="positions", labels=labels
+        )
         return engine
 
     @_exclusive

@@ -101,6 +101,12 @@ def init(names: tuple[str, ...], n_features: int, seed: int) -> Learners:
     )
 
 
+def adopt_stream(learners: Learners, stream: TrainingStream) -> Learners:
+    """The learners with a training stream that was learned elsewhere."""
+    learners = replace(learners, course=stream)
+    return replace(learners, guesses={}) if learners.all_fitted else learners
+
+
 # ------------------------------------------------------------------ labels and given pairs
 
 
@@ -132,8 +138,7 @@ def _learn(learners: Learners, first: Floats, second: Floats, codes: Ints, seed:
     after = training_stream.extend(
         learners.course, by_name, first, second, codes, training_stream.CHUNK_SIZE
     )
-    learners = replace(learners, course=after)
-    return replace(learners, guesses={}) if learners.all_fitted else learners
+    return adopt_stream(learners, after)
 
 
 def flush(learners: Learners, seed: int) -> Learners:
@@ -141,8 +146,7 @@ def flush(learners: Learners, seed: int) -> Learners:
     if not learners.course.waiting.count:
         return learners
     by_name = catalog.create_learners(learners.names, seed)
-    learners = replace(learners, course=training_stream.flush(learners.course, by_name))
-    return replace(learners, guesses={}) if learners.all_fitted else learners
+    return adopt_stream(learners, training_stream.flush(learners.course, by_name))
 
 
 # ------------------------------------------------------------------ generated pairs
