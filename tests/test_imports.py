@@ -48,8 +48,10 @@ def test_the_door_opens_at_once(program: str) -> None:
 
 @pytest.mark.slow
 def test_a_name_brings_what_it_needs() -> None:
-    """And no more: learning a metric's class takes no river and no Arrow."""
-    assert {"numpy", "pyarrow", "scipy"} <= imported_by("from streamembed import Engine")
+    """And no more: an engine takes no river, and no numba until it draws a picture."""
+    engine = imported_by("from streamembed import Engine")
+    assert {"numpy", "pyarrow", "scipy"} <= engine
+    assert not {"numba", "pandas", "rich", "river", "sklearn"} & engine
     assert not {"pyarrow", "river"} & imported_by("from streamembed import Certificate")
 
 

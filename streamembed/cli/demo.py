@@ -25,9 +25,9 @@ from streamembed.engine.engine import Engine
 from streamembed.engine.picture import Picture
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import ColumnWarning, ParameterError
-from streamembed.layout import forces_numba
 from streamembed.logs.event_log import open_log
 from streamembed.logs.log_writer import write_log
+from streamembed.numeric import compilation
 from streamembed.numeric.arrays import Array, Floats
 from streamembed.report.page import write_page
 from streamembed.runs.replay_log import replay
@@ -87,7 +87,7 @@ def run_demo(folder: Path, events: int, console: Console) -> None:
         "never sees the labels.\n",
         **PLAIN_TEXT,
     )
-    if not forces_numba.available:
+    if not compilation.is_available():
         console.print(
             "without numba the picture takes several times as long: pip install "
             "'streamembed[fast]'\n",

@@ -25,9 +25,9 @@ from streamembed.cli import command_options, commands, demo, exit_codes
 from streamembed.cli import replay as replay_command
 from streamembed.engine.snapshot import Frame
 from streamembed.errors import ParameterError, StoppedError
-from streamembed.layout import forces_numba
 from streamembed.logs.event_log import open_log, write_distance_log, write_log
 from streamembed.methods.options import Config
+from streamembed.numeric import compilation
 from streamembed.runs import log_transform
 from streamembed.runs.driver import ReplayDriver
 from streamembed.runs.log_transform import transform_log
@@ -585,7 +585,7 @@ def test_an_interrupted_replay_says_that_its_run_is_whole(
 
 def test_the_demo_says_how_to_be_faster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without numba it goes on."""
-    monkeypatch.setattr(forces_numba, "available", False)
+    monkeypatch.setattr(compilation, "is_available", lambda: False)
     done = call("demo", "--into", tmp_path / "demo", "--events", 300)
     assert done.exit_code == 0
     assert "pip install 'streamembed[fast]'" in done.stdout
