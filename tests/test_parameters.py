@@ -27,7 +27,8 @@ from streamembed.errors import ParameterError, UnknownParameterError
 from streamembed.estimators.map_estimator import MapEstimator
 from streamembed.estimators.unsupervised_pipeline import UnsupervisedPipeline
 from streamembed.logs.event_log import write_log
-from streamembed.methods.options import DEFAULTS, OPTIONS, REQUIRED, Config, describe_use
+from streamembed.methods.engine_parameters import OPTIONS, REQUIRED, describe_use
+from streamembed.methods.options import DEFAULTS, Config
 from streamembed.methods.registry import METHODS
 from streamembed.parameters import NOTES, SYNONYMS, read_texts, take_first_sentence
 

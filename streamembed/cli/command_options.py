@@ -10,10 +10,11 @@ from typing import Any
 
 import click
 
-from streamembed.engine.engine import PARAMETERS
 from streamembed.errors import MissingFileError, ParameterError
-from streamembed.methods.options import Config, describe_use
-from streamembed.parameters import take_first_sentence
+from streamembed.methods.engine_parameters import EngineParameters, describe_use
+from streamembed.parameters import read_texts, take_first_sentence
+
+PARAMETERS = read_texts(EngineParameters.__doc__)
 
 
 def _describe(name: str) -> str:
@@ -23,7 +24,7 @@ def _describe(name: str) -> str:
     return re.sub(r"[\"`]|(?<!\w)'|'(?!\w)", "", sentence).replace("None", "none")
 
 
-HELP = {parameter.name: _describe(parameter.name) for parameter in fields(Config)}
+HELP = {parameter.name: _describe(parameter.name) for parameter in fields(EngineParameters)}
 
 # What an option may have beside a number, by the annotation of its parameter.
 WORDS = {"str": "auto", "None": "none"}
@@ -74,8 +75,8 @@ def _choose_type(parameter: Field[Any]) -> Any:
 
 
 def add_engine_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add an option for every parameter of `Config`."""
-    for parameter in reversed(fields(Config)):
+    """Add an option for every parameter of an engine."""
+    for parameter in reversed(fields(EngineParameters)):
         assert parameter.default is not MISSING
         default = "skip" if parameter.name == "on_bad_row" else parameter.default
         command = click.option(
