@@ -55,6 +55,11 @@ def test_a_name_brings_what_it_needs() -> None:
     assert not {"pyarrow", "river"} & imported_by("from streamembed import Certificate")
 
 
+def test_the_help_of_a_replay_needs_no_engine() -> None:
+    """Its options come from the words of the parameters: no scipy, no Arrow, and no river."""
+    assert imported_by(command("replay", "--help")) == {"numpy"}
+
+
 def test_every_public_name_is_where_the_door_says() -> None:
     """The table, the imports for type checkers and `__all__` name the same."""
     assert sorted(se._HOMES) == sorted(se.__all__)
@@ -82,7 +87,8 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
 @pytest.mark.parametrize("name", commands.COMMANDS)
 def test_every_command_is_where_the_door_says(name: str) -> None:
     """Under its own name, with the purpose that the list of commands tells."""
-    found = import_module(f"streamembed.cli.{name}").command
+    room = commands.OPTION_MODULES.get(name, name)
+    found = import_module(f"streamembed.cli.{room}").command
     assert found.name == name
     first, purpose = (found.help or "").split("\n")[0], commands.COMMANDS[name]
     assert first == purpose

@@ -31,12 +31,15 @@ COMMANDS = {
     "verify": "Check every checksum of a run.",
     "watch": "Serve a page that follows a run while it is written.",
 }
+# Commands whose options are in a module of their own, so that --help does not wait for the rest.
+OPTION_MODULES = {"replay": "replay_options"}
 
 
 class LazyCommand(click.Command):
     """A command whose module is imported when it is called.
 
-    Before, it has a name and a purpose only. The command is ``command`` in the module of its name.
+    Before, it has a name and a purpose only. The command is ``command`` in the module of its name,
+    or in that of its options alone.
     """
 
     def make_context(
@@ -47,8 +50,14 @@ class LazyCommand(click.Command):
         **extra: Any,
     ) -> click.Context:
         """Import the command, and return its context."""
-        command: click.Command = import_module(f"streamembed.cli.{self.name}").command
+        module = OPTION_MODULES.get(str(self.name), self.name)
+        command: click.Command = import_module(f"streamembed.cli.{module}").command
         return command.make_context(info_name, args, parent, **extra)
+
+
+def run_command(name: str, **options: Any) -> None:
+    """Import the module of a command whose options are in another, and call its ``run``."""
+    import_module(f"streamembed.cli.{name}").run(**options)
 
 
 class CommandGroup(click.Group):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Callable
 from typing import Any
 
 import click
@@ -24,7 +23,7 @@ from streamembed.engine.diagnostics import describe_all
 from streamembed.errors import DegenerateMapWarning, LogError, ParameterError, ResolutionWarning
 from streamembed.logs.event_log import open_with_choice
 from streamembed.methods.options import Config
-from streamembed.runs.partitioned import ROUND_EVERY, Partitioned, replay_partitions, select_columns
+from streamembed.runs.partitioned import Partitioned, replay_partitions, select_columns
 
 # Options of `replay` that need a single process.
 SINGLE_PROCESS_OPTIONS = (
@@ -43,22 +42,6 @@ SINGLE_PROCESS_OPTIONS = (
     "watch_labels",
     "fail_on_alarm",
 )
-
-
-def add_workers_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the number of processes, and how often to merge them."""
-    command = click.option(
-        "--round-every",
-        type=int,
-        help="With --workers: events per partition between two maps, rounded up to whole "
-        f"chunks.  [default: {ROUND_EVERY}]",
-    )(command)
-    return click.option(
-        "--workers",
-        type=int,
-        help="Learn the log in partitions with this many processes, and merge their landmarks; "
-        "--memory then defaults to landmarks.  [default: one process, one map]",
-    )(command)
 
 
 def choose_memory(context: click.Context, workers: int | None, memory: str) -> str:
