@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from streamembed.errors import MissingFileError, ParameterError
+from streamembed.errors import SCHEME, MissingFileError, ParameterError
 from streamembed.methods.engine_parameters import EngineParameters, describe_use
 from streamembed.parameters import read_texts, take_first_sentence
 
@@ -102,14 +102,20 @@ def add_features_option(command: Callable[..., Any]) -> Callable[..., Any]:
     )(command)
 
 
-def add_columns_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that assign roles to the columns of a log."""
+def add_role_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the columns of a log that are no features but have a use."""
     for flag, name, what in (
         ("--time", "time_column", "Time column.  [default: event_time]"),
         ("--label", "label_column", "Label column.  [default: label]"),
         ("--id", "id_column", "Id column.  [default: id]"),
     ):
         command = click.option(flag, name, metavar="NAME", help=what)(command)
+    return command
+
+
+def add_columns_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that say what each column of a log is for."""
+    command = add_role_options(command)
     command = click.option(
         "--exclude",
         type=_CommaSeparatedNames(),
@@ -121,8 +127,13 @@ def add_columns_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def check_logs_exist(paths: tuple[str, ...]) -> list[str]:
-    """Return the paths if each exists and none is a run folder; - is standard input."""
+    """Return the paths if each exists and none is a run folder; - is standard input.
+
+    URIs are looked at where they are opened.
+    """
     for path in paths:
+        if SCHEME.match(path):
+            continue
         is_pattern = any(sign in path for sign in "*?[")
         if path != "-" and not is_pattern and not Path(path).exists():
             raise MissingFileError(f"{path} does not exist")

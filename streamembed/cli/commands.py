@@ -32,7 +32,7 @@ COMMANDS = {
     "watch": "Serve a page that follows a run while it is written.",
 }
 # Commands whose options are in a module of their own, so that --help does not wait for the rest.
-OPTION_MODULES = {"replay": "replay_options"}
+OPTION_MODULES = {"replay": "replay_command"}
 
 
 class LazyCommand(click.Command):
@@ -65,13 +65,13 @@ class CommandGroup(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Import the requested command, and run it."""
-        with handle_errors(), warnings.catch_warnings():
+        with handle_errors(name_flags), warnings.catch_warnings():
             shown: set[str] = set()
 
             def show(message: Warning | str, *_: Any, **__: Any) -> None:
                 if str(message) not in shown:
                     shown.add(str(message))
-                    echo(f"warning: {message}", err=True)
+                    echo(f"warning: {name_flags(str(message))}", err=True)
 
             warnings.showwarning = show
             try:
@@ -85,6 +85,12 @@ class CommandGroup(click.Group):
                 raise click.BadParameter(
                     error.message + source, error.ctx, error.param, error.param_hint
                 ) from error
+
+
+def name_flags(message: str) -> str:
+    """The message of the library with flags in place of arguments of Python."""
+    named: str = import_module("streamembed.cli.flag_names").name_flags(message)
+    return named
 
 
 def _suggest_option(error: click.NoSuchOption) -> click.UsageError:

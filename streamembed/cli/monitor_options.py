@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from streamembed.cli.replay_options import MONITOR_OPTIONS
+from streamembed.cli.replay_command import MONITOR_OPTIONS
 from streamembed.drift.monitor import MIN_REFERENCE, Monitor
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import ParameterError, quote

@@ -14,6 +14,7 @@ from click.core import ParameterSource
 
 from streamembed.cli.command_options import check_logs_exist
 from streamembed.cli.exit_codes import ALARMED, DAMAGED, USAGE, catch_signals, exit_with
+from streamembed.cli.flag_names import name_flags
 from streamembed.cli.monitor_options import (
     create_monitor,
     describe_monitor,
@@ -48,7 +49,7 @@ PASSED_ON = ("snapshot_every", "embed", "overwrite", "checkpoint_every", "max_re
 
 
 def run(logs: tuple[str, ...], run: str, **options: Any) -> None:
-    """Replay the logs: what `streamembed.cli.replay_options.command` calls."""
+    """Replay the logs: what `streamembed.cli.replay_command.command` calls."""
     as_json = options["as_json"]
     parameters = {field.name: options[field.name] for field in fields(Config)}
     uses = ("features", "exclude", "id_column", "label_column", "time_column")
@@ -186,12 +187,12 @@ def _print_summary(
     if monitor is not None:
         echo(f"monitor: {format_monitor_status(monitor)}")
         for note in monitor.notes:
-            echo(note)
+            echo(name_flags(note))
     for message in diagnostics.describe_all(result.snapshot, tolerance):
-        echo(message)
+        echo(name_flags(message))
     epochs = pq.read_table(result.path / "timeline.parquet", columns=["epoch"])["epoch"]
     for message in list_axes_warnings(epochs.to_pylist(), result.snapshot):
-        echo(message)
+        echo(name_flags(message))
 
 
 def _format_reasons(result: Replayed) -> str:

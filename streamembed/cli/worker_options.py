@@ -10,6 +10,7 @@ import click
 from click.core import ParameterSource
 
 from streamembed.cli.exit_codes import DAMAGED, USAGE, catch_signals, exit_with
+from streamembed.cli.flag_names import name_flags
 from streamembed.cli.progress_bar import show_progress
 from streamembed.cli.summary import (
     describe_snapshot,
@@ -123,4 +124,4 @@ def _print_summary(result: Partitioned, tolerance: float | None, as_json: bool) 
     echo(format_certificate(result.snapshot))
     echo(format_axes(result.snapshot))
     for line in describe_all(result.snapshot, tolerance):
-        echo(line)
+        echo(name_flags(line))

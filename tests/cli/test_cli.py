@@ -366,6 +366,32 @@ def test_transform_says_that_the_folder_does_not_exist(
     assert f"{output} cannot be written (No such file or directory)" in done.stderr
 
 
+def test_transform_carries_ids_labels_and_times(tmp_path: Path, run: Path) -> None:
+    """In the types that the log has them in, whatever ids are compared as, under any name."""
+    passed = {
+        "key": pa.array(range(230), pa.uint16()),
+        "kind": pa.array(["a", None] * 115).dictionary_encode(),
+        "when": pa.array(range(230), pa.timestamp("ms")),
+    }
+    points = dict(zip(NAMES, POINTS.T, strict=True))
+    pq.write_table(pa.table({**points, **passed}), tmp_path / "typed")
+    output = tmp_path / "out.parquet"
+    roles = ("--id", "key", "--label", "kind", "--time", "when")
+    assert call("transform", run, tmp_path / "typed", "-o", output, *roles).exit_code == 0
+    table = pq.read_table(output)
+    assert table.column_names[:4] == ["offset", "id", "label", "event_time"]
+    assert table["id"].combine_chunks() == passed["key"]
+    assert table["label"].combine_chunks() == passed["kind"].dictionary_decode()
+    assert table["event_time"].combine_chunks() == passed["when"]
+    # where files differ, ids are 64-bit numbers
+    (tmp_path / "mixed").mkdir()
+    for name, kind in (("1", pa.int32()), ("2", pa.int64())):
+        rows = {**points, "id": pa.array(range(230), kind)}
+        pq.write_table(pa.table(rows), tmp_path / "mixed" / name)
+    assert call("transform", run, tmp_path / "mixed", "-o", output, "--overwrite").exit_code == 0
+    assert pq.read_table(output)["id"].type == pa.int64()
+
+
 def test_transform_takes_a_run_folder(tmp_path: Path, log: Path, run: Path) -> None:
     """Its final snapshot; no file of the run is overwritten, and a run is no log."""
     outputs = [tmp_path / "by folder.parquet", tmp_path / "by file.parquet"]
@@ -409,7 +435,7 @@ def test_snapshots_between_chunks_are_told(tmp_path: Path, log: Path) -> None:
     assert "instead of" not in call(*replay, 20).stderr
     done = call(*replay, 15, "--json")
     assert (json.loads(done.stdout)["snapshot_every"], done.stderr) == (20, "")
-    assert "snapshot_every=0 must be" in call(*replay, 0).stderr
+    assert "--snapshot-every 0 must be" in call(*replay, 0).stderr
 
 
 @pytest.mark.long
@@ -435,6 +461,7 @@ def cases(tmp_path: Path, log: Path, run: Path) -> dict[str, tuple[list[Any], in
     (damaged / "timeline.parquet").write_bytes(b"PAR1")
     text = tmp_path / "text"
     text.write_text("a,b\n1,2\n")
+    (tmp_path / "table.csv").write_text("a,b\n1,2\n")
     (tmp_path / "empty").mkdir()
     far = tmp_path / "far run"
     write_distance_log(tmp_path / "far", DISTANCES)
@@ -443,7 +470,7 @@ def cases(tmp_path: Path, log: Path, run: Path) -> dict[str, tuple[list[Any], in
     return {
         "unknown option": (["replay", log, "--run", out, "--metric", "x"], 2, "No such option"),
         "no log": (["replay", "--run", out], 2, "Missing argument"),
-        "wrong parameter": (["replay", log, "--run", out, "--rank", "1"], 2, "rank=1 must be"),
+        "wrong parameter": (["replay", log, "--run", out, "--rank", "1"], 2, "--rank 1 must be"),
         "wrong number": (["replay", log, "--run", out, "--rank", "x"], 2, "'x' must be a number"),
         "run not empty": (["replay", log, "--run", run], 2, "is not empty"),
         "wrong feature": (["replay", log, "--run", out, "--features", "q"], 2, "q"),
@@ -466,6 +493,10 @@ def cases(tmp_path: Path, log: Path, run: Path) -> dict[str, tuple[list[Any], in
         ),
         "cut log": (["replay", cut, "--run", out, *SMALL], 3, "cut"),
         "not arrow": (["replay", text, "--run", out], 3, "Arrow"),
+        "CSV": (["replay", tmp_path / "table.csv", "--run", out], 2, "pyarrow.csv.read_csv"),
+        "remote run": (["replay", log, "--run", "s3://bucket/run"], 2, "path of this machine"),
+        "remote snapshot": (["transform", "s3://bucket/x", log, "-o", out], 2, "of this machine"),
+        "no such scheme": (["replay", "http://host/log", "--run", out], 2, "a URI that Arrow"),
         "empty folder": (
             ["replay", tmp_path / "empty", "--run", out],
             2,
@@ -655,7 +686,7 @@ def test_replay_tells_of_metrics(tmp_path: Path) -> None:
     assert "metric itml: from 50 given pairs" in taught.output
     wrong = call("replay", str(tmp_path / "plain"), "--run", "x", "--metrics", "itml,umap")
     assert wrong.exit_code == 2
-    assert "metrics='umap' must be one of" in wrong.output
+    assert "--metrics umap must be one of" in wrong.output
 
 
 @pytest.mark.parametrize("more", [(), ("--json",), ("--workers", "1")])
