@@ -91,11 +91,19 @@ def add_engine_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
+def _check_columns(
+    context: click.Context, parameter: click.Parameter, value: tuple[str, ...] | None
+) -> list[str] | None:
+    if value == ():
+        raise click.BadParameter("it must name columns, such as a,b", context, parameter)
+    return None if value is None else list(value)
+
+
 def add_features_option(command: Callable[..., Any]) -> Callable[..., Any]:
     return click.option(
         "--features",
         type=_CommaSeparatedNames(),
-        callback=lambda _context, _parameter, value: None if value is None else list(value),
+        callback=_check_columns,
         metavar="NAMES",
         help="Feature columns: a,b or patterns 'x*,y?'.  [default: numeric columns that do not "
         "look like ids, times or targets]",
@@ -119,7 +127,7 @@ def add_columns_options(command: Callable[..., Any]) -> Callable[..., Any]:
     command = click.option(
         "--exclude",
         type=_CommaSeparatedNames(),
-        callback=lambda _context, _parameter, value: None if value is None else list(value),
+        callback=_check_columns,
         metavar="NAMES",
         help="Columns to exclude: a,b or patterns 'x*,y?'.",
     )(command)

@@ -20,7 +20,7 @@ from streamembed.version import __version__
 
 COMMANDS = {
     "config": "Show the settings that a replay would use, and their sources.",
-    "demo": "Follow a real stream through a change: map, picture, coverage, certificates.",
+    "demo": "Replay a real stream with a change: map, picture, certificates, alarms, report.",
     "export": "Export a run as Arrow and Parquet files.",
     "inspect": "Show what a log, a snapshot, a saved engine or a run folder contains.",
     "merge": "Merge runs of landmarks into one.",
@@ -50,9 +50,14 @@ class LazyCommand(click.Command):
         **extra: Any,
     ) -> click.Context:
         """Import the command, and return its context."""
-        module = OPTION_MODULES.get(str(self.name), self.name)
-        command: click.Command = import_module(f"streamembed.cli.{module}").command
-        return command.make_context(info_name, args, parent, **extra)
+        return load_command(str(self.name)).make_context(info_name, args, parent, **extra)
+
+
+def load_command(name: str) -> click.Command:
+    """The command with its options, imported now."""
+    module = import_module(f"streamembed.cli.{OPTION_MODULES.get(name, name)}")
+    command: click.Command = module.command
+    return command
 
 
 def run_command(name: str, **options: Any) -> None:
@@ -65,6 +70,12 @@ class CommandGroup(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Import the requested command, and run it."""
+
+        def name_flags(message: str) -> str:
+            name, module = ctx.invoked_subcommand, import_module("streamembed.cli.flag_names")
+            named: str = module.name_flags(message, None if name is None else load_command(name))
+            return named
+
         with handle_errors(name_flags), warnings.catch_warnings():
             shown: set[str] = set()
 
@@ -85,12 +96,6 @@ class CommandGroup(click.Group):
                 raise click.BadParameter(
                     error.message + source, error.ctx, error.param, error.param_hint
                 ) from error
-
-
-def name_flags(message: str) -> str:
-    """The message of the library with flags in place of arguments of Python."""
-    named: str = import_module("streamembed.cli.flag_names").name_flags(message)
-    return named
 
 
 def _suggest_option(error: click.NoSuchOption) -> click.UsageError:

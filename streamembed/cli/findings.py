@@ -19,7 +19,13 @@ from streamembed.engine import diagnostics
 from streamembed.engine.axis_messages import describe_frame
 from streamembed.engine.engine import Engine
 from streamembed.engine.snapshot import Snapshot
-from streamembed.errors import DamagedFileError, MissingFileError, ParameterError, summarise_error
+from streamembed.errors import (
+    DamagedFileError,
+    MissingFileError,
+    ParameterError,
+    check_path,
+    summarise_error,
+)
 from streamembed.logs.event_log import LogDescription, describe_log
 from streamembed.logs.paths import is_uri
 from streamembed.methods.options import Config
@@ -46,9 +52,9 @@ class Inspection:
 
 def inspect_path(location: str) -> Inspection:
     """Inspect a log, a run folder, a snapshot or another saved file; of a URI, a log."""
-    if is_uri(location):
+    if is_uri(location) or location == "-":
         return _inspect_log(describe_log(location))
-    path = Path(location)
+    path = Path(check_path(location))
     if not path.exists():
         raise MissingFileError(f"{path} does not exist")
     if path.is_dir() and (path / "run.db").exists() and not (path / "timeline.parquet").exists():

@@ -9,6 +9,7 @@ import click
 from streamembed.cli.option_sources import get_config_key
 from streamembed.cli.replay_command import command as replay
 
+QUOTES = "'" + '"'
 # An argument and its value, if it has one: text, a list of texts, a number or a word.
 _ARGUMENT = re.compile(
     r"(?<![\w./'\"-])(?P<name>[a-z]\w*)"
@@ -19,8 +20,8 @@ _NAME = re.compile(r"(?<![\w./'\"=-])[a-z]+(?:_[a-z]+)+(?![\w/(='\"])")
 _REPEATED = re.compile(r"(--[\w-]+) \(\1\)")
 
 
-def name_flags(message: str) -> str:
-    """The message with the flags of the current command, or of ``replay``, in place of arguments.
+def name_flags(message: str, command: click.Command | None = None) -> str:
+    """The message with the flags of a command, or of ``replay``, in place of arguments.
 
     Examples
     --------
@@ -31,15 +32,12 @@ def name_flags(message: str) -> str:
     >>> name_flags("day=3/a.parquet and alpha")
     'day=3/a.parquet and alpha'
     """
-    context = click.get_current_context(silent=True)
-    commands = [replay, *([] if context is None else [context.command])]
     words = {"paths": "LOG"}
-    for command in commands:
-        for parameter in command.params:
-            key = get_config_key(parameter) or str(parameter.name)
-            words[key] = parameter.metavar or key.upper()
-            if isinstance(parameter, click.Option):
-                words[key] = max(parameter.opts, key=len)
+    for parameter in (*replay.params, *(() if command is None else command.params)):
+        key = get_config_key(parameter) or str(parameter.name)
+        words[key] = parameter.metavar or key.upper()
+        if isinstance(parameter, click.Option):
+            words[key] = max(parameter.opts, key=len)
 
     def replace_argument(match: re.Match[str]) -> str:
         word = words.get(match["name"])
@@ -55,8 +53,8 @@ def name_flags(message: str) -> str:
 
 def _format_value(value: str | None) -> str:
     """The value as the command line takes it, behind a space."""
-    if not value or value == "True":
+    if value in (None, "", "True"):
         return ""
     if value.startswith(("[", "(")):
         value = ",".join(re.findall(r"'([^']*)'", value)) or value
-    return f" {'none' if value == 'None' else value.strip(chr(39) + chr(34))}"
+    return f" {'none' if value == 'None' else value.strip(QUOTES) or value}"
