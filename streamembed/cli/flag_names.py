@@ -17,7 +17,7 @@ _ARGUMENT = re.compile(
 )
 _NAME = re.compile(r"(?<![\w./'\"=-])[a-z]+(?:_[a-z]+)+(?![\w/(='\"])")
 # What messages of the library add for the command line.
-_REPEATED = re.compile(r"(--[\w-]+) \(\1\)")
+_REPEATED = re.compile(r"(--[\w-]+)( \S+)? \(\1\)")
 
 
 def name_flags(message: str, command: click.Command | None = None) -> str:
@@ -32,7 +32,7 @@ def name_flags(message: str, command: click.Command | None = None) -> str:
     >>> name_flags("day=3/a.parquet and alpha")
     'day=3/a.parquet and alpha'
     """
-    words = {"paths": "LOG"}
+    words = {"paths": "LOG", "n_reference": "--reference first:"}
     for parameter in (*replay.params, *(() if command is None else command.params)):
         key = get_config_key(parameter) or str(parameter.name)
         words[key] = parameter.metavar or key.upper()
@@ -41,20 +41,23 @@ def name_flags(message: str, command: click.Command | None = None) -> str:
 
     def replace_argument(match: re.Match[str]) -> str:
         word = words.get(match["name"])
-        return match[0] if word is None else word + _format_value(match["value"])
+        if word is None:
+            return match[0]
+        separator = "" if word.endswith(":") else " "
+        return f"{word}{separator}{_format_value(match['value'])}".rstrip()
 
     def replace_name(match: re.Match[str]) -> str:
         word = words.get(match[0], "")
         return word if word.startswith("--") else match[0]
 
     named = _NAME.sub(replace_name, _ARGUMENT.sub(replace_argument, message))
-    return _REPEATED.sub(r"\1", named)
+    return _REPEATED.sub(r"\1\2", named)
 
 
 def _format_value(value: str | None) -> str:
-    """The value as the command line takes it, behind a space."""
+    """The value as the command line takes it; nothing of a flag that is set."""
     if value in (None, "", "True"):
         return ""
     if value.startswith(("[", "(")):
         value = ",".join(re.findall(r"'([^']*)'", value)) or value
-    return f" {'none' if value == 'None' else value.strip(QUOTES) or value}"
+    return "none" if value == "None" else value.strip(QUOTES) or value
