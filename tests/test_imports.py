@@ -16,7 +16,7 @@ import streamembed as se
 from streamembed.cli import commands
 
 ROOT = Path(__file__).resolve().parents[1]
-HEAVY = {"numba", "numpy", "pandas", "pyarrow", "rich", "river", "scipy", "sklearn"}
+HEAVY = {"numba", "numpy", "pandas", "pyarrow", "river", "scipy", "sklearn"}
 
 
 def imported_by(program: str) -> set[str]:
@@ -51,7 +51,7 @@ def test_a_name_brings_what_it_needs() -> None:
     """And no more: an engine takes no river, and no numba until it draws a picture."""
     engine = imported_by("from streamembed import Engine")
     assert {"numpy", "pyarrow", "scipy"} <= engine
-    assert not {"numba", "pandas", "rich", "river", "sklearn"} & engine
+    assert not {"numba", "pandas", "river", "sklearn"} & engine
     assert not {"pyarrow", "river"} & imported_by("from streamembed import Certificate")
 
 

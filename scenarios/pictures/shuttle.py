@@ -17,8 +17,6 @@ from typing import Any
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from rich.console import Console
-from rich.table import Table
 from scipy.sparse.linalg import eigsh
 from scipy.spatial.distance import cdist
 
@@ -58,8 +56,10 @@ def main(path: Path, events: int = EVENTS) -> None:
         write_log(log, points, names, labels=labels, format="parquet", rows_per_batch=STEP_SIZE)
         engine, change = Engine(picture=True), labels.index(NEW_STATE)
         steps = learn_log(engine, log, np.array(labels))
-        console = Console(width=None if sys.stdout.isatty() else 100)
-        console.print(_tabulate_change(steps, change), _tabulate_refit(engine, steps))
+        for table in (_tabulate_change(steps, change), _tabulate_refit(engine, steps)):
+            for name, *cells in table:
+                print(f"{name:<42}" + "".join(f"{cell:>26}" for cell in cells))
+            print()
     for line in _summarise_steps(steps, change):
         print(line)
     draw(path, steps, np.array(labels), change)
@@ -113,43 +113,39 @@ def _compute_median(values: Floats) -> float:
     return float(np.median(values)) if len(values) else np.nan
 
 
-def _tabulate_change(steps: list[DemoStep], change: int) -> Table:
+def _tabulate_change(steps: list[DemoStep], change: int) -> list[tuple[str, ...]]:
     before = [step for step in steps if step.snapshot.position <= change][-5:]
     after = [step for step in steps if step.snapshot.position > change]
     groups = [before, after[:1], after[-1:]]
-    table = Table("", "500 events before", "the next 100", "the last 100")
-    for name, field in (("usual", "usual_coverage"), ("never seen before", "new_coverage")):
-        table.add_row(
-            f"coverage on arrival, {name}",
-            *(_format_mean([getattr(step, field) for step in group]) for group in groups),
-        )
-    movement = ([step.movement for step in group] for group in groups)
-    table.add_row(
-        "the picture moves, in its radius", *(_format_mean(group, 4) for group in movement)
-    )
+    table: list[tuple[str, ...]] = [("", "500 events before", "the next 100", "the last 100")]
+    for name, field, places in (
+        ("coverage on arrival, usual", "usual_coverage", 2),
+        ("coverage on arrival, never seen before", "new_coverage", 2),
+        ("the picture moves, in its radius", "movement", 4),
+    ):
+        values = ([getattr(step, field) for step in group] for group in groups)
+        table.append((name, *(_format_mean(each, places) for each in values)))
     residuals = ([step.snapshot.certificate.residual for step in group] for group in groups)
-    table.add_row("certified residual", *(_format_mean(group, 5) for group in residuals))
-    return table
+    return [*table, ("certified residual", *(_format_mean(group, 5) for group in residuals))]
 
 
-def _tabulate_refit(engine: Engine, steps: list[DemoStep]) -> Table:
+def _tabulate_refit(engine: Engine, steps: list[DemoStep]) -> list[tuple[str, ...]]:
     recent, snapshot = steps[-10:], steps[-1].snapshot
     learn = np.mean([step.learn_seconds for step in recent]) * 1e3 / (STEP_SIZE / 10)
     publish = np.mean([step.publish_seconds for step in recent]) * 1e3
-    solve, layout, displacement = _time_refit(engine, snapshot)
-    table = Table(f"a window of {len(snapshot.ids):,}, one BLAS thread", "followed", "from scratch")
-    table.add_row(
-        "ten events into map and picture",
-        f"{learn:.0f} ms",
-        f"{1e3 * solve:.0f} ms (widths given) + {1e3 * layout:.0f} ms",
-    )
-    table.add_row("the snapshot and its certificate", f"{publish:.0f} ms", "-")
-    table.add_row(
-        "the picture moves, in its radius",
-        f"{_format_mean([steps[-1].movement], 4)} in {STEP_SIZE} events",
-        f"{_format_mean([displacement], 4)}, aligned with the old one",
-    )
-    return table
+    solve, layout, displacement = (1e3 * figure for figure in _time_refit(engine, snapshot))
+    movement = _format_mean([steps[-1].movement], 4)
+    return [
+        (f"a window of {len(snapshot.ids):,}, one BLAS thread", "followed", "from scratch"),
+        (
+            "ten events into the map, widths given",
+            f"{learn:.0f} ms, picture too",
+            f"{solve:.0f} ms",
+        ),
+        ("its picture", "-", f"{layout:.0f} ms"),
+        ("the snapshot and its certificate", f"{publish:.0f} ms", "-"),
+        ("the picture moves, in its radius", movement, f"{displacement / 1e3:.4f}, aligned"),
+    ]
 
 
 def _format_mean(values: list[float], places: int = 2) -> str:
