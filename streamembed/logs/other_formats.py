@@ -45,8 +45,8 @@ def describe_conversion(name: str, head: bytes) -> tuple[str, str] | None:
     Examples
     --------
     >>> kind, command = describe_conversion("day.csv.gz", b"")
-    >>> kind, command[:57]
-    ('CSV', 'python -c "import pyarrow.csv, pyarrow.parquet; pyarrow.pa')
+    >>> kind, command[:51]
+    ('CSV', 'python -c "import pyarrow.csv, pyarrow.parquet; pya')
     """
     path = PurePath(name)
     stem = path.with_suffix("") if path.suffix.lower() in _COMPRESSED else path

@@ -56,7 +56,7 @@ LARGEST_SIZES = {
 METHOD_NOTES: Mapping[str, str] = {
     **dict.fromkeys(
         ("umap", "umap-learn", "tsne", "t-sne", "t_sne", "opentsne", "phate"),
-        "use picture=True (--picture), or streamembed.estimators.LiveMap, for two coordinates that "
+        "use picture=True, or streamembed.estimators.LiveMap, for two coordinates that "
         "keep neighbours together",
     ),
     **dict.fromkeys(
