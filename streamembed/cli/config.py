@@ -10,7 +10,7 @@ import click
 from click.core import ParameterSource
 
 from streamembed.cli.option_sources import ENVIRONMENT_PREFIX, get_config_key
-from streamembed.cli.replay import command as replay
+from streamembed.cli.replay_command import command as replay
 from streamembed.cli.terminal_text import echo
 from streamembed.cli.worker_options import choose_memory
 from streamembed.methods.options import Config

@@ -12,15 +12,10 @@ import click
 import pyarrow.parquet as pq
 from click.core import ParameterSource
 
-from streamembed.cli import option_sources
-from streamembed.cli.command_options import (
-    add_columns_options,
-    add_engine_options,
-    check_logs_exist,
-)
+from streamembed.cli.command_options import check_logs_exist
 from streamembed.cli.exit_codes import ALARMED, DAMAGED, USAGE, catch_signals, exit_with
+from streamembed.cli.flag_names import name_flags
 from streamembed.cli.monitor_options import (
-    add_monitor_options,
     create_monitor,
     describe_monitor,
     format_collection_progress,
@@ -38,7 +33,7 @@ from streamembed.cli.summary import (
     list_axes_warnings,
 )
 from streamembed.cli.terminal_text import echo
-from streamembed.cli.worker_options import add_workers_options, replay_with_workers
+from streamembed.cli.worker_options import replay_with_workers
 from streamembed.drift.alarm import Alarm
 from streamembed.drift.monitor import Monitor
 from streamembed.engine import diagnostics
@@ -54,54 +49,8 @@ MOST_REASONS = 3  # in the summary
 PASSED_ON = ("snapshot_every", "embed", "overwrite", "checkpoint_every", "max_rejected")
 
 
-@click.command("replay")
-@click.argument("logs", nargs=-1, required=True, metavar="LOG...")
-@click.option("--run", "run", required=True, metavar="DIR", help="Run folder to create.")
-@add_engine_options
-@add_columns_options
-@click.option(
-    "--pairs", metavar="LOG", help="Log of given pairs: columns x_1, x_2, ... and similar."
-)
-@click.option(
-    "--snapshot-every",
-    type=int,
-    help="Events between snapshots, rounded up to whole chunks.  [default: 100]",
-)
-@click.option(
-    "--embed",
-    type=click.Choice(["final", "causal"]),
-    default="final",
-    show_default=True,
-    help="Embed all events by the last snapshot, or each by the first that includes it.",
-)
-@click.option(
-    "--checkpoint-every",
-    metavar="EVENTS|<n>s",
-    help="How often to commit the run, so that it can be resumed: 5000 or 10s.  [default: 30s]",
-)
-@click.option(
-    "--max-rejected",
-    metavar="ROWS|SHARE%",
-    help="Stop when more rows are rejected: 100 or 1%.  [default: no limit]",
-)
-@click.option(
-    "--fork",
-    metavar="RUN|FILE",
-    help="Start from the last committed engine of another run, or from a saved engine.",
-)
-@add_monitor_options
-@add_workers_options
-@click.option("--overwrite", is_flag=True, help="Replace an existing run in DIR.")
-@option_sources.add_config_option
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
-def command(logs: tuple[str, ...], run: str, **options: Any) -> None:
-    """Replay Arrow logs into a run folder.
-
-    A LOG is an Arrow IPC stream or file, Parquet, or a folder of them; - is standard input. A log
-    with a list column distances is a log of distances to earlier rows. Writes
-    snapshot.arrow, embedding.parquet, timeline.parquet and rejected.parquet, and run.db. Run
-    the same command again to resume an interrupted replay, or to add the new rows of a log.
-    """
+def run(logs: tuple[str, ...], run: str, **options: Any) -> None:
+    """Replay the logs: what `streamembed.cli.replay_command.command` calls."""
     as_json = options["as_json"]
     parameters = {field.name: options[field.name] for field in fields(Config)}
     uses = ("features", "exclude", "id_column", "label_column", "time_column")
@@ -156,9 +105,6 @@ def command(logs: tuple[str, ...], run: str, **options: Any) -> None:
         exit_with(format_all_rejected(result.path, result.rejected), USAGE)
     if options["fail_on_alarm"] and drift_monitor is not None:
         _exit_on_alarm(result, drift_monitor, len(alarms))
-
-
-option_sources.add_environment_variables(command)
 
 
 def _load_forked_engine(path: str) -> Engine:
@@ -240,12 +186,12 @@ def _print_summary(
     if monitor is not None:
         echo(f"monitor: {format_monitor_status(monitor)}")
         for note in monitor.notes:
-            echo(note)
+            echo(name_flags(note))
     for message in diagnostics.describe_all(result.snapshot, tolerance):
-        echo(message)
+        echo(name_flags(message))
     epochs = pq.read_table(result.path / "timeline.parquet", columns=["epoch"])["epoch"]
     for message in list_axes_warnings(epochs.to_pylist(), result.snapshot):
-        echo(message)
+        echo(name_flags(message))
 
 
 def _format_reasons(result: Replayed) -> str:

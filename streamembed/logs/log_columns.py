@@ -113,6 +113,20 @@ def decode_ids(part: Any, name: str | None, offset: int, file: LogFile) -> Array
     return np.array(column.to_pylist(), dtype=object)
 
 
+def find_id_column_type(files: Sequence[LogFile], name: str | None, id_type: Any) -> Any:
+    """The type of the column of ids, decoded, where all files agree; else that of the ids."""
+    kinds = {decode_type(_find_column_type(file, name)) for file in files if file.columns}
+    return kinds.pop() if len(kinds) == 1 else id_type
+
+
+def decode_id_column(part: Any, name: str | None, kind: Any, ids: Array | None) -> Any:
+    """The ids in a type of the log; None without ids."""
+    if ids is None:
+        return None
+    column = _decode(part.column(name))
+    return column if column.type == kind else pa.array(ids.tolist(), kind)
+
+
 def find_passthrough_type(files: Sequence[LogFile], name: str | None) -> Any:
     """The type of a passthrough column: that of the first file that has it, decoded.
 

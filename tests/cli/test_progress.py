@@ -6,7 +6,6 @@ import io
 import sys
 
 import pytest
-from rich.console import Console
 
 from streamembed.cli import progress_bar
 
@@ -108,29 +107,25 @@ def test_nothing_is_said_of_an_end_that_was_none(capsys: pytest.CaptureFixture[s
 
 
 def test_a_terminal_has_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With rows, rate and time left."""
+    """With rows, rate and time left, each over the one before; the last line stays."""
+    monkeypatch.setenv("COLUMNS", "80")
     screen = io.StringIO()
     screen.isatty = lambda: True  # type: ignore[method-assign]
     monkeypatch.setattr(sys, "stderr", screen)
+    clock = Clock()
+    lines = progress_bar.ProgressLines(1000, clock, in_place=True)
+    for rows in (100, 200, 300):
+        clock.now += 1.1
+        lines.advance(rows)
+        clock.now += 0.01
+        lines.advance(rows)  # too soon
+    lines.close()
+    first, second, third, _, last = screen.getvalue().split("\x1b[K")
+    assert first == "[##                  ] 100 of 1,000 rows (10%), 91 rows/s, 9.9 s left"
+    assert second.startswith("\r[####      ")
+    assert third.startswith("\r[######    ")
+    assert last == "300 rows in 3.3 s, 90 rows/s\n"
     with progress_bar.show_progress(1000, quiet=False) as advance:
         assert advance is not None
-        for rows in (1, 400, 500):
-            advance(rows)
-    assert "replay" in screen.getvalue()
-    with progress_bar.show_progress(1000, quiet=False, reports_start=True) as advance:
-        assert advance is not None
-        for rows in (400, 500):
-            advance(rows)
-    assert "500/1000" in screen.getvalue()
-    clock, shown = Clock(), io.StringIO()
-    console = Console(file=shown, force_terminal=True, width=100)
-    bar = progress_bar._create_progress_bar(console)
-    bar.get_time = clock
-    task = bar.add_task("replay", total=1000)
-    for _ in range(5):
-        clock.now += 1.0
-        bar.advance(task, 100)
-    console.print(bar)
-    assert "500/1000" in shown.getvalue()
-    assert "100 rows/s" in shown.getvalue()
-    assert "0:00:05" in shown.getvalue()
+        advance(400)
+    assert "400 rows in " in screen.getvalue()
