@@ -18,6 +18,7 @@ from streamembed.cli.summary import (
     format_all_rejected,
     format_axes,
     format_certificate,
+    format_metrics,
 )
 from streamembed.cli.terminal_text import echo
 from streamembed.data.column_roles import ColumnChoice
