@@ -2,7 +2,8 @@
 
 Both count the rows of the log that the engine has read, with the speed and, if the length of the
 log is known, the time left at that speed. The speed excludes rows of an earlier call and the time
-until processes have started.
+until processes have started. A number below the last begins the second pass over the log, in which
+all events are embedded by the last snapshot.
 """
 
 from __future__ import annotations
@@ -51,10 +52,14 @@ def show_progress(
     elif sys.stderr.isatty():
         with _create_progress_bar(Console(stderr=True)) as bar:
             task = bar.add_task("replay", total=total)
-            calls = count(0 if reports_start else 1)
+            calls, last = count(0 if reports_start else 1), 0
 
             def advance(rows: int) -> None:
-                if next(calls):
+                nonlocal last
+                before, last = last, rows
+                if rows < before:
+                    bar.reset(task, total=total, completed=rows, description="embed")
+                elif next(calls):
                     bar.update(task, completed=rows)  # the first call starts the clock of the speed
                 else:
                     bar.reset(task, total=total, completed=rows)
@@ -107,15 +112,22 @@ class ProgressLines:
     ) -> None:
         self._total = total
         self._clock = clock
-        self._start = self._last_time = self._speed_time = clock()
+        self._start_calls = 2 if reports_start else 0  # calls that report the start
+        self._begin(embeds=False)
+
+    def _begin(self, embeds: bool) -> None:
+        self._embeds = embeds  # whether this is the second pass
+        self._start = self._last_time = self._speed_time = self._clock()
         self._next_time = self._start + INTERVAL
         self._rows = self._last_rows = 0  # now, and at the last line
         # at the start, and from where the total speed is measured
         self._first_rows = self._speed_rows = 0
-        self._start_calls = 2 if reports_start else 0  # calls that report the start
 
     def advance(self, rows: int) -> None:
         """Report that ``rows`` rows are read."""
+        if rows < self._rows:
+            self.close()
+            self._begin(embeds=True)
         self._rows = rows
         now = self._clock()
         if self._start_calls:
@@ -135,6 +147,7 @@ class ProgressLines:
         line = f"{self._rows:,} rows"
         if self._total:
             line = f"{self._rows:,} of {self._total:,} rows ({self._rows / self._total:.0%})"
+        line += " embedded" if self._embeds else ""
         if speed is not None:
             line += f", {speed:,.0f} rows/s"
         if self._total and speed:
@@ -142,13 +155,16 @@ class ProgressLines:
         return line
 
     def close(self) -> None:
-        """Report the total time and speed."""
+        """Report the total time and speed; of a short second pass, nothing."""
         now = self._clock()
+        if self._embeds and now - self._start < INTERVAL:
+            return
         new_rows, elapsed = self._rows - self._first_rows, format_duration(now - self._start)
         if self._first_rows and not new_rows:
             click.echo(f"no new rows: {self._rows:,} were read before", err=True)
             return
-        line = f"{new_rows:,} {'new ' if self._first_rows else ''}rows in {elapsed}"
+        verb = " embedded" if self._embeds else ""
+        line = f"{new_rows:,} {'new ' if self._first_rows else ''}rows{verb} in {elapsed}"
         rows, seconds = self._rows - self._speed_rows, now - self._speed_time
         line += f", {rows / seconds:,.0f} rows/s" if rows and seconds else ""
         click.echo(line, err=True)

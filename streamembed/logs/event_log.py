@@ -145,6 +145,11 @@ class EventLog:
     _files: tuple[LogFile, ...] = field(repr=False)
 
     @property
+    def is_repeatable(self) -> bool:
+        """False of standard input, which can be read once."""
+        return STDIN not in self.paths
+
+    @property
     def has_ids(self) -> bool:
         """True where there is a column of ids."""
         return self.id_type is not None

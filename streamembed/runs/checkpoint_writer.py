@@ -27,6 +27,8 @@ CHECKPOINTS, SNAPSHOTS = "checkpoints", "snapshots"
 # Of a replay by several workers: the landmarks of the last round, and of each partition the newest
 # few checkpoints; and what such a run is called.
 MERGED, PARTITION, PARTITIONS = "merged", "partition-", "partitions"
+# Events of a log that can be read once.
+EVENTS = "events"
 # Monitors, one with every engine.
 MONITORS = "monitors"
 # Of its facts.
@@ -118,23 +120,6 @@ class CheckpointWriter:
         """StoppedError unless the files at the path of the run are those that were opened."""
         self._database.check_in_place()
 
-    def commit_if_due(
-        self, engine: Engine, snapshot: Snapshot, counts: RowCounts, fingerprint: dict[str, int]
-    ) -> bool:
-        """Commit if a commit is due; returns whether it was.
-
-        Parameters
-        ----------
-        engine, snapshot
-            Those of exactly the rows that were added.
-        counts, fingerprint
-            Of the rows of the log until here.
-        """
-        if not self.is_due(snapshot.position):
-            return False
-        self.commit(engine, snapshot, counts, fingerprint)
-        return True
-
     def is_due(self, position: int) -> bool:
         """Whether a commit is due at a stream position."""
         if self._position is None:
@@ -151,13 +136,20 @@ class CheckpointWriter:
     def commit(
         self, engine: Engine, snapshot: Snapshot, counts: RowCounts, fingerprint: dict[str, int]
     ) -> None:
-        """Commit all buffered rows and the engine in one transaction."""
+        """Commit all buffered rows and the engine in one transaction.
+
+        Parameters
+        ----------
+        engine, snapshot
+            Those of exactly the rows that were added.
+        counts, fingerprint
+            Of the rows of the log until here.
+        """
         start = time.monotonic()
         database, position = self._database, snapshot.position
         with database.commit():
-            for name, tables in self._buffered.items():
-                table = pa.concat_tables(tables).combine_chunks()
-                database.append(name, position, table.num_rows, to_ipc_bytes(table))
+            for name in self._buffered:
+                self.append_buffered(name, position)
             database.append(CHECKPOINTS, engine.position, 0, engine.to_bytes())
             append_snapshot(database, snapshot)
             newest = {database.count_records(CHECKPOINTS) - i for i in (1, 2)}
@@ -170,6 +162,12 @@ class CheckpointWriter:
         self._buffered, self._buffered_bytes, self._position = {}, 0, position
         self._last_commit = time.monotonic()
         self._commit_seconds = self._last_commit - start
+
+    def append_buffered(self, name: str, position: int) -> None:
+        """The buffered rows of one table as a record, within a commit."""
+        if name in self._buffered:
+            table = pa.concat_tables(self._buffered[name]).combine_chunks()
+            self._database.append(name, position, table.num_rows, to_ipc_bytes(table))
 
     def load_last(self) -> tuple[Engine, RowCounts, dict[str, int]] | None:
         """The engine of the last commit, its counts and fingerprint; None before the first.

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 from streamembed.errors import ParameterError, UnknownParameterError, quote
-from streamembed.logs.event_log import EventLog
+from streamembed.logs.event_log import EventLog, open_with_choice, parse_choice
+from streamembed.logs.paths import Paths
 from streamembed.methods.options import Config
 from streamembed.parameters import suggest_name
 from streamembed.version import __version__
@@ -68,6 +69,25 @@ def describe_replay(
             "event_time": None if log.event_time_type is None else str(log.event_time_type),
         },
     }
+
+
+def describe_place(log: EventLog) -> list[str] | None:
+    """Where a log can be read again: its folders, or its files; None of standard input."""
+    if not log.is_repeatable:
+        return None
+    inside = all(any(folder in path.parents for folder in log.folders) for path in log.paths)
+    return [str(path.absolute()) for path in (log.folders if inside else log.paths)]
+
+
+def open_recorded_log(origin: Mapping[str, Any], paths: Paths) -> EventLog:
+    """The log of a run, with the columns that it used."""
+    columns = origin["columns"]
+    features = columns["features"] or None  # none of distances
+    uses = (columns["id"], columns["label"], columns["time"])
+    opened = open_with_choice(paths, parse_choice(features, None, *uses))
+    # the timeline holds what the first replay left out
+    left_out, doubtful = columns["left_out"], tuple(columns["doubtful"])
+    return replace(opened, columns=replace(opened.columns, left_out=left_out, doubtful=doubtful))
 
 
 def list_differences(before: Any, now: Any, name: str = "") -> list[str]:

@@ -28,11 +28,12 @@ from streamembed.logs.event_log import EventLog
 from streamembed.methods.options import Config
 from streamembed.numeric.arrays import Floats
 from streamembed.runs import origin as origins
-from streamembed.runs.checkpoint_writer import CheckpointWriter, RowCounts
+from streamembed.runs.checkpoint_writer import EVENTS, CheckpointWriter, RowCounts
 from streamembed.runs.event_rows import (
     EmbeddedEvents,
     EventRows,
-    read_event_rows,
+    from_record_batch,
+    regroup,
     to_record_batch,
 )
 from streamembed.runs.replay_options import ReplayOptions
@@ -101,9 +102,9 @@ class Recorder:
         self._options, self._alarms = options, 0
         k, picture, causal = config.n_components, config.picture, options.causal
         self.events: int | None = None
-        self._folder = folder
+        self.folder = folder
         self._checkpoint_writer = checkpoint_writer
-        self._rows, self._origin = log.n_rows, origin
+        self._log, self._origin = log, origin
         self._k, self._method = k, config.method
         self._id_type = log.id_type or pa.int64()
         self._names = name_columns(config.method, k)
@@ -123,6 +124,7 @@ class Recorder:
         if options.monitor is not None:
             schema = schema.append(pa.field(ALARMS, pa.int64()))
         self._timeline = schema.with_metadata({COLUMNS_KEY: columns})
+        self._timeline_rows: list[dict[str, Any]] = []
 
     def write_events(self, position: int, rows: EventRows, embedded: EmbeddedEvents | None) -> None:
         """Events from a stream position on, as of the snapshot that comes next.
@@ -135,7 +137,7 @@ class Recorder:
         ids = positions if rows.ids is None else rows.ids
         columns: dict[str, Any] = {
             "position": positions,
-            "id": ids.tolist(),
+            "id": ids if ids.dtype.kind == "i" else ids.tolist(),
             "learned": np.full(n, embedded is not None),
         }
         if self._options.causal:
@@ -156,42 +158,47 @@ class Recorder:
             self._checkpoint_writer.check_in_place()  # or another run is there
             self._embedding.add(table)
 
-    def buffer_events(self, position: int, rows: EventRows) -> None:
-        """Events from a stream position on, which will be embedded by the last snapshot."""
-        self._checkpoint_writer.add("events", to_record_batch(rows))
+    def buffer_events(self, rows: EventRows) -> None:
+        """Events that will be embedded by the last snapshot, of a log that is read only once."""
+        self._checkpoint_writer.add(EVENTS, to_record_batch(rows))
 
-    def read_buffered(self) -> Iterator[tuple[int, EventRows]]:
+    def read_buffered(self) -> Iterator[EventRows]:
         """The same events in the same order, in pieces that do not depend on the calls."""
-        position = self._origin["start"]["position"]
-        for rows in read_event_rows(self._checkpoint_writer.read("events")):
-            yield position, rows
-            position += len(rows)
+        return regroup(map(from_record_batch, self._checkpoint_writer.read(EVENTS)))
 
-    def commit_if_due(
+    def is_commit_due(self, position: int, rows: int) -> bool:
+        """Whether to commit what came so far, of that many rows of the log."""
+        # the last snapshot that a log of this length leads to is where a longer one resumes
+        n = self._log.n_rows
+        is_last = n is not None and rows + self._options.every >= n
+        return is_last or self._checkpoint_writer.is_due(position)
+
+    def commit(
         self, engine: Engine, snapshot: Snapshot, counts: RowCounts, fingerprint: dict[str, int]
     ) -> None:
-        """Commit what came so far, if it is time, or if it is to stop here.
+        """Commit what came so far.
 
         The engine has learned exactly these rows; ``counts`` and ``fingerprint`` are of them.
         """
-        if self._options.stop is not None and self._options.stop():
-            self._checkpoint_writer.commit(engine, snapshot, counts, fingerprint)
-            raise KeyboardInterrupt
-        # the last snapshot that a log of this length leads to is where a longer one resumes
-        if self._rows is not None and fingerprint["rows"] + self._options.every >= self._rows:
-            self._checkpoint_writer.commit(engine, snapshot, counts, fingerprint)
-        else:
-            self._checkpoint_writer.commit_if_due(engine, snapshot, counts, fingerprint)
+        self._add_timeline()
+        self._checkpoint_writer.commit(engine, snapshot, counts, fingerprint)
 
     def write_snapshot(self, snapshot: Snapshot, refreshes: int) -> None:
         """A row of the timeline."""
-        row = _list_timeline_columns(snapshot, refreshes)
+        row = _list_timeline_values(snapshot, refreshes)
         if self._options.monitor is not None:
-            row[ALARMS] = [self._alarms]
+            row[ALARMS] = self._alarms
             self._alarms = 0
-        self._checkpoint_writer.add("timeline", pa.table(row, self._timeline))
+        self._timeline_rows.append(row)
         if snapshot.picture is not None:
             self._write_picture(snapshot, snapshot.picture)
+
+    def _add_timeline(self) -> None:
+        """Pass the rows since the last commit on, as one table: each costs as much as that."""
+        if self._timeline_rows:
+            rows = pa.Table.from_pylist(self._timeline_rows, self._timeline)
+            self._checkpoint_writer.add("timeline", rows)
+            self._timeline_rows = []
 
     def _write_picture(self, snapshot: Snapshot, picture: Picture) -> None:
         arrays = *picture.coordinates.T, picture.kept, picture.balance, picture.moved
@@ -214,7 +221,7 @@ class Recorder:
 
     def _write_drift(self, monitor: Monitor) -> None:
         table = monitor.timeline()
-        drift = ParquetTable(self._folder / "drift.parquet", table.schema)
+        drift = ParquetTable(self.folder / "drift.parquet", table.schema)
         drift.add(table)
         drift.close()
         lines = [
@@ -222,7 +229,7 @@ class Recorder:
             for part in self._checkpoint_writer.read(ALARMS)
             for row in part["alarm"].to_pylist()
         ]
-        with archive.replace_file(self._folder / "alarms.jsonl") as path:
+        with archive.replace_file(self.folder / "alarms.jsonl") as path:
             path.write_text("".join(f"{line}\n" for line in lines))
 
     def read_rejected(self, stop: int) -> list[int]:
@@ -240,7 +247,7 @@ class Recorder:
 
     def _write(self, name: str, schema: pa.Schema, metadata: dict[str, str] | None = None) -> None:
         """One table of the folder."""
-        table = ParquetTable(self._folder / f"{name}.parquet", schema)
+        table = ParquetTable(self.folder / f"{name}.parquet", schema)
         for batch in self._checkpoint_writer.read(name):
             table.add(pa.Table.from_batches([batch]))
         table.close(metadata)
@@ -261,6 +268,7 @@ class Recorder:
             for batch in self._checkpoint_writer.read("embedding"):
                 self._embedding.add(pa.Table.from_batches([batch]))
         self._embedding.close()
+        self._add_timeline()
         facts = {name: self._origin[name] for name in origins.TIMELINE_FIELDS}
         self._write("timeline", self._timeline, origins.to_metadata(facts, whole))
         self._write("rejected", build_rejected_schema(self._id_type))
@@ -271,7 +279,7 @@ class Recorder:
         if self._options.monitor is not None:
             self._write_drift(self._options.monitor)
         if snapshot is not None:
-            snapshot.save(self._folder / "snapshot.arrow")
+            snapshot.save(self.folder / "snapshot.arrow")
         # an interrupt may have left fewer of them than the engine has
         self.events = pq.read_metadata(self._embedding.path).num_rows
 
@@ -344,10 +352,8 @@ ALARM_SCHEMA = pa.schema([("position", pa.int64()), ("alarm", pa.string())])
 
 def build_timeline_row(snapshot: Snapshot, engine: Engine) -> Any:
     """The row of a snapshot in a timeline, as a table."""
-    row = _list_timeline_columns(snapshot, engine.refreshes)
-    return pa.table(
-        row, _build_timeline_schema(len(snapshot.eigenvalues), snapshot.picture is not None)
-    )
+    schema = _build_timeline_schema(len(snapshot.eigenvalues), snapshot.picture is not None)
+    return pa.Table.from_pylist([_list_timeline_values(snapshot, engine.refreshes)], schema)
 
 
 def _build_timeline_schema(k: int, picture: bool) -> pa.Schema:
@@ -360,7 +366,8 @@ def _build_timeline_schema(k: int, picture: bool) -> pa.Schema:
     return pa.schema({**columns, **(TIMELINE_PICTURE_COLUMNS if picture else {})})
 
 
-def _list_timeline_columns(snapshot: Snapshot, refreshes: int) -> dict[str, Any]:
+def _list_timeline_values(snapshot: Snapshot, refreshes: int) -> dict[str, Any]:
+    """The row of a snapshot in a timeline, by the names of its columns."""
     k, points = len(snapshot.eigenvalues), snapshot.certificate.effective_points
     row = {
         "position": snapshot.position,
@@ -372,7 +379,7 @@ def _list_timeline_columns(snapshot: Snapshot, refreshes: int) -> dict[str, Any]
     for part, columns in TIMELINE_COLUMNS.items():
         source = getattr(snapshot, part) if part else snapshot
         row |= {name: getattr(source, name) for name in columns}
-    return {name: [value] for name, value in row.items()}
+    return row
 
 
 def _list_picture_columns(picture: Picture | None) -> dict[str, Any]:

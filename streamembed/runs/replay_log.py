@@ -25,7 +25,6 @@ from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import (
     ColumnWarning,
     FeatureError,
-    LogError,
     ParameterError,
     check_path,
     quote,
@@ -34,7 +33,6 @@ from streamembed.errors import (
 from streamembed.logs.event_log import EventLog, describe_doubts, open_with_choice, parse_choice
 from streamembed.logs.pair_log import PairLog, match_features, open_pairs
 from streamembed.logs.paths import Location, Paths
-from streamembed.logs.stdin import STDIN
 from streamembed.methods.options import POSITION
 from streamembed.runs import origin, resume
 from streamembed.runs import run_folder as runfolder
@@ -158,7 +156,8 @@ def replay(
         and at the end): where more are rejected, the replay stops with an error.
     progress
         Called with the rows of the log taken so far, learned or rejected: after every chunk, and
-        after every batch of the log.
+        after every batch of the log. With ``embed="final"`` the log is then read once more, from
+        its first row on, and it is called with the rows embedded so far.
     stop
         Asked after every snapshot; once it says True, the run is committed and ends as by a
         KeyboardInterrupt.
@@ -186,8 +185,9 @@ def replay(
         The log lacks the features that the engine has learned, or has a label or time that Parquet
         cannot store.
     LogError
-        Nothing of the log can be read. A log that is damaged further on is learned up to there, the
-        run is complete up to that point, and ``Replayed.damage`` says why it ended.
+        Nothing of the log can be read, or its rows not once more at the end. A log that is damaged
+        further on is learned up to there, the run is complete up to that point, and
+        ``Replayed.damage`` says why it ended.
     BadRowError
         More rows are rejected than ``max_rejected``.
     BadRowError, DuplicateIdError
@@ -203,8 +203,10 @@ def replay(
     Notes
     -----
     Memory does not grow with the log: only what came since the last commit is held, some 32 MB of
-    rows at most. The rest is in ``run.db`` and the folder ``parts``, the points of all events with
-    ``embed="final"``; a finished run needs these only to resume a log that has grown.
+    rows at most. The rest is in ``run.db`` and the folder ``parts``, which a finished run needs
+    only to resume a log that has grown. With ``embed="final"`` all events are read from the log
+    once more at the end, so it must stay as it is until then; those of standard input are copied
+    into the run.
 
     Row t of a log of distances refers to the rows before it, whether learned or rejected. If the
     engine has learned before, its events precede the first row. The driver selects the distances
@@ -283,19 +285,19 @@ def replay(
                 rejected=recorder.read_rejected(start.rows),
             )
             try:
-                driver.run()
-            except LogError as error:
-                damage = str(error)
+                damage = driver.run()
             except KeyboardInterrupt as error:
                 if (n_events := recorder.events) is not None:
-                    hint = "" if STDIN in opened.paths else "; repeat the replay to resume"
+                    hint = "; repeat the replay to resume" if opened.is_repeatable else ""
                     error.add_note(
                         f"interrupted at {n_events:,} events; {folder} holds them and "
                         f"{driver.counts.snapshots:,} snapshots{hint}"
                     )
                 raise
             counts, whole = driver.counts, damage is None
-            resume.finish(database, engine, counts, driver.fingerprint, whole, monitor)
+            resume.finish(
+                database, checkpoint_writer, engine, counts, driver.fingerprint, whole, monitor
+            )
     return Replayed(
         **asdict(counts),
         path=folder,

@@ -14,22 +14,26 @@ from streamembed.engine.engine import Engine
 from streamembed.errors import LogError, ParameterError, quote
 from streamembed.logs.event_log import EventLog, LogBatch
 from streamembed.logs.fingerprint import LogFingerprint
-from streamembed.logs.stdin import STDIN
 from streamembed.runs import run_folder as runfolder
 from streamembed.runs.checkpoint_writer import (
+    EVENTS,
     PARTITIONS,
     SNAPSHOTS,
     CheckpointWriter,
     RowCounts,
     append_snapshot,
 )
-from streamembed.runs.origin import check_same
+from streamembed.runs.feed import check_rows
+from streamembed.runs.origin import check_same, describe_place
 from streamembed.storage.database import Database
 
 # Facts of the database: how the run came about, and how far it is; the chain of final engines.
 ORIGIN, STATE, FINAL = "origin", "state", "final"
+# Where the log is that can be read again.
+LOG = "log"
 # And the chains of the monitor as it was at first, and at the end.
 FIRST_MONITOR, FINAL_MONITOR = "first_monitor", "final_monitor"
+PIECE = 1 << 20  # bytes of a file that are read at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,12 +90,15 @@ def open_database(
         else:
             place = f"run={quote(str(folder))}"
             check_same(place, before, origin)
-            if STDIN in log.paths:
+            if not log.is_repeatable:
                 raise ParameterError(
                     f"{place} is not empty, and standard input cannot be resumed, since what was "
                     "read is gone: choose another folder, or replace the run with overwrite=True "
                     "(--overwrite)"
                 )
+        if database.read_fact(LOG) != (paths := describe_place(log)):
+            with database.commit():
+                database.write_fact(LOG, paths)
         yield database
 
 
@@ -142,10 +149,19 @@ def restore(
     return ReplayStart(fingerprint["rows"], counts, fingerprints[fingerprint["rows"]])
 
 
+def compute_file_crc(path: Path) -> int:
+    """The CRC32 of a file, read piece by piece."""
+    crc = 0
+    with path.open("rb") as source:
+        while data := source.read(PIECE):
+            crc = zlib.crc32(data, crc)
+    return crc
+
+
 def find_file_error(folder: Path, name: str, crc: int) -> str | None:
     """What is wrong with a file of a finished run; None where it is what was written."""
     try:
-        checksum = zlib.crc32((folder / name).read_bytes())
+        checksum = compute_file_crc(folder / name)
     except FileNotFoundError:
         return f"{name} is missing"
     return None if checksum == crc else f"{name} is not what was written"
@@ -163,27 +179,13 @@ def _read_fingerprints(
             fingerprint.update(part, end)
             if fingerprint.rows < end:
                 break
-            if fingerprint.to_dict() != ends[end]:
-                columns = [
-                    name
-                    for name, crc in fingerprint.to_dict().items()
-                    if ends[end].get(name) != crc
-                ]
-                raise ParameterError(
-                    f"the first {end} rows of the log are not those that run="
-                    f"{quote(str(folder))} has learned (they differ in {', '.join(columns)}): "
-                    "replay the log that it began with, or replace the run with overwrite=True "
-                    "(--overwrite)"
-                )
+            check_rows(fingerprint, ends[end], folder)
             fingerprints[end] = fingerprint.copy()
         more = part.offset + len(part) > wanted[-1]
         if more:
             break
     if len(fingerprints) < len(wanted):
-        raise ParameterError(
-            f"the log has {fingerprint.rows} rows, and run={quote(str(folder))} has learned "
-            f"{wanted[len(fingerprints)]}: replay the log that it began with"
-        )
+        check_rows(fingerprint, ends[wanted[len(fingerprints)]], folder)
     return fingerprints, more
 
 
@@ -200,6 +202,7 @@ def _read_undamaged(
 
 def finish(
     database: Database,
+    checkpoint_writer: CheckpointWriter,
     engine: Engine,
     counts: RowCounts,
     fingerprint: Mapping[str, int],
@@ -212,6 +215,7 @@ def finish(
         state |= {"counts": asdict(counts), "prefix": dict(fingerprint)}
     with database.commit():
         if whole:
+            checkpoint_writer.append_buffered(EVENTS, engine.position)  # nothing resumes there
             number = database.append(FINAL, engine.position, 0, engine.to_bytes())
             database.keep_only(FINAL, {number})
             if monitor is not None:
@@ -222,6 +226,6 @@ def finish(
             if engine.ready and (not records or records[-1][1] != engine.publish().position):
                 append_snapshot(database, engine.publish(fresh=True))
             paths = [database.folder / name for name in runfolder.FILES]
-            files = {path.name: zlib.crc32(path.read_bytes()) for path in paths if path.exists()}
+            files = {path.name: compute_file_crc(path) for path in paths if path.exists()}
             state |= {"final": number, "files": files}
         database.write_fact(STATE, state)

@@ -7,7 +7,7 @@ import json
 import os
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,6 @@ from streamembed.errors import (
     ParameterError,
     check_path,
 )
-from streamembed.logs.event_log import open_with_choice, parse_choice
 from streamembed.logs.paths import Paths
 from streamembed.merging.landmark_set import LandmarkSet
 from streamembed.runs import run_folder as runfolder
@@ -38,11 +37,13 @@ from streamembed.runs.checkpoint_writer import (
     PARTITIONS,
     SNAPSHOTS,
 )
+from streamembed.runs.origin import open_recorded_log
 from streamembed.runs.replay_log import replay
 from streamembed.runs.resume import (
     FINAL,
     FINAL_MONITOR,
     FIRST_MONITOR,
+    LOG,
     ORIGIN,
     STATE,
     find_file_error,
@@ -97,14 +98,15 @@ def verify(
     deep
         Also learn everything again, from the batches of the run or from its log, and compare bytes.
     log
-        The log of a replay, for ``deep``.
+        The log of a replay, for ``deep``; default: where it was.
     pairs
         Its pair log, if it had one.
 
     Raises
     ------
     ParameterError
-        ``deep`` of a replay without its log, or with another, or a log of a run that has none.
+        ``deep`` of a replay of standard input, or with another log, or a log of a run that has
+        none.
     LogError
         The log is damaged.
     FileError
@@ -117,6 +119,8 @@ def verify(
         with Database.open(folder) as database:
             kind = _read_kind(database)
             remedy = RESTORE_REMEDY if kind == SESSION_KIND else REPLAY_REMEDY
+            if log is None and deep and kind != SESSION_KIND:
+                log = database.read_fact(LOG)
             _check_options(deep, log, kind)
             for name, check in _list_checks(database, folder):
                 try:
@@ -150,7 +154,10 @@ def _check_options(deep: bool, log: Paths | None, kind: str) -> None:
             "another folder, and compare all files but run.db"
         )
     if deep and kind != SESSION_KIND and log is None:
-        raise ParameterError("deep verification of a replay needs its log: name it (--log)")
+        raise ParameterError(
+            "deep verification of a replay of standard input needs its rows: save them, and name "
+            "the file (--log)"
+        )
     if log is not None and kind == SESSION_KIND:
         raise ParameterError("this run was learned into by calls: leave the log out (--log)")
     if log is not None and not deep:
@@ -278,14 +285,7 @@ def _replay_again(database: Database, folder: Path, log: Any, pairs: Any) -> int
         raise ParameterError(f"{folder} began with an engine that had learned, which is not kept")
     if (origin["pairs"] is None) != (pairs is None):
         raise ParameterError("the pair log of the replay, if it had one, must be given (--pairs)")
-    columns = origin["columns"]
-    features = columns["features"] or None  # none of distances
-    chosen = parse_choice(features, None, columns["id"], columns["label"], columns["time"])
-    opened = open_with_choice(log, chosen)
-    left_out, doubtful = columns["left_out"], tuple(columns["doubtful"])
-    # the timeline holds what the first replay left out
-    chosen_columns = replace(opened.columns, left_out=left_out, doubtful=doubtful)
-    opened = replace(opened, columns=chosen_columns)
+    opened = open_recorded_log(origin, log)
     names = [name for name in runfolder.FILES if (folder / name).exists()]
     monitor = None
     if origin.get("monitor"):
