@@ -397,7 +397,14 @@ def describe_doubts(log: EventLog) -> str | None:
 
 def open_with_choice(paths: Paths, choice: ColumnChoice) -> EventLog:
     """`open_log` without its warning."""
-    files = probe_files(paths)
+    folders = tuple(path for path in map(Path, list_paths(paths)) if path.is_dir())
+    return open_files(probe_files(paths), choice, folders)
+
+
+def open_files(
+    files: Sequence[LogFile], choice: ColumnChoice, folders: tuple[Path, ...]
+) -> EventLog:
+    """Files as one log; ``folders`` are those that contain them, as far as they were given."""
     first = files[0]
     if first.columns is None:
         raise build_damage_error(first, 0, str(first.damage))
@@ -436,7 +443,7 @@ def open_with_choice(paths: Paths, choice: ColumnChoice) -> EventLog:
     is_counted = len(counts) == len(files) and first.stdin is None
     return EventLog(
         paths=tuple(file.path for file in files),
-        folders=tuple(path for path in map(Path, list_paths(paths)) if path.is_dir()),
+        folders=folders,
         kind=layout.kind,
         feature_names=layout.feature_names,
         list_column=layout.list_column,
@@ -454,7 +461,7 @@ def open_with_choice(paths: Paths, choice: ColumnChoice) -> EventLog:
         event_time_type=log_columns.find_passthrough_type(files, role_columns.get("time")),
         ignored=tuple(left_out),
         n_rows=sum(counts) if is_counted else None,
-        _files=files,
+        _files=tuple(files),
     )
 
 

@@ -85,6 +85,11 @@ def _list_folder_files(folder: Path) -> list[Path]:
     return files
 
 
+def list_folder(folder: Path) -> list[Path]:
+    """The files of a folder of logs, in reading order, perhaps none."""
+    return list(_iterate_folder(folder, []))
+
+
 def _iterate_folder(folder: Path, skipped: list[str]) -> Iterator[Path]:
     """Files in the order of their names; skipped folders are appended to ``skipped``."""
     try:

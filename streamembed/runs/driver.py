@@ -20,6 +20,7 @@ from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import BadRowError, DuplicateIdError, LogError, quote
 from streamembed.logs.event_log import EventLog, LogBatch
 from streamembed.logs.fingerprint import LogFingerprint
+from streamembed.logs.followed_log import FollowedLog
 from streamembed.logs.pair_log import PairLog, match_features
 from streamembed.runs.checkpoint_writer import RowCounts
 from streamembed.runs.event_rows import EventRows
@@ -43,7 +44,7 @@ class ReplayDriver:
     engine
         Its ``log_offset`` is the row of the log to begin with.
     log
-        Of the kind and the features that the engine has learned.
+        Of the kind and the features that the engine has learned; or a folder that is followed.
     recorder
         Receives the results.
     pairs
@@ -62,7 +63,7 @@ class ReplayDriver:
     def __init__(
         self,
         engine: Engine,
-        log: EventLog,
+        log: EventLog | FollowedLog,
         recorder: Recorder,
         options: ReplayOptions,
         pairs: PairLog | None = None,
@@ -71,21 +72,26 @@ class ReplayDriver:
     ) -> None:
         rows = self._recorded = engine.log_offset  # rows of the log that the recorder knows of
         start = start or ReplayStart(rows, RowCounts(), LogFingerprint(rows))
+        self._source = log
         # all events are embedded at the end, and read from the log once more for that
-        self._reads_again = log.is_repeatable and not options.causal
+        self._reads_again = self._log.is_repeatable and not options.causal
         self._unmonitored: list[EventRows] = []  # events to pass to the monitor
         self.counts, self._fingerprint = start.counts, start.fingerprint
         self._engine = engine
-        self._log = log
         self._recorder, self._options = recorder, options
         self._pairs = pairs
-        self._feed = create_feed(log, engine, rejected)
+        self._feed = create_feed(self._log, engine, rejected)
         self._unembedded: list[EventRows] = []  # events since the last snapshot,
         self._first_unembedded = 0  # and the stream position of the first of them
         self._start = engine.position - self.counts.accepted
         self._last_published = engine.learned  # is published already, or was
         self._part: LogBatch | None = None  # that is being learned
         self._reported, self._progress = 0, options.progress  # rows
+
+    @property
+    def _log(self) -> EventLog:
+        """The log as it is now."""
+        return self._source.log if isinstance(self._source, FollowedLog) else self._source
 
     def run(self) -> str | None:
         """Learn the log from ``engine.log_offset`` on; why it could not be read to its end, if so.
@@ -103,7 +109,7 @@ class ReplayDriver:
         """
         whole, damage = False, None
         try:
-            for part in self._log.batches(self._engine.log_offset):
+            for part in self._source.batches(self._engine.log_offset):
                 self.learn(part)
                 self._report_progress()
             self._check_rejected(ended=True)
@@ -256,11 +262,17 @@ class ReplayDriver:
         """Commit, if it is time: the recorder has all that the engine knows of the log."""
         self._update_monitor()
         stops = self._options.stop is not None and self._options.stop()
-        if stops or self._recorder.is_commit_due(self._engine.position, self._recorded):
+        if stops or self._is_commit_due():
             snapshot = self._engine.publish(fresh=True)
             self._recorder.commit(self._engine, snapshot, self.counts, self.fingerprint)
         if stops:
             raise KeyboardInterrupt
+
+    def _is_commit_due(self) -> bool:
+        # the last snapshot that a log of this length leads to is where a longer one resumes
+        rows = self._log.n_rows
+        is_last = rows is not None and self._recorded + self._options.every >= rows
+        return is_last or self._recorder.is_commit_due(self._engine.position)
 
     def _embed(self, snapshot: Snapshot) -> None:
         """Write the events that the snapshot has learned; keep those whose chunk is incomplete.
@@ -298,7 +310,7 @@ class ReplayDriver:
         self._unembedded = []
         if not self._options.causal:
             self._embed_all(snapshot)
-        self._recorder.close(snapshot, whole)
+        self._recorder.close(snapshot, whole, self._log.columns)
 
     def _embed_all(self, snapshot: Snapshot | None) -> None:
         """All events by the last snapshot: those of the support exactly as they are in it.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import fields, replace
+from dataclasses import fields
 from typing import Any
 
 from streamembed.errors import ParameterError, UnknownParameterError, quote
@@ -84,10 +84,7 @@ def open_recorded_log(origin: Mapping[str, Any], paths: Paths) -> EventLog:
     columns = origin["columns"]
     features = columns["features"] or None  # none of distances
     uses = (columns["id"], columns["label"], columns["time"])
-    opened = open_with_choice(paths, parse_choice(features, None, *uses))
-    # the timeline holds what the first replay left out
-    left_out, doubtful = columns["left_out"], tuple(columns["doubtful"])
-    return replace(opened, columns=replace(opened.columns, left_out=left_out, doubtful=doubtful))
+    return open_with_choice(paths, parse_choice(features, None, *uses))
 
 
 def list_differences(before: Any, now: Any, name: str = "") -> list[str]:

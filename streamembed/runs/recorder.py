@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from streamembed.data.batch import Rejected
+from streamembed.data.column_roles import Columns
 from streamembed.data.output_format import name_columns
 from streamembed.drift.alarm import Alarm
 from streamembed.drift.monitor import Monitor
@@ -104,7 +105,7 @@ class Recorder:
         self.events: int | None = None
         self.folder = folder
         self._checkpoint_writer = checkpoint_writer
-        self._log, self._origin = log, origin
+        self._origin = origin
         self._k, self._method = k, config.method
         self._id_type = log.id_type or pa.int64()
         self._names = name_columns(config.method, k)
@@ -119,11 +120,10 @@ class Recorder:
             *list_passthrough_types(log).items(),
         ]
         self._embedding = ParquetTable(folder / "embedding.parquet", pa.schema(fields))
-        columns = json.dumps(log.columns.as_dict())
         schema = _build_timeline_schema(k, picture)
         if options.monitor is not None:
             schema = schema.append(pa.field(ALARMS, pa.int64()))
-        self._timeline = schema.with_metadata({COLUMNS_KEY: columns})
+        self._timeline = schema
         self._timeline_rows: list[dict[str, Any]] = []
 
     def write_events(self, position: int, rows: EventRows, embedded: EmbeddedEvents | None) -> None:
@@ -166,12 +166,9 @@ class Recorder:
         """The same events in the same order, in pieces that do not depend on the calls."""
         return regroup(map(from_record_batch, self._checkpoint_writer.read(EVENTS)))
 
-    def is_commit_due(self, position: int, rows: int) -> bool:
-        """Whether to commit what came so far, of that many rows of the log."""
-        # the last snapshot that a log of this length leads to is where a longer one resumes
-        n = self._log.n_rows
-        is_last = n is not None and rows + self._options.every >= n
-        return is_last or self._checkpoint_writer.is_due(position)
+    def is_commit_due(self, position: int) -> bool:
+        """Whether to commit what came so far, up to a stream position."""
+        return self._checkpoint_writer.is_due(position)
 
     def commit(
         self, engine: Engine, snapshot: Snapshot, counts: RowCounts, fingerprint: dict[str, int]
@@ -252,11 +249,11 @@ class Recorder:
             table.add(pa.Table.from_batches([batch]))
         table.close(metadata)
 
-    def close(self, snapshot: Snapshot | None, whole: bool) -> None:
+    def close(self, snapshot: Snapshot | None, whole: bool, columns: Columns) -> None:
         """Write the tables, and the final snapshot, if the warm-up has ended.
 
         ``whole`` is whether the log was read to its end: False after an interrupt, damage, or a row
-        that stopped the replay.
+        that stopped the replay. ``columns`` says what those of the log were used for.
 
         Raises
         ------
@@ -270,7 +267,8 @@ class Recorder:
         self._embedding.close()
         self._add_timeline()
         facts = {name: self._origin[name] for name in origins.TIMELINE_FIELDS}
-        self._write("timeline", self._timeline, origins.to_metadata(facts, whole))
+        timeline = self._timeline.with_metadata({COLUMNS_KEY: json.dumps(columns.as_dict())})
+        self._write("timeline", timeline, origins.to_metadata(facts, whole))
         self._write("rejected", build_rejected_schema(self._id_type))
         if self._origin["pairs"] is not None:
             self._write("rejected_pairs", build_rejected_schema())

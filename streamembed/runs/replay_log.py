@@ -31,6 +31,7 @@ from streamembed.errors import (
     warn,
 )
 from streamembed.logs.event_log import EventLog, describe_doubts, open_with_choice, parse_choice
+from streamembed.logs.followed_log import FollowedLog
 from streamembed.logs.pair_log import PairLog, match_features, open_pairs
 from streamembed.logs.paths import Location, Paths
 from streamembed.methods.options import POSITION
@@ -90,7 +91,7 @@ class Replayed:
 
 
 def replay(
-    log: EventLog | Paths,
+    log: EventLog | FollowedLog | Paths,
     engine: Engine,
     run: Location,
     *,
@@ -122,7 +123,8 @@ def replay(
     ----------
     log
         Files or folders of Arrow IPC (stream or file) or Parquet, "-" for standard input, or an
-        open `EventLog`, of points or of distances.
+        open `EventLog`, of points or of distances; or a folder that grows, by
+        `streamembed.logs.follow_log`, until it ends.
     engine
         Learns the log, and can continue learning afterwards.
     run
@@ -228,6 +230,8 @@ def replay(
     if monitor is not None and not isinstance(monitor, Monitor):
         raise ParameterError(f"monitor={quote(monitor)} must be a Monitor, or None")
     every = compute_snapshot_interval(engine.config.chunks.size, snapshot_every)
+    followed = log if isinstance(log, FollowedLog) else None
+    log = log.log if isinstance(log, FollowedLog) else log
     opened = _open_log(log, parse_choice(features, exclude, id, label, time), engine)
     if not isinstance(log, EventLog) and (warning := describe_doubts(opened)) is not None:
         warn(warning, ColumnWarning)
@@ -267,7 +271,9 @@ def replay(
     ):
         engine.log_offset = 0
         checkpoint_writer = CheckpointWriter(database, policy, monitor)
-        start = resume.restore(folder, database, checkpoint_writer, opened, engine, monitor)
+        start = resume.restore(
+            folder, database, checkpoint_writer, opened, engine, monitor, grows=followed is not None
+        )
         counts, damage = start.counts, None
         if start.finished:
             limit.check(counts.rejected, start.rows, ended=True)
@@ -277,7 +283,7 @@ def replay(
             )
             driver = ReplayDriver(
                 engine,
-                opened,
+                followed or opened,
                 recorder,
                 options,
                 pairs=None if start.rows else pair_log,
@@ -305,7 +311,7 @@ def replay(
         position=engine.position,
         snapshot=engine.snapshot() if engine.ready else None,
         damage=damage,
-        columns=opened.columns,
+        columns=(opened if followed is None else followed.log).columns,
         snapshot_every=every,
         resumed_at=start.rows,
     )

@@ -89,7 +89,7 @@ def open_database(
             raise ParameterError(f"run={quote(str(folder))} {what}: choose another folder")
         else:
             place = f"run={quote(str(folder))}"
-            check_same(place, before, origin)
+            check_same(place, _select_compared(before), _select_compared(origin))
             if not log.is_repeatable:
                 raise ParameterError(
                     f"{place} is not empty, and standard input cannot be resumed, since what was "
@@ -102,6 +102,12 @@ def open_database(
         yield database
 
 
+def _select_compared(origin: Mapping[str, Any]) -> dict[str, Any]:
+    """Without the columns that are not used: files that come later may have others."""
+    used = {k: v for k, v in origin["columns"].items() if k not in ("left_out", "doubtful")}
+    return {**origin, "columns": used}
+
+
 def restore(
     folder: Path,
     database: Database,
@@ -109,8 +115,11 @@ def restore(
     log: EventLog,
     engine: Engine,
     monitor: Monitor | None = None,
+    grows: bool = False,
 ) -> ReplayStart:
     """Bring the engine to where the run was committed last; check that the log still leads there.
+
+    ``grows`` is whether there may be more rows to come.
 
     Raises
     ------
@@ -130,6 +139,7 @@ def restore(
     if (
         state.get("finished")
         and not more
+        and not grows
         and not any(find_file_error(folder, name, crc) for name, crc in state["files"].items())
     ):
         engine.become(Engine.from_bytes(database.read(FINAL, state["final"]).data))

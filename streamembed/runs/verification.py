@@ -7,7 +7,7 @@ import json
 import os
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,7 @@ from streamembed.runs.checkpoint_writer import (
     SNAPSHOTS,
 )
 from streamembed.runs.origin import open_recorded_log
+from streamembed.runs.recorder import COLUMNS_KEY
 from streamembed.runs.replay_log import replay
 from streamembed.runs.resume import (
     FINAL,
@@ -286,6 +287,12 @@ def _replay_again(database: Database, folder: Path, log: Any, pairs: Any) -> int
     if (origin["pairs"] is None) != (pairs is None):
         raise ParameterError("the pair log of the replay, if it had one, must be given (--pairs)")
     opened = open_recorded_log(origin, log)
+    # the timeline holds what the first replay left out
+    metadata = pq.read_metadata(folder / "timeline.parquet").metadata
+    written = json.loads(metadata[COLUMNS_KEY.encode()])
+    left_out, doubtful = written["left_out"], tuple(written["doubtful"])
+    columns = replace(opened.columns, left_out=left_out, doubtful=doubtful)
+    opened = replace(opened, columns=columns)
     names = [name for name in runfolder.FILES if (folder / name).exists()]
     monitor = None
     if origin.get("monitor"):

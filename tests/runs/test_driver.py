@@ -97,7 +97,7 @@ class Kept:
             self.engine.save(path)
             self.saved.append((len(self.said), len(self.aside), path))
 
-    def is_commit_due(self, position: int, rows: int) -> bool:
+    def is_commit_due(self, position: int) -> bool:
         return False
 
     def write_rejected(self, rows: Sequence[Rejected]) -> None:
@@ -106,7 +106,10 @@ class Kept:
     def write_rejected_pairs(self, rows: Sequence[Rejected]) -> None:
         self.said.append(("pairs", len(rows)))
 
-    def close(self, snapshot: se.Snapshot | None, whole: bool) -> None:
+    def commit(self, *told: Any) -> None:
+        pass
+
+    def close(self, snapshot: se.Snapshot | None, whole: bool, columns: Any) -> None:
         self.said.append(("closed", None if snapshot is None else snapshot.position, whole))
 
 
