@@ -397,8 +397,9 @@ def describe_doubts(log: EventLog) -> str | None:
 
 def open_with_choice(paths: Paths, choice: ColumnChoice) -> EventLog:
     """`open_log` without its warning."""
+    files = probe_files(paths)
     folders = tuple(path for path in map(Path, list_paths(paths)) if path.is_dir())
-    return open_files(probe_files(paths), choice, folders)
+    return open_files(files, choice, folders)
 
 
 def open_files(

@@ -22,12 +22,12 @@ from streamembed.logs.event_log import EventLog, LogBatch
 from streamembed.logs.fingerprint import LogFingerprint
 from streamembed.logs.followed_log import FollowedLog
 from streamembed.logs.pair_log import PairLog, match_features
-from streamembed.runs.checkpoint_writer import RowCounts
 from streamembed.runs.event_rows import EventRows
 from streamembed.runs.feed import create_feed, find_slots, read_events
 from streamembed.runs.recorder import Recorder
 from streamembed.runs.replay_options import ReplayOptions
 from streamembed.runs.resume import ReplayStart
+from streamembed.runs.run_store import Commit, RowCounts
 
 
 class ReplayDriver:
@@ -221,12 +221,11 @@ class ReplayDriver:
         totals = {name: getattr(self.counts, name) + number for name, number in increments.items()}
         self.counts = replace(self.counts, **totals)
 
-    @property
-    def fingerprint(self) -> dict[str, int]:
-        """The fingerprint of all rows so far."""
+    def describe(self) -> Commit:
+        """The engine with counts and fingerprint of all rows so far."""
         if self._part is not None:
             self._fingerprint.update(self._part, self._recorded)
-        return self._fingerprint.to_dict()
+        return Commit(self._engine, self.counts, self._fingerprint.to_dict())
 
     def _learn_pairs(self) -> None:
         """Learn the pair log once the engine has a scale for it, batch by batch."""
@@ -263,8 +262,7 @@ class ReplayDriver:
         self._update_monitor()
         stops = self._options.stop is not None and self._options.stop()
         if stops or self._is_commit_due():
-            snapshot = self._engine.publish(fresh=True)
-            self._recorder.commit(self._engine, snapshot, self.counts, self.fingerprint)
+            self._recorder.commit(self.describe(), self._engine.publish(fresh=True))
         if stops:
             raise KeyboardInterrupt
 
@@ -338,8 +336,8 @@ class ReplayDriver:
         if not self._reads_again:
             return self._recorder.read_buffered()
         rejected = self._recorder.read_rejected(self._recorded)
-        read = self._feed.read
-        return read_events(self._log, read, self.fingerprint, rejected, self._recorder.folder)
+        fingerprint, read = self.describe().fingerprint, self._feed.read
+        return read_events(self._log, read, fingerprint, rejected, self._recorder.folder)
 
 
 def _add_row_number(error: BadRowError | DuplicateIdError, rows: EventRows) -> Exception:

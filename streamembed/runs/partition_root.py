@@ -19,15 +19,15 @@ from streamembed.merging import merged_set
 from streamembed.merging.agreement import Agreement
 from streamembed.merging.landmark_set import LandmarkSet, from_covering
 from streamembed.methods.options import Config
-from streamembed.runs.checkpoint_writer import (
+from streamembed.runs.partition_learner import PartitionCheckpoint
+from streamembed.runs.recorder import build_timeline_row
+from streamembed.runs.run_store import (
     MERGED,
     PARTITION,
     SNAPSHOTS,
     append_snapshot,
     to_ipc_bytes,
 )
-from streamembed.runs.partition_learner import PartitionCheckpoint
-from streamembed.runs.recorder import build_timeline_row
 from streamembed.runs.worker_process import RoundResult
 from streamembed.storage.database import Database
 

@@ -28,14 +28,20 @@ from streamembed.logs.paths import Location, Paths
 from streamembed.methods.options import POSITION, Config
 from streamembed.runs import origin
 from streamembed.runs import run_folder as runfolder
-from streamembed.runs.checkpoint_writer import PARTITIONS, read_batches
 from streamembed.runs.executor import ExecutorFactory, open_executor
 from streamembed.runs.partition_learner import PartitionSettings
 from streamembed.runs.partition_plan import divide_log
 from streamembed.runs.partition_root import REJECTED_SCHEMA, PartitionRoot, name_chain
 from streamembed.runs.partition_summary import compute_agreement
 from streamembed.runs.replay_log import replay
-from streamembed.runs.resume import FINAL, ORIGIN, STATE, find_file_error
+from streamembed.runs.run_store import (
+    FINAL,
+    ORIGIN,
+    PARTITIONS,
+    STATE,
+    find_file_error,
+    read_batches,
+)
 from streamembed.runs.worker_process import WorkerTask, assign_partitions
 from streamembed.storage.archive import replace_file
 from streamembed.storage.database import Database

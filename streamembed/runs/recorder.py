@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,7 +28,6 @@ from streamembed.logs.event_log import EventLog
 from streamembed.methods.options import Config
 from streamembed.numeric.arrays import Floats
 from streamembed.runs import origin as origins
-from streamembed.runs.checkpoint_writer import EVENTS, CheckpointWriter, RowCounts
 from streamembed.runs.event_rows import (
     EmbeddedEvents,
     EventRows,
@@ -38,6 +36,7 @@ from streamembed.runs.event_rows import (
     to_record_batch,
 )
 from streamembed.runs.replay_options import ReplayOptions
+from streamembed.runs.run_store import EVENTS, Commit, RunStore
 from streamembed.runs.run_tables import ParquetTable
 from streamembed.storage import archive
 
@@ -74,10 +73,9 @@ class Recorder:
 
     Parameters
     ----------
-    folder
-        Where its files go; each gets its name when it is whole.
-    checkpoint_writer
-        Buffers the rows; those that it has already come first.
+    store
+        Buffers the rows; those that it has already come first. Files are written into its folder,
+        and get their names when they are whole.
     log
         Whose labels and times are kept beside the events.
     config
@@ -93,8 +91,7 @@ class Recorder:
 
     def __init__(
         self,
-        folder: Path,
-        checkpoint_writer: CheckpointWriter,
+        store: RunStore,
         log: EventLog,
         config: Config,
         origin: Mapping[str, Any],
@@ -103,8 +100,7 @@ class Recorder:
         self._options, self._alarms = options, 0
         k, picture, causal = config.n_components, config.picture, options.causal
         self.events: int | None = None
-        self.folder = folder
-        self._checkpoint_writer = checkpoint_writer
+        self._store, self.folder = store, store.folder
         self._origin = origin
         self._k, self._method = k, config.method
         self._id_type = log.id_type or pa.int64()
@@ -119,7 +115,7 @@ class Recorder:
             *((name, pa.float64()) for name in EVENT_PICTURE_COLUMNS if picture),
             *list_passthrough_types(log).items(),
         ]
-        self._embedding = ParquetTable(folder / "embedding.parquet", pa.schema(fields))
+        self._embedding = ParquetTable(self.folder / "embedding.parquet", pa.schema(fields))
         schema = _build_timeline_schema(k, picture)
         if options.monitor is not None:
             schema = schema.append(pa.field(ALARMS, pa.int64()))
@@ -153,32 +149,27 @@ class Recorder:
             columns |= zip(EVENT_PICTURE_COLUMNS, map(_to_nullable, values), strict=True)
         table = pa.table({**columns, **rows.passthrough}, self._embedding.schema)
         if self._options.causal:
-            self._checkpoint_writer.add("embedding", table)
+            self._store.add("embedding", table)
         else:  # nothing more comes
-            self._checkpoint_writer.check_in_place()  # or another run is there
+            self._store.database.check_in_place()  # or another run is there
             self._embedding.add(table)
 
     def buffer_events(self, rows: EventRows) -> None:
         """Events that will be embedded by the last snapshot, of a log that is read only once."""
-        self._checkpoint_writer.add(EVENTS, to_record_batch(rows))
+        self._store.add(EVENTS, to_record_batch(rows))
 
     def read_buffered(self) -> Iterator[EventRows]:
         """The same events in the same order, in pieces that do not depend on the calls."""
-        return regroup(map(from_record_batch, self._checkpoint_writer.read(EVENTS)))
+        return regroup(map(from_record_batch, self._store.read(EVENTS)))
 
     def is_commit_due(self, position: int) -> bool:
         """Whether to commit what came so far, up to a stream position."""
-        return self._checkpoint_writer.is_due(position)
+        return self._store.is_due(position)
 
-    def commit(
-        self, engine: Engine, snapshot: Snapshot, counts: RowCounts, fingerprint: dict[str, int]
-    ) -> None:
-        """Commit what came so far.
-
-        The engine has learned exactly these rows; ``counts`` and ``fingerprint`` are of them.
-        """
+    def commit(self, now: Commit, snapshot: Snapshot) -> None:
+        """Commit what came so far; the engine has learned exactly these rows."""
         self._add_timeline()
-        self._checkpoint_writer.commit(engine, snapshot, counts, fingerprint)
+        self._store.commit(now, snapshot)
 
     def write_snapshot(self, snapshot: Snapshot, refreshes: int) -> None:
         """A row of the timeline."""
@@ -194,7 +185,7 @@ class Recorder:
         """Pass the rows since the last commit on, as one table: each costs as much as that."""
         if self._timeline_rows:
             rows = pa.Table.from_pylist(self._timeline_rows, self._timeline)
-            self._checkpoint_writer.add("timeline", rows)
+            self._store.add("timeline", rows)
             self._timeline_rows = []
 
     def _write_picture(self, snapshot: Snapshot, picture: Picture) -> None:
@@ -204,7 +195,7 @@ class Recorder:
         rows = dict(zip(PICTURE_COLUMNS, columns, strict=True))
         text = picture.ids.dtype.kind != "i"
         schema = _build_picture_schema(pa.string() if text else pa.int64())
-        self._checkpoint_writer.add("picture", pa.table(rows, schema))
+        self._store.add("picture", pa.table(rows, schema))
 
     def write_alarms(self, alarms: Sequence[Alarm]) -> None:
         """Alarms of the monitor, before the snapshot that knows of their events."""
@@ -214,38 +205,34 @@ class Recorder:
                 "position": [alarm.position for alarm in alarms],
                 "alarm": [json.dumps(alarm.as_dict()) for alarm in alarms],
             }
-            self._checkpoint_writer.add(ALARMS, pa.table(columns, ALARM_SCHEMA))
+            self._store.add(ALARMS, pa.table(columns, ALARM_SCHEMA))
 
     def _write_drift(self, monitor: Monitor) -> None:
         table = monitor.timeline()
         drift = ParquetTable(self.folder / "drift.parquet", table.schema)
         drift.add(table)
         drift.close()
-        lines = [
-            row
-            for part in self._checkpoint_writer.read(ALARMS)
-            for row in part["alarm"].to_pylist()
-        ]
+        lines = [row for part in self._store.read(ALARMS) for row in part["alarm"].to_pylist()]
         with archive.replace_file(self.folder / "alarms.jsonl") as path:
             path.write_text("".join(f"{line}\n" for line in lines))
 
     def read_rejected(self, stop: int) -> list[int]:
         """The numbers of the rejected rows before row ``stop`` of the log."""
-        parts = [part["offset"].to_pylist() for part in self._checkpoint_writer.read("rejected")]
+        parts = [part["offset"].to_pylist() for part in self._store.read("rejected")]
         return [row for part in parts for row in part if row < stop]
 
     def write_rejected(self, rows: Sequence[Rejected]) -> None:
         """Rows that could not be learned, by their number in the log, ascending over all calls."""
-        self._checkpoint_writer.add("rejected", to_rejected_table(rows, self._id_type))
+        self._store.add("rejected", to_rejected_table(rows, self._id_type))
 
     def write_rejected_pairs(self, rows: Sequence[Rejected]) -> None:
         """The same of a pair log; called at least once where there is one that was learned."""
-        self._checkpoint_writer.add("rejected_pairs", to_rejected_table(rows))
+        self._store.add("rejected_pairs", to_rejected_table(rows))
 
     def _write(self, name: str, schema: pa.Schema, metadata: dict[str, str] | None = None) -> None:
         """One table of the folder."""
         table = ParquetTable(self.folder / f"{name}.parquet", schema)
-        for batch in self._checkpoint_writer.read(name):
+        for batch in self._store.read(name):
             table.add(pa.Table.from_batches([batch]))
         table.close(metadata)
 
@@ -260,9 +247,9 @@ class Recorder:
         StoppedError
             The folder at the path is not the one that was opened: nothing is written there.
         """
-        self._checkpoint_writer.check_in_place()
+        self._store.database.check_in_place()
         if self._options.causal:
-            for batch in self._checkpoint_writer.read("embedding"):
+            for batch in self._store.read("embedding"):
                 self._embedding.add(pa.Table.from_batches([batch]))
         self._embedding.close()
         self._add_timeline()

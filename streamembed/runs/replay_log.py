@@ -37,11 +37,11 @@ from streamembed.logs.paths import Location, Paths
 from streamembed.methods.options import POSITION
 from streamembed.runs import origin, resume
 from streamembed.runs import run_folder as runfolder
-from streamembed.runs.checkpoint_writer import CheckpointPolicy, CheckpointWriter
 from streamembed.runs.driver import ReplayDriver
 from streamembed.runs.recorder import Recorder, check_passthrough
 from streamembed.runs.reject_limit import RejectLimit
 from streamembed.runs.replay_options import ReplayOptions
+from streamembed.runs.run_store import REPLAY, CheckpointPolicy, RunStore
 from streamembed.validation import check_choice, check_flag, check_whole
 
 SNAPSHOT_EVERY = 100
@@ -246,7 +246,7 @@ def replay(
     logs = (opened,) if pair_log is None else (opened, pair_log.log)
     runfolder.check_apart("run", folder, logs, folder=True)
     run_origin = {
-        "kind": "replay",
+        "kind": REPLAY,
         **origin.describe_replay(opened, engine.config, every, on_bad_row, embed),
         "start": resume.describe_engine(engine),
         "pairs": None if pair_log is None else _compute_pair_fingerprint(pair_log),
@@ -265,22 +265,15 @@ def replay(
         stop=stop,
     )
     overwrite = check_flag("overwrite", overwrite)
-    with (
-        runfolder.lock_folder(run) as folder,
-        resume.open_database(folder, opened, run_origin, overwrite, monitor) as database,
-    ):
+    with RunStore.claim(run, policy, monitor, overwrite) as store:
+        resume.begin(store, opened, run_origin)
         engine.log_offset = 0
-        checkpoint_writer = CheckpointWriter(database, policy, monitor)
-        start = resume.restore(
-            folder, database, checkpoint_writer, opened, engine, monitor, grows=followed is not None
-        )
+        start = resume.restore(store, opened, engine, grows=followed is not None)
         counts, damage = start.counts, None
         if start.finished:
             limit.check(counts.rejected, start.rows, ended=True)
         else:
-            recorder = Recorder(
-                folder, checkpoint_writer, opened, engine.config, run_origin, options
-            )
+            recorder = Recorder(store, opened, engine.config, run_origin, options)
             driver = ReplayDriver(
                 engine,
                 followed or opened,
@@ -300,10 +293,9 @@ def replay(
                         f"{driver.counts.snapshots:,} snapshots{hint}"
                     )
                 raise
-            counts, whole = driver.counts, damage is None
-            resume.finish(
-                database, checkpoint_writer, engine, counts, driver.fingerprint, whole, monitor
-            )
+            counts = driver.counts
+            if damage is None:
+                store.finish(driver.describe())
     return Replayed(
         **asdict(counts),
         path=folder,

@@ -11,10 +11,15 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from streamembed.errors import DamagedFileError
-from streamembed.runs.checkpoint_writer import CHECKPOINTS, COUNTS, SNAPSHOTS
-from streamembed.runs.resume import STATE, find_file_error
 from streamembed.runs.run_reader import RunReader, format_label
-from streamembed.runs.session import OPERATIONS
+from streamembed.runs.run_store import (
+    CHECKPOINTS,
+    COUNTS,
+    OPERATIONS,
+    SNAPSHOTS,
+    STATE,
+    find_file_error,
+)
 
 Key = int | str
 COLUMNS = ("position", "id", "label", "event_time")

@@ -24,8 +24,8 @@ from streamembed.errors import (
     quote,
 )
 from streamembed.runs import run_folder as runfolder
-from streamembed.runs.resume import STATE, find_file_error
 from streamembed.runs.run_reader import RunReader, read_run
+from streamembed.runs.run_store import STATE, find_file_error
 
 
 def export(run: str | os.PathLike[str], output: str | os.PathLike[str]) -> list[Path]:

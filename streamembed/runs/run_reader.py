@@ -27,21 +27,27 @@ from streamembed.errors import (
     quote,
 )
 from streamembed.logs.paths import Paths
-from streamembed.runs.checkpoint_writer import (
-    CHECKPOINTS,
-    EVENTS,
-    FINGERPRINT,
-    MONITORS,
-    PARTITIONS,
-    SNAPSHOTS,
-    read_batches,
-)
 from streamembed.runs.event_rows import EventRows, from_record_batch
 from streamembed.runs.feed import read_distances, read_events, read_points
 from streamembed.runs.origin import open_recorded_log
 from streamembed.runs.recorder import build_rejected_schema
-from streamembed.runs.resume import FINAL, FINAL_MONITOR, LOG, ORIGIN, STATE, find_file_error
-from streamembed.runs.session import OPERATIONS, SESSION_KIND
+from streamembed.runs.run_store import (
+    CHECKPOINTS,
+    EVENTS,
+    FINAL,
+    FINAL_MONITOR,
+    FINGERPRINT,
+    LOG,
+    MONITORS,
+    OPERATIONS,
+    ORIGIN,
+    PARTITIONS,
+    SESSION,
+    SNAPSHOTS,
+    STATE,
+    find_file_error,
+    read_batches,
+)
 from streamembed.storage.database import Database
 
 T = TypeVar("T")
@@ -259,7 +265,7 @@ class RunReader:
     def late_labels(self) -> dict[Hashable, Any]:
         """Labels that came after their events, by id."""
         labels: dict[Hashable, Any] = {}
-        if self.kind == SESSION_KIND and self.origin["engine"].get("metrics"):
+        if self.kind == SESSION and self.origin["engine"].get("metrics"):
             for record in self._database.read_chain(OPERATIONS):
                 call = Call.from_bytes(record.data)
                 if call.name == "label":

@@ -20,8 +20,8 @@ import streamembed as se
 from scenarios.fuzz import faults, kills
 from streamembed.errors import ColumnWarning, ParameterError
 from streamembed.logs import write_distance_log, write_log
-from streamembed.runs.checkpoint_writer import CheckpointPolicy
 from streamembed.runs.run_export import export
+from streamembed.runs.run_store import CheckpointPolicy
 from streamembed.runs.verification import verify
 from streamembed.storage.database import DATABASE_NAME, select_retained
 from tests.cli.test_cli import call
