@@ -14,9 +14,9 @@ from streamembed.cli.replay_command import command as replay
 from streamembed.cli.terminal_text import echo
 from streamembed.cli.worker_options import choose_memory
 from streamembed.methods.options import Config
-from streamembed.runs.checkpoint_writer import CheckpointPolicy
 from streamembed.runs.reject_limit import RejectLimit
 from streamembed.runs.replay_log import compute_snapshot_interval
+from streamembed.runs.run_store import CheckpointPolicy
 
 SOURCE_NAMES = {
     ParameterSource.COMMANDLINE: "flag",

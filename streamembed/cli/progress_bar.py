@@ -2,7 +2,8 @@
 
 Both count the rows of the log that the engine has read, with the speed and, if the length of the
 log is known, the time left at that speed. The speed excludes rows of an earlier call and the time
-until processes have started.
+until processes have started. A number below the last begins the second pass over the log, in which
+all events are embedded by the last snapshot.
 """
 
 from __future__ import annotations
@@ -73,17 +74,24 @@ class ProgressLines:
     ) -> None:
         self._total = total
         self._clock = clock
+        self._start_calls = 2 if reports_start else 0  # calls that report the start
         self._in_place = in_place
         self._interval = REFRESH if in_place else INTERVAL
-        self._start = self._last_time = self._speed_time = clock()
+        self._begin(embeds=False)
+
+    def _begin(self, embeds: bool) -> None:
+        self._embeds = embeds  # whether this is the second pass
+        self._start = self._last_time = self._speed_time = self._clock()
         self._next_time = self._start + self._interval
         self._rows = self._last_rows = 0  # now, and at the last line
         # at the start, and from where the total speed is measured
         self._first_rows = self._speed_rows = 0
-        self._start_calls = 2 if reports_start else 0  # calls that report the start
 
     def advance(self, rows: int) -> None:
         """Report that ``rows`` rows are read."""
+        if rows < self._rows:
+            self.close()
+            self._begin(embeds=True)
         self._rows = rows
         now = self._clock()
         if self._start_calls:
@@ -107,6 +115,7 @@ class ProgressLines:
         line = f"{self._rows:,} rows"
         if self._total:
             line = f"{self._rows:,} of {self._total:,} rows ({self._rows / self._total:.0%})"
+        line += " embedded" if self._embeds else ""
         if speed is not None:
             line += f", {speed:,.0f} rows/s"
         if self._total and speed:
@@ -114,13 +123,16 @@ class ProgressLines:
         return line
 
     def close(self) -> None:
-        """Report the total time and speed."""
+        """Report the total time and speed; of a short second pass, nothing."""
         now = self._clock()
+        if self._embeds and now - self._start < INTERVAL:
+            return
         new_rows, elapsed = self._rows - self._first_rows, format_duration(now - self._start)
         if self._first_rows and not new_rows:
             echo(f"no new rows: {self._rows:,} were read before", err=True)
             return
-        line = f"{new_rows:,} {'new ' if self._first_rows else ''}rows in {elapsed}"
+        verb = " embedded" if self._embeds else ""
+        line = f"{new_rows:,} {'new ' if self._first_rows else ''}rows{verb} in {elapsed}"
         rows, seconds = self._rows - self._speed_rows, now - self._speed_time
         line += f", {rows / seconds:,.0f} rows/s" if rows and seconds else ""
         echo(line, err=True)

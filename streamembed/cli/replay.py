@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import warnings
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -34,12 +36,14 @@ from streamembed.cli.summary import (
 )
 from streamembed.cli.terminal_text import echo
 from streamembed.cli.worker_options import replay_with_workers
+from streamembed.data.column_roles import ColumnChoice
 from streamembed.drift.alarm import Alarm
 from streamembed.drift.monitor import Monitor
 from streamembed.engine import diagnostics
 from streamembed.engine.engine import Engine
 from streamembed.errors import LogError, ParameterError, ResolutionWarning
-from streamembed.logs.event_log import open_with_choice, parse_choice
+from streamembed.logs.event_log import EventLog, open_with_choice, parse_choice
+from streamembed.logs.followed_log import FollowedLog, follow_log
 from streamembed.methods.options import Config
 from streamembed.runs.replay_log import Replayed, compute_snapshot_interval, replay
 from streamembed.runs.run_reader import read_run
@@ -55,7 +59,11 @@ def run(logs: tuple[str, ...], run: str, **options: Any) -> None:
     parameters = {field.name: options[field.name] for field in fields(Config)}
     uses = ("features", "exclude", "id_column", "label_column", "time_column")
     choice = parse_choice(*(options[name] for name in uses))
+    if options["idle_exit"] is not None and not options["follow"]:
+        raise ParameterError("--idle-exit needs --follow: add it, or leave --idle-exit out")
     if options["workers"] is not None:
+        if options["follow"]:
+            raise ParameterError("--follow and --workers cannot be used together: leave one out")
         replay_with_workers(check_logs_exist(logs), run, choice, options, parameters)
         return
     if options["round_every"] is not None:
@@ -66,14 +74,19 @@ def run(logs: tuple[str, ...], run: str, **options: Any) -> None:
         engine = Engine(**parameters) if fork is None else _load_forked_engine(fork)
         drift_monitor = create_monitor(options)
         alarms: list[Alarm] = []
-        log = open_with_choice(check_logs_exist(logs), choice)
         if not as_json:
-            echo(str(log.columns), err=True)
             _report_snapshot_interval(options["snapshot_every"], engine)
-        with (
-            show_progress(log.n_rows, as_json) as advance,
-            catch_signals(deferred="-" not in logs) as is_stopped,
-        ):
+        with catch_signals(deferred="-" not in logs) as is_stopped, ExitStack() as stack:
+            log: EventLog | FollowedLog
+            if options["follow"]:
+                log = _follow(logs, choice, options["idle_exit"], is_stopped)
+                columns, rows = log.log.columns, None
+            else:
+                log = open_with_choice(check_logs_exist(logs), choice)
+                columns, rows = log.columns, log.n_rows
+            if not as_json:
+                echo(str(columns), err=True)
+            advance = stack.enter_context(show_progress(rows, as_json))
 
             def handle_alarm(alarm: Alarm) -> None:
                 alarms.append(alarm)
@@ -105,6 +118,26 @@ def run(logs: tuple[str, ...], run: str, **options: Any) -> None:
         exit_with(format_all_rejected(result.path, result.rejected), USAGE)
     if options["fail_on_alarm"] and drift_monitor is not None:
         _exit_on_alarm(result, drift_monitor, len(alarms))
+
+
+def _follow(
+    logs: tuple[str, ...],
+    choice: ColumnChoice,
+    idle_exit: float | None,
+    is_stopped: Callable[[], bool],
+) -> FollowedLog:
+    if len(logs) > 1 or not Path(logs[0]).is_dir():
+        raise ParameterError("--follow needs one LOG, a folder: files that come there are learned")
+    return follow_log(
+        logs[0],
+        choice.features,
+        exclude=choice.exclude or None,
+        id=choice.id,
+        label=choice.label,
+        time=choice.time,
+        idle_exit=idle_exit,
+        stop=is_stopped,
+    )
 
 
 def _load_forked_engine(path: str) -> Engine:

@@ -78,6 +78,17 @@ def add_monitor_options(command: Callable[..., Any]) -> Callable[..., Any]:
     metavar="RUN|FILE",
     help="Start from the last committed engine of another run, or from a saved engine.",
 )
+@click.option(
+    "--follow",
+    is_flag=True,
+    help="Wait for the files that come to LOG, a folder, until a signal or --idle-exit ends it.",
+)
+@click.option(
+    "--idle-exit",
+    type=float,
+    metavar="SECONDS",
+    help="With --follow: end when no new file is complete for so long.  [default: never]",
+)
 @add_monitor_options
 @click.option(
     "--workers",
@@ -101,6 +112,7 @@ def command(**options: Any) -> None:
     with a list column distances is a log of distances to earlier rows. Writes
     snapshot.arrow, embedding.parquet, timeline.parquet and rejected.parquet, and run.db. Run
     the same command again to resume an interrupted replay, or to add the new rows of a log.
+    With --follow it waits for more files, and Ctrl-C or SIGTERM while it waits ends the log there.
     """
     run_command("replay", **options)
 

@@ -151,6 +151,11 @@ class EventLog:
     _files: tuple[LogFile, ...] = field(repr=False)
 
     @property
+    def is_repeatable(self) -> bool:
+        """False of standard input, which can be read once."""
+        return STDIN not in self.paths
+
+    @property
     def has_ids(self) -> bool:
         """True where there is a column of ids."""
         return self.id_type is not None
@@ -409,10 +414,18 @@ def describe_doubts(log: EventLog) -> str | None:
 
 def open_with_choice(paths: Paths, choice: ColumnChoice) -> EventLog:
     """`open_log` without its warning."""
-    return _open_files(probe_files(paths), paths, choice)
+    return open_files(probe_files(paths), choice, _list_folders(paths))
 
 
-def _open_files(files: tuple[LogFile, ...], paths: Paths, choice: ColumnChoice) -> EventLog:
+def _list_folders(paths: Paths) -> tuple[Path, ...]:
+    local = (Path(path) for path in list_paths(paths) if not is_uri(path))
+    return tuple(path for path in local if path.is_dir())
+
+
+def open_files(
+    files: Sequence[LogFile], choice: ColumnChoice, folders: tuple[Path, ...]
+) -> EventLog:
+    """Files as one log; ``folders`` are those that contain them, as far as they were given."""
     first = files[0]
     if first.columns is None:
         raise build_damage_error(first, 0, str(first.damage))
@@ -451,9 +464,7 @@ def _open_files(files: tuple[LogFile, ...], paths: Paths, choice: ColumnChoice) 
     is_counted = len(counts) == len(files) and first.stdin is None
     return EventLog(
         paths=tuple(file.path for file in files),
-        folders=tuple(
-            Path(path) for path in list_paths(paths) if not is_uri(path) and Path(path).is_dir()
-        ),
+        folders=folders,
         kind=layout.kind,
         feature_names=layout.feature_names,
         list_column=layout.list_column,
@@ -472,7 +483,7 @@ def _open_files(files: tuple[LogFile, ...], paths: Paths, choice: ColumnChoice) 
         event_time_type=log_columns.find_passthrough_type(files, role_columns.get("time")),
         ignored=tuple(left_out),
         n_rows=sum(counts) if is_counted else None,
-        _files=files,
+        _files=tuple(files),
     )
 
 
@@ -576,7 +587,7 @@ def describe_log(paths: Paths, features: Sequence[str] | None = None) -> LogDesc
         column_types={name: str(kind) for name, kind in files[0].columns or ()},
     )
     try:
-        log = _open_files(files, paths, choice)
+        log = open_files(files, choice, _list_folders(paths))
     except FeatureError as error:
         return replace(description, question=str(error))
     uses = (log.columns.id, log.columns.label, log.columns.time)

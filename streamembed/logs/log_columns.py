@@ -13,7 +13,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamembed.data.column_roles import DISTANCES, EventColumns
-from streamembed.data.table import read_table
 from streamembed.data.values import column_to_floats, decode_type, lists_to_matrix
 from streamembed.errors import FeatureError, summarise_error
 from streamembed.logs.log_file import LogFile
@@ -29,10 +28,14 @@ def decode_points(part: Any, layout: EventColumns) -> tuple[Floats, Bools, dict[
     if layout.list_column is not None:
         column = part.column(layout.list_column)
         return lists_to_matrix(column, layout.list_column, len(layout.feature_names))
-    table = read_table(part.select(list(layout.feature_names)))
-    assert table.refused is None
-    nulls = table.nulls if table.nulls.size else np.zeros(table.values.shape, bool)
-    return table.values, nulls, {}
+    points = np.empty((part.num_rows, len(layout.feature_names)))
+    nulls = np.zeros(points.shape, bool)
+    for j, name in enumerate(layout.feature_names):
+        column = _decode(part.column(name))
+        points[:, j] = column_to_floats(column, name)
+        if column.null_count:
+            nulls[:, j] = column.is_null().to_numpy(zero_copy_only=False)
+    return points, nulls, {}
 
 
 def decode_distances(part: Any, layout: EventColumns) -> list[Floats | None]:

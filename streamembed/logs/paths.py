@@ -102,6 +102,11 @@ def _list_folder_files(folder: LogPath) -> list[LogPath]:
     return files
 
 
+def list_folder(folder: Path) -> list[Path]:
+    """The files of a folder of logs, in reading order, perhaps none."""
+    return [path for path in _iterate_folder(folder, []) if isinstance(path, Path)]
+
+
 def _iterate_folder(folder: LogPath, skipped: list[str]) -> Iterator[LogPath]:
     """Files in the order of their names; skipped folders are appended to ``skipped``."""
     try:

@@ -63,6 +63,26 @@ def test_late_rows_do_not_move_the_times(capsys: pytest.CaptureFixture[str]) -> 
     ]
 
 
+def test_the_second_pass_has_lines_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    """Half of the time of a long replay was silent."""
+    for step in (1.0, 6.0):
+        clock = Clock()
+        progress = progress_bar.ProgressLines(2000, clock)
+        for rows in (1000, 2000, 500, 1500, 2000):
+            clock.now += step
+            progress.advance(rows)
+        progress.close()
+        told = capsys.readouterr().err.splitlines()
+        if step == 1.0:  # short: one line for both
+            assert told == ["2,000 rows in 3.0 s, 667 rows/s"]
+    assert told == [
+        "2,000 of 2,000 rows (100%), 167 rows/s, 0.0 s left",
+        "2,000 rows in 18 s, 111 rows/s",
+        "2,000 of 2,000 rows (100%) embedded, 167 rows/s, 0.0 s left",
+        "2,000 rows embedded in 12 s, 167 rows/s",
+    ]
+
+
 def test_a_short_replay_has_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     """At its end."""
     assert told(capsys, 230, [230.0]) == ["230 rows in 1.0 s, 230 rows/s"]
