@@ -405,7 +405,7 @@ def test_a_file_changed_under_an_open_run_lost_the_whole_run(
     older = path.read_bytes()
     learn(opened, 5)
     learn(opened, 6)
-    opened._sqlite.connection.execute("PRAGMA wal_checkpoint")  # as in a later commit
+    opened._database._connection.execute("PRAGMA wal_checkpoint")  # as in a later commit
     opened._database._file_states = opened._database._stat_files()[1]
     learn(opened, 7)
     before, size = digest_of(run), path.stat().st_size
