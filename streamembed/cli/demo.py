@@ -123,7 +123,7 @@ def _monitor_log(folder: Path, log: Path, console: Console) -> None:
             snapshot_every=STEP_SIZE,
             overwrite=True,
             monitor=Monitor(),
-            on_alarm=alarms.append,
+            on_alarm=lambda alarm: alarms.append(alarm) if alarm.kind == "alarm" else None,
         )
     console.print("\nA monitor set to one false alarm in 10,000 events reports:", **PLAIN_TEXT)
     for alarm in alarms:

@@ -21,6 +21,7 @@ from streamembed.cli.command_options import (
 from streamembed.cli.exit_codes import ALARMED, DAMAGED, USAGE, catch_signals, exit_with
 from streamembed.cli.monitor_options import (
     add_monitor_options,
+    create_deliveries,
     create_monitor,
     describe_monitor,
     format_collection_progress,
@@ -115,6 +116,7 @@ def command(logs: tuple[str, ...], run: str, **options: Any) -> None:
         fork, pairs = options["fork"], options["pairs"]
         engine = Engine(**parameters) if fork is None else _load_forked_engine(fork)
         drift_monitor = create_monitor(options)
+        deliveries = create_deliveries(options)
         alarms: list[Alarm] = []
         log = open_with_choice(check_logs_exist(logs), choice)
         if not as_json:
@@ -126,9 +128,12 @@ def command(logs: tuple[str, ...], run: str, **options: Any) -> None:
         ):
 
             def handle_alarm(alarm: Alarm) -> None:
-                alarms.append(alarm)
+                if alarm.kind == "alarm":
+                    alarms.append(alarm)
                 if not as_json:
-                    echo(f"alarm: {alarm.sentence}", err=True)
+                    echo(f"{alarm.kind}: {alarm.sentence}", err=True)
+                for delivery in deliveries:
+                    delivery(alarm)
 
             def handle_progress(rows: int) -> None:
                 if advance is not None:
@@ -148,6 +153,8 @@ def command(logs: tuple[str, ...], run: str, **options: Any) -> None:
                 on_alarm=handle_alarm,
                 **{name: options[name] for name in PASSED_ON},
             )
+    for missing in filter(None, (delivery.close() for delivery in deliveries)):
+        echo(f"warning: {missing}", err=True)
     _print_summary(result, engine.config.tolerance, as_json, drift_monitor)
     if result.damage is not None:
         exit_with(LogError(result.damage), DAMAGED)
