@@ -271,7 +271,7 @@ def _return_to(
     settings: MonitorSettings,
     records: list[Alarm],
 ) -> MonitorState:
-    """Watch against a reference that was left; unless it is home, it is made again with these."""
+    """Watch against a reference that was left; unless it is home, a second time made again."""
     is_home = settings.policy == "hold" and reference.number == state.home
     onset = int(candidate.positions[0])
     away = state.position - onset
@@ -286,7 +286,10 @@ def _return_to(
     if state.revision >= 0:  # its explanation needs the reference that was left
         others = state.remembered
     builds = state.builds
-    if not is_home and len(reference.events) + len(candidate) <= MAX_REMADE * settings.n_reference:
+    reference = replace(reference, returns=reference.returns + 1)
+    is_small = len(reference.events) + len(candidate) <= MAX_REMADE * settings.n_reference
+    # one that is left and returned to again may be an unlucky draw
+    if not is_home and is_small and reference.returns > 1:
         events = Events.joined((reference.events, candidate))
         reference = build_reference(
             events, settings, reference.number, builds, reference.dependence, reference.season

@@ -17,7 +17,7 @@ from streamembed.drift.alarm import Explanation
 from streamembed.numeric.arrays import Array, Bools, Floats, Ints
 
 LEVEL = 0.01  # of an explanation, over all that is tested
-RATE_WINDOWS = (20, 40, 80, 160, 320, 500)  # events, beside those since the onset
+RATE_WINDOWS = (40, 160, 500)  # events, beside those since the onset
 WINDOWS = (160, 500)  # before the alarm, beside those since the onset
 CLIP = 0.01
 SPREAD_CAP = 3.0  # times the 99 % point

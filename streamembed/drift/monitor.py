@@ -320,6 +320,11 @@ class Monitor(SavedObject):
         n, ert = self._settings.n_reference, self._settings.ert
         notes: list[str] = []
         reference = self._state.watched
+        if reference is None and self.wanted > n:
+            notes.append(
+                f"events are autocorrelated: a reference of {n:,} is too short, {self.wanted:,} "
+                "events are collected before any is watched"
+            )
         if reference is not None and self._settings.labels and reference.labels is None:
             notes.append("the reference has no labels: they are not watched")
         if reference is not None:

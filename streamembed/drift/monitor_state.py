@@ -97,6 +97,7 @@ class CalibratedReference:
     calibration: Calibration
     dependence: Dependence
     geometry: ReferenceGeometry | None  # None until the first comparison
+    returns: int = 0  # to it, since it was made
 
     def compute_scores(self, events: Events) -> Floats:
         """All scores of some events, shape (n, p)."""

@@ -19,7 +19,7 @@ EVENT_CHANNELS = ("coverage", "coordinates", "features", "spread", "labels")
 ALL_CHANNELS = (*EVENT_CHANNELS, "spectrum", "metric", "pairs")
 PHASES = ("collecting", "watching", "relearning", "stopped")
 STRETCH_LENGTH = 100  # events of a stretch, at first
-MAX_STRETCHES = 512
+MAX_STRETCHES = 384
 SCORE_UNITS = 1_000_000
 
 SCHEMA = pa.schema(

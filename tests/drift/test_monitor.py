@@ -566,12 +566,14 @@ def test_a_named_season_is_no_drift() -> None:
 
 
 def test_what_is_like_a_reference_that_was_left_has_returned() -> None:
-    """Away and back; the reference is made again of its own events and the new ones."""
+    """Away and back, twice: then the reference is made again, of the new events as well."""
     made = se.Monitor(ert=20_000, n_reference=500)
     made.learn(np.concatenate([points(800), moved(900, 2.0), points(900, 5)]))
     kinds = [r.kind for r in made.records if r.kind != "explained"]
     assert kinds == ["alarm", "alarm", "returned"]
     assert next(r for r in made.records if r.kind == "returned").reference == 0
+    assert len(made.reference[0]) == 500
+    made.learn(np.concatenate([moved(900, 2.0, 6), points(700, 7)]))
     assert len(made.reference[0]) > 500
 
 
