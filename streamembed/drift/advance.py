@@ -359,7 +359,9 @@ def _watch(state: MonitorState, first: int, block: Events, settings: MonitorSett
         candidate=None if state.candidate is None else _join_events(state.candidate, block),
         running=chunks.running,
     )
-    is_comparison = (position - state.began) % reference.interval == 0 and np.isfinite(settings.ert)
+    # not of a provisional reference: it is gone before two comparisons are worth their cost
+    is_whole = state.candidate is None and np.isfinite(settings.ert)
+    is_comparison = is_whole and (position - state.began) % reference.interval == 0
     if is_comparison:
         state, reference = _compare_geometry(state, reference, table, settings)
     ends = first + chunk * np.arange(1, count + 1)
