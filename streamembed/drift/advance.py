@@ -258,8 +258,7 @@ def _find_return(
             continue
         if len(reference.events) < least and reference.number != state.home:
             continue
-        delay = alarm.position - alarm.onset if reference.number == alarm.reference else 0
-        if has_returned(behind, reference, delay):
+        if has_returned(behind, reference, max(alarm.position - alarm.onset, alarm.memory)):
             return reference
     return None
 

@@ -103,7 +103,8 @@ def has_returned(events: Events, reference: CalibratedReference, delay: int) -> 
     events
         Behind the alarm, not those that raised it: an alarm selects them.
     delay
-        Events that must be there at least: so many it took to see that they were not.
+        Events that must be there at least: so many it took to see the change, since the onset or in
+        the memory that showed it.
     """
     chunk = reference.chunk
     count = min(max(RETURN_EVENTS, delay), len(events)) // chunk * chunk
