@@ -18,6 +18,7 @@ from streamembed.cli.command_options import check_logs_exist
 from streamembed.cli.exit_codes import ALARMED, DAMAGED, USAGE, catch_signals, exit_with
 from streamembed.cli.flag_names import name_flags
 from streamembed.cli.monitor_options import (
+    create_deliveries,
     create_monitor,
     describe_monitor,
     format_collection_progress,
@@ -73,6 +74,7 @@ def run(logs: tuple[str, ...], run: str, **options: Any) -> None:
         fork, pairs = options["fork"], options["pairs"]
         engine = Engine(**parameters) if fork is None else _load_forked_engine(fork)
         drift_monitor = create_monitor(options)
+        deliveries = create_deliveries(options)
         alarms: list[Alarm] = []
         if not as_json:
             _report_snapshot_interval(options["snapshot_every"], engine)
@@ -89,9 +91,12 @@ def run(logs: tuple[str, ...], run: str, **options: Any) -> None:
             advance = stack.enter_context(show_progress(rows, as_json))
 
             def handle_alarm(alarm: Alarm) -> None:
-                alarms.append(alarm)
+                if alarm.kind == "alarm":
+                    alarms.append(alarm)
                 if not as_json:
-                    echo(f"alarm: {alarm.sentence}", err=True)
+                    echo(f"{alarm.kind}: {alarm.sentence}", err=True)
+                for delivery in deliveries:
+                    delivery(alarm)
 
             def handle_progress(rows: int) -> None:
                 if advance is not None:
@@ -111,6 +116,8 @@ def run(logs: tuple[str, ...], run: str, **options: Any) -> None:
                 on_alarm=handle_alarm,
                 **{name: options[name] for name in PASSED_ON},
             )
+    for missing in filter(None, (delivery.close() for delivery in deliveries)):
+        echo(f"warning: {missing}", err=True)
     _print_summary(result, engine.config.tolerance, as_json, drift_monitor)
     if result.damage is not None:
         exit_with(LogError(result.damage), DAMAGED)

@@ -168,7 +168,9 @@ def replay(
         Watches the events that are learned, and is committed with the engine; it must be as it was
         at the first call. Its timeline and alarms are ``drift.parquet`` and ``alarms.jsonl``.
     on_alarm
-        Called with each of its alarms, once those of its events are learned.
+        Called with each of its alarms, and of the records that follow from them (`Alarm.kind`),
+        once those of its events are learned. `streamembed.drift.delivery` has functions that do not
+        hold up the replay.
 
     Returns
     -------
