@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 from streamembed.drift.monitor import Monitor
+from streamembed.drift.monitor_timeline import ALL_CHANNELS
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import NotReadyError, ParameterError, check_path, quote
 from streamembed.report.drift_figures import describe_drift
@@ -73,34 +74,38 @@ def _collect_contents(reader: RunReader) -> dict[str, Any]:
     reference = _choose_reference(snapshots, monitor)
     ids = {key for snapshot in snapshots for key in snapshot.ids.tolist()}
     events = find_events(reader, ids)
-    labels = select_labels(events)
+    labels, n_labels = select_labels(events)
+    drift = describe_drift(monitor)
     origin = reader.origin
     contents = {
         "run": _describe_run(reader, snapshots),
         "reference": _describe_reference(reference, monitor),
         "labels": [shorten_text(name) for name in labels],
+        "n_labels": n_labels,
         "scatter_plots": [
             describe_scatter_plot(snapshot, reference, events, labels) for snapshot in snapshots
         ],
         "history": describe_history(reader.timeline(), origin.get("engine", {})),
         "metrics": describe_metrics(snapshots[-1]) if snapshots else [],
-        "drift": describe_drift(monitor),
+        "drift": drift,
         "rejected": _describe_rejected(reader),
         "settings": dict(_list_settings(origin)),
     }
-    return {
-        **contents,
-        "asked": _describe_engine(origin, snapshots),
-        "notes": list(_list_notes(contents)),
-    }
+    notes, figures = list(_list_notes(contents)), _describe_figures(origin, snapshots, drift)
+    return {**contents, "figures": figures, "notes": notes}
 
 
-def _describe_engine(origin: Mapping[str, Any], snapshots: list[Snapshot]) -> dict[str, Any]:
+def _describe_figures(
+    origin: Mapping[str, Any], snapshots: list[Snapshot], drift: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """What the figures of the run depend on, beside their data."""
     engine = origin.get("engine", {})
     k = len(snapshots[-1].eigenvalues) if snapshots else int(engine.get("n_components", 2))
+    channels = () if drift is None else drift["channels"]
     return {
-        "n_components": k,
+        "eigenvalues": k,
         "metrics": [shorten_text(name) for name in engine.get("metrics") or ()],
+        "channels": [channel for channel in channels if channel not in ALL_CHANNELS],
     }
 
 
