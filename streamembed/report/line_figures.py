@@ -73,8 +73,8 @@ def list_line_figures(n_eigenvalues: int, channels: Sequence[str]) -> dict[str, 
         ),
         "certificate": LineFigure(
             "Certificate",
-            "How far each snapshot is from the batch result: below the dashed line the tolerance "
-            "is met, triangles did not meet it.",
+            "How far each snapshot is from the batch result: the tolerance is met where the "
+            "residual is below the dashed line, and not at triangles.",
             "size",
             {
                 "residual": Line("residual", BLUE),

@@ -64,11 +64,6 @@ def collect_contents(reader: RunReader) -> dict[str, Any]:
 
 
 def _collect_contents(reader: RunReader) -> dict[str, Any]:
-    if reader.kind == PARTITIONS:
-        raise ParameterError(
-            f"{reader.path} was learned in partitions, and contains no events to show: embed "
-            "them with transform, or replay the log without --workers"
-        )
     monitor = reader.monitor()
     snapshots = _load_snapshots(reader)
     reference = _choose_reference(snapshots, monitor)
@@ -124,8 +119,8 @@ def _choose_reference(
     snapshots: list[Snapshot], monitor: Monitor | None
 ) -> ScatterReference | None:
     """The reference of scatter plots: the monitor's, or the first support of full size."""
-    if not snapshots:
-        return None
+    if not snapshots or (len(snapshots) == 1 and not _has_reference(monitor)):
+        return None  # nothing that it could be compared with
     largest = max(len(snapshot.ids) for snapshot in snapshots)
     first = next(snapshot for snapshot in snapshots if 2 * len(snapshot.ids) >= largest)
     if not _has_reference(monitor):
@@ -203,6 +198,11 @@ def _list_settings(origin: Mapping[str, Any], prefix: str = "") -> Iterator[tupl
 
 def _list_notes(contents: Mapping[str, Any]) -> Iterator[str]:
     """List what is not drawn, and why."""
+    if contents["run"]["kind"] == PARTITIONS:
+        yield (
+            "The log was learned in partitions: the points are the landmarks of all of them; "
+            "positions and labels are not kept."
+        )
     for plot in contents["scatter_plots"]:
         if (drawn := len(plot["id"])) < plot["points"]:
             yield (

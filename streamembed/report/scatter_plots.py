@@ -41,10 +41,13 @@ class ScatterReference:
 
 
 def select_labels(events: Mapping[Any, EventMetadata]) -> tuple[list[str], int]:
-    """The labels shown by name, the most frequent ones, in order; and how many there are."""
+    """The labels shown by name, the most frequent ones, whole numbers by size; and how many
+    there are.
+    """
     counts = Counter(event.label for event in events.values() if event.label is not None)
     ranked = sorted(counts, key=lambda name: (-counts[name], name))
-    return sorted(ranked[:MOST_LABELS]), len(counts)
+    shown = sorted(ranked[:MOST_LABELS], key=lambda name: (len(name) * name.isdecimal(), name))
+    return shown, len(counts)
 
 
 def describe_scatter_plot(
@@ -77,8 +80,6 @@ def describe_scatter_plot(
         None if event.label is None else label_index.get(event.label, len(names))
         for event in shown_events
     ]
-    # of a window; for other memories, events have them
-    window_positions = snapshot.position - n + indices
     coverage = _compute_coverage(reference, snapshot)[indices]
     return {
         "position": snapshot.position,
@@ -89,10 +90,7 @@ def describe_scatter_plot(
         "equal": [MASS_RANK not in plane[1] for plane in (main, other) if plane is not None],
         "kept": None if snapshot.picture is None else round_number(snapshot.picture.kept.mean()),
         "id": [shorten_text(key) for key in keys],
-        "at": [
-            int(place) if event.position is None else event.position
-            for event, place in zip(shown_events, window_positions.tolist(), strict=True)
-        ],
+        "at": [event.position for event in shown_events],
         "time": [
             None if event.time is None else shorten_text(event.time) for event in shown_events
         ],

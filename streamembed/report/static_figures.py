@@ -173,7 +173,9 @@ def _draw_scatter_plot(
         ax.scatter(*reference, s=9, c=GREY, marker="x", lw=0.8, label="reference")
     labels = np.array([-1 if label is None else label for label in plot["label"]])
     if (labels < 0).all():
-        points = ax.scatter(xs, ys, s=10, c=plot["at"], cmap="cividis", lw=0)
+        points = ax.scatter(
+            xs, ys, s=10, c=_to_floats(plot["at"]), cmap="cividis", lw=0, plotnonfinite=True
+        )
         ax.figure.colorbar(points, ax=ax, shrink=0.6, label="event", format="{x:,.0f}")
     else:
         _scatter_by_label(ax, xs, ys, labels, plot, contents)
@@ -207,7 +209,9 @@ def _scatter_by_label(
         name = "no label" if label < 0 else None
         if 0 <= label < len(names):
             colour = LABEL_COLOURS[label % len(LABEL_COLOURS)]
-            mark = [*MARKERS.values()][label % len(MARKERS)]
+            # as on the page: a pair that no other label has
+            shift = label + label // len(LABEL_COLOURS)
+            mark = [*MARKERS.values()][shift % len(MARKERS)]
             name = _escape_name(names[label]) if label in named else None
         for is_hollow in (False, True):
             chosen = (labels == label) & (is_off == is_hollow)

@@ -19,7 +19,7 @@
   };
   const once = (height) => {
     if (height === null) return "–";
-    return height < 6 ? whole(Math.round(10 ** height)) + " events" : "10^" + height.toFixed(1) + " events";
+    return height < 6 ? whole(Math.round(10 ** height)) + " events" : "10^" + height.toFixed(height < 10 ? 1 : 0) + " events";
   };
 
   function make(tag, attributes, ...children) {
@@ -307,9 +307,9 @@
     by("position-text").textContent = place;
     slider.setAttribute("aria-valuetext", place);
     const select = by("colour");
-    const available = { label: plot.label.some((j) => j !== null), coverage: plot.coverage.some((c) => c !== null), time: true };
+    const available = { label: plot.label.some((j) => j !== null), time: plot.at.some((at) => at !== null), coverage: plot.coverage.some((c) => c !== null) };
     for (const option of select.options) option.disabled = !available[option.value];
-    if (!available[select.value]) select.value = "time";
+    if (!available[select.value]) select.value = ["label", "time", "coverage"].find((name) => available[name]) ?? "label";
     const kind = select.value;
     const styles = plot.label.map(labelStyle);
     let colours = styles.map(([colour]) => colour);
