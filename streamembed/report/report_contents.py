@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeGuard
@@ -22,16 +21,12 @@ from streamembed.report.scatter_plots import (
     select_labels,
 )
 from streamembed.runs.checkpoint_writer import PARTITIONS
-from streamembed.runs.run_events import find_events, read_progress
+from streamembed.runs.run_events import find_events
 from streamembed.runs.run_reader import RunReader, read_run
+from streamembed.runs.run_summary import RunSummary, summarise_run
 
 # Rows and reasons in the tables of rejected rows.
 MOST_REJECTED, MOST_REASONS = 200, 20
-STATE_DESCRIPTIONS = {
-    "finished": "finished: its log was read to the end",
-    "unfinished": "unfinished: a replay is writing it, or ended early",
-    "open": "open: a program can add events",
-}
 
 
 def read_contents(run: str | os.PathLike[str]) -> dict[str, Any]:
@@ -64,7 +59,7 @@ def collect_contents(reader: RunReader) -> dict[str, Any]:
 
 
 def _collect_contents(reader: RunReader) -> dict[str, Any]:
-    monitor = reader.monitor()
+    summary, monitor = summarise_run(reader), reader.monitor()
     snapshots = _load_snapshots(reader)
     reference = _choose_reference(snapshots, monitor)
     ids = {key for snapshot in snapshots for key in snapshot.ids.tolist()}
@@ -73,7 +68,7 @@ def _collect_contents(reader: RunReader) -> dict[str, Any]:
     drift = describe_drift(monitor)
     origin = reader.origin
     contents = {
-        "run": _describe_run(reader, snapshots),
+        "run": _describe_run(reader, summary, snapshots),
         "reference": _describe_reference(reference, monitor),
         "labels": [shorten_text(name) for name in labels],
         "n_labels": n_labels,
@@ -83,7 +78,7 @@ def _collect_contents(reader: RunReader) -> dict[str, Any]:
         "history": describe_history(reader.timeline(), origin.get("engine", {})),
         "metrics": describe_metrics(snapshots[-1]) if snapshots else [],
         "drift": drift,
-        "rejected": _describe_rejected(reader),
+        "rejected": _describe_rejected(reader, summary),
         "settings": dict(_list_settings(origin)),
     }
     notes, figures = list(_list_notes(contents)), _describe_figures(origin, snapshots, drift)
@@ -146,19 +141,19 @@ def _describe_reference(reference: ScatterReference | None, monitor: Monitor | N
     )
 
 
-def _describe_run(reader: RunReader, snapshots: list[Snapshot]) -> dict[str, Any]:
-    progress = read_progress(reader)
-    state = "finished" if reader.finished else "unfinished" if reader.kind == "replay" else "open"
+def _describe_run(
+    reader: RunReader, summary: RunSummary, snapshots: list[Snapshot]
+) -> dict[str, Any]:
     newest = snapshots[-1] if snapshots else None
     return {
         "name": shorten_text(reader.path.resolve().name),
         "kind": reader.kind,
-        "state": state,
-        "description": STATE_DESCRIPTIONS[state],
+        "state": "unfinished" if summary.state == "stopped" else summary.state,
+        "description": summary.verdict,
         "begun": reader.begun,
-        "accepted": progress.accepted,
-        "rejected": progress.rejected,
-        "position": progress.position,
+        "accepted": summary.events,
+        "rejected": summary.rejected,
+        "position": summary.position,
         "kept": [snapshot.position for snapshot in snapshots],
         "features": [shorten_text(name) for name in (newest.feature_names if newest else ())],
         "met": None if newest is None else newest.certificate.met,
@@ -167,11 +162,9 @@ def _describe_run(reader: RunReader, snapshots: list[Snapshot]) -> dict[str, Any
     }
 
 
-def _describe_rejected(reader: RunReader) -> dict[str, Any]:
+def _describe_rejected(reader: RunReader, summary: RunSummary) -> dict[str, Any]:
     table = reader.rejected()
-    rows = table.slice(0, MOST_REJECTED).to_pylist()
-    reasons = Counter(table["reason"].to_pylist())
-    ranked = sorted(reasons.items(), key=lambda item: (-item[1], item[0]))
+    reasons = summary.reasons[:MOST_REASONS]
     return {
         "total": table.num_rows,
         "rows": [
@@ -180,9 +173,9 @@ def _describe_rejected(reader: RunReader) -> dict[str, Any]:
                 "" if row["id"] is None else shorten_text(row["id"]),
                 shorten_text(row["reason"]),
             ]
-            for row in rows
+            for row in table.slice(0, MOST_REJECTED).to_pylist()
         ],
-        "reasons": [[shorten_text(reason), count] for reason, count in ranked[:MOST_REASONS]],
+        "reasons": [[shorten_text(reason), count] for reason, count in reasons],
     }
 
 
