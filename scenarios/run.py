@@ -18,6 +18,7 @@ from scenarios import (
     distance_rows,
     drifting_rings,
     eig_dml_online,
+    features_beside_noise,
     fenn_table,
     itml_stream,
     landmark_stream,
@@ -58,6 +59,7 @@ SCENARIOS: dict[str, Scenario] = {
         eig_dml_online,
         itml_stream,
         metric_drift,
+        features_beside_noise,
         metric_rescue,
         unsupervised_table,
     )

@@ -29,7 +29,6 @@ from streamembed.errors import (
     ParameterError,
     StreamembedError,
 )
-from streamembed.estimators.unsupervised_pipeline import UnsupervisedPipeline
 from streamembed.logs import log_file
 from streamembed.logs.event_log import open_log, write_log
 from streamembed.runs import run_folder, verify
@@ -39,7 +38,6 @@ X = np.random.default_rng(0).normal(size=(80, 3))
 LOADS: list[Callable[[Path], Any]] = [
     se.Snapshot.load,
     se.Engine.load,
-    UnsupervisedPipeline.load,
 ]
 
 

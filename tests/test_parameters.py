@@ -25,7 +25,6 @@ from streamembed.cli import command_options, commands
 from streamembed.engine.engine import PARAMETERS
 from streamembed.errors import ParameterError, UnknownParameterError
 from streamembed.estimators.map_estimator import MapEstimator
-from streamembed.estimators.unsupervised_pipeline import UnsupervisedPipeline
 from streamembed.logs.event_log import write_log
 from streamembed.methods.options import DEFAULTS, OPTIONS, REQUIRED, Config, describe_use
 from streamembed.methods.registry import METHODS
@@ -38,7 +37,7 @@ GENERAL = (
     *("memory", "size", "half_life", "clock", "max_skew", "tolerance", "chunk_size", "warm_up"),
     *("scaling", "seed", "hold", "metric", "axes"),
 )
-PUBLIC = [se.Engine, se.Monitor, se.PairGenerator, UnsupervisedPipeline]
+PUBLIC = [se.Engine, se.Monitor, se.PairGenerator]
 PUBLIC += [getattr(estimators, name) for name in estimators.__all__]
 
 
@@ -183,8 +182,7 @@ def test_methods_of_other_libraries_lead_to_the_live_map(method: str, tmp_path: 
         (estimators.PCA, "random_state", "nothing here is drawn at random"),
         (estimators.FENN, "chunksize", "FENN has no parameter 'chunksize': did you mean 'chunk_si"),
         (estimators.EmbeddingDrift, "delta", "did you mean 'ert'"),
-        (estimators.UnsupervisedMetric, "shrink", "did you mean 'shrunk'"),
-        (UnsupervisedPipeline, "shrink", "did you mean 'shrunk'"),
+        (estimators.UnsupervisedMetric, "sise", "did you mean 'size'"),
         (se.Monitor, "polcy", "did you mean 'policy'"),
         (se.PairGenerator, "seeds", "did you mean 'seed'"),
     ],

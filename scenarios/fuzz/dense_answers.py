@@ -118,8 +118,11 @@ def walk(d2: Floats, snapshot: se.Snapshot) -> tuple[Floats, Floats]:
     if snapshot.kernel == "self_tuning":
         own = order[:, min(7, k, n - 1) - 1]
         scales = np.sqrt(others[np.arange(n), own])
-        floor = 0.1 * np.median(scales[scales > 0]) if (scales > 0).any() else 1.0
-        scales = np.maximum(scales, floor)
+        listed = np.take_along_axis(others, order[:, : min(k, n - 1)], 1)
+        positive, share = scales[scales > 0], 0.1
+        if not len(positive):
+            positive, share = np.sqrt(listed[listed > 0]), 1.0
+        scales = np.maximum(scales, share * np.median(positive) if len(positive) else 1.0)
     weights = joined.astype(np.float64)
     if snapshot.kernel != "binary":
         with np.errstate(under="ignore"):

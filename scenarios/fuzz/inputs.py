@@ -35,7 +35,6 @@ from streamembed import estimators
 from streamembed.cli import commands as cli
 from streamembed.errors import ResolutionWarning, StreamembedError
 from streamembed.estimators.map_estimator import MapEstimator
-from streamembed.estimators.unsupervised_pipeline import UnsupervisedPipeline
 from streamembed.logs.event_log import describe_log, open_log, write_distance_log, write_log
 from streamembed.logs.pair_log import open_pairs
 from streamembed.methods.options import DEFAULTS
@@ -96,8 +95,6 @@ class EngineCollection:
             "taught": taught,
             "distances": far,
         }
-        pipeline = UnsupervisedPipeline(size=60, warm_up=24, chunk_size=8)
-        pipeline.learn(X)
         names = [name for name in estimators.__all__ if name != "EmbeddingDrift"]
         self.estimators = [getattr(estimators, name) for name in names]
         models: dict[str, Any] = {}
@@ -120,18 +117,16 @@ class EngineCollection:
                 ("model", models),
                 ("snapshot", {n: e.snapshot() for n, e in engines.items() if e.ready}),
                 ("metric", dict(taught.snapshot().metrics)),
-                ("pipeline", {"warm": pipeline, "fresh": UnsupervisedPipeline(size=60)}),
             )
             for name, random_call in members.items()
         }
-        self._files(plain, pipeline, X, frame)
+        self._files(plain, X, frame)
 
-    def _files(self, plain: se.Engine, pipeline: UnsupervisedPipeline, X: Any, frame: Any) -> None:
+    def _files(self, plain: se.Engine, X: Any, frame: Any) -> None:
         """One file of each kind, to be read; what is written goes elsewhere."""
         folder = self.folder
         plain.save(folder / "engine")
         plain.snapshot().save(folder / "snapshot")
-        pipeline.save(folder / "pipeline")
         write_log(folder / "log", X, NAMES)
         both = np.column_stack([X, X[::-1], np.arange(len(X)) % 2])
         write_log(folder / "pairs", both, [f"{n}_{s}" for s in (1, 2) for n in NAMES] + ["similar"])
@@ -192,7 +187,7 @@ class RandomCall:
         """A file to write: its own folder, so that no call writes what another reads."""
         (self.zoo.folder / "out").mkdir(exist_ok=True)
         name = self.zoo.folder / "out" / f"f{self.rng.integers(3)}"
-        taken = {"snapshot", "engine", "pipeline", "log", "text", "empty", "pairs"}
+        taken = {"snapshot", "engine", "log", "text", "empty", "pairs"}
         paths = [
             p
             for p in hostile.paths(self.zoo.folder)
@@ -299,34 +294,8 @@ class RandomCall:
             return metric.transform(X)
         return metric.distances(X, Y) if way == 3 else metric.squared_distances(X, Y)
 
-    def pipeline(self) -> Any:
-        """The unsupervised pipeline and the generator of pairs."""
-        name, pipeline = self.zoo.subject(self.rng, "pipeline")
-        self.told = name
-        way = self.rng.integers(7)
-        if way == 0:
-            return pipeline.learn(self.table())
-        if way == 1:
-            return pipeline.transform(self.table())
-        if way == 2:
-            return pipeline.save(self.target())
-        if way == 3:
-            return UnsupervisedPipeline.load(self.path("pipeline"), self.scalar(None))
-        if way == 4:
-            return UnsupervisedPipeline.from_points(self.table(), warm_up=4)
-        if way == 5:
-            names: tuple[str, ...] = (
-                "n_components",
-                "diffusion_time",
-                "memory",
-                "size",
-                "half_life",
-                "bandwidth",
-            )
-            names += ("alpha", "warm_up", "chunk_size", "candidates", "buffer", "percentiles")
-            names += ("similar_below", "dissimilar_above", "by_mass", "decay", "gamma", "shrunk")
-            few = self.rng.permutation([*names, "graph", "seed"])[:2].tolist()
-            return UnsupervisedPipeline(**{name: self.one(hostile.scalars()) for name in few})
+    def generator(self) -> Any:
+        """The generator of pairs."""
         names = (
             "n_components",
             "diffusion_time",
@@ -479,7 +448,7 @@ WAYS = {
     "learn": 6,
     "snapshot": 3,
     "metric": 2,
-    "pipeline": 1,
+    "generator": 1,
     "estimator": 5,
     "file": 3,
     "command": 1,

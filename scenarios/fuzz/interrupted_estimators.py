@@ -15,7 +15,6 @@ import numpy as np
 import streamembed as se
 from streamembed import estimators
 from streamembed.estimators.estimator import PointEstimator
-from streamembed.estimators.unsupervised_pipeline import UnsupervisedPipeline
 
 __all__ = ["ESTIMATORS", "EstimatorCase"]
 
@@ -112,8 +111,6 @@ class EstimatorCase:
 def _outputs(model: Any) -> Any:
     if isinstance(model, se.Monitor):
         return model.alarms, model.notes
-    if isinstance(model, UnsupervisedPipeline):
-        return model.metric.matrix.tobytes()
     if getattr(model, "metric", None) == "precomputed":
         return model.snapshot().coordinates.tobytes()
     if callable(getattr(model, "metric", None)) or callable(getattr(model, "kernel", None)):
@@ -360,19 +357,10 @@ def _cases() -> Iterator[EstimatorCase]:
         monitor = _monitor(**watching, **given)
         yield EstimatorCase(f"Monitor, {what}, reference", monitor, feed, feed, 98, 123, 141)
         yield EstimatorCase(f"Monitor, {what}", monitor, feed, feed, 138, 177, 191)
-    pipeline = _pipeline(**{**SMALL, "warm_up": 15})
-    yield EstimatorCase("UnsupervisedPipeline", pipeline, learn_points, learn_points, 48, 62, 71)
-    yield EstimatorCase(
-        "UnsupervisedPipeline, first", pipeline, learn_points, learn_points, 0, 22, 31
-    )
 
 
 def _monitor(**parameters: Any) -> Callable[[], Any]:
     return lambda: se.Monitor(**parameters)
-
-
-def _pipeline(**parameters: Any) -> Callable[[], Any]:
-    return lambda: UnsupervisedPipeline(**parameters)
 
 
 ESTIMATORS = list(_cases())

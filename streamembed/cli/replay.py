@@ -27,6 +27,7 @@ from streamembed.cli.monitor_options import (
 )
 from streamembed.cli.progress_bar import show_progress
 from streamembed.cli.summary import (
+    describe_metrics,
     describe_snapshot,
     format_all_rejected,
     format_summary,
@@ -203,9 +204,7 @@ def _print_summary(
     if result.snapshot is not None:
         if (picture := result.snapshot.picture) is not None:
             facts["picture"] = {"kept": float(picture.kept.mean()), "aged": picture.aged}
-        facts["metrics"] = {
-            name: metric.certificate.as_dict() for name, metric in result.snapshot.metrics.items()
-        }
+        facts["metrics"] = describe_metrics(result.snapshot)
     if monitor is not None:
         facts["monitor"] = describe_monitor(monitor)
     if as_json:

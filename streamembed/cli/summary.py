@@ -104,3 +104,8 @@ def format_all_rejected(run: Path, summary: RunSummary) -> str:
         f"{reason} ({count:,}); {run / 'rejected.parquet'} lists them: fix the log, or exclude "
         "columns with --exclude, then replay it with --overwrite"
     )
+
+
+def describe_metrics(snapshot: Snapshot) -> dict[str, Any]:
+    """The certificates of its metrics, JSON-ready."""
+    return {name: metric.certificate.as_dict() for name, metric in snapshot.metrics.items()}

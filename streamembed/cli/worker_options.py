@@ -13,6 +13,7 @@ from click.core import ParameterSource
 from streamembed.cli.exit_codes import DAMAGED, USAGE, catch_signals, exit_with
 from streamembed.cli.progress_bar import show_progress
 from streamembed.cli.summary import (
+    describe_metrics,
     describe_snapshot,
     format_all_rejected,
     format_summary,
@@ -28,7 +29,6 @@ from streamembed.runs.partitioned import ROUND_EVERY, Partitioned, replay_partit
 # Options of `replay` that need a single process.
 SINGLE_PROCESS_OPTIONS = (
     "id_column",
-    "label_column",
     "pairs",
     "snapshot_every",
     "embed",
@@ -101,6 +101,7 @@ def replay_with_workers(
             run,
             workers=options["workers"],
             round_every=options["round_every"],
+            label=choice.label,
             on_bad_row=policy,
             overwrite=options["overwrite"],
             progress=advance,
@@ -126,6 +127,8 @@ def _print_summary(result: Partitioned, tolerance: float | None, as_json: bool) 
         "columns": result.columns.as_dict(),
         **describe_snapshot(result.snapshot),
     }
+    if result.snapshot is not None and result.snapshot.metrics:
+        facts["metrics"] = describe_metrics(result.snapshot)
     if as_json:
         click.echo(json.dumps(facts))
         return

@@ -23,10 +23,8 @@ from streamembed.data.table import (
     with_text_keys,
 )
 from streamembed.errors import BadRowError, FeatureError, describe_feature_mismatch, quote
-from streamembed.numeric.arrays import Array, Bools, Floats, Ints
+from streamembed.numeric.arrays import LARGEST_VALUE, Array, Bools, Floats, Ints
 
-# Squares of larger values, summed over features, would leave the doubles.
-LARGEST_VALUE = 1e150
 # Remedy in errors of bad rows, where rows are learned.
 LEARNING = "nothing was learned: fix them, or reject them with on_bad_row='skip'"
 

@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from streamembed.data.batch import LARGEST_VALUE, Batch
+from streamembed.data.batch import Batch
 from streamembed.data.table import are_positions, is_frame, open_frame, sort_names
 from streamembed.data.values import decode_type, is_list_type
 from streamembed.errors import FeatureError, ParameterError, quote
-from streamembed.numeric.arrays import Floats
+from streamembed.numeric.arrays import LARGEST_VALUE, Floats
 
 RESERVED = ("id", "label", "event_time")
 DISTANCES = "distances"

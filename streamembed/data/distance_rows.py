@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from streamembed.data.batch import LARGEST_VALUE
 from streamembed.data.values import is_list_type, is_sequence, masked_row, to_floats
 from streamembed.errors import BadRowError, InputError
-from streamembed.numeric.arrays import Array, Floats
+from streamembed.numeric.arrays import LARGEST_VALUE, Array, Floats
 
 # A square block is symmetric up to what a computation of distances in float32 leaves.
 ASYMMETRY = 1e-6

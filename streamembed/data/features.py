@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Annotated, Self
 
 from streamembed.data.table import are_positions
 
@@ -27,7 +27,7 @@ class Features:
         """The names that the caller gave; None where columns are named by their place."""
         return None if self.ordered else self.names
 
-    def __pack__(self) -> tuple[tuple[str, ...], bool]:
+    def __pack__(self) -> tuple[Annotated[tuple[str, ...], "different"], bool]:
         """Saved as a pair, as files always had it."""
         return self.names, self.ordered
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 from streamembed.data.values import as_number, is_null, to_list
 from streamembed.errors import InputError, quote
 from streamembed.numeric.arrays import Bools, Ints
-from streamembed.numeric.codec import NOT_SAVED
+from streamembed.numeric.codec import NOT_SAVED, Count
 
 UNKNOWN = -1
 # Class moments take d^2 numbers a class; a stream of more labels is a regression. Those that come
@@ -156,7 +156,7 @@ class LabelIndex:
     # Labels in the order of their first events: the index is that of the class. Those of an engine
     # are plain values, those of an estimator anything that can be a key.
     known: tuple[Label, ...] = ()
-    unlearned: int = 0  # events so far with another label
+    unlearned: Count = 0  # events so far with another label
     # Of the known ones, by `label_key`; made of them where it is not given.
     index: Mapping[Hashable, int] = field(default_factory=dict, repr=False, metadata=NOT_SAVED)
 

@@ -25,10 +25,8 @@ from streamembed.drift.reference import CHUNK, select_map_events
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import InputError, NotReadyError, ParameterError, quote
 from streamembed.geometry.scaling import LARGEST_BANDWIDTH, SMALLEST_BANDWIDTH
-from streamembed.numeric import codec
 from streamembed.numeric.arrays import Array, Floats, Ints
 from streamembed.parameters import check_names
-from streamembed.storage import archive
 from streamembed.storage.saved_object import SavedObject
 from streamembed.threads import FairQueue, one_blas_thread
 from streamembed.validation import (
@@ -404,13 +402,11 @@ class Monitor(SavedObject):
         """The parameters by name, JSON-ready."""
         return asdict(self._settings)
 
-    def _to_file(self) -> tuple[Any, dict[str, Any]]:
-        arrays, header = codec.pack(SavedMonitor(self._settings, self._state))
-        return archive.to_table(arrays), header
+    def __pack__(self) -> SavedMonitor:
+        return SavedMonitor(self._settings, self._state)
 
     @classmethod
-    def _of_file(cls, table: Any, header: dict[str, Any]) -> Self:
-        saved = codec.unpack(SavedMonitor, archive.unpack(table), header)
+    def __unpack__(cls, saved: SavedMonitor) -> Self:
         saved.check()
         monitor = cls.__new__(cls)
         monitor._settings, monitor._state = saved.settings, saved.standing

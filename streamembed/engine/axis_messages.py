@@ -3,35 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+
+from streamembed.methods.snapshot_contents import Frame
 
 # Share of the spread from which what is not shown is worth a word.
 LEAST_PRICE = 0.005
 
 
-class AxisFrame(Protocol):
-    """What the words need of a `streamembed.engine.snapshot.Frame`."""
-
-    @property
-    def epoch(self) -> int: ...
-    @property
-    def since(self) -> int: ...
-    @property
-    def lost(self) -> tuple[int, ...]: ...
-    @property
-    def kept_since(self) -> tuple[int, ...]: ...
-    @property
-    def fidelity(self) -> float: ...
-    @property
-    def price(self) -> float: ...
-
-
-def describe_frame(frame: AxisFrame, n_components: int) -> str:
+def describe_frame(frame: Frame, n_components: int) -> str:
     """The epoch of the axes and since when, which are lost, and what is not shown.
 
     Examples
     --------
-    >>> from streamembed.engine.snapshot import Frame
     >>> describe_frame(Frame(2, 3000, (1, 3), (0, 3000, 0, 3000, 0), 0.98, 0.0, ()), 5)
     'epoch 2 since event 3,000, fidelity 0.98; axes 1 and 3 are lost'
     """
@@ -59,12 +42,11 @@ def describe_lost_axes(lost: Sequence[int]) -> str:
     return f"axes {first} and {lost[-1]} are lost"
 
 
-def describe_hidden_spread(frame: AxisFrame, n_components: int) -> str:
+def describe_hidden_spread(frame: Frame, n_components: int) -> str:
     """What is not shown because axes were kept; "" if that is less than half a percent.
 
     Examples
     --------
-    >>> from streamembed.engine.snapshot import Frame
     >>> describe_hidden_spread(Frame(0, 3000, (), (3000,) * 5, 0.98, 0.05, ()), 5)
     '5 % of the spread of components 0 to 4 is not shown: axes have been kept since event 3,000'
     """

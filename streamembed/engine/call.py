@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from streamembed.data import batch, column_roles
-from streamembed.data.batch import LARGEST_VALUE, Batch, Rejected
+from streamembed.data.batch import Batch, Rejected
 from streamembed.data.column_roles import SplitTable
 from streamembed.data.distance_rows import list_rows
 from streamembed.data.features import Features
@@ -27,7 +27,7 @@ from streamembed.engine.engine_state import EngineState
 from streamembed.errors import InputError, ParameterError, quote
 from streamembed.geometry.kernel_matrix import LARGEST_SUPPORT
 from streamembed.methods.options import POSITION, Config
-from streamembed.numeric.arrays import Array, Floats, freeze
+from streamembed.numeric.arrays import LARGEST_VALUE, Array, Floats, freeze
 from streamembed.storage import archive
 from streamembed.validation import check_bytes
 

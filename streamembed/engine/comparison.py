@@ -3,40 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
 from streamembed.engine.axis_messages import (
-    AxisFrame,
     describe_hidden_spread,
     describe_lost_axes,
 )
+from streamembed.engine.snapshot_views import SnapshotViews
 from streamembed.errors import InputError
 from streamembed.layout import measures
-from streamembed.numeric.arrays import Array, Floats
+from streamembed.methods.frame_reference import LEAST_CORRELATION
+from streamembed.methods.snapshot_contents import Frame
+from streamembed.numeric.arrays import Floats
 from streamembed.spectral import alignment
 
 # A component went, or is new, where no component of the other map is as near to it as that.
 ALIKE = 0.5
 # Facts that all snapshots of an engine share.
 PARAMETERS = ("kernel", "n_neighbors", "width", "alpha", "diffusion_time")
-
-
-class ComparableSnapshot(Protocol):
-    """What a comparison needs of a snapshot."""
-
-    coordinates: Floats
-    psi: Floats
-    ids: Array
-    points: Floats
-    position: int
-    method: str
-
-    @property
-    def frame(self) -> AxisFrame: ...
-
-    def _compute_coverage(self, points: Floats) -> Floats: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +41,8 @@ class Comparison:
     epochs : int
         That have begun in between; ``same_epoch`` is whether it is 0.
     lost : tuple of int
-        Axes that were lost in between; all others are compared as they are.
+        Axes that were lost in between, or that correlate less than .95 with themselves over the
+        shared events; all others are compared as they are.
     movement : float
         Of the shared events, after the best rotation, reflection and shift: root mean square, in
         units of the spread of the earlier coordinates. NaN where fewer than three are shared.
@@ -73,7 +59,7 @@ class Comparison:
     positions: tuple[int, int]
     shared: int
     share: float
-    frame: AxisFrame
+    frame: Frame
     epochs: int
     lost: tuple[int, ...]
     movement: float
@@ -119,7 +105,7 @@ class Comparison:
         return "; ".join(part for part in parts if part)
 
 
-def compare(earlier: ComparableSnapshot, later: ComparableSnapshot) -> Comparison:
+def compare(earlier: SnapshotViews, later: SnapshotViews) -> Comparison:
     """See `streamembed.Snapshot.compare`."""
     if earlier.ids.dtype.kind != later.ids.dtype.kind or earlier.method != later.method:
         raise InputError(
@@ -147,18 +133,21 @@ def compare(earlier: ComparableSnapshot, later: ComparableSnapshot) -> Compariso
     correlations = np.full(k, np.nan)
     if len(here) > 1:
         correlations = alignment.correlate_columns(after, before)
+    has_moved = (np.array(later.frame.kept_since) > earlier.position) | (
+        correlations < LEAST_CORRELATION
+    )
     gone, come = _find_unlike_components(earlier.psi[there], later.psi[here])
     fresh = np.delete(np.arange(len(later.ids)), here)
     covered = np.nan
     if len(fresh) and later.points.shape[1] and later.points.shape[1] == earlier.points.shape[1]:
-        covered = float(np.median(earlier._compute_coverage(later.points[fresh])))
+        covered = float(np.median(earlier._extension.with_coverage(later.points[fresh])[1]))
     return Comparison(
         positions=(earlier.position, later.position),
         shared=len(here),
         share=len(here) / len(later.ids),
         frame=later.frame,
         epochs=later.frame.epoch - earlier.frame.epoch,
-        lost=tuple(np.flatnonzero(np.array(later.frame.kept_since) > earlier.position).tolist()),
+        lost=tuple(np.flatnonzero(has_moved).tolist()),
         movement=_movement(before, after),
         correlations=tuple(correlations.tolist()),
         covered=covered,

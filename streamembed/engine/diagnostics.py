@@ -195,6 +195,8 @@ def describe_degenerate_map(snapshot: Snapshot) -> str | None:
             f"{snapshot.n_connected} parts of the graph, and have coordinates 0: use more "
             "neighbours (n_neighbors=), or one engine a part"
         )
+    if family == "graph" and certificate.isolated > OUTLIER_SHARE * count:
+        return _describe_isolated(snapshot)
     if family == "kernel" and certificate.met is False and not snapshot.coordinates.any():
         return (
             f"all {k} components are zeros, because the {count} points differ by less than the "
@@ -240,6 +242,20 @@ def describe_degenerate_map(snapshot: Snapshot) -> str | None:
             f"is in, none where in it; use n_components >= {parts + 2}, or one engine a part"
         )
     return None
+
+
+def _describe_isolated(snapshot: Snapshot) -> str:
+    """How many points of a graph nothing joins, and which parameter says so."""
+    who = f"{snapshot.certificate.isolated:,} of {len(snapshot.ids):,} points"
+    if snapshot.radius:
+        return (
+            f"{who} have no neighbour within radius={snapshot.radius:g}, and coordinates 0: use a "
+            "larger radius, or n_neighbors"
+        )
+    return (
+        f"{who} are joined to nothing by weights that doubles hold, and have coordinates 0: use a "
+        "larger bandwidth, or weights='self_tuning'"
+    )
 
 
 def describe_separate_parts(snapshot: Snapshot) -> str | None:

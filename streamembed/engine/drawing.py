@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -28,15 +28,6 @@ INK, HALO, UNKNOWN = "#222222", "#e3e3e3", "#a8a8a8"
 MOST_CLASSES = len(COLOURS) * len(MARKS)
 MOST_NAMED = 30
 TRUSTED, MOST_HALOS = 1 / 3, 0.2
-
-
-class DrawablePicture(Protocol):
-    """What a drawing needs of a picture."""
-
-    coordinates: Floats
-
-    @property
-    def kept(self) -> Floats: ...
 
 
 def check_axes(ax: Any) -> None:
@@ -67,23 +58,25 @@ def read_colors(color: Any, n: int, choices: str) -> Array:
     return values
 
 
-def draw(picture: DrawablePicture, values: Array, ax: Any, halo: bool, new: int, label: str) -> Any:
+def draw_picture(
+    places: Floats, kept: Floats, values: Array, ax: Any, halo: bool, new: int, label: str
+) -> Any:
     """See `streamembed.engine.picture.Picture.plot`."""
     ax = _new_axes() if ax is None else ax
-    x, y = picture.coordinates.T
+    x, y = places.T
     size = _choose_size(len(x))
     if halo:
-        least = np.sort(picture.kept)[int(MOST_HALOS * len(x))]
-        lost = picture.kept < min(TRUSTED, least + 1e-9)
+        least = np.sort(kept)[int(MOST_HALOS * len(x))]
+        lost = kept < min(TRUSTED, least + 1e-9)
         ax.scatter(x[lost], y[lost], s=6.0 * size, c=HALO, linewidths=0, zorder=1)
-    draw_points(picture.coordinates, values, ax, label)
+    draw_points(places, values, ax, label)
     if new:
         ax.scatter(x[-new:], y[-new:], s=3.0 * size, facecolors="none", edgecolors=INK, zorder=3)
     ax.set_xticks([])
     ax.set_yticks([])
     for side in ax.spines.values():
         side.set_visible(False)
-    ax.set_title(f"{picture.kept.mean():.0%} of neighbours kept", fontsize="small", color=INK)
+    ax.set_title(f"{kept.mean():.0%} of neighbours kept", fontsize="small", color=INK)
     return ax
 
 

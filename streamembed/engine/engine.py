@@ -12,7 +12,7 @@ from streamembed.data import column_roles
 from streamembed.data.batch import Batch
 from streamembed.data.distance_rows import DistanceRows
 from streamembed.data.features import NO_FEATURES, Features
-from streamembed.data.labels import list_labels
+from streamembed.data.labels import LabelIndex, list_labels
 from streamembed.engine import call as calls
 from streamembed.engine import diagnostics, from_landmarks, saved_engine
 from streamembed.engine.call import Call, Labelled, Learned
@@ -30,6 +30,7 @@ from streamembed.errors import (
     warn,
 )
 from streamembed.merging import landmark_set
+from streamembed.merging.labelled_stream import LabelledStream
 from streamembed.merging.landmark_set import LARGEST_PARTITION, LandmarkSet
 from streamembed.methods import publish
 from streamembed.methods.options import OPTIONS, Config, describe_use
@@ -40,10 +41,9 @@ from streamembed.notebook import write_table
 from streamembed.numeric import codec
 from streamembed.numeric.arrays import Array, Ints
 from streamembed.parameters import OWNERS, HintedAttributes, check_names, read_texts, write_texts
-from streamembed.storage import archive
 from streamembed.storage.saved_object import SavedObject
 from streamembed.threads import one_blas_thread
-from streamembed.validation import check_whole
+from streamembed.validation import check_flag, check_whole
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -154,7 +154,7 @@ class Engine(HintedAttributes, SavedObject):
         where these do not suffice; "exact": always by the product.
     tolerance
         Largest residual of a certified snapshot, relative to lambda_1; None: no certificate.
-        Then it is the plain view, fastest, with an estimate that claims nothing.
+        Then it is the plain view, with an estimate that claims nothing.
     chunk_size
         Events per update, or "auto". "auto": 10; with landmarks a quarter of ``size``, from 10 to
         128. Chunks are cut at multiples of it in the stream, never by the call, and a snapshot has
@@ -171,7 +171,8 @@ class Engine(HintedAttributes, SavedObject):
         Metrics to learn too, such as itml and eig_dml. Names of "itml", "eig_dml", "contrast",
         "geometric_mean", "must_link", "fenn", "discriminant". They learn from labels and from
         `learn_pairs`, like the estimators of these names; without either, all but the last two
-        learn from pairs generated from the embedding. Snapshots have them in ``metrics``.
+        weigh features by how well the others predict them, and learn from generated pairs.
+        Snapshots have them in ``metrics``.
     picture
         Also keep a picture in the plane: a stable layout of neighbours. It stands beside the
         coordinates; snapshots have it as ``picture``.
@@ -215,6 +216,7 @@ class Engine(HintedAttributes, SavedObject):
     }
 
     _kind: ClassVar[str] = "engine"
+    _kinds = STATES
 
     def __init__(
         self,
@@ -434,7 +436,7 @@ class Engine(HintedAttributes, SavedObject):
             Once, and again after every rescaling, if a component is carried by a few points
             or is all zeros, or all components do nothing but tell separate parts apart.
         """
-        snapshot = self.publish(counted, fresh)
+        snapshot = self.publish(check_flag("counted", counted), check_flag("fresh", fresh))
         self._warn(diagnostics.describe_coarse_landmarks(snapshot), ResolutionWarning)
         self._warn(diagnostics.describe_snapshot_cost(self.config, snapshot), CostWarning)
         self._warn(
@@ -460,7 +462,7 @@ class Engine(HintedAttributes, SavedObject):
                 published = self._publish(counted, fresh=False)
                 previous = self._published
             else:
-                columns = publish.publish(source, self.config, counted)
+                columns = source.map.publish(source, self.config, counted)
                 features = self.features or NO_FEATURES
                 published = state, Snapshot.of(source, columns, self.config, features)
         if not counted:  # or later snapshots would depend on counted ones
@@ -847,18 +849,6 @@ class Engine(HintedAttributes, SavedObject):
         """
         self._learner.apply(Call[None]("relayout"))
 
-    # ------------------------------------------------------------------ saving
-
-    def _to_file(self) -> tuple[Any, dict[str, Any]]:
-        arrays, header = codec.pack(self)
-        return archive.to_table(arrays), header
-
-    @classmethod
-    def _of_file(cls, table: Any, header: dict[str, Any]) -> Self:
-        engine: Self = codec.unpack(cls, archive.unpack(table), header, STATES)
-        saved_engine.check_metrics(engine._learner.state)
-        return engine
-
     # ------------------------------------------------------------------ merging
 
     def landmark_set(self, partition: int = 0) -> LandmarkSet:
@@ -894,7 +884,11 @@ class Engine(HintedAttributes, SavedObject):
 
     @classmethod
     def of_landmarks(
-        cls, landmarks: LandmarkSet, like: Snapshot | None = None, **parameters: Any
+        cls,
+        landmarks: LandmarkSet,
+        like: Snapshot | None = None,
+        training: LabelledStream | None = None,
+        **parameters: Any,
     ) -> Self:
         """An engine that has learned what a set of landmarks stands for, and can learn on.
 
@@ -909,6 +903,10 @@ class Engine(HintedAttributes, SavedObject):
             A snapshot whose axes are to be kept, of any landmarks: its eigenfunctions,
             extended to these, are the frame. Where its axes cannot be kept, the epoch is its
             own and one, and ``frame.lost`` names them.
+        training
+            Labels of these events and what ``metrics`` have learned from them
+            (`streamembed.merging.labelled_stream`); None for metrics that start from
+            scratch.
         parameters
             Those of an engine. ``memory``, ``half_life`` and ``clock`` are those of the set;
             ``size`` is by default the number of landmarks where they were thinned, and that of the
@@ -937,11 +935,14 @@ class Engine(HintedAttributes, SavedObject):
         """
         engine = cls(**from_landmarks.choose_parameters(landmarks, parameters))
         features = landmarks.agreement.as_features()
-        state, columns = from_landmarks.start_state(landmarks, engine.config, like)
+        state, columns = from_landmarks.start_state(landmarks, engine.config, like, training)
         if columns is not None:
             published = Snapshot.of(state, columns, engine.config, features)
             engine._published = {False: (state, published)}
-        engine._learner.progress = EngineState(state, features=features, ids_kind="positions")
+        labels = LabelIndex() if training is None else training.labels
+        engine._learner.progress = EngineState(
+            state, features=features, ids_kind="positions", labels=labels
+        )
         return engine
 
     @_exclusive

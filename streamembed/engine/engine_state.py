@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from streamembed.methods.options import Config
 from streamembed.methods.state import State
 from streamembed.numeric.arrays import Array, Bools, Floats, Ints
 from streamembed.numeric.chunks import PendingParts
-from streamembed.numeric.codec import NOT_SAVED
+from streamembed.numeric.codec import NOT_SAVED, Count
 
 NOTHING: Ints = np.zeros(0, dtype=np.int64)
 
@@ -37,17 +37,24 @@ class EngineState:
     # `NO_FEATURES` where distances are learned; None before the first call.
     features: Features | None = None
     ids_kind: str | None = None  # see `streamembed.data.ids.classify_ids`
-    rejected: int = 0  # rows rejected since the first event
+    rejected: Count = 0  # rows rejected since the first event
     labels: LabelIndex = field(default_factory=LabelIndex)  # the labels observed so far
     # (Floats, Floats, Bools) or None: raw points of given pairs, and what they are, until the warm-
     # up ends.
-    early: tuple[Floats, Floats, Bools] | None = None
+    early: (
+        tuple[
+            Annotated[Floats, "m d", "finite"],
+            Annotated[Floats, "m d", "finite"],
+            Annotated[Bools, "m"],
+        ]
+        | None
+    ) = None
     # Ids of the support and of pending events; None if not computed since the last chunk.
     ids: RetainedIds | None = field(default=None, metadata=NOT_SAVED)
-    log_offset: int = 0  # rows taken from the log, accepted or rejected; 0 without a log
+    log_offset: Count = 0  # rows taken from the log, accepted or rejected; 0 without a log
     # (m,): stream positions, ascending, of the events of the support that metrics have learned with
     # a label; empty without metrics. Pending events carry their own labels.
-    labelled: Ints = field(default_factory=lambda: NOTHING)
+    labelled: Annotated[Ints, "m", "ascending"] = field(default_factory=lambda: NOTHING)
 
     @property
     def learned(self) -> int:
@@ -157,17 +164,14 @@ class EngineState:
         ids: RetainedIds | None,
     ) -> EngineState:
         """The state with one more pending part; the first part sets features and kind of ids."""
-        return EngineState(
-            state=self.state,
+        return replace(
+            self,
             waiting=self.waiting.followed_by(part),
             features=self.features or features,
             ids_kind=self.ids_kind or ids_kind,
             rejected=rejected,
             labels=labels,
-            early=self.early,
             ids=ids,
-            log_offset=self.log_offset,
-            labelled=self.labelled,
         )
 
     def list_labelled_positions(self) -> Ints:

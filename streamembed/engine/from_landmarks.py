@@ -10,12 +10,14 @@ from streamembed.data.batch import Batch
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import InputError, ParameterError, quote
 from streamembed.merging import landmark_set
+from streamembed.merging.labelled_stream import LabelledStream
 from streamembed.merging.landmark_set import LandmarkSet
-from streamembed.methods import frame_reference, publish, update
+from streamembed.methods import frame_reference, update
 from streamembed.methods.eigenpairs import PublishedColumns
 from streamembed.methods.frame_reference import LARGEST_PRICE, LEAST_FIDELITY
 from streamembed.methods.options import Config
 from streamembed.methods.state import State
+from streamembed.metric_learners import metrics
 from streamembed.threads import one_blas_thread
 from streamembed.validation import check_whole
 
@@ -54,7 +56,10 @@ def choose_parameters(landmarks: LandmarkSet, given: Mapping[str, Any]) -> dict[
 
 
 def start_state(
-    landmarks: LandmarkSet, config: Config, like: Snapshot | None
+    landmarks: LandmarkSet,
+    config: Config,
+    like: Snapshot | None,
+    training: LabelledStream | None,
 ) -> tuple[State, PublishedColumns | None]:
     """The state after all that the landmarks stand for, and what is published of it, if known.
 
@@ -69,6 +74,9 @@ def start_state(
         state = update.start_from_support(
             support, scaling, events, landmarks.radius, landmarks.time, config
         )
+        if training is not None and state.metrics is not None:
+            adopted = metrics.adopt_stream(state.metrics, training.stream)
+            state = replace(state, metrics=adopted)
         return (state, None) if like is None else _align_axes(state, like, landmarks, config)
 
 
@@ -89,7 +97,7 @@ def _align_axes(
     points = Batch.of_points(state.support.points, landmarks.agreement.as_features())
     frame = frame_reference.adopt_columns(state, like.transform(points), like.frame.epoch)
     aligned = replace(state, frame=frame)
-    published = publish.publish(aligned, config)
+    published = aligned.map.publish(aligned, config, counted=False)
     moved = published.measure()
     if moved.fidelity >= LEAST_FIDELITY and moved.price <= LARGEST_PRICE:
         return aligned, published

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import FrozenInstanceError, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from operator import attrgetter
 from typing import Any, Protocol
@@ -12,11 +12,11 @@ import numpy as np
 from streamembed.data.output_format import read_frame, to_input_format
 from streamembed.engine import drawing
 from streamembed.errors import InputError
-from streamembed.geometry.lists import Slots
 from streamembed.layout import measures
 from streamembed.layout.forces import Links, compute_affinities
 from streamembed.methods.placement import PictureExtension
-from streamembed.numeric.arrays import Array, Floats, Ints, Unchanging, freeze
+from streamembed.methods.snapshot_contents import Immutable, PictureContents
+from streamembed.numeric.arrays import Array, Floats, freeze
 from streamembed.validation import check_whole
 
 # A picture has aged when this share fewer neighbours are kept than when it was laid out.
@@ -43,55 +43,17 @@ class Movement:
     shared: float
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class PictureNeighbours:
-    """Neighbours that the quality measures of a picture are computed from."""
-
-    # (N, K): the nearest of every point, oldest first, -1 behind the end of a list.
-    near: Slots
-    d2: Floats
-    # (N,): see `streamembed.layout.measures.measure_kept`; None where the points of the snapshot
-    # tell.
-    duplicates: Ints | None
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class PictureContents:
-    """The contents of a picture; points in the order of the snapshot."""
-
-    coordinates: Floats  # (N, 2)
-    moved: Floats  # (N,)
-    # (N,): None where they are still to be counted.
-    kept: Floats | None
-    balance: Floats | None
-    neighbours: PictureNeighbours | None  # by which they are
-    gamma: float
-    spread: float
-    kept_then: float
-    n_neighbors: int
-    age: int
-    epoch: int
-
-
-class Immutable(Unchanging):
-    """A value whose attributes are set once, in ``vars``."""
-
-    def __setattr__(self, name: str, value: object) -> None:
-        kind = type(self).__name__.lower()
-        raise FrozenInstanceError(f"cannot assign to {name!r}: a {kind} never changes")
-
-    def __delattr__(self, name: str) -> None:
-        kind = type(self).__name__.lower()
-        raise FrozenInstanceError(f"cannot delete {name!r}: a {kind} never changes")
-
-
 class PictureSource(Protocol):
     """What a picture needs of its snapshot."""
 
-    ids: Array
-    points: Floats
-    center: Floats
-    scale: Floats
+    @property
+    def ids(self) -> Array: ...
+    @property
+    def points(self) -> Floats: ...
+    @property
+    def center(self) -> Floats: ...
+    @property
+    def scale(self) -> Floats: ...
 
     def _read(self, X: Any) -> Floats: ...
 
@@ -295,7 +257,8 @@ class Picture(Immutable):
         name = color if isinstance(color, str) and color in ("kept", "balance") else ""
         given = getattr(self, name) if name else color
         values = drawing.read_colors(given, n, "'kept', 'balance', ")
-        return drawing.draw(self, values, ax, halo, new, "age" if color is None else name)
+        label = "age" if color is None else name
+        return drawing.draw_picture(self.coordinates, self.kept, values, ax, halo, new, label)
 
     # ------------------------------------------------------------------ files
 

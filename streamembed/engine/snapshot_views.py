@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from scipy.spatial import cKDTree
 
+from streamembed.data import batch, column_roles, distance_rows
+from streamembed.data.features import Features
 from streamembed.data.output_format import name_columns
 from streamembed.engine import drawing
 from streamembed.engine.picture import PREFIX, Picture
 from streamembed.errors import FeatureError, ParameterError, quote
 from streamembed.methods.extension import Extension
-from streamembed.metric_learning.mahalanobis import Mahalanobis
+from streamembed.methods.registry import METHODS
+from streamembed.methods.snapshot_contents import SnapshotContents
 from streamembed.notebook import draw_scatter, write_table
 from streamembed.numeric.arrays import Array, Floats, Ints
-from streamembed.spectral.certificate import Certificate
 from streamembed.validation import check_choice, check_whole
 
 # Squares of differences up to here have a finite sum.
@@ -25,29 +27,18 @@ FARTHEST = 1e145
 SPACES = ("map", "picture", "features")
 
 
-class SnapshotViews:
+class SnapshotViews(SnapshotContents):
     """What `streamembed.Snapshot` gives out about its support as a whole."""
 
-    if TYPE_CHECKING:
-        coordinates: Floats
-        ids: Array
-        masses: Floats
-        points: Floats
-        eigenvalues: Floats
-        center: Floats
-        scale: Floats
-        method: str
-        position: int
-        rung: str
-        certificate: Certificate
-        picture: Picture | None
-        _metrics: dict[str, Mahalanobis]
+    @cached_property
+    def features(self) -> Features:
+        """Names of the features, in the order of the columns of ``points``."""
+        return Features(self.feature_names, self.ordered)
 
-        @property
-        def feature_names(self) -> tuple[str, ...]: ...
-        @property
-        def _extension(self) -> Extension: ...
-        def _read(self, X: Any) -> Floats: ...
+    @cached_property
+    def picture(self) -> Picture | None:
+        """Places in the plane, with ``picture=True``."""
+        return None if self.picture_contents is None else Picture(self.picture_contents, self)
 
     # ------------------------------------------------------------------ tables
 
@@ -188,7 +179,7 @@ class SnapshotViews:
             ("residual", certificate.residual),
             ("tolerance met", certificate.met),
             ("refinement", self.rung),
-            ("metrics", tuple(self._metrics)),
+            ("metrics", tuple(self.metrics)),
         ]
         points, name = self._choose_plane(), " and ".join(name_columns(self.method, k)[:2])
         if picture is not None:
@@ -243,8 +234,8 @@ class SnapshotViews:
         >>> ids.shape, ids[:, 0].tolist(), distances[:, 0].tolist()
         ((2, 5), [148, 149], [0.0, 0.0])
         """
-        other = "" if self._metrics else " (this snapshot has no learned metrics)"
-        space = check_choice("space", space, (*SPACES, *self._metrics), other)
+        other = "" if self.metrics else " (this snapshot has no learned metrics)"
+        space = check_choice("space", space, (*SPACES, *self.metrics), other)
         k = check_whole("k", k, 1, f": the snapshot has {len(self.ids):,} points", len(self.ids))
         if space == "picture" and self.picture is None:
             raise ParameterError(
@@ -290,7 +281,7 @@ class SnapshotViews:
         if space == "features":
             places = (points - self.center) / self.scale
         else:
-            factor = self._metrics[space].factor
+            factor = self.metrics[space].factor
             # to a metric of rank 0 all points are equal
             columns = factor.T if len(factor) else np.zeros((len(self.center), 1))
             places = (points - self.center) @ columns
@@ -304,6 +295,28 @@ class SnapshotViews:
             assert self.picture is not None
             return self.picture.coordinates
         return self._locate(self.points, space)
+
+    def _read_rows(self, rows: Any) -> Floats:
+        """Distances to every item of the support, checked."""
+        return distance_rows.read_support_distances(rows, self.ids)
+
+    @cached_property
+    def _extension(self) -> Extension:
+        return METHODS[self.method].extend(self)
+
+    def _read(self, X: Any, of_distances: str = "transform_distances") -> Floats:
+        """Points in the caller's units, checked, columns in order."""
+        if batch.are_usable(X, self.features):
+            points: Floats = X
+            return points
+        if not self.feature_names:
+            raise FeatureError(
+                "this snapshot was learned from distances and has no features: use "
+                f"{of_distances}, with distances to its ids"
+            )
+        remedy = "nothing was transformed: fix or drop them"
+        table = column_roles.split(X, self.feature_names).points
+        return batch.read(table, None, self.features, remedy=remedy).points
 
     @cached_property
     def _trees(self) -> dict[str, Any]:

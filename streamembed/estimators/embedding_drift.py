@@ -8,7 +8,7 @@ from typing import Any
 from river import base
 
 from streamembed.data import impute
-from streamembed.data.batch import LARGEST_VALUE, Batch
+from streamembed.data.batch import Batch
 from streamembed.data.features import Features
 from streamembed.data.impute import FeatureRows
 from streamembed.data.table import are_positions, check_point, with_text_keys
@@ -16,7 +16,7 @@ from streamembed.drift.alarm import Alarm
 from streamembed.drift.monitor import Monitor
 from streamembed.errors import FeatureError, quote
 from streamembed.estimators.cold_start import ColdStartTransformer
-from streamembed.numeric.arrays import Floats
+from streamembed.numeric.arrays import LARGEST_VALUE, Floats
 from streamembed.parameters import declare_parameters, read_texts
 
 SETTLED = 50  # events whose features are those that are watched

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from streamembed.data import batch, impute, precomputed
-from streamembed.data.batch import LARGEST_VALUE, Batch
+from streamembed.data.batch import Batch
 from streamembed.data.features import Features
 from streamembed.data.impute import FeatureRows
 from streamembed.data.output_format import name_columns, to_table
@@ -28,7 +28,7 @@ from streamembed.estimators.cold_start import ColdStartTransformer
 from streamembed.estimators.event_times import EventTimes, split_times
 from streamembed.methods.options import DEFAULTS, POSITION, Config, describe_use
 from streamembed.methods.registry import METHODS
-from streamembed.numeric.arrays import Floats
+from streamembed.numeric.arrays import LARGEST_VALUE, Floats
 from streamembed.parameters import declare_parameters, read_texts
 from streamembed.validation import check_choice, check_optional, check_whole
 

@@ -16,7 +16,7 @@ import copy
 import hashlib
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, fields
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -81,6 +81,7 @@ class MetricEstimator(
     chunk_size: int = 50
     seed: int = 0
     _key: ClassVar[str] = "metric"
+    _learner_type: ClassVar[Any]  # a dataclass, whose fields are parameters of the estimator
     _hints: ClassVar[Mapping[str, str]] = {
         **PointEstimator._hints,
         **dict.fromkeys(("fit", "partial_fit"), "learn_many(X, y)"),
@@ -103,9 +104,11 @@ class MetricEstimator(
     def _unit_test_params(cls) -> Any:
         yield {"chunk_size": 4}
 
-    @abc.abstractmethod
     def _make_learner(self) -> MetricLearner:
         """The learner of these parameters, which checks them."""
+        names = [each.name for each in fields(self._learner_type)]
+        learner: MetricLearner = self._learner_type(**{name: getattr(self, name) for name in names})
+        return learner
 
     # ------------------------------------------------------------------ reading
 

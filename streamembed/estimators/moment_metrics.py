@@ -6,7 +6,7 @@ Nothing is sampled: from labels, all pairs of the stream count, by way of class 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -50,14 +50,12 @@ class FENN(MetricEstimator):
     """
 
     mu: float | str = "heat_capacity"
+    _learner_type: ClassVar[Any] = FennLearner
 
     @classmethod
     def _unit_test_params(cls) -> Any:
         yield {"chunk_size": 4}
         yield {"chunk_size": 10, "mu": "cv"}
-
-    def _make_learner(self) -> FennLearner:
-        return FennLearner(self.mu, int(self.seed))
 
 
 @declare_metric
@@ -82,8 +80,7 @@ class DiscriminantAnalysis(MetricEstimator):
     ('measured', 1)
     """
 
-    def _make_learner(self) -> DiscriminantLearner:
-        return DiscriminantLearner()
+    _learner_type: ClassVar[Any] = DiscriminantLearner
 
     def _compute_root(self, metric: Mahalanobis, info: Any) -> Floats:
         if info is None or info.directions.shape[1] == 0:
@@ -120,9 +117,7 @@ class ContrastMetric(MetricEstimator):
     """
 
     alpha: float = 0.01
-
-    def _make_learner(self) -> ContrastLearner:
-        return ContrastLearner(self.alpha)
+    _learner_type: ClassVar[Any] = ContrastLearner
 
 
 @declare_metric
@@ -153,6 +148,4 @@ class GeometricMeanMetric(MetricEstimator):
     """
 
     t: float = 0.25
-
-    def _make_learner(self) -> GeometricMeanLearner:
-        return GeometricMeanLearner(self.t)
+    _learner_type: ClassVar[Any] = GeometricMeanLearner

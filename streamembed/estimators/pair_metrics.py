@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy.typing as npt
 
@@ -67,6 +67,7 @@ class ITML(MetricEstimator):
     sweeps: int = 1
     forgetting: float = 0.0
     prior: str | npt.ArrayLike = "identity"
+    _learner_type: ClassVar[Any] = ITMLLearner
 
     @classmethod
     def _unit_test_params(cls) -> Any:
@@ -78,10 +79,6 @@ class ITML(MetricEstimator):
             "prior": "covariance",
             "sweeps": 2,
         }
-
-    def _make_learner(self) -> ITMLLearner:
-        names = ("gamma", "upper", "lower", "buffer", "sweeps", "forgetting", "prior", "seed")
-        return ITMLLearner(**{name: getattr(self, name) for name in names})
 
 
 @declare_metric

@@ -34,8 +34,8 @@ from streamembed.manifold.principal_stream import (
     PrincipalSettings,
     PrincipalStream,
 )
-from streamembed.numeric import codec
 from streamembed.numeric.arrays import Floats, Unchanging, freeze
+from streamembed.numeric.codec import Count
 from streamembed.numeric.moments import FeatureMoments
 from streamembed.parameters import declare_parameters
 from streamembed.storage import archive
@@ -97,22 +97,22 @@ class PrincipalAxes(Unchanging, SavedObject):
 
     _kind: ClassVar[str] = "principal axes"
 
-    components: Annotated[Floats, "k d"]
-    mean: Annotated[Floats, "d"]
-    explained_variance: Annotated[Floats, "k"]
-    explained_variance_ratio: Annotated[Floats, "k"]
-    singular_values: Annotated[Floats, "k"]
-    total_variance: float
-    residual: float | None
-    tail: float
-    cut: tuple[int, ...]
+    components: Annotated[Floats, "k d", "finite"]
+    mean: Annotated[Floats, "d", "finite"]
+    explained_variance: Annotated[Floats, "k", "finite", "at least 0"]
+    explained_variance_ratio: Annotated[Floats, "k", "finite"]
+    singular_values: Annotated[Floats, "k", "finite"]
+    total_variance: Annotated[float, "finite"]
+    residual: Annotated[float, "finite"] | None
+    tail: Annotated[float, "finite"]
+    cut: tuple[Count, ...]
     met: bool | None
     solver: str
     rank: int
-    count: float
+    count: Annotated[float, "finite"]
     whiten: bool
     position: int
-    feature_names: tuple[str, ...]
+    feature_names: Annotated[tuple[str, ...], "different"]
     ordered: bool
 
     def __post_init__(self) -> None:
@@ -172,27 +172,13 @@ class PrincipalAxes(Unchanging, SavedObject):
     def _invert(self, coordinates: Floats) -> Floats:
         return principal.inverse_transform(self, coordinates, self.whiten)
 
-    def _to_file(self) -> tuple[Any, dict[str, Any]]:
-        arrays, header = codec.pack(self)
-        return archive.to_table(arrays), header
-
-    @classmethod
-    def _of_file(cls, table: Any, header: dict[str, Any]) -> Self:
-        axes: Self = codec.unpack(cls, archive.unpack(table), header)
-        axes._check()
+    @staticmethod
+    def __unpack__(axes: PrincipalAxes) -> PrincipalAxes:
+        """ValueError for axes that do not fit together."""
+        archive.must(len(axes.feature_names) == len(axes.mean), "names of the features")
+        archive.must(axes.solver in ("moments", "svd"), "solver")
+        archive.must(all(j < len(axes.components) for j in axes.cut), "cut")
         return axes
-
-    def _check(self) -> None:
-        """Refuse what no stream has; within `archive.sound`."""
-        must, names = archive.must, self.feature_names
-        for each in fields(self):
-            value = getattr(self, each.name)
-            if isinstance(value, np.ndarray | float):
-                must(np.isfinite(value).all(), f"{each.name} is not finite")
-        must(len(set(names)) == len(names) == len(self.mean), "names of the features")
-        must((self.explained_variance >= 0).all(), "a variance is negative")
-        must(self.solver in ("moments", "svd"), "solver")
-        must(all(0 <= j < len(self.components) for j in self.cut), "cut")
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled by its parts; read-only again afterwards."""

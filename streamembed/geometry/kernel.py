@@ -15,6 +15,8 @@ from streamembed.numeric.linalg import squared_distances
 NEIGHBOUR = 7
 ROWS = 256  # of distances at a time
 LARGEST_ENTRY = 1e300
+# Of a polynomial kernel.
+LARGEST_DEGREE, LARGEST_COEFFICIENT = 20, 1e6
 
 
 def gaussian(d2: Array, bandwidth: float) -> Array:

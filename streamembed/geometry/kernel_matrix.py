@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamembed.numeric.arrays import Array, Ints
+from streamembed.numeric.codec import Count
 
 # A ring of up to 256 slots in float64 (0.5 MB) stays in the cache, where float32 saves little;
 # above it the products are bound by memory and float32 halves them (docs/benchmarks.md).
@@ -83,7 +84,7 @@ class SavedKernelMatrix:
     """The saved form of a matrix: a copy of W, shape (n, n), and the capacity in slots."""
 
     weights: Annotated[Array, "slots slots", "float32 or float64", "finite"]
-    capacity: Annotated[int, "at least 0"]
+    capacity: Count
 
 
 class KernelMatrix:

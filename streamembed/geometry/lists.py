@@ -22,6 +22,7 @@ from streamembed.numeric.arrays import Floats, Ints, freeze
 
 Slots = npt.NDArray[np.int32]
 
+LARGEST_NEIGHBORS = 1000
 # Where this share of the slots or more is replaced, many lists run short: a rebuild is no dearer.
 MOST_REPLACED = 1 / 2
 
@@ -85,9 +86,11 @@ class NeighborLists:
 
     @classmethod
     def __unpack__(cls, packed: NeighborLists) -> NeighborLists:
-        """ValueError for lists without so many entries."""
+        """ValueError for lists without so many entries, or with distances to nothing."""
         if not 1 <= packed.n_neighbors <= packed.near.shape[1]:
             raise ValueError(f"lists of {packed.n_neighbors} in {packed.near.shape[1]} entries")
+        if not (np.isfinite(packed.d2) == (packed.near >= 0)).all():
+            raise ValueError("lists have distances to nothing")
         return packed
 
     def __len__(self) -> int:

@@ -10,6 +10,7 @@ from scipy.spatial.distance import cdist
 
 from streamembed.geometry.kernel import choose_bandwidth
 from streamembed.numeric.arrays import Bools, Floats
+from streamembed.numeric.codec import Within
 
 # Beyond these powers a squared distance over a squared bandwidth leaves the doubles.
 SMALLEST_BANDWIDTH, LARGEST_BANDWIDTH = 1e-100, 1e100
@@ -33,7 +34,7 @@ class Scaling:
     scale: Annotated[Floats, "d", "finite", "positive"]
     # sigma of exp(-d2 / sigma**2), in scaled units; where every point has a width s of its own,
     # sqrt(c) times the median of them when the scaling was fitted: nothing is computed from it.
-    bandwidth: float
+    bandwidth: Annotated[float, Within(SMALLEST_BANDWIDTH, LARGEST_BANDWIDTH)]
 
     def apply(self, points: Floats) -> Floats:
         """Points (n, d) as the kernel sees them."""

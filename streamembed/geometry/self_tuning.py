@@ -26,7 +26,10 @@ import numpy.typing as npt
 
 from streamembed.geometry.kernel import gaussian
 from streamembed.numeric.arrays import Array, Floats, Ints, pad_rows
+from streamembed.numeric.codec import Extent
 
+# c of exp(-d2 / (c s_i s_j)): below, points lose their neighbours; above, all weights are 1.
+WIDTHS = 1e-3, 1e6
 # Of the median reach: no width is less.
 LEAST_WIDTH = 0.1
 # Slots filled again with one chunk, at most: each costs as much as an event.
@@ -57,7 +60,7 @@ class LocalWidths:
     reaches: Annotated[Floats, "slots", "finite", "at least 0"]
     widths: Annotated[Floats, "slots", "finite", "positive"]  # s, positive, of the kernel
     # Of the reaches, kept running: the unit of the least width. 0 before any was positive.
-    median: Annotated[float, "finite", "at least 0"]
+    median: Extent
 
     @classmethod
     def empty(cls) -> LocalWidths:

@@ -31,6 +31,8 @@ from streamembed.geometry.lists import Slots
 from streamembed.layout import forces_numba
 from streamembed.numeric.arrays import Array, Floats, Ints
 
+# Attraction of a picture, beside that of t-SNE.
+SPREADS = 0.5, 20.0
 # Pairs per pass: four arrays of them, 768 KB, stay in the second cache.
 CELLS = 3 << 14
 

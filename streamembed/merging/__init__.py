@@ -1,1 +1,1 @@
-"""Sets of landmarks of several streams, their agreement, and their merge."""
+"""Sets of landmarks of several streams, their agreement, and their merge; metrics beside them."""

@@ -6,29 +6,31 @@ import hashlib
 import json
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 import numpy as np
 
 from streamembed.data.features import Features
 from streamembed.errors import quote
 from streamembed.geometry.scaling import Scaling
+from streamembed.numeric import codec
 from streamembed.numeric.arrays import Floats
 
 DIGEST = 16  # bytes
+Positive = Annotated[float, "finite", "positive"]
 
 
 @dataclass(frozen=True)
 class Agreement:
     """The settings that make distances and masses of two sets comparable."""
 
-    features: tuple[str, ...]  # in order
+    features: Annotated[tuple[str, ...], "different"]  # in order
     ordered: bool  # whether features are known by position, as those of an array
     # What features are divided by; what is subtracted first does not change distances.
-    scale: tuple[float, ...]
+    scale: tuple[Positive, ...]
     # Of a gaussian kernel, in scaled units; None where points have widths of their own.
-    bandwidth: float | None
-    half_life: float | None  # in units of the clock, after which a mass has halved
+    bandwidth: Positive | None
+    half_life: Positive | None  # in units of the clock, after which a mass has halved
     clock: str  # the clock by which masses fade
     epoch: int = 0  # how often it was recomputed
 
@@ -65,27 +67,15 @@ class Agreement:
     @classmethod
     def from_dict(cls, fields: dict[str, Any]) -> Self:
         """The agreement of such fields; TypeError, ValueError or KeyError for anything else."""
-        tuples = {name: tuple(fields[name]) for name in ("features", "scale")}
-        agreement = cls(**{**fields, **tuples})
-        agreement.check()
+        agreement: Self = codec.unpack(cls, {}, fields)
         return agreement
 
-    def check(self) -> None:
-        """ValueError for an agreement that no stream can have."""
-        if not all(type(name) is str for name in self.features):
-            raise ValueError("features are not text")
-        if type(self.ordered) is not bool or type(self.epoch) is not int:
-            raise ValueError("ordered or epoch")
-        if type(self.clock) is not str:
-            raise ValueError("clock")
-        optional = [value for value in (self.bandwidth, self.half_life) if value is not None]
-        numbers = [*self.scale, *optional]
-        if not all(type(value) is float and np.isfinite(value) for value in numbers):
-            raise ValueError("a number is not finite")
-        if len(self.scale) != len(self.features):
+    @staticmethod
+    def __unpack__(packed: Agreement) -> Agreement:
+        """ValueError for scales of other features."""
+        if len(packed.scale) != len(packed.features):
             raise ValueError("scale is not that of the features")
-        if not all(value > 0 for value in numbers):
-            raise ValueError("a scale, bandwidth or half-life is not positive")
+        return packed
 
 
 def _to_exact(value: Any) -> Any:

@@ -9,15 +9,14 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 import numpy as np
 import pyarrow as pa
 from scipy.spatial.distance import cdist
 
-from streamembed.data.batch import LARGEST_VALUE
 from streamembed.data.features import Features
 from streamembed.errors import InputError
 from streamembed.geometry.kernel import choose_bandwidth
@@ -29,7 +28,9 @@ from streamembed.landmarks.net import Landmarks
 from streamembed.merging.agreement import Agreement
 from streamembed.methods.options import POSITION, Config
 from streamembed.methods.state import State
-from streamembed.numeric.arrays import Bools, Floats, Ints, freeze
+from streamembed.numeric import codec
+from streamembed.numeric.arrays import LARGEST_VALUE, Bools, Floats, Ints, freeze
+from streamembed.numeric.codec import NOT_SAVED, Extent, Within
 from streamembed.storage import stream
 from streamembed.storage.archive import (
     must,
@@ -88,15 +89,15 @@ class LandmarkSet:
         The parts are inconsistent; of a file or of bytes, DamagedFileError.
     """
 
-    points: Floats
-    masses: Floats
-    keys: Ints
-    stale: Bools
+    points: Annotated[Floats, "n d", Within(-LARGEST_VALUE, LARGEST_VALUE)]
+    masses: Annotated[Floats, "n", "finite", "positive"]
+    keys: Annotated[Ints, "n 2"]
+    stale: Annotated[Bools, "n"]
     agreement: Agreement
-    positions: Mapping[int, int]
-    time: float
+    positions: Mapping[int, int] = field(metadata=NOT_SAVED)
+    time: Annotated[float, "finite"]
     size: int
-    radius: float
+    radius: Extent
 
     def __post_init__(self) -> None:
         """Check everything: a set may come from any source."""
@@ -114,21 +115,11 @@ class LandmarkSet:
 
     def _check(self) -> None:
         """ValueError for a set that no stream can have."""
-        self.agreement.check()
-        n, d = len(self.masses), len(self.agreement.features)
-        shapes = {"points": (n, d), "masses": (n,), "keys": (n, 2), "stale": (n,)}
-        kinds = {"points": np.float64, "masses": np.float64, "keys": np.int64, "stale": np.bool_}
-        for name, shape in shapes.items():
-            array = getattr(self, name)
-            must(array.shape == shape, f"{name} has shape {array.shape}, and must have {shape}")
-            must(array.dtype == kinds[name], f"{name} has dtype {array.dtype}")
+        codec.check(self)
+        n, d = self.points.shape
+        must(d == len(self.agreement.features), f"points have {d} columns")
         must(d >= 1, "it has no features: objects known by their distances alone cannot be merged")
-        must(
-            type(self.size) is int and n <= self.size,
-            f"{n} landmarks of at most {self.size}",
-        )
-        must(np.isfinite(self.points).all(), "a point is not finite")
-        must((np.abs(self.points) <= LARGEST_VALUE).all(), f"a point is beyond {LARGEST_VALUE:g}")
+        must(n <= self.size, f"{n} landmarks of at most {self.size}")
         with np.errstate(over="ignore"):
             is_far = np.abs(self.scaled) > LARGEST_VALUE
         must(not is_far.any(), f"a point is beyond {LARGEST_VALUE:g} where it is scaled")
@@ -138,10 +129,6 @@ class LandmarkSet:
             must(type(position) is int and 0 <= position <= LARGEST_POSITION, "position")
         events = sum(self.positions.values())
         must(n <= events, f"{n} landmarks of {events} events")
-        must(
-            np.isfinite(self.masses).all() and (self.masses > 0).all(),
-            "a mass is not positive",
-        )
         most = events * (1.0 + SLACK)
         must(
             (self.masses <= most).all() and self.mass <= most,  # first, or the sum overflows
@@ -164,11 +151,6 @@ class LandmarkSet:
                 "a key is out of range",
             )
             must(len(np.unique(arrivals)) == len(arrivals), "two landmarks are one event")
-        must(
-            type(self.time) is float and math.isfinite(self.time),
-            f"time is {self.time!r}",
-        )
-        must(type(self.radius) is float and 0.0 <= self.radius < np.inf, "radius")
         must((self.landmarks.order == np.arange(n)).all(), "landmarks are not in order")
 
     def __len__(self) -> int:

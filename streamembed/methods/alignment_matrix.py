@@ -28,17 +28,15 @@ from streamembed.manifold import barycentric
 from streamembed.manifold.barycentric import BottomPairs, SolveReport
 from streamembed.methods import publish
 from streamembed.methods.eigenpairs import Eigenpairs, PublishedColumns
-from streamembed.methods.gram import describe_weights
 from streamembed.methods.options import Config
 from streamembed.methods.state import (
     BuildInput,
-    Count,
     EmbeddingMap,
-    KernelWidths,
     State,
     UpdateInput,
 )
 from streamembed.numeric.arrays import Floats, pad_rows
+from streamembed.numeric.codec import Count
 from streamembed.spectral import certificate, operator
 from streamembed.spectral.certificate import Certificate
 from streamembed.spectral.lanczos import bound_largest
@@ -103,10 +101,6 @@ class AlignmentMap(EmbeddingMap):
             rows = 0
         return type(self)(weights, bottom, rows, lists=lists), len(slots)
 
-    def normalise(self, state: State, config: Config) -> Normalisation:
-        """Every event weighs the same."""
-        return operator.weigh_equally(state.active_masses)
-
     def view(self, state: State, normal: Normalisation, count: int) -> tuple[Floats, Floats]:
         """theta and psi of the first pairs as the last solve left them."""
         bottom = self.bottom
@@ -153,10 +147,6 @@ class AlignmentMap(EmbeddingMap):
             (np.ones(int(starts[-1])), neighbors[is_neighbor], starts), shape=(len(neighbors),) * 2
         )
         return int(connected_components(graph, directed=False, return_labels=False))
-
-    def describe_weights(self, state: State, config: Config) -> KernelWidths:
-        """None but distances."""
-        return describe_weights(state, config)
 
 
 def _solve(

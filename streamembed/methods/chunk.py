@@ -54,7 +54,7 @@ class AcceptedEvents:
     """Accepted events in the order of the stream, from which a chunk is made."""
 
     points: Annotated[Floats, "c d", "finite"]  # raw; (c, 0) for objects without coordinates
-    ids: Annotated[Array, "c"]  # int64 or str
+    ids: Annotated[Array, "c", "int64 or text", "different"]
     # (L_i,) each, for objects without coordinates: see `Chunk.of_rows`.
     rows: tuple[Annotated[Floats, "*", "finite"], ...] | None = None
     # Class indices, -1 where unknown; None where no metric learns from labels.

@@ -16,7 +16,6 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Self
 
 import numpy as np
 
@@ -170,35 +169,6 @@ class SelfTuningExtension(_FusedExtension):
         """k."""
         return int(self.targets.shape[1]) - 2
 
-    @classmethod
-    def of(
-        cls,
-        points: Floats,
-        typical: float,
-        *,
-        targets: Floats,
-        widths: Floats,
-        least: float,
-        rule: WidthRule,
-        masses: Floats,
-        **units: Floats,
-    ) -> Self:
-        """Prepare the extension of a snapshot; see the attributes.
-
-        ``targets`` are without the last column.
-        """
-        return cls(
-            points=points,
-            targets=np.column_stack([targets, np.ones(len(points))]),
-            typical=typical,
-            finest=rule.width * least**2,
-            widths=widths,
-            least=least,
-            rule=rule,
-            masses=masses,
-            **units,
-        )
-
     def coordinates(self, points: Floats) -> Floats:
         """Shape (n, k); of one point by the shortest way."""
         placed = self._place_one(points[0]) if len(points) == 1 else None
@@ -277,9 +247,7 @@ class SelfTuningExtension(_FusedExtension):
         """Or the median of these points, when it is asked for: it costs as much as a chunk."""
         if self.typical:
             return self.typical
-        points = self.points[sample_rows(len(self.points))]
-        with np.errstate(over="ignore", under="ignore"):
-            d2 = squared_distances(points, self.points, LOSS * self.finest)
+        d2 = sample_distances(self.points, LOSS * self.finest)
         return float(np.median(sum_coverage(d2, self.widths, self.masses, self.rule)))
 
 
@@ -354,6 +322,12 @@ def sum_coverage(d2: Floats, widths: Floats, masses: Floats, rule: WidthRule) ->
     with np.errstate(under="ignore", over="ignore"):
         sums: Floats = np.exp(-(d2 / widths) / (rule.width * widths)) @ masses
     return sums
+
+
+def sample_distances(points: Floats, loss: float) -> Floats:
+    """Squared distances of those of `sample_rows` to all."""
+    with np.errstate(over="ignore", under="ignore"):
+        return squared_distances(points[sample_rows(len(points))], points, loss)
 
 
 def sample_rows(n: int) -> Ints:

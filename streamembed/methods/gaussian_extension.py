@@ -10,13 +10,12 @@ Source: docs/algorithms/diffusion-map.md; Coifman & Lafon (2006), "Geometric har
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Self
+from dataclasses import dataclass, field
 
 import numpy as np
 from scipy.spatial.distance import cdist
 
-from streamembed.methods.extension import LOSS, Extension
+from streamembed.methods.extension import EPS, LOSS, Extension
 from streamembed.numeric.arrays import Floats
 
 
@@ -27,37 +26,18 @@ class GaussianExtension(Extension):
     ``targets`` are [m a lambda^(t-1) psi | m a | m]; ``typical`` is the median of the degrees.
     """
 
+    bandwidth2: float  # sigma^2
     # (N, d + 1): [2 X / sigma^2 | -||x_i||^2 / sigma^2]; None where sigma is so small beside the
     # extent that this form would cancel: differences are then taken one by one.
-    exponents: Floats | None
-    bandwidth2: float  # sigma^2
+    exponents: Floats | None = field(init=False, default=None)
 
-    @classmethod
-    def of(
-        cls,
-        points: Floats,
-        bandwidth: float,
-        targets: Floats,
-        typical: float,
-        center: Floats,
-        scale: Floats,
-    ) -> Self:
-        """Prepare the extension of a snapshot; see the attributes."""
-        squares = np.einsum("ij,ij->i", points, points)
-        bandwidth2 = bandwidth**2
-        exponents = None
+    def __post_init__(self) -> None:
+        """Prepare the product."""
+        squares = np.einsum("ij,ij->i", self.points, self.points)
         with np.errstate(over="ignore"):
-            if squares.max(initial=0.0) * np.finfo(np.float64).eps <= LOSS * bandwidth2:
-                exponents = np.column_stack([2.0 * points / bandwidth2, -squares / bandwidth2])
-        return cls(
-            points=points,
-            center=center,
-            scale=scale,
-            targets=targets,
-            typical=typical,
-            exponents=exponents,
-            bandwidth2=bandwidth2,
-        )
+            if squares.max(initial=0.0) * EPS <= LOSS * self.bandwidth2:
+                columns = [2.0 * self.points / self.bandwidth2, -squares / self.bandwidth2]
+                object.__setattr__(self, "exponents", np.column_stack(columns))
 
     @property
     def n_columns(self) -> int:

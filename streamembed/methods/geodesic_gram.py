@@ -39,14 +39,13 @@ from streamembed.methods.placement import measure_neighbor_distance, project
 from streamembed.methods.refinement import refine
 from streamembed.methods.state import (
     BuildInput,
-    Count,
     EmbeddingMap,
-    KernelWidths,
     State,
     UpdateInput,
 )
 from streamembed.methods.trial_map import LARGEST_WHOLE, build_dense
 from streamembed.numeric.arrays import Floats, Ints, pad_rows
+from streamembed.numeric.codec import Count
 from streamembed.numeric.linalg import descending_eigh, orthonormal_basis
 from streamembed.spectral import certificate, operator
 from streamembed.spectral.certificate import Certificate
@@ -146,10 +145,6 @@ class GeodesicMap(EmbeddingMap):
         result[slots] = active[slots]
         return result
 
-    def normalise(self, state: State, config: Config) -> Normalisation:
-        """Every event of the part weighs the same."""
-        return operator.weigh_equally(state.active_masses)
-
     def view(self, state: State, normal: Normalisation, count: int) -> tuple[Floats, Floats]:
         """The block's leading pairs, without the mean; of landmarks those of their rows."""
         n, sources = len(state.support), self.geodesics.sources
@@ -224,10 +219,6 @@ class GeodesicMap(EmbeddingMap):
     def count_components(self, state: State, config: Config, pairs: Eigenpairs) -> int:
         """Parts of the graph."""
         return int(self.labels.max()) + 1
-
-    def describe_weights(self, state: State, config: Config) -> KernelWidths:
-        """None but distances."""
-        return gram.describe_weights(state, config)
 
     def measure_coverage(self, d2: Floats, masses: Floats, config: Config) -> float:
         """The median distance to the last neighbour."""

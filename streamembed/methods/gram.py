@@ -23,7 +23,7 @@ from streamembed.methods.options import Config
 from streamembed.methods.placement import measure_neighbor_distance
 from streamembed.methods.refinement import UNIT, KnownProducts
 from streamembed.methods.registry import KernelInput
-from streamembed.methods.state import BuildInput, KernelWidths, State, UpdateInput
+from streamembed.methods.state import BuildInput, State, UpdateInput
 from streamembed.methods.trial_map import (
     LARGEST_WHOLE,
     REBUILD_SHARE,
@@ -208,10 +208,6 @@ class GramMap(TrialMap):
         """1: such a matrix has no parts."""
         return 1
 
-    def describe_weights(self, state: State, config: Config) -> KernelWidths:
-        """The kernel, or distances."""
-        return describe_weights(state, config)
-
     def measure_coverage(self, d2: Floats, masses: Floats, config: Config) -> float:
         """The median distance to the last neighbour."""
         return measure_neighbor_distance(d2, config.n_neighbors)
@@ -224,13 +220,6 @@ def _has_drifted(degrees: Floats, rows: GramRows, inputs: UpdateInput) -> bool:
     exact = rows.rows(sample)
     errors = np.abs(degrees[sample] - exact @ masses)
     return bool((errors > LARGEST_DRIFT * (np.abs(exact) @ masses)).any())
-
-
-def describe_weights(state: State, config: Config) -> KernelWidths:
-    """Of methods without widths."""
-    n, bandwidth = len(state.support), state.scaling.bandwidth
-    name = config.kernel if config.embedding.kernels else "distance"
-    return KernelWidths(name, np.full(n, bandwidth), np.zeros(n), least=bandwidth)
 
 
 def bind_centred(

@@ -202,9 +202,6 @@ class KernelMap(TrialMap):
 
     def bind_weights(self, state: State, config: Config) -> KernelWeights:
         """Weights, of objects without coordinates by the distances of the state."""
-        return self._bind(state)
-
-    def _bind(self, state: State) -> KernelWeights:
         read_distances = state.read_distances()
         if read_distances is None:
             return self.weights
@@ -260,7 +257,8 @@ class KernelMap(TrialMap):
         largest = float(pairs.values.max(initial=0.0))
         if max(largest + margin, pairs.outside.bound) + pairs.rounding < 1.0:
             return 1
-        labels = components.label_components(self._bind(state).rows, len(state.support))
+        weights = self.bind_weights(state, config)
+        labels = components.label_components(weights.rows, len(weights))
         return int(labels.max()) + 1
 
     def describe_weights(self, state: State, config: Config) -> KernelWidths:

@@ -32,14 +32,13 @@ from streamembed.methods.eigenpairs import (
 from streamembed.methods.options import Config
 from streamembed.methods.state import (
     BuildInput,
-    Count,
     EmbeddingMap,
     KernelWidths,
     State,
     UpdateInput,
 )
 from streamembed.numeric.arrays import Floats, Ints
-from streamembed.numeric.codec import NOT_SAVED
+from streamembed.numeric.codec import NOT_SAVED, Count, Share
 from streamembed.numeric.linalg import descending_eigh
 from streamembed.spectral import adjacency, inertia, local_relaxation, neighbor_walk
 from streamembed.spectral import block as blocks
@@ -230,9 +229,9 @@ class GraphMap(WalkMap):
     block: Block
     turned_rows: Count = 0  # slots filled since eigenvalues were counted, and the least computed
     counted: int = -1  # stream position of the last count; -1 before one
-    missed: int | None = None  # its result; see `streamembed.spectral.inertia`
+    missed: Count | None = None  # its result; see `streamembed.spectral.inertia`
     # No unpublished eigenvalue was larger, at that stream position; see `Certificate.bound_age`.
-    bound: Annotated[float, "finite"] = 1.0
+    bound: Share = 1.0
     bounded: int = -1
     rounded: int = -1  # stream position of the last round of the filter on the whole graph
 
@@ -286,17 +285,11 @@ class GraphMap(WalkMap):
         slots, position, count = inputs.slots, inputs.position, config.n_components + 1
         tolerance = _choose_tolerance(config)
         accuracy = BLOCK_TOLERANCE_SHARE * tolerance
-        has_stayed = np.ones(len(parts.labels), dtype=bool)
-        has_stayed[slots] = False
-        before = previous.parts.labels
-        labels, has_stayed = parts.labels[: len(before)], has_stayed[: len(before)]
-        has_jumped = bool(
-            previous.parts.count != parts.count or (labels != before)[has_stayed].any()
-        )
+        has_jumped = not neighbor_walk.are_same(previous.parts, parts, slots)
         if not (
             block.relaxed is None
             or touched is None
-            or len(touched) > MOST_TOUCHED * len(labels)
+            or len(touched) > MOST_TOUCHED * len(parts.labels)
             or has_jumped
             or len(parts.isolated)
             or self._is_old(self.rounded, position)
@@ -335,19 +328,25 @@ class GraphMap(WalkMap):
 
     def _is_bounded(self, config: Config) -> bool:
         """Whether the bound is within the tolerance, and none of the block's values is above."""
+        if not self._has_bound(config):
+            return True
         k = config.n_components
         values = np.append(np.ones(max(self.parts.count - 1, 0)), self.block.values)
         allowed = _choose_tolerance(config) * float(values[:1].max(initial=0.0))
         limit = values[k - 1 : k].max(initial=0.0) + allowed + ROUNDING
         return bool(values[k : k + 1].max(initial=0.0) <= self.bound + ROUNDING <= limit)
 
+    def _has_bound(self, config: Config) -> bool:
+        """Whether there is a tolerance, and more points than are decomposed as a whole."""
+        return config.tolerance is not None and len(self.parts.labels) > SMALLEST_FACTORED
+
     def renew_bound(self, state: State, config: Config) -> Self:
         """With a bound of now."""
         return self if self.bounded == state.position else self._renew_bound(state.position, config)
 
     def _renew_bound(self, position: int, config: Config) -> Self:
-        if config.tolerance is None or len(self.parts.labels) <= SMALLEST_FACTORED:
-            return self  # without a bound, or with all pairs
+        if not self._has_bound(config):
+            return self
         outside = self._bound_outside(self.block, position, config)
         return replace(self, bound=min(outside.bound, 1.0), bounded=position)
 
@@ -509,11 +508,12 @@ def _observe(ritz: RitzPairs, bound: float, k: int) -> Outside:
 def _count_missing(graph: GraphMap, block: Block, config: Config) -> int | None:
     """The same of a block."""
     ritz = blocks.select_pairs(block, graph.walk, graph.parts, config.n_components)
-    if not len(ritz.values):
+    count = int(np.count_nonzero(ritz.values > NEGLIGIBLE))
+    if not count:
         return None
-    error = float(np.sqrt(np.linalg.norm(ritz.products, 2)))
-    tolerance = _choose_tolerance(config) * float(ritz.values[0])
-    return inertia.count_missing(graph.walk.operator, ritz.values, 1, error, tolerance).missed
+    error = float(np.sqrt(np.linalg.norm(ritz.products[:count, :count], 2)))
+    values, tolerance = ritz.values[:count], _choose_tolerance(config) * float(ritz.values[0])
+    return inertia.count_missing(graph.walk.operator, values, 1, error, tolerance).missed
 
 
 def _choose_tolerance(config: Config) -> float:

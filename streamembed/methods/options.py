@@ -9,9 +9,12 @@ from typing import Any
 import numpy as np
 
 from streamembed.errors import ParameterError, quote
+from streamembed.geometry.kernel import LARGEST_COEFFICIENT, LARGEST_DEGREE
 from streamembed.geometry.kernel_matrix import LARGEST_SUPPORT
+from streamembed.geometry.lists import LARGEST_NEIGHBORS
 from streamembed.geometry.scaling import LARGEST_BANDWIDTH, SMALLEST_BANDWIDTH
-from streamembed.geometry.self_tuning import WidthRule
+from streamembed.geometry.self_tuning import WIDTHS, WidthRule
+from streamembed.layout.forces import SPREADS
 from streamembed.methods.registry import METHODS, KernelFunction, Method, bind_kernel
 from streamembed.metric_learners import catalog
 from streamembed.numeric.chunks import Chunks
@@ -30,15 +33,11 @@ from streamembed.validation import (
 # Masses fade by events, or by the times that come with them.
 POSITION, EVENT_TIME = "position", "event_time"
 KERNELS = tuple(dict.fromkeys(name for method in METHODS.values() for name in method.kernels))
-LARGEST_DEGREE, LARGEST_COEFFICIENT = 20, 1e6
-LARGEST_NEIGHBORS = 1000
 # Of graphs; lists of a million points with 15 neighbours take 0.5 GB.
 LARGEST_GRAPH = 1_000_000
 RADII = 1e-100, 1e100
 # Rows of paths, which are decomposed whole: 0.25 s.
 MOST_LANDMARKS = 1000
-# Attraction of a picture, beside that of t-SNE.
-SPREADS = 0.5, 20.0
 # Families that hold lists of neighbours, and nothing for all pairs of points.
 LIST_FAMILIES = ("graph", "linear", "alignment")
 # Slots at most, of families that keep no matrix of all weights.
@@ -69,8 +68,6 @@ REQUIRED: Mapping[str, tuple[str, object]] = {
     "gamma": ("kernel", "polynomial"),
     "spread": ("picture", True),
 }
-# c of exp(-d2 / (c s_i s_j)): below, points lose their neighbours; above, all weights are 1.
-WIDTHS = 1e-3, 1e6
 # Eigenpairs that are carried beside those that are certified, so that axes can be kept where two
 # eigenvalues cross at the cut (docs/decisions/0022).
 SPARES = 3
@@ -220,6 +217,11 @@ class Config:
                     f"{getattr(self, other)!r}"
                 )
         self._check_landmarks()
+        if self.is_sparse and self.weights != "self_tuning" and self.width != DEFAULTS["width"]:
+            raise ParameterError(
+                f"width={self.width!r} is for weights='self_tuning': leave it out with weights="
+                f"{self.weights!r}"
+            )
         if self.is_sparse and self.radius is not None and self.weights == "self_tuning":
             raise ParameterError(
                 f"radius={self.radius!r} needs weights='binary' or 'heat': a width of its own for "

@@ -17,9 +17,8 @@ from streamembed.errors import BadRowError, InputError
 from streamembed.layout.forces import compute_affinities
 from streamembed.layout.placing import place_outside
 from streamembed.manifold import barycentric, centering, geodesics
-from streamembed.methods.extension import FARTHEST, Extension, sample_rows
+from streamembed.methods.extension import FARTHEST, Extension, sample_distances
 from streamembed.numeric.arrays import Floats
-from streamembed.numeric.linalg import squared_distances
 
 # Neighbours of points that are added to a picture together: some 5 MB for each.
 MOST_PLACES = 2000
@@ -39,10 +38,8 @@ class _NeighborExtension(Extension):
         """Or the median distance of these points, when it is asked for."""
         if self.typical:
             return self.typical
-        points = self.points[sample_rows(len(self.points))]
-        with np.errstate(over="ignore", under="ignore"):
-            d2 = squared_distances(points, self.points, 0.0)
-        return measure_neighbor_distance(np.minimum(d2, FARTHEST), self.n_neighbors)
+        d2 = np.minimum(sample_distances(self.points, 0.0), FARTHEST)
+        return measure_neighbor_distance(d2, self.n_neighbors)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -21,14 +21,6 @@ from streamembed.numeric.arrays import Floats
 from streamembed.spectral import certificate
 
 
-def publish(state: State, config: Config, counted: bool = False) -> PublishedColumns:
-    """The columns of a snapshot of ``state``: certified where a tolerance was asked for.
-
-    With ``counted`` the eigenvalues of a graph are counted, too; see `Certificate.missed`.
-    """
-    return state.map.publish(state, config, counted)
-
-
 def renew_bound(state: State, config: Config) -> State:
     """The state with a bound of now on unpublished eigenvalues; itself, where it is of now."""
     renewed = state.map.renew_bound(state, config)

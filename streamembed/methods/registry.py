@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +27,7 @@ from streamembed.methods.placement import (
     GeodesicExtension,
     LinearExtension,
 )
+from streamembed.methods.snapshot_contents import SnapshotContents
 from streamembed.numeric.arrays import Array, Floats, Ints
 from streamembed.numeric.linalg import squared_distances
 from streamembed.spectral import operator
@@ -37,44 +37,6 @@ from streamembed.spectral.operator import Normalisation
 Product = Callable[[Floats], Floats]
 # All slots of a support.
 EVERYWHERE = slice(None)
-
-
-class ExtensionInput(Protocol):
-    """The fields of a snapshot that an extension may read; see `streamembed.Snapshot`."""
-
-    points: Floats
-    masses: Floats
-    density_weights: Floats
-    degrees: Floats
-    stationary: Floats
-    rotation: Floats
-    kernel: str
-    bandwidth: float
-    widths: Floats
-    reaches: Floats
-    radius: float
-    least_width: float
-    typical_coverage: float
-    n_neighbors: int
-    width: float
-    center: Floats
-    scale: Floats
-    coordinates: Floats
-    degree: int
-    coef0: float
-    gamma: float
-    reg: float
-    lengths: Floats
-    feature_loadings: Floats
-    diffusion_time: float
-
-    @property
-    def carried_psi(self) -> Floats:
-        """psi of all pairs that coordinates are made of."""
-
-    @property
-    def carried_eigenvalues(self) -> Floats:
-        """Their eigenvalues."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -131,7 +93,7 @@ class Method:
     # (psi, eigenvalues, diffusion_time, events) -> a snapshot's coordinates, shape (n, k), where
     # the support stands for that many events.
     coordinates: Callable[[Floats, Floats, float, float], Floats]
-    extend: Callable[[ExtensionInput], Extension]  # snapshot -> its extension to new points
+    extend: Callable[[SnapshotContents], Extension]  # snapshot -> its extension to new points
     options: frozenset[str]  # parameters of an engine that not every method has, and this one does
     kernels: tuple[str, ...] = ()  # what ``kernel`` may be, the default first
     # Of kernels and rings: (input, slots, dtype) -> rows of W, shape (b, n): symmetric, exactly.
@@ -188,35 +150,37 @@ def scale_by_eigenvalue_powers(
     return psi * eigenvalues**diffusion_time
 
 
-def extend_eigenfunctions(snapshot: ExtensionInput) -> Extension:
+def extend_eigenfunctions(snapshot: SnapshotContents) -> Extension:
     """psi(x) = sum_i P(x, x_i) psi(x_i) / lambda, times lambda**t, turned."""
     masses = snapshot.masses
     weights = masses * snapshot.density_weights
-    points = (snapshot.points - snapshot.center) / snapshot.scale
-    targets = np.column_stack([weights[:, None] * _divide_by_eigenvalues(snapshot), weights])
+    columns = [weights[:, None] * _divide_by_eigenvalues(snapshot), weights]
     if snapshot.kernel == "gaussian":
-        return GaussianExtension.of(
-            points=points,
-            bandwidth=snapshot.bandwidth,
-            targets=np.column_stack([targets, masses]),
+        return GaussianExtension(
+            **_scale_points(snapshot),
+            targets=np.column_stack([*columns, masses]),
             typical=float(np.median(snapshot.degrees)),
-            center=snapshot.center,
-            scale=snapshot.scale,
+            bandwidth2=snapshot.bandwidth**2,
         )
-    return SelfTuningExtension.of(
-        points,
-        snapshot.typical_coverage,
+    return SelfTuningExtension(
+        **_scale_points(snapshot),
+        targets=np.column_stack([*columns, np.ones(len(masses))]),
+        typical=snapshot.typical_coverage,
+        finest=snapshot.width * snapshot.least_width**2,
         widths=snapshot.widths,
         least=snapshot.least_width,
         rule=WidthRule(snapshot.n_neighbors, snapshot.width),
-        targets=targets,
         masses=masses,
-        center=snapshot.center,
-        scale=snapshot.scale,
     )
 
 
-def _divide_by_eigenvalues(snapshot: ExtensionInput) -> Floats:
+def _scale_points(snapshot: SnapshotContents) -> dict[str, Floats]:
+    """The points of a snapshot as distances see them, and what made them so."""
+    center, scale = snapshot.center, snapshot.scale
+    return {"points": (snapshot.points - center) / scale, "center": center, "scale": scale}
+
+
+def _divide_by_eigenvalues(snapshot: SnapshotContents) -> Floats:
     """lambda**(t - 1) psi of all carried pairs, turned as coordinates are, shape (N, k)."""
     values = snapshot.carried_eigenvalues
     is_positive = values > 0
@@ -229,19 +193,16 @@ def _divide_by_eigenvalues(snapshot: ExtensionInput) -> Floats:
 # ---------------------------------------------------------------------- laplacian eigenmaps
 
 
-def extend_by_neighbours(snapshot: ExtensionInput) -> Extension:
+def extend_by_neighbours(snapshot: SnapshotContents) -> Extension:
     """psi(x) = sum_i w(x, x_i) psi(x_i) / (lambda sum_i w(x, x_i)), over neighbours, likewise."""
-    points = (snapshot.points - snapshot.center) / snapshot.scale
     reaches2 = snapshot.reaches**2
     positive = reaches2[reaches2 > 0]
     typical = float(np.median(positive)) if len(positive) else 1.0
     if snapshot.radius:
         typical = float(np.median(snapshot.degrees)) or 1.0
     return GraphExtension(
-        points=points,
+        **_scale_points(snapshot),
         finest=float(positive.min()) if len(positive) else 1.0,
-        center=snapshot.center,
-        scale=snapshot.scale,
         reaches2=reaches2,
         weights=snapshot.kernel,
         widths=snapshot.widths,
@@ -280,20 +241,17 @@ def scale_by_root_eigenvalues(
     return psi * np.sqrt(np.maximum(eigenvalues, 0.0) / events)
 
 
-def extend_by_distances(snapshot: ExtensionInput) -> Extension:
+def extend_by_distances(snapshot: SnapshotContents) -> Extension:
     """y(x) = sum_i m_i h(x, x_i) y_i / v, h centred: scaling of one more point."""
     return _extend_centred(snapshot, lambda points, d2: -0.5 * d2)
 
 
 def _extend_centred(
-    snapshot: ExtensionInput, rows: Callable[[Floats, Floats], Floats]
+    snapshot: SnapshotContents, rows: Callable[[Floats, Floats], Floats]
 ) -> Extension:
     masses = snapshot.masses
-    points = (snapshot.points - snapshot.center) / snapshot.scale
     return CentredExtension(
-        points=points,
-        center=snapshot.center,
-        scale=snapshot.scale,
+        **_scale_points(snapshot),
         rows=rows,
         mean_row=snapshot.degrees / masses.sum(),
         shares=masses / masses.sum(),
@@ -303,7 +261,7 @@ def _extend_centred(
     )
 
 
-def _compute_dual(snapshot: ExtensionInput, masses: Floats) -> Floats:
+def _compute_dual(snapshot: SnapshotContents, masses: Floats) -> Floats:
     """diag(m) Y / v, 0 for the columns that are none, turned as coordinates are."""
     values = snapshot.carried_eigenvalues
     safe = np.where(values > 0, values, np.inf)
@@ -315,16 +273,13 @@ def _compute_dual(snapshot: ExtensionInput, masses: Floats) -> Floats:
 # ---------------------------------------------------------------------- linear functions
 
 
-def extend_linearly(snapshot: ExtensionInput) -> Extension:
+def extend_linearly(snapshot: SnapshotContents) -> Extension:
     """y(x) = (x - mean) loadings, with the mean under the stationary measure. O(d k) a point."""
-    points = (snapshot.points - snapshot.center) / snapshot.scale
-    targets = snapshot.feature_loadings * snapshot.scale[:, None]
+    scaled, targets = _scale_points(snapshot), snapshot.feature_loadings * snapshot.scale[:, None]
     return LinearExtension(
-        points=points,
-        center=snapshot.center,
-        scale=snapshot.scale,
+        **scaled,
         targets=targets,
-        offset=snapshot.stationary @ (points @ targets),
+        offset=snapshot.stationary @ (scaled["points"] @ targets),
         n_neighbors=snapshot.n_neighbors,
         typical=0.0,
     )
@@ -373,18 +328,14 @@ def compute_feature_rows(
     return rows.astype(dtype, copy=False)
 
 
-def extend_by_kernel(snapshot: ExtensionInput) -> Extension:
+def extend_by_kernel(snapshot: SnapshotContents) -> Extension:
     """The same with a kernel in the place of -d^2 / 2."""
     if snapshot.kernel == "gaussian":
         return _extend_centred(
             snapshot, lambda points, d2: kernel.gaussian(d2 / snapshot.bandwidth**2, 1.0)
         )
     function = KernelFunction(snapshot.kernel, snapshot.degree, snapshot.coef0, snapshot.gamma)
-    return _extend_by_function(snapshot, function)
-
-
-def _extend_by_function(snapshot: ExtensionInput, function: KernelFunction) -> Extension:
-    support = (snapshot.points - snapshot.center) / snapshot.scale
+    support = _scale_points(snapshot)["points"]
     return _extend_centred(snapshot, lambda points, d2: function.between(points, support))
 
 
@@ -404,13 +355,10 @@ def normalise_columns(
     return coordinates
 
 
-def extend_by_weights(snapshot: ExtensionInput) -> Extension:
+def extend_by_weights(snapshot: SnapshotContents) -> Extension:
     """y(x) = sum_i w_i y_i, by the weights that reconstruct x from its neighbours."""
-    points = (snapshot.points - snapshot.center) / snapshot.scale
     return BarycentricExtension(
-        points=points,
-        center=snapshot.center,
-        scale=snapshot.scale,
+        **_scale_points(snapshot),
         targets=snapshot.coordinates,
         n_neighbors=snapshot.n_neighbors,
         reg=snapshot.reg,
@@ -421,15 +369,12 @@ def extend_by_weights(snapshot: ExtensionInput) -> Extension:
 # ---------------------------------------------------------------------- isomap
 
 
-def extend_by_paths(snapshot: ExtensionInput) -> Extension:
+def extend_by_paths(snapshot: SnapshotContents) -> Extension:
     """Classical scaling of one more point, by its shortest paths over its neighbours."""
     masses = snapshot.masses * (snapshot.stationary > 0)
     ends = slice(None) if snapshot.lengths.shape[1] == len(masses) else masses > 0
-    points = (snapshot.points - snapshot.center) / snapshot.scale
     return GeodesicExtension(
-        points=points,
-        center=snapshot.center,
-        scale=snapshot.scale,
+        **_scale_points(snapshot),
         lengths=snapshot.lengths,
         mean_row=snapshot.degrees[ends] / masses.sum(),
         shares=snapshot.stationary[ends],

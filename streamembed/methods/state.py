@@ -30,15 +30,13 @@ from streamembed.methods.extension import sample_rows
 from streamembed.methods.options import Config
 from streamembed.metric_learners.metrics import Learners
 from streamembed.numeric.arrays import Floats, Ints
-from streamembed.numeric.codec import SAVED_IF_SET
+from streamembed.numeric.codec import SAVED_IF_SET, Count, Extent
+from streamembed.spectral import operator
 from streamembed.spectral.certificate import Certificate
 from streamembed.spectral.operator import Normalisation
 
 NO_SLOTS: Ints = np.zeros(0, dtype=np.int64)
 LARGEST = float(np.finfo(np.float64).max)
-
-Count = Annotated[int, "at least 0"]
-Extent = Annotated[float, "finite", "at least 0"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -174,21 +172,26 @@ class EmbeddingMap(abc.ABC):
         ``normal`` is that of `normalise`.
         """
 
-    @abc.abstractmethod
     def normalise(self, state: State, config: Config) -> Normalisation:
         """The normalisation without a product with all weights; exact where that is free."""
+        return operator.weigh_equally(state.active_masses)
 
     @abc.abstractmethod
     def publish(self, state: State, config: Config, counted: bool) -> PublishedColumns:
-        """The columns of a snapshot; see `streamembed.methods.publish.publish`."""
+        """The columns of a snapshot, certified where a tolerance was asked for.
+
+        With ``counted`` the eigenvalues of a graph are counted, too; see `Certificate.missed`.
+        """
 
     @abc.abstractmethod
     def count_components(self, state: State, config: Config, pairs: Eigenpairs) -> int:
         """Connected components of the graph of weights."""
 
-    @abc.abstractmethod
     def describe_weights(self, state: State, config: Config) -> KernelWidths:
-        """How weights are made."""
+        """How weights are made: by default without widths."""
+        n, bandwidth = len(state.support), state.scaling.bandwidth
+        name = config.kernel if config.embedding.kernels else "distance"
+        return KernelWidths(name, np.full(n, bandwidth), np.zeros(n), least=bandwidth)
 
     def renew_axes(self, support: Support) -> EmbeddingMap:
         """The map when its frame is about to be renewed."""

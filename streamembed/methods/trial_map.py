@@ -20,8 +20,9 @@ from streamembed.methods.eigenpairs import Eigenpairs, PublishedColumns
 from streamembed.methods.options import Config
 from streamembed.methods.refinement import KnownProducts
 from streamembed.methods.registry import EVERYWHERE
-from streamembed.methods.state import Count, EmbeddingMap, State, UpdateInput
+from streamembed.methods.state import EmbeddingMap, State, UpdateInput
 from streamembed.numeric.arrays import Array, Floats, Ints, pad_rows
+from streamembed.numeric.codec import Count
 from streamembed.numeric.linalg import (
     descending_eigh,
     largest_pairs,

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from streamembed.geometry import neighbors
 from streamembed.geometry.kernel_matrix import KernelMatrix, choose_dtype
 from streamembed.geometry.pairwise import Pairwise
 from streamembed.geometry.scaling import LEAST_SHARE, Scaling, fit_distances, fit_points
@@ -37,15 +36,10 @@ from streamembed.methods.state import (
 )
 from streamembed.metric_learners import metrics as learners
 from streamembed.numeric.arrays import Floats, Ints
-from streamembed.pairs import reproduction, thresholds
 
 # The frame is renewed when so much of the support is new: what is left ties the axes together,
 # and errors of a renewal add up the more, the more often it is done (docs/decisions/0022).
 FRAME_SHARE = 0.5
-# Events between two draws of pairs: learning from them costs as much as a few chunks of ten.
-PAIRS_EVERY = 50
-# Events between two measurements of whether pairs reproduce: each takes 15 to 30 ms.
-REPRODUCED_EVERY = 500
 # Weight of earlier events in the cover's resolution, per event: the last thousand or so count.
 FORGETTING = 1.0 - 1e-3
 # An outlier counts as no farther than this.
@@ -93,7 +87,7 @@ def start(chunk: Chunk, config: Config) -> State:
     state = _build(support, assignment.cover, distances, read_rows, scaling, origin, config)
     state = _init_metrics(replace(state, time=assignment.time), config)
     state = picture_updates.begin(state, _read_geometry(state), config)
-    return _train_metrics(state, 0, chunk, config)
+    return _train_metrics(state, chunk, config)
 
 
 def _make_distance_ring(n: int, config: Config) -> KernelMatrix:
@@ -193,7 +187,7 @@ def push(state: State, chunk: Chunk, config: Config) -> State:
             state, following, slots, _read_geometry(following, slots), config
         )
     # pairs, metrics
-    return _train_metrics(following, state.position, chunk, config)
+    return _train_metrics(following, chunk, config)
 
 
 def rescale(state: State, config: Config) -> State:
@@ -223,10 +217,8 @@ def _rescale(state: State, config: Config) -> State:
     origin = _Origin(state.position, state.frame, state.counts)
     built = _build(rescaled, cover, state.distances, d, scaling, origin, config)
     built = replace(built, picture=state.picture, time=state.time)
-    if state.metrics is None:
-        return built
-    ratio = scaling.scale / state.scaling.scale
-    return replace(built, metrics=learners.rescale(state.metrics, ratio, config.seed))
+    metrics = None if state.metrics is None else learners.rescale(state.metrics)
+    return replace(built, metrics=metrics)
 
 
 def _measure_cover(state: State, assignment: SlotAssignment, config: Config) -> tuple[float, float]:
@@ -285,55 +277,18 @@ def _maintain(state: State, config: Config) -> State:
     return replace(state, frame=renewed, counts=replace(counts, rows_since_frame=0.0))
 
 
-def _train_metrics(state: State, position: int, chunk: Chunk, config: Config) -> State:
-    """The state with its metrics after a chunk that began at ``position``."""
+def _train_metrics(state: State, chunk: Chunk, config: Config) -> State:
+    """The state with its metrics after a chunk."""
     if state.metrics is None:
         return state
     metrics, support = state.metrics, state.support
     if chunk.classes is not None:
         metrics = learners.learn_labels(metrics, chunk.points, chunk.classes, config.seed)
-    if state.position // PAIRS_EVERY > position // PAIRS_EVERY and not metrics.all_fitted:
-        is_first = metrics.pairs.counts.candidates == 0
-        coordinates = _embed_for_pairs(state, config)
-        metrics = learners.learn_generated(
-            metrics,
-            coordinates,
-            support.scaled,
-            support.births,
-            support.masses,
-            state.position,
-            config.seed,
+    if not metrics.all_fitted and metrics.is_due(state.position, len(support)):
+        metrics = learners.measure_guesses(
+            metrics, support.scaled, support.births, state.position, config.seed
         )
-        if is_first or state.position // REPRODUCED_EVERY > position // REPRODUCED_EVERY:
-            metrics = learners.measure_reproduction(
-                metrics,
-                support.scaled,
-                support.births,
-                _choose_half_map(state, config),
-                state.position,
-                config.seed,
-            )
     return replace(state, metrics=metrics)
-
-
-def _choose_half_map(state: State, config: Config) -> reproduction.Embed:
-    """How half of the events are embedded by themselves: with one width, or widths of their own."""
-    if config.family == "kernel" and config.rule is None:
-        bandwidth, alpha = state.scaling.bandwidth, config.correction
-        return lambda points, count: reproduction.compute_kernel_map(
-            points, bandwidth, alpha, count
-        )
-    return neighbors.embed_self_tuning
-
-
-def _embed_for_pairs(state: State, config: Config) -> Floats:
-    """Coordinates that distinguish pairs: as many as features, at a long diffusion time."""
-    normal = state.map.normalise(state, config)
-    values, psi = state.map.view(state, normal, state.support.points.shape[1])
-    if config.family != "kernel" and not config.is_sparse:  # as they are shown
-        events = float(state.active_masses.sum())
-        return config.embedding.coordinates(psi, values, 1.0, events)
-    return thresholds.weight_columns(psi, values)
 
 
 def _build(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,7 @@ from streamembed.errors import (
 )
 from streamembed.metric_learning.metric_certificate import MetricCertificate
 from streamembed.numeric.arrays import Floats, Unchanging, freeze
+from streamembed.numeric.codec import AS_NUMBERS
 from streamembed.numeric.linalg import descending_eigh, symmetrise
 from streamembed.validation import check_optional, check_whole
 
@@ -68,8 +69,8 @@ class Mahalanobis(Unchanging):
     True
     """
 
-    matrix: Floats
-    factor: Floats
+    matrix: Annotated[Floats, "d d", "finite"] = field(metadata=AS_NUMBERS)
+    factor: Annotated[Floats, "r d", "finite"] = field(metadata=AS_NUMBERS)
     certificate: MetricCertificate = field(default_factory=MetricCertificate)
     feature_names: tuple[str, ...] | None = None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import FrozenInstanceError, fields, is_dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -98,6 +98,13 @@ class MetricCertificate(Mapping[str, Any]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.as_dict(),)
+
+    def __pack__(self) -> dict[str, object]:
+        return self._facts
+
+    @classmethod
+    def __unpack__(cls, facts: dict[str, object]) -> Self:
+        return cls(facts)
 
     def as_dict(self) -> dict[str, Any]:
         """The facts in a dict of its own, JSON-ready."""

@@ -12,6 +12,9 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
+# Of any value that is learned: squares of larger ones, summed over features, leave the doubles.
+LARGEST_VALUE = 1e150
+
 
 def freeze(array: Array) -> Array:
     """Return the same array, read-only from now on.

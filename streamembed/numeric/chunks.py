@@ -90,6 +90,13 @@ class PendingParts(Generic[Part]):
         """Saved in one piece, so that calls do not matter."""
         return PendingParts((self.joined(),), self.count) if self.parts else self
 
+    @staticmethod
+    def __unpack__(packed: PendingParts[Part]) -> PendingParts[Part]:
+        """ValueError for more parts than one, or of another size."""
+        if (packed.count, len(packed.parts)) != (sum(map(len, packed.parts)), min(packed.count, 1)):
+            raise ValueError(f"{packed.count} events wait in {len(packed.parts)} parts")
+        return packed
+
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled in one piece, too."""
         packed = self.__pack__()

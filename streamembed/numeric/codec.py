@@ -8,21 +8,23 @@ declared, or a missing one, is an error. So is an array of another shape than is
 beside its type, ``Annotated[Floats, "n d"]``: ``d``, the number of features, is the same throughout
 a state, ``slots`` throughout an object with a field ``support``, other letters throughout an
 object, ``*`` is any size and a digit that size. What follows is a rule for all entries, or for a
-number: see `RULES`.
+number or tuple: see `RULES` and `Within`.
 
-A field of an abstract class is read as the class below it that has the entries' fields.
+A field of an abstract class is read as the class below it that has the entries' fields. One that is
+declared as ``object`` is a tree of plain values, kept as it is.
 
-A class may differ in three ways only. A field with the metadata `NOT_SAVED` is left to its default,
+A class may differ in four ways only. A field with the metadata `NOT_SAVED` is left to its default,
 or to None. One with `SAVED_IF_SET` is left out where it has its default, so that files from
-before there was such a field can be read. And a class with ``__pack__`` is saved as the
-dataclass or tuple that it returns, from which its ``__unpack__`` restores it; ``__unpack__`` alone
-completes an object.
+before there was such a field can be read. An array with `AS_NUMBERS` is a list of numbers among the
+rest. And a class with ``__pack__`` is saved as the dataclass, tuple or dict that it returns, from
+which its ``__unpack__`` restores it; ``__unpack__`` alone completes an object.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from functools import cache
 from types import NoneType, UnionType
 from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -32,12 +34,13 @@ from streamembed.numeric.arrays import Array
 
 NOT_SAVED: Final = {"saved": False}
 SAVED_IF_SET: Final = {"saved": "if set"}
+AS_NUMBERS: Final = {"saved": "as numbers"}
 # The placeholder of an array among the numbers.
 ARRAY = "array"
 PLAIN = (bool, int, float, str)
 # Sizes that several objects share.
 SHARED = ("d", "slots")
-# What an array's entries, or a number, must be; NaN is none of the first three.
+# What an array's entries, a number or a tuple must be; NaN is none of the first three.
 RULES: Final[Mapping[str, Callable[[Any], Any]]] = {
     "finite": np.isfinite,
     "positive": lambda entries: entries > 0,
@@ -45,7 +48,36 @@ RULES: Final[Mapping[str, Callable[[Any], Any]]] = {
     "one of its rows": lambda entries: (entries >= 0) & (entries < len(entries)),
     "one of its rows or -1": lambda entries: (entries >= -1) & (entries < len(entries)),
     "float32 or float64": lambda entries: entries.dtype.str in ("<f4", "<f8"),
+    "int64 or text": lambda entries: (
+        entries.dtype == np.int64 or all(type(entry) is str for entry in entries.tolist())
+    ),
+    "ascending": lambda entries: np.diff(entries) > 0,
+    "different": lambda entries: (
+        len(set(entries.tolist() if isinstance(entries, np.ndarray) else entries)) == len(entries)
+    ),
 }
+
+
+@dataclass(frozen=True)
+class Within:
+    """The rule that numbers, or entries, are from ``low`` to ``high`` and of the type of these."""
+
+    low: float
+    high: float
+
+    def __call__(self, entries: Any) -> Any:
+        """Whether they are; NaN is not."""
+        is_typed = isinstance(entries, np.ndarray) or type(entries) is type(self.low)
+        return (entries >= self.low) & (entries <= self.high) & is_typed
+
+    def __str__(self) -> str:
+        return f"{self.low!r} to {self.high!r}"
+
+
+# Numbers that many states have.
+Count = Annotated[int, "at least 0"]
+Share = Annotated[float, Within(0.0, 1.0)]
+Extent = Annotated[float, "finite", "at least 0"]
 
 Arrays = dict[str, Array]
 _HINTS: dict[Any, dict[str, Any]] = {}
@@ -87,8 +119,22 @@ def unpack(
     ValueError, KeyError, TypeError
         Something is missing, is of another type, or is not declared.
     """
+    reader = _Reader(arrays, kinds or {})
     with np.errstate(all="ignore"):
-        return _Reader(arrays, kinds or {}).read(kind, numbers, "", "")
+        value = reader.read(kind, numbers, "", "")
+    _require(
+        len(reader.paths) == len(arrays),
+        "an array without a place in it",
+        arrays.keys() - reader.paths,
+    )
+    return value
+
+
+def check(value: Any) -> None:
+    """Refuse a dataclass of which a field is not as it is declared; as `unpack`, of any source."""
+    arrays, numbers = pack(value)
+    with np.errstate(all="ignore"):
+        _Reader(arrays, {}).read_fields(type(value), numbers, "", "")
 
 
 def prepare(*kinds: Any) -> None:
@@ -115,7 +161,13 @@ def prepare(*kinds: Any) -> None:
             stack += [_read_hints(inner)[name] for name in _list_saved(_find_class(inner))]
 
 
+class _Numbers(list[Any]):
+    """Of an array, already plain."""
+
+
 def _pack_value(value: Any, path: str, arrays: Arrays) -> Any:
+    if value is None or type(value) in PLAIN or type(value) is _Numbers:
+        return value
     if hasattr(value, "__pack__"):
         value = value.__pack__()
     if isinstance(value, np.ndarray):
@@ -123,23 +175,27 @@ def _pack_value(value: Any, path: str, arrays: Arrays) -> Any:
         return ARRAY
     if isinstance(value, np.generic):
         value = value.item()
-    if value is None or type(value) in PLAIN:
-        return value
+        if type(value) in PLAIN:
+            return value
     entries: Any = value
     if is_dataclass(value):
-        optional = _list_optional(value.__class__)
+        optional, listed = _list_optional(value.__class__), _list_numbers(value.__class__)
         entries = {name: getattr(value, name) for name in _list_saved(value.__class__)}
-        entries = {
-            name: part
-            for name, part in entries.items()
-            if name not in optional or not _is_same(part, optional[name])
-        }
+        for name, default in optional.items():
+            if _is_same(entries[name], default):
+                del entries[name]
+        for name in listed:
+            entries[name] = _Numbers(entries[name].tolist())
     elif isinstance(value, tuple):
-        return [_pack_value(part, _join_path(path, i), arrays) for i, part in enumerate(value)]
+        return [
+            part if type(part) in PLAIN else _pack_value(part, _join_path(path, i), arrays)
+            for i, part in enumerate(value)
+        ]
     elif not isinstance(value, Mapping) or not all(type(key) is str for key in value):
         raise TypeError(f"{path} is a {type(value).__name__}, which cannot be saved")
     return {
-        name: _pack_value(part, _join_path(path, name), arrays) for name, part in entries.items()
+        name: part if type(part) in PLAIN else _pack_value(part, _join_path(path, name), arrays)
+        for name, part in entries.items()
     }
 
 
@@ -147,12 +203,15 @@ class _Reader:
     """Restores objects: arrays by path, and the classes of fields declared as Any."""
 
     def __init__(self, arrays: Mapping[str, Array], kinds: Mapping[str, Any]) -> None:
+        self.paths: set[str] = set()  # of the arrays that were read
         self._arrays = arrays
         self._kinds = kinds
         self._sizes: dict[str, int] = {}
 
     def read(self, hint: Any, value: Any, path: str, key: str) -> Any:
         """The object of type ``hint`` from its saved value; ``key`` is the innermost of a dict."""
+        if type(value) is hint in PLAIN:
+            return value
         origin, options = get_origin(hint), get_args(hint)
         if origin in (Union, UnionType):
             return self._read_union(options, value, path, key)
@@ -160,19 +219,14 @@ class _Reader:
             is_valid = value in options if options else type(value) is hint
             _require(is_valid or (hint is float and type(value) is int), path, value)
             return value
+        if hint is object:
+            return value
         if hint is Any:
             return None if value is None else self.read(self._kinds[key], value, path, key)
         if origin is np.ndarray:
             return self._read_array(options[1], value, path)
         if origin is Annotated:
-            part, rules = self.read(options[0], value, path, key), options[1:]
-            if isinstance(part, np.ndarray):
-                self._check_shape(part.shape, rules[0], path)
-                rules = rules[1:]
-            for rule in rules:
-                if not np.all(RULES[rule](part)):
-                    raise ValueError(f"{path} must be {rule}")
-            return part
+            return self._read_annotated(options, value, path, key)
         if origin is tuple:
             _require(isinstance(value, list | tuple), path, value)
             is_variadic = options[-1] is Ellipsis
@@ -191,6 +245,17 @@ class _Reader:
             }
         return self._read_object(hint, value, path, key)
 
+    def _read_annotated(self, options: tuple[Any, ...], value: Any, path: str, key: str) -> Any:
+        part, rules = self.read(options[0], value, path, key), options[1:]
+        if isinstance(part, np.ndarray):
+            part = self._fit_shape(part, rules[0], path)
+            rules = rules[1:]
+        for rule in rules:
+            holds = (RULES[rule] if isinstance(rule, str) else rule)(part)
+            if not (holds if type(holds) is bool else holds.all()):
+                raise ValueError(f"{path} must be {rule}")
+        return part
+
     def _read_union(self, options: tuple[Any, ...], value: Any, path: str, key: str) -> Any:
         if value is None and NoneType in options:
             return None
@@ -199,46 +264,57 @@ class _Reader:
         return self.read((exact or kinds)[0], value, path, key)
 
     def _read_array(self, dtype: Any, value: Any, path: str) -> Array:
-        _require(value == ARRAY, path, value)
-        array, declared = self._arrays[path], get_args(dtype)[0]
+        array: Array = value
+        if not isinstance(value, np.ndarray):
+            _require(value == ARRAY, path, value)
+            array = self._arrays[path]
+            self.paths.add(path)
+        declared = get_args(dtype)[0]
         _require(declared is Any or array.dtype == np.dtype(declared), path, array.dtype)
         return array
 
-    def _check_shape(self, shape: tuple[int, ...], declared: str, path: str) -> None:
-        letters = declared.split()
-        _require(len(letters) == len(shape), path, shape)
-        for letter, size in zip(letters, shape, strict=True):
+    def _fit_shape(self, array: Array, declared: str, path: str) -> Array:
+        """The array, if it has the declared shape; no numbers are an array without rows."""
+        owner, letters, shape = path.rpartition(".")[0], declared.split(), array.shape
+        names = [f"{'' if letter in SHARED else owner} {letter}" for letter in letters]
+        if shape == (0,):
+            array = array.reshape(0, *(self._sizes.get(name, 0) for name in names[1:]))
+        _require(len(letters) == array.ndim, path, shape)
+        for letter, name, size in zip(letters, names, array.shape, strict=True):
             if letter.isdecimal():
                 _require(size == int(letter), path, shape)
             elif letter != "*":
-                owner = "" if letter in SHARED else path.rpartition(".")[0]
-                _require(self._sizes.setdefault(f"{owner} {letter}", size) == size, path, shape)
+                _require(self._sizes.setdefault(name, size) == size, path, shape)
+        return array
 
     def _read_object(self, kind: Any, entries: Any, path: str, key: str) -> Any:
         if _is_abstract(kind):
             kind = _find_concrete(kind, entries, path)
         inner = _find_packed_class(kind)
-        if inner is not kind and not is_dataclass(_find_class(inner)):  # saved as a tuple
+        if inner is not kind and not is_dataclass(_find_class(inner)):  # saved as a tuple or dict
             return kind.__unpack__(self.read(inner, entries, path, key))
-        dataclass_type, hints = _find_class(inner), _read_hints(inner)
-        declared = _list_saved(dataclass_type)
+        value = _find_class(inner)(**self.read_fields(inner, entries, path, key))
+        owner = _find_class(kind)  # a generic one hides its methods
+        return owner.__unpack__(value) if hasattr(owner, "__unpack__") else value
+
+    def read_fields(self, kind: Any, entries: Any, path: str, key: str) -> dict[str, Any]:
+        """The fields of a dataclass by name, those that are skipped as None."""
+        dataclass_type, hints = _find_class(kind), _read_hints(kind)
+        declared, numbers = _list_saved(dataclass_type), _list_numbers(dataclass_type)
         if "support" in declared:
             self._sizes.pop(" slots", None)
         _require(isinstance(entries, dict), path, entries)
-        _require(
-            set(declared) - set(_list_optional(dataclass_type)) <= entries.keys(),
-            path,
-            sorted(entries),
-        )
-        _require(entries.keys() <= set(declared), path, sorted(entries))
-        parts: dict[str, Any] = {
-            name: self.read(hints[name], entries[name], _join_path(path, name), key)
-            for name in declared
-            if name in entries
-        }
-        parts.update(dict.fromkeys(_list_skipped(dataclass_type)))
-        value = dataclass_type(**parts)
-        return kind.__unpack__(value) if hasattr(kind, "__unpack__") else value
+        required = set(declared) - set(_list_optional(dataclass_type))
+        _require(required <= entries.keys() <= set(declared), path, sorted(entries))
+        parts: dict[str, Any] = dict.fromkeys(_list_skipped(dataclass_type))
+        for name in declared:
+            if name in entries:
+                value, inner = entries[name], _join_path(path, name)
+                if name in numbers:
+                    _require(isinstance(value, list), inner, value)
+                    value = np.array(value)
+                parts[name] = self.read(hints[name], value, inner, key)
+        return parts
 
 
 def _is_abstract(kind: Any) -> bool:
@@ -284,11 +360,20 @@ def _find_packed_class(kind: Any) -> Any:
     return kind if _find_class(packed) is _find_class(kind) else packed
 
 
+@cache
 def _list_saved(kind: Any) -> tuple[str, ...]:
     """Names of the fields that are saved."""
     return tuple(field.name for field in fields(kind) if field.metadata.get("saved", True))
 
 
+@cache
+def _list_numbers(kind: Any) -> tuple[str, ...]:
+    """Names of the arrays that are saved as numbers."""
+    marker = AS_NUMBERS["saved"]
+    return tuple(field.name for field in fields(kind) if field.metadata.get("saved") == marker)
+
+
+@cache
 def _list_optional(kind: Any) -> dict[str, Any]:
     """Names and defaults of fields that are saved only where they differ from these."""
     marker = SAVED_IF_SET["saved"]
@@ -302,6 +387,7 @@ def _is_same(value: Any, default: Any) -> bool:
     return value is default or (type(value) is type(default) in PLAIN and value == default)
 
 
+@cache
 def _list_skipped(kind: Any) -> tuple[str, ...]:
     """Names of those that are not, and have no default either."""
     skipped = (field for field in fields(kind) if field.name not in _list_saved(kind))

@@ -23,6 +23,7 @@ import numpy.typing as npt
 
 from streamembed.errors import InputError, ParameterError
 from streamembed.numeric.arrays import Floats, Ints
+from streamembed.numeric.codec import Count
 
 # Buckets a doubling: 32 of them make an error of 1.1 %, far below that of a percentile of samples.
 PARTS = 32
@@ -51,9 +52,9 @@ _EDGES, _MIDDLES = _compute_powers(PARTS), _compute_powers(2 * PARTS)[1::2]
 class Histogram:
     """How much weight fell into which bucket. Memory O(buckets met)."""
 
-    buckets: Annotated[Ints, "m"]  # k, ascending, int64
-    counts: Annotated[Ints, "m"]  # weight in each, positive, int64, in units of 2^-20
-    zeros: int  # weight of the values 0, in the same units
+    buckets: Annotated[Ints, "m", "ascending"]  # k
+    counts: Annotated[Ints, "m", "positive"]  # weight in each, in units of 2^-20
+    zeros: Count  # weight of the values 0, in the same units
 
 
 def init() -> Histogram:

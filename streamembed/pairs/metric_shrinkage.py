@@ -14,9 +14,6 @@ Source: docs/algorithms/unsupervised.md (own; measured there).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
-
 import numpy as np
 
 from streamembed.errors import InputError
@@ -30,19 +27,6 @@ FLOOR = 1e-12
 FLAT = 1e-10
 # 2^64 over the golden ratio: consecutive seeds are far apart.
 GOLDEN = 0x9E3779B97F4A7C15
-
-Status = Literal["ok", "nothing reproduces", "nothing learned"]
-
-
-@dataclass(frozen=True, slots=True)
-class Info:
-    """The Info of `shrink`."""
-
-    factor: float  # s in [0, 1]
-    stretch: float  # Frobenius norm of L: how far from a multiple of the identity A was before
-    # ``ok``. ``nothing reproduces``: s = 0, the halves disagree, and A became the identity.
-    # ``nothing learned``: one of the metrics was a multiple of the identity already.
-    status: Status
 
 
 def compute_trace_free_log(matrix: Floats) -> Floats:
@@ -84,36 +68,6 @@ def compute_factor(first: Floats, second: Floats) -> float:
         return 0.0
     cosine = float(np.sum((logs[0] / norms[0]) * (logs[1] / norms[1])))
     return min(max(cosine, 0.0), 1.0)
-
-
-def shrink(matrix: Floats, first: Floats, second: Floats) -> tuple[Floats, Info]:
-    """exp(s L), of determinant 1: A where the halves agree, the identity where they do not.
-
-    Parameters
-    ----------
-    matrix, first, second
-        A, A_1 and A_2, learned from the same prior, a multiple of the identity.
-
-    Returns
-    -------
-    Positive definite, shape (d, d), and the Info. O(d^3).
-
-    Raises
-    ------
-    InputError
-        As of `compute_trace_free_log`.
-    """
-    log = compute_trace_free_log(matrix)
-    s = compute_factor(first, second)
-    stretch = float(np.linalg.norm(log))
-    if s == 0.0 or stretch <= FLAT:
-        flat = (
-            min(float(np.linalg.norm(compute_trace_free_log(part))) for part in (first, second))
-            <= FLAT
-        )
-        status: Status = "nothing learned" if flat or stretch <= FLAT else "nothing reproduces"
-        return np.eye(len(log)), Info(s, stretch, status)
-    return temper(matrix, s), Info(s, stretch, "ok")
 
 
 def temper(matrix: Floats, s: float) -> Floats:

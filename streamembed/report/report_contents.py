@@ -170,7 +170,7 @@ def _describe_rejected(reader: RunReader, summary: RunSummary) -> dict[str, Any]
         "rows": [
             [
                 row["offset"],
-                "" if row["id"] is None else shorten_text(row["id"]),
+                "" if row.get("id") is None else shorten_text(row["id"]),
                 shorten_text(row["reason"]),
             ]
             for row in table.slice(0, MOST_REJECTED).to_pylist()

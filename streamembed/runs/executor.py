@@ -1,236 +1,202 @@
-"""Executors: take partitions through their rounds, in this process or in a pool of processes."""
+"""Executors of pure tasks: in this process, or in a pool of processes.
+
+A task is any call that can be pickled and whose result depends on its arguments alone. So one that
+is lost with its process is run again, and nobody can tell.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import multiprocessing
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
-from multiprocessing.connection import Connection, wait
-from multiprocessing.context import SpawnProcess
+import os
+import pickle
+import shutil
+import signal
+import tempfile
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any, Protocol
 
-from streamembed.errors import StoppedError
-from streamembed.merging.agreement import Agreement
-from streamembed.runs.partition_summary import PartitionSummary
-from streamembed.runs.worker_process import (
-    PartitionRounds,
-    RoundResult,
-    WorkerFailure,
-    WorkerTask,
-    run_worker,
-    summarise_task,
-)
+from streamembed.errors import StoppedError, StreamembedError
 
-# Of a partition: its last round that is committed, and its checkpoint.
-SavedRounds = Mapping[int, tuple[int, bytes | None]]
-# Rounds that a worker may be ahead of the last published one; bounds the pending checkpoints.
-MAX_ROUNDS_AHEAD = 2
-# Deaths of a worker without a result in between, after which the run stops.
-MAX_DEATHS = 3
+Task = Callable[[], Any]
+# Losses of a pool without a result in between, after which the run stops.
+MAX_LOSSES = 3
+# Of the pool's folder: there once a worker has started.
+STARTED = "started"
 
 
 class Executor(Protocol):
-    """Takes partitions through their rounds."""
+    """Runs tasks, in any order."""
 
-    def summarise(self) -> dict[int, PartitionSummary]:
-        """Of the first events of all partitions."""
+    workers: int  # tasks at once
+
+    def submit(self, task: Task) -> None:
+        """Run a task, now or later."""
         ...
 
-    def begin(self, agreement: Agreement) -> None:
-        """Start to learn, where the agreement was made of the summaries."""
-        ...
-
-    def receive(self) -> RoundResult | None:
-        """The next round of any partition; None at the end of all."""
-        ...
-
-    def publish(self, count: int) -> None:
-        """The root has published that round."""
+    def receive(self) -> Any:
+        """The result of a task that was submitted, whichever comes first; its error is raised."""
         ...
 
 
-# Opens an executor: `open_executor`, or a function of the same arguments.
-ExecutorFactory = Callable[
-    [Sequence[WorkerTask], Callable[[], SavedRounds], Agreement | None, int],
-    AbstractContextManager[Executor],
-]
-
-
-@contextmanager
-def open_executor(
-    starts: Sequence[WorkerTask],
-    saved: Callable[[], SavedRounds],
-    agreement: Agreement | None,
-    published: int,
-) -> Iterator[Executor]:
-    """One worker is the root itself; several are processes, which end with the block.
-
-    Parameters
-    ----------
-    starts
-        One a worker.
-    saved
-        What is committed by now.
-    agreement
-        None where it has to be made; see `Executor.begin`.
-    published
-        The last round that the root has published.
-    """
-    if len(starts) == 1:
-        yield InProcessExecutor(starts[0], saved, agreement)
+@contextlib.contextmanager
+def open_executor(workers: int) -> Iterator[Executor]:
+    """One worker is this process; several are processes, which end with the block."""
+    if workers == 1:
+        yield SerialExecutor()
         return
-    executor = PoolExecutor(starts, saved, agreement, published + MAX_ROUNDS_AHEAD)
-    try:
+    with contextlib.closing(PoolExecutor(workers)) as executor:
         yield executor
-    finally:
-        executor.close()
 
 
-class InProcessExecutor:
-    """The root takes the rounds itself."""
+class SerialExecutor:
+    """Runs tasks in this process, first come, first served."""
 
-    def __init__(
-        self, start: WorkerTask, saved: Callable[[], SavedRounds], agreement: Agreement | None
-    ) -> None:
-        self._start, self._saved = start, saved
-        self._tasks: PartitionRounds | None = None
-        if agreement is not None:
-            self.begin(agreement)
+    workers = 1
 
-    def summarise(self) -> dict[int, PartitionSummary]:
-        return summarise_task(self._start)
+    def __init__(self) -> None:
+        self._tasks: deque[Task] = deque()
 
-    def begin(self, agreement: Agreement) -> None:
-        self._tasks = PartitionRounds(self._start, agreement, self._saved())
+    def submit(self, task: Task) -> None:
+        self._tasks.append(task)
 
-    def receive(self) -> RoundResult | None:
-        assert self._tasks is not None
-        return None if self._tasks.next_round() is None else self._tasks.step()
-
-    def publish(self, count: int) -> None:
-        """No effect: there is no worker to notify."""
+    def receive(self) -> Any:
+        return self._tasks.popleft()()
 
 
-class _Worker:
-    """One process, and the pipe to it."""
+@dataclass(frozen=True, slots=True)
+class TaskFailure:
+    """A task has failed: its error, as one that can be sent."""
 
-    def __init__(
-        self, start: WorkerTask, agreement: Agreement | None, saved: SavedRounds, limit: int
-    ) -> None:
-        context = multiprocessing.get_context("spawn")
-        self.start = start
-        self.connection: Connection
-        self.connection, theirs = context.Pipe()
-        self.process: SpawnProcess = context.Process(
-            target=run_worker, args=(theirs, start), daemon=True, name="streamembed worker"
-        )
-        self.process.start()
-        theirs.close()  # or its end would not be seen here
-        own = {part.number: saved[part.number] for part in start.parts}
-        self.send((agreement, own, limit))
+    error: Exception
 
-    def send(self, message: object) -> None:
-        """Send a message; a dead process is noticed in `receive`."""
-        with suppress(BrokenPipeError, ConnectionResetError):
-            self.connection.send(message)
+
+def run_task(task: Task) -> Any:
+    """The result of a task, or a `TaskFailure`."""
+    try:
+        return task()
+    except Exception as error:
+        if isinstance(error, StreamembedError):
+            with contextlib.suppress(Exception):
+                if type(pickle.loads(pickle.dumps(error))) is type(error):
+                    return TaskFailure(error)
+        notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
+        message = f"a worker failed: {type(error).__name__}: {error}{notes}"
+        return TaskFailure(RuntimeError(message))
 
 
 class PoolExecutor:
-    """Processes, started by spawn; one that dies is replaced, and resumes from the last commit.
+    """Runs tasks in processes, started by spawn; a pool that has lost one is made again.
 
-    Parameters as those of `open_executor`; ``limit`` is the round that workers may go to.
+    Tasks and results are files in a temporary folder, and through the pipes of the pool go their
+    paths: a worker that is killed within a long message would leave everyone waiting for its rest.
     """
 
-    def __init__(
-        self,
-        starts: Sequence[WorkerTask],
-        saved: Callable[[], SavedRounds],
-        agreement: Agreement | None,
-        limit: int,
-    ) -> None:
-        self._saved, self._agreement, self._limit = saved, agreement, limit
-        self._deaths: dict[int, int] = {}
-        self._workers: list[_Worker | None] = []
-        for start in starts:
-            self._workers.append(_Worker(start, agreement, saved(), limit))
+    def __init__(self, workers: int) -> None:
+        self.workers = workers
+        self._folder = Path(tempfile.mkdtemp(prefix="streamembed-"))
+        # workers end when this end is closed, as it is when this process is gone
+        self._theirs, self._own = multiprocessing.get_context("spawn").Pipe(duplex=False)
+        self._numbers = itertools.count()
+        self._running: dict[Future[None], Path] = {}
+        self._losses = 0
+        self._pool = self._open_pool()
 
-    def summarise(self) -> dict[int, PartitionSummary]:
-        summaries: dict[int, PartitionSummary] = {}
-        for index in range(len(self._workers)):
-            while (message := self._receive_from(index)) is None:
-                self._replace(index)
-            summaries.update(message)
-        return summaries
+    def submit(self, task: Task) -> None:
+        path = self._folder / str(next(self._numbers))
+        path.write_bytes(pickle.dumps(task))
+        self._send(path)
 
-    def _receive_from(self, index: int) -> Any:
-        """The next message of a worker; None where it has died, perhaps within a message."""
-        worker = self._workers[index]
-        assert worker is not None
-        try:
-            message = worker.connection.recv()
-        except (EOFError, OSError):
-            worker.process.join()
-            return None
-        if isinstance(message, WorkerFailure):
-            raise message.error
-        return message
-
-    def begin(self, agreement: Agreement) -> None:
-        self._agreement = agreement
-        for worker in self._workers:
-            assert worker is not None
-            worker.send(agreement)
-
-    def receive(self) -> RoundResult | None:
-        while any(worker is not None for worker in self._workers):
-            ready = wait([worker.connection for worker in self._workers if worker is not None])
-            index, worker = next(
-                (index, candidate)
-                for index, candidate in enumerate(self._workers)
-                if candidate is not None and candidate.connection in ready
-            )
-            message = self._receive_from(index)
-            if message is not None:
-                assert isinstance(message, RoundResult)
-                self._deaths[index] = 0
-                return message
-            if worker.process.exitcode == 0:
-                self._workers[index] = None
-            else:
-                self._replace(index)
-        return None
-
-    def _replace(self, index: int) -> None:
-        dead = self._workers[index]
-        assert dead is not None
-        dead.process.join()
-        dead.connection.close()
-        if dead.process.exitcode == 1:  # errors of its work are sent; this is Python's
-            raise StoppedError(
-                f"worker {index} could not be started (exit code 1; the error is above): a script "
-                'must call this under if __name__ == "__main__":, for every worker begins by '
-                "importing it"
-            )
-        self._deaths[index] = self._deaths.get(index, 0) + 1
-        if self._deaths[index] > MAX_DEATHS:
-            raise StoppedError(
-                f"worker {index} has died {self._deaths[index]} times without getting anywhere "
-                f"(exit code {dead.process.exitcode}): is there enough memory? Fix the cause, "
-                "then repeat the command to resume"
-            )
-        self._workers[index] = _Worker(dead.start, self._agreement, self._saved(), self._limit)
-
-    def publish(self, count: int) -> None:
-        self._limit = count + MAX_ROUNDS_AHEAD
-        for worker in self._workers:
-            if worker is not None:
-                worker.send(self._limit)
+    def receive(self) -> Any:
+        while True:
+            (future, *_), _ = wait(self._running, return_when=FIRST_COMPLETED)
+            try:
+                future.result()
+            except BrokenProcessPool as error:
+                self._replace_pool(error)
+                continue
+            self._losses = 0
+            path = self._running.pop(future)
+            result = pickle.loads(_name_result(path).read_bytes())
+            path.unlink()
+            _name_result(path).unlink()
+            if isinstance(result, TaskFailure):
+                raise result.error
+            return result
 
     def close(self) -> None:
-        """End all processes."""
-        for worker in self._workers:
-            if worker is not None:
-                worker.connection.close()
-                worker.process.kill()
-                worker.process.join()
-        self._workers = []
+        """End all processes, whatever they are at."""
+        self._own.close()
+        self._pool.shutdown(cancel_futures=True)
+        self._theirs.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _open_pool(self) -> ProcessPoolExecutor:
+        return ProcessPoolExecutor(
+            self.workers,
+            multiprocessing.get_context("spawn"),
+            initializer=_start_worker,
+            initargs=(self._theirs, self._folder),
+        )
+
+    def _send(self, path: Path) -> None:
+        while True:
+            try:
+                self._running[self._pool.submit(_run_file, path)] = path
+                return
+            except BrokenProcessPool as error:
+                self._replace_pool(error)
+
+    def _replace_pool(self, error: BrokenProcessPool) -> None:
+        """Another pool runs the tasks that are without a result."""
+        self._losses += 1
+        self._pool.shutdown()
+        if self._losses > 1 and not (self._folder / STARTED).exists():
+            raise StoppedError(
+                "workers could not be started (the error is above): a script must call this under "
+                'if __name__ == "__main__":, for every worker begins by importing it'
+            ) from error
+        if self._losses > MAX_LOSSES:
+            raise StoppedError(
+                f"workers have died {self._losses} times without getting anywhere: is there enough "
+                "memory? Fix the cause, then repeat the command to resume"
+            ) from error
+        lost = [future for future in self._running if future.exception() is not None]
+        paths = [self._running.pop(future) for future in lost]
+        self._pool = self._open_pool()
+        for path in paths:
+            self._send(path)
+
+
+def _start_worker(root: Connection, folder: Path) -> None:
+    """In a worker: the root says when to stop."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_root, args=(root, folder), daemon=True).start()
+    with contextlib.suppress(FileNotFoundError):  # the root is closing
+        (folder / STARTED).touch()
+
+
+def _end_with_root(root: Connection, folder: Path) -> None:
+    """However it ended: there is no receiver, and another process may resume the run."""
+    with contextlib.suppress(EOFError, OSError):
+        root.recv()
+    shutil.rmtree(folder, ignore_errors=True)
+    os._exit(0)
+
+
+def _run_file(path: Path) -> None:
+    """In a worker: run the task in a file, and write its result beside it."""
+    result = run_task(pickle.loads(path.read_bytes()))
+    _name_result(path).write_bytes(pickle.dumps(result))
+
+
+def _name_result(task: Path) -> Path:
+    return task.with_suffix(".result")

@@ -8,15 +8,19 @@ these checkpoints and of the snapshot before, and so of the log alone.
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, replace
+from functools import reduce
+from typing import Any
 
 import pyarrow as pa
 
 from streamembed.engine.engine import Engine
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import DegenerateMapWarning, ResolutionWarning
-from streamembed.merging import merged_set
+from streamembed.merging import labelled_stream, merged_set
 from streamembed.merging.agreement import Agreement
+from streamembed.merging.labelled_stream import LabelledStream
 from streamembed.merging.landmark_set import LandmarkSet, from_covering
 from streamembed.methods.options import Config
 from streamembed.runs.checkpoint_writer import (
@@ -24,49 +28,105 @@ from streamembed.runs.checkpoint_writer import (
     PARTITION,
     SNAPSHOTS,
     append_snapshot,
+    read_batches,
     to_ipc_bytes,
 )
-from streamembed.runs.partition_learner import PartitionCheckpoint
+from streamembed.runs.partition_round import PartitionCheckpoint, RoundResult
 from streamembed.runs.recorder import build_timeline_row
-from streamembed.runs.worker_process import RoundResult
+from streamembed.runs.resume import ORIGIN
 from streamembed.storage.database import Database
+from streamembed.threads import one_blas_thread
 
 # Facts of the database.
 AGREEMENT, PUBLISHED = "agreement", "published"
+# Of partitions that could not be read to their end, why.
+DAMAGES = "damages"
 REJECTED_SCHEMA = pa.schema(
     [("partition", pa.int64()), ("offset", pa.int64()), ("reason", pa.string())]
 )
+PARTITIONS_SCHEMA = pa.schema(
+    [
+        ("partition", pa.int64()),
+        ("files", pa.int64()),
+        ("start", pa.int64()),  # first row of these files
+        ("stop", pa.int64()),  # the row behind the last; null for their end
+        ("round", pa.int64()),
+        ("learned", pa.int64()),
+        ("rejected", pa.int64()),
+        ("ended", pa.bool_()),
+        ("damage", pa.string()),  # why it ended early; null where it did not
+    ]
+)
 # Parameters of an engine that a merged set determines.
 MERGED_PARAMETERS = ("memory", "half_life", "clock", "size")
+# Rounds that a partition may be ahead of the last published one; bounds the pending checkpoints.
+MAX_ROUNDS_AHEAD = 2
 
 
 def name_chain(partition: int) -> str:
-    """The chain of the checkpoints of a partition: record r - 1 is that of round r."""
+    """The chain of the checkpoints of a partition, one for each of its rounds."""
     return f"{PARTITION}{partition:05d}"
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionProgress:
-    """How far a partition is: its last round that is committed, and whether it was its last."""
+    """How far a partition is."""
 
-    round: int
-    done: bool
+    begun: int  # rounds of the run before its first
+    rounds: int  # its own, as far as they are committed
+    done: bool  # whether the last of them was its last
+
+    @property
+    def round(self) -> int:
+        """The round of the run to which it has come."""
+        return self.begun + self.rounds
+
+
+def read_progress(database: Database) -> list[PartitionProgress]:
+    """How far each partition of a run is."""
+    ends = database.read_fact("ends", {})
+    return [
+        PartitionProgress(
+            described.get("begun", 0),
+            database.count_records(name_chain(number)),
+            str(number) in ends,
+        )
+        for number, described in enumerate(database.read_fact(ORIGIN, {}).get("partitions", []))
+    ]
+
+
+def list_partitions(database: Database) -> Any:
+    """The partitions of a run and how far each is, a row each, as an Arrow table."""
+    described = database.read_fact(ORIGIN, {}).get("partitions", [])
+    damages, rejected = database.read_fact(DAMAGES, {}), Counter[int]()
+    if described:
+        for batch in read_batches(database, "rejected"):
+            rejected.update(batch["partition"].to_pylist())
+    rows = []
+    for number, progress in enumerate(read_progress(database)):
+        records = database.list_records(name_chain(number))
+        row = {
+            "partition": number,
+            "round": progress.round,
+            "learned": records[-1][1] if records else 0,
+            "rejected": rejected[number],
+            "ended": progress.done,
+            "damage": damages.get(str(number)),
+        }
+        rows.append({**described[number], **row})
+    return pa.Table.from_pylist(rows, PARTITIONS_SCHEMA)
 
 
 class PartitionRoot:
-    """Commits the checkpoints of so many partitions, and publishes rounds."""
+    """Commits the checkpoints of partitions, and publishes rounds."""
 
-    def __init__(self, database: Database, config: Config, partitions: int) -> None:
+    def __init__(self, database: Database, config: Config) -> None:
         self._database = database
         self._config = config
         self.published = int(database.read_fact(PUBLISHED, {"round": 0})["round"])
         agreement = database.read_fact(AGREEMENT)
         self.agreement = None if agreement is None else Agreement.from_dict(agreement)
-        ends = database.read_fact("ends", {})
-        self._progress = [
-            PartitionProgress(database.count_records(name_chain(partition)), str(partition) in ends)
-            for partition in range(partitions)
-        ]
+        self.progress = read_progress(database)
 
     def set_agreement(self, agreement: Agreement) -> None:
         """Commit what all sets have in common; once per run."""
@@ -74,32 +134,25 @@ class PartitionRoot:
             self._database.write_fact(AGREEMENT, agreement.as_dict())
         self.agreement = agreement
 
-    def read_saved(self) -> dict[int, tuple[int, bytes | None]]:
-        """Of each partition its last round that is committed, and its checkpoint."""
-        saved: dict[int, tuple[int, bytes | None]] = {}
-        for partition, progress in enumerate(self._progress):
-            data = None
-            if progress.round:
-                data = self._database.read(name_chain(partition), progress.round - 1).data
-            saved[partition] = progress.round, data
-        return saved
+    def list_due(self) -> list[int]:
+        """Partitions of which a round may be learned now, those that are behind first."""
+        limit = self.published + MAX_ROUNDS_AHEAD
+        rounds = [(each.round, number) for number, each in enumerate(self.progress)]
+        return [
+            number
+            for count, number in sorted(rounds)
+            if count < limit and not self.progress[number].done
+        ]
+
+    def read_newest(self, partition: int) -> bytes | None:
+        """The newest checkpoint of a partition; None before its first round."""
+        rounds = self.progress[partition].rounds
+        return self._database.read(name_chain(partition), rounds - 1).data if rounds else None
 
     def commit_round(self, result: RoundResult) -> None:
-        """Commit a checkpoint, with the rows that were rejected; a known one changes nothing.
-
-        Raises
-        ------
-        ValueError
-            A round was skipped: an executor must deliver the rounds of a partition in order.
-        """
-        progress = self._progress[result.partition]
-        if result.round <= progress.round:
-            return
-        if result.round > progress.round + 1:
-            raise ValueError(
-                f"partition {result.partition} sent round {result.round} after {progress.round}"
-            )
-        database = self._database
+        """Commit the next checkpoint of a partition, with the rows that were rejected."""
+        progress, database = self.progress[result.partition], self._database
+        progress = replace(progress, rounds=progress.rounds + 1, done=result.done)
         with database.commit():
             database.append(name_chain(result.partition), result.position, 0, result.data)
             if result.rejected:
@@ -109,20 +162,23 @@ class PartitionRoot:
                 database.append("rejected", 0, len(rows), to_ipc_bytes(table))
             if result.done:
                 ends = database.read_fact("ends", {})
-                database.write_fact("ends", {**ends, str(result.partition): result.round})
-        self._progress[result.partition] = PartitionProgress(result.round, result.done)
+                database.write_fact("ends", {**ends, str(result.partition): progress.round})
+            if result.damage is not None:
+                damages = database.read_fact(DAMAGES, {})
+                database.write_fact(DAMAGES, {**damages, str(result.partition): result.damage})
+        self.progress[result.partition] = progress
 
     @property
     def is_due(self) -> bool:
         """Whether every partition has come to the next round, and not all had ended before it."""
         coming = self.published + 1
-        ready = all(progress.done or progress.round >= coming for progress in self._progress)
-        return ready and any(progress.round >= coming for progress in self._progress)
+        ready = all(progress.done or progress.round >= coming for progress in self.progress)
+        return ready and any(progress.round >= coming for progress in self.progress)
 
     def publish(self) -> Snapshot | None:
         """The map of the next round, committed; None where there are too few events for one."""
         coming, database = self.published + 1, self._database
-        sets = self._read_sets(coming)
+        sets, training = self._read_round(coming)
         before = self.snapshot()
         previous = self.read_merged()  # whose landmarks are reused where these fit
         keep = None if previous is None else previous.keys
@@ -133,11 +189,11 @@ class PartitionRoot:
         snapshot = None
         with database.commit():
             if ready:
-                engine = self._build_engine(merged, before)
+                engine = self._build_engine(merged, before, training)
                 snapshot = engine.publish(fresh=True)
                 table = build_timeline_row(snapshot, engine)
                 count = len(merged.positions)
-                ended = sum(each.done and each.round < coming for each in self._progress)
+                ended = sum(each.done and each.round < coming for each in self.progress)
                 for name, number in (("round", coming), ("partitions", count), ("ended", ended)):
                     table = table.append_column(name, pa.array([number]))
                 database.append("timeline", events, 1, to_ipc_bytes(table))
@@ -145,23 +201,34 @@ class PartitionRoot:
                 number = database.append(MERGED, events, len(merged), merged.to_bytes())
                 database.keep_only(MERGED, {number})
             database.write_fact(PUBLISHED, {"round": coming})
-            for partition, progress in enumerate(self._progress):
-                needed = range(min(coming, progress.round) - 1, progress.round)
+            for partition, progress in enumerate(self.progress):
+                needed = range(min(coming - progress.begun, progress.rounds) - 1, progress.rounds)
                 database.keep_only(name_chain(partition), set(needed))
         self.published = coming
         return snapshot
 
-    def _read_sets(self, count: int) -> list[LandmarkSet]:
+    def _read_round(self, count: int) -> tuple[list[LandmarkSet], LabelledStream | None]:
+        """Of all partitions at the end of a round: landmarks, and what metrics have learned."""
         agreement, size = self.agreement, self._config.size
         assert agreement is not None
-        sets = []
-        for partition, progress in enumerate(self._progress):
-            data = self._database.read(name_chain(partition), min(count, progress.round) - 1).data
-            covering = PartitionCheckpoint.unpack(data, agreement).covering
-            sets.append(from_covering(covering, agreement, partition, size))
-        return sets
+        sets, parts = [], []
+        for partition, progress in enumerate(self.progress):
+            number = min(count - progress.begun, progress.rounds) - 1
+            data = self._database.read(name_chain(partition), number).data
+            checkpoint = PartitionCheckpoint.unpack(data, agreement)
+            sets.append(from_covering(checkpoint.covering, agreement, partition, size))
+            if checkpoint.training is not None:
+                parts.append(checkpoint.training)
+        names = self._config.metrics
+        if not parts:
+            return sets, None
+        with one_blas_thread():
+            merged = reduce(lambda one, two: labelled_stream.merge(one, two, names), parts)
+            return sets, labelled_stream.flush(merged, names)
 
-    def _build_engine(self, merged: LandmarkSet, before: Snapshot | None) -> Engine:
+    def _build_engine(
+        self, merged: LandmarkSet, before: Snapshot | None, training: LabelledStream | None
+    ) -> Engine:
         config = self._config.as_dict()
         parameters = {
             name: value for name, value in config.items() if name not in MERGED_PARAMETERS
@@ -169,25 +236,21 @@ class PartitionRoot:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ResolutionWarning)
             warnings.simplefilter("ignore", DegenerateMapWarning)
-            return Engine.of_landmarks(merged, before, **parameters)
+            return Engine.of_landmarks(merged, before, training, **parameters)
 
-    def count_events(self) -> tuple[int, dict[int, str]]:
-        """Events of all partitions, and of those that are damaged, why."""
-        events, damages = 0, {}
-        assert self.agreement is not None
-        for partition, (_, data) in self.read_saved().items():
-            if data is None:
-                continue
-            checkpoint = PartitionCheckpoint.unpack(data, self.agreement)
-            events += checkpoint.covering.position
-            if checkpoint.damage is not None:
-                damages[partition] = checkpoint.damage
-        return events, damages
+    def count_learned(self) -> int:
+        """Events learned of all partitions, as far as they are committed."""
+        chains = (name_chain(number) for number in range(len(self.progress)))
+        records = (self._database.list_records(chain) for chain in chains)
+        return sum(numbers[-1][1] for numbers in records if numbers)
 
     def engine(self) -> Engine | None:
         """The engine of the last round; None before the first."""
         merged = self.read_merged()
-        return None if merged is None else self._build_engine(merged, self.snapshot(before=1))
+        if merged is None:
+            return None
+        training = self._read_round(self.published)[1]
+        return self._build_engine(merged, self.snapshot(before=1), training)
 
     def read_merged(self) -> LandmarkSet | None:
         """The landmarks of the last round; None before the first."""

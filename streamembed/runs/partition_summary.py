@@ -24,6 +24,8 @@ from streamembed.methods.options import Config
 from streamembed.numeric import moments
 from streamembed.numeric.arrays import Floats, Ints
 from streamembed.numeric.moments import FeatureMoments
+from streamembed.runs.partition_plan import Partition
+from streamembed.runs.partition_round import PartitionSettings, read_first_events
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,6 +36,15 @@ class PartitionSummary:
     # (k,): hashes of the rows of the sample, ascending, uint64.
     ranks: np.ndarray[tuple[int], np.dtype[np.uint64]]
     sample: Floats  # (k, d): these rows, raw
+
+
+def summarise_first_events(
+    part: Partition, settings: PartitionSettings
+) -> tuple[int, PartitionSummary]:
+    """The number of a partition, and a summary of its first events."""
+    warm_up, seed = settings.config.warm_up_events, settings.config.seed
+    points = read_first_events(part, settings.timed, max(warm_up, settings.config.size))
+    return part.number, summarise_partition(points, part.number, seed, warm_up)
 
 
 def summarise_partition(points: Floats, partition: int, seed: int, size: int) -> PartitionSummary:

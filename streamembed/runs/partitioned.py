@@ -10,10 +10,12 @@ was killed when, leaves a trace.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from functools import partial
 from inspect import signature
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from streamembed.data.column_roles import Columns
+from streamembed.data.features import Features
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import ColumnWarning, FeatureError, ParameterError, check_path, quote, warn
 from streamembed.logs.event_log import EventLog, describe_doubts, open_with_choice, parse_choice
@@ -29,14 +32,13 @@ from streamembed.methods.options import POSITION, Config
 from streamembed.runs import origin
 from streamembed.runs import run_folder as runfolder
 from streamembed.runs.checkpoint_writer import PARTITIONS, read_batches
-from streamembed.runs.executor import ExecutorFactory, open_executor
-from streamembed.runs.partition_learner import PartitionSettings
-from streamembed.runs.partition_plan import divide_log
-from streamembed.runs.partition_root import REJECTED_SCHEMA, PartitionRoot, name_chain
-from streamembed.runs.partition_summary import compute_agreement
+from streamembed.runs.executor import Executor, open_executor
+from streamembed.runs.partition_plan import Partition, check_divisible, extend_plan
+from streamembed.runs.partition_root import DAMAGES, REJECTED_SCHEMA, PartitionRoot
+from streamembed.runs.partition_round import PartitionSettings, learn_round
+from streamembed.runs.partition_summary import compute_agreement, summarise_first_events
 from streamembed.runs.replay_log import replay
 from streamembed.runs.resume import FINAL, ORIGIN, STATE, find_file_error
-from streamembed.runs.worker_process import WorkerTask, assign_partitions
 from streamembed.storage.archive import replace_file
 from streamembed.storage.database import Database
 from streamembed.validation import check_choice, check_flag, check_whole
@@ -45,6 +47,8 @@ LANDMARKS = "landmarks.arrow"
 # Events of a partition between two rounds: about a second, where a merge and a map of 1,000 take as
 # long: with 8 partitions they are a tenth of the work.
 ROUND_EVERY = 262_144
+# Rounds that an executor has at once: the next of a worker waits while it learns one.
+TASKS_PER_WORKER = 2
 # What the timeline says of it: as of any replay, with rounds in the place of snapshots.
 TIMELINE_FIELDS = ("version", "engine", "round_every", "on_bad_row", "embed", "log")
 
@@ -91,11 +95,12 @@ def replay_partitions(
     round_every: int | None = None,
     features: Sequence[str] | None = None,
     exclude: Sequence[str] | None = None,
+    label: str | None = None,
     time: str | None = None,
     on_bad_row: str = "skip",
     overwrite: bool = False,
     progress: Callable[[int], None] | None = None,
-    placing: ExecutorFactory = open_executor,
+    executor: Callable[[int], AbstractContextManager[Executor]] = open_executor,
     **parameters: Any,
 ) -> Partitioned:
     """Learn a log in partitions, each in landmarks of its own, and merge them round by round.
@@ -103,7 +108,9 @@ def replay_partitions(
     Partitions are the files of the log, in order; of more than 64 files groups of neighbours; of
     one file whose number of rows is known, 8 ranges of rows. The result is the same bytes for any
     number of workers. Repeat the call to resume after whatever ended the previous one; it ends
-    with the same files. A worker that dies is replaced, and resumes from its last round.
+    with the same files. A round that is lost with its worker is learned again. Repeat it also when
+    the log has new files behind those of the run: they are divided like a log of their own, into
+    partitions that begin with the next round.
 
     Processes are started by spawn: a program calls this under ``if __name__ == "__main__":``.
 
@@ -117,8 +124,9 @@ def replay_partitions(
         Processes, at least 1; with 1 all is done in this one.
     round_every
         Events of each partition between two maps, rounded up to whole chunks; default: 262,144.
-    features, exclude, time
-        As for `replay`. Ids and labels are not used: ``Partitioned.columns`` says what is.
+    features, exclude, label, time
+        As for `replay`. Ids are not used, nor labels without ``metrics``, nor times without a clock
+        of theirs: ``Partitioned.columns`` says what is.
     on_bad_row
         "skip" rejects rows that cannot be learned, "raise" stops at the first.
     overwrite
@@ -126,11 +134,13 @@ def replay_partitions(
     progress
         Called with the events learned so far: at first with those of earlier calls, or 0, then
         after every round of a partition.
-    placing
-        Opens the executor of the partitions; default: this process, or a pool of processes.
+    executor
+        Opens what runs the tasks of a number of workers; default: this process, or a pool of
+        processes.
     parameters
-        Of an engine: ``memory`` is "landmarks", ``method`` "diffusion_map", no metrics, no picture,
-        and with ``half_life`` the clock is "event_time".
+        Of an engine: ``memory`` is "landmarks", ``method`` "diffusion_map", no picture,
+        and with ``half_life`` the clock is "event_time". ``metrics`` learn from the labels of the
+        log; those of all partitions are merged.
 
     Raises
     ------
@@ -138,7 +148,8 @@ def replay_partitions(
         Other parameters, or unknown ones; the folder holds something else, or a run that differs
         (the message says in what).
     FeatureError
-        A log of distances, or without the column of times that the clock needs.
+        A log of distances, or without the column of times that the clock needs, or of labels that
+        metrics need.
     BadRowError
         Under "raise".
     KeyboardInterrupt
@@ -156,61 +167,57 @@ def replay_partitions(
     policy = check_choice("on_bad_row", on_bad_row, ("raise", "skip"))
     count = check_whole("workers", workers, 1)
     config = _check_config(parameters)
+    if label is not None and not config.metrics:
+        raise ParameterError(
+            f"label={quote(label)} (--label) is for metrics, and none is learned: leave it out, or "
+            "name some with metrics= (--metrics)"
+        )
     if round_every is None:
         round_every = ROUND_EVERY
     every = check_whole("round_every", round_every, 1, " or None")
     every = -(-every // config.chunks.size) * config.chunks.size
-    opened = _open_log(log, parse_choice(features, exclude, None, None, time), config)
+    opened = _open_log(log, parse_choice(features, exclude, None, label, time), config)
     if not isinstance(log, EventLog) and (warning := describe_doubts(opened)) is not None:
         warn(warning, ColumnWarning)
-    parts = divide_log(opened)
+    check_divisible(opened)
     folder = Path(check_path(run, "run"))
     runfolder.check_apart("run", folder, (opened,), folder=True)
     columns = select_columns(opened, config)
     run_origin = _describe_run(opened, columns, config, every, policy)
-    run_origin["partitions"] = [part.describe() for part in parts]
     with (
         runfolder.lock_folder(run) as folder,
-        _open_database(folder, run_origin, check_flag("overwrite", overwrite)) as database,
+        runfolder.open_database(folder, check_flag("overwrite", overwrite)) as database,
     ):
-        root = PartitionRoot(database, config, len(parts))
-        resumed_at = root.published
-
-        def report() -> None:
-            if progress is not None:
-                progress(_count_committed(database, len(parts)))
-
-        report()
-        state = database.read_fact(STATE)
-        if state["finished"]:
-            if any(find_file_error(folder, name, crc) for name, crc in state["files"].items()):
-                _write(folder, database, root, run_origin)
-        else:
-            settings = PartitionSettings(config, policy, every)
-            starts = [WorkerTask(group, settings) for group in assign_partitions(parts, count)]
-            try:
-                _learn(root, starts, opened, config, report, placing)
-                _write(folder, database, root, run_origin)
-            except KeyboardInterrupt as error:
-                place = "before anything was learned"
-                if events := _count_committed(database, len(parts)):
-                    rounds = f"{root.published:,} round{'' if root.published == 1 else 's'}"
-                    place = f"at {events:,} events; {folder} holds them and {rounds}"
-                error.add_note(f"interrupted {place}; repeat the call to resume")
-                raise
-        return _result(folder, database, root, columns, len(parts), resumed_at)
+        plans = _plan(folder, database, opened, run_origin)
+        settings = PartitionSettings(config, policy, every)
+        replay = _PartitionReplay(folder, database, settings, plans, progress)
+        resumed_at = replay.root.published
+        try:
+            replay.run(opened.features, partial(executor, min(count, sum(map(len, plans)))))
+        except KeyboardInterrupt as error:
+            place = "before anything was learned"
+            if events := replay.root.count_learned():
+                published = replay.root.published
+                rounds = f"{published:,} round{'' if published == 1 else 's'}"
+                place = f"at {events:,} events; {folder} holds them and {rounds}"
+            error.add_note(f"interrupted {place}; repeat the call to resume")
+            raise
+        return replay.result(columns, resumed_at)
 
 
 def select_columns(log: EventLog, config: Config) -> Columns:
     """What the columns of a log are used for: ids and labels are not, nor times without a clock."""
     columns = log.columns
-    uses = {"ids": columns.id, "labels": columns.label}
+    uses = {"ids": columns.id}
+    if not config.metrics:
+        uses["labels"] = columns.label
     if config.clock == POSITION:
         uses["times"] = columns.time
     unused = {name: f"{use} are not used" for use, name in uses.items() if name is not None}
     left_out = {**columns.left_out, **unused}
+    label = columns.label if config.metrics else None
     time = None if config.clock == POSITION else columns.time
-    return replace(columns, id=None, label=None, time=time, left_out=left_out)
+    return replace(columns, id=None, label=label, time=time, left_out=left_out)
 
 
 def _describe_run(
@@ -218,15 +225,12 @@ def _describe_run(
 ) -> dict[str, Any]:
     description = {"kind": PARTITIONS, **origin.describe_replay(log, config, every, policy, "none")}
     description["round_every"] = description.pop("snapshot_every")
-    description["log"] |= {"has_ids": False, "label": None}
+    description["log"]["has_ids"] = False
+    if columns.label is None:
+        description["log"]["label"] = None
     if columns.time is None:
         description["log"]["event_time"] = None
     return description
-
-
-def _count_committed(database: Database, partitions: int) -> int:
-    records = (database.list_records(name_chain(partition)) for partition in range(partitions))
-    return sum(numbers[-1][1] for numbers in records if numbers)
 
 
 def _check_config(parameters: dict[str, Any]) -> Config:
@@ -246,11 +250,8 @@ def _check_config(parameters: dict[str, Any]) -> Config:
                 f"{name}={getattr(config, name)!r} (--{name}) must be {value!r} in partitions: "
                 f"{instead}"
             )
-    for name in ("metrics", "picture"):
-        if getattr(config, name):
-            raise ParameterError(
-                f"{name}={getattr(config, name)!r} cannot be learned in partitions: {instead}"
-            )
+    if config.picture:
+        raise ParameterError(f"picture=True cannot be learned in partitions: {instead}")
     if config.half_life is not None and config.clock == POSITION:
         raise ParameterError(
             f"half_life={config.half_life:g} counts the events of one stream, and partitions have "
@@ -266,78 +267,169 @@ def _open_log(log: EventLog | Paths, choice: Any, config: Config) -> EventLog:
             "the log has no column of times, by which masses are to fade (clock='event_time'): "
             "name a column of timestamps or numbers with time= (--time)"
         )
+    if config.metrics and opened.label_type is None:
+        raise FeatureError(
+            f"the log has no column of labels, from which metrics={config.metrics!r} of partitions "
+            "learn: name one with label= (--label)"
+        )
     return opened
 
 
-@contextmanager
-def _open_database(folder: Path, run_origin: dict[str, Any], overwrite: bool) -> Iterator[Database]:
-    """The database of the run: a new one, or that of a run which came about in the same way."""
-    with runfolder.open_database(folder, overwrite) as database:
-        before = database.read_fact(ORIGIN)
-        if before is None:
-            with database.commit():
-                database.write_fact(ORIGIN, run_origin)
-                database.write_fact(STATE, {"finished": False})
-        else:
-            now = {**run_origin, "version": before.get("version")}
-            origin.check_same(f"run={quote(str(folder))}", before, now)
-        yield database
+def _plan(
+    folder: Path, database: Database, log: EventLog, run_origin: dict[str, Any]
+) -> list[tuple[Partition, ...]]:
+    """The partitions of a run: planned now, or those that it has and those of new files."""
+    before = database.read_fact(ORIGIN)
+    if before is None:
+        plans = extend_plan(log, [])
+        _commit_plans(database, run_origin, plans, [0])
+        return plans
+    described = before.get("partitions", [])
+    planned = [[*plan] for _, plan in groupby(described, lambda one: one.get("begun", 0))]
+    plans = extend_plan(log, planned)
+    begun = [plan[0].get("begun", 0) for plan in planned]
+    now = {**run_origin, "version": before.get("version")}
+    now["partitions"] = _describe_plans(plans[: len(planned)], begun)
+    origin.check_same(f"run={quote(str(folder))}", before, now)
+    return plans
 
 
-def _learn(
-    root: PartitionRoot,
-    starts: Sequence[WorkerTask],
-    log: EventLog,
-    config: Config,
-    report: Callable[[], None],
-    placing: ExecutorFactory,
+def _describe_plans(
+    plans: Sequence[Sequence[Partition]], begun: Sequence[int]
+) -> list[dict[str, Any]]:
+    """What a run stores of its partitions, where plans began after so many rounds."""
+    return [
+        {**part.describe(), **({"begun": rounds} if rounds else {})}
+        for plan, rounds in zip(plans, begun, strict=False)
+        for part in plan
+    ]
+
+
+def _commit_plans(
+    database: Database,
+    run_origin: Mapping[str, Any],
+    plans: Sequence[Sequence[Partition]],
+    begun: Sequence[int],
 ) -> None:
-    with placing(starts, root.read_saved, root.agreement, root.published) as executor:
-        if root.agreement is None:
-            by_partition = executor.summarise()
-            summaries = [by_partition[number] for number in sorted(by_partition)]
-            agreement = compute_agreement(summaries, config, log.features)
-            root.set_agreement(agreement)
-            executor.begin(agreement)
-        while True:
-            while root.is_due:
-                root.publish()
-                executor.publish(root.published)
-            result = executor.receive()
-            if result is None:
-                return
-            root.commit_round(result)
-            report()
-
-
-def _write(
-    folder: Path, database: Database, root: PartitionRoot, run_origin: dict[str, Any]
-) -> None:
-    database.check_in_place()
-    snapshot, merged = root.snapshot(), root.read_merged()
-    metadata = {name: run_origin[name] for name in TIMELINE_FIELDS}
-    timeline = _read_table(database, "timeline")
-    if timeline is not None:
-        timeline = timeline.replace_schema_metadata(origin.to_metadata(metadata, True))
-        _write_table(folder / "timeline.parquet", timeline)
-    rejected = _read_table(database, "rejected")
-    rejected = REJECTED_SCHEMA.empty_table() if rejected is None else rejected
-    rejected = rejected.sort_by([("partition", "ascending"), ("offset", "ascending")])
-    _write_table(folder / "rejected.parquet", rejected)
-    if snapshot is not None and merged is not None:
-        snapshot.save(folder / "snapshot.arrow")
-        merged.save(folder / LANDMARKS)
-    names = ("snapshot.arrow", LANDMARKS, "timeline.parquet", "rejected.parquet")
-    paths = [folder / name for name in names]
-    files = {path.name: zlib.crc32(path.read_bytes()) for path in paths if path.exists()}
-    state: dict[str, Any] = {"finished": True, "files": files, "rejected": rejected.num_rows}
-    engine = root.engine()
+    described = {**run_origin, "partitions": _describe_plans(plans, begun)}
     with database.commit():
-        if engine is not None:
-            number = database.append(FINAL, engine.position, 0, engine.to_bytes())
-            database.keep_only(FINAL, {number})
-            state["final"] = number
-        database.write_fact(STATE, state)
+        database.write_fact(ORIGIN, described)
+        database.write_fact(STATE, {"finished": False})
+
+
+class _PartitionReplay:
+    """A replay in partitions, from where its run stands to its end."""
+
+    def __init__(
+        self,
+        folder: Path,
+        database: Database,
+        settings: PartitionSettings,
+        plans: list[tuple[Partition, ...]],
+        progress: Callable[[int], None] | None,
+    ) -> None:
+        self._folder, self._database, self._settings = folder, database, settings
+        self._plans, self._progress = plans, progress
+        self.root = PartitionRoot(database, settings.config)
+
+    def run(
+        self, features: Features, open_workers: Callable[[], AbstractContextManager[Executor]]
+    ) -> None:
+        """Learn what is not learned yet, and write the files, unless they are there."""
+        self._report()
+        state, plans = self._database.read_fact(STATE), self._plans
+        parts = [part for plan in plans for part in plan]
+        with open_workers() as executor:
+            if not state["finished"]:
+                self._learn(parts, features, executor)
+            if len(self.root.progress) < len(parts):
+                run_origin = self._database.read_fact(ORIGIN)
+                begun = [*dict.fromkeys(one.begun for one in self.root.progress)]
+                _commit_plans(self._database, run_origin, plans, [*begun, self.root.published])
+                state = {"finished": False}
+                self.root = PartitionRoot(self._database, self._settings.config)
+                self._learn(parts, features, executor)
+        files = state.get("files", {})
+        if not state["finished"] or any(
+            find_file_error(self._folder, name, crc) for name, crc in files.items()
+        ):
+            self._write()
+
+    def _learn(self, parts: Sequence[Partition], features: Features, executor: Executor) -> None:
+        """All rounds of the partitions that the run has planned."""
+        root, settings, agreement = self.root, self._settings, self.root.agreement
+        if agreement is None:
+            planned = parts[: len(root.progress)]
+            for part in planned:
+                executor.submit(partial(summarise_first_events, part, settings))
+            by_number = dict(executor.receive() for _ in planned)
+            summaries = [by_number[part.number] for part in planned]
+            agreement = compute_agreement(summaries, settings.config, features)
+            root.set_agreement(agreement)
+        running: set[int] = set()
+        while True:
+            for number in root.list_due():
+                if number not in running and len(running) < TASKS_PER_WORKER * executor.workers:
+                    running.add(number)
+                    data = root.read_newest(number)
+                    executor.submit(partial(learn_round, parts[number], settings, agreement, data))
+            if root.is_due:  # while workers learn the next
+                root.publish()
+            elif running:
+                result = executor.receive()
+                running.remove(result.partition)
+                root.commit_round(result)
+                self._report()
+            else:
+                return
+
+    def _report(self) -> None:
+        if self._progress is not None:
+            self._progress(self.root.count_learned())
+
+    def _write(self) -> None:
+        folder, database = self._folder, self._database
+        database.check_in_place()
+        snapshot, merged = self.root.snapshot(), self.root.read_merged()
+        run_origin = database.read_fact(ORIGIN)
+        metadata = {name: run_origin[name] for name in TIMELINE_FIELDS}
+        timeline = _read_table(database, "timeline")
+        if timeline is not None:
+            timeline = timeline.replace_schema_metadata(origin.to_metadata(metadata, True))
+            _write_table(folder / "timeline.parquet", timeline)
+        rejected = _read_table(database, "rejected")
+        rejected = REJECTED_SCHEMA.empty_table() if rejected is None else rejected
+        rejected = rejected.sort_by([("partition", "ascending"), ("offset", "ascending")])
+        _write_table(folder / "rejected.parquet", rejected)
+        if snapshot is not None and merged is not None:
+            snapshot.save(folder / "snapshot.arrow")
+            merged.save(folder / LANDMARKS)
+        names = ("snapshot.arrow", LANDMARKS, "timeline.parquet", "rejected.parquet")
+        paths = [folder / name for name in names]
+        files = {path.name: zlib.crc32(path.read_bytes()) for path in paths if path.exists()}
+        state: dict[str, Any] = {"finished": True, "files": files, "rejected": rejected.num_rows}
+        engine = self.root.engine()
+        with database.commit():
+            if engine is not None:
+                number = database.append(FINAL, engine.position, 0, engine.to_bytes())
+                database.keep_only(FINAL, {number})
+                state["final"] = number
+            database.write_fact(STATE, state)
+
+    def result(self, columns: Columns, resumed_at: int) -> Partitioned:
+        """What the run holds."""
+        damages = self._database.read_fact(DAMAGES, {})
+        return Partitioned(
+            path=self._folder,
+            partitions=len(self.root.progress),
+            rounds=self.root.published,
+            learned=self.root.count_learned(),
+            rejected=int(self._database.read_fact(STATE)["rejected"]),
+            snapshot=self.root.snapshot(),
+            damages={int(number): why for number, why in damages.items()},
+            resumed_at=resumed_at,
+            columns=columns,
+        )
 
 
 def _write_table(path: Path, table: Any) -> None:
@@ -349,25 +441,3 @@ def _read_table(database: Database, chain: str) -> Any:
     """All rows of a chain of tables; None where there are none."""
     batches = list(read_batches(database, chain))
     return pa.Table.from_batches(batches) if batches else None
-
-
-def _result(
-    folder: Path,
-    database: Database,
-    root: PartitionRoot,
-    columns: Columns,
-    count: int,
-    resumed_at: int,
-) -> Partitioned:
-    learned, damages = root.count_events()
-    return Partitioned(
-        path=folder,
-        partitions=count,
-        rounds=root.published,
-        learned=learned,
-        rejected=int(database.read_fact(STATE)["rejected"]),
-        snapshot=root.snapshot(),
-        damages=damages,
-        resumed_at=resumed_at,
-        columns=columns,
-    )

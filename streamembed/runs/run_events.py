@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from streamembed.engine.call import Call
 from streamembed.errors import DamagedFileError
-from streamembed.runs.checkpoint_writer import CHECKPOINTS, COUNTS, SNAPSHOTS
+from streamembed.runs.checkpoint_writer import CHECKPOINTS, COUNTS, PARTITIONS, SNAPSHOTS
 from streamembed.runs.resume import STATE, find_file_error
 from streamembed.runs.run_reader import RunReader
 from streamembed.runs.session import OPERATIONS
@@ -50,6 +50,10 @@ def read_progress(reader: RunReader) -> RunProgress:
         counts = database.read_fact(STATE, {}).get("counts") or database.read_fact(COUNTS, {})
         accepted = int(counts.get("accepted", 0))
         return RunProgress(accepted, int(counts.get("rejected", 0)), max([begun + accepted, *last]))
+    if reader.kind == PARTITIONS:
+        table = reader.partitions()
+        learned, rejected = (sum(table[name].to_pylist()) for name in ("learned", "rejected"))
+        return RunProgress(learned, rejected, max(last, default=0))
     last += [position for _, position in database.list_records(OPERATIONS)]
     position = max([begun, *last])
     return RunProgress(position - begun, reader.rejected().num_rows, position)

@@ -15,6 +15,7 @@ from streamembed.engine.engine import Engine
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import DamagedFileError, NotReadyError, ParameterError, check_path, quote
 from streamembed.runs.checkpoint_writer import CHECKPOINTS, MONITORS, SNAPSHOTS, read_batches
+from streamembed.runs.partition_root import list_partitions
 from streamembed.runs.recorder import build_rejected_schema
 from streamembed.runs.resume import FINAL, FINAL_MONITOR, ORIGIN, STATE, find_file_error
 from streamembed.storage.database import Database
@@ -162,6 +163,18 @@ class RunReader:
         if self.finished:
             return self._file("rejected.parquet")
         return self._table("rejected") or build_rejected_schema().empty_table()
+
+    def partitions(self) -> Any:
+        """The partitions of a run by several workers, a row each, as an Arrow table.
+
+        Which files and rows it is, its last round, its events and rejected rows so far, and
+        whether it has ended. Of any other run without rows.
+        """
+        return self._read_with_retries(self._partitions)
+
+    def _partitions(self) -> Any:
+        with self._database.read_consistently():
+            return list_partitions(self._database)
 
     def _file(self, name: str) -> Any:
         """A table of a finished replay, as it was written; None where it has none."""

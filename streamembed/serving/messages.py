@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.flight as fl
 
 from streamembed.data import column_roles
-from streamembed.data.batch import LARGEST_VALUE, choose_features
+from streamembed.data.batch import choose_features
 from streamembed.data.features import Features
 from streamembed.data.table import are_dicts, find_columns, read_table, sort_names, with_text_keys
 from streamembed.data.values import column_to_floats, is_list_type, lists_to_matrix
@@ -27,7 +27,7 @@ from streamembed.errors import (
     StreamembedError,
     summarise_error,
 )
-from streamembed.numeric.arrays import Array, Bools, Floats
+from streamembed.numeric.arrays import LARGEST_VALUE, Array, Bools, Floats
 
 # Columns beside the features, where events are learned.
 ID, LABEL = "id", "label"

@@ -47,11 +47,14 @@ def compute_local_scales(d2: Floats) -> Floats:
 
     Returns
     -------
-    Positive, at least a tenth of the median.
+    Positive, at least a tenth of the median of those that are. Where all are 0, as of points that
+    have seven duplicates each, the median of what is positive in the lists.
     """
     scales = np.sqrt(find_last(d2[:, :SCALE_NEIGHBOR]))
-    positive = scales[scales > 0]
-    floor = LEAST_SCALE * float(np.median(positive)) if len(positive) else 1.0
+    positive, share = scales[scales > 0], LEAST_SCALE
+    if not len(positive):
+        positive, share = np.sqrt(d2[(d2 > 0) & np.isfinite(d2)]), 1.0
+    floor = share * float(np.median(positive)) if len(positive) else 1.0
     floored: Floats = np.maximum(scales, floor)
     return floored
 

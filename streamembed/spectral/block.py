@@ -21,7 +21,7 @@ import numpy as np
 from scipy.sparse.linalg import ArpackError, eigsh
 
 from streamembed.numeric.arrays import Floats, Ints
-from streamembed.numeric.codec import NOT_SAVED, SAVED_IF_SET
+from streamembed.numeric.codec import NOT_SAVED, SAVED_IF_SET, Within
 from streamembed.numeric.linalg import descending_eigh
 from streamembed.spectral.fixed_gain import amplify, compute_ritz_pairs
 from streamembed.spectral.neighbor_walk import Parts, Walk, build_contrasts
@@ -71,7 +71,8 @@ class Block:
     products: Annotated[Floats, "m m", "finite"]  # E^T E of E = S V - V diag(theta)
     # The parts that were deflated; see `neighbor_walk.Parts`.
     labels: Annotated[Ints, "slots", "one of its rows or -1"]
-    low: float  # at most the least eigenvalue of S, or nearly; -1 always is
+    # At most the least eigenvalue of S, or nearly; -1 always is.
+    low: Annotated[float, Within(-1.0, 0.0)]
     # Of large graphs, between whole rounds.
     relaxed: Relaxation | None = field(default=None, metadata=SAVED_IF_SET)
 

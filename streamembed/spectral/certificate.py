@@ -10,12 +10,14 @@ docs/algorithms/certificate.md states what is proven and what has a chance to mi
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 import numpy as np
 from scipy.linalg import lapack
 
 from streamembed.notebook import list_fields, write_table
 from streamembed.numeric.arrays import Floats
+from streamembed.numeric.codec import Count, Share
 
 TINY = float(np.finfo(np.float64).tiny)
 # Where even the first eigenvalue is smaller than this, and too small for its tolerance, the
@@ -105,15 +107,15 @@ class Certificate:
     scope: str
     met: bool | None
     effective_points: tuple[float, ...] = ()
-    lone: tuple[int, ...] = ()
-    parts: int = 1
-    missed: int | None = None
-    isolated: int = 0
-    negative_mass: float = 0.0
-    stale: float = 0.0
-    residual_last: float = 0.0
-    residual_rate: float | None = None
-    bound_age: int = 0
+    lone: tuple[Count, ...] = ()
+    parts: Annotated[int, "positive"] = 1
+    missed: Count | None = None
+    isolated: Count = 0
+    negative_mass: Share = 0.0
+    stale: Annotated[float, "at least 0"] = 0.0
+    residual_last: Share = 0.0
+    residual_rate: Share | None = None
+    bound_age: Count = 0
 
     def _repr_html_(self) -> str:
         """What notebooks show: all fields."""

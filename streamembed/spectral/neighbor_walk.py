@@ -242,9 +242,33 @@ def follow_parts(previous: Parts, before: Walk, walk: Walk, touched: Ints, slots
     if has_separated or has_joined:
         return find_parts(walk)
     weight = np.bincount(labels, weights=walk.degrees, minlength=previous.count)
-    if (np.diff(weight) >= 0.0).any() or not weight[-1] > 0.0:
-        return find_parts(walk)  # another is the heaviest
-    return _describe_parts(labels, weight, walk.degrees)
+    order = np.argsort(-weight)
+    weight = weight[order]
+    if (np.diff(weight) == 0.0).any() or not weight[-1] > 0.0:
+        return find_parts(walk)  # the search decides between equal ones
+    names = np.empty_like(order)
+    names[order] = np.arange(len(order))
+    return _describe_parts(names[labels], weight, walk.degrees)
+
+
+def are_same(previous: Parts, parts: Parts, slots: Ints) -> bool:
+    """Whether parts are those before, whatever their numbers: points only came to them or left.
+
+    ``slots`` hold other points than before.
+    """
+    if previous.count != parts.count:
+        return False
+    has_stayed = np.ones(len(previous.labels), dtype=bool)
+    has_stayed[slots[slots < len(has_stayed)]] = False
+    before = previous.labels[has_stayed]
+    now = parts.labels[: len(has_stayed)][has_stayed]
+    if not np.array_equal(before < 0, now < 0):
+        return False
+    names = np.full(parts.count + 1, -1, dtype=now.dtype)  # the last is that of isolated points
+    names[before] = now
+    return np.array_equal(names[before], now) and np.array_equal(
+        np.sort(names[:-1]), np.arange(parts.count)
+    )
 
 
 def build_contrasts(labels: Ints, degrees: Floats, limit: int) -> Floats:

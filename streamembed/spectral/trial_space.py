@@ -27,6 +27,7 @@ import numpy as np
 from scipy.linalg import lapack
 
 from streamembed.numeric.arrays import Array, Floats, Ints, pad_rows
+from streamembed.numeric.codec import Count, Extent
 from streamembed.numeric.linalg import descending_eigh, symmetrise
 
 # Probes: a direction is missed by all of them with a chance that falls with their number.
@@ -58,9 +59,9 @@ class TrialSpace:
     inner: Annotated[Floats, "c m", "finite"]  # U G^T
     gram: Annotated[Floats, "c c", "finite"]  # M, with D of when slots were filled, or rolled
     drawn: Annotated[Floats, "slots", "finite", "positive"]  # s when slots were filled, or rolled
-    damping: Annotated[float, "finite", "at least 0"]  # tau, at least
-    cursor: Annotated[int, "at least 0"]  # the slot that is rolled next
-    since_turn: Annotated[int, "at least 0"]  # slots filled since
+    damping: Extent  # tau, at least
+    cursor: Count  # the slot that is rolled next
+    since_turn: Count  # slots filled since
     is_centred: bool = False
 
     @property

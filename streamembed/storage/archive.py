@@ -31,7 +31,7 @@ from streamembed.storage import sealing
 from streamembed.storage.sealing import must as must
 from streamembed.storage.sealing import raise_damaged as raise_damaged
 
-VERSION = 8
+VERSION = 9
 _MAGIC = b"ARROW1"
 _FRAME = struct.Struct("<i")
 _ARRAYS = (pa.string(), pa.string(), pa.list_(pa.int64()), pa.large_binary())

@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
-import abc
 import os
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
+from streamembed.numeric import codec
 from streamembed.storage import archive
 from streamembed.validation import check_bytes
 
 
-class SavedObject(abc.ABC):
+class SavedObject:
     """An object that is saved as one Arrow IPC file: versioned, checksummed, no pickle."""
 
     __slots__ = ()
     _kind: ClassVar[str]
+    # Classes of parts that are declared as Any; see `codec.unpack`.
+    _kinds: ClassVar[Mapping[str, Any]] = {}
 
-    @abc.abstractmethod
     def _to_file(self) -> tuple[Any, Mapping[str, Any]]:
         """The table and the header of the file, a function of the object alone."""
+        arrays, header = codec.pack(self)
+        return archive.to_table(arrays), header
 
     @classmethod
-    @abc.abstractmethod
     def _of_file(cls, table: Any, header: dict[str, Any]) -> Self:
         """What `_to_file` gave, checked for what the checksum cannot tell."""
+        loaded: Self = codec.unpack(cls, archive.unpack(table), header, cls._kinds)
+        return loaded
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything to a file, whole or not at all; any Arrow reader opens it.

@@ -17,7 +17,6 @@ import streamembed as se
 from streamembed.cli import commands, exit_codes
 from streamembed.cli.inspect import format_value
 from streamembed.estimators import PCA
-from streamembed.estimators.unsupervised_pipeline import UnsupervisedPipeline
 from streamembed.logs.event_log import write_log
 from streamembed.methods.options import Config
 from streamembed.runs import origin
@@ -95,18 +94,14 @@ def test_inspect_knows_an_unfinished_run(tmp_path: Path, log: Path, left: list[s
 
 
 def test_inspect_shows_what_estimators_save(tmp_path: Path) -> None:
-    """Principal axes and pipelines: their numbers, in a line each."""
+    """Principal axes: their numbers, in a line each."""
     X = np.random.default_rng(0).standard_normal((60, 3))
     axes = PCA(n_components=2)
     axes.learn_many(X)
     axes.snapshot().save(tmp_path / "axes")
-    pipeline = UnsupervisedPipeline(size=40, warm_up=24, chunk_size=8)
-    pipeline.learn(X)
-    pipeline.save(tmp_path / "pipeline")
     told = call("inspect", tmp_path / "axes").output
     assert "principal axes" in told
     assert "count              60" in told.splitlines()
-    assert "unsupervised" in call("inspect", tmp_path / "pipeline").output
 
 
 def test_inspect_says_nothing_in_one_way(tmp_path: Path, log: Path) -> None:

@@ -23,7 +23,6 @@ from streamembed import estimators
 from streamembed.engine import stream_learner
 from streamembed.engine.stream_learner import StreamLearner
 from streamembed.errors import DuplicateIdError
-from streamembed.estimators.unsupervised_pipeline import UnsupervisedPipeline
 from streamembed.methods import update
 from streamembed.methods.chunk import AcceptedEvents
 from streamembed.threads import one_blas_thread
@@ -173,7 +172,7 @@ def test_events_that_wait_are_counted_by_what_waits(monkeypatch: pytest.MonkeyPa
     [
         ("DiffusionMap, learn_one", se.Engine, "admit"),
         ("EmbeddingDrift, update", se.Monitor, "watch"),
-        ("UnsupervisedMetric, learn_one", UnsupervisedPipeline, "learn"),
+        ("UnsupervisedMetric, learn_one", se.Engine, "learn"),
         ("DiffusionMap, hold", se.Engine, "admit"),
         ("ClassicalMDS, objects", se.Engine, "admit_distances"),
     ],

@@ -62,8 +62,25 @@ def swapped_births(arrays: dict[str, Any], header: dict[str, Any]) -> None:
     arrays["progress.state.support.births"] = arrays["progress.state.support.births"][::-1].copy()
 
 
+def events_that_do_not_wait(arrays: dict[str, Any], header: dict[str, Any]) -> None:
+    header["progress"]["waiting"]["count"] = -1
+
+
+def repeated_ids(arrays: dict[str, Any], header: dict[str, Any]) -> None:
+    arrays["progress.state.support.ids"][:2] = 7
+
+
 @pytest.mark.parametrize(
-    "change", [doubled_degrees, uneven_masses, half_precision, another_memory, swapped_births]
+    "change",
+    [
+        doubled_degrees,
+        uneven_masses,
+        half_precision,
+        another_memory,
+        swapped_births,
+        events_that_do_not_wait,
+        repeated_ids,
+    ],
 )
 def test_sealed_states_that_do_not_fit_were_loaded(
     change: Callable[[dict[str, Any], dict[str, Any]], None], tmp_path: Path

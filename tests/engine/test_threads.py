@@ -17,7 +17,8 @@ import streamembed as se
 from scenarios.fuzz.interrupts import digest
 from streamembed.engine.stream_learner import StreamLearner
 from streamembed.errors import ConcurrentUseError
-from streamembed.methods import publish, update
+from streamembed.methods import update
+from streamembed.methods.kernel_map import KernelMap
 from streamembed.threads import FairQueue, one_blas_thread
 from tests.oracles import oracle
 
@@ -229,14 +230,14 @@ def test_a_callback_while_a_snapshot_is_made_is_refused(monkeypatch: pytest.Monk
     """A handler that learns in the midst of it would write the rows that are being read."""
     engine = small()
     engine.learn(POINTS[:60])
-    published = publish.publish
+    published = KernelMap.publish
 
     def called_back(*arguments: Any) -> Any:
         with pytest.raises(ConcurrentUseError):
             engine.learn(POINTS[60:65])
         return published(*arguments)
 
-    monkeypatch.setattr(publish, "publish", called_back)
+    monkeypatch.setattr(KernelMap, "publish", called_back)
     assert engine.snapshot().position == 60
 
 

@@ -16,7 +16,7 @@ from river import compose
 
 import streamembed as se
 from streamembed import estimators
-from streamembed.errors import ColumnWarning, FeatureError
+from streamembed.errors import ColumnWarning
 from streamembed.estimators import (
     PCA,
     DiffusionMap,
@@ -24,7 +24,6 @@ from streamembed.estimators import (
     KernelPCA,
     LocallyLinearEmbedding,
 )
-from streamembed.estimators.unsupervised_pipeline import UnsupervisedPipeline
 from streamembed.logs import open_log
 from streamembed.sklearn import OnlineTransformer
 
@@ -293,13 +292,6 @@ def test_a_warning_made_an_error_loses_nothing() -> None:
 
 
 def test_the_other_doors_know_the_rule_too() -> None:
-    """scikit-learn's face warns, the pipeline of metrics refuses as the engine does."""
+    """scikit-learn's face warns."""
     with pytest.warns(ColumnWarning, match="customer_id"):
         OnlineTransformer(PCA()).fit(doubtful())
-    with pytest.raises(FeatureError, match="customer_id"):
-        UnsupervisedPipeline.from_points(doubtful())
-    names = ["a", "b", "c"]
-    assert UnsupervisedPipeline.from_points(doubtful(), features=names).metric.matrix.shape == (
-        3,
-        3,
-    )

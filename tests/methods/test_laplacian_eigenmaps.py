@@ -15,7 +15,12 @@ from scipy.spatial.distance import cdist
 import streamembed as se
 from scenarios import streams
 from scenarios.fuzz import certificate
-from streamembed.errors import InputError, ParameterError, ResolutionWarning
+from streamembed.errors import (
+    DegenerateMapWarning,
+    InputError,
+    ParameterError,
+    ResolutionWarning,
+)
 from streamembed.estimators import LaplacianEigenmaps
 from streamembed.methods.neighbor_graph import GraphMap
 
@@ -417,3 +422,86 @@ def test_degrees_that_single_precision_does_not_hold() -> None:
     )
     engine.learn(points)
     assert certificate.check(engine.snapshot(fresh=True), 3e-3) == []
+
+
+def test_isolated_points_are_no_missed_eigenvalues() -> None:
+    """Where the last published eigenvalues are 0, those of isolated points are no larger."""
+    points = np.zeros((160, 2))
+    is_far = np.arange(160) % 7 == 3
+    points[is_far, 0] = 100.0 * np.arange(1, is_far.sum() + 1)
+    points[100:104, 1] = 50.0
+    engine = se.Engine(
+        "laplacian_eigenmaps",
+        n_components=3,
+        size=200,
+        warm_up=20,
+        weights="binary",
+        radius=1.0,
+        scaling=None,
+    )
+    engine.learn(points)
+    with pytest.warns(DegenerateMapWarning):
+        certificate = engine.snapshot().certificate
+    assert certificate.isolated == 23
+    assert certificate.missed == 0
+    assert engine.snapshot(counted=True).certificate.missed == 0
+
+
+@pytest.mark.parametrize("unit", [1e-3, 1e3])
+def test_points_with_many_duplicates_have_no_unit_either(unit: float) -> None:
+    """No point has a positive seventh distance: widths come from the others in the lists."""
+    corners = np.random.default_rng(1).integers(0, 2, size=(80, 2)).astype(float)
+    shown = []
+    for points in (corners, unit * corners):
+        d = np.linalg.norm(points[:, None] - points, axis=2)
+        engine = se.Engine("laplacian_eigenmaps", size=80, warm_up=80, n_neighbors=30)
+        engine.learn_distances([d[row, :row] for row in range(80)])
+        shown.append(engine.snapshot())
+    np.testing.assert_allclose(shown[1].eigenvalues, shown[0].eigenvalues, atol=1e-9)
+    np.testing.assert_allclose(shown[1].widths, unit * shown[0].widths, rtol=1e-12)
+
+
+def test_a_sign_that_turned_between_two_renewals_is_told() -> None:
+    """With eigen axes, of an eigenfunction that is new since the frame was taken."""
+    points = np.random.default_rng(7).normal(size=(190, 2))
+    points[158:] += [12.0, 0.0]
+    engine = se.Engine("laplacian_eigenmaps", n_components=5, size=128, axes="eigen", scaling=None)
+    engine.learn(points[:150])
+    turned, before = 0, engine.snapshot()
+    for start in range(150, 190, 10):
+        engine.learn(points[start : start + 10])
+        snapshot = engine.snapshot()
+        compared = snapshot.compare(before)
+        is_turned = np.array(compared.correlations) < 0.0
+        assert {*np.flatnonzero(is_turned).tolist()} <= {*compared.lost}
+        turned, before = turned + int(is_turned.sum()), snapshot
+    assert turned > 0
+
+
+@pytest.mark.parametrize(
+    ("parameters", "remedy"),
+    [
+        ({"weights": "binary", "radius": 0.05}, "radius=0.05"),
+        ({"weights": "heat", "bandwidth": 1e-4}, "larger bandwidth"),
+    ],
+)
+def test_isolated_points_are_told_with_the_parameter(
+    parameters: dict[str, Any], remedy: str
+) -> None:
+    """Not that points do not differ, nor that outliers lead the map."""
+    points = np.random.default_rng(0).normal(size=(200, 3))
+    engine = se.Engine("laplacian_eigenmaps", size=200, scaling=None, **parameters)
+    engine.learn(points)
+    with pytest.warns(DegenerateMapWarning, match=f"of 200 points .*{remedy}"):
+        engine.snapshot()
+
+
+def test_without_a_tolerance_nothing_is_refined() -> None:
+    """A bound that nobody takes is not looked for with every chunk: it took a third of a chunk."""
+    points = np.random.default_rng(0).normal(size=(700, 5))
+    residuals = {}
+    for tolerance in (3e-3, None):
+        engine = se.Engine("laplacian_eigenmaps", size=400, tolerance=tolerance)
+        engine.learn(points)
+        residuals[tolerance] = engine.snapshot().certificate.residual
+    assert residuals[None] == pytest.approx(residuals[3e-3], rel=0.5)

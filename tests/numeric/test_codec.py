@@ -12,11 +12,6 @@ import pyarrow as pa
 import pytest
 
 import streamembed as se
-from streamembed.estimators.unsupervised_pipeline import (
-    UnsupervisedPipeline,
-    _SavedPipeline,
-    _SavedReplicate,
-)
 from streamembed.geometry.kernel_matrix import KernelMatrix
 from streamembed.metric_learners.catalog import NAMES, STATES
 from streamembed.numeric import codec
@@ -161,17 +156,6 @@ def test_every_field_of_an_engine_comes_back_bit_for_bit(name: str) -> None:
     assert len([path for path in saved if ".state." in path]) > 25 or name == "warming"
 
 
-def test_every_field_of_a_pipeline_comes_back_bit_for_bit() -> None:
-    """Three replicates, each with an engine and its pairs."""
-    pipeline = UnsupervisedPipeline(size=60, warm_up=40, chunk_size=10)
-    pipeline.learn(POINTS)
-    replicates = tuple(_SavedReplicate(one.engine, one.pairs) for one in pipeline.replicates)
-    kept = _SavedPipeline(
-        pipeline._features, pipeline._waiting, pipeline._center, pipeline._scale, replicates
-    )
-    assert dict(leaves(through_a_file(_SavedPipeline, kept))) == dict(leaves(kept))
-
-
 def test_a_field_that_is_added_is_kept_without_anybody_remembering_it() -> None:
     """Of a class with three fields more, that no class declares: they are in the file."""
     grown = make_dataclass(
@@ -310,3 +294,71 @@ def test_entries_that_break_a_rule_are_refused(changed: dict[str, Any], message:
     assert dict(leaves(through_a_file(Ruled, value))) == dict(leaves(value))
     with pytest.raises(ValueError, match=message):
         through_a_file(Ruled, replace(value, **changed))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Listed:
+    """Arrays among the numbers, bounds, different entries, and a tree of plain values."""
+
+    matrix: Annotated[Floats, "d d"] = field(metadata=codec.AS_NUMBERS)
+    factor: Annotated[Floats, "r d"] = field(metadata=codec.AS_NUMBERS)
+    rate: Annotated[float, codec.Within(0.0, 1.0)]
+    ids: Annotated[Array, "n", "int64 or text", "different"]
+    names: Annotated[tuple[str, ...], "different"]
+    facts: object
+
+
+def listed(rank: int = 0) -> Listed:
+    ids = np.array(["a", "b"], dtype=object)
+    return Listed(np.eye(3), np.ones((rank, 3)), 0.5, ids, ("x", "y"), {"any": (1, "two", None)})
+
+
+@pytest.mark.parametrize("rank", [0, 2])
+def test_arrays_among_the_numbers_come_back(rank: int) -> None:
+    """Also one without rows, whose columns are those of another."""
+    arrays, numbers = codec.pack(listed(rank))
+    assert [*arrays] == ["ids"]
+    assert numbers["matrix"][1] == [0.0, 1.0, 0.0]
+    again = codec.unpack(Listed, arrays, json.loads(json.dumps(numbers)))
+    assert again.factor.shape == (rank, 3)
+    np.testing.assert_array_equal(again.matrix, np.eye(3))
+    assert again.facts == {"any": [1, "two", None]}
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"matrix": "array"},
+        {"matrix": [[1, 0, 0]] * 3},
+        {"matrix": [[1.0], [1.0, 2.0]]},
+        {"factor": [[1.0, 2.0]]},
+        {"rate": 1},
+        {"rate": 1.5},
+        {"rate": float("nan")},
+        {"names": ["x", "x"]},
+    ],
+)
+def test_numbers_that_are_no_such_array_or_out_of_bounds_are_refused(
+    changed: dict[str, Any],
+) -> None:
+    """A placeholder, whole numbers, ragged rows, other columns; an int where a float is bounded."""
+    arrays, numbers = codec.pack(listed())
+    with pytest.raises((ValueError, KeyError)):
+        codec.unpack(Listed, arrays, {**numbers, **changed})
+
+
+def test_arrays_that_nothing_declares_are_refused() -> None:
+    """They were ignored."""
+    arrays, numbers = codec.pack(listed())
+    with pytest.raises(ValueError, match="without a place"):
+        codec.unpack(Listed, {**arrays, "more": np.zeros(1)}, numbers)
+    with pytest.raises(ValueError, match="matrix"):
+        codec.unpack(Listed, {**arrays, "matrix": np.eye(3)}, {**numbers, "matrix": "array"})
+
+
+def test_a_dataclass_of_any_source_is_checked_by_the_same_rules() -> None:
+    """Without a file."""
+    codec.check(listed())
+    for wrong in ({"rate": 2.0}, {"matrix": np.ones((3, 2))}, {"ids": np.array([1, 1])}):
+        with pytest.raises(ValueError, match=next(iter(wrong))):
+            codec.check(replace(listed(), **wrong))

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +17,6 @@ import pytest
 import streamembed as se
 from streamembed.errors import BadRowError, ColumnWarning, ParameterError
 from streamembed.logs import write_log
-from streamembed.runs import worker_process
 from streamembed.runs.partitioned import Partitioned, replay_partitions
 
 pytestmark = pytest.mark.filterwarnings("ignore::streamembed.errors.ResolutionWarning")
@@ -51,35 +47,6 @@ def wait_for(condition: Callable[[], bool], seconds: float = 60.0) -> None:
         time.sleep(0.05)
 
 
-def test_a_worker_killed_within_a_message_is_replaced(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Half a message ends with an OSError, not with the end of the file."""
-    log = logged(tmp_path / "log", X[:500], X[500:])
-    replayed(log, tmp_path / "one")
-    plain, calls = Connection.recv, []
-
-    def recv(self: Connection) -> Any:
-        calls.append(self)
-        if len(calls) in (1, 5):  # a summary, and a checkpoint
-            for child in multiprocessing.active_children():
-                child.kill()
-                child.join()
-            raise OSError("got end of file during message")
-        return plain(self)
-
-    monkeypatch.setattr(Connection, "recv", recv)
-    replayed(log, tmp_path / "two", workers=2)
-    assert len(calls) > 5
-    assert files_of(tmp_path / "two") == files_of(tmp_path / "one")
-
-
-def idle() -> None:
-    """A worker in the middle of a long round."""
-    threading.Thread(target=worker_process._exit_with_parent, daemon=True).start()
-    time.sleep(600)
-
-
 def is_gone(pid: int) -> bool:
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
@@ -90,14 +57,20 @@ def is_gone(pid: int) -> bool:
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are looked at in /proc")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_workers_end_with_their_root(number: int) -> None:
-    """However it ends, and whatever they are doing."""
+def test_workers_end_with_their_root(number: int, tmp_path: Path) -> None:
+    """However it ends, and whatever they are doing; nothing stays in the temporary folder."""
     code = (
-        "import multiprocessing, tests.runs.test_partition_deaths as own\n"
-        "child = multiprocessing.get_context('spawn').Process(target=own.idle)\n"
-        "child.start(); print(child.pid, flush=True); child.join()"
+        "import os, time, sys\n"
+        "from functools import partial\n"
+        "from streamembed.runs.executor import PoolExecutor\n"
+        "pool = PoolExecutor(2)\n"
+        "for _ in range(3): pool.submit(os.getpid)\n"
+        "print(pool.receive(), flush=True)\n"
+        "for _ in range(2): pool.submit(partial(time.sleep, 600))\n"
+        "time.sleep(600)"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path.cwd()), *sys.path])}
+    environment["TMPDIR"] = str(tmp_path)
     root = subprocess.Popen(
         [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=environment
     )
@@ -108,7 +81,7 @@ def test_workers_end_with_their_root(number: int) -> None:
     root.send_signal(number)
     root.wait()
     root.stdout.close()
-    wait_for(lambda: is_gone(pid))
+    wait_for(lambda: is_gone(pid) and not [*tmp_path.iterdir()])
 
 
 def test_a_script_without_a_guard_is_told_of_it(tmp_path: Path) -> None:
@@ -158,6 +131,9 @@ def test_a_log_that_has_changed_is_another_log(tmp_path: Path) -> None:
     (log / "9.parquet").rename(log / "0.parquet")
     assert replayed(log, tmp_path / "run").resumed_at == 3
     write_log(log / "1.parquet", X[500:900], ["x", "y"], format="parquet")
+    with pytest.raises(ParameterError, match="partitions"):
+        replayed(log, tmp_path / "run")
+    (log / "1.parquet").unlink()
     with pytest.raises(ParameterError, match="partitions"):
         replayed(log, tmp_path / "run")
     assert files_of(tmp_path / "run") == kept

@@ -5,11 +5,14 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import multiprocessing
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -38,6 +41,7 @@ from streamembed.runs.executor import PoolExecutor
 from streamembed.runs.partition_plan import divide_log
 from streamembed.runs.partition_summary import compute_agreement
 from streamembed.runs.partitioned import ROUND_EVERY, Partitioned, replay_partitions
+from streamembed.runs.run_events import RunProgress, read_progress
 from streamembed.runs.verification import verify
 from streamembed.storage.database import Database
 
@@ -120,7 +124,7 @@ def test_what_cannot_be_divided_is_refused(tmp_path: Path, log: Path) -> None:
     with pytest.raises(ParameterError, match=r"method='pca' \(--method\) must be"):
         replayed(log, tmp_path / "run", method="pca", kernel="self_tuning", bandwidth="auto")
     with pytest.raises(ParameterError, match=r"cannot be learned in partitions.*se\.replay"):
-        replayed(log, tmp_path / "run", metrics=("fenn",))
+        replayed(log, tmp_path / "run", picture=True)
     with pytest.raises(ParameterError, match="workers=0"):
         replayed(log, tmp_path / "run", workers=0)
     with pytest.raises(FeatureError, match="no column of times"):
@@ -255,6 +259,53 @@ def test_a_run_of_partitions_is_read_like_any_other(log: Path, tmp_path: Path) -
     assert "positions and labels are not kept" in told_of["notes"][0]
     (run / "landmarks.arrow").write_bytes(b"ARROW1")
     assert any("landmarks.arrow" in one.what for one in verify(run).troubles)
+
+
+def test_a_run_of_partitions_is_read_as_any_run(log: Path, tmp_path: Path) -> None:
+    """While it is learned, too: positions, snapshots, partitions and counts."""
+
+    def look(events: int) -> None:
+        if 0 < events < 1998:
+            with se.read_run(tmp_path / "run") as run:
+                assert sum(run.partitions()["learned"].to_pylist()) == events
+                assert read_progress(run).accepted == events
+
+    replayed(log, tmp_path / "run", progress=look)
+    with se.read_run(tmp_path / "run") as run:
+        assert (run.kind, run.finished, run.positions[-1]) == ("partitions", True, 1998)
+        assert run.snapshot().position == run.engine().position == 1998
+        assert run.timeline()["round"].to_pylist() == [1, 2, 3, 4, 5, 6]
+        assert run.rejected()["offset"].to_pylist() == [30, 400]
+        assert run.partitions().to_pylist() == [
+            {
+                "partition": 0,
+                "files": 1,
+                "start": 0,
+                "stop": None,
+                "round": 6,
+                "learned": 1099,
+                "rejected": 1,
+                "ended": True,
+                "damage": None,
+            },
+            {
+                "partition": 1,
+                "files": 1,
+                "start": 0,
+                "stop": None,
+                "round": 5,
+                "learned": 899,
+                "rejected": 1,
+                "ended": True,
+                "damage": None,
+            },
+        ]
+        assert read_progress(run) == RunProgress(1998, 2, 1998)
+    data = (log / "a.arrow").read_bytes()
+    (log / "a.arrow").write_bytes(data[: len(data) * 2 // 3])
+    done = replayed(log, tmp_path / "cut")
+    with se.read_run(tmp_path / "cut") as run:
+        assert run.partitions()["damage"].to_pylist() == [done.damages[0], None]
 
 
 def test_the_same_call_again_reads_and_another_is_refused(log: Path, tmp_path: Path) -> None:
@@ -419,6 +470,53 @@ def kill_everywhere(log: Path, folder: Path, every: int) -> int:
     raise AssertionError("it never ends")
 
 
+def test_a_log_that_has_grown_is_gone_on_with(log: Path, tmp_path: Path) -> None:
+    """New files are partitions of their own, behind what was learned; by any number of workers."""
+    fixed = {"scaling": "standard", "bandwidth": "auto"}
+    first = replayed(log, tmp_path / "run", **fixed)
+    shutil.copytree(tmp_path / "run", tmp_path / "other")
+    write_log(log / "c.parquet", X[:700], NAMES, format="parquet")  # 8 ranges of its rows
+    more = replayed(log, tmp_path / "run", **fixed)
+    assert (first.partitions, first.rounds, first.learned) == (2, 6, 1998)
+    assert (more.partitions, more.rounds, more.learned) == (10, 7, 2698)
+    assert (more.resumed_at, more.rejected) == (6, 2)
+    assert more.snapshot is not None
+    assert more.snapshot.masses.sum() == pytest.approx(2698, rel=1e-12)
+    timeline = pq.read_table(tmp_path / "run" / "timeline.parquet")
+    assert timeline["round"].to_pylist() == [1, 2, 3, 4, 5, 6, 7]
+    assert timeline["partitions"].to_pylist() == [2] * 6 + [10]
+    assert timeline["ended"].to_pylist()[-1] == 2
+    replayed(log, tmp_path / "other", **fixed, workers=2)
+    assert files_of(tmp_path / "run") == files_of(tmp_path / "other")
+    for name in ("d", "e"):
+        write_log(log / f"{name}.arrow", X[700:1000], NAMES)
+    last = replayed(log, tmp_path / "run", **fixed)
+    assert (last.partitions, last.rounds, last.learned) == (12, 9, 3298)
+    assert not verify(tmp_path / "run").troubles
+    again = replayed(log, tmp_path / "run", **fixed)
+    assert (again.resumed_at, again.learned) == (9, 3298)
+
+
+def test_a_log_that_grows_while_its_run_is_killed(log: Path, tmp_path: Path) -> None:
+    """What was planned is learned first: the same bytes wherever the run was killed."""
+    fixed = {"round_every": 600, "chunk_size": 25}
+    replayed(log, tmp_path / "0", **fixed)
+    copies = [tmp_path / f"{commit}" for commit in range(1, 20)]
+    for commit, run in enumerate(copies[:7], 1):
+        with killed_after(commit), contextlib.suppress(Killed):
+            replayed(log, run, **fixed)
+    for run in copies[7:]:
+        shutil.copytree(tmp_path / "0", run)
+    write_log(log / "c.arrow", X[:700], NAMES)
+    replayed(log, tmp_path / "0", **fixed)
+    expected = files_of(tmp_path / "0")
+    for commit, run in enumerate(copies, 1):
+        with killed_after(commit), contextlib.suppress(Killed):
+            replayed(log, run, **fixed)
+        replayed(log, run, **fixed)
+        assert files_of(run) == expected, commit
+
+
 def test_progress_counts_what_was_learned_before(
     log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -445,61 +543,73 @@ def test_progress_counts_what_was_learned_before(
     def never(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(run_of_partitions, "_learn", never)
+    monkeypatch.setattr(run_of_partitions._PartitionReplay, "_learn", never)
     done = CliRunner().invoke(commands.main, [*flags(log, tmp_path / "new"), "--workers=1"])
     assert done.exit_code == 130
     assert "interrupted before anything was learned; repeat the call to resume" in done.stderr
 
 
+def list_workers() -> list[Any]:
+    """The processes of a pool."""
+    return [child for child in multiprocessing.active_children() if child.pid is not None]
+
+
 def test_workers_leave_no_trace_nor_do_their_deaths(
     log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two processes, each killed once: the bytes of one process."""
+    """Two processes, one of them killed twice: the bytes of one process."""
     replayed(log, tmp_path / "one")
     plain, received = PoolExecutor.receive, []
 
     def receive(self: PoolExecutor) -> Any:
-        told = plain(self)
-        received.append(told)
-        if len(received) in (2, 5):
-            worker = self._workers[len(received) % 2]
-            if worker is not None:
-                assert worker.process.pid is not None
-                os.kill(worker.process.pid, signal.SIGKILL)
-        return told
+        result = plain(self)
+        received.append(result)
+        if len(received) in (3, 6):
+            list_workers()[0].kill()
+        return result
 
     monkeypatch.setattr(PoolExecutor, "receive", receive)
     done = replayed(log, tmp_path / "two", workers=2)
     assert done.learned == 1998
     assert files_of(tmp_path / "two") == files_of(tmp_path / "one")
+    assert not list_workers()
 
 
 @pytest.mark.long
-def test_a_worker_that_always_dies_ends_the_replay(
-    log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """And says what to do; its error is that of the root, where it is one."""
-    with pytest.raises(BadRowError, match="row 30 of partition 0"):
+def test_fifty_kills_of_workers_end_with_the_same_bytes(log: Path, tmp_path: Path) -> None:
+    """By the system, at random moments of replays of two workers, one after the other."""
+    fixed = {"round_every": 50, "chunk_size": 25}
+    replayed(log, tmp_path / "one", **fixed)
+    rng, killed, stop = random.Random(0), list[int | None](), threading.Event()
+
+    def kill() -> None:
+        while not stop.wait(rng.uniform(0.0, 8.0)):
+            if len(killed) < 50 and (workers := list_workers()):
+                victim = rng.choice(workers)
+                killed.append(victim.pid)
+                victim.kill()
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    finished = 0
+    try:
+        while len(killed) < 50 or not finished:
+            run = tmp_path / f"{finished}"
+            with contextlib.suppress(StoppedError):  # four losses without a result in between
+                replayed(log, run, workers=2, **fixed)
+                assert files_of(run) == files_of(tmp_path / "one")
+                finished += 1
+    finally:
+        stop.set()
+        thread.join()
+
+
+def test_the_error_of_a_worker_is_that_of_one_process(log: Path, tmp_path: Path) -> None:
+    """With the row and the partition that it is of."""
+    with pytest.raises(BadRowError, match="row 30 of partition 0") as refused:
         replayed(log, tmp_path / "raise", workers=2, on_bad_row="raise")
-    start = PoolExecutor._replace
-
-    def dead(self: PoolExecutor, index: int) -> None:
-        start(self, index)
-        worker = self._workers[index]
-        assert worker is not None
-        worker.process.kill()
-
-    monkeypatch.setattr(PoolExecutor, "_replace", dead)
-    plain = PoolExecutor.__init__
-
-    def init(self: PoolExecutor, *args: Any) -> None:
-        plain(self, *args)
-        assert self._workers[0] is not None
-        self._workers[0].process.kill()
-
-    monkeypatch.setattr(PoolExecutor, "__init__", init)
-    with pytest.raises(StoppedError, match="worker 0 has died 4 times"):
-        replayed(log, tmp_path / "run", workers=2)
+    assert refused.value.rows[0][0] == 30
+    assert not list_workers()
 
 
 def flags(log: Path, run: Path) -> list[str]:

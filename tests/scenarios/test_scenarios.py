@@ -26,6 +26,7 @@ ROSTER = [
     "eig-dml-online",
     "itml-stream",
     "metric-drift",
+    "features-beside-noise",
     "metric-rescue",
     "unsupervised-metric-table",
 ]
@@ -42,6 +43,7 @@ LONG = {
     "live-map",
     "merged-landmarks",
     "metric-drift",
+    "features-beside-noise",
     "metric-rescue",
     "unsupervised-metric-table",
 }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -139,3 +141,26 @@ def test_a_graph_without_edges_has_no_part() -> None:
     assert (parts.count, parts.largest, len(parts.isolated)) == (0, 0, 5)
     assert walk.constant.tolist() == [0.0] * 5
     assert neighbor_walk.build_contrasts(parts.labels, walk.degrees, 3).shape == (5, 0)
+
+
+def test_parts_are_the_same_whatever_their_numbers() -> None:
+    """Points that come and leave change weights, and so numbers; splits and merges are told."""
+    points = blobs([60, 50, 40])
+    d2, near = find_nearest(points, 8)
+    before = neighbor_walk.find_parts(walks.walk_on_lists(near, d2))
+    renumbered = replace(before, labels=np.array([1, 0, 2])[before.labels])
+    none = np.zeros(0, dtype=np.int64)
+    assert neighbor_walk.are_same(before, renumbered, none)
+    moved = before.labels.copy()
+    moved[3] = before.labels[70]
+    assert not neighbor_walk.are_same(before, replace(before, labels=moved), none)
+    assert neighbor_walk.are_same(before, replace(before, labels=moved), np.array([3]))
+    for other in (
+        replace(before, count=2, labels=np.minimum(before.labels, 1)),
+        replace(before, labels=np.where(before.labels == 2, -1, before.labels)),
+        replace(before, labels=np.where(before.labels == 2, 1, before.labels)),
+    ):
+        assert not neighbor_walk.are_same(before, other, none)
+    # all of a part is replaced elsewhere: it is another part, whatever its number
+    gone = np.flatnonzero(before.labels == 2)
+    assert not neighbor_walk.are_same(before, before, gone)

@@ -1,0 +1,144 @@
+"""The file of a snapshot, one row a point, and what it must hold before it is one.
+
+The codec sees to it that everything is there, of its declared type and shape, and within the rules
+beside them (`streamembed.methods.snapshot_contents`); what is checked here is whether it fits
+together. All of it runs within `streamembed.storage.archive.raise_damaged`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from streamembed.methods.registry import METHODS, Method
+from streamembed.methods.snapshot_contents import SnapshotContents
+from streamembed.numeric import codec
+from streamembed.numeric.arrays import Array
+from streamembed.spectral.neighbor_walk import WEIGHTS
+from streamembed.storage import archive
+from streamembed.storage.archive import must
+
+# The columns of a file, by path: arrays with a row for each point. All else is in the header.
+COLUMNS = {
+    "tracked": "tracked",
+    "ids": "id",
+    "masses": "mass",
+    "coordinates": "coordinates",
+    "psi": "psi",
+    "spare_psi": "spare_psi",
+    "stationary": "stationary",
+    "density_weights": "density_weight",
+    "degrees": "degree",
+    "widths": "width",
+    "reaches": "reach",
+    "points": "point",
+    "lengths": "length",
+    "picture_contents.coordinates": "picture",
+    "picture_contents.moved": "picture_moved",
+    "picture_contents.kept": "picture_kept",
+    "picture_contents.balance": "picture_balance",
+}
+# Those that are left out where they have no columns of their own.
+OPTIONAL = ("spare_psi", "points", "lengths")
+
+Contents = TypeVar("Contents", bound=SnapshotContents)
+
+
+def pack(snapshot: SnapshotContents) -> tuple[Any, dict[str, Any]]:
+    """The table of a snapshot, and its header."""
+    arrays, numbers = codec.pack(snapshot)
+    columns = {
+        column: archive.to_list_column(arrays[path]) if arrays[path].ndim == 2 else arrays[path]
+        for path, column in COLUMNS.items()
+        if path in arrays and not (path in OPTIONAL and arrays[path].shape[1] == 0)
+    }
+    header = {name: value for name, value in numbers.items() if name not in COLUMNS}
+    header["picture"] = header.pop("picture_contents")
+    return pa.table(columns), header
+
+
+def unpack(kind: type[Contents], table: Any, header: dict[str, Any]) -> Contents:
+    """The snapshot that `pack` took apart."""
+    arrays = {
+        path: _to_array(table.column(column))
+        for path, column in COLUMNS.items()
+        if column in table.column_names
+    }
+    empty = np.zeros((table.num_rows, 0))
+    arrays = {**dict.fromkeys(OPTIONAL, empty), **arrays}
+    numbers = {**header, "picture_contents": header["picture"]}
+    del numbers["picture"]
+    numbers.update({path: codec.ARRAY for path in COLUMNS if "." not in path})
+    snapshot: Contents = codec.unpack(kind, arrays, numbers)
+    _check(snapshot)
+    return snapshot
+
+
+def _to_array(column: Any) -> Array:
+    """The array that `pack` turned into a column, a copy."""
+    lists = pa.types.is_fixed_size_list(column.type)
+    return archive.to_matrix(column) if lists else column.to_numpy().copy()
+
+
+def _check(snapshot: SnapshotContents) -> None:
+    """Refuse parts that do not fit together."""
+    n, k = snapshot.coordinates.shape
+    must(n >= 1 and k >= 1, "it has no points")
+    must(len(snapshot.rotation) == k + len(snapshot.spare_eigenvalues), "rotation")
+    must(len(snapshot.spare_eigenvalues) == snapshot.spare_psi.shape[1], "spare_psi")
+    must(len(snapshot.feature_names) == len(snapshot.center), "names of the features")
+    must(snapshot.position >= n, "position is too small")
+    must(snapshot.n_connected <= n, "n_connected is above the number of points")
+    must(snapshot.method in METHODS, f"method is {snapshot.method!r}")
+    method = METHODS[snapshot.method]
+    loaded = len(snapshot.center) if method.linear else 0
+    must(len(snapshot.feature_loadings) == loaded, "feature_loadings")
+    kernels = WEIGHTS if method.family in ("graph", "linear") else method.kernels or ("distance",)
+    must(snapshot.kernel in kernels, f"kernel is {snapshot.kernel!r}")
+    _check_walk(snapshot, method)
+    _check_certificate(snapshot, method)
+    frame, position = snapshot.frame, snapshot.position
+    must(len(frame.kept_since) == k and len(frame.correlations) in (0, k), "axes of the frame")
+    must(all(since <= position for since in (frame.since, *frame.kept_since)), "since")
+    must(all(j < k for j in frame.lost), "lost axes")
+    for name, metric in snapshot.metrics.items():
+        names = metric.feature_names
+        must(names in (None, snapshot.feature_names), f"the metric {name} has other features")
+    if (picture := snapshot.picture_contents) is not None:
+        must(picture.neighbours is None, "a picture with neighbours")
+        must(picture.kept is not None and picture.balance is not None, "a picture without quality")
+        must(len(picture.coordinates) == n, "a picture of other points")
+
+
+def _check_walk(snapshot: SnapshotContents, method: Method) -> None:
+    """What part points have in the walk, or in paths."""
+    n, family = len(snapshot.ids), method.family
+    stationary, degrees, lengths = snapshot.stationary, snapshot.degrees, snapshot.lengths
+    if family == "graph":  # points that nothing joins have no share in the walk
+        for name in ("stationary", "degrees", "reaches"):
+            must((getattr(snapshot, name) >= 0).all(), f"{name} is negative")
+        must(((stationary > 0) == (degrees > 0)).all(), "stationary and degrees differ")
+        must(not stationary.any() or abs(stationary.sum() - 1.0) < 1e-6, "stationary")
+    elif family == "geodesic":
+        must((stationary >= 0).all() and stationary.any(), "stationary")
+        width = lengths.shape[1]
+        ends = np.flatnonzero(stationary) if width < n else np.arange(n)
+        must(width == len(ends), "lengths to other points than landmarks")
+        must((lengths[ends, np.arange(width)] == 0).all(), "lengths")
+    else:
+        must((stationary > 0).all(), "stationary is not positive")
+        must(family != "kernel" or (degrees > 0).all(), "degrees is not positive")
+    must(family == "geodesic" or not lengths.shape[1], "lengths")
+
+
+def _check_certificate(snapshot: SnapshotContents, method: Method) -> None:
+    certificate, (n, k) = snapshot.certificate, snapshot.coordinates.shape
+    must(certificate.missed is None or certificate.missed <= n, "certificate.missed")
+    must(certificate.isolated <= n, "certificate.isolated")
+    must(certificate.bound_age <= snapshot.position, "certificate.bound_age")
+    has_rate = certificate.residual_rate is not None
+    must(has_rate == (method.family in ("graph", "linear")), "certificate.residual_rate")
+    must(len(certificate.effective_points) == k, "certificate.effective_points")
+    must(all(j < k for j in certificate.lone), "certificate.lone")

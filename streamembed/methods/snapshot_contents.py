@@ -1,0 +1,198 @@
+"""What a snapshot consists of: one frozen dataclass, whose fields are its file, too."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import FrozenInstanceError, dataclass, field, fields
+from functools import cached_property, partial
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+
+from streamembed.geometry.kernel import LARGEST_COEFFICIENT, LARGEST_DEGREE
+from streamembed.geometry.lists import LARGEST_NEIGHBORS, Slots
+from streamembed.geometry.scaling import LARGEST_BANDWIDTH, SMALLEST_BANDWIDTH
+from streamembed.geometry.self_tuning import WIDTHS
+from streamembed.layout.forces import SPREADS
+from streamembed.metric_learning.mahalanobis import Mahalanobis
+from streamembed.numeric.arrays import LARGEST_VALUE, Array, Floats, Ints, Unchanging, freeze
+from streamembed.numeric.codec import AS_NUMBERS, Count, Extent, Share, Within
+from streamembed.spectral.certificate import Certificate
+
+TINY, LARGEST = float(np.finfo(np.float64).tiny), float(np.finfo(np.float64).max)
+
+Size = Annotated[float, Within(0.0, LARGEST_VALUE)]
+Neighbors = Annotated[int, Within(1, LARGEST_NEIGHBORS)]
+
+
+class Immutable(Unchanging):
+    """A value whose attributes are set once, in ``vars``."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        kind = type(self).__name__.lower()
+        raise FrozenInstanceError(f"cannot assign to {name!r}: a {kind} never changes")
+
+    def __delattr__(self, name: str) -> None:
+        kind = type(self).__name__.lower()
+        raise FrozenInstanceError(f"cannot delete {name!r}: a {kind} never changes")
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """How far the axes of a snapshot are those of earlier ones; see `docs/algorithms/frames.md`.
+
+    Coordinates are turned onto those that the support had when the frame was last renewed, which
+    is when half of it is new.
+
+    Attributes
+    ----------
+    epoch : int
+        Axes are kept within an epoch. Another begins where scaling was taken again, and where, at
+        a renewal of the frame, fidelity is below 0.95 or price above 0.1. Fidelity weighs axes by
+        their spread: a faint one may be lost while the epoch goes on.
+    since : int
+        Stream position at which the epoch began.
+    lost : tuple of int
+        Axes, counted from 0, that could not be kept: where the epoch began, or within it.
+    kept_since : tuple of int
+        Stream position since which each axis is what it is: where it was lost for the last time.
+    fidelity : float
+        1 - the squared movement of the points shared with the frame, relative to their squared
+        length: 1 where nothing moved. Where the frame has just been renewed: of the frame against
+        the one before.
+    price : float
+        Share of the spread of the leading ``n_components`` coordinates that is not shown, because
+        axes were kept.
+    correlations : tuple of float
+        Of each axis with itself in the frame, likewise; empty without a frame.
+    """
+
+    epoch: Count
+    since: Count
+    lost: tuple[Count, ...]
+    kept_since: tuple[Count, ...]
+    fidelity: Annotated[float, "finite"]
+    price: Annotated[float, "finite"]
+    correlations: tuple[Annotated[float, "finite"], ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PictureNeighbours:
+    """Neighbours that the quality measures of a picture are computed from."""
+
+    # (N, K): the nearest of every point, oldest first, -1 behind the end of a list.
+    near: Slots
+    d2: Floats
+    # (N,): see `streamembed.layout.measures.measure_kept`; None where the points of the snapshot
+    # tell.
+    duplicates: Ints | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PictureContents:
+    """The contents of a picture; points in the order of the snapshot."""
+
+    coordinates: Annotated[Floats, "n 2", "finite"]
+    moved: Annotated[Floats, "n", "finite", "at least 0"]
+    # None where they are still to be counted.
+    kept: Annotated[Floats, "n", Within(0.0, 1.0)] | None
+    balance: Annotated[Floats, "n", "finite", "at least 0"] | None
+    neighbours: PictureNeighbours | None  # by which they are
+    gamma: Extent
+    spread: Annotated[float, Within(*SPREADS)]
+    kept_then: Share
+    n_neighbors: Neighbors
+    age: Count
+    epoch: Count
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class SnapshotContents(Immutable):
+    """The fields of `streamembed.Snapshot`, which says what they are.
+
+    A field may be given as a `functools.partial` that makes it when it is first asked for. n
+    points, k components, s spare and c carried ones, d features, l those of linear maps, w points
+    that paths lead to, r tracked pairs.
+    """
+
+    ids: Annotated[Array, "n", "int64 or text", "different"]
+    masses: Annotated[Floats, "n", "finite", "positive"]
+    coordinates: Annotated[Floats, "n k", "finite"]
+    psi: Annotated[Floats, "n k", "finite"]
+    spare_psi: Annotated[Floats, "n s", "finite"]
+    stationary: Annotated[Floats, "n", "finite"]
+    density_weights: Annotated[Floats, "n", "finite", "positive"]
+    degrees: Annotated[Floats, "n", "finite"]
+    widths: Annotated[Floats, "n", "finite", "positive"]
+    reaches: Annotated[Floats, "n", "finite"]
+    points: Annotated[Floats, "n d", "finite"]
+    lengths: Annotated[Floats, "n w", "at least 0"]  # inf between parts
+    # lambda**t psi of every tracked pair, published or not.
+    tracked: Annotated[Floats, "n r", "finite"]
+    eigenvalues: Annotated[Floats, "k", "finite"] = field(metadata=AS_NUMBERS)
+    spare_eigenvalues: Annotated[Floats, "s", "finite"] = field(metadata=AS_NUMBERS)
+    rotation: Annotated[Floats, "c k", "finite"] = field(metadata=AS_NUMBERS)
+    feature_loadings: Annotated[Floats, "l k", "finite"] = field(metadata=AS_NUMBERS)
+    center: Annotated[Floats, "d", "finite"] = field(metadata=AS_NUMBERS)
+    scale: Annotated[Floats, "d", "finite", "positive"] = field(metadata=AS_NUMBERS)
+    method: str
+    position: Annotated[int, "positive"]
+    feature_names: Annotated[tuple[str, ...], "different"]
+    ordered: bool  # whether features are named by their place
+    kernel: str
+    bandwidth: Annotated[float, Within(SMALLEST_BANDWIDTH, LARGEST_BANDWIDTH)]
+    radius: Size
+    n_neighbors: Neighbors
+    width: Annotated[float, Within(*WIDTHS)]
+    least_width: Annotated[float, Within(TINY, LARGEST_VALUE)]
+    typical_coverage: Size
+    alpha: Annotated[float, Within(0.0, 2.0)]
+    diffusion_time: Annotated[float, Within(0.0, 1e6)]
+    degree: Annotated[int, Within(1, LARGEST_DEGREE)]
+    coef0: Annotated[float, Within(0.0, LARGEST_COEFFICIENT)]
+    gamma: Size
+    reg: Annotated[float, Within(1e-12, 1e6)]
+    certificate: Certificate
+    frame: Frame
+    rung: str
+    resolution: Annotated[float, Within(0.0, LARGEST)]
+    n_connected: Annotated[int, "positive"]
+    metrics: Mapping[str, Mahalanobis]
+    picture_contents: PictureContents | None
+
+    def __post_init__(self) -> None:
+        """Freeze what is given, and set what makes the rest aside."""
+        parts, makers = vars(self), {}
+        for name, value in [*parts.items()]:
+            if isinstance(value, np.ndarray):
+                freeze(value)
+            elif isinstance(value, partial):
+                makers[name] = parts.pop(name)
+        parts.update(metrics=MappingProxyType(dict(self.metrics)), _makers=makers)
+
+    if not TYPE_CHECKING:  # a type checker knows the attributes
+
+        def __getattr__(self, name: str) -> Any:
+            maker = vars(self).get("_makers", {}).get(name)
+            if maker is None:
+                message = f"{type(self).__name__!r} object has no attribute {name!r}"
+                raise AttributeError(message, name=name, obj=self)
+            value = maker()
+            vars(self)[name] = freeze(value) if isinstance(value, np.ndarray) else value
+            return value
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled by its parts; read-only again afterwards."""
+        parts = {each.name: getattr(self, each.name) for each in fields(self)}
+        return partial(type(self), **{**parts, "metrics": dict(self.metrics)}), ()
+
+    @cached_property
+    def carried_psi(self) -> Floats:
+        """psi of all pairs that coordinates are made of, shape (N, n_components + s)."""
+        return freeze(np.concatenate([self.psi, self.spare_psi], axis=1))
+
+    @cached_property
+    def carried_eigenvalues(self) -> Floats:
+        """Their eigenvalues, shape (n_components + s,)."""
+        return freeze(np.concatenate([self.eigenvalues, self.spare_eigenvalues]))

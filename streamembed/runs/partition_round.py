@@ -1,0 +1,291 @@
+"""One round of one partition: a pure function of the rows, the agreement and a checkpoint.
+
+Chunks end at multiples of the chunk size, rounds at multiples of `PartitionSettings.every`, and a
+checkpoint holds all that resuming needs. So it does not matter which process learns a round, nor
+how often.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from streamembed.data import batch
+from streamembed.data.labels import Label
+from streamembed.data.times import find_late, read_times
+from streamembed.errors import BadRowError, LogError
+from streamembed.geometry.scaling import Scaling
+from streamembed.landmarks import covering
+from streamembed.landmarks.covering import Covering
+from streamembed.logs.event_log import LogBatch
+from streamembed.merging import labelled_stream
+from streamembed.merging.agreement import Agreement
+from streamembed.merging.labelled_stream import LabelledStream
+from streamembed.methods.options import POSITION, Config
+from streamembed.metric_learners.catalog import STATES
+from streamembed.numeric import codec
+from streamembed.numeric.arrays import LARGEST_VALUE, Floats, Ints
+from streamembed.numeric.codec import SAVED_IF_SET
+from streamembed.runs.partition_plan import Partition
+from streamembed.storage import archive
+from streamembed.threads import one_blas_thread
+
+KIND = "partition"
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionSettings:
+    """The parameters of a worker."""
+
+    config: Config  # of the engine
+    on_bad_row: str  # "skip" or "raise"
+    every: int  # events of a round, a multiple of the chunk size
+
+    @property
+    def timed(self) -> bool:
+        """Whether masses fade by event times."""
+        return self.config.clock != POSITION
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PartitionCheckpoint:
+    """A partition between two rounds."""
+
+    covering: Covering
+    offset: int  # rows of the partition that were taken, learned or rejected
+    done: bool  # whether it has no others
+    damage: str | None  # why it could not be read to its end
+    # What metrics have learned; None without.
+    training: LabelledStream | None = field(default=None, metadata=SAVED_IF_SET)
+
+    def pack(self) -> bytes:
+        """As bytes with a checksum."""
+        arrays, header = codec.pack(self)
+        return archive.seal(archive.to_table(arrays), KIND, header)
+
+    @classmethod
+    def unpack(cls, data: bytes, agreement: Agreement) -> PartitionCheckpoint:
+        """What `pack` gave, with its points scaled; DamagedFileError for anything else."""
+        table, header = archive.unseal(data, KIND, "a checkpoint of the run")
+        with archive.raise_damaged("a checkpoint of the run", KIND):
+            checkpoint: PartitionCheckpoint = codec.unpack(
+                cls, archive.unpack(table), header, STATES
+            )
+            support = checkpoint.covering.support
+            support = replace(support, scaled=agreement.scaling().apply(support.points))
+        return replace(checkpoint, covering=replace(checkpoint.covering, support=support))
+
+    @classmethod
+    def create(cls, n_features: int, config: Config) -> PartitionCheckpoint:
+        """Of a partition of which nothing was taken."""
+        training = None
+        if config.metrics:
+            training = labelled_stream.init(config.metrics, n_features, config.seed)
+        return cls(covering.init(n_features), 0, False, None, training)
+
+
+@dataclass(frozen=True, slots=True)
+class RoundResult:
+    """A partition at the end of a round."""
+
+    partition: int
+    data: bytes  # its checkpoint, packed
+    position: int  # events learned
+    done: bool
+    damage: str | None  # why it could not be read to its end
+    rejected: tuple[tuple[int, str], ...]  # rows of the partition since the round before, and why
+
+
+def learn_round(
+    part: Partition, settings: PartitionSettings, agreement: Agreement, data: bytes | None
+) -> RoundResult:
+    """Learn the next round of a partition, or what is left of it.
+
+    Parameters
+    ----------
+    data
+        The checkpoint of the round before, packed; None before the first.
+
+    Raises
+    ------
+    BadRowError
+        Under "raise", at the first row that cannot be learned.
+    """
+    start = PartitionCheckpoint.create(len(agreement.features), settings.config)
+    if data is not None:
+        start = PartitionCheckpoint.unpack(data, agreement)
+    events = _EventReader(part, settings, agreement, start)
+    try:
+        with one_blas_thread():
+            learned, training = _learn_events(events, settings, agreement.scaling(), start)
+    except Exception as error:
+        error.add_note(f"in partition {part.number}, from its row {events.offset} on")
+        raise
+    rejected = tuple(sorted(events.rejected))
+    if rejected and settings.on_bad_row == "raise":
+        row, why = rejected[0]
+        raise BadRowError(
+            f"row {row} of partition {part.number} of the log cannot be learned ({why}): "
+            "fix the log, or reject such rows with on_bad_row='skip'",
+            ((row, why),),
+        )
+    checkpoint = PartitionCheckpoint(learned, events.offset, events.done, events.damage, training)
+    packed, position = checkpoint.pack(), learned.position
+    return RoundResult(part.number, packed, position, events.done, events.damage, rejected)
+
+
+def _learn_events(
+    events: _EventReader,
+    settings: PartitionSettings,
+    scaling: Scaling,
+    start: PartitionCheckpoint,
+) -> tuple[Covering, LabelledStream | None]:
+    config, learned, training = settings.config, start.covering, start.training
+    until = (learned.position // settings.every + 1) * settings.every
+    while learned.position < until and not events.done:
+        wanted = config.chunks.size - learned.position % config.chunks.size
+        points, times, labels = events.take(wanted)
+        if len(points):
+            learned = covering.update(
+                learned, points, scaling, config.size, config.half_life, times
+            )
+            if training is not None:
+                training = labelled_stream.update(training, config.metrics, points, labels)
+    events.read_batch()  # so that no round comes after the last event
+    return learned, training
+
+
+def read_first_events(part: Partition, timed: bool, count: int) -> Floats:
+    """The first ``count`` rows of a partition that may be events, (n, d); fewer if it ends."""
+    batches, n_rows = [np.zeros((0, len(part.log.feature_names)))], 0
+    try:
+        for rows in part.batches(0):
+            batches.append(_check_rows(part, rows, timed).points)
+            n_rows += len(batches[-1])
+            if n_rows >= count:
+                break
+    except LogError:
+        pass  # learning it notes the damage
+    return np.concatenate(batches)[:count]
+
+
+@dataclass(slots=True)
+class _CheckedRows:
+    """Checked rows of a batch: those that may be events, and those that never can."""
+
+    numbers: Ints  # rows of the partition, ascending
+    points: Floats
+    times: Floats | None
+    labels: list[Label | None] | None  # None where no metric learns from them
+    bad: deque[tuple[int, str]]
+
+
+def _check_rows(
+    part: Partition, rows: LogBatch, timed: bool, labelled: bool = False
+) -> _CheckedRows:
+    """The rows of a batch that belong to a partition."""
+    n = len(rows) if part.stop is None else min(len(rows), part.stop - rows.offset)
+    faults = {at: why for at, why in rows.faults.items() if at < n}
+    nulls = rows.nulls[:n]
+    read = batch.check_table(rows.points[:n], part.log.features, nulls, faults, None, "skip")
+    first = rows.offset - part.start
+    times = None
+    if timed:
+        times = read_times(rows.event_times, len(rows))[read.kept]
+    labels = rows.labels.take(read.kept).to_pylist() if labelled else None
+    bad = deque((first + row.index, row.reason) for row in read.rejected)
+    return _CheckedRows(first + read.kept, read.points, times, labels, bad)
+
+
+def _reject_far_rows(rows: _CheckedRows, scale: Floats) -> _CheckedRows:
+    """Without rows that are beyond what can be squared, where they are scaled."""
+    limit = np.minimum(scale, 1.0) * LARGEST_VALUE
+    if (np.abs(rows.points).max(axis=0, initial=0.0) <= limit).all():
+        return rows
+    near = (np.abs(rows.points) <= limit).all(axis=1)
+    far = [(int(number), "too far from the first events") for number in rows.numbers[~near]]
+    times = None if rows.times is None else rows.times[near]
+    labels = None
+    if rows.labels is not None:
+        labels = [rows.labels[index] for index in np.flatnonzero(near).tolist()]
+    bad = deque(sorted([*rows.bad, *far]))
+    return _CheckedRows(rows.numbers[near], rows.points[near], times, labels, bad)
+
+
+class _EventReader:
+    """Reads the events of a partition from a checkpoint on, and rejects the rows between them."""
+
+    def __init__(
+        self,
+        part: Partition,
+        settings: PartitionSettings,
+        agreement: Agreement,
+        start: PartitionCheckpoint,
+    ) -> None:
+        self._part, self._settings, self._scale = part, settings, agreement.scaling().scale
+        self.offset, self.done, self.damage = start.offset, start.done, start.damage
+        self.rejected: list[tuple[int, str]] = []  # rows of the partition, and why
+        self._newest = start.covering.time if start.covering.position else None
+        self._source: Iterator[LogBatch] = part.batches(start.offset)
+        self._rows: _CheckedRows | None = None  # of which the first are taken
+        self._taken = 0
+
+    def take(self, wanted: int) -> tuple[Floats, Floats | None, list[Label | None]]:
+        """The next ``wanted`` events, fewer at the end; times and labels, where these count."""
+        labels: list[Label | None] = []
+        points, times = [np.zeros((0, len(self._part.log.feature_names)))], [np.zeros(0)]
+        while wanted and self.read_batch():
+            rows = self._rows
+            assert rows is not None
+            start, stop = self._taken, min(len(rows.numbers), self._taken + wanted)
+            selected = slice(start, stop)
+            usable = np.ones(stop - start, dtype=bool)
+            if rows.times is not None:
+                late_rows = find_late(
+                    rows.times[selected], self._newest, self._settings.config.max_skew
+                )
+                usable[[i for i, _ in late_rows]] = False
+                self.rejected += [(int(rows.numbers[start + i]), why) for i, why in late_rows]
+                usable_times = rows.times[selected][usable]
+                times.append(usable_times)
+                if len(usable_times):
+                    newest = float(usable_times.max())
+                    self._newest = newest if self._newest is None else max(self._newest, newest)
+            points.append(rows.points[selected][usable])
+            if rows.labels is not None:
+                labels += [rows.labels[start + index] for index in np.flatnonzero(usable).tolist()]
+            wanted -= int(usable.sum())
+            self._taken = stop
+            self._pass(int(rows.numbers[stop - 1]) + 1, rows)
+        joined: Floats = np.concatenate(points)
+        return joined, np.concatenate(times) if self._settings.timed else None, labels
+
+    def read_batch(self) -> bool:
+        """Have rows at hand that were not taken; False at the end of the partition."""
+        while not self.done and (self._rows is None or self._taken == len(self._rows.numbers)):
+            if self._rows is not None:  # what was bad behind its last row
+                self._pass(None, self._rows)
+            try:
+                rows = next(self._source, None)
+            except LogError as error:
+                self.damage, rows = str(error), None
+            if rows is None:
+                self.done = True
+                break
+            settings = self._settings
+            labelled = bool(settings.config.metrics)
+            read = _check_rows(self._part, rows, settings.timed, labelled)
+            self._rows, self._taken = _reject_far_rows(read, self._scale), 0
+        return not self.done
+
+    def _pass(self, row: int | None, rows: _CheckedRows) -> None:
+        """Rows before that one are taken, None for the whole batch: reject the bad ones."""
+        while rows.bad and (row is None or rows.bad[0][0] < row):
+            number, why = rows.bad.popleft()
+            self.rejected.append((number, why))
+            self.offset = max(self.offset, number + 1)
+        if row is not None:
+            self.offset = max(self.offset, row)

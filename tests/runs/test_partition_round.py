@@ -1,0 +1,89 @@
+"""A round is a pure task: the same bytes, wherever, whenever and however often it is learned."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from scenarios.streams import still_rings
+from streamembed.errors import BadRowError, DamagedFileError
+from streamembed.logs.event_log import open_log, write_log
+from streamembed.merging.agreement import Agreement
+from streamembed.methods.options import Config
+from streamembed.runs.partition_plan import Partition, divide_log
+from streamembed.runs.partition_round import PartitionSettings, RoundResult, learn_round
+
+NAMES = [f"x{j:02d}" for j in range(16)]
+AGREEMENT = Agreement(tuple(NAMES), False, (1.0,) * 16, 1.0, None, "position")
+CONFIG = Config(size=60, chunk_size=50, warm_up=50, n_components=2, memory="landmarks")
+SETTINGS = PartitionSettings(CONFIG, "skip", 200)
+
+
+@pytest.fixture
+def parts(tmp_path: Path) -> tuple[Partition, ...]:
+    """Two partitions of 1,000 and 600 rows; the third row of the second is bad."""
+    points = still_rings(1600, 0)
+    points[1002, 3] = np.nan
+    (tmp_path / "log").mkdir()
+    write_log(tmp_path / "log" / "a.arrow", points[:1000], NAMES)
+    write_log(tmp_path / "log" / "b.arrow", points[1000:], NAMES)
+    return divide_log(open_log(str(tmp_path / "log")))
+
+
+def learn_all(part: Partition, every: int = 200) -> list[RoundResult]:
+    results: list[RoundResult] = []
+    while not results or not results[-1].done:
+        data = results[-1].data if results else None
+        results.append(learn_round(part, replace(SETTINGS, every=every), AGREEMENT, data))
+    return results
+
+
+def test_rounds_end_at_multiples_and_at_the_end(parts: tuple[Partition, ...]) -> None:
+    """No round comes after the last event; each has the rows that were rejected in it."""
+    first, second = map(learn_all, parts)
+    assert [one.position for one in first] == [200, 400, 600, 800, 1000]
+    assert [one.position for one in second] == [200, 400, 599]
+    assert [one.rejected for one in second] == [((2, "NaN in 'x03'"),), (), ()]
+    assert [one.done for one in second] == [False, False, True]
+    assert {one.partition for one in second} == {1}
+
+
+def test_a_round_is_the_same_whenever_it_is_learned(parts: tuple[Partition, ...]) -> None:
+    """Alone, again, behind rounds of other partitions: to the byte."""
+    first, second = map(learn_all, parts)
+    for part, results in zip(reversed(parts), (second, first), strict=True):
+        for before, result in reversed([*zip([None, *results], results, strict=False)]):
+            data = None if before is None else before.data
+            assert learn_round(part, SETTINGS, AGREEMENT, data) == result
+
+
+def test_what_is_learned_does_not_depend_on_rounds(parts: tuple[Partition, ...]) -> None:
+    """The last checkpoint is the same for rounds of any length."""
+    assert learn_all(parts[1], 50)[-1].data == learn_all(parts[1], 1000)[-1].data
+
+
+def test_errors_say_where(parts: tuple[Partition, ...]) -> None:
+    """A row that is bad, with its partition; a damaged checkpoint; any other with a note."""
+    with pytest.raises(BadRowError, match="row 2 of partition 1"):
+        learn_round(parts[1], replace(SETTINGS, on_bad_row="raise"), AGREEMENT, None)
+    data = learn_round(parts[0], SETTINGS, AGREEMENT, None).data
+    with pytest.raises(DamagedFileError, match="a checkpoint of the run"):
+        learn_round(parts[0], SETTINGS, AGREEMENT, data[:-40])
+    with pytest.raises(TypeError) as failed:
+        learn_round(parts[0], replace(SETTINGS, on_bad_row="skip", every=None), AGREEMENT, data)  # type: ignore[arg-type]
+    assert failed.value.__notes__ == ["in partition 0, from its row 200 on"]
+
+
+def test_only_who_asks_for_a_cluster_imports_one() -> None:
+    """Neither the package nor the command that replays by workers brings Ray or Spark."""
+    rooms = ("Engine", "open_run", "replay"), ("runs.partitioned", "cli.replay")
+    program = f"import sys; from streamembed import {', '.join(rooms[0])}\n"
+    program += "".join(f"import streamembed.{room}\n" for room in rooms[1])
+    program += "print(sorted({'ray', 'pyspark'} & {*sys.modules}))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout.strip() == "[]", done.stderr
