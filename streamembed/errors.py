@@ -34,6 +34,7 @@ the snapshot's certificate.
 from __future__ import annotations
 
 import os
+import re
 import sys
 import warnings
 from collections.abc import Iterable, Sequence
@@ -67,6 +68,8 @@ __all__ = [
 
 # Characters of a value that a message quotes.
 LONGEST_QUOTE = 120
+# How a path begins that is a URI.
+SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 # Packages and modules whose lines no warning points to.
 LIBRARIES = ("streamembed", "river", "sklearn", "contextlib", "functools")
 
@@ -227,7 +230,8 @@ def check_path(path: object, name: str = "path") -> str:
     Raises
     ------
     ParameterError
-        It is not a path: neither text nor `os.PathLike`, or text that cannot name a file.
+        It is not a path: neither text nor `os.PathLike`, or text that cannot name a file; or it is
+        a URI.
     """
     try:
         text = os.fsdecode(path)  # type: ignore[arg-type]
@@ -239,6 +243,11 @@ def check_path(path: object, name: str = "path") -> str:
     if not text or "\0" in text:
         raise ParameterError(
             f"{name}={quote(path)} must be a path that is not empty and has no NUL"
+        )
+    if SCHEME.match(text):
+        raise ParameterError(
+            f"{name}={quote(path)} must be a path of this machine: only logs are read by URI; copy "
+            "files from there or to there, or mount it"
         )
     return text
 

@@ -42,11 +42,7 @@ QUIET = {
     "typing",
     "__future__",
 }
-EXTRAS = {  # the extra ``fast``
-    "metric_learning.itml_numba": {"numba", "contextlib"},
-    "manifold.geodesics_numba": {"numba", "contextlib"},
-    "layout.forces_numba": {"numba", "contextlib"},
-}
+EXTRAS = {"numeric.compilation": {"numba", "contextlib"}}  # the extra ``fast``
 LARGEST_PACKAGE = 31
 LATE = {"__init__", "cli.commands"}  # doors that import what is asked for, when it is
 
@@ -135,7 +131,7 @@ def test_the_core_is_pure(room: str) -> None:
 @pytest.mark.parametrize("room", ROOMS)
 def test_no_import_hides_in_a_function(room: str) -> None:
     """Imports stand at the top, except those of optional extras."""
-    optional = {"matplotlib"}
+    optional = {"matplotlib", "numba"}
     for node in ast.walk(ast.parse(ROOMS[room].read_text())):
         if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             continue

@@ -16,7 +16,7 @@ import streamembed as se
 from streamembed.cli import commands
 
 ROOT = Path(__file__).resolve().parents[1]
-HEAVY = {"numba", "numpy", "pandas", "pyarrow", "rich", "river", "scipy", "sklearn"}
+HEAVY = {"numba", "numpy", "pandas", "pyarrow", "river", "scipy", "sklearn"}
 
 
 def imported_by(program: str) -> set[str]:
@@ -48,9 +48,16 @@ def test_the_door_opens_at_once(program: str) -> None:
 
 @pytest.mark.slow
 def test_a_name_brings_what_it_needs() -> None:
-    """And no more: learning a metric's class takes no river and no Arrow."""
-    assert {"numpy", "pyarrow", "scipy"} <= imported_by("from streamembed import Engine")
+    """And no more: an engine takes no river, and no numba until it draws a picture."""
+    engine = imported_by("from streamembed import Engine")
+    assert {"numpy", "pyarrow", "scipy"} <= engine
+    assert not {"numba", "pandas", "river", "sklearn"} & engine
     assert not {"pyarrow", "river"} & imported_by("from streamembed import Certificate")
+
+
+def test_the_help_of_a_replay_needs_no_engine() -> None:
+    """Its options come from the words of the parameters: no scipy, no Arrow, and no river."""
+    assert imported_by(command("replay", "--help")) == {"numpy"}
 
 
 def test_every_public_name_is_where_the_door_says() -> None:
@@ -80,7 +87,8 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
 @pytest.mark.parametrize("name", commands.COMMANDS)
 def test_every_command_is_where_the_door_says(name: str) -> None:
     """Under its own name, with the purpose that the list of commands tells."""
-    found = import_module(f"streamembed.cli.{name}").command
+    room = commands.OPTION_MODULES.get(name, name)
+    found = import_module(f"streamembed.cli.{room}").command
     assert found.name == name
     first, purpose = (found.help or "").split("\n")[0], commands.COMMANDS[name]
     assert first == purpose

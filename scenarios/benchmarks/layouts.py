@@ -7,6 +7,7 @@ import importlib.util
 import time
 import warnings
 from typing import Any
+from unittest import mock
 
 import numpy as np
 
@@ -15,8 +16,9 @@ from scenarios import streams
 from scenarios.benchmarks.graphs import milliseconds
 from streamembed.geometry.lists import NeighborLists
 from streamembed.geometry.pairwise import PointDistances
-from streamembed.layout import forces_numba, layout
+from streamembed.layout import layout
 from streamembed.layout.layout import Layout
+from streamembed.numeric import compilation
 from streamembed.numeric.arrays import Floats
 
 __all__ = ["measure_layouts"]
@@ -71,10 +73,9 @@ def measure_layouts(quick: bool) -> list[str]:
         laid_out = 1e3 * (time.perf_counter() - clock)
         kept_lists, beside = measure_following(points, size, begin, lists)
         plain = np.nan
-        if forces_numba.available and size <= 5000:
-            forces_numba.available = False
-            plain = measure_following(points[: size + 8 * CHUNK], size, begin, lists)[1]
-            forces_numba.available = True
+        if compilation.is_available() and size <= 5000:
+            with mock.patch.object(compilation, "is_available", return_value=False):
+                plain = measure_following(points[: size + 8 * CHUNK], size, begin, lists)[1]
         counted, placed = _measure_reading(points, size) if size <= 2000 else (np.nan, np.nan)
         refit = _measure_refit(points[:size]) if size <= 2000 else np.nan
         cells = [f"{value:.1f}" for value in (plain, laid_out, counted, placed)]

@@ -11,6 +11,7 @@ import streamembed as se
 from scenarios.streams import MissingDataError, drifting_rings, labelled_pairs, table
 from streamembed.metric_learners.catalog import PAIR_METRICS
 from streamembed.metric_learning import eig_dml, itml, itml_numba
+from streamembed.numeric import compilation
 from streamembed.numeric.arrays import Bools, Floats
 
 __all__ = ["measure_itml", "measure_metric_learn", "measure_metrics", "measure_steps"]
@@ -36,7 +37,7 @@ def measure_itml() -> list[str]:
         d2 = np.einsum("ij,ij->i", differences, differences)
         upper, lower = np.quantile(d2, [0.05, 0.95]).tolist()
         paces = []
-        for backend in ("numpy", "numba") if itml_numba.available else ("numpy",):
+        for backend in ("numpy", "numba") if compilation.is_available() else ("numpy",):
             sweep = itml_numba.get_sweep(backend)
             state = itml.init(np.eye(d))
             state, _ = itml.update(state, differences, similar, upper, lower, sweep=sweep)
@@ -124,7 +125,7 @@ def measure_metric_learn() -> list[str]:
         f"| metric-learn 0.7 | {seconds:.2f} | 1 | |",
     ]
     matrix = theirs.components_.T @ theirs.components_
-    for backend in ("numpy", "numba") if itml_numba.available else ("numpy",):
+    for backend in ("numpy", "numba") if compilation.is_available() else ("numpy",):
         sweep = itml_numba.get_sweep(backend)
         options: dict[str, Any] = {"gamma": 0.1, "tolerance": 1e-300, "seed": None, "sweep": sweep}
         itml.solve(ends, kinds > 0, upper, lower, max_sweeps=1, **options)

@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 import streamembed as se
-from streamembed.logs import write_distance_log, write_log
+from streamembed.logs import follow_log, write_distance_log, write_log
 from streamembed.runs.run_export import export
 from streamembed.runs.run_folder import FILES
 from streamembed.runs.verification import verify
@@ -41,6 +41,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "picture": {"engine": {"picture": True, "method": "laplacian_eigenmaps", "n_neighbors": 5}},
     "landmarks": {"engine": {"memory": "landmarks", "half_life": 90, "metrics": ("fenn",)}},
     "distances": {"distances": True},
+    "followed": {"followed": True},  # a folder; the undisturbed replay is of all of it at once
 }
 # Where a process may kill itself: calls of these, counted together.
 HOOKS = ((os, "replace"), (os, "fsync"), (database.Database, "append"), (database, "sync_folder"))
@@ -68,16 +69,25 @@ def write_run_log(folder: Path, kind: str, seed: int) -> Path:
     points[rng.choice(N, 9, replace=False), 1] = np.nan
     labels = rng.choice(["a", "b"], N).tolist()
     ids = [f"e{i}" for i in range(N)]
-    write_log(path, points, ["x", "y", "z"], ids, labels, rows_per_batch=37)
+    if KINDS[kind].get("followed"):
+        path.mkdir()
+        for number in range(4):
+            part = slice(number * N // 4, (number + 1) * N // 4)
+            file = path / f"{number}"
+            write_log(file, points[part], ["x", "y", "z"], ids[part], labels[part])
+    else:
+        write_log(path, points, ["x", "y", "z"], ids, labels, rows_per_batch=37)
     return path
 
 
-def replay(log: Path, run: Path, kind: str) -> se.Replayed:
-    """The replay that is killed, with a commit at every snapshot."""
+def replay(log: Path, run: Path, kind: str, whole: bool = False) -> se.Replayed:
+    """The replay that is killed, with a commit at every snapshot; ``whole`` is without a wait."""
     chosen = KINDS[kind]
     engine = se.Engine(**{**SMALL, **chosen.get("engine", {})})
     embed = chosen.get("embed", "final")
-    return se.replay(log, engine, run, snapshot_every=20, embed=embed, checkpoint_every=20)
+    follows = chosen.get("followed") and not whole
+    source = follow_log(log, idle_exit=0.01) if follows else log
+    return se.replay(source, engine, run, snapshot_every=20, embed=embed, checkpoint_every=20)
 
 
 def digest(run: Path) -> str:
@@ -151,7 +161,7 @@ def try_replay(folder: Path, kind: str, seed: int, tally: Tally) -> str | None:
     rng = np.random.default_rng([seed, 1])
     log = write_run_log(folder, kind, seed)
     began = time.monotonic()
-    clean = digest(replay(log, folder / "clean", kind).path)
+    clean = digest(replay(log, folder / "clean", kind, whole=True).path)
     longest = time.monotonic() - began
     tally.runs += 1
     run = folder / "run"

@@ -1,29 +1,32 @@
-"""The demo as a picture: ``python -m scenarios.pictures.shuttle FILE`` (``make demo``)."""
+"""The stream of the demo, followed: ``python -m scenarios.pictures.shuttle FILE`` (``make demo``).
+
+Tables of coverage and of what a refit takes, and a picture of the live map through the change.
+"""
 
 from __future__ import annotations
 
+import pickle
 import sys
 import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from scipy.sparse.linalg import eigsh
+from scipy.spatial.distance import cdist
 
-from streamembed.cli.demo import (
-    NEW_STATE,
-    STEP_SIZE,
-    DemoStep,
-    get_picture,
-    learn_log,
-    load_shuttle,
-)
+from streamembed.cli.demo import NEW_STATE, STEP_SIZE, USUAL_STATE, load_shuttle
 from streamembed.engine.engine import Engine
 from streamembed.engine.picture import Picture
 from streamembed.engine.snapshot import Snapshot
+from streamembed.logs.event_log import open_log
 from streamembed.logs.log_writer import write_log
-from streamembed.numeric.arrays import Array
+from streamembed.numeric.arrays import Array, Floats
 from streamembed.threads import one_blas_thread
 
 EVENTS = 4000
@@ -31,15 +34,170 @@ EVENTS = 4000
 RETAINED_COLOUR, ADDED_COLOUR, NEW_COLOUR, LINE_COLOUR = "#0072B2", "#b0b0b0", "#D55E00", "#333333"
 
 
+@dataclass(frozen=True)
+class DemoStep:
+    """A hundred events: their coverage by the snapshot before them, and the snapshot after."""
+
+    snapshot: Snapshot  # after the events
+    # Median coverage of the arriving events of each kind, not yet learned; NaN without any.
+    usual_coverage: float
+    new_coverage: float
+    movement: float  # how far the picture moved; NaN at the first one
+    # Seconds to learn the events, picture included, and to certify the snapshot.
+    learn_seconds: float
+    publish_seconds: float
+
+
 def main(path: Path, events: int = EVENTS) -> None:
-    """Learn the stream of the demo, and draw it."""
+    """Learn the stream of the demo, a hundred events a step; print and draw it."""
     points, names, labels = load_shuttle(events)
     with tempfile.TemporaryDirectory() as folder, one_blas_thread():
         log = Path(folder) / "shuttle.parquet"
         write_log(log, points, names, labels=labels, format="parquet", rows_per_batch=STEP_SIZE)
-        steps = learn_log(Engine(picture=True), log, np.array(labels))
-    draw(path, steps, np.array(labels), labels.index(NEW_STATE))
+        engine, change = Engine(picture=True), labels.index(NEW_STATE)
+        steps = learn_log(engine, log, np.array(labels))
+        for table in (_tabulate_change(steps, change), _tabulate_refit(engine, steps)):
+            for name, *cells in table:
+                print(f"{name:<42}" + "".join(f"{cell:>26}" for cell in cells))
+            print()
+    for line in _summarise_steps(steps, change):
+        print(line)
+    draw(path, steps, np.array(labels), change)
     print(f"picture: {path}")
+
+
+def learn_log(engine: Engine, log: Path, labels: Array) -> list[DemoStep]:
+    """Learn the log, a hundred events a step; before, compute their coverage by the last map."""
+    steps: list[DemoStep] = []
+    previous: Snapshot | None = None
+    for points in _read_steps(log):
+        kinds = labels[engine.position : engine.position + len(points)]
+        start = time.perf_counter()
+        engine.learn(points)
+        learned = time.perf_counter()
+        if not engine.ready:
+            continue
+        before, snapshot = previous, engine.publish()
+        published, previous = time.perf_counter(), snapshot
+        if before is None:  # the first map: no earlier one gives a coverage
+            continue
+        picture, coverage = get_picture(snapshot), before.coverage(points)
+        earlier = get_picture(steps[-1].snapshot) if steps else picture
+        is_comparable = picture.epoch == earlier.epoch and bool(steps)
+        steps.append(
+            DemoStep(
+                snapshot,
+                _compute_median(coverage[kinds == USUAL_STATE]),
+                _compute_median(coverage[kinds == NEW_STATE]),
+                picture.moved_since(earlier).mean if is_comparable else np.nan,
+                learned - start,
+                published - learned,
+            )
+        )
+    return steps
+
+
+def _read_steps(log: Path) -> Iterator[Floats]:
+    for batch in open_log(log).batches():
+        assert batch.points is not None
+        yield from (batch.points[s : s + STEP_SIZE] for s in range(0, len(batch.points), STEP_SIZE))
+
+
+def get_picture(snapshot: Snapshot) -> Picture:
+    """The picture that every snapshot of the demo has."""
+    assert snapshot.picture is not None
+    return snapshot.picture
+
+
+def _compute_median(values: Floats) -> float:
+    return float(np.median(values)) if len(values) else np.nan
+
+
+def _tabulate_change(steps: list[DemoStep], change: int) -> list[tuple[str, ...]]:
+    before = [step for step in steps if step.snapshot.position <= change][-5:]
+    after = [step for step in steps if step.snapshot.position > change]
+    groups = [before, after[:1], after[-1:]]
+    table: list[tuple[str, ...]] = [("", "500 events before", "the next 100", "the last 100")]
+    for name, field, places in (
+        ("coverage on arrival, usual", "usual_coverage", 2),
+        ("coverage on arrival, never seen before", "new_coverage", 2),
+        ("the picture moves, in its radius", "movement", 4),
+    ):
+        values = ([getattr(step, field) for step in group] for group in groups)
+        table.append((name, *(_format_mean(each, places) for each in values)))
+    residuals = ([step.snapshot.certificate.residual for step in group] for group in groups)
+    return [*table, ("certified residual", *(_format_mean(group, 5) for group in residuals))]
+
+
+def _tabulate_refit(engine: Engine, steps: list[DemoStep]) -> list[tuple[str, ...]]:
+    recent, snapshot = steps[-10:], steps[-1].snapshot
+    learn = np.mean([step.learn_seconds for step in recent]) * 1e3 / (STEP_SIZE / 10)
+    publish = np.mean([step.publish_seconds for step in recent]) * 1e3
+    solve, layout, displacement = (1e3 * figure for figure in _time_refit(engine, snapshot))
+    movement = _format_mean([steps[-1].movement], 4)
+    return [
+        (f"a window of {len(snapshot.ids):,}, one BLAS thread", "followed", "from scratch"),
+        (
+            "ten events into the map, widths given",
+            f"{learn:.0f} ms, picture too",
+            f"{solve:.0f} ms",
+        ),
+        ("its picture", "-", f"{layout:.0f} ms"),
+        ("the snapshot and its certificate", f"{publish:.0f} ms", "-"),
+        ("the picture moves, in its radius", movement, f"{displacement / 1e3:.4f}, aligned"),
+    ]
+
+
+def _format_mean(values: list[float], places: int = 2) -> str:
+    """Format the mean of the values that are not NaN."""
+    present = [value for value in values if not np.isnan(value)]
+    return f"{np.mean(present):.{places}f}" if present else "-"
+
+
+def _time_refit(engine: Engine, snapshot: Snapshot) -> tuple[float, float, float]:
+    """Seconds for the batch map and a new layout of the window, and how far the layout moves."""
+    start = time.perf_counter()
+    _compute_batch_eigenvalues(snapshot)
+    solved = time.perf_counter() - start
+    refitted = pickle.loads(pickle.dumps(engine))
+    start = time.perf_counter()
+    refitted.relayout()
+    seconds = time.perf_counter() - start
+    picture = get_picture(snapshot)
+    new_picture = get_picture(refitted.publish())  # aligned with it
+    displacement = np.linalg.norm(new_picture.coordinates - picture.coordinates, axis=1)
+    return solved, seconds, float(displacement.mean()) / picture.radius
+
+
+def _compute_batch_eigenvalues(snapshot: Snapshot) -> Array:
+    """The dense S of the snapshot's points, and its leading eigenvectors: plain numpy and scipy."""
+    scaled = (snapshot.points - snapshot.center) / snapshot.scale
+    widths = np.outer(snapshot.widths, snapshot.widths)
+    weights = np.exp(-cdist(scaled, scaled, "sqeuclidean") / (snapshot.width * widths))
+    roots = np.sqrt(weights.sum(axis=1))  # alpha is 0: the widths follow the density already
+    dense = weights / np.outer(roots, roots)
+    k = len(snapshot.eigenvalues) + 1
+    return np.asarray(eigsh(dense, k, v0=roots)[0])
+
+
+def _summarise_steps(steps: list[DemoStep], change: int) -> list[str]:
+    met = sum(step.snapshot.certificate.met is True for step in steps)
+    lines = [f"\n{met} of {len(steps)} certificates are met."]
+    before = [step.snapshot for step in steps if step.snapshot.position <= change]
+    last = steps[-1].snapshot
+    if (
+        before
+        and before[-1] is not last
+        and get_picture(before[-1]).epoch == get_picture(last).epoch
+    ):
+        movement = get_picture(last).moved_since(get_picture(before[-1]))
+        lines.append(
+            f"From event {before[-1].position:,} to {last.position:,} the {movement.shared:.0%} of "
+            f"the points that stayed moved by {movement.mean:.3f} of the picture's radius."
+        )
+    if last.certificate.lone:
+        lines.append("A few points dominate a component: snapshot.leading_ids lists them.")
+    return lines
 
 
 def draw(path: Path, steps: list[DemoStep], labels: Array, change: int) -> None:

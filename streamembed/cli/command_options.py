@@ -10,10 +10,11 @@ from typing import Any
 
 import click
 
-from streamembed.engine.engine import PARAMETERS
-from streamembed.errors import MissingFileError, ParameterError
-from streamembed.methods.options import Config, describe_use
-from streamembed.parameters import take_first_sentence
+from streamembed.errors import SCHEME, MissingFileError, ParameterError
+from streamembed.methods.engine_parameters import EngineParameters, describe_use
+from streamembed.parameters import read_texts, take_first_sentence
+
+PARAMETERS = read_texts(EngineParameters.__doc__)
 
 
 def _describe(name: str) -> str:
@@ -23,7 +24,7 @@ def _describe(name: str) -> str:
     return re.sub(r"[\"`]|(?<!\w)'|'(?!\w)", "", sentence).replace("None", "none")
 
 
-HELP = {parameter.name: _describe(parameter.name) for parameter in fields(Config)}
+HELP = {parameter.name: _describe(parameter.name) for parameter in fields(EngineParameters)}
 
 # What an option may have beside a number, by the annotation of its parameter.
 WORDS = {"str": "auto", "None": "none"}
@@ -74,8 +75,8 @@ def _choose_type(parameter: Field[Any]) -> Any:
 
 
 def add_engine_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add an option for every parameter of `Config`."""
-    for parameter in reversed(fields(Config)):
+    """Add an option for every parameter of an engine."""
+    for parameter in reversed(fields(EngineParameters)):
         assert parameter.default is not MISSING
         default = "skip" if parameter.name == "on_bad_row" else parameter.default
         command = click.option(
@@ -90,29 +91,43 @@ def add_engine_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
+def _check_columns(
+    context: click.Context, parameter: click.Parameter, value: tuple[str, ...] | None
+) -> list[str] | None:
+    if value == ():
+        raise click.BadParameter("it must name columns, such as a,b", context, parameter)
+    return None if value is None else list(value)
+
+
 def add_features_option(command: Callable[..., Any]) -> Callable[..., Any]:
     return click.option(
         "--features",
         type=_CommaSeparatedNames(),
-        callback=lambda _context, _parameter, value: None if value is None else list(value),
+        callback=_check_columns,
         metavar="NAMES",
         help="Feature columns: a,b or patterns 'x*,y?'.  [default: numeric columns that do not "
         "look like ids, times or targets]",
     )(command)
 
 
-def add_columns_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that assign roles to the columns of a log."""
+def add_role_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the columns of a log that are no features but have a use."""
     for flag, name, what in (
         ("--time", "time_column", "Time column.  [default: event_time]"),
         ("--label", "label_column", "Label column.  [default: label]"),
         ("--id", "id_column", "Id column.  [default: id]"),
     ):
         command = click.option(flag, name, metavar="NAME", help=what)(command)
+    return command
+
+
+def add_columns_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that say what each column of a log is for."""
+    command = add_role_options(command)
     command = click.option(
         "--exclude",
         type=_CommaSeparatedNames(),
-        callback=lambda _context, _parameter, value: None if value is None else list(value),
+        callback=_check_columns,
         metavar="NAMES",
         help="Columns to exclude: a,b or patterns 'x*,y?'.",
     )(command)
@@ -120,8 +135,13 @@ def add_columns_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def check_logs_exist(paths: tuple[str, ...]) -> list[str]:
-    """Return the paths if each exists and none is a run folder; - is standard input."""
+    """Return the paths if each exists and none is a run folder; - is standard input.
+
+    URIs are looked at where they are opened.
+    """
     for path in paths:
+        if SCHEME.match(path):
+            continue
         is_pattern = any(sign in path for sign in "*?[")
         if path != "-" and not is_pattern and not Path(path).exists():
             raise MissingFileError(f"{path} does not exist")

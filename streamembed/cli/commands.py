@@ -20,7 +20,7 @@ from streamembed.version import __version__
 
 COMMANDS = {
     "config": "Show the settings that a replay would use, and their sources.",
-    "demo": "Follow a real stream through a change: map, picture, coverage, certificates.",
+    "demo": "Replay a real stream with a change: map, picture, certificates, alarms, report.",
     "export": "Export a run as Arrow and Parquet files.",
     "inspect": "Show what a log, a snapshot, a saved engine or a run folder contains.",
     "merge": "Merge runs of landmarks into one.",
@@ -31,12 +31,15 @@ COMMANDS = {
     "verify": "Check every checksum of a run.",
     "watch": "Serve a page that follows a run while it is written.",
 }
+# Commands whose options are in a module of their own, so that --help does not wait for the rest.
+OPTION_MODULES = {"replay": "replay_command"}
 
 
 class LazyCommand(click.Command):
     """A command whose module is imported when it is called.
 
-    Before, it has a name and a purpose only. The command is ``command`` in the module of its name.
+    Before, it has a name and a purpose only. The command is ``command`` in the module of its name,
+    or in that of its options alone.
     """
 
     def make_context(
@@ -47,8 +50,19 @@ class LazyCommand(click.Command):
         **extra: Any,
     ) -> click.Context:
         """Import the command, and return its context."""
-        command: click.Command = import_module(f"streamembed.cli.{self.name}").command
-        return command.make_context(info_name, args, parent, **extra)
+        return load_command(str(self.name)).make_context(info_name, args, parent, **extra)
+
+
+def load_command(name: str) -> click.Command:
+    """The command with its options, imported now."""
+    module = import_module(f"streamembed.cli.{OPTION_MODULES.get(name, name)}")
+    command: click.Command = module.command
+    return command
+
+
+def run_command(name: str, **options: Any) -> None:
+    """Import the module of a command whose options are in another, and call its ``run``."""
+    import_module(f"streamembed.cli.{name}").run(**options)
 
 
 class CommandGroup(click.Group):
@@ -56,13 +70,19 @@ class CommandGroup(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Import the requested command, and run it."""
-        with handle_errors(), warnings.catch_warnings():
+
+        def name_flags(message: str) -> str:
+            name, module = ctx.invoked_subcommand, import_module("streamembed.cli.flag_names")
+            named: str = module.name_flags(message, None if name is None else load_command(name))
+            return named
+
+        with handle_errors(name_flags), warnings.catch_warnings():
             shown: set[str] = set()
 
             def show(message: Warning | str, *_: Any, **__: Any) -> None:
                 if str(message) not in shown:
                     shown.add(str(message))
-                    echo(f"warning: {message}", err=True)
+                    echo(f"warning: {name_flags(str(message))}", err=True)
 
             warnings.showwarning = show
             try:

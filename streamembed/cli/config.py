@@ -10,13 +10,13 @@ import click
 from click.core import ParameterSource
 
 from streamembed.cli.option_sources import ENVIRONMENT_PREFIX, get_config_key
-from streamembed.cli.replay import command as replay
+from streamembed.cli.replay_command import command as replay
 from streamembed.cli.terminal_text import echo
 from streamembed.cli.worker_options import choose_memory
 from streamembed.methods.options import Config
-from streamembed.runs.checkpoint_writer import CheckpointPolicy
 from streamembed.runs.reject_limit import RejectLimit
 from streamembed.runs.replay_log import compute_snapshot_interval
+from streamembed.runs.run_store import CheckpointPolicy
 
 SOURCE_NAMES = {
     ParameterSource.COMMANDLINE: "flag",

@@ -27,20 +27,25 @@ from streamembed.errors import (
 
 OK, USAGE, DAMAGED, IO = 0, 2, 3, 4
 ALARMED = 5  # with --fail-on-alarm
+# Of a log or saved file that the system does not give: no damage.
+IO_FAILURES = (errno.ENOENT, errno.EACCES, errno.ENOSPC)
 INTERRUPTED = 130  # 128 + SIGINT: what a shell reports for a program that Ctrl-C ended
 
 
 @contextmanager
-def handle_errors() -> Iterator[None]:
-    """Print errors as one line on standard error and exit with a documented code."""
+def handle_errors(name_flags: Callable[[str], str]) -> Iterator[None]:
+    """Print errors as one line on standard error and exit with a documented code.
+
+    ``name_flags`` puts the messages of the library into the words of the command line.
+    """
     try:
         yield
     except (DamagedFileError, LogError) as error:
         cause = error.__cause__
-        is_io_failure = isinstance(cause, OSError) and cause.errno in (errno.EACCES, errno.ENOSPC)
+        is_io_failure = isinstance(cause, OSError) and cause.errno in IO_FAILURES
         exit_with(error, IO if is_io_failure else DAMAGED)
     except (ParameterError, InputError, NotReadyError) as error:
-        exit_with(error, USAGE)
+        exit_with(name_flags(str(error)), USAGE)
     except BrokenPipeError:  # the reader has closed the pipe: click exits without a message
         raise
     except (OSError, StoppedError) as error:

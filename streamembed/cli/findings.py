@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
+from streamembed.cli.flag_names import name_flags
 from streamembed.cli.monitor_options import describe_monitor, format_monitor_status
 from streamembed.cli.summary import format_all_rejected, list_axes_warnings
 from streamembed.data.column_roles import abbreviate_names
@@ -17,8 +18,9 @@ from streamembed.engine import diagnostics
 from streamembed.engine.axis_messages import describe_frame
 from streamembed.engine.engine import Engine
 from streamembed.engine.snapshot import Snapshot
-from streamembed.errors import MissingFileError, ParameterError
+from streamembed.errors import MissingFileError, ParameterError, check_path
 from streamembed.logs.event_log import LogDescription, describe_log
+from streamembed.logs.paths import is_uri
 from streamembed.methods.options import Config
 from streamembed.methods.registry import METHODS
 from streamembed.numeric import codec
@@ -40,8 +42,11 @@ class Inspection:
     brief: dict[str, Any] | None = None
 
 
-def inspect_path(path: Path) -> Inspection:
-    """Inspect a log, a run folder, a snapshot or another saved file."""
+def inspect_path(location: str) -> Inspection:
+    """Inspect a log, a run folder, a snapshot or another saved file; of a URI, a log."""
+    if is_uri(location) or location == "-":
+        return _inspect_log(describe_log(location))
+    path = Path(check_path(location))
     if not path.exists():
         raise MissingFileError(f"{path} does not exist")
     if path.is_dir() and (path / DATABASE_NAME).exists():
@@ -256,9 +261,10 @@ def _inspect_engine(engine: Engine) -> Inspection:
 
 def _inspect_log(description: LogDescription) -> Inspection:
     damages = [damage for damage in description.damages if damage]
+    question = description.question and name_flags(description.question)
     facts = {
         "kind": "log",
-        "holds": description.kind,
+        "holds": None if question else description.kind,
         "files": [str(file) for file in description.files],
         "formats": list(description.formats),
         "rows": list(description.rows),
@@ -267,6 +273,8 @@ def _inspect_log(description: LogDescription) -> Inspection:
         "list column": description.list_column,
         "reserved": list(description.reserved),
         "ignored": list(description.ignored),
+        "columns": description.column_types,
+        "question": question,
     }
     counts = [count for count in description.rows if count is not None]
     rows = "an unknown number of rows"
@@ -274,9 +282,17 @@ def _inspect_log(description: LogDescription) -> Inspection:
         rows = f"{sum(counts):,} rows"
     names = description.feature_names
     what = f"of {len(names):,} features" if names else "of distances"
+    if question:
+        what = f"of {_format_count(len(description.column_types), 'column')}"
     files = _format_count(len(description.files), "file")
     verdict = f"log: {rows} {what} in {files}" + ("; DAMAGED" if damages else "")
     hints = tuple(
         f"{damage}: rows before it can be read, replay reports where they end" for damage in damages
     )
-    return Inspection(verdict, facts, hints, {"kind": None})
+    brief: dict[str, Any] = {"kind": None, "question": None}
+    if question:
+        hints += (f"replay will ask: {question}",)
+        brief.update(dict.fromkeys(("holds", "features", "list column", "reserved", "ignored")))
+    else:
+        brief["columns"] = None
+    return Inspection(verdict, facts, hints, brief)

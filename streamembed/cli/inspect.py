@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import click
 
 from streamembed.cli.findings import Inspection, inspect_path
+from streamembed.cli.flag_names import name_flags
 from streamembed.cli.terminal_text import echo
 
 # A longer list is shown by its first and last entry.
@@ -21,9 +21,9 @@ LONGEST_LIST = 8
 @click.option("--json", "as_json", is_flag=True, help="One JSON object, with every digit.")
 def command(path: str, as_json: bool) -> None:
     """Show what a log, a snapshot, a saved engine or a run folder contains."""
-    inspection = inspect_path(Path(path))
+    inspection = inspect_path(path)
     if as_json:
-        click.echo(json.dumps({**inspection.facts, "hints": inspection.hints}))
+        click.echo(json.dumps({**inspection.facts, "hints": [*map(name_flags, inspection.hints)]}))
         return
     for line in format_inspection(inspection):
         echo(line)
@@ -33,7 +33,7 @@ def format_inspection(inspection: Inspection) -> Iterator[str]:
     """Yield the verdict, the hints, and one line per fact."""
     yield inspection.verdict
     for hint in inspection.hints:
-        yield f"hint: {hint}"
+        yield f"hint: {name_flags(hint)}"
     yield ""
     shown = {**inspection.facts, **(inspection.brief or {})}
     left_out = {name for name, value in (inspection.brief or {}).items() if value is None}

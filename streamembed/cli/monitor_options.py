@@ -1,47 +1,15 @@
-"""The drift monitor of a replay: its options, the monitor they describe, its status as text."""
+"""The drift monitor of a replay: the one that options describe, and its status as text."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-import click
-
+from streamembed.cli.replay_command import MONITOR_OPTIONS
 from streamembed.drift.monitor import MIN_REFERENCE, Monitor
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import ParameterError, quote
 
 FIRST_PREFIX = "first:"
-OPTIONS: dict[str, dict[str, Any]] = {
-    "--monitor": {
-        "is_flag": True,
-        "help": "Monitor drift: write alarms.jsonl and drift.parquet.",
-    },
-    "--ert": {
-        "type": float,
-        "help": "Mean number of events between false alarms.  [default: 10000]",
-    },
-    "--reference": {
-        "metavar": "SNAPSHOT|first:N",
-        "help": "Compare with a saved snapshot, or the first N events.  [default: first:1000]",
-    },
-    "--policy": {
-        "type": click.Choice(["renew", "hold", "stop"]),
-        "help": "After an alarm: renew or hold the reference, or stop.  [default: renew]",
-    },
-    "--watch-labels": {
-        "is_flag": True,
-        "help": "Also monitor the association of features and labels.",
-    },
-    "--fail-on-alarm": {"is_flag": True, "help": "Exit with 5 if this call raises an alarm."},
-}
-
-
-def add_monitor_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options of the drift monitor."""
-    for flag, settings in reversed(OPTIONS.items()):
-        command = click.option(flag, **settings)(command)
-    return command
 
 
 def create_monitor(options: dict[str, Any]) -> Monitor | None:
@@ -53,7 +21,7 @@ def create_monitor(options: dict[str, Any]) -> Monitor | None:
         A monitor option without ``--monitor``, or an invalid value.
     """
     if not options["monitor"]:
-        for flag in OPTIONS:
+        for flag in MONITOR_OPTIONS:
             if options[flag.removeprefix("--").replace("-", "_")] not in (None, False):
                 raise ParameterError(f"{flag} needs --monitor: add it, or leave {flag} out")
         return None

@@ -2,32 +2,26 @@
 
 Both count the rows of the log that the engine has read, with the speed and, if the length of the
 log is known, the time left at that speed. The speed excludes rows of an earlier call and the time
-until processes have started.
+until processes have started. A number below the last begins the second pass over the log, in which
+all events are embedded by the last snapshot.
 """
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from itertools import count
 
 import click
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    ProgressColumn,
-    Task,
-    TextColumn,
-    TimeRemainingColumn,
-)
-from rich.text import Text
+
+from streamembed.cli.terminal_text import echo
 
 # Seconds between two lines in a pipe: ten thousand lines of a log file a day.
 INTERVAL = 10.0
+# Seconds between two looks of the bar on a terminal, and its characters.
+REFRESH, BAR_WIDTH = 0.2, 20
 
 
 @contextmanager
@@ -48,46 +42,16 @@ def show_progress(
     """
     if quiet:
         yield None
-    elif sys.stderr.isatty():
-        with _create_progress_bar(Console(stderr=True)) as bar:
-            task = bar.add_task("replay", total=total)
-            calls = count(0 if reports_start else 1)
-
-            def advance(rows: int) -> None:
-                if next(calls):
-                    bar.update(task, completed=rows)  # the first call starts the clock of the speed
-                else:
-                    bar.reset(task, total=total, completed=rows)
-
-            yield advance
-    else:
-        lines = ProgressLines(total, reports_start=reports_start)
-        yield lines.advance
-        lines.close()
-
-
-def _create_progress_bar(console: Console) -> Progress:
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        RateColumn(),
-        TimeRemainingColumn(),
-        console=console,
-        transient=True,
-    )
-
-
-class RateColumn(ProgressColumn):
-    """Recent rows per second."""
-
-    def render(self, task: Task) -> Text:
-        """Empty until two times can be compared."""
-        return Text("" if task.speed is None else f"{task.speed:,.0f} rows/s")
+        return
+    lines = ProgressLines(total, reports_start=reports_start, in_place=sys.stderr.isatty())
+    yield lines.advance
+    lines.close()
 
 
 class ProgressLines:
     """A line on standard error every ten seconds, at any speed, and one at the end.
+
+    On a terminal the line has a bar and is written over the one before.
 
     Parameters
     ----------
@@ -97,6 +61,8 @@ class ProgressLines:
         Seconds, from any origin.
     reports_start
         As in `show_progress`.
+    in_place
+        Whether it is a terminal.
     """
 
     def __init__(
@@ -104,18 +70,28 @@ class ProgressLines:
         total: int | None,
         clock: Callable[[], float] = time.monotonic,
         reports_start: bool = False,
+        in_place: bool = False,
     ) -> None:
         self._total = total
         self._clock = clock
-        self._start = self._last_time = self._speed_time = clock()
-        self._next_time = self._start + INTERVAL
+        self._start_calls = 2 if reports_start else 0  # calls that report the start
+        self._in_place = in_place
+        self._interval = REFRESH if in_place else INTERVAL
+        self._begin(embeds=False)
+
+    def _begin(self, embeds: bool) -> None:
+        self._embeds = embeds  # whether this is the second pass
+        self._start = self._last_time = self._speed_time = self._clock()
+        self._next_time = self._start + self._interval
         self._rows = self._last_rows = 0  # now, and at the last line
         # at the start, and from where the total speed is measured
         self._first_rows = self._speed_rows = 0
-        self._start_calls = 2 if reports_start else 0  # calls that report the start
 
     def advance(self, rows: int) -> None:
         """Report that ``rows`` rows are read."""
+        if rows < self._rows:
+            self.close()
+            self._begin(embeds=True)
         self._rows = rows
         now = self._clock()
         if self._start_calls:
@@ -125,16 +101,21 @@ class ProgressLines:
         if now < self._next_time:
             return
         seconds = now - self._last_time
-        click.echo(
-            self._format_line((rows - self._last_rows) / seconds if seconds else None), err=True
-        )
-        self._last_time, self._last_rows = now, rows
-        self._next_time += INTERVAL * (1 + (now - self._next_time) // INTERVAL)
+        line = self._format_line((rows - self._last_rows) / seconds if seconds else None)
+        if self._in_place:  # what is written next begins at the start of the line
+            share = rows / self._total if self._total else 0.0
+            line = f"[{'#' * int(BAR_WIDTH * share):<{BAR_WIDTH}}] {line}"
+            line = f"{line[: shutil.get_terminal_size().columns - 1]}\x1b[K\r"
+        click.echo(line, err=True, nl=not self._in_place)
+        if not self._in_place or seconds >= INTERVAL:  # speeds are those of ten seconds
+            self._last_time, self._last_rows = now, rows
+        self._next_time += self._interval * (1 + (now - self._next_time) // self._interval)
 
     def _format_line(self, speed: float | None) -> str:
         line = f"{self._rows:,} rows"
         if self._total:
             line = f"{self._rows:,} of {self._total:,} rows ({self._rows / self._total:.0%})"
+        line += " embedded" if self._embeds else ""
         if speed is not None:
             line += f", {speed:,.0f} rows/s"
         if self._total and speed:
@@ -142,16 +123,19 @@ class ProgressLines:
         return line
 
     def close(self) -> None:
-        """Report the total time and speed."""
+        """Report the total time and speed; of a short second pass, nothing."""
         now = self._clock()
+        if self._embeds and now - self._start < INTERVAL:
+            return
         new_rows, elapsed = self._rows - self._first_rows, format_duration(now - self._start)
         if self._first_rows and not new_rows:
-            click.echo(f"no new rows: {self._rows:,} were read before", err=True)
+            echo(f"no new rows: {self._rows:,} were read before", err=True)
             return
-        line = f"{new_rows:,} {'new ' if self._first_rows else ''}rows in {elapsed}"
+        verb = " embedded" if self._embeds else ""
+        line = f"{new_rows:,} {'new ' if self._first_rows else ''}rows{verb} in {elapsed}"
         rows, seconds = self._rows - self._speed_rows, now - self._speed_time
         line += f", {rows / seconds:,.0f} rows/s" if rows and seconds else ""
-        click.echo(line, err=True)
+        echo(line, err=True)
 
 
 def format_duration(seconds: float) -> str:

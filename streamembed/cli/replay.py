@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import warnings
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -11,15 +13,10 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from streamembed.cli import option_sources
-from streamembed.cli.command_options import (
-    add_columns_options,
-    add_engine_options,
-    check_logs_exist,
-)
+from streamembed.cli.command_options import check_logs_exist
 from streamembed.cli.exit_codes import ALARMED, DAMAGED, USAGE, catch_signals, exit_with
+from streamembed.cli.flag_names import name_flags
 from streamembed.cli.monitor_options import (
-    add_monitor_options,
     create_monitor,
     describe_monitor,
     format_collection_progress,
@@ -34,12 +31,14 @@ from streamembed.cli.summary import (
     read_summary,
 )
 from streamembed.cli.terminal_text import echo
-from streamembed.cli.worker_options import add_workers_options, replay_with_workers
+from streamembed.cli.worker_options import replay_with_workers
+from streamembed.data.column_roles import ColumnChoice
 from streamembed.drift.alarm import Alarm
 from streamembed.drift.monitor import Monitor
 from streamembed.engine.engine import Engine
 from streamembed.errors import LogError, ParameterError, ResolutionWarning
-from streamembed.logs.event_log import open_with_choice, parse_choice
+from streamembed.logs.event_log import EventLog, open_with_choice, parse_choice
+from streamembed.logs.followed_log import FollowedLog, follow_log
 from streamembed.methods.options import Config
 from streamembed.runs.replay_log import Replayed, compute_snapshot_interval, replay
 from streamembed.runs.run_reader import read_run
@@ -48,59 +47,17 @@ from streamembed.runs.run_reader import read_run
 PASSED_ON = ("snapshot_every", "embed", "overwrite", "checkpoint_every", "max_rejected")
 
 
-@click.command("replay")
-@click.argument("logs", nargs=-1, required=True, metavar="LOG...")
-@click.option("--run", "run", required=True, metavar="DIR", help="Run folder to create.")
-@add_engine_options
-@add_columns_options
-@click.option(
-    "--pairs", metavar="LOG", help="Log of given pairs: columns x_1, x_2, ... and similar."
-)
-@click.option(
-    "--snapshot-every",
-    type=int,
-    help="Events between snapshots, rounded up to whole chunks.  [default: 100]",
-)
-@click.option(
-    "--embed",
-    type=click.Choice(["final", "causal"]),
-    default="final",
-    show_default=True,
-    help="Embed all events by the last snapshot, or each by the first that includes it.",
-)
-@click.option(
-    "--checkpoint-every",
-    metavar="EVENTS|<n>s",
-    help="How often to commit the run, so that it can be resumed: 5000 or 10s.  [default: 30s]",
-)
-@click.option(
-    "--max-rejected",
-    metavar="ROWS|SHARE%",
-    help="Stop when more rows are rejected: 100 or 1%.  [default: no limit]",
-)
-@click.option(
-    "--fork",
-    metavar="RUN|FILE",
-    help="Start from the last committed engine of another run, or from a saved engine.",
-)
-@add_monitor_options
-@add_workers_options
-@click.option("--overwrite", is_flag=True, help="Replace an existing run in DIR.")
-@option_sources.add_config_option
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
-def command(logs: tuple[str, ...], run: str, **options: Any) -> None:
-    """Replay Arrow logs into a run folder.
-
-    A LOG is an Arrow IPC stream or file, Parquet, or a folder of them; - is standard input. A log
-    with a list column distances is a log of distances to earlier rows. Writes
-    snapshot.arrow, embedding.parquet, timeline.parquet and rejected.parquet, and run.db. Run
-    the same command again to resume an interrupted replay, or to add the new rows of a log.
-    """
+def run(logs: tuple[str, ...], run: str, **options: Any) -> None:
+    """Replay the logs: what `streamembed.cli.replay_command.command` calls."""
     as_json = options["as_json"]
     parameters = {field.name: options[field.name] for field in fields(Config)}
     uses = ("features", "exclude", "id_column", "label_column", "time_column")
     choice = parse_choice(*(options[name] for name in uses))
+    if options["idle_exit"] is not None and not options["follow"]:
+        raise ParameterError("--idle-exit needs --follow: add it, or leave --idle-exit out")
     if options["workers"] is not None:
+        if options["follow"]:
+            raise ParameterError("--follow and --workers cannot be used together: leave one out")
         replay_with_workers(check_logs_exist(logs), run, choice, options, parameters)
         return
     if options["round_every"] is not None:
@@ -111,14 +68,19 @@ def command(logs: tuple[str, ...], run: str, **options: Any) -> None:
         engine = Engine(**parameters) if fork is None else _load_forked_engine(fork)
         drift_monitor = create_monitor(options)
         alarms: list[Alarm] = []
-        log = open_with_choice(check_logs_exist(logs), choice)
         if not as_json:
-            echo(str(log.columns), err=True)
             _report_snapshot_interval(options["snapshot_every"], engine)
-        with (
-            show_progress(log.n_rows, as_json) as advance,
-            catch_signals(deferred="-" not in logs) as is_stopped,
-        ):
+        with catch_signals(deferred="-" not in logs) as is_stopped, ExitStack() as stack:
+            log: EventLog | FollowedLog
+            if options["follow"]:
+                log = _follow(logs, choice, options["idle_exit"], is_stopped)
+                columns, rows = log.log.columns, None
+            else:
+                log = open_with_choice(check_logs_exist(logs), choice)
+                columns, rows = log.columns, log.n_rows
+            if not as_json:
+                echo(str(columns), err=True)
+            advance = stack.enter_context(show_progress(rows, as_json))
 
             def handle_alarm(alarm: Alarm) -> None:
                 alarms.append(alarm)
@@ -152,7 +114,24 @@ def command(logs: tuple[str, ...], run: str, **options: Any) -> None:
         _exit_on_alarm(result, drift_monitor, len(alarms))
 
 
-option_sources.add_environment_variables(command)
+def _follow(
+    logs: tuple[str, ...],
+    choice: ColumnChoice,
+    idle_exit: float | None,
+    is_stopped: Callable[[], bool],
+) -> FollowedLog:
+    if len(logs) > 1 or not Path(logs[0]).is_dir():
+        raise ParameterError("--follow needs one LOG, a folder: files that come there are learned")
+    return follow_log(
+        logs[0],
+        choice.features,
+        exclude=choice.exclude or None,
+        id=choice.id,
+        label=choice.label,
+        time=choice.time,
+        idle_exit=idle_exit,
+        stop=is_stopped,
+    )
 
 
 def _load_forked_engine(path: str) -> Engine:
@@ -216,8 +195,8 @@ def _print_summary(
             message = f"resumed at row {result.resumed_at:,} of the log"
         echo(f"{result.path} {message}")
     for line in format_summary(result.path, result.snapshot, tolerance):
-        echo(line)
+        echo(name_flags(line))
     if monitor is not None:
         echo(f"monitor: {format_monitor_status(monitor)}")
         for note in monitor.notes:
-            echo(note)
+            echo(name_flags(note))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import unicodedata
 
 import click
@@ -30,5 +31,9 @@ def escape_controls(text: str) -> str:
 
 
 def echo(line: object, err: bool = False) -> None:
-    """Print a line for people; names in it may have any characters."""
-    click.echo(escape_controls(str(line)), err=err)
+    """Print a line for people; names in it may have any characters.
+
+    On a terminal it replaces a progress bar.
+    """
+    clear = "\x1b[K" if err and sys.stderr.isatty() else ""
+    click.echo(clear + escape_controls(str(line)), err=err)

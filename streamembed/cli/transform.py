@@ -7,11 +7,11 @@ from pathlib import Path
 
 import click
 
-from streamembed.cli.command_options import add_features_option, check_logs_exist
+from streamembed.cli.command_options import add_features_option, add_role_options, check_logs_exist
 from streamembed.cli.exit_codes import DAMAGED, exit_with
 from streamembed.cli.terminal_text import echo
 from streamembed.engine.snapshot import Snapshot
-from streamembed.errors import LogError, NotAFileError, ParameterError, quote
+from streamembed.errors import LogError, NotAFileError, ParameterError, check_path, quote
 from streamembed.logs.event_log import open_with_choice, parse_choice
 from streamembed.runs import run_folder
 from streamembed.runs.log_transform import transform_log
@@ -28,7 +28,7 @@ from streamembed.runs.log_transform import transform_log
     help="Output file: .arrow for IPC, else Parquet.",
 )
 @add_features_option
-@click.option("--id", "id_column", metavar="NAME", help="Column of ids.  [default: id]")
+@add_role_options
 @click.option("--overwrite", is_flag=True, help="Replace an existing FILE.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
 def command(
@@ -36,18 +36,18 @@ def command(
     logs: tuple[str, ...],
     output: str,
     features: list[str] | None,
-    id_column: str | None,
     overwrite: bool,
     as_json: bool,
+    **roles: str | None,
 ) -> None:
     """Embed the events of logs with a saved snapshot.
 
     A RUN folder stands for its final snapshot. A LOG of - is standard input. FILE must not be an
-    input, nor be in the folder of a log. Rows that cannot be embedded keep their place, with nulls
-    and a reason. A snapshot of distances takes logs of distances to its objects, in the order of
-    its ids.
+    input, nor be in the folder of a log. It has ids, labels and times as in the LOG. Rows that
+    cannot be embedded keep their place, with nulls and a reason. A snapshot of distances takes logs
+    of distances to its objects, in the order of its ids.
     """
-    path = _find_snapshot_file(Path(snapshot))
+    path = _find_snapshot_file(Path(check_path(snapshot, "snapshot")))
     inputs = [path]
     if path != Path(snapshot):
         inputs = [path.parent / name for name in run_folder.RUN_FILES]
@@ -57,7 +57,8 @@ def command(
                 f"output={quote(output)} is the input {source}: choose another file"
             )
     loaded_snapshot = Snapshot.load(path)
-    choice = parse_choice(features or loaded_snapshot.feature_names or None, id=id_column)
+    uses = (roles[f"{use}_column"] for use in ("id", "label", "time"))
+    choice = parse_choice(features or loaded_snapshot.feature_names or None, None, *uses)
     log = open_with_choice(check_logs_exist(logs), choice)
     summary = transform_log(loaded_snapshot, log, output, overwrite=overwrite)
     if as_json:

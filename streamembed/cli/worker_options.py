@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Callable
 from typing import Any
 
 import click
 from click.core import ParameterSource
 
 from streamembed.cli.exit_codes import DAMAGED, USAGE, catch_signals, exit_with
+from streamembed.cli.flag_names import name_flags
 from streamembed.cli.progress_bar import show_progress
 from streamembed.cli.summary import (
     describe_metrics,
@@ -24,7 +24,7 @@ from streamembed.data.column_roles import ColumnChoice
 from streamembed.errors import DegenerateMapWarning, LogError, ParameterError, ResolutionWarning
 from streamembed.logs.event_log import open_with_choice
 from streamembed.methods.options import Config
-from streamembed.runs.partitioned import ROUND_EVERY, Partitioned, replay_partitions, select_columns
+from streamembed.runs.partitioned import Partitioned, replay_partitions, select_columns
 
 # Options of `replay` that need a single process.
 SINGLE_PROCESS_OPTIONS = (
@@ -42,22 +42,6 @@ SINGLE_PROCESS_OPTIONS = (
     "watch_labels",
     "fail_on_alarm",
 )
-
-
-def add_workers_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the number of processes, and how often to merge them."""
-    command = click.option(
-        "--round-every",
-        type=int,
-        help="With --workers: events per partition between two maps, rounded up to whole "
-        f"chunks.  [default: {ROUND_EVERY}]",
-    )(command)
-    return click.option(
-        "--workers",
-        type=int,
-        help="Learn the log in partitions with this many processes, and merge their landmarks; "
-        "--memory then defaults to landmarks.  [default: one process, one map]",
-    )(command)
 
 
 def choose_memory(context: click.Context, workers: int | None, memory: str) -> str:
@@ -136,4 +120,4 @@ def _print_summary(result: Partitioned, tolerance: float | None, as_json: bool) 
         f"{result.learned} events learned in {result.partitions} partitions, {result.rounds} rounds"
     )
     for line in format_summary(result.path, result.snapshot, tolerance):
-        echo(line)
+        echo(name_flags(line))

@@ -427,7 +427,7 @@ def _choose_default(candidates: ColumnCandidates, choice: ColumnChoice) -> Event
         doubtful = ", ".join(f"{name!r} ({why})" for name, why in candidates.doubtful.items())
         raise FeatureError(
             f"{where} has no numeric column that looks like a feature, only {doubtful}; if these "
-            "are features, name them with features= (--features)"
+            "are features, name them with features="
         )
     lists = [name for name, kind in candidates.types.items() if _is_list_of_distances(kind)]
     raise FeatureError(

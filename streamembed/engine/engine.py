@@ -33,7 +33,8 @@ from streamembed.merging import landmark_set
 from streamembed.merging.labelled_stream import LabelledStream
 from streamembed.merging.landmark_set import LARGEST_PARTITION, LandmarkSet
 from streamembed.methods import publish
-from streamembed.methods.options import OPTIONS, Config, describe_use
+from streamembed.methods.engine_parameters import OPTIONS, EngineParameters, describe_use
+from streamembed.methods.options import Config
 from streamembed.methods.registry import METHODS
 from streamembed.methods.state import State
 from streamembed.metric_learners.catalog import STATES
@@ -69,120 +70,6 @@ def _format_count(number: int, what: str) -> str:
 @check_names
 class Engine(HintedAttributes, SavedObject):
     """An embedding of a stream, updated chunk by chunk, in bounded memory.
-
-    Parameters
-    ----------
-    method
-        Map: diffusion_map, laplacian_eigenmaps, linear_eigenmap, classical_mds, pca,
-        kernel_pca, isomap or lle. "diffusion_map": of a kernel between all points.
-        "laplacian_eigenmaps": of a graph of neighbours; no memory for all pairs of points, so
-        windows of 50,000, and the better map in two coordinates. "linear_eigenmap": the smoothest
-        linear functions on that graph. "classical_mds": coordinates that keep distances.
-        "pca": principal components of the support. "kernel_pca": in the feature space of a kernel.
-        "isomap": coordinates that keep the lengths of shortest paths on a graph of neighbours.
-        "lle": locally linear embedding, the smoothest map that keeps every point rebuilt by its
-        neighbours.
-    n_components
-        Number of coordinates, at least 1. The constant eigenvector is never one of them; those
-        beyond the rank of the data are zeros (`DegenerateMapWarning`).
-    memory
-        What stays: "window", the last ``size`` events; "landmarks", ``size`` points; "all", every
-        event. Landmarks have masses and cover every event ever seen; "all" is for small data.
-    size
-        Events in the window, or number of landmarks.
-    half_life
-        Events after which a landmark's mass has halved; None: it stays.
-    clock
-        What masses decay by: "position", the events; "event_time", the times that come with them.
-        Of these ``half_life`` is then a span: seconds of timestamps, else their unit. Late events
-        weigh less.
-    max_skew
-        How far the time of an event may lie beyond the newest before it; None: any. One farther
-        off is a bad row, for it would fade all others.
-    kernel
-        Similarity of two points: self_tuning, gaussian, polynomial or cosine. "self_tuning":
-        exp(-d2 / (width s_i s_j)), where every point has a width s of its own
-        (`streamembed.geometry.self_tuning`). "gaussian": exp(-d2 / bandwidth**2).
-    n_neighbors
-        Nearest neighbours of a point that count, 1 to 1,000. Self-tuning kernel: s is the distance
-        to the last of them, duplicates left out. Graphs: points are joined where either is among
-        that many nearest of the other. Pictures: as many attract a point.
-    width
-        Factor c of squared widths in self-tuning weights, in [1e-3, 1e6], or "auto". "auto": 1 in a
-        graph; of the kernel 2 with up to three components, 8 with more.
-    weights
-        Weights of a graph's edges: "self_tuning", "binary" or "heat". "self_tuning":
-        exp(-d2 / (width s_i s_j)), s being the distance to the 7th neighbour; "binary": 1; "heat":
-        exp(-d2 / bandwidth**2).
-    radius
-        Distance within which a graph joins all points, in scaled units; None: it joins neighbours.
-        Laplacian eigenmaps take it with weights "binary" or "heat".
-    bandwidth
-        Width of gaussian and heat weights, in scaled units, positive, or "auto". "auto": the median
-        distance to the 7th neighbour among the warm-up events
-        (`streamembed.geometry.kernel.choose_bandwidth`); of a graph, to the last neighbour that it
-        joins, or the median length of edges within the radius.
-    alpha
-        Density correction, 0 to 2, or "auto". 1 removes the sampling density from the map, 0 keeps
-        it; "auto": 0 self-tuning, whose widths follow the density already, and 1 gaussian.
-    diffusion_time
-        Time t >= 0 of the coordinates lambda**t psi, or "auto". "auto": 0.5 of a diffusion map, 8
-        of Laplacian eigenmaps, 2 of a linear eigenmap.
-    degree
-        Degree of the polynomial kernel (gamma x y + coef0)**degree, 1 to 20.
-    coef0
-        Constant that the polynomial kernel adds to products, not negative.
-    gamma
-        Factor of products in the polynomial kernel, positive; None: 1 / n_features.
-    reg
-        Ridge of the weights, as a share of their Gram matrix.
-    n_landmarks
-        Number of points from which paths are computed, to place all others; None: all points.
-        `docs/algorithms/isomap.md` says how far that is from Isomap.
-    rank
-        Trial functions; more than ``n_components``, or "auto". "auto": as many as the spectrum asks
-        for, at least ``n_components + 12`` and usually at most 64. There are never more than a
-        third of the points.
-    axes
-        Axes of the coordinates: "steady", "eigen" or "auto". "steady": the eigenpairs' coordinates
-        are turned onto what they were before, so that they can be compared; "eigen": they keep
-        their signs, and nothing else; "auto": steady, but with memory "all", which equals the batch
-        result. `docs/algorithms/frames.md` says when axes are lost.
-    certify
-        How a diffusion map is certified: "auto" or "exact". "auto": by kept products and random
-        probes, whose claims are too small with a chance of 1e-4, and by a product with all weights
-        where these do not suffice; "exact": always by the product.
-    tolerance
-        Largest residual of a certified snapshot, relative to lambda_1; None: no certificate.
-        Then it is the plain view, with an estimate that claims nothing.
-    chunk_size
-        Events per update, or "auto". "auto": 10; with landmarks a quarter of ``size``, from 10 to
-        128. Chunks are cut at multiples of it in the stream, never by the call, and a snapshot has
-        whole chunks only.
-    warm_up
-        Events before the first snapshot; None: max(50, 5 n_components, chunk_size), up to ``size``.
-        A chunk size of "auto" does not count.
-    scaling
-        Divisor of features: "standard", their deviations; "global", one for all; None: unscaled.
-        Of the warm-up, then fixed. But for a gaussian diffusion map no divisor is below 0.3 of the
-        median deviation, and all are taken again, once, when the window first fills or the last
-        landmark is taken: a new epoch. Distances are never scaled.
-    metrics
-        Metrics to learn too, such as itml and eig_dml. Names of "itml", "eig_dml", "contrast",
-        "geometric_mean", "must_link", "fenn", "discriminant". They learn from labels and from
-        `learn_pairs`, like the estimators of these names; without either, all but the last two
-        weigh features by how well the others predict them, and learn from generated pairs.
-        Snapshots have them in ``metrics``.
-    picture
-        Also keep a picture in the plane: a stable layout of neighbours. It stands beside the
-        coordinates; snapshots have it as ``picture``.
-    spread
-        Attraction between neighbours of a picture, 0.5 to 20. 1 is that of t-SNE, about 4 that of
-        UMAP, whose islands are denser.
-    on_bad_row
-        What a bad row does: "raise" refuses the call whole, "skip" rejects and reports the row.
-    seed
-        Random seed. With the stream position it determines every draw.
 
     Raises
     ------
@@ -982,7 +869,7 @@ class Engine(HintedAttributes, SavedObject):
 codec.prepare(Engine, *STATES.values())
 
 # The words of the parameters, which the estimators and the command line use, too.
-PARAMETERS = read_texts(Engine.__doc__)
+PARAMETERS = read_texts(EngineParameters.__doc__)
 Engine.__doc__ = write_texts(Engine.__doc__, PARAMETERS, describe_use)
 OWNERS["Engine"] -= frozenset(OPTIONS)
 OWNERS.update({f"Engine(method={name!r})": method.options for name, method in METHODS.items()})

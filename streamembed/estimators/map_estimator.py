@@ -26,7 +26,8 @@ from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import InputError, NotReadyError, ParameterError, quote
 from streamembed.estimators.cold_start import ColdStartTransformer
 from streamembed.estimators.event_times import EventTimes, split_times
-from streamembed.methods.options import DEFAULTS, POSITION, Config, describe_use
+from streamembed.methods.engine_parameters import POSITION, describe_use
+from streamembed.methods.options import DEFAULTS, Config
 from streamembed.methods.registry import METHODS
 from streamembed.numeric.arrays import LARGEST_VALUE, Floats
 from streamembed.parameters import declare_parameters, read_texts

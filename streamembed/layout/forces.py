@@ -29,6 +29,7 @@ from scipy.sparse import csr_array
 
 from streamembed.geometry.lists import Slots
 from streamembed.layout import forces_numba
+from streamembed.numeric import compilation
 from streamembed.numeric.arrays import Array, Floats, Ints
 
 # Attraction of a picture, beside that of t-SNE.
@@ -101,7 +102,7 @@ def attract(links: Links, places: Floats, at: Floats) -> tuple[Floats, Floats]:
 
     ``at`` are the places y_i, shape (m, 2), of the rows that ``links`` has.
     """
-    if forces_numba.available:
+    if compilation.is_available():
         return forces_numba.attract(links.starts, links.slots, links.weights, places, at)
     counts, m = np.diff(links.starts), len(at)
     rows = np.repeat(np.arange(m), counts)
@@ -120,7 +121,7 @@ def repel(places: Floats, at: Floats, dtype: npt.DTypeLike = np.float32) -> Floa
     A place does not repel a point that is exactly there.
     """
     columns, at_columns = _centre(places, at, dtype)
-    if forces_numba.available:
+    if compilation.is_available():
         pushed = np.empty_like(at_columns)
         forces_numba.repel(*columns, *at_columns, *pushed)
         return pushed.T.astype(np.float64)
@@ -136,7 +137,7 @@ def repel(places: Floats, at: Floats, dtype: npt.DTypeLike = np.float32) -> Floa
 def weigh(places: Floats, at: Floats, dtype: npt.DTypeLike = np.float32) -> Floats:
     """sum_j w_j at any points of the plane, shape (m,); a place counts 1 for itself. O(m n)."""
     columns, at_columns = _centre(places, at, dtype)
-    if forces_numba.available:
+    if compilation.is_available():
         sums = np.empty(len(at), dtype=dtype)
         (x, y), (own_x, own_y) = columns, at_columns
         forces_numba.weigh(x, y, own_x, own_y, sums)

@@ -1,27 +1,20 @@
-"""The sums of `forces`, compiled where numba is installed; the module can be imported without it.
+"""The sums of `forces` as loops, for where they can be compiled.
 
 The same terms in the same order, nothing reordered and nothing fused: the bits are those of numpy.
 """
 
 from __future__ import annotations
 
-from contextlib import suppress
-from typing import Any
-
 import numpy as np
 
 from streamembed.numeric.arrays import Array, Floats, Ints
-
-numba: Any = None
-with suppress(ImportError):  # an optional extra
-    import numba  # type: ignore[no-redef,import-not-found,import-untyped,unused-ignore]
-
-available: bool = numba is not None
+from streamembed.numeric.compilation import compile_at_first_call
 
 # Rows per pass over the points: as many as a processor divides at once, or a few times more.
 LANES = 32
 
 
+@compile_at_first_call
 def attract(
     starts: Ints, slots: Ints, weights: Floats, places: Floats, at: Floats
 ) -> tuple[Floats, Floats]:
@@ -41,6 +34,7 @@ def attract(
     return pulled, strength
 
 
+@compile_at_first_call
 def repel(x: Array, y: Array, own_x: Array, own_y: Array, pushed_x: Array, pushed_y: Array) -> None:
     """See `streamembed.layout.forces.repel`; all arrays are of one precision."""
     one = x.dtype.type(1)
@@ -63,6 +57,7 @@ def repel(x: Array, y: Array, own_x: Array, own_y: Array, pushed_x: Array, pushe
             pushed_x[start + a], pushed_y[start + a] = sum_x[a], sum_y[a]
 
 
+@compile_at_first_call
 def weigh(x: Array, y: Array, own_x: Array, own_y: Array, sums: Array) -> None:
     """See `streamembed.layout.forces.weigh`; all arrays are of one precision."""
     one = x.dtype.type(1)
@@ -80,8 +75,3 @@ def weigh(x: Array, y: Array, own_x: Array, own_y: Array, sums: Array) -> None:
                 sum_w[a] += one / ((dx * dx + dy * dy) + one)
         for a in range(count):
             sums[start + a] = sum_w[a]
-
-
-if available:
-    _compile: Any = numba.njit(cache=False, error_model="numpy")
-    attract, repel, weigh = _compile(attract), _compile(repel), _compile(weigh)

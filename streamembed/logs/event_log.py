@@ -44,7 +44,8 @@ from streamembed.logs import log_columns
 from streamembed.logs.log_file import LogFile, build_damage_error, peek_rows, read_rows
 from streamembed.logs.log_writer import write_distance_log as write_distance_log
 from streamembed.logs.log_writer import write_log as write_log
-from streamembed.logs.paths import Paths, list_paths, probe_files
+from streamembed.logs.paths import Paths, is_uri, list_paths, probe_files
+from streamembed.logs.remote_path import LogPath
 from streamembed.logs.stdin import STDIN
 from streamembed.numeric.arrays import Array, Floats
 from streamembed.validation import check_whole
@@ -72,9 +73,10 @@ class LogBatch:
     ids : (n,) or None
         int64; objects (int or str, None for a null) where an id is null or not an integer; None
         where the log has no ids.
-    labels, event_times : pyarrow.Array of n, or None
+    id_column, labels, event_times : pyarrow.Array of n, or None
         In the types of the log; dictionaries are decoded. None where no file has the column, nulls
-        where only this file lacks it. They hold the memory of their whole record batch.
+        where only this file lacks it. They hold the memory of their whole record batch. Where files
+        differ in the type of their ids, ``id_column`` is int64 or text.
     offset : int
         Row number of the first row, counted from 0 over all files.
     faults : dict of int to str
@@ -85,6 +87,7 @@ class LogBatch:
     nulls: npt.NDArray[np.bool_]
     distances: list[Floats | None] | None
     ids: Array | None
+    id_column: Any
     labels: Any
     event_times: Any
     offset: int
@@ -109,9 +112,9 @@ class EventLog:
     Attributes
     ----------
     paths : tuple of Path
-        The files, in the order in which they are read.
+        The files, in the order in which they are read; of a URI something like a path.
     folders : tuple of Path
-        The given folders, which contain the files.
+        The given folders of this machine, which contain the files.
     kind : str
         "points" or "distances".
     feature_names : tuple of str
@@ -122,7 +125,9 @@ class EventLog:
     columns : Columns
         What each column is for, and why others are left out; as text, one line.
     id_type : pyarrow.DataType or None
-        int64 or string; None where there is no column of ids.
+        int64 or string, as ids are compared; None where there is no column of ids.
+    id_column_type : pyarrow.DataType or None
+        That of ``LogBatch.id_column``.
     label_type, event_time_type : pyarrow.DataType or None
         Types of these columns, dictionaries decoded; None where no file has the column.
     ignored : tuple of str
@@ -131,18 +136,24 @@ class EventLog:
         Rows of all files; None where a stream or damage makes that unknown until all is read.
     """
 
-    paths: tuple[Path, ...]
+    paths: tuple[LogPath, ...]
     folders: tuple[Path, ...]
     kind: str
     feature_names: tuple[str, ...]
     list_column: str | None
     columns: Columns
     id_type: Any
+    id_column_type: Any
     label_type: Any
     event_time_type: Any
     ignored: tuple[str, ...]
     n_rows: int | None
     _files: tuple[LogFile, ...] = field(repr=False)
+
+    @property
+    def is_repeatable(self) -> bool:
+        """False of standard input, which can be read once."""
+        return STDIN not in self.paths
 
     @property
     def has_ids(self) -> bool:
@@ -231,11 +242,13 @@ class EventLog:
         else:
             distances = log_columns.decode_distances(part, layout)
         decode = partial(log_columns.decode_passthrough, part, offset=offset, file=file)
+        ids = log_columns.decode_ids(part, uses.id, offset, file)
         return LogBatch(
             points=points,
             nulls=nulls,
             distances=distances,
-            ids=log_columns.decode_ids(part, uses.id, offset, file),
+            ids=ids,
+            id_column=log_columns.decode_id_column(part, uses.id, self.id_column_type, ids),
             labels=decode(name=uses.label, kind=self.label_type),
             event_times=decode(name=uses.time, kind=self.event_time_type),
             offset=offset,
@@ -265,6 +278,11 @@ class LogDescription:
     files, formats, rows, damages : tuple
         For each file in order: its path; "stream", "file" (both Arrow IPC) or "parquet"; its number
         of rows, None where unknown; damage that is visible without reading the rows, or None.
+    column_types : dict of str to str
+        The columns of the first file.
+    question : str or None
+        What has to be settled before the log can be read, such as which columns are the features;
+        the following attributes are empty then.
     kind : str
         "points" or "distances".
     feature_names, reserved, ignored : tuple of str
@@ -273,15 +291,17 @@ class LogDescription:
         The list column that holds the points or the distances.
     """
 
-    files: tuple[Path, ...]
+    files: tuple[LogPath, ...]
     formats: tuple[str, ...]
     rows: tuple[int | None, ...]
     damages: tuple[str | None, ...]
-    kind: str
-    feature_names: tuple[str, ...]
-    list_column: str | None
-    reserved: tuple[str, ...]
-    ignored: tuple[str, ...]
+    column_types: dict[str, str]
+    question: str | None = None
+    kind: str = "points"
+    feature_names: tuple[str, ...] = ()
+    list_column: str | None = None
+    reserved: tuple[str, ...] = ()
+    ignored: tuple[str, ...] = ()
 
 
 def open_log(
@@ -302,7 +322,9 @@ def open_log(
         the files of a folder in the order of their names, without names that begin with "." or "_",
         and without subfolders except those named ``key=value``, whose names are not columns.
         Formats may be mixed. "-", alone, is standard input: a stream is read as it arrives, an IPC
-        file or Parquet is copied to a temporary file first.
+        file or Parquet is copied to a temporary file first. URIs of what Arrow reads
+        (files and folders, ``s3://bucket/log.parquet``, ``gs://``) are read over the network, with
+        the credentials that Arrow finds.
     features
         The feature columns; None for all numeric columns (integers, floats, booleans, decimals, and
         dictionaries of these) that have no other role and do not look like ids, times or targets,
@@ -392,7 +414,18 @@ def describe_doubts(log: EventLog) -> str | None:
 
 def open_with_choice(paths: Paths, choice: ColumnChoice) -> EventLog:
     """`open_log` without its warning."""
-    files = probe_files(paths)
+    return open_files(probe_files(paths), choice, _list_folders(paths))
+
+
+def _list_folders(paths: Paths) -> tuple[Path, ...]:
+    local = (Path(path) for path in list_paths(paths) if not is_uri(path))
+    return tuple(path for path in local if path.is_dir())
+
+
+def open_files(
+    files: Sequence[LogFile], choice: ColumnChoice, folders: tuple[Path, ...]
+) -> EventLog:
+    """Files as one log; ``folders`` are those that contain them, as far as they were given."""
     first = files[0]
     if first.columns is None:
         raise build_damage_error(first, 0, str(first.damage))
@@ -431,7 +464,7 @@ def open_with_choice(paths: Paths, choice: ColumnChoice) -> EventLog:
     is_counted = len(counts) == len(files) and first.stdin is None
     return EventLog(
         paths=tuple(file.path for file in files),
-        folders=tuple(path for path in map(Path, list_paths(paths)) if path.is_dir()),
+        folders=folders,
         kind=layout.kind,
         feature_names=layout.feature_names,
         list_column=layout.list_column,
@@ -445,11 +478,12 @@ def open_with_choice(paths: Paths, choice: ColumnChoice) -> EventLog:
             doubtful,
         ),
         id_type=id_type,
+        id_column_type=log_columns.find_id_column_type(files, role_columns.get("id"), id_type),
         label_type=log_columns.find_passthrough_type(files, role_columns.get("label")),
         event_time_type=log_columns.find_passthrough_type(files, role_columns.get("time")),
         ignored=tuple(left_out),
         n_rows=sum(counts) if is_counted else None,
-        _files=files,
+        _files=tuple(files),
     )
 
 
@@ -535,22 +569,31 @@ def _check_same_layout(
 
 
 def describe_log(paths: Paths, features: Sequence[str] | None = None) -> LogDescription:
-    """Describe what a log contains; parameters and errors are those of `open_log`.
+    """Describe what a log contains, also where `open_log` would not know what its columns are for.
 
-    Standard input is refused: it can be read only once.
+    Parameters are those of `open_log`, errors those of files that cannot be read at all. Standard
+    input is refused: it can be read only once.
     """
     if any(os.fspath(path) == str(STDIN) for path in list_paths(paths)):
         raise ParameterError(
             "paths contains '-', standard input, which inspecting would consume: save it to a file"
         )
-    log = open_with_choice(paths, parse_choice(features))
+    choice, files = parse_choice(features), probe_files(paths)
+    description = LogDescription(
+        files=tuple(file.path for file in files),
+        formats=tuple(file.format for file in files),
+        rows=tuple(file.rows for file in files),
+        damages=tuple(file.damage for file in files),
+        column_types={name: str(kind) for name, kind in files[0].columns or ()},
+    )
+    try:
+        log = open_files(files, choice, _list_folders(paths))
+    except FeatureError as error:
+        return replace(description, question=str(error))
     uses = (log.columns.id, log.columns.label, log.columns.time)
     reserved = {*uses, *((log.list_column,) if log.kind == "distances" else ())}
-    return LogDescription(
-        files=log.paths,
-        formats=tuple(file.format for file in log._files),
-        rows=tuple(file.rows for file in log._files),
-        damages=tuple(file.damage for file in log._files),
+    return replace(
+        description,
         kind=log.kind,
         feature_names=log.feature_names,
         list_column=log.list_column,

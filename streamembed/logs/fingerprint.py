@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from streamembed.logs.event_log import LogBatch
 
@@ -62,18 +64,42 @@ class LogFingerprint:
         """JSON-ready; equal for equal rows, and for others with a chance of one in four billion."""
         return {"rows": self.rows, **self._sums}
 
+    def find_changed(self, before: Mapping[str, int]) -> list[str]:
+        """Columns whose first ``before["rows"]`` rows differ from those that gave ``before``."""
+        now = self.to_dict()
+        return [name for name in {**before, **now} if now.get(name) != before.get(name)]
+
     def _add(self, name: str, data: bytes | memoryview) -> None:
         self._sums[name] = zlib.crc32(data, self._sums.get(name, 0))
 
 
 def _encode_column(column: Any, rows: slice) -> bytes:
     """Values as text, concatenated: the same for every split of the column."""
-    if isinstance(column, np.ndarray):
-        values = column[rows].tolist()
+    part = column[rows] if isinstance(column, np.ndarray) else _view_integers(column, rows)
+    if isinstance(part, np.ndarray) and part.dtype.kind != "i":
+        values = part.tolist()
+    elif isinstance(part, np.ndarray) or pa.types.is_integer(part.type):
+        return _join(pc.cast(pa.array(part), pa.string()))
+    elif pa.types.is_string(part.type):  # few different labels are written once each
+        words = part.dictionary_encode()
+        texts = [repr(value) for value in words.dictionary.to_pylist()]
+        return _join(pa.array(texts, pa.string()).take(words.indices))
     else:
-        part = column.slice(rows.start, rows.stop - rows.start)
-        if pa.types.is_temporal(part.type) and not pa.types.is_interval(part.type):
-            wide = part.type.bit_width == WIDE_BITS
-            part = part.view(pa.int64() if wide else pa.int32())
         values = part.to_pylist()
     return "".join(f"{value!r};" for value in values).encode(errors="surrogatepass")
+
+
+def _view_integers(column: Any, rows: slice) -> Any:
+    """Rows of an Arrow column; times as the integers that they are stored as."""
+    part = column.slice(rows.start, rows.stop - rows.start)
+    if pa.types.is_temporal(part.type) and not pa.types.is_interval(part.type):
+        part = part.view(pa.int64() if part.type.bit_width == WIDE_BITS else pa.int32())
+    return part
+
+
+def _join(texts: Any) -> bytes:
+    """Texts, "None" for null, with a semicolon behind each."""
+    ended = pc.binary_join_element_wise(texts.fill_null("None"), "", ";")
+    size: int = pc.sum(pc.binary_length(ended)).as_py()
+    data: bytes = ended.buffers()[2].slice(0, size).to_pybytes()
+    return data

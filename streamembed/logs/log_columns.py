@@ -13,7 +13,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamembed.data.column_roles import DISTANCES, EventColumns
-from streamembed.data.table import read_table
 from streamembed.data.values import column_to_floats, decode_type, lists_to_matrix
 from streamembed.errors import FeatureError, summarise_error
 from streamembed.logs.log_file import LogFile
@@ -29,10 +28,14 @@ def decode_points(part: Any, layout: EventColumns) -> tuple[Floats, Bools, dict[
     if layout.list_column is not None:
         column = part.column(layout.list_column)
         return lists_to_matrix(column, layout.list_column, len(layout.feature_names))
-    table = read_table(part.select(list(layout.feature_names)))
-    assert table.refused is None
-    nulls = table.nulls if table.nulls.size else np.zeros(table.values.shape, bool)
-    return table.values, nulls, {}
+    points = np.empty((part.num_rows, len(layout.feature_names)))
+    nulls = np.zeros(points.shape, bool)
+    for j, name in enumerate(layout.feature_names):
+        column = _decode(part.column(name))
+        points[:, j] = column_to_floats(column, name)
+        if column.null_count:
+            nulls[:, j] = column.is_null().to_numpy(zero_copy_only=False)
+    return points, nulls, {}
 
 
 def decode_distances(part: Any, layout: EventColumns) -> list[Floats | None]:
@@ -111,6 +114,20 @@ def decode_ids(part: Any, name: str | None, offset: int, file: LogFile) -> Array
     if whole and not column.null_count:
         return np.array(column, dtype=np.int64)
     return np.array(column.to_pylist(), dtype=object)
+
+
+def find_id_column_type(files: Sequence[LogFile], name: str | None, id_type: Any) -> Any:
+    """The type of the column of ids, decoded, where all files agree; else that of the ids."""
+    kinds = {decode_type(_find_column_type(file, name)) for file in files if file.columns}
+    return kinds.pop() if len(kinds) == 1 else id_type
+
+
+def decode_id_column(part: Any, name: str | None, kind: Any, ids: Array | None) -> Any:
+    """The ids in a type of the log; None without ids."""
+    if ids is None:
+        return None
+    column = _decode(part.column(name))
+    return column if column.type == kind else pa.array(ids.tolist(), kind)
 
 
 def find_passthrough_type(files: Sequence[LogFile], name: str | None) -> Any:

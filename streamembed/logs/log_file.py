@@ -22,11 +22,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from streamembed.errors import LogError, ParameterError, summarise_error
+from streamembed.logs.other_formats import describe_conversion
+from streamembed.logs.remote_path import LogPath, RemotePath
 from streamembed.logs.stdin import END_OF_STREAM, HEAD, STDIN, Stdin
 
+STDIN_NAME = "standard input"
 FORMATS = {"stream": b"\xff\xff\xff\xff", "file": b"ARROW1", "parquet": b"PAR1"}  # first bytes
 FILE_HEAD = 8  # after these bytes, an Arrow IPC file is a stream with a footer behind it
 PAGE_BUFFER = 2**16  # bytes of a Parquet column read ahead; without it, all of the row group
+REMOTE_BUFFER = 2**22  # the same over a network, where a request costs as much as megabytes
 # What pyarrow raises on damaged bytes; the last two come from its Python side.
 READ_ERRORS = (pa.ArrowException, OSError, MemoryError, ValueError, LookupError)
 # A MemoryError is damage where Arrow requests more than this multiple of the bytes of the file.
@@ -37,7 +41,7 @@ EXPANSION = 1 << 10
 class LogFile:
     """One file, as described without reading its rows; as text, its path."""
 
-    path: Path
+    path: LogPath
     format: str
     rows: int | None  # None where unknown
     columns: tuple[tuple[str, Any], ...] | None  # names and Arrow types; None if these are damaged
@@ -45,14 +49,14 @@ class LogFile:
     stdin: Stdin | None = None
 
     def __str__(self) -> str:
-        return str(self.path) if self.stdin is None else "standard input"
+        return str(self.path) if self.stdin is None else STDIN_NAME
 
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(name for name, _ in self.columns or ())
 
     @property
-    def bytes_path(self) -> Path:
+    def bytes_path(self) -> LogPath:
         """Path of the bytes, unless they arrive as a stream through standard input."""
         return (
             self.path
@@ -61,21 +65,25 @@ class LogFile:
         )
 
 
-def probe(path: Path) -> LogFile:
+def probe(path: LogPath) -> LogFile:
     """Detect the format from the first bytes; read columns and, from a footer, the row count."""
     try:
-        with path.open("rb") as source:
-            head = source.read(HEAD)
+        head = _read_head(path)
     except OSError as error:
         raise LogError(f"{path} cannot be opened ({summarise_error(error)})") from error
     return _probe_format(path, _detect_format(head, str(path)))
 
 
-def is_arrow(path: Path) -> bool:
+def _read_head(path: LogPath) -> bytes:
+    with path.open() if isinstance(path, RemotePath) else path.open("rb") as source:
+        head: bytes = source.read(HEAD)
+        return head
+
+
+def is_arrow(path: LogPath) -> bool:
     """Whether a file begins like one of the formats, is empty, or cannot be opened."""
     try:
-        with path.open("rb") as source:
-            head = source.read(HEAD)
+        head = _read_head(path)
     except OSError:
         return True  # `probe` raises
     return not head or head.startswith(tuple(FORMATS.values()))
@@ -99,7 +107,7 @@ def probe_stdin() -> LogFile:
             "or name files"
         )
     stdin = Stdin(source)
-    kind = _detect_format(stdin.head, "standard input")
+    kind = _detect_format(stdin.head, STDIN_NAME)
     if kind != "stream":
         return replace(_probe_format(stdin.copy_to_disk(), kind), path=STDIN, stdin=stdin)
     try:
@@ -116,6 +124,14 @@ def _detect_format(head: bytes, name: str) -> str:
         raise LogError(f"{name} is empty (0 bytes); write it again, or remove it from the log")
     kind = next((name for name, magic in FORMATS.items() if head.startswith(magic)), None)
     if kind is None:
+        saved = ""
+        if name == STDIN_NAME:  # whose format no name tells: whole text is likely to be CSV
+            saved = "log.csv" if head.isascii() and len(head) == HEAD else "log"
+        if (conversion := describe_conversion(saved or name, head)) is not None:
+            remedy = f"save it as {saved}, and convert it" if saved else "convert it"
+            raise ParameterError(
+                f"{name} is {conversion[0]}, not Arrow or Parquet: {remedy}: {conversion[1]}"
+            )
         raise LogError(
             f"{name} is not Arrow: it begins with {head!r}; supported are Arrow IPC streams, Arrow "
             "IPC files (Feather 2) and Parquet: write it as one of these, or remove it from the log"
@@ -123,11 +139,11 @@ def _detect_format(head: bytes, name: str) -> str:
     return kind
 
 
-def _probe_format(path: Path, kind: str) -> LogFile:
+def _probe_format(path: LogPath, kind: str) -> LogFile:
     rows, damage, columns = None, None, None
     try:
         if kind == "parquet":
-            with pq.ParquetFile(path, pre_buffer=False) as parquet:
+            with _open_parquet(path) as parquet:
                 rows, schema = parquet.metadata.num_rows, parquet.schema_arrow
         elif kind == "stream":
             schema = _read_stream_schema(path, 0)
@@ -145,20 +161,39 @@ def _probe_format(path: Path, kind: str) -> LogFile:
     return LogFile(path, kind, rows, columns, damage)
 
 
-def _read_footer(path: Path) -> tuple[int, Any]:
-    with pa.ipc.open_file(pa.py_buffer(_map_file(path))) as reader:
+def _read_footer(path: LogPath) -> tuple[int, Any]:
+    with pa.ipc.open_file(_map_file(path)[0]) as reader:
         return reader.count_rows(), reader.schema
 
 
-def _read_stream_schema(path: Path, start: int) -> Any:
-    with pa.OSFile(str(path)) as source:
+def _read_stream_schema(path: LogPath, start: int) -> Any:
+    with _open_file(path) as source:
         source.seek(start)
         return pa.ipc.open_stream(source).schema
 
 
-def _map_file(path: Path) -> mmap.mmap:
+def _open_file(path: LogPath) -> Any:
+    """The bytes of a file as a file of pyarrow."""
+    return path.open() if isinstance(path, RemotePath) else pa.OSFile(str(path))
+
+
+def _open_parquet(path: LogPath) -> Any:
+    is_remote = isinstance(path, RemotePath)
+    return pq.ParquetFile(
+        path.open() if isinstance(path, RemotePath) else path,
+        pre_buffer=False,
+        buffer_size=REMOTE_BUFFER if is_remote else PAGE_BUFFER,
+        page_checksum_verification=True,
+    )
+
+
+def _map_file(path: LogPath) -> tuple[Any, mmap.mmap | None]:
+    """What `pyarrow.ipc.open_file` reads, and the map of memory behind a file of this machine."""
+    if isinstance(path, RemotePath):
+        return path.open(), None
     with path.open("rb") as source:
-        return mmap.mmap(source.fileno(), 0, access=mmap.ACCESS_READ)
+        mapped = mmap.mmap(source.fileno(), 0, access=mmap.ACCESS_READ)
+    return pa.py_buffer(mapped), mapped
 
 
 def peek_rows(file: LogFile, column_names: set[str], rows: int) -> Iterator[Any]:
@@ -222,12 +257,13 @@ def read_rows(file: LogFile, column_names: set[str], limit: int, start: int = 0)
         raise build_damage_error(file, rows, f"its footer declares {file.rows} rows")
 
 
-def _check_damage(error: BaseException, path: Path) -> None:
+def _check_damage(error: BaseException, path: LogPath) -> None:
     """Raise the error again where it is no damage: memory is short."""
     if not isinstance(error, MemoryError):
         return
     request = re.search(r"size (\d+) failed", str(error))  # in Arrow's message
-    size = path.stat().st_size if path.is_file() else 1 << 30  # unknown for a stream
+    # unknown for a stream and over a network
+    size = path.stat().st_size if isinstance(path, Path) and path.is_file() else 1 << 30
     if request is None or int(request[1]) <= EXPANSION * size:
         raise error
 
@@ -247,7 +283,7 @@ def _read_parts(
         yield from _read_stream(stdin.reader, stdin, columns, limit, start)
     else:
         is_stream = file.format == "stream"
-        with pa.OSFile(str(file.bytes_path)) as source:
+        with _open_file(file.bytes_path) as source:
             source.seek(0 if is_stream else FILE_HEAD)
             end = _StreamEnd(source, is_stream)
             yield from _read_stream(pa.ipc.open_stream(source), end, columns, limit, start)
@@ -297,17 +333,17 @@ def _read_stream(
         raise pa.ArrowInvalid(f"{n_rest} bytes follow its end-of-stream marker")
 
 
-def _read_file(path: Path, columns: list[str], limit: int, start: int) -> Iterator[Any]:
+def _read_file(path: LogPath, columns: list[str], limit: int, start: int) -> Iterator[Any]:
     """An IPC file; it is mapped whole, because reading chosen fields would copy the batch."""
-    mapped = _map_file(path)
-    reader = pa.ipc.open_file(pa.py_buffer(mapped))
+    source, mapped = _map_file(path)
+    reader = pa.ipc.open_file(source)
     first, batches = 0, reader.num_record_batches
     if start > 0:
         # a column of numbers has the length of a record batch, and is decompressed fast
         kinds = enumerate(reader.schema.types)
         plain = next((i for i, kind in kinds if pa.types.is_primitive(kind)), 0)
         options = pa.ipc.IpcReadOptions(included_fields=[plain])
-        lengths = pa.ipc.open_file(pa.py_buffer(mapped), options=options)
+        lengths = pa.ipc.open_file(source, options=options)
         while first < batches and (rows := lengths.get_batch(first).num_rows) <= start:
             yield rows
             start -= rows
@@ -316,15 +352,15 @@ def _read_file(path: Path, columns: list[str], limit: int, start: int) -> Iterat
         batch = reader.get_batch(index)
         for part in _split_valid(batch, columns, limit, start):
             yield part
-            if hasattr(mmap, "MADV_DONTNEED"):  # pages that are read count as resident
+            if isinstance(mapped, mmap.mmap) and hasattr(
+                mmap, "MADV_DONTNEED"
+            ):  # pages that are read count as resident
                 mapped.madvise(mmap.MADV_DONTNEED)
         start -= batch.num_rows
 
 
-def _read_parquet(path: Path, columns: list[str], limit: int, start: int) -> Iterator[Any]:
-    with pq.ParquetFile(
-        path, pre_buffer=False, buffer_size=PAGE_BUFFER, page_checksum_verification=True
-    ) as parquet:
+def _read_parquet(path: LogPath, columns: list[str], limit: int, start: int) -> Iterator[Any]:
+    with _open_parquet(path) as parquet:
         group, groups = 0, parquet.num_row_groups
         while group < groups and (rows := parquet.metadata.row_group(group).num_rows) <= start:
             yield rows

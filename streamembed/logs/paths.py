@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator, Sequence
 from glob import glob
 from itertools import chain
 from pathlib import Path
+from typing import Any, TypeGuard
 
-from streamembed.errors import LogError, ParameterError, check_path, quote, summarise_error
+from streamembed.errors import (
+    SCHEME,
+    LogError,
+    ParameterError,
+    check_path,
+    quote,
+    summarise_error,
+)
 from streamembed.logs.log_file import LogFile, is_arrow, probe, probe_stdin
+from streamembed.logs.remote_path import LogPath, parse_uri
 from streamembed.logs.stdin import STDIN
 
 Location = str | os.PathLike[str]
@@ -17,10 +27,15 @@ Paths = Location | Sequence[Location]
 
 
 def list_paths(paths: Paths) -> list[str]:
-    """The paths as text; ParameterError where a value is not a path."""
-    if isinstance(paths, Sequence) and not isinstance(paths, (str, bytes, bytearray, memoryview)):
-        return [check_path(path, "paths") for path in paths]
-    return [check_path(paths, "paths")]
+    """The paths and URIs as text; ParameterError where a value is neither."""
+    is_one = isinstance(paths, (str, bytes, bytearray, memoryview))
+    listed: Any = paths if isinstance(paths, Sequence) and not is_one else [paths]
+    return [path if is_uri(path) else check_path(path, "paths") for path in listed]
+
+
+def is_uri(path: object) -> TypeGuard[str]:
+    """Whether a path is a URI, such as ``s3://bucket/log.parquet``."""
+    return isinstance(path, str) and SCHEME.match(path) is not None
 
 
 def probe_files(paths: Paths) -> tuple[LogFile, ...]:
@@ -35,10 +50,10 @@ def probe_files(paths: Paths) -> tuple[LogFile, ...]:
     return (probe_stdin(),)
 
 
-def _find_files(names: list[str]) -> list[Path]:
+def _find_files(names: list[str]) -> list[LogPath]:
     if not names:
         raise ParameterError("paths=[] must name at least one file or folder")
-    files: list[Path] = []
+    files: list[LogPath] = []
     for path in chain.from_iterable(map(_expand_pattern, names)):
         try:
             is_file, is_folder, exists = path.is_file(), path.is_dir(), path.exists()
@@ -49,15 +64,17 @@ def _find_files(names: list[str]) -> list[Path]:
             continue
         if not is_folder:  # reading a pipe would wait
             fault = "neither a file nor a folder" if exists else "missing"
-            raise LogError(f"{path} is {fault}; a log is a file, or a folder of files")
+            cause = None if exists else FileNotFoundError(errno.ENOENT, fault)
+            raise LogError(f"{path} is {fault}; a log is a file, or a folder of files") from cause
         files += _list_folder_files(path)
     return files
 
 
-def _expand_pattern(name: str) -> list[Path]:
+def _expand_pattern(name: str) -> Sequence[LogPath]:
     """A path, or the paths that match a pattern, in the order of their names."""
-    path = Path(name)
-    if os.path.lexists(path) or not any(sign in name for sign in "*?["):
+    path = parse_uri(name) if is_uri(name) else Path(name)
+    is_pattern = any(sign in name for sign in "*?[") and not is_uri(name)
+    if not is_pattern or os.path.lexists(name):
         return [path]
     matches = sorted(glob(name, recursive=True))
     if not matches:
@@ -67,7 +84,7 @@ def _expand_pattern(name: str) -> list[Path]:
     return list(map(Path, matches))
 
 
-def _list_folder_files(folder: Path) -> list[Path]:
+def _list_folder_files(folder: LogPath) -> list[LogPath]:
     skipped: list[str] = []
     files = list(_iterate_folder(folder, skipped))
     if not files:
@@ -85,10 +102,16 @@ def _list_folder_files(folder: Path) -> list[Path]:
     return files
 
 
-def _iterate_folder(folder: Path, skipped: list[str]) -> Iterator[Path]:
+def list_folder(folder: Path) -> list[Path]:
+    """The files of a folder of logs, in reading order, perhaps none."""
+    return [path for path in _iterate_folder(folder, []) if isinstance(path, Path)]
+
+
+def _iterate_folder(folder: LogPath, skipped: list[str]) -> Iterator[LogPath]:
     """Files in the order of their names; skipped folders are appended to ``skipped``."""
     try:
-        entries = sorted(folder.iterdir(), key=lambda entry: entry.name)
+        entries: list[LogPath] = [*folder.iterdir()]
+        entries.sort(key=lambda entry: entry.name)
         kinds = [(entry, entry.is_file(), entry.is_dir()) for entry in entries]
     except OSError as error:
         raise LogError(f"{folder} cannot be listed ({summarise_error(error)})") from error

@@ -1,4 +1,4 @@
-"""Repair of rows of shortest paths, compiled where numba is installed; importable without it.
+"""Repair of rows of shortest paths by compiled loops.
 
 A chunk breaks the path to every slot whose path from the source uses a removed edge. These are
 found along the parents, reset, and reached again from their neighbours; added edges that shorten a
@@ -18,9 +18,6 @@ digits, walks; the same time for scales over six decades). At worst it is O(n^2 
 
 from __future__ import annotations
 
-from contextlib import suppress
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
@@ -28,13 +25,8 @@ from scipy.sparse import csr_array
 from streamembed.errors import ParameterError
 from streamembed.geometry.lists import Slots
 from streamembed.manifold.geodesics import Geodesics
+from streamembed.numeric import compilation
 from streamembed.numeric.arrays import Array, Bools, Floats, Ints, freeze
-
-numba: Any = None
-with suppress(ImportError):  # an optional extra
-    import numba  # type: ignore[no-redef,import-not-found,import-untyped,unused-ignore]
-
-available: bool = numba is not None
 
 # Where this share of the slots or more is replaced, most paths break: rows from scratch cost no
 # more.
@@ -122,7 +114,7 @@ def repair(
 
 
 def _require_numba() -> None:
-    if not available:
+    if not compilation.is_available():
         raise ParameterError(
             "exact repair of shortest paths needs numba; install it, or use geodesics.patch"
         )
@@ -133,6 +125,7 @@ def _to_arrays(graph: csr_array) -> Graph:
     return graph.indptr.astype(np.uint32), graph.indices.astype(np.uint32), graph.data.copy()
 
 
+@compilation.compile_at_first_call
 def _find_only_in_first(
     starts: Indices,
     ends: Indices,
@@ -158,6 +151,7 @@ def _find_only_in_first(
     return start[:count], end[:count], length[:count]
 
 
+@compilation.compile_at_first_call
 def _relax(
     g: Floats,
     p: Slots,
@@ -192,6 +186,7 @@ def _relax(
                     size += 1
 
 
+@compilation.compile_at_first_call
 def _compute_rows(
     G: Floats, P: Slots, rows: Ints, slots: Ints, starts: Indices, ends: Indices, lengths: Floats
 ) -> None:
@@ -207,6 +202,7 @@ def _compute_rows(
         _relax(g, p, queue, is_queued, 1, starts, ends, lengths)
 
 
+@compilation.compile_at_first_call
 def _find_cut(p: Slots, state: Array, path: Indices, cut: Indices, count: int) -> int:
     """Add to ``count`` slots in ``cut`` all below them, parents first; return the new count."""
     for slot in range(len(p)):
@@ -225,6 +221,7 @@ def _find_cut(p: Slots, state: Array, path: Indices, cut: Indices, count: int) -
     return count
 
 
+@compilation.compile_at_first_call
 def _repair_rows(
     G: Floats,
     P: Slots,
@@ -278,12 +275,3 @@ def _repair_rows(
                     queue[size], is_queued[other] = other, True
                     size += 1
         _relax(g, p, queue, is_queued, size, starts, ends, lengths)
-
-
-if numba is not None:
-    _compile: Any = numba.njit(cache=False, error_model="numpy")
-    _find_only_in_first = _compile(_find_only_in_first)
-    _relax = _compile(_relax)
-    _compute_rows = _compile(_compute_rows)
-    _find_cut = _compile(_find_cut)
-    _repair_rows = _compile(_repair_rows)

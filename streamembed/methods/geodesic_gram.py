@@ -44,6 +44,7 @@ from streamembed.methods.state import (
     UpdateInput,
 )
 from streamembed.methods.trial_map import LARGEST_WHOLE, build_dense
+from streamembed.numeric import compilation
 from streamembed.numeric.arrays import Floats, Ints, pad_rows
 from streamembed.numeric.codec import Count
 from streamembed.numeric.linalg import descending_eigh, orthonormal_basis
@@ -104,7 +105,7 @@ class GeodesicMap(EmbeddingMap):
             edges = edges.replace(slots, inputs.geometry)
         graph = _build_graph(lists, edges, n)
         stale, sources = self.stale + len(slots), choose_landmarks(n, config)
-        if compiled.available:
+        if compilation.is_available():
             geodesics = compiled.repair(self.geodesics, previous_graph, graph, slots, sources)
             stale = 0
         elif sources is not None or stale >= FRESH_SHARE * n:
@@ -259,7 +260,7 @@ def choose_landmarks(n: int, config: Config) -> Ints | None:
 
 
 def _build_geodesics(graph: csr_array, sources: Ints | None = None) -> Geodesics:
-    if compiled.available:
+    if compilation.is_available():
         return compiled.build(graph, sources)
     return Geodesics.build(graph, sources)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -15,10 +15,19 @@ from streamembed.geometry.lists import LARGEST_NEIGHBORS
 from streamembed.geometry.scaling import LARGEST_BANDWIDTH, SMALLEST_BANDWIDTH
 from streamembed.geometry.self_tuning import WIDTHS, WidthRule
 from streamembed.layout.forces import SPREADS
+from streamembed.methods.engine_parameters import (
+    EVENT_TIME,
+    KERNELS,
+    OPTIONS,
+    REQUIRED,
+    EngineParameters,
+)
+from streamembed.methods.engine_parameters import (
+    POSITION as POSITION,
+)
 from streamembed.methods.registry import METHODS, KernelFunction, Method, bind_kernel
 from streamembed.metric_learners import catalog
 from streamembed.numeric.chunks import Chunks
-from streamembed.numeric.codec import SAVED_IF_SET
 from streamembed.spectral.neighbor_walk import WEIGHTS
 from streamembed.validation import (
     LARGEST_SEED,
@@ -30,9 +39,6 @@ from streamembed.validation import (
     set_fields,
 )
 
-# Masses fade by events, or by the times that come with them.
-POSITION, EVENT_TIME = "position", "event_time"
-KERNELS = tuple(dict.fromkeys(name for method in METHODS.values() for name in method.kernels))
 # Of graphs; lists of a million points with 15 neighbours take 0.5 GB.
 LARGEST_GRAPH = 1_000_000
 RADII = 1e-100, 1e100
@@ -49,24 +55,13 @@ LARGEST_SIZES = {
 METHOD_NOTES: Mapping[str, str] = {
     **dict.fromkeys(
         ("umap", "umap-learn", "tsne", "t-sne", "t_sne", "opentsne", "phate"),
-        "use picture=True (--picture), or streamembed.estimators.LiveMap, for two coordinates that "
+        "use picture=True, or streamembed.estimators.LiveMap, for two coordinates that "
         "keep neighbours together",
     ),
     **dict.fromkeys(
         ("lpp", "locality_preserving_projections"),
         "locality preserving projections are method='linear_eigenmap'",
     ),
-}
-# Parameters that not every method has.
-OPTIONS = tuple(sorted(frozenset().union(*(method.options for method in METHODS.values()))))
-# Parameters that have an effect with one value of another.
-REQUIRED: Mapping[str, tuple[str, object]] = {
-    "half_life": ("memory", "landmarks"),
-    "max_skew": ("clock", EVENT_TIME),
-    "degree": ("kernel", "polynomial"),
-    "coef0": ("kernel", "polynomial"),
-    "gamma": ("kernel", "polynomial"),
-    "spread": ("picture", True),
 }
 # Eigenpairs that are carried beside those that are certified, so that axes can be kept where two
 # eigenvalues cross at the cut (docs/decisions/0022).
@@ -86,50 +81,16 @@ USUAL_TOLERANCE = 6e-3  # residual of a plain view, without a tolerance
 
 
 @dataclass(frozen=True, slots=True)
-class Config:
-    """Every parameter of `streamembed.Engine`, with its default.
+class Config(EngineParameters):
+    """Every parameter of `streamembed.Engine`, checked.
 
-    `streamembed.Engine` documents each of them; this class checks them. A
-    number of any kind (numpy's, a fraction, a decimal) is kept as a plain int or float.
+    A number of any kind (numpy's, a fraction, a decimal) is kept as a plain int or float.
 
     Raises
     ------
     ParameterError
         Naming the parameter, what it was, what it must be and what to try.
     """
-
-    method: str = "diffusion_map"
-    n_components: int = 2
-    memory: str = "window"
-    size: int = 2000
-    half_life: float | None = None
-    clock: str = field(default=POSITION, metadata=SAVED_IF_SET)
-    max_skew: float | None = field(default=None, metadata=SAVED_IF_SET)
-    kernel: str = "self_tuning"
-    n_neighbors: int = 15
-    width: float | str = "auto"
-    weights: str = "self_tuning"
-    radius: float | None = None
-    bandwidth: float | str = "auto"
-    alpha: float | str = "auto"
-    diffusion_time: float | str = "auto"
-    degree: int = 3
-    coef0: float = 1.0
-    gamma: float | None = None
-    reg: float = 1e-3
-    n_landmarks: int | None = None
-    rank: int | str = "auto"
-    axes: str = field(default="auto", metadata=SAVED_IF_SET)
-    certify: str = field(default="auto", metadata=SAVED_IF_SET)
-    tolerance: float | None = 3e-3
-    chunk_size: int | str = "auto"
-    warm_up: int | None = None
-    scaling: str | None = "standard"
-    metrics: tuple[str, ...] = ()
-    picture: bool = False
-    spread: float = 1.5
-    on_bad_row: str = "raise"
-    seed: int = 0
 
     def __post_init__(self) -> None:
         """Check every parameter, and keep it as a plain Python value."""
@@ -458,35 +419,6 @@ class Config:
 
 
 DEFAULTS = {item.name: item.default for item in fields(Config)}
-
-
-def describe_use(name: str, method: str | None = None) -> str:
-    """In one sentence with which methods and other parameters one has an effect; "" with all.
-
-    Parameters
-    ----------
-    method
-        The only one of which the sentence is to speak, as in the words of an estimator.
-
-    Examples
-    --------
-    >>> describe_use("degree"), describe_use("degree", "kernel_pca"), describe_use("size")
-    ("For kernel_pca with kernel='polynomial'.", "With kernel='polynomial'.", '')
-    """
-    parts = []
-    if method is None and name in OPTIONS:
-        uses = [key for key, spec in METHODS.items() if name in spec.options]
-        if name == "kernel":
-            uses = [f"{key} ({', '.join(METHODS[key].kernels)})" for key in uses]
-        *others, last = uses
-        parts.append(f"for {', '.join(others)} and {last}" if others else f"for {last}")
-    elif name == "kernel" and method is not None:
-        parts.append(f"here {' or '.join(METHODS[method].kernels)}")
-    if name in REQUIRED:
-        other, value = REQUIRED[name]
-        parts.append(f"with {other}={value!r}")
-    sentence = " ".join(parts)
-    return f"{sentence[0].upper()}{sentence[1:]}." if sentence else ""
 
 
 def _check_or_auto(check: Callable[..., Any], name: str, value: object, *ends: float) -> Any:

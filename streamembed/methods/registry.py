@@ -19,6 +19,7 @@ from streamembed.geometry import kernel, self_tuning
 from streamembed.geometry.scaling import Scaling
 from streamembed.geometry.self_tuning import LocalWidths, WidthRule
 from streamembed.geometry.support import Support
+from streamembed.methods.engine_parameters import KERNELS_OF, OPTIONS_OF
 from streamembed.methods.extension import Extension, GraphExtension, SelfTuningExtension
 from streamembed.methods.gaussian_extension import GaussianExtension
 from streamembed.methods.placement import (
@@ -385,10 +386,6 @@ def extend_by_paths(snapshot: SnapshotContents) -> Extension:
     )
 
 
-KERNEL_OPTIONS = frozenset({"kernel", "bandwidth", "rank"})
-GRAPH_OPTIONS = frozenset(
-    {"n_neighbors", "weights", "radius", "width", "bandwidth", "diffusion_time"}
-)
 METHODS: Mapping[str, Method] = MappingProxyType(
     {
         "diffusion_map": Method(
@@ -397,20 +394,20 @@ METHODS: Mapping[str, Method] = MappingProxyType(
             normalise=normalise_density,
             coordinates=scale_by_eigenvalue_powers,
             extend=extend_eigenfunctions,
-            options=KERNEL_OPTIONS | {"alpha", "certify", "diffusion_time", "n_neighbors", "width"},
-            kernels=("self_tuning", "gaussian"),
+            options=OPTIONS_OF["diffusion_map"],
+            kernels=KERNELS_OF["diffusion_map"],
         ),
         "laplacian_eigenmaps": Method(
             family="graph",
             coordinates=scale_by_eigenvalue_powers,
             extend=extend_by_neighbours,
-            options=GRAPH_OPTIONS,
+            options=OPTIONS_OF["laplacian_eigenmaps"],
         ),
         "linear_eigenmap": Method(
             family="linear",
             coordinates=scale_by_eigenvalue_powers,
             extend=extend_linearly,
-            options=GRAPH_OPTIONS,
+            options=OPTIONS_OF["linear_eigenmap"],
             linear=True,
             alternative="method='laplacian_eigenmaps'",
         ),
@@ -419,14 +416,14 @@ METHODS: Mapping[str, Method] = MappingProxyType(
             rows=compute_gram_rows,
             coordinates=scale_by_root_eigenvalues,
             extend=extend_by_distances,
-            options=frozenset({"rank"}),
+            options=OPTIONS_OF["classical_mds"],
         ),
         "pca": Method(
             family="gram",
             rows=bind_kernel(PRODUCTS),
             coordinates=scale_by_root_eigenvalues,
             extend=extend_linearly,
-            options=frozenset({"rank"}),
+            options=OPTIONS_OF["pca"],
             linear=True,
             alternative="method='classical_mds', which is PCA where the distances are Euclidean",
         ),
@@ -435,21 +432,21 @@ METHODS: Mapping[str, Method] = MappingProxyType(
             rows=bind_kernel(KernelFunction("gaussian", 3, 1.0, None)),
             coordinates=scale_by_root_eigenvalues,
             extend=extend_by_kernel,
-            options=KERNEL_OPTIONS | {"degree", "coef0", "gamma"},
-            kernels=("gaussian", "polynomial", "cosine"),
+            options=OPTIONS_OF["kernel_pca"],
+            kernels=KERNELS_OF["kernel_pca"],
         ),
         "lle": Method(
             family="alignment",
             coordinates=normalise_columns,
             extend=extend_by_weights,
-            options=frozenset({"n_neighbors", "reg"}),
+            options=OPTIONS_OF["lle"],
             alternative="method='isomap' or 'laplacian_eigenmaps'",
         ),
         "isomap": Method(
             family="geodesic",
             coordinates=scale_by_root_eigenvalues,
             extend=extend_by_paths,
-            options=frozenset({"n_neighbors", "radius", "n_landmarks"}),
+            options=OPTIONS_OF["isomap"],
         ),
     }
 )

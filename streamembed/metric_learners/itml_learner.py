@@ -14,7 +14,7 @@ from streamembed.metric_learners.learner import MeasuredMetric, MetricLearner
 from streamembed.metric_learning import bregman, itml, itml_numba
 from streamembed.metric_learning.mahalanobis import parse_numbers
 from streamembed.metric_learning.totals import NO_UPDATES, Totals
-from streamembed.numeric import histogram
+from streamembed.numeric import compilation, histogram
 from streamembed.numeric.arrays import Floats, Ints
 from streamembed.numeric.histogram import Histogram
 from streamembed.numeric.linalg import symmetrise
@@ -116,7 +116,7 @@ class ITMLLearner(MetricLearner):
             scale=scale,
             upper=None,
             lower=None,
-            backend="numba" if itml_numba.available else "numpy",
+            backend="numba" if compilation.is_available() else "numpy",
             status="no bounds",
             unbounded=0,
         )
@@ -161,7 +161,7 @@ class ITMLLearner(MetricLearner):
                 sweeps=self.sweeps,
                 forgetting=self.forgetting,
                 seed=self.seed,
-                sweep=itml_numba.get_sweep(state.backend if itml_numba.available else "numpy"),
+                sweep=_find_sweep(state.backend),
             )
             status = info.status
         upper, lower = bounds or (None, None)
@@ -230,7 +230,7 @@ class ITMLLearner(MetricLearner):
             converted_left, converted_right = (
                 _replace_bounds(state, upper, lower) for state in (converted_left, converted_right)
             )
-        sweep = itml_numba.get_sweep(left.backend if itml_numba.available else "numpy")
+        sweep = _find_sweep(left.backend)
         core = itml.merge(
             converted_left.core,
             converted_right.core,
@@ -307,3 +307,8 @@ def _convert_units(state: ITMLState, scale: Floats, prior: Floats) -> ITMLState:
         sample=replace(state.sample, samples=samples),
         recent=state.recent * ratio,
     )
+
+
+def _find_sweep(backend: Literal["numpy", "numba"]) -> bregman.Sweep:
+    """The sweep that a state was begun with, or numpy's where that is not installed."""
+    return itml_numba.get_sweep(backend if compilation.is_available() else "numpy")

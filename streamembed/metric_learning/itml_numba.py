@@ -1,4 +1,4 @@
-"""The sweep of `bregman`, compiled where numba is installed; the module can be imported without it.
+"""The sweep of `bregman` as compiled loops.
 
 The same projections in the same order: the answer equals that of numpy to 2e-14 of its size after
 one sweep, but not to the last bit: a recorded stream includes the backend.
@@ -11,8 +11,7 @@ constraints is processed in K, and A changes once per block, by matrix products.
 
 from __future__ import annotations
 
-from contextlib import suppress
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -25,19 +24,14 @@ from streamembed.metric_learning.bregman import (
     step,
     sweep,
 )
+from streamembed.numeric import compilation
 from streamembed.numeric.arrays import Floats, Ints
-
-numba: Any = None
-with suppress(ImportError):  # an optional extra
-    import numba  # type: ignore[no-redef,import-not-found,import-untyped,unused-ignore]
-
-available: bool = numba is not None
 
 # Up to this many features A stays in the first cache, and plain loops are faster than blocks.
 SCALAR = 96
 BLOCK = 64
 
-_step = step
+_step = compilation.compile_at_first_call(step)
 
 
 def get_sweep(backend: Literal["numpy", "numba"]) -> Sweep:
@@ -63,7 +57,7 @@ def get_sweep(backend: Literal["numpy", "numba"]) -> Sweep:
         return sweep
     if backend != "numba":
         raise ParameterError(f"backend={backend!r} must be 'numpy' or 'numba'")
-    if not available:
+    if not compilation.is_available():
         raise ParameterError(
             "backend='numba' is not installed; install numba, or use backend='numpy'"
         )
@@ -90,6 +84,7 @@ def _compiled_sweep(
     return SweepResult(0.5 * (work + work.T), dual, int(updates), float(worst))
 
 
+@compilation.compile_at_first_call
 def _sweep_rows(
     A: Floats, dual: Floats, V: Floats, signs: Floats, bounds: Floats, gamma: float, order: Ints
 ) -> tuple[int, float]:
@@ -124,6 +119,7 @@ def _sweep_rows(
     return updates, worst
 
 
+@compilation.compile_at_first_call
 def _sweep_blocks(
     A: Floats, dual: Floats, V: Floats, signs: Floats, bounds: Floats, gamma: float, order: Ints
 ) -> tuple[int, float]:
@@ -167,10 +163,3 @@ def _sweep_blocks(
             images_at_turn = np.dot(turns, images)
             A += np.dot(images_at_turn.T, images_at_turn * betas.reshape(-1, 1))
     return updates, worst
-
-
-if numba is not None:
-    _compile: Any = numba.njit(cache=False, error_model="numpy")
-    _step = _compile(step)
-    _sweep_rows = _compile(_sweep_rows)
-    _sweep_blocks = _compile(_sweep_blocks)

@@ -20,9 +20,9 @@ from streamembed.report.scatter_plots import (
     describe_scatter_plot,
     select_labels,
 )
-from streamembed.runs.checkpoint_writer import PARTITIONS
 from streamembed.runs.run_events import find_events
 from streamembed.runs.run_reader import RunReader, read_run
+from streamembed.runs.run_store import PARTITIONS
 from streamembed.runs.run_summary import RunSummary, summarise_run
 
 # Rows and reasons in the tables of rejected rows.

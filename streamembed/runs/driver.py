@@ -1,13 +1,14 @@
 """The driver: takes a log through an engine, chunk by chunk, and passes the results to a recorder.
 
-It holds the events since the last snapshot and nothing else that grows. Its progress is
-``engine.log_offset``, part of the engine and so of what is saved; a driver resumes there.
+It holds the events since the last snapshot that the recorder must have, and nothing else that
+grows. Its progress is ``engine.log_offset``, part of the engine and so of what is saved; a driver
+resumes there.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -16,22 +17,23 @@ from streamembed.data.batch import Batch, Rejected
 from streamembed.data.features import Features
 from streamembed.engine.engine import Engine
 from streamembed.engine.snapshot import Snapshot
-from streamembed.errors import BadRowError, DuplicateIdError, quote
+from streamembed.errors import BadRowError, DuplicateIdError, LogError, quote
 from streamembed.logs.event_log import EventLog, LogBatch
 from streamembed.logs.fingerprint import LogFingerprint
+from streamembed.logs.followed_log import FollowedLog
 from streamembed.logs.pair_log import PairLog, match_features
-from streamembed.runs.checkpoint_writer import RowCounts
 from streamembed.runs.event_rows import EventRows
-from streamembed.runs.feed import create_feed, find_slots
+from streamembed.runs.feed import create_feed, find_slots, read_events
 from streamembed.runs.recorder import Recorder
 from streamembed.runs.replay_options import ReplayOptions
 from streamembed.runs.resume import ReplayStart
+from streamembed.runs.run_store import Commit, RowCounts
 
 
 class ReplayDriver:
     """Takes a log through an engine.
 
-    Calls of the recorder follow the order of the stream. `Recorder.commit_if_due` follows
+    Calls of the recorder follow the order of the stream. `Recorder.commit` follows
     `Recorder.write_snapshot` of a snapshot that was due: every row of the log before
     ``engine.log_offset`` has been recorded, as an event or as rejected, no event is pending in the
     engine, and neither has seen a later row. What was recorded by then and the engine of that
@@ -42,7 +44,7 @@ class ReplayDriver:
     engine
         Its ``log_offset`` is the row of the log to begin with.
     log
-        Of the kind and the features that the engine has learned.
+        Of the kind and the features that the engine has learned; or a folder that is followed.
     recorder
         Receives the results.
     pairs
@@ -61,52 +63,62 @@ class ReplayDriver:
     def __init__(
         self,
         engine: Engine,
-        log: EventLog,
+        log: EventLog | FollowedLog,
         recorder: Recorder,
         options: ReplayOptions,
         pairs: PairLog | None = None,
         start: ReplayStart | None = None,
         rejected: Sequence[int] = (),
     ) -> None:
-        rows = engine.log_offset
+        rows = self._recorded = engine.log_offset  # rows of the log that the recorder knows of
         start = start or ReplayStart(rows, RowCounts(), LogFingerprint(rows))
+        self._source = log
+        # all events are embedded at the end, and read from the log once more for that
+        self._reads_again = self._log.is_repeatable and not options.causal
         self._unmonitored: list[EventRows] = []  # events to pass to the monitor
         self.counts, self._fingerprint = start.counts, start.fingerprint
         self._engine = engine
-        self._log = log
         self._recorder, self._options = recorder, options
         self._pairs = pairs
-        self._feed = create_feed(log, engine, rejected)
+        self._feed = create_feed(self._log, engine, rejected)
         self._unembedded: list[EventRows] = []  # events since the last snapshot,
         self._first_unembedded = 0  # and the stream position of the first of them
         self._start = engine.position - self.counts.accepted
         self._last_published = engine.learned  # is published already, or was
         self._part: LogBatch | None = None  # that is being learned
-        self._reported = 0  # rows
+        self._reported, self._progress = 0, options.progress  # rows
 
-    def run(self) -> None:
-        """Learn the log from ``engine.log_offset`` on.
+    @property
+    def _log(self) -> EventLog:
+        """The log as it is now."""
+        return self._source.log if isinstance(self._source, FollowedLog) else self._source
+
+    def run(self) -> str | None:
+        """Learn the log from ``engine.log_offset`` on; why it could not be read to its end, if so.
 
         However it ends, what was learned is written, and the recorder is closed.
 
         Raises
         ------
         LogError
-            The log is damaged, behind rows that are learned.
+            The rows that were learned cannot be read again, to be embedded.
         BadRowError, DuplicateIdError
             Under "raise", naming the row of the log; it is not counted as taken.
         ParameterError
             The log has fewer rows than were taken.
         """
-        whole = False
+        whole, damage = False, None
         try:
-            for part in self._log.batches(self._engine.log_offset):
+            for part in self._source.batches(self._engine.log_offset):
                 self.learn(part)
                 self._report_progress()
             self._check_rejected(ended=True)
             whole = True
+        except LogError as error:
+            damage = str(error)
         finally:
             self._finish(whole)
+        return damage
 
     def learn(self, part: LogBatch) -> None:
         """Learn one batch of the log: check it, and learn it slice by slice."""
@@ -123,6 +135,7 @@ class ReplayDriver:
             rejected = self._accept(rows.slice(start, stop))
             end = bisect_left(places, int(rows.numbers[stop - 1]))
             self._reject([*unusable[done:end], *rejected])
+            self._recorded = int(rows.numbers[stop - 1]) + 1
             start, done = stop, end
             self._learn_pairs()
             if self._engine.position == chunk_end and (
@@ -135,14 +148,21 @@ class ReplayDriver:
         if fatal is not None:
             raise _create_bad_row_error(fatal.index, fatal.reason)
         self._reject(unusable[done:])
-        self._engine.log_offset = part.offset + len(part)
-        self._fingerprint.update(part, self._engine.log_offset)
+        self._engine.log_offset = self._recorded = part.offset + len(part)
+        self._fingerprint.update(part, self._recorded)
 
     def _report_progress(self) -> None:
         rows = self._engine.log_offset
-        if self._options.progress is not None and rows > self._reported:
+        if rows > self._reported:
             self._reported = rows
-            self._options.progress(rows)
+            self._call_progress(rows)
+
+    def _call_progress(self, rows: int) -> None:
+        """One that raises, to end the replay, is not called again while the run is written."""
+        progress, self._progress = self._progress, None
+        if progress is not None:
+            progress(rows)
+        self._progress = progress
 
     def _accept(self, rows: EventRows) -> list[Rejected]:
         """Have the engine accept rows of one chunk; returns the rejected ones."""
@@ -153,13 +173,19 @@ class ReplayDriver:
             if len(rows) == 1:
                 raise _add_row_number(error, rows) from error
             # one by one up to the bad row: what is learned must not depend on the batches
-            singly = (self._accept(rows.slice(i, i + 1)) for i in range(len(rows)))
-            return [row for rejected in singly for row in rejected]
+            rejected = []
+            for i in range(len(rows)):
+                rejected += self._accept(rows.slice(i, i + 1))
+                if not rejected:
+                    self._recorded = int(rows.numbers[i]) + 1
+            return rejected
         if len(events):
-            if not self._unembedded:
-                self._first_unembedded = position
-            self._unembedded.append(events)
-            self._unmonitored.append(events)
+            if not self._reads_again:
+                if not self._unembedded:
+                    self._first_unembedded = position
+                self._unembedded.append(events)
+            if self._options.monitor is not None:
+                self._unmonitored.append(events)
         self._count(accepted=len(events))
         return rejected
 
@@ -195,10 +221,11 @@ class ReplayDriver:
         totals = {name: getattr(self.counts, name) + number for name, number in increments.items()}
         self.counts = replace(self.counts, **totals)
 
-    @property
-    def fingerprint(self) -> dict[str, int]:
-        """The fingerprint of all rows so far."""
-        return self._fingerprint.to_dict()
+    def describe(self) -> Commit:
+        """The engine with counts and fingerprint of all rows so far."""
+        if self._part is not None:
+            self._fingerprint.update(self._part, self._recorded)
+        return Commit(self._engine, self.counts, self._fingerprint.to_dict())
 
     def _learn_pairs(self) -> None:
         """Learn the pair log once the engine has a scale for it, batch by batch."""
@@ -231,13 +258,19 @@ class ReplayDriver:
         self._count(snapshots=1)
 
     def _commit(self) -> None:
-        """Commit: the recorder has all that the engine knows of the log."""
-        assert self._part is not None
+        """Commit, if it is time: the recorder has all that the engine knows of the log."""
         self._update_monitor()
-        self._fingerprint.update(self._part, self._engine.log_offset)
-        fingerprint = self._fingerprint.to_dict()
-        snapshot = self._engine.publish(fresh=True)
-        self._recorder.commit_if_due(self._engine, snapshot, self.counts, fingerprint)
+        stops = self._options.stop is not None and self._options.stop()
+        if stops or self._is_commit_due():
+            self._recorder.commit(self.describe(), self._engine.publish(fresh=True))
+        if stops:
+            raise KeyboardInterrupt
+
+    def _is_commit_due(self) -> bool:
+        # the last snapshot that a log of this length leads to is where a longer one resumes
+        rows = self._log.n_rows
+        is_last = rows is not None and self._recorded + self._options.every >= rows
+        return is_last or self._recorder.is_commit_due(self._engine.position)
 
     def _embed(self, snapshot: Snapshot) -> None:
         """Write the events that the snapshot has learned; keep those whose chunk is incomplete.
@@ -253,7 +286,7 @@ class ReplayDriver:
         if self._options.causal:
             self._recorder.write_events(first, learned, self._feed.embed(snapshot, first, learned))
         else:
-            self._recorder.buffer_events(first, learned)
+            self._recorder.buffer_events(learned)
         self._unembedded, self._first_unembedded = [pending] if len(pending) else [], first + count
 
     def _finish(self, whole: bool) -> None:
@@ -266,25 +299,45 @@ class ReplayDriver:
         if is_ready and self._engine.position == self._start + self.counts.accepted:
             self._publish()
         snapshot = self._engine.snapshot() if is_ready else None
-        if not self._options.causal:
-            self._embed_buffered(snapshot)
-        if self._unembedded:
-            self._recorder.write_events(
-                self._first_unembedded, EventRows.concatenate(self._unembedded), None
-            )
+        for rows in self._unembedded:
+            if self._options.causal:
+                self._recorder.write_events(self._first_unembedded, rows, None)
+                self._first_unembedded += len(rows)
+            else:
+                self._recorder.buffer_events(rows)
         self._unembedded = []
-        self._recorder.close(snapshot, whole)
+        if not self._options.causal:
+            self._embed_all(snapshot)
+        self._recorder.close(snapshot, whole, self._log.columns)
 
-    def _embed_buffered(self, snapshot: Snapshot | None) -> None:
-        """All events by the last snapshot: those of the support exactly as they are in it."""
-        for first, rows in self._recorder.read_buffered():
-            if snapshot is None:
-                self._recorder.write_events(first, rows, None)
-                continue
-            embedded = self._feed.embed(snapshot, first, rows)
-            own, slots = find_slots(self._engine, first, len(rows))
-            embedded.coordinates[own] = snapshot.coordinates[slots]
-            self._recorder.write_events(first, rows, embedded)
+    def _embed_all(self, snapshot: Snapshot | None) -> None:
+        """All events by the last snapshot: those of the support exactly as they are in it.
+
+        Those that it has not learned have no coordinates.
+        """
+        learned = 0 if snapshot is None else snapshot.position
+        position = self._start
+        for rows in self._read_events():
+            split = min(max(learned - position, 0), len(rows))
+            if snapshot is not None and split:
+                known = rows.slice(0, split)
+                embedded = self._feed.embed(snapshot, position, known)
+                own, slots = find_slots(self._engine, position, split)
+                embedded.coordinates[own] = snapshot.coordinates[slots]
+                self._recorder.write_events(position, known, embedded)
+            if split < len(rows):
+                rest = rows.slice(split, len(rows))
+                self._recorder.write_events(position + split, rest, None)
+            position += len(rows)
+            self._call_progress(int(rows.numbers[-1]) + 1)
+
+    def _read_events(self) -> Iterator[EventRows]:
+        """All events so far in order, in pieces that do not depend on how the log was read."""
+        if not self._reads_again:
+            return self._recorder.read_buffered()
+        rejected = self._recorder.read_rejected(self._recorded)
+        fingerprint, read = self.describe().fingerprint, self._feed.read
+        return read_events(self._log, read, fingerprint, rejected, self._recorder.folder)
 
 
 def _add_row_number(error: BadRowError | DuplicateIdError, rows: EventRows) -> Exception:

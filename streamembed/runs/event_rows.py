@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 import pyarrow as pa
@@ -53,8 +53,25 @@ class EventRows:
         return len(self.numbers)
 
     def slice(self, start: int, stop: int) -> Self:
-        """A consecutive range of them."""
-        return self.take(np.arange(start, stop))
+        """A consecutive range of them, as views."""
+        part = slice(start, stop)
+        return replace(
+            self,
+            numbers=self.numbers[part],
+            points=self.points[part],
+            passthrough={k: v.slice(start, stop - start) for k, v in self.passthrough.items()},
+            ids=None if self.ids is None else self.ids[part],
+            distances=None if self.distances is None else self.distances[part],
+            distance_positions=None
+            if self.distance_positions is None
+            else self.distance_positions[part],
+        )
+
+    def drop(self, indices: Sequence[int]) -> Self:
+        """Without some of them; the same object without any of these."""
+        if not len(indices):
+            return self
+        return self.take(np.delete(np.arange(len(self)), indices))
 
     def take(self, chosen: Ints) -> Self:
         """A selection of them, copied."""
@@ -74,8 +91,10 @@ class EventRows:
 
     @classmethod
     def concatenate(cls, parts: Sequence[EventRows]) -> Self:
-        """All rows of several, in one piece."""
+        """All rows of several, in one piece; of one part, the part itself."""
         first = parts[0]
+        if len(parts) == 1:
+            return cast(Self, first)
         return cls(
             numbers=np.concatenate([part.numbers for part in parts]),
             points=np.concatenate([part.points for part in parts]),
@@ -104,32 +123,36 @@ def to_record_batch(rows: EventRows) -> Any:
     return pa.record_batch({**columns, **{f"+{k}": v for k, v in rows.passthrough.items()}})
 
 
-def read_event_rows(batches: Iterable[Any]) -> Iterator[EventRows]:
-    """The rows of such batches, `streamembed.runs.run_tables.ROW_GROUP_SIZE` at a time."""
-    buffered: list[Any] = []
+def regroup(parts: Iterable[EventRows]) -> Iterator[EventRows]:
+    """The same rows, `streamembed.runs.run_tables.ROW_GROUP_SIZE` at a time."""
+    waiting: list[EventRows] = []
     count = 0
-    for batch in batches:
-        buffered.append(batch)
-        count += batch.num_rows
-        while count >= ROW_GROUP_SIZE:
-            whole = pa.Table.from_batches(buffered).combine_chunks()
-            yield _to_event_rows(whole.slice(0, ROW_GROUP_SIZE))
-            buffered, count = whole.slice(ROW_GROUP_SIZE).to_batches(), count - ROW_GROUP_SIZE
-    if count:
-        yield _to_event_rows(pa.Table.from_batches(buffered))
+    for rows in parts:
+        start = 0
+        while count + len(rows) - start >= ROW_GROUP_SIZE:
+            stop = start + ROW_GROUP_SIZE - count
+            yield EventRows.concatenate([*waiting, rows.slice(start, stop)])
+            waiting, count, start = [], 0, stop
+        if start < len(rows):
+            waiting.append(rows.slice(start, len(rows)))
+            count += len(rows) - start
+    if waiting:
+        yield EventRows.concatenate(waiting)
 
 
-def _to_event_rows(table: Any) -> EventRows:
-    table = table.combine_chunks()
-    numbers: Ints = table["number"].to_numpy()
+def from_record_batch(batch: Any) -> EventRows:
+    """The rows of which `to_record_batch` made it."""
     ids = None
-    if "id" in table.column_names:
-        keys = table["id"].to_pylist()
+    if "id" in batch.schema.names:
+        keys = batch["id"].to_pylist()
         ids = np.empty(len(keys), dtype=object)
         ids[:] = keys
-        if pa.types.is_integer(table.schema.field("id").type):
+        if pa.types.is_integer(batch.schema.field("id").type):
             ids = ids.astype(np.int64)
     passthrough = {
-        name[1:]: table[name].chunk(0) for name in table.column_names if name.startswith("+")
+        name[1:]: column
+        for name, column in zip(batch.schema.names, batch.columns, strict=True)
+        if name.startswith("+")
     }
-    return EventRows(numbers, archive.to_matrix(table["point"]), passthrough, ids)
+    points = archive.to_matrix(pa.chunked_array([batch["point"]]))
+    return EventRows(batch["number"].to_numpy(), points, passthrough, ids)

@@ -7,8 +7,9 @@ and not in the engine; they are named by their row in the log.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -20,19 +21,128 @@ from streamembed.data.ids import read_ids, select_ids
 from streamembed.data.table import find_columns
 from streamembed.engine.engine import Engine
 from streamembed.engine.snapshot import Snapshot
-from streamembed.errors import BadRowError, ParameterError
+from streamembed.errors import BadRowError, LogError, ParameterError, quote
 from streamembed.logs.event_log import EventLog, LogBatch
+from streamembed.logs.fingerprint import LogFingerprint
 from streamembed.numeric.arrays import Bools, Floats, Ints
-from streamembed.runs.event_rows import EmbeddedEvents, EventRows
+from streamembed.runs.event_rows import EmbeddedEvents, EventRows, regroup
 
 TILE = 256  # rows of distances to a whole support at once
 
 
 def _select_passthrough(part: LogBatch, rows: Ints) -> dict[str, pa.Array]:
-    """Labels and times of some rows of a batch; copies, to release the batch."""
+    """Labels and times of some rows of a batch, ascending."""
     columns = {"label": part.labels, "event_time": part.event_times}
+    given = {name: column for name, column in columns.items() if column is not None}
+    if len(rows) == len(part):
+        return given
     index = pa.array(rows)
-    return {name: column.take(index) for name, column in columns.items() if column is not None}
+    return {name: column.take(index) for name, column in given.items()}
+
+
+def read_points(
+    part: LogBatch, features: Features, names: tuple[str, ...]
+) -> tuple[EventRows, list[Rejected]]:
+    """The rows of a batch that may become events, and those that never can, ascending.
+
+    ``features`` are those of the log, and ``names`` the same in the order of the result.
+    """
+    points, nulls = part.points, part.nulls
+    if names != features.names:  # learned by column order: "10" is after "9"
+        order = find_columns(features.names, names)
+        points, nulls = points[:, order], nulls[:, order]
+        features = replace(features, names=names)
+    read = batch.check_table(points, features, nulls, part.faults, part.ids, "skip")
+    passthrough = _select_passthrough(part, read.kept)
+    rows = EventRows(part.offset + read.kept, read.points, passthrough, read.ids)
+    return rows, [replace(row, index=part.offset + row.index) for row in read.rejected]
+
+
+def read_distances(part: LogBatch) -> tuple[EventRows, list[Rejected]]:
+    """The same of a log of distances."""
+    assert part.distances is not None
+    known_ids = read_ids(part.ids, len(part))
+    usable: list[int] = []
+    distances: list[Floats] = []
+    rejected = []
+    for i, row in enumerate(part.distances):
+        key = None if known_ids is None else known_ids[i]
+        if known_ids is not None and key is None:
+            rejected.append(Rejected(part.offset + i, None, "the id is null"))
+        elif row is None:
+            rejected.append(Rejected(part.offset + i, key, "null in 'distances'"))
+        else:
+            usable.append(i)
+            distances.append(row)
+    index = np.array(usable, dtype=np.int64)
+    ids, points = select_ids(known_ids, index), np.zeros((len(index), 0))
+    passthrough = _select_passthrough(part, index)
+    return EventRows(part.offset + index, points, passthrough, ids, distances), rejected
+
+
+def read_events(
+    log: EventLog,
+    read: Callable[[LogBatch], tuple[EventRows, list[Rejected]]],
+    fingerprint: Mapping[str, int],
+    rejected: Sequence[int],
+    run: Path,
+) -> Iterator[EventRows]:
+    """The events among the first rows of a log that a run has learned, a row group at a time.
+
+    Parameters
+    ----------
+    read
+        `read_points` or `read_distances`.
+    fingerprint
+        Of these rows, as they were learned.
+    rejected
+        Numbers of the rejected rows among them, ascending.
+    run
+        For messages.
+
+    Raises
+    ------
+    LogError
+        The log cannot be read to there.
+    ParameterError
+        Its rows are others. Both come where they are found: what was yielded is not to be used.
+    """
+    end, gone = fingerprint["rows"], np.array(rejected, dtype=np.int64)
+    now = LogFingerprint()
+
+    def read_parts() -> Iterator[EventRows]:
+        for part in log.batches(0) if end else ():
+            now.update(part, end)
+            rows = replace(read(part)[0], distances=None)
+            lost = np.isin(rows.numbers, gone) | (rows.numbers >= end)
+            yield rows.drop(np.flatnonzero(lost).tolist())
+            if part.offset + len(part) >= end:
+                break
+        check_rows(now, fingerprint, run)
+
+    try:
+        yield from regroup(read_parts())
+    except LogError as error:
+        raise LogError(
+            f"the events of run={quote(str(run))} are in its log, which cannot be read again: "
+            f"{error}"
+        ) from error.__cause__
+
+
+def check_rows(now: LogFingerprint, before: Mapping[str, int], run: Path) -> None:
+    """ParameterError unless the first rows of a log are those that a run has learned."""
+    place, rows = f"run={quote(str(run))}", before["rows"]
+    if now.rows < rows:
+        raise ParameterError(
+            f"the log has {now.rows} rows, and {place} has learned {rows}: give the log that it "
+            "began with"
+        )
+    if changed := now.find_changed(before):
+        raise ParameterError(
+            f"the first {rows} rows of the log are not those that {place} has learned (they differ "
+            f"in {', '.join(changed)}): give the log that it began with, or replace the run with "
+            "overwrite=True (--overwrite)"
+        )
 
 
 class PointFeed:
@@ -40,25 +150,15 @@ class PointFeed:
 
     def __init__(self, engine: Engine, log: EventLog) -> None:
         self._engine = engine
-        self._features = log.features
-
-    @property
-    def _learned_features(self) -> Features:
-        """Those of the log, in the order of the engine once it has one."""
-        names = self._engine.feature_names or self._features.names
-        return replace(self._features, names=names)
+        self._log_features = log.features
+        self._features = log.features  # in the order of the engine, once it has one
 
     def read(self, part: LogBatch) -> tuple[EventRows, list[Rejected]]:
-        """The rows of a batch that may become events, and those that never can, ascending."""
-        points, nulls, features = part.points, part.nulls, self._learned_features
-        if features.names != self._features.names:  # learned by column order: "10" is after "9"
-            order = find_columns(self._features.names, features.names)
-            points, nulls = points[:, order], nulls[:, order]
-        read = batch.check_table(points, features, nulls, part.faults, part.ids, "skip")
-        rows = EventRows(
-            part.offset + read.kept, read.points, _select_passthrough(part, read.kept), read.ids
-        )
-        return rows, [replace(row, index=part.offset + row.index) for row in read.rejected]
+        """As `read_points`, for the engine."""
+        names = self._engine.feature_names
+        if names and names != self._features.names:
+            self._features = replace(self._features, names=names)
+        return read_points(part, self._log_features, self._features.names)
 
     def accept(self, rows: EventRows, on_bad_row: str) -> tuple[EventRows, list[Rejected]]:
         """Have the engine accept rows of one chunk; those that are events now, and the others.
@@ -67,16 +167,15 @@ class PointFeed:
         nothing was accepted then.
         """
         # labels are of these rows alone
-        checked = Batch.of_points(rows.points, self._learned_features, rows.ids)
+        checked = Batch.of_points(rows.points, self._features, rows.ids)
         labels = None
         if self._engine.config.metrics and "label" in rows.passthrough:
             labels = rows.passthrough["label"].to_pylist()
         times = rows.passthrough.get("event_time")
         done = int(rows.numbers[-1]) + 1
         learned = self._engine.admit(checked, on_bad_row, labels, done, times)
-        rejected_index = [row.index for row in learned.rejected]
         rejected = [replace(row, index=int(rows.numbers[row.index])) for row in learned.rejected]
-        return rows.take(np.delete(checked.kept, rejected_index)), rejected
+        return rows.drop([row.index for row in learned.rejected]), rejected
 
     def embed(self, snapshot: Snapshot, position: int, rows: EventRows) -> EmbeddedEvents:
         """Coordinates of the events from a position on."""
@@ -118,26 +217,8 @@ class DistanceFeed:
         self._numbers[own] = self._start + accepted[self._positions[own] - self._start]
 
     def read(self, part: LogBatch) -> tuple[EventRows, list[Rejected]]:
-        """As `PointFeed.read`."""
-        assert part.distances is not None
-        known_ids = read_ids(part.ids, len(part))
-        usable: list[int] = []
-        distances: list[Floats] = []
-        rejected = []
-        for i, row in enumerate(part.distances):
-            key = None if known_ids is None else known_ids[i]
-            if known_ids is not None and key is None:
-                rejected.append(Rejected(part.offset + i, None, "the id is null"))
-            elif row is None:
-                rejected.append(Rejected(part.offset + i, key, "null in 'distances'"))
-            else:
-                usable.append(i)
-                distances.append(row)
-        index = np.array(usable, dtype=np.int64)
-        ids, points = select_ids(known_ids, index), np.zeros((len(index), 0))
-        return EventRows(
-            part.offset + index, points, _select_passthrough(part, index), ids, distances
-        ), rejected
+        """As `read_distances`."""
+        return read_distances(part)
 
     def accept(self, rows: EventRows, on_bad_row: str) -> tuple[EventRows, list[Rejected]]:
         """As `PointFeed.accept`."""

@@ -36,9 +36,10 @@ def transform_log(
         Of the snapshot's features; or of distances to its items, in the order of its ids, where it
         was learned from distances.
     output
-        Ending in .arrow for an Arrow IPC file, else Parquet: offset in the log, id, coordinates,
-        coverage, places in the picture if there is one, and the reason where a row has none. It
-        must lie outside of the folders that the log is read from, in a folder that exists.
+        Ending in .arrow for an Arrow IPC file, else Parquet: offset in the log; id, label and time
+        in the types of the log; coordinates, coverage, places in the picture if there is one, and
+        the reason where a row has none. It must lie outside of the folders that the log is read
+        from, in a folder that exists.
     overwrite
         Whether to replace an older file.
 
@@ -62,15 +63,17 @@ def transform_log(
     if not check_flag("overwrite", overwrite) and os.path.lexists(path):
         raise ParameterError(
             f"output={quote(str(path))} already exists: choose another file, or replace it with "
-            "overwrite=True (--overwrite)"
+            "overwrite=True"
         )
     names = [*name_columns(snapshot.method, len(snapshot.eigenvalues)), "coverage"]
     if snapshot.picture is not None:
         names += PLACES
+    passthrough = {"label": log.label_type, "event_time": log.event_time_type}
     schema = pa.schema(
         [
             ("offset", pa.int64()),
-            ("id", log.id_type or pa.int64()),
+            ("id", log.id_column_type or pa.int64()),
+            *((name, kind) for name, kind in passthrough.items() if kind is not None),
             *((name, pa.float64()) for name in names),
             ("reason", pa.string()),
         ]
@@ -99,7 +102,7 @@ def _check_fit(snapshot: Snapshot, log: EventLog) -> None:
         raise FeatureError(
             f"the log has the features {list(log.feature_names)}, but the snapshot has "
             f"{list(snapshot.feature_names)} (none if it was learned from distances): choose "
-            "another log, or select columns with --features"
+            "another log, or select columns with features="
         )
 
 
@@ -126,7 +129,8 @@ def _embed(snapshot: Snapshot, part: LogBatch, order: list[int], schema: Any) ->
     values = [*coordinates.T, coverage, *(() if picture is None else picture.T)]
     columns = [
         pa.array(range(part.offset, part.offset + n)),
-        [None] * n if part.ids is None else part.ids.tolist(),
+        [None] * n if part.id_column is None else part.id_column,
+        *(column for column in (part.labels, part.event_times) if column is not None),
         *(pa.array(column).take(indices) for column in values),
         [reasons.get(i) for i in range(n)],
     ]

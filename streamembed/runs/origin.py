@@ -9,10 +9,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 from streamembed.errors import ParameterError, UnknownParameterError, quote
-from streamembed.logs.event_log import EventLog
+from streamembed.logs.event_log import EventLog, open_with_choice, parse_choice
+from streamembed.logs.paths import Paths
 from streamembed.methods.options import Config
 from streamembed.parameters import suggest_name
 from streamembed.version import __version__
@@ -68,6 +70,27 @@ def describe_replay(
             "event_time": None if log.event_time_type is None else str(log.event_time_type),
         },
     }
+
+
+def describe_place(log: EventLog) -> list[str] | None:
+    """Where a log can be read again: its folders, or its files; None of standard input."""
+    if not log.is_repeatable:
+        return None
+    places = [path.absolute() if isinstance(path, Path) else path for path in log.paths]
+    folders = [folder.absolute() for folder in log.folders]
+    inside = all(
+        isinstance(place, Path) and any(folder in place.parents for folder in folders)
+        for place in places
+    )
+    return [str(place) for place in (folders if inside else places)]
+
+
+def open_recorded_log(origin: Mapping[str, Any], paths: Paths) -> EventLog:
+    """The log of a run, with the columns that it used."""
+    columns = origin["columns"]
+    features = columns["features"] or None  # none of distances
+    uses = (columns["id"], columns["label"], columns["time"])
+    return open_with_choice(paths, parse_choice(features, None, *uses))
 
 
 def list_differences(before: Any, now: Any, name: str = "") -> list[str]:

@@ -23,17 +23,17 @@ from streamembed.merging.agreement import Agreement
 from streamembed.merging.labelled_stream import LabelledStream
 from streamembed.merging.landmark_set import LandmarkSet, from_covering
 from streamembed.methods.options import Config
-from streamembed.runs.checkpoint_writer import (
+from streamembed.runs.partition_round import PartitionCheckpoint, RoundResult
+from streamembed.runs.recorder import build_timeline_row
+from streamembed.runs.run_store import (
     MERGED,
+    ORIGIN,
     PARTITION,
     SNAPSHOTS,
     append_snapshot,
     read_batches,
     to_ipc_bytes,
 )
-from streamembed.runs.partition_round import PartitionCheckpoint, RoundResult
-from streamembed.runs.recorder import build_timeline_row
-from streamembed.runs.resume import ORIGIN
 from streamembed.storage.database import Database
 from streamembed.threads import one_blas_thread
 

@@ -31,14 +31,20 @@ from streamembed.logs.paths import Location, Paths
 from streamembed.methods.options import POSITION, Config
 from streamembed.runs import origin
 from streamembed.runs import run_folder as runfolder
-from streamembed.runs.checkpoint_writer import PARTITIONS, read_batches
 from streamembed.runs.executor import Executor, open_executor
 from streamembed.runs.partition_plan import Partition, check_divisible, extend_plan
 from streamembed.runs.partition_root import DAMAGES, REJECTED_SCHEMA, PartitionRoot
 from streamembed.runs.partition_round import PartitionSettings, learn_round
 from streamembed.runs.partition_summary import compute_agreement, summarise_first_events
 from streamembed.runs.replay_log import replay
-from streamembed.runs.resume import FINAL, ORIGIN, STATE, find_file_error
+from streamembed.runs.run_store import (
+    FINAL,
+    ORIGIN,
+    PARTITIONS,
+    STATE,
+    find_file_error,
+    read_batches,
+)
 from streamembed.storage.archive import replace_file
 from streamembed.storage.database import Database
 from streamembed.validation import check_choice, check_flag, check_whole

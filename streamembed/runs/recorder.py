@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from streamembed.data.batch import Rejected
+from streamembed.data.column_roles import Columns
 from streamembed.data.output_format import name_columns
 from streamembed.drift.alarm import Alarm
 from streamembed.drift.monitor import Monitor
@@ -28,14 +28,15 @@ from streamembed.logs.event_log import EventLog
 from streamembed.methods.options import Config
 from streamembed.numeric.arrays import Floats
 from streamembed.runs import origin as origins
-from streamembed.runs.checkpoint_writer import CheckpointWriter, RowCounts
 from streamembed.runs.event_rows import (
     EmbeddedEvents,
     EventRows,
-    read_event_rows,
+    from_record_batch,
+    regroup,
     to_record_batch,
 )
 from streamembed.runs.replay_options import ReplayOptions
+from streamembed.runs.run_store import EVENTS, Commit, RunStore
 from streamembed.runs.run_tables import ParquetTable
 from streamembed.storage import archive
 
@@ -72,10 +73,9 @@ class Recorder:
 
     Parameters
     ----------
-    folder
-        Where its files go; each gets its name when it is whole.
-    checkpoint_writer
-        Buffers the rows; those that it has already come first.
+    store
+        Buffers the rows; those that it has already come first. Files are written into its folder,
+        and get their names when they are whole.
     log
         Whose labels and times are kept beside the events.
     config
@@ -91,8 +91,7 @@ class Recorder:
 
     def __init__(
         self,
-        folder: Path,
-        checkpoint_writer: CheckpointWriter,
+        store: RunStore,
         log: EventLog,
         config: Config,
         origin: Mapping[str, Any],
@@ -101,9 +100,8 @@ class Recorder:
         self._options, self._alarms = options, 0
         k, picture, causal = config.n_components, config.picture, options.causal
         self.events: int | None = None
-        self._folder = folder
-        self._checkpoint_writer = checkpoint_writer
-        self._rows, self._origin = log.n_rows, origin
+        self._store, self.folder = store, store.folder
+        self._origin = origin
         self._k, self._method = k, config.method
         self._id_type = log.id_type or pa.int64()
         self._names = name_columns(config.method, k)
@@ -117,12 +115,12 @@ class Recorder:
             *((name, pa.float64()) for name in EVENT_PICTURE_COLUMNS if picture),
             *list_passthrough_types(log).items(),
         ]
-        self._embedding = ParquetTable(folder / "embedding.parquet", pa.schema(fields))
-        columns = json.dumps(log.columns.as_dict())
+        self._embedding = ParquetTable(self.folder / "embedding.parquet", pa.schema(fields))
         schema = _build_timeline_schema(k, picture)
         if options.monitor is not None:
             schema = schema.append(pa.field(ALARMS, pa.int64()))
-        self._timeline = schema.with_metadata({COLUMNS_KEY: columns})
+        self._timeline = schema
+        self._timeline_rows: list[dict[str, Any]] = []
 
     def write_events(self, position: int, rows: EventRows, embedded: EmbeddedEvents | None) -> None:
         """Events from a stream position on, as of the snapshot that comes next.
@@ -135,7 +133,7 @@ class Recorder:
         ids = positions if rows.ids is None else rows.ids
         columns: dict[str, Any] = {
             "position": positions,
-            "id": ids.tolist(),
+            "id": ids if ids.dtype.kind == "i" else ids.tolist(),
             "learned": np.full(n, embedded is not None),
         }
         if self._options.causal:
@@ -151,47 +149,44 @@ class Recorder:
             columns |= zip(EVENT_PICTURE_COLUMNS, map(_to_nullable, values), strict=True)
         table = pa.table({**columns, **rows.passthrough}, self._embedding.schema)
         if self._options.causal:
-            self._checkpoint_writer.add("embedding", table)
+            self._store.add("embedding", table)
         else:  # nothing more comes
-            self._checkpoint_writer.check_in_place()  # or another run is there
+            self._store.database.check_in_place()  # or another run is there
             self._embedding.add(table)
 
-    def buffer_events(self, position: int, rows: EventRows) -> None:
-        """Events from a stream position on, which will be embedded by the last snapshot."""
-        self._checkpoint_writer.add("events", to_record_batch(rows))
+    def buffer_events(self, rows: EventRows) -> None:
+        """Events that will be embedded by the last snapshot, of a log that is read only once."""
+        self._store.add(EVENTS, to_record_batch(rows))
 
-    def read_buffered(self) -> Iterator[tuple[int, EventRows]]:
+    def read_buffered(self) -> Iterator[EventRows]:
         """The same events in the same order, in pieces that do not depend on the calls."""
-        position = self._origin["start"]["position"]
-        for rows in read_event_rows(self._checkpoint_writer.read("events")):
-            yield position, rows
-            position += len(rows)
+        return regroup(map(from_record_batch, self._store.read(EVENTS)))
 
-    def commit_if_due(
-        self, engine: Engine, snapshot: Snapshot, counts: RowCounts, fingerprint: dict[str, int]
-    ) -> None:
-        """Commit what came so far, if it is time, or if it is to stop here.
+    def is_commit_due(self, position: int) -> bool:
+        """Whether to commit what came so far, up to a stream position."""
+        return self._store.is_due(position)
 
-        The engine has learned exactly these rows; ``counts`` and ``fingerprint`` are of them.
-        """
-        if self._options.stop is not None and self._options.stop():
-            self._checkpoint_writer.commit(engine, snapshot, counts, fingerprint)
-            raise KeyboardInterrupt
-        # the last snapshot that a log of this length leads to is where a longer one resumes
-        if self._rows is not None and fingerprint["rows"] + self._options.every >= self._rows:
-            self._checkpoint_writer.commit(engine, snapshot, counts, fingerprint)
-        else:
-            self._checkpoint_writer.commit_if_due(engine, snapshot, counts, fingerprint)
+    def commit(self, now: Commit, snapshot: Snapshot) -> None:
+        """Commit what came so far; the engine has learned exactly these rows."""
+        self._add_timeline()
+        self._store.commit(now, snapshot)
 
     def write_snapshot(self, snapshot: Snapshot, refreshes: int) -> None:
         """A row of the timeline."""
-        row = _list_timeline_columns(snapshot, refreshes)
+        row = _list_timeline_values(snapshot, refreshes)
         if self._options.monitor is not None:
-            row[ALARMS] = [self._alarms]
+            row[ALARMS] = self._alarms
             self._alarms = 0
-        self._checkpoint_writer.add("timeline", pa.table(row, self._timeline))
+        self._timeline_rows.append(row)
         if snapshot.picture is not None:
             self._write_picture(snapshot, snapshot.picture)
+
+    def _add_timeline(self) -> None:
+        """Pass the rows since the last commit on, as one table: each costs as much as that."""
+        if self._timeline_rows:
+            rows = pa.Table.from_pylist(self._timeline_rows, self._timeline)
+            self._store.add("timeline", rows)
+            self._timeline_rows = []
 
     def _write_picture(self, snapshot: Snapshot, picture: Picture) -> None:
         arrays = *picture.coordinates.T, picture.kept, picture.balance, picture.moved
@@ -200,7 +195,7 @@ class Recorder:
         rows = dict(zip(PICTURE_COLUMNS, columns, strict=True))
         text = picture.ids.dtype.kind != "i"
         schema = _build_picture_schema(pa.string() if text else pa.int64())
-        self._checkpoint_writer.add("picture", pa.table(rows, schema))
+        self._store.add("picture", pa.table(rows, schema))
 
     def write_alarms(self, alarms: Sequence[Alarm]) -> None:
         """Alarms of the monitor, before the snapshot that knows of their events."""
@@ -210,59 +205,57 @@ class Recorder:
                 "position": [alarm.position for alarm in alarms],
                 "alarm": [json.dumps(alarm.as_dict()) for alarm in alarms],
             }
-            self._checkpoint_writer.add(ALARMS, pa.table(columns, ALARM_SCHEMA))
+            self._store.add(ALARMS, pa.table(columns, ALARM_SCHEMA))
 
     def _write_drift(self, monitor: Monitor) -> None:
         table = monitor.timeline()
-        drift = ParquetTable(self._folder / "drift.parquet", table.schema)
+        drift = ParquetTable(self.folder / "drift.parquet", table.schema)
         drift.add(table)
         drift.close()
-        lines = [
-            row
-            for part in self._checkpoint_writer.read(ALARMS)
-            for row in part["alarm"].to_pylist()
-        ]
-        with archive.replace_file(self._folder / "alarms.jsonl") as path:
+        lines = [row for part in self._store.read(ALARMS) for row in part["alarm"].to_pylist()]
+        with archive.replace_file(self.folder / "alarms.jsonl") as path:
             path.write_text("".join(f"{line}\n" for line in lines))
 
     def read_rejected(self, stop: int) -> list[int]:
         """The numbers of the rejected rows before row ``stop`` of the log."""
-        parts = [part["offset"].to_pylist() for part in self._checkpoint_writer.read("rejected")]
+        parts = [part["offset"].to_pylist() for part in self._store.read("rejected")]
         return [row for part in parts for row in part if row < stop]
 
     def write_rejected(self, rows: Sequence[Rejected]) -> None:
         """Rows that could not be learned, by their number in the log, ascending over all calls."""
-        self._checkpoint_writer.add("rejected", to_rejected_table(rows, self._id_type))
+        self._store.add("rejected", to_rejected_table(rows, self._id_type))
 
     def write_rejected_pairs(self, rows: Sequence[Rejected]) -> None:
         """The same of a pair log; called at least once where there is one that was learned."""
-        self._checkpoint_writer.add("rejected_pairs", to_rejected_table(rows))
+        self._store.add("rejected_pairs", to_rejected_table(rows))
 
     def _write(self, name: str, schema: pa.Schema, metadata: dict[str, str] | None = None) -> None:
         """One table of the folder."""
-        table = ParquetTable(self._folder / f"{name}.parquet", schema)
-        for batch in self._checkpoint_writer.read(name):
+        table = ParquetTable(self.folder / f"{name}.parquet", schema)
+        for batch in self._store.read(name):
             table.add(pa.Table.from_batches([batch]))
         table.close(metadata)
 
-    def close(self, snapshot: Snapshot | None, whole: bool) -> None:
+    def close(self, snapshot: Snapshot | None, whole: bool, columns: Columns) -> None:
         """Write the tables, and the final snapshot, if the warm-up has ended.
 
         ``whole`` is whether the log was read to its end: False after an interrupt, damage, or a row
-        that stopped the replay.
+        that stopped the replay. ``columns`` says what those of the log were used for.
 
         Raises
         ------
         StoppedError
             The folder at the path is not the one that was opened: nothing is written there.
         """
-        self._checkpoint_writer.check_in_place()
+        self._store.database.check_in_place()
         if self._options.causal:
-            for batch in self._checkpoint_writer.read("embedding"):
+            for batch in self._store.read("embedding"):
                 self._embedding.add(pa.Table.from_batches([batch]))
         self._embedding.close()
+        self._add_timeline()
         facts = {name: self._origin[name] for name in origins.TIMELINE_FIELDS}
-        self._write("timeline", self._timeline, origins.to_metadata(facts, whole))
+        timeline = self._timeline.with_metadata({COLUMNS_KEY: json.dumps(columns.as_dict())})
+        self._write("timeline", timeline, origins.to_metadata(facts, whole))
         self._write("rejected", build_rejected_schema(self._id_type))
         if self._origin["pairs"] is not None:
             self._write("rejected_pairs", build_rejected_schema())
@@ -271,7 +264,7 @@ class Recorder:
         if self._options.monitor is not None:
             self._write_drift(self._options.monitor)
         if snapshot is not None:
-            snapshot.save(self._folder / "snapshot.arrow")
+            snapshot.save(self.folder / "snapshot.arrow")
         # an interrupt may have left fewer of them than the engine has
         self.events = pq.read_metadata(self._embedding.path).num_rows
 
@@ -344,10 +337,8 @@ ALARM_SCHEMA = pa.schema([("position", pa.int64()), ("alarm", pa.string())])
 
 def build_timeline_row(snapshot: Snapshot, engine: Engine) -> Any:
     """The row of a snapshot in a timeline, as a table."""
-    row = _list_timeline_columns(snapshot, engine.refreshes)
-    return pa.table(
-        row, _build_timeline_schema(len(snapshot.eigenvalues), snapshot.picture is not None)
-    )
+    schema = _build_timeline_schema(len(snapshot.eigenvalues), snapshot.picture is not None)
+    return pa.Table.from_pylist([_list_timeline_values(snapshot, engine.refreshes)], schema)
 
 
 def _build_timeline_schema(k: int, picture: bool) -> pa.Schema:
@@ -360,7 +351,8 @@ def _build_timeline_schema(k: int, picture: bool) -> pa.Schema:
     return pa.schema({**columns, **(TIMELINE_PICTURE_COLUMNS if picture else {})})
 
 
-def _list_timeline_columns(snapshot: Snapshot, refreshes: int) -> dict[str, Any]:
+def _list_timeline_values(snapshot: Snapshot, refreshes: int) -> dict[str, Any]:
+    """The row of a snapshot in a timeline, by the names of its columns."""
     k, points = len(snapshot.eigenvalues), snapshot.certificate.effective_points
     row = {
         "position": snapshot.position,
@@ -372,7 +364,7 @@ def _list_timeline_columns(snapshot: Snapshot, refreshes: int) -> dict[str, Any]
     for part, columns in TIMELINE_COLUMNS.items():
         source = getattr(snapshot, part) if part else snapshot
         row |= {name: getattr(source, name) for name in columns}
-    return {name: [value] for name, value in row.items()}
+    return row
 
 
 def _list_picture_columns(picture: Picture | None) -> dict[str, Any]:

@@ -25,24 +25,23 @@ from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import (
     ColumnWarning,
     FeatureError,
-    LogError,
     ParameterError,
     check_path,
     quote,
     warn,
 )
 from streamembed.logs.event_log import EventLog, describe_doubts, open_with_choice, parse_choice
+from streamembed.logs.followed_log import FollowedLog
 from streamembed.logs.pair_log import PairLog, match_features, open_pairs
 from streamembed.logs.paths import Location, Paths
-from streamembed.logs.stdin import STDIN
 from streamembed.methods.options import POSITION
 from streamembed.runs import origin, resume
 from streamembed.runs import run_folder as runfolder
-from streamembed.runs.checkpoint_writer import CheckpointPolicy, CheckpointWriter
 from streamembed.runs.driver import ReplayDriver
 from streamembed.runs.recorder import Recorder, check_passthrough
 from streamembed.runs.reject_limit import RejectLimit
 from streamembed.runs.replay_options import ReplayOptions
+from streamembed.runs.run_store import REPLAY, CheckpointPolicy, RunStore
 from streamembed.validation import check_choice, check_flag, check_whole
 
 SNAPSHOT_EVERY = 100
@@ -92,7 +91,7 @@ class Replayed:
 
 
 def replay(
-    log: EventLog | Paths,
+    log: EventLog | FollowedLog | Paths,
     engine: Engine,
     run: Location,
     *,
@@ -124,7 +123,8 @@ def replay(
     ----------
     log
         Files or folders of Arrow IPC (stream or file) or Parquet, "-" for standard input, or an
-        open `EventLog`, of points or of distances.
+        open `EventLog`, of points or of distances; or a folder that grows, by
+        `streamembed.logs.follow_log`, until it ends.
     engine
         Learns the log, and can continue learning afterwards.
     run
@@ -158,7 +158,8 @@ def replay(
         and at the end): where more are rejected, the replay stops with an error.
     progress
         Called with the rows of the log taken so far, learned or rejected: after every chunk, and
-        after every batch of the log.
+        after every batch of the log. With ``embed="final"`` the log is then read once more, from
+        its first row on, and it is called with the rows embedded so far.
     stop
         Asked after every snapshot; once it says True, the run is committed and ends as by a
         KeyboardInterrupt.
@@ -186,8 +187,9 @@ def replay(
         The log lacks the features that the engine has learned, or has a label or time that Parquet
         cannot store.
     LogError
-        Nothing of the log can be read. A log that is damaged further on is learned up to there, the
-        run is complete up to that point, and ``Replayed.damage`` says why it ended.
+        Nothing of the log can be read, or its rows not once more at the end. A log that is damaged
+        further on is learned up to there, the run is complete up to that point, and
+        ``Replayed.damage`` says why it ended.
     BadRowError
         More rows are rejected than ``max_rejected``.
     BadRowError, DuplicateIdError
@@ -203,8 +205,10 @@ def replay(
     Notes
     -----
     Memory does not grow with the log: only what came since the last commit is held, some 32 MB of
-    rows at most. The rest is in ``run.db`` and the folder ``parts``, the points of all events with
-    ``embed="final"``; a finished run needs these only to resume a log that has grown.
+    rows at most. The rest is in ``run.db`` and the folder ``parts``, which a finished run needs
+    only to resume a log that has grown. With ``embed="final"`` all events are read from the log
+    once more at the end, so it must stay as it is until then; those of standard input are copied
+    into the run.
 
     Row t of a log of distances refers to the rows before it, whether learned or rejected. If the
     engine has learned before, its events precede the first row. The driver selects the distances
@@ -226,6 +230,8 @@ def replay(
     if monitor is not None and not isinstance(monitor, Monitor):
         raise ParameterError(f"monitor={quote(monitor)} must be a Monitor, or None")
     every = compute_snapshot_interval(engine.config.chunks.size, snapshot_every)
+    followed = log if isinstance(log, FollowedLog) else None
+    log = log.log if isinstance(log, FollowedLog) else log
     opened = _open_log(log, parse_choice(features, exclude, id, label, time), engine)
     if not isinstance(log, EventLog) and (warning := describe_doubts(opened)) is not None:
         warn(warning, ColumnWarning)
@@ -240,7 +246,7 @@ def replay(
     logs = (opened,) if pair_log is None else (opened, pair_log.log)
     runfolder.check_apart("run", folder, logs, folder=True)
     run_origin = {
-        "kind": "replay",
+        "kind": REPLAY,
         **origin.describe_replay(opened, engine.config, every, on_bad_row, embed),
         "start": resume.describe_engine(engine),
         "pairs": None if pair_log is None else _compute_pair_fingerprint(pair_log),
@@ -259,23 +265,18 @@ def replay(
         stop=stop,
     )
     overwrite = check_flag("overwrite", overwrite)
-    with (
-        runfolder.lock_folder(run) as folder,
-        resume.open_database(folder, opened, run_origin, overwrite, monitor) as database,
-    ):
+    with RunStore.claim(run, policy, monitor, overwrite) as store:
+        resume.begin(store, opened, run_origin)
         engine.log_offset = 0
-        checkpoint_writer = CheckpointWriter(database, policy, monitor)
-        start = resume.restore(folder, database, checkpoint_writer, opened, engine, monitor)
+        start = resume.restore(store, opened, engine, grows=followed is not None)
         counts, damage = start.counts, None
         if start.finished:
             limit.check(counts.rejected, start.rows, ended=True)
         else:
-            recorder = Recorder(
-                folder, checkpoint_writer, opened, engine.config, run_origin, options
-            )
+            recorder = Recorder(store, opened, engine.config, run_origin, options)
             driver = ReplayDriver(
                 engine,
-                opened,
+                followed or opened,
                 recorder,
                 options,
                 pairs=None if start.rows else pair_log,
@@ -283,19 +284,18 @@ def replay(
                 rejected=recorder.read_rejected(start.rows),
             )
             try:
-                driver.run()
-            except LogError as error:
-                damage = str(error)
+                damage = driver.run()
             except KeyboardInterrupt as error:
                 if (n_events := recorder.events) is not None:
-                    hint = "" if STDIN in opened.paths else "; repeat the replay to resume"
+                    hint = "; repeat the replay to resume" if opened.is_repeatable else ""
                     error.add_note(
                         f"interrupted at {n_events:,} events; {folder} holds them and "
                         f"{driver.counts.snapshots:,} snapshots{hint}"
                     )
                 raise
-            counts, whole = driver.counts, damage is None
-            resume.finish(database, engine, counts, driver.fingerprint, whole, monitor)
+            counts = driver.counts
+            if damage is None:
+                store.finish(driver.describe())
     return Replayed(
         **asdict(counts),
         path=folder,
@@ -303,7 +303,7 @@ def replay(
         position=engine.position,
         snapshot=engine.snapshot() if engine.ready else None,
         damage=damage,
-        columns=opened.columns,
+        columns=(opened if followed is None else followed.log).columns,
         snapshot_every=every,
         resumed_at=start.rows,
     )

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 from streamembed.drift.monitor import Monitor
@@ -14,22 +12,16 @@ from streamembed.engine.engine import Engine
 from streamembed.errors import LogError, ParameterError, quote
 from streamembed.logs.event_log import EventLog, LogBatch
 from streamembed.logs.fingerprint import LogFingerprint
-from streamembed.logs.stdin import STDIN
-from streamembed.runs import run_folder as runfolder
-from streamembed.runs.checkpoint_writer import (
-    PARTITIONS,
-    SNAPSHOTS,
-    CheckpointWriter,
+from streamembed.runs.feed import check_rows
+from streamembed.runs.origin import check_same, describe_place
+from streamembed.runs.run_store import (
+    FIRST_MONITOR,
+    LOG,
+    REPLAY,
+    STATE,
     RowCounts,
-    append_snapshot,
+    RunStore,
 )
-from streamembed.runs.origin import check_same
-from streamembed.storage.database import Database
-
-# Facts of the database: how the run came about, and how far it is; the chain of final engines.
-ORIGIN, STATE, FINAL = "origin", "state", "final"
-# And the chains of the monitor as it was at first, and at the end.
-FIRST_MONITOR, FINAL_MONITOR = "first_monitor", "final_monitor"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,104 +47,64 @@ def describe_monitor(monitor: Monitor | None) -> dict[str, Any] | None:
     return {**monitor.parameters, "crc": zlib.crc32(monitor.to_bytes())}
 
 
-@contextmanager
-def open_database(
-    folder: Path,
-    log: EventLog,
-    origin: Mapping[str, Any],
-    overwrite: bool,
-    monitor: Monitor | None = None,
-) -> Iterator[Database]:
-    """The database of the run, a new one or one to resume.
+def begin(store: RunStore, log: EventLog, origin: Mapping[str, Any]) -> None:
+    """Begin a replay, or check that the run in the store began in the same way.
 
     Raises
     ------
     ParameterError
-        The folder holds something else, or a run that came about in another way.
+        It came about in another way, or the log cannot be read again.
     """
-    with runfolder.open_database(folder, overwrite) as database:
-        before = database.read_fact(ORIGIN)
-        if before is None:
-            with database.commit():
-                database.write_fact(ORIGIN, origin)
-                database.write_fact(STATE, {"finished": False, "rows": 0})
-                if monitor is not None:
-                    database.append(FIRST_MONITOR, monitor.position, 0, monitor.to_bytes())
-        elif before.get("kind") != "replay":
-            what = "is a run that is learned into (open_run), no replay"
-            if before.get("kind") == PARTITIONS:
-                what = "was learned in partitions (--workers)"
-            raise ParameterError(f"run={quote(str(folder))} {what}: choose another folder")
-        else:
-            place = f"run={quote(str(folder))}"
-            check_same(place, before, origin)
-            if STDIN in log.paths:
-                raise ParameterError(
-                    f"{place} is not empty, and standard input cannot be resumed, since what was "
-                    "read is gone: choose another folder, or replace the run with overwrite=True "
-                    "(--overwrite)"
-                )
-        yield database
+    before, place = store.read_origin(REPLAY), f"run={quote(str(store.folder))}"
+    if before is None:
+        store.begin(origin, {} if store.monitor is None else {FIRST_MONITOR: store.monitor})
+    else:
+        check_same(place, _select_compared(before), _select_compared(origin))
+        if not log.is_repeatable:
+            raise ParameterError(
+                f"{place} is not empty, and standard input cannot be resumed, since what was "
+                "read is gone: choose another folder, or replace the run with overwrite=True "
+                "(--overwrite)"
+            )
+    store.write_fact(LOG, describe_place(log))
 
 
-def restore(
-    folder: Path,
-    database: Database,
-    checkpoint_writer: CheckpointWriter,
-    log: EventLog,
-    engine: Engine,
-    monitor: Monitor | None = None,
-) -> ReplayStart:
+def _select_compared(origin: Mapping[str, Any]) -> dict[str, Any]:
+    """Without the columns that are not used: files that come later may have others."""
+    used = {k: v for k, v in origin["columns"].items() if k not in ("left_out", "doubtful")}
+    return {**origin, "columns": used}
+
+
+def restore(store: RunStore, log: EventLog, engine: Engine, grows: bool = False) -> ReplayStart:
     """Bring the engine to where the run was committed last; check that the log still leads there.
+
+    ``grows`` is whether there may be more rows to come.
 
     Raises
     ------
     ParameterError
         The rows that were taken are not those of the log any more.
     """
-    last = checkpoint_writer.load_last()
-    state = database.read_fact(STATE, {})
-    if last is None and not state.get("finished"):
-        return ReplayStart(0, RowCounts(), LogFingerprint())
-    ends: dict[int, dict[str, int]] = {}
-    if last is not None:
-        ends[last[2]["rows"]] = last[2]
+    last, state = store.load_last(), store.database.read_fact(STATE, {})
+    ends = {} if last is None else {last.fingerprint["rows"]: last.fingerprint}
     if state.get("finished"):
         ends[state["rows"]] = state["prefix"]
-    fingerprints, more = _read_fingerprints(folder, log, ends)
-    if (
-        state.get("finished")
-        and not more
-        and not any(find_file_error(folder, name, crc) for name, crc in state["files"].items())
-    ):
-        engine.become(Engine.from_bytes(database.read(FINAL, state["final"]).data))
-        if monitor is not None:
-            newest = database.count_records(FINAL_MONITOR) - 1
-            monitor.become(Monitor.from_bytes(database.read(FINAL_MONITOR, newest).data))
-        return ReplayStart(
-            state["rows"], RowCounts(**state["counts"]), LogFingerprint(), finished=True
-        )
-    if state.get("finished"):
-        with database.commit():
-            database.write_fact(STATE, {"finished": False, "rows": state["rows"]})
+    if not ends:
+        return ReplayStart(0, RowCounts(), LogFingerprint())
+    fingerprints, more = _read_fingerprints(store, log, ends)
+    if not more and not grows and (final := store.load_final()) is not None:
+        engine.become(final.engine)
+        return ReplayStart(state["rows"], final.counts, LogFingerprint(), finished=True)
+    store.write_fact(STATE, {"finished": False})
     if last is None:
         return ReplayStart(0, RowCounts(), LogFingerprint())
-    saved, counts, fingerprint = last
-    engine.become(saved)
-    return ReplayStart(fingerprint["rows"], counts, fingerprints[fingerprint["rows"]])
-
-
-def find_file_error(folder: Path, name: str, crc: int) -> str | None:
-    """What is wrong with a file of a finished run; None where it is what was written."""
-    try:
-        checksum = zlib.crc32((folder / name).read_bytes())
-    except FileNotFoundError:
-        return f"{name} is missing"
-    return None if checksum == crc else f"{name} is not what was written"
+    engine.become(last.engine)
+    rows = last.fingerprint["rows"]
+    return ReplayStart(rows, last.counts, fingerprints[rows])
 
 
 def _read_fingerprints(
-    folder: Path, log: EventLog, ends: Mapping[int, dict[str, int]]
+    store: RunStore, log: EventLog, ends: Mapping[int, dict[str, int]]
 ) -> tuple[dict[int, LogFingerprint], bool]:
     """The fingerprints of the log up to some rows, as they must be; and whether there are more."""
     wanted = sorted(ends)
@@ -163,27 +115,13 @@ def _read_fingerprints(
             fingerprint.update(part, end)
             if fingerprint.rows < end:
                 break
-            if fingerprint.to_dict() != ends[end]:
-                columns = [
-                    name
-                    for name, crc in fingerprint.to_dict().items()
-                    if ends[end].get(name) != crc
-                ]
-                raise ParameterError(
-                    f"the first {end} rows of the log are not those that run="
-                    f"{quote(str(folder))} has learned (they differ in {', '.join(columns)}): "
-                    "replay the log that it began with, or replace the run with overwrite=True "
-                    "(--overwrite)"
-                )
+            check_rows(fingerprint, ends[end], store.folder)
             fingerprints[end] = fingerprint.copy()
         more = part.offset + len(part) > wanted[-1]
         if more:
             break
     if len(fingerprints) < len(wanted):
-        raise ParameterError(
-            f"the log has {fingerprint.rows} rows, and run={quote(str(folder))} has learned "
-            f"{wanted[len(fingerprints)]}: replay the log that it began with"
-        )
+        check_rows(fingerprint, ends[wanted[len(fingerprints)]], store.folder)
     return fingerprints, more
 
 
@@ -196,32 +134,3 @@ def _read_undamaged(
     except LogError:
         if len(fingerprints) < len(wanted):
             raise
-
-
-def finish(
-    database: Database,
-    engine: Engine,
-    counts: RowCounts,
-    fingerprint: Mapping[str, int],
-    whole: bool,
-    monitor: Monitor | None = None,
-) -> None:
-    """The run is whole, or has ended early: say so, and keep the engine as it is at its end."""
-    state: dict[str, Any] = {"finished": whole, "rows": engine.log_offset}
-    if whole:
-        state |= {"counts": asdict(counts), "prefix": dict(fingerprint)}
-    with database.commit():
-        if whole:
-            number = database.append(FINAL, engine.position, 0, engine.to_bytes())
-            database.keep_only(FINAL, {number})
-            if monitor is not None:
-                last = database.append(FINAL_MONITOR, monitor.position, 0, monitor.to_bytes())
-                database.keep_only(FINAL_MONITOR, {last})
-            records = database.list_records(SNAPSHOTS)
-            # the last snapshot, unless the last checkpoint has kept it
-            if engine.ready and (not records or records[-1][1] != engine.publish().position):
-                append_snapshot(database, engine.publish(fresh=True))
-            paths = [database.folder / name for name in runfolder.FILES]
-            files = {path.name: zlib.crc32(path.read_bytes()) for path in paths if path.exists()}
-            state |= {"final": number, "files": files}
-        database.write_fact(STATE, state)

@@ -10,12 +10,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from streamembed.engine.call import Call
 from streamembed.errors import DamagedFileError
-from streamembed.runs.checkpoint_writer import CHECKPOINTS, COUNTS, PARTITIONS, SNAPSHOTS
-from streamembed.runs.resume import STATE, find_file_error
-from streamembed.runs.run_reader import RunReader
-from streamembed.runs.session import OPERATIONS
+from streamembed.runs.run_reader import RunReader, format_label
+from streamembed.runs.run_store import (
+    CHECKPOINTS,
+    COUNTS,
+    OPERATIONS,
+    PARTITIONS,
+    SNAPSHOTS,
+    STATE,
+    find_file_error,
+)
 
 Key = int | str
 COLUMNS = ("position", "id", "label", "event_time")
@@ -73,8 +78,7 @@ def find_events(reader: RunReader, ids: Collection[Key]) -> dict[Key, EventMetad
     events: dict[Key, EventMetadata] = {}
     if wanted_ids is None:
         return events
-    late: dict[Key, Any] = {}
-    for columns in _read_columns(reader, late):
+    for columns in _read_embedding(reader) if reader.finished else _read_events(reader):
         if columns["id"].type != wanted_ids.type:
             continue
         chosen = pc.indices_nonzero(pc.is_in(columns["id"], value_set=wanted_ids))
@@ -84,35 +88,19 @@ def find_events(reader: RunReader, ids: Collection[Key]) -> dict[Key, EventMetad
         for key, position, label, time in zip(
             rows["id"], rows["position"], labels, times, strict=True
         ):
-            events[key] = EventMetadata(position, _to_text(label), _to_text(time))
-    for key, label in late.items():
+            events[key] = EventMetadata(position, format_label(label), format_label(time))
+    for key, label in reader.late_labels().items():
         if key in events:
-            events[key] = replace(events[key], label=_to_text(label))
+            events[key] = replace(events[key], label=format_label(label))
     return events
 
 
-def _to_text(value: Any) -> str | None:
-    return None if value is None or value != value else str(value)
-
-
-def _read_columns(reader: RunReader, late: dict[Key, Any]) -> Iterator[Mapping[str, Any]]:
-    """Positions, ids, labels and times, as Arrow arrays; labels that came late go into ``late``."""
-    if reader.finished:
-        yield from _read_embedding(reader)
-    elif reader.kind != "replay":
-        yield from _read_operations(reader, late)
-    elif reader.origin.get("embed") == "causal":
-        for batch in reader._batches("embedding"):
-            yield {name: batch[name] for name in COLUMNS if name in batch.schema.names}
-    else:
-        start = reader.begun
-        for batch in reader._batches("events"):
-            positions = pa.array(range(start, start + batch.num_rows), pa.int64())
-            start += batch.num_rows
-            names = batch.schema.names
-            passthrough = {name: batch[f"+{name}"] for name in COLUMNS if f"+{name}" in names}
-            ids = batch["id"] if "id" in names else positions
-            yield {"position": positions, "id": ids, **passthrough}
+def _read_events(reader: RunReader) -> Iterator[Mapping[str, Any]]:
+    """Positions, ids, labels and times, as Arrow arrays."""
+    for position, rows in reader.events():
+        positions = pa.array(range(position, position + len(rows)), pa.int64())
+        ids = positions if rows.ids is None else pa.array(rows.ids.tolist())
+        yield {"position": positions, "id": ids, **rows.passthrough}
 
 
 def _read_embedding(reader: RunReader) -> Iterator[Mapping[str, Any]]:
@@ -126,29 +114,3 @@ def _read_embedding(reader: RunReader) -> Iterator[Mapping[str, Any]]:
         columns = [name for name in COLUMNS if name in file.schema_arrow.names]
         for batch in file.iter_batches(columns=columns):
             yield {name: batch[name] for name in columns}
-
-
-def _read_operations(reader: RunReader, late: dict[Key, Any]) -> Iterator[Mapping[str, Any]]:
-    start = reader.begun
-    for record in reader._database.read_chain(OPERATIONS):
-        call = Call.from_bytes(record.data)
-        metadata, arrays = call.metadata, call.arrays
-        if call.name == "label":
-            late.update(zip(metadata["ids"], metadata["labels"], strict=True))
-        if call.name not in ("learn", "learn_distances"):
-            continue
-        rejected = set(call.unlearned)
-        is_points = call.name == "learn"
-        rows = arrays["kept"].tolist() if is_points else list(range(call.rows))
-        learned = [place for place, row in enumerate(rows) if row not in rejected]
-        positions = list(range(start, record.position))
-        start = record.position
-        if len(learned) != len(positions):
-            continue  # some are still pending
-        known_ids = arrays["ids"].tolist() if "ids" in arrays else metadata.get("ids")
-        ids = positions if known_ids is None else [known_ids[place] for place in learned]
-        columns = {"position": pa.array(positions, pa.int64()), "id": pa.array(ids)}
-        if metadata.get("labels"):
-            labels = [metadata["labels"][rows[place]] for place in learned]
-            columns["label"] = pa.array([_to_text(label) for label in labels], pa.string())
-        yield columns

@@ -14,7 +14,6 @@ import pyarrow.parquet as pq
 
 from streamembed.data.batch import Batch
 from streamembed.data.output_format import name_columns
-from streamembed.engine.call import Call
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import (
     DamagedFileError,
@@ -25,10 +24,8 @@ from streamembed.errors import (
     quote,
 )
 from streamembed.runs import run_folder as runfolder
-from streamembed.runs.event_rows import read_event_rows
-from streamembed.runs.resume import STATE, find_file_error
 from streamembed.runs.run_reader import RunReader, read_run
-from streamembed.runs.session import OPERATIONS
+from streamembed.runs.run_store import STATE, find_file_error
 
 
 def export(run: str | os.PathLike[str], output: str | os.PathLike[str]) -> list[Path]:
@@ -107,10 +104,11 @@ def _embed_events(reader: RunReader, snapshot: Snapshot) -> Iterator[Any]:
             snapshot.method, np.arange(0), snapshot.ids, snapshot.coordinates, coverage
         )
         return
-    for positions, ids, points in _read_events(reader):
-        events = Batch.of_points(points, snapshot.features)
+    for position, rows in reader.events():
+        events = Batch.of_points(rows.points, snapshot.features)
         coordinates, coverage = snapshot.transform_with_coverage(events)
-        ids = positions if ids is None else ids
+        positions = np.arange(position, position + len(rows))
+        ids = positions if rows.ids is None else rows.ids
         yield _build_table(snapshot.method, positions, ids, coordinates, coverage)
 
 
@@ -119,23 +117,3 @@ def _build_table(method: str, positions: Any, ids: Any, coordinates: Any, covera
     columns |= {"id": pa.array(ids.tolist())}
     columns |= zip(name_columns(method, coordinates.shape[1]), coordinates.T, strict=True)
     return pa.table({**columns, "coverage": coverage})
-
-
-def _read_events(reader: RunReader) -> Iterator[tuple[Any, Any, Any]]:
-    """Positions, ids and points of the events that were accepted."""
-    if reader.kind == "replay":
-        start = reader.begun
-        for rows in read_event_rows(reader._batches("events")):
-            yield np.arange(start, start + len(rows)), rows.ids, rows.points
-            start += len(rows)
-        return
-    start = reader.begun
-    for record in reader._database.read_chain(OPERATIONS):
-        call = Call.from_bytes(record.data)
-        if call.name != "learn":
-            continue
-        arrays = call.arrays
-        learned = ~np.isin(arrays["kept"], call.unlearned)
-        ids = arrays["ids"][learned] if "ids" in arrays else None
-        yield np.arange(start, record.position), ids, arrays["points"][learned]
-        start = record.position

@@ -93,7 +93,8 @@ def check_apart(name: str, target: Path, logs: Iterable[EventLog], folder: bool)
                 f"{name}={quote(str(target))} is, or is inside, the folder {log_folder} from which "
                 "the log is read: choose another place"
             )
-        files = [path for path in log.paths if path.exists()]  # standard input is not there
+        # standard input is not there, and what a network reads is elsewhere
+        files = [path for path in log.paths if isinstance(path, Path) and path.exists()]
         if touched & _read_identities([*files, *_list_parents(files)]):
             first = next(
                 path for path in files if touched & _read_identities([path, *_list_parents([path])])
@@ -206,17 +207,25 @@ def _is_at(file: BinaryIO, path: Path) -> bool:
     return path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat())
 
 
-def open_database(folder: Path, overwrite: bool) -> Database:
-    """The database of a run, for writing: a new one where there is none or it is to be replaced."""
+def open_database(folder: Path, overwrite: bool | None) -> Database:
+    """The database of a run, for writing: a new one where there is none or it is to be replaced.
+
+    ``overwrite`` is None where that is no choice.
+    """
     if (folder / DATABASE_NAME).exists() and not overwrite:
         return Database.open(folder, writes=True)
     clear_folder(folder, overwrite)
     return Database.create(folder)
 
 
-def clear_folder(folder: Path, overwrite: bool) -> None:
+def clear_folder(folder: Path, overwrite: bool | None) -> None:
     """Remove the files of an older run; ParameterError if there are any, unless ``overwrite``."""
     names = sorted(path.name for path in folder.iterdir() if path.name != LOCK)
+    if names and overwrite is None:
+        raise ParameterError(
+            f"run={quote(str(folder))} holds {quote(names[0])} and no run: choose an empty folder, "
+            "or one that does not exist yet"
+        )
     partials = [name for name in names if _is_partial(name)]
     if names and not overwrite:
         what = (

@@ -3,21 +3,52 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from streamembed.data.ids import read_ids
 from streamembed.drift.monitor import Monitor
+from streamembed.engine.call import Call
 from streamembed.engine.engine import Engine
 from streamembed.engine.snapshot import Snapshot
-from streamembed.errors import DamagedFileError, NotReadyError, ParameterError, check_path, quote
-from streamembed.runs.checkpoint_writer import CHECKPOINTS, MONITORS, SNAPSHOTS, read_batches
+from streamembed.errors import (
+    DamagedFileError,
+    LogError,
+    NotReadyError,
+    ParameterError,
+    check_path,
+    quote,
+)
+from streamembed.logs.paths import Paths
+from streamembed.runs.event_rows import EventRows, from_record_batch
+from streamembed.runs.feed import read_distances, read_events, read_points
+from streamembed.runs.origin import open_recorded_log
 from streamembed.runs.partition_root import list_partitions
 from streamembed.runs.recorder import build_rejected_schema
-from streamembed.runs.resume import FINAL, FINAL_MONITOR, ORIGIN, STATE, find_file_error
+from streamembed.runs.run_store import (
+    CHECKPOINTS,
+    EVENTS,
+    FINAL,
+    FINAL_MONITOR,
+    FINGERPRINT,
+    LOG,
+    MONITORS,
+    OPERATIONS,
+    ORIGIN,
+    PARTITIONS,
+    SESSION,
+    SNAPSHOTS,
+    STATE,
+    find_file_error,
+    read_batches,
+)
 from streamembed.storage.database import Database
 
 T = TypeVar("T")
@@ -176,6 +207,83 @@ class RunReader:
         with self._database.read_consistently():
             return list_partitions(self._database)
 
+    def events(self, log: Paths | None = None) -> Iterator[tuple[int, EventRows]]:
+        """The events that were committed, in order: the stream position of the first, and these.
+
+        Of a replay they are read from its log, which must still have the rows that were learned;
+        of standard input from the copy in the run; of a run that is learned into from its calls.
+
+        Parameters
+        ----------
+        log
+            Where the log is now; default: where it was.
+
+        Raises
+        ------
+        LogError
+            The log cannot be read any more.
+        ParameterError
+            Its rows are others: the error comes last, and what came before is not to be used. Or
+            the run was learned in partitions, which keep no account of events.
+        """
+        if self.kind == PARTITIONS:
+            raise ParameterError(f"{self.path} was learned in partitions, which record no events")
+        position = self.begun
+        parts = self._read_calls() if self.kind != "replay" else self._read_log(log)
+        for rows in parts:
+            yield position, rows
+            position += len(rows)
+
+    def _read_log(self, log: Paths | None) -> Iterator[EventRows]:
+        state = self._database.read_fact(STATE, {})
+        fingerprint = state.get("prefix") or self._database.read_fact(FINGERPRINT)
+        paths = log or self._database.read_fact(LOG)
+        if fingerprint is None:
+            return
+        if paths is None:
+            if self.origin.get("embed") == "causal":
+                table = self._file("embedding.parquet") if self.finished else None
+                batches = self._batches("embedding") if table is None else table.to_batches()
+                yield from map(_from_embedding, batches)
+            else:
+                yield from map(from_record_batch, self._batches(EVENTS))
+            return
+        try:
+            opened = open_recorded_log(self.origin, paths)
+        except (LogError, ParameterError) as error:
+            raise LogError(
+                f"the events of {self.path} are in its log, which cannot be read again: {error}; "
+                "put it back, or name it with log= (--log)"
+            ) from error
+        names = opened.feature_names
+        with suppress(NotReadyError):
+            names = self.snapshot().feature_names or names
+        rejected = self.rejected()["offset"].to_pylist()
+        select = read_distances
+        if opened.kind == "points":
+            select = partial(read_points, features=opened.features, names=names)
+        yield from read_events(opened, select, fingerprint, rejected, self.path)
+
+    def _read_calls(self) -> Iterator[EventRows]:
+        position = self.begun
+        for record in self._database.read_chain(OPERATIONS):
+            call = Call.from_bytes(record.data)
+            if call.name in ("learn", "learn_distances"):
+                rows = _to_event_rows(call)
+                if len(rows) == record.position - position:  # else some are still pending
+                    yield rows
+                position = record.position
+
+    def late_labels(self) -> dict[Hashable, Any]:
+        """Labels that came after their events, by id."""
+        labels: dict[Hashable, Any] = {}
+        if self.kind == SESSION and self.origin["engine"].get("metrics"):
+            for record in self._database.read_chain(OPERATIONS):
+                call = Call.from_bytes(record.data)
+                if call.name == "label":
+                    labels.update(zip(call.metadata["ids"], call.metadata["labels"], strict=True))
+        return labels
+
     def _file(self, name: str) -> Any:
         """A table of a finished replay, as it was written; None where it has none."""
         checksum = self._database.read_fact(STATE)["files"].get(name)
@@ -220,3 +328,32 @@ class RunReader:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _from_embedding(batch: Any) -> EventRows:
+    """Events as they were written, without their points."""
+    names = [name for name in ("label", "event_time") if name in batch.schema.names]
+    ids = read_ids(batch["id"].to_pylist(), batch.num_rows)
+    points = np.zeros((batch.num_rows, 0))
+    passthrough = {name: batch[name] for name in names}
+    return EventRows(batch["position"].to_numpy(), points, passthrough, ids)
+
+
+def _to_event_rows(call: Call[Any]) -> EventRows:
+    """The rows of a call that are events; labels as text."""
+    arrays, metadata = call.arrays, call.metadata
+    rows = arrays["kept"] if call.name == "learn" else np.arange(call.rows)
+    learned = np.flatnonzero(~np.isin(rows, np.array(call.unlearned, dtype=np.int64)))
+    ids = arrays["ids"] if "ids" in arrays else read_ids(metadata.get("ids"), len(rows))
+    labels = metadata.get("labels")
+    passthrough = {}
+    if labels:
+        texts = [format_label(labels[row]) for row in rows[learned].tolist()]
+        passthrough["label"] = pa.array(texts, pa.string())
+    points = arrays.get("points", np.zeros((len(rows), 0)))[learned]
+    return EventRows(rows[learned], points, passthrough, None if ids is None else ids[learned])
+
+
+def format_label(value: Any) -> str | None:
+    """A label or time as text; None where there is none."""
+    return None if value is None or value != value else str(value)

@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 
 from streamembed.runs.run_events import read_progress
 from streamembed.runs.run_reader import RunReader
+from streamembed.runs.run_store import SESSION
 
 NAMES = {
     "finished": "run",
@@ -58,9 +59,9 @@ class RunSummary:
 def summarise_run(reader: RunReader) -> RunSummary:
     """Summarise a run; DamagedFileError where one of its tables is not what was written."""
     progress, timeline, rejected = read_progress(reader), reader.timeline(), reader.rejected()
-    state = "finished" if reader.finished else "open" if reader.kind == "online" else "unfinished"
+    state = "finished" if reader.finished else "open" if reader.kind == SESSION else "unfinished"
     events, position = progress.accepted, progress.position
-    if state == "unfinished" and (stopped := _count_stopped(reader)) > events:
+    if state == "unfinished" and (stopped := _count_stopped(reader)) >= events:
         state, position = "stopped", position - events + stopped
         events = stopped
         timeline, rejected = (
@@ -82,8 +83,8 @@ def summarise_run(reader: RunReader) -> RunSummary:
 
 
 def _count_stopped(reader: RunReader) -> int:
-    """Events in the files of a replay that ended before its log did; 0 where it wrote none."""
+    """Events in the files of a replay that ended before its log did; -1 where it wrote none."""
     try:
         return int(pq.read_metadata(reader.path / "embedding.parquet").num_rows)
     except (OSError, pa.ArrowException):  # it is at work, or was killed
-        return 0
+        return -1

@@ -31,7 +31,7 @@ class ParquetTable:
         self.buffered.append(part)
         self.rows += part.num_rows
         if self.rows >= ROW_GROUP_SIZE:
-            whole = pa.concat_tables(self.buffered)
+            whole = pa.concat_tables(self.buffered)  # without a copy
             start = 0
             while self.rows - start >= ROW_GROUP_SIZE:
                 self._write_group(whole.slice(start, ROW_GROUP_SIZE))

@@ -23,21 +23,21 @@ from streamembed.engine.engine import Engine
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import InputError, ParameterError, StoppedError, StreamembedError, quote
 from streamembed.methods.options import Config
-from streamembed.runs import run_folder as runfolder
-from streamembed.runs.checkpoint_writer import (
-    CHECKPOINTS,
-    CheckpointPolicy,
-    CheckpointWriter,
-    RowCounts,
-    to_ipc_bytes,
-)
 from streamembed.runs.origin import check_parameters, list_differences
 from streamembed.runs.recorder import build_timeline_row, to_rejected_table
-from streamembed.runs.resume import ORIGIN, STATE
-from streamembed.storage.database import DATABASE_NAME, LOCK, Database
+from streamembed.runs.run_store import (
+    BEGINNING,
+    CHECKPOINTS,
+    OPERATIONS,
+    SESSION,
+    CheckpointPolicy,
+    Commit,
+    RowCounts,
+    RunStore,
+    to_ipc_bytes,
+)
 from streamembed.version import __version__
 
-SESSION_KIND, OPERATIONS, BEGINNING = "online", "operations", "beginning"
 # Begins the name of the fact that a batch was learned.
 _BATCH = "batch "
 Result = TypeVar("Result")
@@ -88,62 +88,38 @@ def open_run(
     """
     policy = CheckpointPolicy.parse(checkpoint_every)
     with ExitStack() as stack:
-        folder = stack.enter_context(runfolder.lock_folder(run))
-        is_new = not (folder / DATABASE_NAME).exists()
-        if is_new:
-            _check_empty(folder)
-        database = Database.create(folder) if is_new else Database.open(folder, writes=True)
-        stack.enter_context(database)
-        opened = Run(database, _load_beginning(folder, database, engine), policy)
+        store = stack.enter_context(RunStore.claim(run, policy, overwrite=None))
+        opened = Run(store, _load_beginning(store, engine))
         opened._recover()
         opened._resources = stack.pop_all()
     return opened
 
 
-def _check_empty(folder: Path) -> None:
-    names = sorted(path.name for path in folder.iterdir() if path.name != LOCK)
-    if names:
-        raise ParameterError(
-            f"run={quote(str(folder))} holds {quote(names[0])} and no run: choose an empty folder, "
-            "or one that does not exist yet"
-        )
-
-
-def _load_beginning(
-    folder: Path, database: Database, given: Engine | Mapping[str, Any] | None
-) -> Engine:
+def _load_beginning(store: RunStore, given: Engine | Mapping[str, Any] | None) -> Engine:
     """The engine as it was when the run began."""
-    before = database.read_fact(ORIGIN)
-    if before is not None and before.get("kind") != SESSION_KIND:
-        raise ParameterError(
-            f"run={quote(str(folder))} is a replay of a log, and cannot be learned into: choose "
-            "another folder, or start the replay again to resume it"
-        )
+    before, place = store.read_origin(SESSION), f"run={quote(str(store.folder))}"
     if isinstance(given, Engine):
         engine = given
     elif given is not None or before is None:
         engine = Engine(**check_parameters(given or {}))
     else:
         engine = Engine(**before["engine"])
-    origin = {"kind": SESSION_KIND, "version": __version__, "engine": engine.config.as_dict()}
+    origin = {"kind": SESSION, "version": __version__, "engine": engine.config.as_dict()}
     if before is None:
-        with database.commit():
-            database.append(BEGINNING, engine.position, 0, engine.to_bytes())
-            database.write_fact(ORIGIN, origin)
-            database.write_fact(STATE, {"finished": False})
+        store.begin(origin, {BEGINNING: engine})
         return engine
     # files of every version are resumed
     parameters = Config.complete(before["engine"])
     expected = {**before, "version": __version__, "engine": parameters}
     if lines := list_differences(expected, json.loads(json.dumps(origin))):
         raise ParameterError(
-            f"run={quote(str(folder))} differs: {'; '.join(lines[:4])}: open it without "
+            f"{place} differs: {'; '.join(lines[:4])}: open it without "
             "parameters, or with those that it began with"
         )
-    start = Engine.from_bytes(database.read(BEGINNING, 0).data)
+    start = Engine.from_bytes(store.database.read(BEGINNING, 0).data)
     if isinstance(given, Engine) and given.position not in (0, start.position):
         raise ParameterError(
-            f"engine has learned {given.position} events, and run={quote(str(folder))} began with "
+            f"engine has learned {given.position} events, and {place} began with "
             f"{start.position}: open it without an engine; it resumes by itself"
         )
     engine.become(start)
@@ -158,11 +134,10 @@ class Run:
     not about the arguments it refuses to learn, and still reads: open it again.
     """
 
-    def __init__(self, database: Database, engine: Engine, policy: CheckpointPolicy) -> None:
+    def __init__(self, store: RunStore, engine: Engine) -> None:
         """Use `open_run`."""
-        self._database = database
+        self._store, self._database = store, store.database
         self._engine = engine
-        self._checkpoint_writer = CheckpointWriter(database, policy)
         self._lock = threading.RLock()
         self._failure: str | None = None
         self._closed = False
@@ -341,7 +316,7 @@ class Run:
                 with self._database.commit():
                     self._record(call, batch_id, result)
                 self._known_token = self._engine.state_token
-                if self._engine.ready and self._checkpoint_writer.is_due(self._engine.position):
+                if self._engine.ready and self._store.is_due(self._engine.position):
                     self._commit_engine()
             except BaseException as error:
                 self._fail(error)
@@ -363,18 +338,17 @@ class Run:
 
     def _commit_engine(self) -> None:
         snapshot = self._engine.publish(fresh=True)
-        self._checkpoint_writer.add("timeline", build_timeline_row(snapshot, self._engine))
+        self._store.add("timeline", build_timeline_row(snapshot, self._engine))
         self._committed = self._database.count_records(OPERATIONS)
         done = {"operations": self._committed}
-        self._checkpoint_writer.commit(self._engine, snapshot, RowCounts(), done)
+        self._store.commit(Commit(self._engine, RowCounts(), done), snapshot)
 
     def _recover(self) -> None:
         """Apply again what was acknowledged since the engine was committed last."""
         start = 0
-        if (last := self._checkpoint_writer.load_last()) is not None:
-            engine, _, done = last
-            self._engine.become(engine)
-            start = self._committed = done["operations"]
+        if (last := self._store.load_last()) is not None:
+            self._engine.become(last.engine)
+            start = self._committed = last.fingerprint["operations"]
         for record in self._database.read_chain(OPERATIONS, start):
             self._engine.apply(Call.from_bytes(record.data))
             if self._engine.position != record.position:

@@ -25,29 +25,31 @@ from streamembed.errors import (
     ParameterError,
     check_path,
 )
-from streamembed.logs.event_log import open_with_choice, parse_choice
 from streamembed.logs.paths import Paths
 from streamembed.merging.landmark_set import LandmarkSet
 from streamembed.runs import run_folder as runfolder
-from streamembed.runs.checkpoint_writer import (
-    CHECKPOINTS,
-    FINGERPRINT,
-    MERGED,
-    MONITORS,
-    PARTITION,
-    PARTITIONS,
-    SNAPSHOTS,
-)
+from streamembed.runs.origin import open_recorded_log
+from streamembed.runs.recorder import COLUMNS_KEY
 from streamembed.runs.replay_log import replay
-from streamembed.runs.resume import (
+from streamembed.runs.run_store import (
+    BEGINNING,
+    CHECKPOINTS,
     FINAL,
     FINAL_MONITOR,
+    FINGERPRINT,
     FIRST_MONITOR,
+    LOG,
+    MERGED,
+    MONITORS,
+    OPERATIONS,
     ORIGIN,
+    PARTITION,
+    PARTITIONS,
+    SESSION,
+    SNAPSHOTS,
     STATE,
     find_file_error,
 )
-from streamembed.runs.session import BEGINNING, OPERATIONS, SESSION_KIND
 from streamembed.storage import archive
 from streamembed.storage.database import Database, select_retained
 
@@ -97,14 +99,15 @@ def verify(
     deep
         Also learn everything again, from the batches of the run or from its log, and compare bytes.
     log
-        The log of a replay, for ``deep``.
+        The log of a replay, for ``deep``; default: where it was.
     pairs
         Its pair log, if it had one.
 
     Raises
     ------
     ParameterError
-        ``deep`` of a replay without its log, or with another, or a log of a run that has none.
+        ``deep`` of a replay of standard input, or with another log, or a log of a run that has
+        none.
     LogError
         The log is damaged.
     FileError
@@ -116,7 +119,9 @@ def verify(
     try:
         with Database.open(folder) as database:
             kind = _read_kind(database)
-            remedy = RESTORE_REMEDY if kind == SESSION_KIND else REPLAY_REMEDY
+            remedy = RESTORE_REMEDY if kind == SESSION else REPLAY_REMEDY
+            if log is None and deep and kind != SESSION:
+                log = database.read_fact(LOG)
             _check_options(deep, log, kind)
             for name, check in _list_checks(database, folder):
                 try:
@@ -126,7 +131,7 @@ def verify(
                 except (OSError, pa.ArrowException, ValueError, KeyError) as error:
                     troubles.append(Trouble(f"{name}: {_to_one_line(error)}", remedy))
             if deep and not troubles:
-                compare = _learn_again if kind == SESSION_KIND else _replay_again
+                compare = _learn_again if kind == SESSION else _replay_again
                 try:
                     checked["learned again"] = compare(database, folder, log, pairs)
                 except DamagedFileError as error:
@@ -140,7 +145,7 @@ def _read_kind(database: Database) -> str:
     try:
         return str(database.read_fact(ORIGIN, {}).get("kind", "replay"))
     except DamagedFileError:
-        return SESSION_KIND  # which nothing can be replayed of
+        return SESSION  # which nothing can be replayed of
 
 
 def _check_options(deep: bool, log: Paths | None, kind: str) -> None:
@@ -149,9 +154,12 @@ def _check_options(deep: bool, log: Paths | None, kind: str) -> None:
             "a run that was learned in partitions is not repeated by verify: repeat it into "
             "another folder, and compare all files but run.db"
         )
-    if deep and kind != SESSION_KIND and log is None:
-        raise ParameterError("deep verification of a replay needs its log: name it (--log)")
-    if log is not None and kind == SESSION_KIND:
+    if deep and kind != SESSION and log is None:
+        raise ParameterError(
+            "deep verification of a replay of standard input needs its rows: save them, and name "
+            "the file (--log)"
+        )
+    if log is not None and kind == SESSION:
         raise ParameterError("this run was learned into by calls: leave the log out (--log)")
     if log is not None and not deep:
         raise ParameterError("a log was given, which only a deep verification reads (--deep)")
@@ -278,14 +286,13 @@ def _replay_again(database: Database, folder: Path, log: Any, pairs: Any) -> int
         raise ParameterError(f"{folder} began with an engine that had learned, which is not kept")
     if (origin["pairs"] is None) != (pairs is None):
         raise ParameterError("the pair log of the replay, if it had one, must be given (--pairs)")
-    columns = origin["columns"]
-    features = columns["features"] or None  # none of distances
-    chosen = parse_choice(features, None, columns["id"], columns["label"], columns["time"])
-    opened = open_with_choice(log, chosen)
-    left_out, doubtful = columns["left_out"], tuple(columns["doubtful"])
+    opened = open_recorded_log(origin, log)
     # the timeline holds what the first replay left out
-    chosen_columns = replace(opened.columns, left_out=left_out, doubtful=doubtful)
-    opened = replace(opened, columns=chosen_columns)
+    metadata = pq.read_metadata(folder / "timeline.parquet").metadata
+    written = json.loads(metadata[COLUMNS_KEY.encode()])
+    left_out, doubtful = written["left_out"], tuple(written["doubtful"])
+    columns = replace(opened.columns, left_out=left_out, doubtful=doubtful)
+    opened = replace(opened, columns=columns)
     names = [name for name in runfolder.FILES if (folder / name).exists()]
     monitor = None
     if origin.get("monitor"):

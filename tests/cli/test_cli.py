@@ -25,12 +25,13 @@ from streamembed.cli import command_options, commands, demo, exit_codes
 from streamembed.cli import replay as replay_command
 from streamembed.engine.snapshot import Frame
 from streamembed.errors import ParameterError, StoppedError
-from streamembed.layout import forces_numba
 from streamembed.logs.event_log import open_log, write_distance_log, write_log
 from streamembed.methods.options import Config
+from streamembed.numeric import compilation
 from streamembed.runs import log_transform
 from streamembed.runs.driver import ReplayDriver
 from streamembed.runs.log_transform import transform_log
+from streamembed.runs.partitioned import ROUND_EVERY
 
 POINTS = np.random.default_rng(0).standard_normal((230, 3))
 NAMES = ["x", "y", "z"]
@@ -85,6 +86,7 @@ def test_every_parameter_is_a_flag() -> None:
     for parameter in fields(Config):
         assert "--" + parameter.name.replace("_", "-") in shown
         assert command_options.HELP[parameter.name].split(":")[0] in shown
+    assert f"[default: {ROUND_EVERY}]" in shown
 
 
 def test_flags_reach_the_engine(tmp_path: Path, log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -316,7 +318,7 @@ def test_transform_does_not_destroy_its_inputs(
     for target in targets:
         done = call("transform", snapshot, log, folder, "-o", target, *flags)
         assert done.exit_code == exit_codes.USAGE, (target, done.output)
-        assert "output=" in done.stderr
+        assert "--output " in done.stderr
         assert "choose another" in done.stderr
         assert "--overwrite" not in done.stderr
     after = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
@@ -364,6 +366,32 @@ def test_transform_says_that_the_folder_does_not_exist(
     assert f"{output} cannot be written (No such file or directory)" in done.stderr
 
 
+def test_transform_carries_ids_labels_and_times(tmp_path: Path, run: Path) -> None:
+    """In the types that the log has them in, whatever ids are compared as, under any name."""
+    passed = {
+        "key": pa.array(range(230), pa.uint16()),
+        "kind": pa.array(["a", None] * 115).dictionary_encode(),
+        "when": pa.array(range(230), pa.timestamp("ms")),
+    }
+    points = dict(zip(NAMES, POINTS.T, strict=True))
+    pq.write_table(pa.table({**points, **passed}), tmp_path / "typed")
+    output = tmp_path / "out.parquet"
+    roles = ("--id", "key", "--label", "kind", "--time", "when")
+    assert call("transform", run, tmp_path / "typed", "-o", output, *roles).exit_code == 0
+    table = pq.read_table(output)
+    assert table.column_names[:4] == ["offset", "id", "label", "event_time"]
+    assert table["id"].combine_chunks() == passed["key"]
+    assert table["label"].combine_chunks() == passed["kind"].dictionary_decode()
+    assert table["event_time"].combine_chunks() == passed["when"]
+    # where files differ, ids are 64-bit numbers
+    (tmp_path / "mixed").mkdir()
+    for name, kind in (("1", pa.int32()), ("2", pa.int64())):
+        rows = {**points, "id": pa.array(range(230), kind)}
+        pq.write_table(pa.table(rows), tmp_path / "mixed" / name)
+    assert call("transform", run, tmp_path / "mixed", "-o", output, "--overwrite").exit_code == 0
+    assert pq.read_table(output)["id"].type == pa.int64()
+
+
 def test_transform_takes_a_run_folder(tmp_path: Path, log: Path, run: Path) -> None:
     """Its final snapshot; no file of the run is overwritten, and a run is no log."""
     outputs = [tmp_path / "by folder.parquet", tmp_path / "by file.parquet"]
@@ -407,7 +435,7 @@ def test_snapshots_between_chunks_are_told(tmp_path: Path, log: Path) -> None:
     assert "instead of" not in call(*replay, 20).stderr
     done = call(*replay, 15, "--json")
     assert (json.loads(done.stdout)["snapshot_every"], done.stderr) == (20, "")
-    assert "snapshot_every=0 must be" in call(*replay, 0).stderr
+    assert "--snapshot-every 0 must be" in call(*replay, 0).stderr
 
 
 @pytest.mark.long
@@ -433,6 +461,7 @@ def cases(tmp_path: Path, log: Path, run: Path) -> dict[str, tuple[list[Any], in
     (damaged / "timeline.parquet").write_bytes(b"PAR1")
     text = tmp_path / "text"
     text.write_text("a,b\n1,2\n")
+    (tmp_path / "table.csv").write_text("a,b\n1,2\n")
     (tmp_path / "empty").mkdir()
     far = tmp_path / "far run"
     write_distance_log(tmp_path / "far", DISTANCES)
@@ -441,7 +470,7 @@ def cases(tmp_path: Path, log: Path, run: Path) -> dict[str, tuple[list[Any], in
     return {
         "unknown option": (["replay", log, "--run", out, "--metric", "x"], 2, "No such option"),
         "no log": (["replay", "--run", out], 2, "Missing argument"),
-        "wrong parameter": (["replay", log, "--run", out, "--rank", "1"], 2, "rank=1 must be"),
+        "wrong parameter": (["replay", log, "--run", out, "--rank", "1"], 2, "--rank 1 must be"),
         "wrong number": (["replay", log, "--run", out, "--rank", "x"], 2, "'x' must be a number"),
         "run not empty": (["replay", log, "--run", run], 2, "is not empty"),
         "wrong feature": (["replay", log, "--run", out, "--features", "q"], 2, "q"),
@@ -464,6 +493,10 @@ def cases(tmp_path: Path, log: Path, run: Path) -> dict[str, tuple[list[Any], in
         ),
         "cut log": (["replay", cut, "--run", out, *SMALL], 3, "cut"),
         "not arrow": (["replay", text, "--run", out], 3, "Arrow"),
+        "CSV": (["replay", tmp_path / "table.csv", "--run", out], 2, "pyarrow.csv.read_csv"),
+        "remote run": (["replay", log, "--run", "s3://bucket/run"], 2, "path of this machine"),
+        "remote snapshot": (["transform", "s3://bucket/x", log, "-o", out], 2, "of this machine"),
+        "no such scheme": (["replay", "http://host/log", "--run", out], 2, "a URI that Arrow"),
         "empty folder": (
             ["replay", tmp_path / "empty", "--run", out],
             2,
@@ -480,6 +513,26 @@ def cases(tmp_path: Path, log: Path, run: Path) -> dict[str, tuple[list[Any], in
         ),
         "nothing to inspect": (["inspect", tmp_path / "no"], 4, "does not exist"),
     }
+
+
+def test_messages_speak_of_flags(tmp_path: Path, log: Path, run: Path) -> None:
+    """And of arguments of the command, where the library speaks of parameters."""
+    replay = ["replay", log, "--run", tmp_path / "new"]
+    for arguments, says in (
+        ([*replay, "--n-neighbors", 0], "--n-neighbors 0 must be a whole number from 1 to 1000"),
+        ([*replay, "--kernel", "cosine"], "with --method diffusion_map"),
+        ([*replay, "--warm-up", 1], "at least --n-components + 2"),
+        ([*replay, "--clock", "event_time"], "with --half-life none none does"),
+        (["replay", log, "--run", run, "--size", 90], "or replace it with --overwrite\n"),
+        (["transform", run, log, "-o", run / "snapshot.arrow"], "--output "),
+        (["transform", "", log, "-o", "x"], "SNAPSHOT|RUN '' must be"),
+        (["inspect", "-"], "standard input"),
+        (["inspect", ""], "PATH '' must be"),
+        ([*replay, "--exclude", ""], "'--exclude': it must name columns"),
+    ):
+        done = call(*arguments)
+        assert done.exit_code == 2, arguments
+        assert says in done.stderr, done.stderr
 
 
 def test_no_name_steers_the_terminal(tmp_path: Path) -> None:
@@ -585,26 +638,28 @@ def test_an_interrupted_replay_says_that_its_run_is_whole(
 
 def test_the_demo_says_how_to_be_faster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without numba it goes on."""
-    monkeypatch.setattr(forces_numba, "available", False)
+    monkeypatch.setattr(compilation, "is_available", lambda: False)
     done = call("demo", "--into", tmp_path / "demo", "--events", 300)
     assert done.exit_code == 0
-    assert "pip install 'streamembed[fast]'" in done.stdout
+    assert "install streamembed[fast]" in done.stdout
 
 
 @pytest.mark.slow
-def test_the_demo_runs(tmp_path: Path) -> None:
-    """On a shorter stream: the tables, twice over the same folder; and its picture."""
-    for events, looks in ((200, 1), (400, 3)):
+def test_the_demo_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """On a shorter stream, twice over the same folder; its tables and its picture."""
+    for events, looks in ((200, 3), (400, 5)):
         done = call("demo", "--into", tmp_path / "demo", "--events", events)
         assert done.exit_code == 0, done.output
-        assert "never seen before" in done.stdout
-        assert f"{looks} of {looks} certificates are met" in done.stdout.replace("\n", " ")
+        assert f"\n{looks} of {looks} certificates are met" in done.stdout
+        assert "one false alarm in 10,000 events reports:" in done.stdout
         assert done.stdout.rstrip().endswith("streamembed replay your-log.parquet --run run/")
+    assert open_log(tmp_path / "demo" / "shuttle.parquet").n_rows == 400
     shuttle.main(tmp_path / "demo.png", 400)
     assert (tmp_path / "demo.png").read_bytes().startswith(b"\x89PNG")
-    assert open_log(tmp_path / "demo" / "shuttle.parquet").n_rows == 400
-    few = call("demo", "--into", tmp_path / "few", "--events", 100)
-    assert (few.exit_code, "use a larger --events" in few.stdout) == (0, True)
+    assert "never seen before" in capsys.readouterr().out
+    (tmp_path / "file").write_text("")
+    for arguments, code in ((["--events", 100], 2), (["--into", tmp_path / "file"], 4)):
+        assert call("demo", *arguments).exit_code == code
 
 
 def test_the_stream_of_the_demo_changes() -> None:
@@ -653,7 +708,7 @@ def test_replay_tells_of_metrics(tmp_path: Path) -> None:
     assert "metric itml: from 50 given pairs" in taught.output
     wrong = call("replay", str(tmp_path / "plain"), "--run", "x", "--metrics", "itml,umap")
     assert wrong.exit_code == 2
-    assert "metrics='umap' must be one of" in wrong.output
+    assert "--metrics umap must be one of" in wrong.output
 
 
 @pytest.mark.parametrize("more", [(), ("--json",), ("--workers", "1")])

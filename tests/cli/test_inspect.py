@@ -168,6 +168,20 @@ def test_json_keeps_every_digit(run: Path) -> None:
     assert f"  eigenvalues        {told}" in lines
 
 
+def test_a_question_of_a_replay_is_no_error(tmp_path: Path) -> None:
+    """Which columns are the features is told, in flags, with what is there."""
+    vectors = pa.FixedSizeListArray.from_arrays(pa.array(np.arange(180.0)), 2)
+    columns = pa.table({"v": vectors, "price": np.random.default_rng(0).normal(size=90)})
+    pq.write_table(columns, tmp_path / "log")
+    lines, facts = inspected(tmp_path / "log")
+    assert lines[0] == "log: 90 rows of 2 columns in 1 file"
+    assert lines[1].startswith("hint: replay will ask: ")
+    assert "choose one with --features, for example ['v'] or ['price']" in lines[1]
+    assert "  price              double" in lines
+    assert facts["question"] in lines[1]
+    assert facts["columns"]["price"] == "double"
+
+
 def test_long_lists_are_folded(tmp_path: Path) -> None:
     """Of 384 features the first and the last; all were on one line once."""
     vectors = np.random.default_rng(0).standard_normal((90, 384))

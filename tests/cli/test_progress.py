@@ -6,7 +6,6 @@ import io
 import sys
 
 import pytest
-from rich.console import Console
 
 from streamembed.cli import progress_bar
 
@@ -64,6 +63,26 @@ def test_late_rows_do_not_move_the_times(capsys: pytest.CaptureFixture[str]) -> 
     ]
 
 
+def test_the_second_pass_has_lines_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    """Half of the time of a long replay was silent."""
+    for step in (1.0, 6.0):
+        clock = Clock()
+        progress = progress_bar.ProgressLines(2000, clock)
+        for rows in (1000, 2000, 500, 1500, 2000):
+            clock.now += step
+            progress.advance(rows)
+        progress.close()
+        told = capsys.readouterr().err.splitlines()
+        if step == 1.0:  # short: one line for both
+            assert told == ["2,000 rows in 3.0 s, 667 rows/s"]
+    assert told == [
+        "2,000 of 2,000 rows (100%), 167 rows/s, 0.0 s left",
+        "2,000 rows in 18 s, 111 rows/s",
+        "2,000 of 2,000 rows (100%) embedded, 167 rows/s, 0.0 s left",
+        "2,000 rows embedded in 12 s, 167 rows/s",
+    ]
+
+
 def test_a_short_replay_has_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     """At its end."""
     assert told(capsys, 230, [230.0]) == ["230 rows in 1.0 s, 230 rows/s"]
@@ -108,29 +127,25 @@ def test_nothing_is_said_of_an_end_that_was_none(capsys: pytest.CaptureFixture[s
 
 
 def test_a_terminal_has_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With rows, rate and time left."""
+    """With rows, rate and time left, each over the one before; the last line stays."""
+    monkeypatch.setenv("COLUMNS", "80")
     screen = io.StringIO()
     screen.isatty = lambda: True  # type: ignore[method-assign]
     monkeypatch.setattr(sys, "stderr", screen)
+    clock = Clock()
+    lines = progress_bar.ProgressLines(1000, clock, in_place=True)
+    for rows in (100, 200, 300):
+        clock.now += 1.1
+        lines.advance(rows)
+        clock.now += 0.01
+        lines.advance(rows)  # too soon
+    lines.close()
+    first, second, third, _, last = screen.getvalue().split("\x1b[K")
+    assert first == "[##                  ] 100 of 1,000 rows (10%), 91 rows/s, 9.9 s left"
+    assert second.startswith("\r[####      ")
+    assert third.startswith("\r[######    ")
+    assert last == "300 rows in 3.3 s, 90 rows/s\n"
     with progress_bar.show_progress(1000, quiet=False) as advance:
         assert advance is not None
-        for rows in (1, 400, 500):
-            advance(rows)
-    assert "replay" in screen.getvalue()
-    with progress_bar.show_progress(1000, quiet=False, reports_start=True) as advance:
-        assert advance is not None
-        for rows in (400, 500):
-            advance(rows)
-    assert "500/1000" in screen.getvalue()
-    clock, shown = Clock(), io.StringIO()
-    console = Console(file=shown, force_terminal=True, width=100)
-    bar = progress_bar._create_progress_bar(console)
-    bar.get_time = clock
-    task = bar.add_task("replay", total=1000)
-    for _ in range(5):
-        clock.now += 1.0
-        bar.advance(task, 100)
-    console.print(bar)
-    assert "500/1000" in shown.getvalue()
-    assert "100 rows/s" in shown.getvalue()
-    assert "0:00:05" in shown.getvalue()
+        advance(400)
+    assert "400 rows in " in screen.getvalue()

@@ -19,8 +19,9 @@ from hypothesis import strategies as st
 import streamembed as se
 from streamembed.errors import BadRowError, InputError, NotReadyError, ParameterError
 from streamembed.estimators import LiveMap
-from streamembed.layout import forces, forces_numba
+from streamembed.layout import forces
 from streamembed.logs.event_log import open_log, write_log
+from streamembed.numeric import compilation
 from streamembed.numeric.arrays import Floats
 from streamembed.runs.log_transform import transform_log
 
@@ -90,12 +91,12 @@ def test_distances_have_the_picture_of_the_points() -> None:
         found.transform(points)
 
 
-@pytest.mark.skipif(not forces_numba.available, reason="numba is not installed")
+@pytest.mark.skipif(not compilation.is_available(), reason="numba is not installed")
 def test_with_and_without_numba_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a whole stream."""
     found = []
     for available in (True, False):
-        monkeypatch.setattr(forces_numba, "available", available)
+        monkeypatch.setattr(compilation, "is_available", lambda answer=available: answer)
         made = engine()
         made.learn(POINTS[:160])
         found.append(bits(picture_of(made)))

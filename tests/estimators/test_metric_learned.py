@@ -25,7 +25,7 @@ from streamembed.metric_learning import (
     must_link,
     scatter,
 )
-from streamembed.numeric import histogram
+from streamembed.numeric import compilation, histogram
 from tests.metric_ways import DICTS, LABELS, POINTS, WAYS, built, learned
 
 # ------------------------------------------------------------------ merging
@@ -170,7 +170,7 @@ def test_itml_is_the_core_on_the_same_pairs() -> None:
     first = np.concatenate([POINTS[:20], POINTS[40:60]])
     scale = first.std(axis=0)
     state = itml.init(np.eye(4))
-    sweep = itml_numba.get_sweep("numba" if itml_numba.available else "numpy")
+    sweep = itml_numba.get_sweep("numba" if compilation.is_available() else "numpy")
     for rows, similar in halves():
         state, _ = itml.update(state, rows / scale, similar, 1.0, 20.0, sweep=sweep)
     expected = state.matrix / np.outer(scale, scale)
@@ -182,7 +182,7 @@ def test_itml_is_the_core_on_the_same_pairs() -> None:
 def test_itml_without_numba_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """To rounding; and a state that numba began goes on where there is none."""
     model, going = learned("ITML"), learned("ITML")
-    monkeypatch.setattr(itml_numba, "available", False)
+    monkeypatch.setattr(compilation, "is_available", lambda: False)
     plain = learned("ITML")
     assert plain.info.backend == "numpy"
     # 13 sweeps, each equal to 2e-14

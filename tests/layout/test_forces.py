@@ -7,8 +7,9 @@ import pytest
 
 from streamembed.geometry.lists import NeighborLists
 from streamembed.geometry.pairwise import PointDistances
-from streamembed.layout import forces, forces_numba, relaxation
+from streamembed.layout import forces, relaxation
 from streamembed.layout.forces import Links
+from streamembed.numeric import compilation
 from streamembed.numeric.arrays import Floats
 from tests.oracles.oracle_layout import compute_energy, spread_slowly
 
@@ -98,7 +99,7 @@ def test_single_precision_is_enough() -> None:
     np.testing.assert_allclose(forces.weigh(places, places), sums, rtol=1e-5)
 
 
-@pytest.mark.skipif(not forces_numba.available, reason="numba is not installed")
+@pytest.mark.skipif(not compilation.is_available(), reason="numba is not installed")
 @pytest.mark.parametrize(
     ("n", "m"), [(3, 1), (20, 20), (65, 64), (500, 1), (500, 2), (500, 33), (700, 700)]
 )
@@ -111,20 +112,20 @@ def test_numba_and_numpy_give_the_same_bits(
     rows = np.sort(rng.permutation(n)[:m])
     found = []
     for available in (True, False):
-        monkeypatch.setattr(forces_numba, "available", available)
+        monkeypatch.setattr(compilation, "is_available", lambda answer=available: answer)
         parts = [*forces.attract(links.take(rows), places, places[rows])]
         parts += [kind(places, places[rows]) for kind in (forces.repel, forces.weigh)]
         found.append(b"".join(part.tobytes() for part in parts))
     assert found[0] == found[1]
 
 
-@pytest.mark.skipif(not forces_numba.available, reason="numba is not installed")
+@pytest.mark.skipif(not compilation.is_available(), reason="numba is not installed")
 def test_a_whole_picture_has_the_same_bits_without_numba(monkeypatch: pytest.MonkeyPatch) -> None:
     """350 steps of all points."""
     rng = np.random.default_rng(0)
     links, start = links_of(rng.standard_normal((90, 4))), rng.standard_normal((90, 2))
     with_numba = relaxation.lay_out(links, start, 1.5)
-    monkeypatch.setattr(forces_numba, "available", False)
+    monkeypatch.setattr(compilation, "is_available", lambda: False)
     without = relaxation.lay_out(links, start, 1.5)
     assert with_numba[0].tobytes() == without[0].tobytes()
     assert with_numba[1] == without[1]

@@ -6,6 +6,7 @@ import datetime
 import decimal
 import io
 import os
+import re
 import sys
 import tempfile
 import threading
@@ -374,8 +375,7 @@ def test_unusable_columns_are_feature_errors(
     path = write_table(tmp_path / "x", pa.table(columns))
     with pytest.raises(FeatureError, match=message):
         open_log(path, features)
-    with pytest.raises(FeatureError, match=message):
-        describe_log(path, features)
+    assert re.search(message, str(describe_log(path, features).question))
 
 
 def test_columns_of_the_same_name_are_refused_where_they_matter(tmp_path: Path) -> None:
@@ -752,6 +752,7 @@ def test_describe_tells_what_a_log_holds(tmp_path: Path) -> None:
         formats=("stream", "file", "parquet", "file"),
         rows=(None, 2, 2, None),
         damages=(None, None, None, damage),
+        column_types={"x": "double", "label": "int64", "t": "string"},
         kind="points",
         feature_names=("x",),
         list_column=None,

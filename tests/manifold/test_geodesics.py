@@ -24,12 +24,12 @@ from streamembed.manifold.geodesics import (
     compute_rows,
     label_parts,
 )
-from streamembed.numeric import codec
+from streamembed.numeric import codec, compilation
 
 # A path of some ten edges, summed in another order: a few eps.
 ROUNDING = 1e-14
 
-needs_numba = pytest.mark.skipif(not geodesics_numba.available, reason="numba is not installed")
+needs_numba = pytest.mark.skipif(not compilation.is_available(), reason="numba is not installed")
 
 
 def floyd_warshall(near: np.ndarray, d2: np.ndarray) -> np.ndarray:
@@ -259,7 +259,7 @@ def test_a_value_stays_what_it_was() -> None:
 
 def test_without_numba_there_is_no_repair(monkeypatch: pytest.MonkeyPatch) -> None:
     """It says so, and what to use instead."""
-    monkeypatch.setattr(geodesics_numba, "available", False)
+    monkeypatch.setattr(compilation, "is_available", lambda: False)
     graph = Stream("grid", 20, 3, 0).graph
     kept = Geodesics.build(graph)
     with pytest.raises(ParameterError, match=r"geodesics\.patch"):

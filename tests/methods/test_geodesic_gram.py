@@ -15,7 +15,7 @@ from sklearn.manifold import Isomap as SklearnIsomap
 import streamembed as se
 from scenarios.streams import swiss_roll
 from streamembed.errors import DegenerateMapWarning, ParameterError
-from streamembed.manifold import geodesics_numba
+from streamembed.numeric import compilation
 from streamembed.numeric.arrays import Floats
 
 K, TOLERANCE = 10, 3e-3
@@ -88,7 +88,7 @@ def test_without_a_compiler_paths_are_fresh_or_say_how_stale(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The sample is within a factor of three of the whole, and never beyond the limit."""
-    monkeypatch.setattr(geodesics_numba, "available", False)
+    monkeypatch.setattr(compilation, "is_available", lambda: False)
     engine = se.Engine("isomap", n_neighbors=K, size=200, scaling=None, chunk_size=2)
     points = STREAMS["roll"]
     engine.learn(points[:200])
@@ -192,7 +192,7 @@ def test_landmarks_are_placed_by_their_definition(
 ) -> None:
     """Growing, and through a turnover: classical scaling of some rows, and the others by theirs."""
     if not compiled:
-        monkeypatch.setattr(geodesics_numba, "available", False)
+        monkeypatch.setattr(compilation, "is_available", lambda: False)
     engine = se.Engine(
         "isomap",
         n_components=3,

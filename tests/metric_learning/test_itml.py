@@ -17,7 +17,7 @@ from scenarios.baselines import lego
 from streamembed.errors import FeatureError, InputError, ParameterError
 from streamembed.metric_learners.itml_learner import ITMLLearner
 from streamembed.metric_learning import bregman, itml, itml_numba
-from streamembed.numeric import codec, histogram
+from streamembed.numeric import codec, compilation, histogram
 from streamembed.numeric.arrays import Bools, Floats, Ints
 from tests.oracles import oracle_itml as oracle
 
@@ -213,7 +213,7 @@ def test_units_do_not_matter():
 @pytest.mark.parametrize("backend", ["numpy", "numba"])
 def test_satisfied_bounds_leave_the_prior(backend):
     """Bit for bit, through sweeps, evictions and forgetting."""
-    if backend == "numba" and not itml_numba.available:
+    if backend == "numba" and not compilation.is_available():
         pytest.skip("numba is not installed")
     V, similar = random_pairs(200, 7)
     half = np.random.default_rng(1).standard_normal((7, 7))
@@ -508,7 +508,10 @@ def test_inputs_untouched():
     copies = [array.copy() for array in arrays]
     for array in arrays:
         array.flags.writeable = False
-    sweeps = [bregman.sweep, *([itml_numba.get_sweep("numba")] if itml_numba.available else [])]
+    sweeps = [
+        bregman.sweep,
+        *([itml_numba.get_sweep("numba")] if compilation.is_available() else []),
+    ]
     for sweep in sweeps:
         itml.update(
             state, V, similar, upper, lower, buffer=120, forgetting=0.1, sweeps=2, sweep=sweep
@@ -523,7 +526,7 @@ def test_inputs_untouched():
 # The compiled sweep.
 
 
-@pytest.mark.skipif(not itml_numba.available, reason="numba is not installed")
+@pytest.mark.skipif(not compilation.is_available(), reason="numba is not installed")
 @pytest.mark.parametrize("d", [1, 16, 64, pytest.param(97, marks=pytest.mark.long)])
 @pytest.mark.slow
 def test_numba_is_numpy(d):
@@ -543,7 +546,7 @@ def test_numba_is_numpy(d):
     assert np.array_equal(fast.matrix, fast.matrix.T)
 
 
-@pytest.mark.skipif(not itml_numba.available, reason="numba is not installed")
+@pytest.mark.skipif(not compilation.is_available(), reason="numba is not installed")
 def test_numba_solves():
     """The optimum does not depend on the backend, nor, nearly, on the way there."""
     pairs = wine_pairs(400)
@@ -558,7 +561,7 @@ def test_backends(monkeypatch):
     assert itml_numba.get_sweep("numpy") is bregman.sweep
     with pytest.raises(ParameterError, match="backend='cuda'"):
         itml_numba.get_sweep("cuda")
-    monkeypatch.setattr(itml_numba, "available", False)
+    monkeypatch.setattr(compilation, "is_available", lambda: False)
     with pytest.raises(ParameterError, match="not installed"):
         itml_numba.get_sweep("numba")
 

@@ -83,10 +83,10 @@ class Kept:
             key = None if rows.ids is None else rows.ids[i]
             self.said.append(("event", position + i, int(rows.numbers[i]), key, carried, at, mass))
 
-    def buffer_events(self, position: int, rows: EventRows) -> None:
+    def buffer_events(self, rows: EventRows) -> None:
         raise AssertionError("events are embedded at once")
 
-    def read_buffered(self) -> Iterator[tuple[int, EventRows]]:
+    def read_buffered(self) -> Iterator[EventRows]:
         raise AssertionError("events are embedded at once")
 
     def write_snapshot(self, snapshot: se.Snapshot, refreshes: int) -> None:
@@ -97,8 +97,8 @@ class Kept:
             self.engine.save(path)
             self.saved.append((len(self.said), len(self.aside), path))
 
-    def commit_if_due(self, *told: Any) -> None:
-        pass
+    def is_commit_due(self, position: int) -> bool:
+        return False
 
     def write_rejected(self, rows: Sequence[Rejected]) -> None:
         self.aside += [row.index for row in rows]
@@ -106,7 +106,10 @@ class Kept:
     def write_rejected_pairs(self, rows: Sequence[Rejected]) -> None:
         self.said.append(("pairs", len(rows)))
 
-    def close(self, snapshot: se.Snapshot | None, whole: bool) -> None:
+    def commit(self, *told: Any) -> None:
+        pass
+
+    def close(self, snapshot: se.Snapshot | None, whole: bool, columns: Any) -> None:
         self.said.append(("closed", None if snapshot is None else snapshot.position, whole))
 
 

@@ -146,7 +146,7 @@ def test_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert done.exit_code == 0
     assert "alarm: Since about event" in done.stderr
     assert "expected without drift" in done.stdout
-    assert "n_reference=200 is below 500" in done.stdout
+    assert "--reference first:200 is below 500" in done.stdout
     again = call("replay", log, "--run", run, *watched, "--fail-on-alarm")
     assert again.exit_code == 0  # nothing came
     again = call("replay", log, "--run", tmp_path / "failed", *watched, "--fail-on-alarm", "--json")
@@ -163,7 +163,7 @@ def test_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
     for bad, words in (
         (["--ert", "500"], "needs --monitor"),
         (["--fail-on-alarm"], "needs --monitor"),
-        (["--monitor", "--ert", "5"], "ert=5.0 must be"),
+        (["--monitor", "--ert", "5"], "--ert 5.0 must be"),
         (["--monitor", "--reference", "first:many"], "first:N with N at least 100"),
         (["--monitor", "--reference", "first:10"], "at least 100"),
         (["--monitor", "--reference", "500"], "or first:500"),

@@ -649,7 +649,7 @@ def test_landmarks_are_the_memory_of_workers(log: Path, tmp_path: Path) -> None:
     given = [*flags(log, tmp_path / "other"), "--memory=window", "--workers=1"]
     refused = CliRunner().invoke(commands.main, given)
     assert refused.exit_code == 2
-    assert "memory='window' (--memory) must be 'landmarks' in partitions" in refused.stderr
+    assert "--memory window must be 'landmarks' in partitions" in refused.stderr
     for more, memory in ((["--workers=2"], "landmarks"), ([], "window")):
         told = CliRunner().invoke(commands.main, ["config", "show", "--json", *more])
         assert json.loads(told.stdout)["memory"]["value"] == memory

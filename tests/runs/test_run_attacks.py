@@ -126,7 +126,7 @@ def test_what_is_lost_from_a_run_is_never_gone_on_without(
     assert verify(run).troubles
 
 
-@pytest.mark.parametrize("chain", ["checkpoints", "events", "timeline", "rejected"])
+@pytest.mark.parametrize("chain", ["checkpoints", "timeline", "rejected"])
 def test_what_is_lost_from_a_replay_is_never_gone_on_without(tmp_path: Path, chain: str) -> None:
     """It began anew over the old rows, or left them out."""
     odd = POINTS[:200].copy()
