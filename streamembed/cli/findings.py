@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from streamembed.cli.flag_names import name_flags
@@ -19,24 +18,17 @@ from streamembed.engine import diagnostics
 from streamembed.engine.axis_messages import describe_frame
 from streamembed.engine.engine import Engine
 from streamembed.engine.snapshot import Snapshot
-from streamembed.errors import (
-    DamagedFileError,
-    MissingFileError,
-    ParameterError,
-    check_path,
-    summarise_error,
-)
+from streamembed.errors import MissingFileError, ParameterError, check_path
 from streamembed.logs.event_log import LogDescription, describe_log
 from streamembed.logs.paths import is_uri
 from streamembed.methods.options import Config
 from streamembed.methods.registry import METHODS
 from streamembed.numeric import codec
-from streamembed.runs import origin, run_folder
+from streamembed.runs import run_folder
 from streamembed.runs.run_reader import read_run
+from streamembed.runs.run_summary import NAMES, RunSummary, summarise_run
 from streamembed.storage import archive
-
-# A folder with one of these is a run, not a folder of logs.
-RUN_FILES = ("timeline.parquet", "run.db")
+from streamembed.storage.database import DATABASE_NAME
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +49,10 @@ def inspect_path(location: str) -> Inspection:
     path = Path(check_path(location))
     if not path.exists():
         raise MissingFileError(f"{path} does not exist")
-    if path.is_dir() and (path / "run.db").exists() and not (path / "timeline.parquet").exists():
-        return _inspect_stored_run(path)
+    if path.is_dir() and (path / DATABASE_NAME).exists():
+        return _inspect_run(path)
     if path.is_dir() and run_folder.is_unfinished(path):
         raise ParameterError(run_folder.UNFINISHED.format(path))
-    if path.is_dir() and any((path / name).exists() for name in RUN_FILES):
-        return _inspect_run(path)
     kind = archive.read_kind(path) if path.is_file() else None
     if kind == "snapshot":
         return _inspect_snapshot(Snapshot.load(path))
@@ -78,103 +68,66 @@ def inspect_path(location: str) -> Inspection:
 # ---------------------------------------------------------------------- runs
 
 
-def _inspect_stored_run(path: Path) -> Inspection:
+def _inspect_run(path: Path) -> Inspection:
     with read_run(path) as run:
-        positions = run.positions
-        facts: dict[str, Any] = {
-            "kind": "run that is learned into" if run.kind == "online" else "unfinished replay",
-            **{key: value for key, value in run.origin.items() if key not in ("kind", "columns")},
-            "snapshots kept": positions,
-            "rejected": run.rejected().num_rows,
-            "timeline": run.timeline().num_rows,
-        }
-        stored = f"{_format_count(len(positions), 'snapshot')} kept"
-        where = f", committed to event {positions[-1]:,}" if positions else ", no snapshot yet"
-        verdict = f"{facts['kind']}: {stored}{where}"
-        hints: tuple[str, ...] = ()
-        if run.kind != "online":
-            hints = ("it is running, or was stopped: run the same command again to resume",)
-        brief: dict[str, Any] = {
-            "kind": None,
-            "engine": _format_changed_parameters(dict(run.origin["engine"])),
-        }
-        if positions:
-            hints += _add_snapshot("newest snapshot", run.snapshot(), None, facts, brief)
-        hints += _add_monitor(run.monitor(), facts, brief)
-    return Inspection(verdict, facts, hints, brief)
+        summary, monitor = summarise_run(run), run.monitor()
+        kept, newest = run.positions, run.snapshot() if run.positions else None
+        origin, title = run.origin, "newest snapshot"
+    facts: dict[str, Any] = {
+        "kind": NAMES[summary.state],
+        "events": summary.events,
+        "learned": summary.learned,
+        "rejected": summary.rejected,
+        "position": summary.position,
+        "snapshots": len(summary.positions),
+        "certificates met": sum(map(bool, summary.met)),
+        "snapshots kept": kept,
+        **{name: fact for name, fact in origin.items() if name not in ("kind", "columns")},
+    }
+    if summary.state in ("finished", "stopped"):
+        facts["whole"] = summary.state == "finished"
+        title = "final snapshot"
+        if summary.state == "stopped" and (path / "snapshot.arrow").exists():
+            newest = Snapshot.load(path / "snapshot.arrow")
+    shared = {"on_bad_row": Config().on_bad_row}  # the replay has its own
+    brief: dict[str, Any] = {
+        "kind": None,
+        "engine": _format_changed_parameters({**facts["engine"], **shared}),
+    }
+    hints = tuple(_list_run_hints(path, summary))
+    if "whole" in facts:
+        _add_tables(path, facts, brief)
+    hints += _add_monitor(monitor, facts, brief)
+    if newest is not None:
+        tolerance = facts["engine"].get("tolerance")
+        hints += _add_snapshot(title, newest, tolerance, facts, brief)
+    hints += tuple(list_axes_warnings(list(summary.epochs), newest))
+    return Inspection(summary.verdict, facts, hints, brief)
 
 
 def _format_count(number: int, what: str) -> str:
     return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
-def _inspect_run(path: Path) -> Inspection:
-    try:
-        timeline = pq.read_table(path / "timeline.parquet", columns=["position", "met", "epoch"])
-        replay_origin = origin.from_metadata(pq.read_metadata(path / "timeline.parquet").metadata)
-        # in partitions all events are learned, and none is embedded
-        if replay_origin is not None and replay_origin.get("embed") == "none":
-            events = learned = max(timeline["position"].to_pylist(), default=0)
-            table_names = [name for name in _list_tables(path) if name != "embedding.parquet"]
-        else:
-            table = pq.read_table(path / "embedding.parquet", columns=["learned"])["learned"]
-            events, learned = len(table), pc.sum(table).as_py() or 0
-            table_names = _list_tables(path)
-        tables = {name: _describe_table(path / name) for name in table_names}
-    except FileNotFoundError as error:
-        raise DamagedFileError(
-            f"the run {path} lacks a table ({summarise_error(error)}): "
-            "run the same replay again to create it"
-        ) from error
-    except MemoryError:  # Arrow's is an ArrowException
-        raise
-    except (pa.ArrowException, ValueError) as error:
-        raise DamagedFileError(
-            f"a table of the run {path} is damaged ({error}): replay the log again"
-        ) from error
-    met = timeline["met"].to_pylist()
-    facts: dict[str, Any] = {
-        "kind": "run",
-        "events": events,
-        "learned": learned,
-        "rejected": tables["rejected.parquet"]["rows"],
-        "snapshots": len(met),
-        "certificates met": sum(map(bool, met)),
-        **(replay_origin or {}),
-        "tables": tables,
+def _add_tables(path: Path, facts: dict[str, Any], brief: dict[str, Any]) -> None:
+    """Add the rows and columns of the tables of a finished run."""
+    tables = {}
+    for name in run_folder.FILES:
+        if name.endswith(".parquet") and (path / name).exists():
+            metadata = pq.read_metadata(path / name)
+            columns = list(metadata.schema.to_arrow_schema().names)
+            tables[name] = {"rows": metadata.num_rows, "columns": columns}
+    facts["tables"] = tables
+    brief["tables"] = {
+        name: f"{table['rows']:,} rows: {', '.join(abbreviate_names(table['columns']))}"
+        for name, table in tables.items()
     }
-    positions = timeline["position"].to_pylist()
-    missed = [at for at, is_met in zip(positions, met, strict=True) if is_met is False]
-    hints = _list_run_hints(path, facts, missed)
-    brief: dict[str, Any] = {
-        "kind": None,
-        "tables": {
-            name: f"{table['rows']:,} rows: {', '.join(abbreviate_names(table['columns']))}"
-            for name, table in tables.items()
-        },
-    }
-    if replay_origin is not None:
-        shared = {"on_bad_row": Config().on_bad_row}  # the replay has its own
-        brief["engine"] = _format_changed_parameters({**replay_origin["engine"], **shared})
-    if (path / "run.db").exists():
-        with read_run(path) as run:
-            hints += _add_monitor(run.monitor(), facts, brief)
-    final = None
-    if (path / "snapshot.arrow").exists():
-        tolerance = replay_origin["engine"].get("tolerance") if replay_origin is not None else None
-        tolerance = tolerance if isinstance(tolerance, float) else None
-        final = Snapshot.load(path / "snapshot.arrow")
-        hints += _add_snapshot("final snapshot", final, tolerance, facts, brief)
-    elif met:
-        hints += (f"{path / 'snapshot.arrow'} is missing: run the same replay again to create it",)
-    hints += tuple(list_axes_warnings(timeline["epoch"].to_pylist(), final))
-    return Inspection(_format_run_verdict(facts, missed), facts, hints, brief)
 
 
 def _add_snapshot(
     title: str,
     snapshot: Snapshot,
-    tolerance: float | None,
+    tolerance: Any,
     facts: dict[str, Any],
     brief: dict[str, Any],
 ) -> tuple[str, ...]:
@@ -197,49 +150,26 @@ def _add_monitor(
     return monitor.notes
 
 
-def _list_tables(path: Path) -> list[str]:
-    """Names of the tables of a run; a run that lacks one of the required tables is damaged."""
-    always = ("embedding.parquet", "rejected.parquet", "timeline.parquet")
-    names = [name for name in run_folder.FILES if name.endswith(".parquet")]
-    return [name for name in names if name in always or (path / name).exists()]
-
-
-def _describe_table(path: Path) -> dict[str, Any]:
-    metadata = pq.read_metadata(path)
-    return {"rows": metadata.num_rows, "columns": list(metadata.schema.to_arrow_schema().names)}
-
-
-def _format_run_verdict(facts: dict[str, Any], missed: list[int]) -> str:
-    count = facts["snapshots"]
-    verdict = f"run: {facts['events']:,} events, {facts['rejected']:,} rejected; "
-    if not count:
-        verdict += "no snapshot"
-    elif not facts["certificates met"] and not missed:
-        verdict += f"{count:,} snapshots without a tolerance"
-    else:
-        verdict += f"{count:,} snapshots, "
-        verdict += f"{len(missed):,} certificates NOT met" if missed else "all certificates met"
-    return verdict + ("; the log was NOT read to the end" if facts.get("whole") is False else "")
-
-
-def _list_run_hints(path: Path, facts: dict[str, Any], missed: list[int]) -> tuple[str, ...]:
-    hints = []
-    if facts.get("whole") is False:
-        hints.append(
+def _list_run_hints(path: Path, summary: RunSummary) -> Iterator[str]:
+    if summary.state == "unfinished":
+        yield "it is running, or was stopped: run the same command again to resume"
+    if summary.state == "stopped":
+        yield (
             "the log was not read to the end: it is damaged, or the replay was interrupted or "
             "stopped at a row; run the same command again to resume"
         )
-    if facts["rejected"] and not facts["events"] and facts.get("embed") != "none":
-        hints.append(format_all_rejected(path, facts["rejected"]))
-    elif not facts["snapshots"]:
-        hints.append("the log ended during the warm-up: there is no snapshot (see --warm-up)")
-    if missed:
+    if summary.state == "finished" and summary.rejected and not summary.events:
+        yield format_all_rejected(path, summary)
+    elif not summary.positions:
+        yield "the warm-up has not ended: there is no snapshot (see --warm-up)"
+    elif summary.state == "finished" and not (path / "snapshot.arrow").exists():
+        yield f"{path / 'snapshot.arrow'} is missing: run the same replay again to create it"
+    if missed := summary.missed:
         last = f" to {missed[-1]:,}" if len(missed) > 1 else ""
-        hints.append(
-            f"{len(missed):,} of {facts['snapshots']:,} certificates are not met, at events "
-            f"{missed[0]:,}{last}: see the columns residual and outside_bound of timeline.parquet"
+        yield (
+            f"{len(missed):,} of {len(summary.positions):,} certificates are not met, at events "
+            f"{missed[0]:,}{last}: see the columns residual and outside_bound of the timeline"
         )
-    return tuple(hints)
 
 
 def _format_changed_parameters(parameters: dict[str, Any]) -> str:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-import pyarrow.parquet as pq
 from click.core import ParameterSource
 
 from streamembed.cli.command_options import check_logs_exist
@@ -26,21 +25,17 @@ from streamembed.cli.monitor_options import (
 )
 from streamembed.cli.progress_bar import show_progress
 from streamembed.cli.summary import (
-    count_reasons,
     describe_metrics,
     describe_snapshot,
     format_all_rejected,
-    format_axes,
-    format_certificate,
-    format_metrics,
-    list_axes_warnings,
+    format_summary,
+    read_summary,
 )
 from streamembed.cli.terminal_text import echo
 from streamembed.cli.worker_options import replay_with_workers
 from streamembed.data.column_roles import ColumnChoice
 from streamembed.drift.alarm import Alarm
 from streamembed.drift.monitor import Monitor
-from streamembed.engine import diagnostics
 from streamembed.engine.engine import Engine
 from streamembed.errors import LogError, ParameterError, ResolutionWarning
 from streamembed.logs.event_log import EventLog, open_with_choice, parse_choice
@@ -49,7 +44,6 @@ from streamembed.methods.options import Config
 from streamembed.runs.replay_log import Replayed, compute_snapshot_interval, replay
 from streamembed.runs.run_reader import read_run
 
-MOST_REASONS = 3  # in the summary
 # Options that `streamembed.replay` has under the same names.
 PASSED_ON = ("snapshot_every", "embed", "overwrite", "checkpoint_every", "max_rejected")
 
@@ -122,7 +116,7 @@ def run(logs: tuple[str, ...], run: str, **options: Any) -> None:
     if result.damage is not None:
         exit_with(LogError(result.damage), DAMAGED)
     if result.rejected and not result.accepted:
-        exit_with(format_all_rejected(result.path, result.rejected), USAGE)
+        exit_with(format_all_rejected(result.path, read_summary(result.path)), USAGE)
     if options["fail_on_alarm"] and drift_monitor is not None:
         _exit_on_alarm(result, drift_monitor, len(alarms))
 
@@ -207,35 +201,9 @@ def _print_summary(
         if result.accepted + result.rejected > result.resumed_at:
             message = f"resumed at row {result.resumed_at:,} of the log"
         echo(f"{result.path} {message}")
-    echo(
-        f"{result.accepted} events, {result.learned} learned, {result.rejected} rejected, "
-        f"{result.snapshots} snapshots in {result.path}"
-    )
-    if result.rejected:
-        echo(_format_reasons(result))
-    if result.snapshot is None:
-        if result.accepted:
-            echo("the log ended during the warm-up: there is no snapshot (see --warm-up)")
-        return
-    echo(format_certificate(result.snapshot))
-    echo(format_axes(result.snapshot))
-    for line in format_metrics(result.snapshot):
-        echo(line)
-    if (picture := result.snapshot.picture) is not None:
-        echo(f"picture: {picture.kept.mean():.0%} of neighbours kept, {picture.age} chunks old")
+    for line in format_summary(result.path, result.snapshot, tolerance):
+        echo(name_flags(line))
     if monitor is not None:
         echo(f"monitor: {format_monitor_status(monitor)}")
         for note in monitor.notes:
             echo(name_flags(note))
-    for message in diagnostics.describe_all(result.snapshot, tolerance):
-        echo(name_flags(message))
-    epochs = pq.read_table(result.path / "timeline.parquet", columns=["epoch"])["epoch"]
-    for message in list_axes_warnings(epochs.to_pylist(), result.snapshot):
-        echo(name_flags(message))
-
-
-def _format_reasons(result: Replayed) -> str:
-    counts = count_reasons(result.path)
-    reasons = [f"{reason} ({count:,})" for reason, count in counts[:MOST_REASONS]]
-    rest = f", and {len(counts) - MOST_REASONS} other reasons" if counts[MOST_REASONS:] else ""
-    return f"rejected: {', '.join(reasons)}{rest}; see rejected.parquet"

@@ -136,7 +136,8 @@ def _run_server(settings: ServerSettings) -> None:
         stack.callback(signal.signal, signal.SIGHUP, previous)
         server = stack.enter_context(Supervisor(settings))
         if settings.metrics_port is not None:
-            endpoints = HttpEndpoints(settings.metrics_host, settings.metrics_port, server.status)
+            address = settings.metrics_host, settings.metrics_port
+            endpoints = HttpEndpoints(*address, server.status, server.folder)
             stack.enter_context(endpoints)
             click.echo(
                 f"http://{_format_host(settings.metrics_host)}:{endpoints.port}/metrics", err=True

@@ -1,21 +1,67 @@
-"""The summary of a replay or a merge: its last snapshot, the verdict on it, rejected rows."""
+"""The summary of a replay or a merge: the verdict, its last snapshot, and what is off with it."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
-
 from streamembed.engine import diagnostics
 from streamembed.engine.axis_messages import describe_frame
 from streamembed.engine.snapshot import Snapshot
 from streamembed.metric_learning.metric_certificate import MetricCertificate
+from streamembed.runs.run_reader import read_run
+from streamembed.runs.run_summary import RunSummary, summarise_run
+from streamembed.storage.database import remove_reader_files
 
 VERDICTS = {True: "met", False: "NOT met", None: "an estimate"}
+MOST_REASONS = 3  # of rejected rows
+
+
+def read_summary(run: Path) -> RunSummary:
+    """The summary of a run that was just written."""
+    try:
+        with read_run(run) as reader:
+            return summarise_run(reader)
+    finally:
+        remove_reader_files(run)
+
+
+def format_summary(run: Path, snapshot: Snapshot | None, tolerance: float | None) -> Iterator[str]:
+    """The lines of a summary for people."""
+    summary = read_summary(run)
+    yield f"{summary.verdict}; in {run}"
+    if summary.reasons:
+        reasons = [f"{reason} ({count:,})" for reason, count in summary.reasons[:MOST_REASONS]]
+        others = len(summary.reasons) - MOST_REASONS
+        rest = f", and {others} other reasons" if others > 0 else ""
+        yield f"rejected: {', '.join(reasons)}{rest}; see rejected.parquet"
+    if snapshot is None:
+        if summary.events:
+            yield "the log ended during the warm-up: there is no snapshot (see --warm-up)"
+        return
+    values = (f"{value:.4f}" if value >= 1e-3 else f"{value:.3g}" for value in snapshot.eigenvalues)
+    yield f"eigenvalues {', '.join(values)}; {format_residual(snapshot)}"
+    yield format_axes(snapshot)
+    for name, metric in snapshot.metrics.items():
+        yield f"metric {name}: {_format_metric(metric.certificate)}"
+    if (picture := snapshot.picture) is not None:
+        yield f"picture: {picture.kept.mean():.0%} of neighbours kept, {picture.age} chunks old"
+    yield from diagnostics.describe_all(snapshot, tolerance)
+    yield from list_axes_warnings(list(summary.epochs), snapshot)
+
+
+def _format_metric(certificate: MetricCertificate) -> str:
+    source = certificate["source"]
+    if certificate.taught is False:
+        return "nothing learned yet: the log has no labels and no pairs"
+    if source == "generated":
+        summary = f"from {certificate['pairs']} generated pairs"
+        share = certificate["reproduced"]
+        return summary + (f"; reproducibility {share:.0%}" if share is not None else "")
+    summary = f"from {certificate['pairs']} given pairs" if source == "given" else "from labels"
+    return summary + (f"; {certificate['status']}" if certificate["status"] else "")
 
 
 def describe_snapshot(snapshot: Snapshot | None) -> dict[str, Any]:
@@ -38,12 +84,6 @@ def format_residual(snapshot: Snapshot) -> str:
     return f"residual {certificate.residual:.1e}, {VERDICTS[certificate.met]}{aged}"
 
 
-def format_certificate(snapshot: Snapshot) -> str:
-    """Format the eigenvalues of a snapshot, and its residual."""
-    values = (f"{value:.4f}" if value >= 1e-3 else f"{value:.3g}" for value in snapshot.eigenvalues)
-    return f"eigenvalues {', '.join(values)}; {format_residual(snapshot)}"
-
-
 def format_axes(snapshot: Snapshot) -> str:
     """Format the epoch of a snapshot's axes, which are lost, and what is not shown."""
     return f"axes: {describe_frame(snapshot.frame, len(snapshot.eigenvalues))}"
@@ -56,42 +96,16 @@ def list_axes_warnings(epochs: list[int], final: Snapshot | None) -> Iterator[st
         yield diagnostics.describe_unstable_axes(*count, final)
 
 
-def count_reasons(run: Path) -> list[tuple[str, int]]:
-    """Count the reasons of rejected rows, the most frequent first."""
-    reasons = pq.read_table(run / "rejected.parquet", columns=["reason"])["reason"]
-    return Counter(reasons.to_pylist()).most_common()
-
-
-def format_all_rejected(run: Path, rejected: int) -> str:
+def format_all_rejected(run: Path, summary: RunSummary) -> str:
     """Format the error for a log of which every row is rejected."""
-    reason, count = count_reasons(run)[0]
+    reason, count = summary.reasons[0]
     return (
-        f"all {rejected:,} rows of the log are rejected, most often with the reason: {reason} "
-        f"({count:,}); {run / 'rejected.parquet'} lists them: fix the log, or exclude columns "
-        "with --exclude, then replay it with --overwrite"
+        f"all {summary.rejected:,} rows of the log are rejected, most often with the reason: "
+        f"{reason} ({count:,}); {run / 'rejected.parquet'} lists them: fix the log, or exclude "
+        "columns with --exclude, then replay it with --overwrite"
     )
 
 
 def describe_metrics(snapshot: Snapshot) -> dict[str, Any]:
     """The certificates of its metrics, JSON-ready."""
     return {name: metric.certificate.as_dict() for name, metric in snapshot.metrics.items()}
-
-
-def format_metrics(snapshot: Snapshot) -> list[str]:
-    """What its metrics were learned from, a line each."""
-    return [
-        f"metric {name}: {_format_metric(metric.certificate)}"
-        for name, metric in snapshot.metrics.items()
-    ]
-
-
-def _format_metric(certificate: MetricCertificate) -> str:
-    source = certificate["source"]
-    if certificate.taught is False:
-        return "nothing learned yet: the log has no labels and no pairs"
-    if source == "generated":
-        summary = f"from {certificate['pairs']} generated pairs"
-        share = certificate["reproduced"]
-        return summary + (f"; reproducibility {share:.0%}" if share is not None else "")
-    summary = f"from {certificate['pairs']} given pairs" if source == "given" else "from labels"
-    return summary + (f"; {certificate['status']}" if certificate["status"] else "")

@@ -16,13 +16,11 @@ from streamembed.cli.summary import (
     describe_metrics,
     describe_snapshot,
     format_all_rejected,
-    format_axes,
-    format_certificate,
-    format_metrics,
+    format_summary,
+    read_summary,
 )
 from streamembed.cli.terminal_text import echo
 from streamembed.data.column_roles import ColumnChoice
-from streamembed.engine.diagnostics import describe_all
 from streamembed.errors import DegenerateMapWarning, LogError, ParameterError, ResolutionWarning
 from streamembed.logs.event_log import open_with_choice
 from streamembed.methods.options import Config
@@ -101,7 +99,7 @@ def replay_with_workers(
         number, damage = next(iter(result.damages.items()))
         exit_with(LogError(f"partition {number}: {damage}"), DAMAGED)
     if result.rejected and not result.learned:
-        exit_with(format_all_rejected(result.path, result.rejected), USAGE)
+        exit_with(format_all_rejected(result.path, read_summary(result.path)), USAGE)
 
 
 def _print_summary(result: Partitioned, tolerance: float | None, as_json: bool) -> None:
@@ -122,14 +120,7 @@ def _print_summary(result: Partitioned, tolerance: float | None, as_json: bool) 
         click.echo(json.dumps(facts))
         return
     echo(
-        f"{result.learned} events learned in {result.partitions} partitions, "
-        f"{result.rejected} rejected, {result.rounds} rounds in {result.path}"
+        f"{result.learned} events learned in {result.partitions} partitions, {result.rounds} rounds"
     )
-    if result.snapshot is None:
-        echo("the log ended during the warm-up: there is no map (see --warm-up)")
-        return
-    echo(format_certificate(result.snapshot))
-    echo(format_axes(result.snapshot))
-    lines = [*format_metrics(result.snapshot), *describe_all(result.snapshot, tolerance)]
-    for line in lines:
+    for line in format_summary(result.path, result.snapshot, tolerance):
         echo(name_flags(line))

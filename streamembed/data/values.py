@@ -220,13 +220,16 @@ def lists_to_matrix(
     faults
         What is wrong with lists of another length, by row.
     """
-    lengths = pc.list_value_length(column).fill_null(-1).to_numpy(zero_copy_only=False)
+    lengths = pc.list_value_length(column)
+    if lengths.null_count:
+        lengths = lengths.fill_null(-1)
+    lengths = lengths.to_numpy(zero_copy_only=False)
     if size is None:
         size = next((int(length) for length in lengths if length >= 0), 0)
     fits = lengths == size
     shape = len(column), size
     # filtered, for there may be numbers beneath a null
-    flat = column.filter(pa.array(fits)).flatten()
+    flat = (column if fits.all() else column.filter(pa.array(fits))).flatten()
     values, nulls = np.full(shape, np.nan), np.zeros(shape, dtype=bool)
     values[fits] = column_to_floats(flat, name).reshape(int(fits.sum()), size)
     if flat.null_count:

@@ -12,17 +12,14 @@ from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
 
-from streamembed.drift.monitor_timeline import ALL_CHANNELS
 from streamembed.errors import ParameterError
-from streamembed.report.history import MOST_LINES
 from streamembed.report.line_figures import (
     ALARM_COLOUR,
     BLUE,
-    DASHES,
     LABEL_COLOURS,
-    LINE_COLOURS,
-    LINE_FIGURES,
-    OLIVE,
+    MARKERS,
+    LineFigure,
+    list_line_figures,
 )
 
 try:
@@ -37,7 +34,6 @@ try:
 except ImportError as error:  # an extra: `require_bokeh` says how to install it
     MISSING_BOKEH = str(error)
 
-MARKERS = ("circle", "triangle", "square", "diamond", "inverted_triangle", "star", "hex", "plus")
 TOOLS = "pan,box_zoom,wheel_zoom,reset,save"
 SCATTER_TOOLS = "tap,box_select,lasso_select,pan,box_zoom,wheel_zoom,reset,save"
 SCATTER_COLUMNS = (
@@ -53,6 +49,7 @@ class PageFigures:
 
     document: str  # Bokeh's JSON of all figures
     names: tuple[str, ...]  # names of the figures; each is the id of its element
+    lines: Mapping[str, LineFigure]  # those of lines
 
 
 def require_bokeh() -> None:
@@ -78,49 +75,32 @@ def get_script() -> str:
 
 
 def get_palettes() -> dict[str, Any]:
-    """The colours and shapes of points, lines and cells."""
+    """The colours and shapes of points and cells."""
     require_bokeh()
-    styles = [
-        [LINE_COLOURS[i % len(LINE_COLOURS)], [*DASHES][i % len(DASHES)]] for i in range(MOST_LINES)
-    ]
     return {
         "labels": list(LABEL_COLOURS),
         "markers": list(MARKERS),
         "numbers": list(Cividis256),
         "signs": list(PuOr11),
-        "lines": dict(zip(ALL_CHANNELS, styles, strict=False)),
-        "eigenvalues": styles,
     }
 
 
-def draw_figures(
-    contents: Mapping[str, Any], n_components: int, metrics: Sequence[str]
-) -> PageFigures:
-    """Draw all figures of a page.
-
-    Parameters
-    ----------
-    contents
-        See `streamembed.report.report_contents.read_contents`.
-    n_components
-        Number of eigenvalues of the engine.
-    metrics
-        Names of the metrics that it learns.
-    """
+def draw_figures(contents: Mapping[str, Any]) -> PageFigures:
+    """Draw all figures of a page, for what `streamembed.report.report_contents` collects."""
     require_bokeh()
-    channels = (contents.get("drift") or {}).get("channels", ())
-    other_channels = tuple(channel for channel in channels if channel not in ALL_CHANNELS)
-    return _draw_figures(min(n_components, MOST_LINES), len(metrics), other_channels)
+    figures = contents["figures"]
+    return _draw_figures(
+        figures["eigenvalues"], len(figures["metrics"]), tuple(figures["channels"])
+    )
 
 
 @cache
-def _draw_figures(lines: int, metrics: int, channels: tuple[str, ...]) -> PageFigures:
+def _draw_figures(eigenvalues: int, metrics: int, channels: tuple[str, ...]) -> PageFigures:
     """Cached: the figures depend on these arguments only, and take a second."""
+    lines = list_line_figures(eigenvalues, channels)
     figures = [
-        _draw_drift((*ALL_CHANNELS, *channels)),
         *_draw_scatter_plots(),
-        _draw_spectrum(lines),
-        *map(_draw_lines, LINE_FIGURES),
+        *(_draw_lines(name, figure) for name, figure in lines.items()),
         *(_draw_heat_map(f"metric-{i}") for i in range(metrics)),
         _draw_run_lengths(),
     ]
@@ -133,7 +113,7 @@ def _draw_figures(lines: int, metrics: int, channels: tuple[str, ...]) -> PageFi
     for model_id in re.findall(r'"id":"(p\d+)"', text):
         new_ids.setdefault(model_id, f"m{len(new_ids)}")
     text = re.sub(r'"id":"(p\d+)"', lambda match: f'"id":"{new_ids[match[1]]}"', text)
-    return PageFigures(text, tuple(str(plot.name) for plot in figures))
+    return PageFigures(text, tuple(str(plot.name) for plot in figures), lines)
 
 
 def _create_source(name: str, *columns: str) -> Any:
@@ -164,66 +144,56 @@ def _create_figure(
     return plot
 
 
-def _create_history_figure(name: str, y: str, height: int = 260, **options: Any) -> Any:
-    plot = _create_figure(name, "event", y, height, **options)
-    plot.xaxis.formatter = NumeralTickFormatter(format="0,0")
-    position = _create_source(f"{name}:shown", "x")
-    plot.vspan(x="x", source=position, line_width=1.5, line_alpha=0.7, tags=["ink"])
-    epochs = _create_source(f"{name}:epochs", "x")
-    plot.vspan(x="x", source=epochs, line_dash="dotted", line_alpha=0.35, tags=["ink"])
-    return plot
-
-
 def _add_tooltips(
     target: Any, renderers: Sequence[Any], tooltips: Sequence[tuple[str, str]]
 ) -> None:
     target.add_tools(HoverTool(renderers=list(renderers), tooltips=list(tooltips)))
 
 
-def _draw_drift(channels: Sequence[str]) -> Any:
-    plot = _create_history_figure(
-        "drift", "run length, log10 of events", 340, y_range=Range1d(start=0, end=8)
-    )
-    null = _create_source("drift:null", "y0", "y1")
-    plot.hstrip(y0="y0", y1="y1", source=null, fill_color="#8a8a8a", fill_alpha=0.18, line_width=0)
-    unwatched = _create_source("drift:unwatched", "x0", "x1")
-    plot.vstrip(
-        *("x0", "x1"),
-        source=unwatched,
-        fill_alpha=0.0,
-        line_width=0,
-        hatch_pattern="/",
-        hatch_alpha=0.35,
-        hatch_color="#8a8a8a",
-    )
-    threshold = _create_source("drift:threshold", "y")
-    plot.hspan(y="y", source=threshold, line_dash="dashed", line_width=2, line_color=ALARM_COLOUR)
-    dot_renderers, lines = [], get_palettes()["lines"]
-    for i, channel in enumerate(channels):
-        source = _create_source(f"drift:{channel}", "x", "y", "channel", "memory", "once")
-        colour, dash = lines.get(channel, (LABEL_COLOURS[0], "dotted"))
-        plot.line(
-            *("x", "y"),
-            source=source,
-            line_color=colour,
-            line_dash=dash,
-            line_width=1.8,
-            name=f"line:{channel}",
-        )
+def _draw_lines(name: str, figure: LineFigure) -> Any:
+    """Draw one of `list_line_figures`, with the limit, the snapshot that is shown, and epochs."""
+    height, scale = 340 if name == "drift" else 260, "log" if figure.is_log else "linear"
+    plot = _create_figure(name, "event", figure.label, height, y_axis_type=scale)
+    plot.xaxis.formatter = NumeralTickFormatter(format="0,0")
+    if name == "drift":
+        plot.y_range = Range1d(start=0, end=8)
+        _add_bands(plot)
+    for kind, dash, alpha in (("shown", "solid", 0.7), ("epochs", "dotted", 0.35)):
+        source = _create_source(f"{name}:{kind}", "x")
+        style = {"line_width": 1.5, "line_dash": dash, "line_alpha": alpha}
+        plot.vspan(x="x", source=source, tags=["ink"], **style)
+    limit = {"line_dash": "dashed", "line_width": 2, "line_color": ALARM_COLOUR}
+    plot.hspan(y="y", source=_create_source(f"{name}:limit", "y"), **limit)
+    draw = partial(plot.step, mode="after") if figure.is_step else plot.line
+    for key, line in figure.lines.items():
+        source = _create_source(f"{name}:{key}", "x", "y", "note", "marker")
+        style = {"line_color": line.colour, "line_dash": line.dash, "line_width": 1.8}
+        draw(x="x", y="y", source=source, name=f"line:{key}", **style)
         dots = plot.scatter(
             *("x", "y"),
             source=source,
-            marker=MARKERS[i % len(MARKERS)],
-            size=4,
-            color=colour,
-            name=f"dots:{channel}",
+            marker="marker",
+            size=5,
+            color=line.colour,
+            name=f"dots:{key}",
         )
-        dot_renderers.append(dots)
-    _add_tooltips(
-        plot,
-        dot_renderers,
-        [("channel", "@channel"), ("to event", "@x{0,0}"), ("once in", "@once")],
-    )
+        _add_tooltips(plot, [dots], [("event", "@x{0,0}"), (line.name, "@y"), ("", "@note")])
+    if name == "drift":
+        _add_alarms(plot)
+    return plot
+
+
+def _add_bands(plot: Any) -> None:
+    """What is expected until a false alarm, and where the monitor does not watch."""
+    null = _create_source("drift:null", "y0", "y1")
+    plot.hstrip(y0="y0", y1="y1", source=null, fill_color="#8a8a8a", fill_alpha=0.18, line_width=0)
+    unwatched = _create_source("drift:unwatched", "x0", "x1")
+    hatch = {"hatch_pattern": "/", "hatch_alpha": 0.35, "hatch_color": "#8a8a8a"}
+    plot.vstrip("x0", "x1", source=unwatched, fill_alpha=0.0, line_width=0, **hatch)
+
+
+def _add_alarms(plot: Any) -> None:
+    """Alarms, their onsets, and the positions of stored snapshots."""
     onset = _create_source("drift:onsets", "x", "y")
     plot.vspan(x="x", source=onset, line_dash="dashed", line_color=BLUE, line_width=1.5)
     plot.scatter("x", "y", source=onset, marker="diamond", size=13, color=BLUE, name="onset")
@@ -241,7 +211,6 @@ def _draw_drift(channels: Sequence[str]) -> Any:
     _add_tooltips(plot, [alarms], [("alarm", "@channel at @x{0,0}"), ("once in", "@once")])
     ticks = _create_source("drift:snapshots", "x", "y")
     plot.scatter("x", "y", source=ticks, marker="dash", angle=1.5708, size=12, tags=["ink"])
-    return plot
 
 
 def _draw_scatter_plots() -> list[Any]:
@@ -251,7 +220,7 @@ def _draw_scatter_plots() -> list[Any]:
     halos = _create_source("halos", "x", "y")
     plots = []
     for name, x, y in (("scatter-main", "x", "y"), ("scatter-other", "x2", "y2")):
-        plot = _create_figure(name, "", "", 440, SCATTER_TOOLS, match_aspect=False)
+        plot = _create_figure(name, "", "", 440, SCATTER_TOOLS, match_aspect=True)
         if name == "scatter-main":
             plot.scatter("x", "y", source=halos, size=17, color="#8a8a8a", alpha=0.3, line_width=0)
         crosses = plot.scatter(
@@ -280,42 +249,6 @@ def _draw_scatter_plots() -> list[Any]:
         _add_tooltips(plot, [points], [*tooltips, ("time", "@time"), ("coverage", "@coverage")])
         plots.append(plot)
     return plots
-
-
-def _draw_spectrum(count: int) -> Any:
-    plot = _create_history_figure("spectrum", "eigenvalue")
-    names = [f"e{j}" for j in range(count)]
-    source = _create_source("spectrum", "x", *names)
-    line_styles = get_palettes()["eigenvalues"]
-    for name, (colour, dash) in zip(names, line_styles, strict=False):
-        plot.line("x", name, source=source, line_color=colour, line_dash=dash, line_width=1.8)
-        last = plot.scatter("x", name, source=source, size=4, color=colour)
-        _add_tooltips(plot, [last], [("event", "@x{0,0}"), (f"eigenvalue_{name[1:]}", f"@{name}")])
-    return plot
-
-
-def _draw_lines(name: str) -> Any:
-    """Draw one of `LINE_FIGURES`."""
-    figure = LINE_FIGURES[name]
-    first, second = figure.lines
-    columns = {**figure.lines, **figure.others}
-    dots: dict[str, Any] = {"size": 4}
-    if figure.is_log:
-        plot = _create_history_figure(name, figure.label, y_axis_type="log")
-        limit = {"line_dash": "dashed", "line_width": 2, "line_color": ALARM_COLOUR}
-        plot.hspan(y="y", source=_create_source(f"{name}:tolerance", "y"), **limit)
-        dots = {"size": 7, "marker": "marker"}
-        source = _create_source(name, "x", *columns, "marker")
-    else:
-        plot = _create_history_figure(name, figure.label)
-        source = _create_source(name, "x", *columns)
-    draw = partial(plot.step, mode="after") if figure.is_step else plot.line
-    draw(x="x", y=first, source=source, line_color=BLUE, line_width=1.8)
-    points = plot.scatter("x", first, source=source, color=BLUE, name=f"{name}:dots", **dots)
-    draw(x="x", y=second, source=source, line_color=OLIVE, line_dash=figure.dash, line_width=1.8)
-    tooltips = [(label, f"@{column}") for column, label in columns.items()]
-    _add_tooltips(plot, [points], [("event", "@x{0,0}"), *tooltips])
-    return plot
 
 
 def _draw_heat_map(name: str) -> Any:

@@ -10,18 +10,10 @@ import pyarrow as pa
 
 from streamembed.engine.snapshot import Snapshot
 from streamembed.report.json_values import round_number, round_numbers, select_evenly, shorten_text
+from streamembed.report.line_figures import MOST_LINES, list_line_figures
 
-# Rows and eigenvalues of the figures, and features of a heat map.
-MOST_ROWS, MOST_LINES, MOST_FEATURES = 1_000, 12, 40
-FLOAT_COLUMNS = (
-    "residual",
-    "angle_bound",
-    "outside_bound",
-    "fidelity",
-    "price",
-    "picture_kept",
-)
-INTEGER_COLUMNS = ("met", "epoch", "refreshes")
+# Rows of the figures, and features of a heat map.
+MOST_ROWS, MOST_FEATURES = 1_000, 40
 
 
 def describe_history(timeline: Any, engine: Mapping[str, Any]) -> dict[str, Any]:
@@ -36,27 +28,23 @@ def describe_history(timeline: Any, engine: Mapping[str, Any]) -> dict[str, Any]
     """
     rows = select_evenly(timeline.num_rows, MOST_ROWS)
     table: pa.Table = timeline.take(pa.array(rows))
-    names = table.column_names
-    lines = [name for name in names if name.startswith("eigenvalue_")][:MOST_LINES]
-    description: dict[str, Any] = {
+    positions = table["position"].to_pylist()
+    figures = list_line_figures(MOST_LINES, ())
+    wanted = {"epoch", "met"}.union(*(figure.lines for figure in figures.values()))
+    columns = {
+        name: [round_number(value) for value in table[name].to_pylist()]
+        for name in table.column_names
+        if name in wanted
+    }
+    epochs = columns.get("epoch", [])
+    changes = zip(positions[1:], epochs, epochs[1:], strict=False)
+    return {
         "rows": timeline.num_rows,
-        "position": table["position"].to_pylist(),
-        "eigenvalues": [round_numbers(_read_floats(table, name)) for name in lines],
+        "position": positions,
+        "columns": columns,
+        "epochs": [at for at, before, after in changes if after != before],
         "tolerance": round_number(engine.get("tolerance")),
     }
-    description |= {
-        name: round_numbers(_read_floats(table, name)) for name in FLOAT_COLUMNS if name in names
-    }
-    description |= {
-        name: [round_number(value) for value in table[name].to_pylist()]
-        for name in INTEGER_COLUMNS
-        if name in names
-    }
-    return description
-
-
-def _read_floats(table: Any, name: str) -> Any:
-    return np.array(table[name].to_pylist(), dtype=np.float64)
 
 
 def describe_metrics(snapshot: Snapshot) -> list[dict[str, Any]]:

@@ -7,6 +7,7 @@ import hashlib
 import html
 import os
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -60,11 +61,11 @@ def render_page(contents: Mapping[str, Any], live: Mapping[str, Any] | None = No
         ``every``, and the seconds without a commit after which it is ``stale``; None for a page
         that is written once.
     """
-    metrics = list(contents["asked"]["metrics"])
-    figures = draw_figures(contents, contents["asked"]["n_components"], metrics)
+    figures = draw_figures(contents)
     settings = {
         "figures": list(figures.names),
-        "metrics": metrics,
+        "lines": {name: asdict(figure) for name, figure in figures.lines.items()},
+        "metrics": contents["figures"]["metrics"],
         "palettes": get_palettes(),
         "live": None if live is None else dict(live),
     }

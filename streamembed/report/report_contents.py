@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeGuard
 
 from streamembed.drift.monitor import Monitor
+from streamembed.drift.monitor_timeline import ALL_CHANNELS
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import NotReadyError, ParameterError, check_path, quote
 from streamembed.report.drift_figures import describe_drift
@@ -20,17 +20,13 @@ from streamembed.report.scatter_plots import (
     describe_scatter_plot,
     select_labels,
 )
-from streamembed.runs.run_events import find_events, read_progress
+from streamembed.runs.run_events import find_events
 from streamembed.runs.run_reader import RunReader, read_run
 from streamembed.runs.run_store import PARTITIONS
+from streamembed.runs.run_summary import RunSummary, summarise_run
 
 # Rows and reasons in the tables of rejected rows.
 MOST_REJECTED, MOST_REASONS = 200, 20
-STATE_DESCRIPTIONS = {
-    "finished": "finished: its log was read to the end",
-    "unfinished": "unfinished: a replay is writing it, or ended early",
-    "open": "open: a program can add events",
-}
 
 
 def read_contents(run: str | os.PathLike[str]) -> dict[str, Any]:
@@ -63,44 +59,43 @@ def collect_contents(reader: RunReader) -> dict[str, Any]:
 
 
 def _collect_contents(reader: RunReader) -> dict[str, Any]:
-    if reader.kind == PARTITIONS:
-        raise ParameterError(
-            f"{reader.path} was learned in partitions, and contains no events to show: embed "
-            "them with transform, or replay the log without --workers"
-        )
-    monitor = reader.monitor()
+    summary, monitor = summarise_run(reader), reader.monitor()
     snapshots = _load_snapshots(reader)
     reference = _choose_reference(snapshots, monitor)
     ids = {key for snapshot in snapshots for key in snapshot.ids.tolist()}
     events = find_events(reader, ids)
-    labels = select_labels(events)
+    labels, n_labels = select_labels(events)
+    drift = describe_drift(monitor)
     origin = reader.origin
     contents = {
-        "run": _describe_run(reader, snapshots),
+        "run": _describe_run(reader, summary, snapshots),
         "reference": _describe_reference(reference, monitor),
         "labels": [shorten_text(name) for name in labels],
+        "n_labels": n_labels,
         "scatter_plots": [
             describe_scatter_plot(snapshot, reference, events, labels) for snapshot in snapshots
         ],
         "history": describe_history(reader.timeline(), origin.get("engine", {})),
         "metrics": describe_metrics(snapshots[-1]) if snapshots else [],
-        "drift": describe_drift(monitor),
-        "rejected": _describe_rejected(reader),
+        "drift": drift,
+        "rejected": _describe_rejected(reader, summary),
         "settings": dict(_list_settings(origin)),
     }
-    return {
-        **contents,
-        "asked": _describe_engine(origin, snapshots),
-        "notes": list(_list_notes(contents)),
-    }
+    notes, figures = list(_list_notes(contents)), _describe_figures(origin, snapshots, drift)
+    return {**contents, "figures": figures, "notes": notes}
 
 
-def _describe_engine(origin: Mapping[str, Any], snapshots: list[Snapshot]) -> dict[str, Any]:
+def _describe_figures(
+    origin: Mapping[str, Any], snapshots: list[Snapshot], drift: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """What the figures of the run depend on, beside their data."""
     engine = origin.get("engine", {})
     k = len(snapshots[-1].eigenvalues) if snapshots else int(engine.get("n_components", 2))
+    channels = () if drift is None else drift["channels"]
     return {
-        "n_components": k,
+        "eigenvalues": k,
         "metrics": [shorten_text(name) for name in engine.get("metrics") or ()],
+        "channels": [channel for channel in channels if channel not in ALL_CHANNELS],
     }
 
 
@@ -119,8 +114,8 @@ def _choose_reference(
     snapshots: list[Snapshot], monitor: Monitor | None
 ) -> ScatterReference | None:
     """The reference of scatter plots: the monitor's, or the first support of full size."""
-    if not snapshots:
-        return None
+    if not snapshots or (len(snapshots) == 1 and not _has_reference(monitor)):
+        return None  # nothing that it could be compared with
     largest = max(len(snapshot.ids) for snapshot in snapshots)
     first = next(snapshot for snapshot in snapshots if 2 * len(snapshot.ids) >= largest)
     if not _has_reference(monitor):
@@ -146,19 +141,19 @@ def _describe_reference(reference: ScatterReference | None, monitor: Monitor | N
     )
 
 
-def _describe_run(reader: RunReader, snapshots: list[Snapshot]) -> dict[str, Any]:
-    progress = read_progress(reader)
-    state = "finished" if reader.finished else "unfinished" if reader.kind == "replay" else "open"
+def _describe_run(
+    reader: RunReader, summary: RunSummary, snapshots: list[Snapshot]
+) -> dict[str, Any]:
     newest = snapshots[-1] if snapshots else None
     return {
         "name": shorten_text(reader.path.resolve().name),
         "kind": reader.kind,
-        "state": state,
-        "description": STATE_DESCRIPTIONS[state],
+        "state": "unfinished" if summary.state == "stopped" else summary.state,
+        "description": summary.verdict,
         "begun": reader.begun,
-        "accepted": progress.accepted,
-        "rejected": progress.rejected,
-        "position": progress.position,
+        "accepted": summary.events,
+        "rejected": summary.rejected,
+        "position": summary.position,
         "kept": [snapshot.position for snapshot in snapshots],
         "features": [shorten_text(name) for name in (newest.feature_names if newest else ())],
         "met": None if newest is None else newest.certificate.met,
@@ -167,22 +162,20 @@ def _describe_run(reader: RunReader, snapshots: list[Snapshot]) -> dict[str, Any
     }
 
 
-def _describe_rejected(reader: RunReader) -> dict[str, Any]:
+def _describe_rejected(reader: RunReader, summary: RunSummary) -> dict[str, Any]:
     table = reader.rejected()
-    rows = table.slice(0, MOST_REJECTED).to_pylist()
-    reasons = Counter(table["reason"].to_pylist())
-    ranked = sorted(reasons.items(), key=lambda item: (-item[1], item[0]))
+    reasons = summary.reasons[:MOST_REASONS]
     return {
         "total": table.num_rows,
         "rows": [
             [
                 row["offset"],
-                "" if row["id"] is None else shorten_text(row["id"]),
+                "" if row.get("id") is None else shorten_text(row["id"]),
                 shorten_text(row["reason"]),
             ]
-            for row in rows
+            for row in table.slice(0, MOST_REJECTED).to_pylist()
         ],
-        "reasons": [[shorten_text(reason), count] for reason, count in ranked[:MOST_REASONS]],
+        "reasons": [[shorten_text(reason), count] for reason, count in reasons],
     }
 
 
@@ -198,6 +191,11 @@ def _list_settings(origin: Mapping[str, Any], prefix: str = "") -> Iterator[tupl
 
 def _list_notes(contents: Mapping[str, Any]) -> Iterator[str]:
     """List what is not drawn, and why."""
+    if contents["run"]["kind"] == PARTITIONS:
+        yield (
+            "The log was learned in partitions: the points are the landmarks of all of them; "
+            "positions and labels are not kept."
+        )
     for plot in contents["scatter_plots"]:
         if (drawn := len(plot["id"])) < plot["points"]:
             yield (

@@ -26,6 +26,8 @@ MOST_LABELS = 40
 OFF_SUPPORT = 0.05
 # As in `streamembed.engine.drawing`: untrustworthy points of a picture.
 TRUSTED, MOST_HALOS = 1 / 3, 0.2
+# The second axis where there is one coordinate alone.
+MASS_RANK = "rank by stationary mass"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,11 +40,14 @@ class ScatterReference:
     snapshot: Snapshot
 
 
-def select_labels(events: Mapping[Any, EventMetadata]) -> list[str]:
-    """The labels shown by name: the most frequent, in order."""
+def select_labels(events: Mapping[Any, EventMetadata]) -> tuple[list[str], int]:
+    """The labels shown by name, the most frequent ones, whole numbers by size; and how many
+    there are.
+    """
     counts = Counter(event.label for event in events.values() if event.label is not None)
     ranked = sorted(counts, key=lambda name: (-counts[name], name))
-    return sorted(ranked[:MOST_LABELS])
+    shown = sorted(ranked[:MOST_LABELS], key=lambda name: (len(name) * name.isdecimal(), name))
+    return shown, len(counts)
 
 
 def describe_scatter_plot(
@@ -75,8 +80,6 @@ def describe_scatter_plot(
         None if event.label is None else label_index.get(event.label, len(names))
         for event in shown_events
     ]
-    # of a window; for other memories, events have them
-    window_positions = snapshot.position - n + indices
     coverage = _compute_coverage(reference, snapshot)[indices]
     return {
         "position": snapshot.position,
@@ -84,12 +87,10 @@ def describe_scatter_plot(
         "points": n,
         "pictured": snapshot.picture is not None,
         "axes": [main[1], None if other is None else other[1]],
+        "equal": [MASS_RANK not in plane[1] for plane in (main, other) if plane is not None],
         "kept": None if snapshot.picture is None else round_number(snapshot.picture.kept.mean()),
         "id": [shorten_text(key) for key in keys],
-        "at": [
-            int(place) if event.position is None else event.position
-            for event, place in zip(shown_events, window_positions.tolist(), strict=True)
-        ],
+        "at": [event.position for event in shown_events],
         "time": [
             None if event.time is None else shorten_text(event.time) for event in shown_events
         ],
@@ -122,7 +123,7 @@ def _split_coordinates(
         rank = np.zeros(n)
         if stationary is not None and np.ptp(stationary) > 0:
             rank = np.argsort(np.argsort(stationary, kind="stable"), kind="stable") / max(n - 1, 1)
-        axis_names = [*names, "rank by stationary mass"]
+        axis_names = [*names, MASS_RANK]
         return (np.column_stack([coordinates[:, 0], rank]), axis_names), None
     first = (coordinates[:, :2], list(names[:2]))
     if k == 2:

@@ -10,27 +10,22 @@ from typing import Any
 
 import numpy as np
 
-from streamembed.engine.drawing import INK, MARKS
+from streamembed.engine.drawing import INK
 from streamembed.errors import ParameterError, build_file_error
-from streamembed.numeric.arrays import Floats
-from streamembed.report.history import MOST_LINES
+from streamembed.numeric.arrays import Floats, Ints
 from streamembed.report.line_figures import (
     ALARM_COLOUR,
     BLUE,
     DASHES,
     LABEL_COLOURS,
-    LINE_COLOURS,
-    LINE_FIGURES,
-    OLIVE,
+    MARKERS,
+    LineFigure,
+    list_line_figures,
 )
 from streamembed.report.report_contents import check_outside_run, read_contents
 
 GREY = "#b0b0b0"
-# Style of the i-th line of a figure of many.
-LINE_STYLES: list[dict[str, Any]] = [
-    {"c": LINE_COLOURS[i % len(LINE_COLOURS)], "ls": [*DASHES.values()][i % len(DASHES)], "lw": 1.2}
-    for i in range(MOST_LINES)
-]
+# Labels in a legend, and characters of each.
 MOST_NAMED, LONGEST_NAME = 12, 24
 # Inches, and dots in each.
 SIZE, DOTS_PER_INCH = (6.4, 3.6), 200
@@ -96,21 +91,21 @@ DrawFunction = Callable[[Any], None]
 
 def _list_figures(contents: Mapping[str, Any]) -> list[tuple[str, DrawFunction]]:
     figures: list[tuple[str, DrawFunction]] = []
-    drift, history, plots = contents["drift"], contents["history"], contents["scatter_plots"]
-    if drift is not None:
-        figures.append(("drift", lambda ax: _draw_drift(ax, drift, contents["run"]["kept"])))
-    if plots:
-        names = contents["labels"]
-        figures.append(("cloud", lambda ax: _draw_scatter_plot(ax, plots[-1], names, "x", "y", 0)))
-        if plots[-1]["axes"][1]:
-            figures.append(
-                ("coordinates", lambda ax: _draw_scatter_plot(ax, plots[-1], names, "x2", "y2", 1))
-            )
+    plots, drawn = contents["scatter_plots"], contents["figures"]
+    lines = list_line_figures(drawn["eigenvalues"], drawn["channels"])
+    drift = lines.pop("drift")
+    if contents["drift"] is not None:
+        figures.append(("drift", partial(_draw_drift, figure=drift, contents=contents)))
+    for plane, name in enumerate(("cloud", "coordinates")):
+        if plots and plots[-1]["axes"][plane]:
+            draw = partial(_draw_scatter_plot, plot=plots[-1], contents=contents, plane=plane)
+            figures.append((name, draw))
+    history = contents["history"]
     if history["position"]:
-        figures.append(("spectrum", lambda ax: _draw_spectrum(ax, history)))
-        figures += [
-            (name, partial(_draw_lines, name=name, history=history)) for name in LINE_FIGURES
-        ]
+        data = {key: (history["position"], y) for key, y in history["columns"].items()}
+        for name, figure in lines.items():
+            limit = history["tolerance"] if figure.limit else None
+            figures.append((name, partial(_draw_lines, figure=figure, data=data, limit=limit)))
     for metric in contents["metrics"]:
         figures.append((f"metric-{metric['name']}", partial(_draw_heat_map, metric=metric)))
     return figures
@@ -130,112 +125,103 @@ def _add_legend(ax: Any) -> None:
     ax.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, fontsize="small")
 
 
-def _draw_drift(ax: Any, drift: Mapping[str, Any], snapshot_positions: Sequence[int]) -> None:
+def _draw_lines(
+    ax: Any, figure: LineFigure, data: Mapping[str, Sequence[Any]], limit: float | None
+) -> None:
+    """Draw the lines of a figure; ``data`` has the x and y of each."""
+    drawstyle = "steps-post" if figure.is_step else "default"
+    for key, line in figure.lines.items():
+        if key in data:
+            x, y = map(_to_floats, data[key])
+            y = np.maximum(y, 1e-17) if figure.is_log else y
+            style = {"c": line.colour, "ls": DASHES[line.dash], "lw": 1.2, "drawstyle": drawstyle}
+            ax.plot(x, y, **style, label=_escape_name(line.name))
+    if limit is not None:
+        ax.axhline(limit, c=ALARM_COLOUR, ls="--", lw=1.5, label=figure.limit)
+    if figure.is_log:
+        ax.set_yscale("log")
+    ax.set(xlabel="event", ylabel=figure.label)
+    ax.xaxis.set_major_formatter("{x:,.0f}")
+    ax.set_title(figure.title, fontsize="medium")
+    _add_legend(ax)
+
+
+def _draw_drift(ax: Any, figure: LineFigure, contents: Mapping[str, Any]) -> None:
+    drift, kept = contents["drift"], contents["run"]["kept"]
     ax.axhspan(0, drift["null"], color=GREY, alpha=0.3, lw=0)
-    ax.axhline(drift["threshold"], color=ALARM_COLOUR, ls="--", lw=1.5, label="alarm line")
     for interval in drift["unwatched"]:
         ax.axvspan(interval["start"], interval["end"], fc="none", ec=GREY, hatch="//", lw=0)
-    for (channel, line), style in zip(drift["channels"].items(), LINE_STYLES, strict=False):
-        ax.plot(line["x"], _to_floats(line["y"]), **style, label=_escape_name(channel))
     for i, alarm in enumerate(drift["alarms"]):
-        first = i == 0
-        ax.axvline(alarm["onset"], color=BLUE, ls=":", lw=1.2, label="onset" if first else None)
-        mark = {
-            "marker": "v",
-            "ms": 9,
-            "ls": "none",
-            "mfc": ALARM_COLOUR,
-            "mec": INK,
-            "clip_on": False,
-        }
-        ax.plot([alarm["position"]], [alarm["height"]], **mark, label="alarm" if first else None)
-    ax.plot(
-        snapshot_positions,
-        np.zeros(len(snapshot_positions)),
-        "|",
-        c=INK,
-        ms=8,
-        label="stored snapshot",
-    )
-    ax.set(xlabel="event", ylabel="run length, log10 of events", ylim=(0, None))
+        onset, mark = ("onset", "alarm") if i == 0 else (None, None)
+        ax.axvline(alarm["onset"], color=BLUE, ls=":", lw=1.2, label=onset)
+        style = {"marker": "v", "ms": 9, "ls": "none", "mfc": ALARM_COLOUR, "mec": INK}
+        ax.plot([alarm["position"]], [alarm["height"]], **style, clip_on=False, label=mark)
+    ax.plot(kept, np.zeros(len(kept)), "|", c=INK, ms=8, label="stored snapshot")
+    data = {channel: (line["x"], line["y"]) for channel, line in drift["channels"].items()}
+    _draw_lines(ax, figure, data, drift["threshold"])
+    ax.set_ylim(0, None)
     ax.set_title(f"asked: one false alarm in {drift['asked']} events", fontsize="medium")
-    _add_legend(ax)
 
 
 def _draw_scatter_plot(
-    ax: Any, plot: Mapping[str, Any], names: Sequence[str], x: str, y: str, axes: int
+    ax: Any, plot: Mapping[str, Any], contents: Mapping[str, Any], plane: int
 ) -> None:
-    reference = plot["reference"]
-    if reference[x]:
-        ax.scatter(
-            _to_floats(reference[x]),
-            _to_floats(reference[y]),
-            s=9,
-            c=GREY,
-            marker="x",
-            lw=0.8,
-            label="reference",
-        )
+    x, y = ("x2", "y2") if plane else ("x", "y")
     xs, ys = _to_floats(plot[x]), _to_floats(plot[y])
+    reference = _to_floats(plot["reference"][x]), _to_floats(plot["reference"][y])
+    if len(reference[0]):
+        ax.scatter(*reference, s=9, c=GREY, marker="x", lw=0.8, label="reference")
     labels = np.array([-1 if label is None else label for label in plot["label"]])
-    is_off = np.array(plot["off"], dtype=np.bool_)
     if (labels < 0).all():
-        points = ax.scatter(xs, ys, s=10, c=plot["at"], cmap="cividis", lw=0)
-        ax.figure.colorbar(points, ax=ax, shrink=0.6, label="event")
+        points = ax.scatter(
+            xs, ys, s=10, c=_to_floats(plot["at"]), cmap="cividis", lw=0, plotnonfinite=True
+        )
+        ax.figure.colorbar(points, ax=ax, shrink=0.6, label="event", format="{x:,.0f}")
     else:
-        for label in np.unique(labels).tolist():
-            has_label = labels == label
-            colour, mark = GREY, "o"
-            name = "no label" if label < 0 else "another label"
-            if 0 <= label < len(names):
-                colour, mark = LABEL_COLOURS[label % len(LABEL_COLOURS)], MARKS[label % len(MARKS)]
-                name = names[label]
-            for mask, fill, legend_name in (
-                (has_label & ~is_off, colour, _escape_name(name) if label < MOST_NAMED else None),
-                (has_label & is_off, "none", None),
-            ):
-                if mask.any():
-                    style = {
-                        "marker": mark,
-                        "fc": fill,
-                        "ec": colour,
-                        "lw": 0.7,
-                        "label": legend_name,
-                    }
-                    ax.scatter(xs[mask], ys[mask], s=12, **style)
+        _scatter_by_label(ax, xs, ys, labels, plot, contents)
         _add_legend(ax)
-    axis_names = plot["axes"][axes]
-    if axis_names[1]:
-        ax.set(xlabel=axis_names[0], ylabel=axis_names[1])
+    names = plot["axes"][plane]
+    if plot["equal"][plane]:
+        ax.set_aspect("equal", adjustable="datalim")
+    if names[1]:
+        ax.set(xlabel=names[0], ylabel=names[1])
     else:
         ax.set(xticks=[], yticks=[])
-    title = " and ".join(axis_names) if axis_names[1] else axis_names[0]
+    title = " and ".join(names) if names[1] else names[0]
     ax.set_title(f"{title} at event {plot['position']:,}", fontsize="medium")
 
 
-def _draw_spectrum(ax: Any, history: Mapping[str, Any]) -> None:
-    for j, (values, style) in enumerate(zip(history["eigenvalues"], LINE_STYLES, strict=False)):
-        ax.plot(history["position"], _to_floats(values), **style, label=f"eigenvalue_{j}")
-    ax.set(xlabel="event", ylabel="eigenvalue")
-    _add_legend(ax)
-
-
-def _draw_lines(ax: Any, name: str, history: Mapping[str, Any]) -> None:
-    """Draw one of `LINE_FIGURES`."""
-    figure = LINE_FIGURES[name]
-    drawstyle = "steps-post" if figure.is_step else "default"
-    styles = {"c": BLUE, "ls": "-"}, {"c": OLIVE, "ls": DASHES[figure.dash]}
-    for (column, label), style in zip(figure.lines.items(), styles, strict=True):
-        if column in history:
-            values = _to_floats(history[column])
-            values = np.maximum(values, 1e-17) if figure.is_log else values
-            ax.plot(history["position"], values, **style, label=label, drawstyle=drawstyle)
-    if figure.is_log:
-        ax.set_yscale("log")
-        if history["tolerance"] is not None:
-            ax.axhline(history["tolerance"], c=ALARM_COLOUR, ls="--", lw=1.5, label="tolerance")
-    ax.set(xlabel="event", ylabel=figure.label)
-    _add_legend(ax)
+def _scatter_by_label(
+    ax: Any,
+    xs: Floats,
+    ys: Floats,
+    labels: Ints,
+    plot: Mapping[str, Any],
+    contents: Mapping[str, Any],
+) -> None:
+    names, is_off = contents["labels"], np.array(plot["off"], dtype=np.bool_)
+    present = [label for label in np.unique(labels).tolist() if 0 <= label < len(names)]
+    named = present[:MOST_NAMED]
+    hidden = contents["n_labels"] - len(names) if labels.max() >= len(names) else 0
+    more = len(present) - len(named) + hidden
+    for label in np.unique(labels).tolist():
+        colour, mark = GREY, "o"
+        name = "no label" if label < 0 else None
+        if 0 <= label < len(names):
+            colour = LABEL_COLOURS[label % len(LABEL_COLOURS)]
+            # as on the page: a pair that no other label has
+            shift = label + label // len(LABEL_COLOURS)
+            mark = [*MARKERS.values()][shift % len(MARKERS)]
+            name = _escape_name(names[label]) if label in named else None
+        for is_hollow in (False, True):
+            chosen = (labels == label) & (is_off == is_hollow)
+            if chosen.any():
+                fill = "none" if is_hollow else colour
+                style = {"s": 12, "marker": mark, "fc": fill, "ec": colour, "lw": 0.7}
+                ax.scatter(xs[chosen], ys[chosen], **style, label=name)
+                name = None  # once in the legend
+    if more:
+        ax.plot([], [], ls="none", label=f"{more:,} more")
 
 
 def _draw_heat_map(ax: Any, metric: Mapping[str, Any]) -> None:

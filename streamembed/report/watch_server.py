@@ -9,148 +9,87 @@ from __future__ import annotations
 
 import hashlib
 import os
-import socket
-import sys
-import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
-from streamembed.addresses import LOOPBACK, is_own_host, list_host_names
-from streamembed.errors import FileError, StreamembedError, check_path, summarise_error
+from streamembed.addresses import LOOPBACK
+from streamembed.errors import FileError, StreamembedError, summarise_error
+from streamembed.http_server import HttpHandler, HttpServer
 from streamembed.report.figures import require_bokeh
 from streamembed.report.json_values import encode_json
 from streamembed.report.page import render_page
 from streamembed.report.report_contents import collect_contents
-from streamembed.runs.run_events import read_change_token
-from streamembed.runs.run_reader import read_run
-from streamembed.storage.database import find_write_time, stat_files
+from streamembed.runs.run_follower import RunFollower
+from streamembed.runs.run_reader import RunReader
 
 # Seconds between two requests of a page, and without a commit after which it is stale.
 POLL_SECONDS, STALE = 2.0, 90.0
-# Rendering takes at most this share of the time.
-RENDER_SHARE = 0.1
-# Seconds that a browser may take to send a request.
-REQUEST_TIMEOUT = 30.0
+HEADERS = {
+    "Cache-Control": "no-store",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
 
 
-class FollowedRun:
-    """The contents of a run, read again after a commit; thread-safe."""
+@dataclass(frozen=True, slots=True)
+class PageState:
+    """The contents of a page, the same as JSON, and its ETag."""
 
-    def __init__(self, run: str | os.PathLike[str]) -> None:
-        """MissingFileError or DamagedFileError if there is no run to follow."""
-        self.folder = Path(check_path(run, "run"))
-        self._lock = threading.Lock()
-        self._token = ""
-        self._next = 0.0  # when it may be read again
-        self._contents: dict[str, Any] = {}
-        self._body, self._etag = b"", ""
-        self._refresh()
-
-    def read_state(self) -> tuple[dict[str, Any], bytes, str]:
-        """Contents, the same as JSON, its ETag; the previous ones while another thread reads.
-
-        Raises
-        ------
-        StreamembedError
-            The run cannot be read now.
-        """
-        if self._lock.acquire(blocking=False):
-            try:
-                if time.monotonic() >= self._next:
-                    self._refresh()
-            finally:
-                self._lock.release()
-        return self._contents, self._body, self._etag
-
-    def _refresh(self) -> None:
-        start = time.monotonic()
-        with read_run(self.folder) as reader:
-            commit = read_change_token(reader)
-            if commit != self._token:
-                contents = collect_contents(reader)
-                body = encode_json(contents).encode()
-                etag = f'"{hashlib.sha256(body).hexdigest()[:20]}"'
-                self._contents, self._body, self._etag = contents, body, etag
-                self._token = commit
-        duration = time.monotonic() - start
-        self._next = time.monotonic() + duration / RENDER_SHARE
-
-    def compute_age(self) -> float:
-        """Seconds since the last write to the run."""
-        return max(0.0, time.time() - find_write_time(stat_files(self.folder)))
+    contents: dict[str, Any]
+    body: str
+    etag: str
 
 
-class _WatchServer(ThreadingHTTPServer):
-    daemon_threads = True
-    allow_reuse_address = os.name != "nt"  # there, two servers could listen
-
-    def __init__(self, address: tuple[str, int], followed: FollowedRun) -> None:
-        self.followed = followed
-        self.names = list_host_names(address[0])
-        if ":" in address[0]:
-            self.address_family = socket.AF_INET6
-        super().__init__(address, _WatchHandler)
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Ignore a closed connection; report any other error, and continue."""
-        if not isinstance(sys.exc_info()[1], (ConnectionError, TimeoutError)):
-            super().handle_error(request, client_address)
+def _read_state(reader: RunReader, _: PageState | None) -> PageState:
+    contents = collect_contents(reader)
+    body = encode_json(contents)
+    return PageState(contents, body, f'"{hashlib.sha256(body.encode()).hexdigest()[:20]}"')
 
 
-class _WatchHandler(BaseHTTPRequestHandler):
+class _WatchServer(HttpServer):
+    follower: RunFollower[PageState]
+
+
+class _WatchHandler(HttpHandler):
     server: _WatchServer
-    server_version, sys_version = "streamembed", ""
-    protocol_version = "HTTP/1.0"  # an idle browser keeps no thread
-    timeout = REQUEST_TIMEOUT
 
-    def do_GET(self) -> None:
+    def answer(self) -> None:
         """Serve the page, or its state."""
-        port = self.server.server_address[1]
-        if not is_own_host(self.headers.get("Host", ""), self.server.names, port):
-            message = b"this host name is not allowed: use the address, or set --host\n"
+        if not self.is_own_host(self.server.server_address[1]):
+            message = "this host name is not allowed: use the address, or set --host\n"
             self._respond(403, "text/plain", message)
             return
         path = self.path.partition("?")[0]
         if path not in ("/", "/state.json"):
-            self._respond(404, "text/plain", b"not found\n")
+            self._respond(404, "text/plain", "not found\n")
             return
         try:
-            contents, body, etag = self.server.followed.read_state()
+            self.server.follower.refresh()
         except StreamembedError as error:
-            self._respond(503, "text/plain", (summarise_error(error) + "\n").encode())
+            self._respond(503, "text/plain", f"{summarise_error(error)}\n")
             return
+        state = self.server.follower.current
+        assert state is not None  # `create_server` has read it
         if path == "/":
-            live = {"etag": etag, "every": POLL_SECONDS, "stale": STALE}
-            self._respond(200, "text/html", render_page(contents, live).encode())
-        elif self.headers.get("If-None-Match") == etag:
-            self._respond(304, "application/json", b"", etag)
+            live = {"etag": state.etag, "every": POLL_SECONDS, "stale": STALE}
+            self._respond(200, "text/html", render_page(state.contents, live))
+        elif self.headers.get("If-None-Match") == state.etag:
+            self._respond(304, "application/json", "", state.etag)
         else:
-            self._respond(200, "application/json", body, etag)
+            self._respond(200, "application/json", state.body, state.etag)
 
-    def _respond(self, status: int, content_type: str, body: bytes, etag: str = "") -> None:
-        self.send_response(status)
-        self.send_header("Content-Type", f"{content_type}; charset=utf-8")
-        self.send_header("Content-Length", str(len(body)))
-        self.send_header("Cache-Control", "no-store")
-        self.send_header("X-Content-Type-Options", "nosniff")
-        self.send_header("X-Frame-Options", "DENY")
-        self.send_header("Referrer-Policy", "no-referrer")
-        self.send_header("Cross-Origin-Resource-Policy", "same-origin")
+    def _respond(self, status: int, kind: str, text: str, etag: str = "") -> None:
+        headers = dict(HEADERS)
         if etag:
-            self.send_header("ETag", etag)
-            self.send_header("X-Run-Age", f"{self.server.followed.compute_age():.1f}")
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Log nothing: the terminal shows the address only."""
+            age = max(0.0, time.time() - self.server.follower.find_write_time())
+            headers |= {"ETag": etag, "X-Run-Age": f"{age:.1f}"}
+        self.respond(status, f"{kind}; charset=utf-8", text.encode(), headers)
 
 
-def create_server(
-    run: str | os.PathLike[str], host: str = LOOPBACK, port: int = 0
-) -> ThreadingHTTPServer:
+def create_server(run: str | os.PathLike[str], host: str = LOOPBACK, port: int = 0) -> HttpServer:
     """Create a server that listens; its ``serve_forever`` runs it.
 
     Parameters
@@ -173,12 +112,15 @@ def create_server(
         The port is in use, or the address is not one of this machine.
     """
     require_bokeh()
-    followed = FollowedRun(run)
+    follower = RunFollower(run, _read_state)
+    follower.refresh()
     try:
-        return _WatchServer((host, port), followed)
+        server = _WatchServer((host, port), _WatchHandler)
     except (OSError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise FileError(
             f"cannot listen on {host}:{port} ({reason}): choose another port with --port, or "
             "--port 0 for any free port"
         ) from error
+    server.follower = follower
+    return server

@@ -134,22 +134,3 @@ def check_same(place: str, before: Mapping[str, Any], now: Mapping[str, Any]) ->
 def to_metadata(origin: Mapping[str, Any], whole: bool) -> dict[str, str]:
     """As metadata; ``whole`` is whether the log was read to its end."""
     return {METADATA_KEY: json.dumps({**origin, "whole": whole})}
-
-
-def from_metadata(metadata: Mapping[bytes, bytes] | None) -> dict[str, Any] | None:
-    """What `to_metadata` made; None where there is nothing, as in runs of earlier versions.
-
-    Raises
-    ------
-    ValueError
-        It is something else.
-    """
-    packed = (metadata or {}).get(METADATA_KEY.encode())
-    if packed is None:
-        return None
-    origin = json.loads(packed)
-    sections = [origin] if isinstance(origin, dict) else []
-    sections += [origin.get(name) for name in ("engine", "log")] if sections else []
-    if not sections or not all(isinstance(section, dict) for section in sections):
-        raise ValueError(f"the metadata {METADATA_KEY} is not that of a run")
-    return dict(origin)

@@ -46,13 +46,6 @@ class RunProgress:
     position: int  # of the stream
 
 
-def read_change_token(reader: RunReader) -> str:
-    """A text that changes with whatever is committed."""
-    database = reader._database
-    lengths = [(name, database.count_records(name)) for name in database.list_chains()]
-    return repr((lengths, database.read_fact(STATE), database.read_fact(COUNTS)))
-
-
 def read_progress(reader: RunReader) -> RunProgress:
     """The progress of the run as of its last commit."""
     database, begun = reader._database, reader.begun

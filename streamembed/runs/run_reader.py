@@ -186,9 +186,8 @@ class RunReader:
 
     def timeline(self) -> Any:
         """A row a snapshot that was committed, as an Arrow table: that of ``timeline.parquet``."""
-        if self.finished:
-            return self._file("timeline.parquet")
-        return self._table("timeline") or pa.table({"position": pa.array([], pa.int64())})
+        table = self._file("timeline.parquet") if self.finished else self._table("timeline")
+        return pa.table({"position": pa.array([], pa.int64())}) if table is None else table
 
     def rejected(self) -> Any:
         """Rows that were not learned and why, as an Arrow table: that of ``rejected.parquet``."""
@@ -286,8 +285,11 @@ class RunReader:
         return labels
 
     def _file(self, name: str) -> Any:
-        """A table of a finished replay, as it was written."""
-        fault = find_file_error(self.path, name, self._database.read_fact(STATE)["files"][name])
+        """A table of a finished replay, as it was written; None where it has none."""
+        checksum = self._database.read_fact(STATE)["files"].get(name)
+        if checksum is None:  # partitions without a map have no timeline
+            return None
+        fault = find_file_error(self.path, name, checksum)
         if fault is not None:
             raise DamagedFileError(f"{self.path}: {fault}; repeat the replay to write it again")
         return pq.read_table(self.path / name)

@@ -10,5 +10,5 @@
                     │ ingest: checked rows, names, offset
                     ▼
                 writer: the one process that learns, commits, and acknowledges (ingest_writer)
-     supervisor: starts both, restarts ended processes, drains; sees counters, never data
+     supervisor: starts both, restarts ended processes, drains; never sees data (channel, counters)
 """

@@ -11,7 +11,6 @@ import contextlib
 import ipaddress
 import os
 import socket
-import sys
 import threading
 import time
 from collections import Counter
@@ -21,7 +20,6 @@ from urllib.parse import unquote
 
 import pyarrow.flight as fl
 
-from streamembed.errors import summarise_error
 from streamembed.serving.counters import RequestCounters
 from streamembed.serving.messages import RefusedError, build_flight_error, convert_error
 from streamembed.serving.tokens import Token, find_token
@@ -171,21 +169,6 @@ class Authentication(fl.ServerMiddlewareFactory):  # type: ignore[misc]
             self._calls.discard(call)
 
     # ------------------------------------------------------------------ idle connections
-
-    def close_idle_until(self, port: int, stop: threading.Event) -> None:
-        """Close connections of idle clients until ``stop`` is set.
-
-        An error, such as too many open files, is printed once; the next round tries again.
-        """
-        last_error = ""
-        while not stop.wait(min(self._idle / 4, 5.0)):
-            try:
-                self.close_idle(port)
-                last_error = ""
-            except Exception as error:
-                if summarise_error(error) != last_error:
-                    last_error = summarise_error(error)
-                    print(f"streamembed: {last_error}", file=sys.stderr, flush=True)
 
     def close_idle(self, port: int) -> None:
         """Close the connections of calls whose client has neither sent nor read anything.

@@ -1,15 +1,21 @@
-"""Counters of a process as plain numbers; its parent adds and publishes them.
+"""Counters of all processes of a server: prometheus_client keeps them in files of one folder.
 
-No label comes from a client: calls, codes and reasons are those of the lists here.
+No label comes from a client: calls, codes and reasons are those of the lists here. A process that
+is started again continues the counters of the one before it.
 """
 
 from __future__ import annotations
 
-import threading
-from bisect import bisect_left
-from collections import Counter
+import os
 from collections.abc import Iterable
 from typing import Any
+
+try:
+    from prometheus_client import CollectorRegistry, Counter, Histogram, values
+
+    MISSING = ""
+except ImportError as error:  # an extra: without it nothing is counted
+    MISSING = str(error)
 
 CALLS = ("transform", "learn", "get", "info", "action")
 CODES = (
@@ -50,69 +56,55 @@ def classify_reason(text: str) -> str:
     return next(reason for start, reason in REASONS.items() if text.startswith(start))
 
 
+def share_counters(folder: str, name: str) -> None:
+    """Keep the counters of this process in a folder, in files of this name.
+
+    Call it once, before `RequestCounters`; no two processes may have the same name at a time.
+    """
+    if not MISSING:
+        os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder
+        values.ValueClass = values.MultiProcessValue(lambda: name)  # type: ignore[no-untyped-call]
+
+
 class RequestCounters:
-    """Counters of one process, shared by its threads."""
+    """Counters of one process, used by its threads; without prometheus_client they do nothing."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._requests, self._rows = Counter[str](), Counter[str]()
-        self._rejected = Counter[str]()
-        self._buckets: dict[str, list[int]] = {}
-        self._seconds: dict[str, float] = {}
-        self._learned = 0
+        if MISSING:
+            return
+        options: dict[str, Any] = {"namespace": "streamembed", "registry": CollectorRegistry()}
+        text = "Calls, or batches of a stream."
+        self._requests = Counter("requests", text, ["call", "code"], **options)
+        self._rows = Counter("rows", "Answered or learned rows.", ["call"], **options)
+        self._rejected = Counter("rows_rejected", "Rejected rows.", ["reason"], **options)
+        self._learned = Counter("events_learned", "Acknowledged events.", **options)
+        text = "Seconds per call, or per batch of a stream."
+        self._seconds = Histogram("request_seconds", text, ["call"], buckets=BUCKETS, **options)
+        for reason in REASONS.values():
+            self._rejected.labels(reason)
 
     def count_request(
         self, call: str, code: str, seconds: float | None = None, rows: int = 0
     ) -> None:
         """Count a request and, where it was accepted, its time."""
-        with self._lock:
-            self._requests[f"{call} {code}"] += 1
-            if rows:
-                self._rows[call] += rows
-            if seconds is not None:
-                buckets = self._buckets.setdefault(call, [0] * (len(BUCKETS) + 1))
-                buckets[bisect_left(BUCKETS, seconds)] += 1
-                self._seconds[call] = self._seconds.get(call, 0.0) + seconds
+        assert call in CALLS
+        assert code in CODES
+        if MISSING:
+            return
+        self._requests.labels(call, code).inc()
+        if rows:
+            self._rows.labels(call).inc(rows)
+        if seconds is not None:
+            self._seconds.labels(call).observe(seconds)
 
     def count_rejected(self, reasons: Iterable[str]) -> None:
         """Count rejected rows by the reasons of `classify_reason`."""
-        with self._lock:
-            self._rejected.update(reasons)
+        if MISSING:
+            return
+        for reason in reasons:
+            self._rejected.labels(reason).inc()
 
     def count_learned(self, events: int) -> None:
         """Count acknowledged events."""
-        with self._lock:
-            self._learned += events
-
-    def to_dict(self) -> dict[str, Any]:
-        """All counters, JSON-ready."""
-        with self._lock:
-            return {
-                "requests": dict(self._requests),
-                "rows": dict(self._rows),
-                "rejected": dict(self._rejected),
-                "buckets": {call: list(numbers) for call, numbers in self._buckets.items()},
-                "seconds": dict(self._seconds),
-                "learned": self._learned,
-            }
-
-
-def add_counters(left: Any, right: Any) -> Any:
-    """The sum of two results of `RequestCounters.to_dict`.
-
-    Examples
-    --------
-    >>> add_counters({"rows": {"transform": 1}}, {"rows": {"transform": 2, "learn": 5}})
-    {'rows': {'transform': 3, 'learn': 5}}
-    """
-    if isinstance(left, dict):
-        return {
-            **left,
-            **{
-                key: add_counters(left[key], value) if key in left else value
-                for key, value in right.items()
-            },
-        }
-    if isinstance(left, list):
-        return [a + b for a, b in zip(left, right, strict=True)]
-    return left + right
+        if not MISSING:
+            self._learned.inc(events)

@@ -1,36 +1,21 @@
-"""The channel from a reader process to the writer process: a Unix socket, numbers and JSON.
+"""The requests of a reader process to the writer process, over a Unix socket.
 
-A message is a JSON header and some bytes, nothing pickled. The writer answers each message with one
-of the same form before the next is sent.
+The writer answers each message before the next is sent.
 """
 
 from __future__ import annotations
 
-import json
-from multiprocessing.connection import Client, Connection
+from multiprocessing.connection import Client
 from typing import Any
 
 import numpy as np
 
 from streamembed.data.features import Features
+from streamembed.serving.channel import receive_message, send_message
 from streamembed.serving.messages import EventBatch, RefusedError
 
-# Bytes of a header, which holds the ids and labels of a batch.
-MAX_HEADER = 1 << 28
 # Seconds that a batch may wait for the writer and for the disk.
 TIMEOUT = 120.0
-
-
-def send_message(connection: Connection, header: dict[str, Any], data: bytes = b"") -> None:
-    """Send one message; OSError where the other side is closed."""
-    connection.send_bytes(json.dumps(header).encode())
-    connection.send_bytes(data)
-
-
-def receive_message(connection: Connection) -> tuple[dict[str, Any], bytes]:
-    """Receive one message; EOFError where the other side has closed the connection."""
-    header: dict[str, Any] = json.loads(connection.recv_bytes(MAX_HEADER))
-    return header, connection.recv_bytes()
 
 
 class IngestClient:

@@ -6,14 +6,8 @@ replaced, the last good snapshot stays published, and its age grows.
 
 from __future__ import annotations
 
-import sys
-import threading
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,20 +16,17 @@ import pyarrow as pa
 from streamembed.data.batch import Batch
 from streamembed.data.features import Features
 from streamembed.engine.snapshot import Snapshot
-from streamembed.errors import DamagedFileError, NotReadyError, StreamembedError, summarise_error
+from streamembed.errors import StreamembedError
 from streamembed.numeric.arrays import Bools, Floats
-from streamembed.runs.run_reader import RunReader, read_run
+from streamembed.runs.run_follower import RunFollower
+from streamembed.runs.run_reader import RunReader
 from streamembed.serving.messages import (
     RefusedError,
     build_answer_schema,
     mask_usable,
     pack_metadata,
 )
-from streamembed.storage.database import find_write_time, stat_files
 from streamembed.threads import one_blas_thread
-
-# Seconds between two refreshes, and the largest share of the time that they take.
-INTERVAL, MAX_SHARE = 0.5, 0.1
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,68 +89,19 @@ class ServedSnapshot:
         return embedded
 
 
-class RunFollower:
-    """Publishes the newest snapshot of a run; used by many threads.
-
-    Attributes
-    ----------
-    current : ServedSnapshot or None
-        None before the warm-up of the run has ended. Replaced by one assignment.
-    """
+class LatestSnapshot(RunFollower[ServedSnapshot]):
+    """The newest snapshot of a run, None before its warm-up has ended; and its other files."""
 
     def __init__(self, folder: str) -> None:
-        self.current: ServedSnapshot | None = None
-        self._folder = Path(folder)
-        self._origin: dict[str, Any] | None = None
-        self._last_changes: Any = None
-        self._last_error = ""
+        super().__init__(folder, self._read_newest)
 
-    def refresh(self) -> None:
-        """Publish the newest snapshot of the run.
-
-        Raises
-        ------
-        DamagedFileError, FileError
-            The run cannot be read, or was replaced by another one.
-        """
-        stats = stat_files(self._folder)
-        changes = [stat and (stat.st_ino, stat.st_size, stat.st_mtime_ns) for stat in stats]
-        if changes == self._last_changes:
-            return
-        with self.open_reader() as reader:
-            positions, current = reader.positions, self.current
-            if positions and (current is None or positions[-1] > current.snapshot.position):
-                self.current = ServedSnapshot(reader.snapshot(), find_write_time(stats))
-        self._last_changes = changes
-
-    def follow(self, stop: threading.Event) -> None:
-        """Refresh until ``stop`` is set; an error is printed once, and tried again."""
-        took = 0.0
-        while not stop.wait(max(INTERVAL, took / MAX_SHARE)):
-            began = time.monotonic()
-            try:
-                self.refresh()
-                self._last_error = ""
-            except NotReadyError:
-                pass
-            except Exception as error:  # the published snapshot stays, whatever the error
-                if summarise_error(error) != self._last_error:
-                    self._last_error = summarise_error(error)
-                    print(f"streamembed: {self._last_error}", file=sys.stderr, flush=True)
-            took = time.monotonic() - began
-
-    @contextmanager
-    def open_reader(self) -> Iterator[RunReader]:
-        """A reader of the run; DamagedFileError where it was replaced by another run."""
-        with read_run(self._folder) as reader:
-            origin = {name: value for name, value in reader.origin.items() if name != "version"}
-            if self._origin is not None and origin != self._origin:
-                raise DamagedFileError(
-                    f"{self._folder} is another run than when the server started; restart the "
-                    "server to serve it"
-                )
-            self._origin = origin
-            yield reader
+    def _read_newest(
+        self, reader: RunReader, previous: ServedSnapshot | None
+    ) -> ServedSnapshot | None:
+        positions = reader.positions
+        if not positions or (previous and positions[-1] <= previous.snapshot.position):
+            return previous
+        return ServedSnapshot(reader.snapshot(), self.find_write_time())
 
     def require_current(self) -> ServedSnapshot:
         """The current snapshot; RefusedError before the first one."""

@@ -19,6 +19,7 @@ from streamembed.data import column_roles
 from streamembed.data.batch import choose_features
 from streamembed.data.features import Features
 from streamembed.data.table import are_dicts, find_columns, read_table, sort_names, with_text_keys
+from streamembed.data.values import column_to_floats, is_list_type, lists_to_matrix
 from streamembed.errors import (
     InputError,
     NotReadyError,
@@ -121,28 +122,39 @@ def build_point_schema(features: Features) -> pa.Schema:
     return pa.schema([(name, pa.float64()) for name in features.names])
 
 
+def _list_point_columns(features: Features) -> tuple[str, ...]:
+    return (POINT,) if features.ordered else features.names
+
+
 def check_schema(schema: pa.Schema, features: Features, optional: tuple[str, ...] = ()) -> None:
-    """Refuse any other schema than that of points; columns of ``optional`` may follow them."""
-    expected, fields = list(build_point_schema(features)), list(schema)
-    others = [field.name for field in fields[len(expected) :]]
-    has_features = len(fields) >= len(expected) and all(map(_is_same_field, expected, fields))
-    if has_features and set(others) <= {*optional} and len({*others}) == len(others):
+    """Refuse other columns than those of points, of numbers of any type, and of ``optional``."""
+    types = {field.name: field.type for field in schema}
+    columns = _list_point_columns(features)
+    others = set(types) - set(columns)
+    size = len(features.names) if features.ordered else None
+    if (
+        len(types) == len(schema)
+        and others <= set(optional)
+        and all(name in types and _holds_numbers(types[name], size) for name in columns)
+    ):
         return
-    described = ", ".join(f"{field.name}: {field.type}" for field in expected)
+    expected = ", ".join(f"{field.name}: {field.type}" for field in build_point_schema(features))
     raise RefusedError(
         "invalid",
-        f"the schema must be [{described}]"
-        + (f", optionally followed by {' and '.join(optional)}" if optional else "")
+        f"the schema must be [{expected}] or other numbers"
+        + (f", optionally with {' and '.join(optional)}" if optional else "")
         + "; GetFlightInfo returns it",
     )
 
 
-def _is_same_field(left: Any, right: Any) -> bool:
-    are_lists = all(pa.types.is_fixed_size_list(field.type) for field in (left, right))
-    if are_lists:
-        types = [(field.type.list_size, field.type.value_type) for field in (left, right)]
-        return left.name == right.name and types[0] == types[1]
-    return bool(left.name == right.name and left.type == right.type)
+def _holds_numbers(kind: Any, size: int | None) -> bool:
+    """Whether an Arrow type is one of numbers; with a size, of lists of that many of them."""
+    if size is not None:
+        if not is_list_type(kind) or getattr(kind, "list_size", size) != size:
+            return False
+        kind = kind.value_type
+    tests = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_decimal)
+    return any(test(kind) for test in tests)
 
 
 def check_batch(batch: Any, max_rows: int, max_bytes: int) -> None:
@@ -157,19 +169,13 @@ def check_batch(batch: Any, max_rows: int, max_bytes: int) -> None:
 
 
 def extract_points(batch: Any, features: Features) -> Floats:
-    """The points of a checked batch, shape (n, d), NaN where a value is missing."""
-    n, d = batch.num_rows, len(features.names)
-    if not features.ordered:
-        points = np.empty((n, d))
-        for j in range(d):
-            points[:, j] = batch.column(j).to_numpy(zero_copy_only=False)
-        return points
-    column = batch.column(0)
-    flat = column.values.slice(column.offset * d, n * d).to_numpy(zero_copy_only=False)
-    points = flat.reshape(n, d)
-    if column.null_count:
-        points = np.where(column.is_null().to_numpy(zero_copy_only=False)[:, None], np.nan, points)
-    return points
+    """The points of a checked batch, shape (n, d).
+
+    NaN where a value is missing, and in all of a row whose list has another length.
+    """
+    if features.ordered:
+        return lists_to_matrix(batch.column(POINT), POINT, len(features.names))[0]
+    return np.column_stack([column_to_floats(batch.column(name), name) for name in features.names])
 
 
 def mask_usable(points: Floats) -> Bools:
@@ -191,13 +197,12 @@ class EventBatch:
 def extract_events(batch: Any, features: Features) -> EventBatch:
     """The events of a checked batch whose schema `check_schema` has accepted."""
     columns = {}
-    width = len(build_point_schema(features))
     allowed_types = {
         ID: (pa.int64(), pa.string()),
         LABEL: (pa.int64(), pa.string(), pa.bool_()),
     }
-    for position in range(width, batch.num_columns):
-        name, column = batch.schema.field(position).name, batch.column(position)
+    for name in set(batch.schema.names) - set(_list_point_columns(features)):
+        column = batch.column(name)
         if column.type not in allowed_types[name]:
             allowed = " or ".join(map(str, allowed_types[name]))
             raise RefusedError(
@@ -210,7 +215,12 @@ def extract_events(batch: Any, features: Features) -> EventBatch:
 def infer_features(schema: pa.Schema, exclude: tuple[str, ...] = ()) -> Features:
     """The features of a schema, without the columns of ``exclude``."""
     fields = [field for field in schema if field.name not in exclude]
-    if len(fields) == 1 and pa.types.is_fixed_size_list(fields[0].type):
+    if len(fields) == 1 and is_list_type(fields[0].type):
+        if not pa.types.is_fixed_size_list(fields[0].type):
+            raise RefusedError(
+                "invalid",
+                "the first events must have lists of a fixed size, which is the number of features",
+            )
         return Features(tuple(map(str, range(fields[0].type.list_size))), True)
     return Features(tuple(field.name for field in fields), False)
 

@@ -1,14 +1,13 @@
-"""The settings of a server; the parent checks them and sends them to its processes as JSON."""
+"""The settings of a server; the parent checks them and sends them to its processes."""
 
 from __future__ import annotations
 
 import errno
-import json
 import re
 import socket
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
 
 from streamembed.addresses import LOOPBACK, is_loopback
 from streamembed.errors import MissingFileError, ParameterError, quote
@@ -27,8 +26,7 @@ class ServerSettings:
     learn: bool = False
     readers: int = 1
     tokens: str | None = None
-    # (str, str) or None: PEM files of the certificate and of its key.
-    tls: tuple[str, str] | None = None
+    tls: Sequence[str] | None = None  # PEM files of the certificate and of its key
     insecure: bool = False
     max_rows: int = 1 << 16
     max_bytes: int = 1 << 24
@@ -60,17 +58,6 @@ class ServerSettings:
                 f"--host {self.host} can be reached by other machines, and {lacks} {verb} missing: "
                 "give both --tokens and --tls, or --insecure behind a proxy that checks both"
             )
-
-    @classmethod
-    def from_json(cls, text: str) -> Self:
-        """Read what `to_json` returned."""
-        values = json.loads(text)
-        values["tls"] = values["tls"] and tuple(values["tls"])
-        return cls(**values)
-
-    def to_json(self) -> str:
-        """The settings as one line of JSON."""
-        return json.dumps(asdict(self))
 
 
 def parse_bytes(text: str) -> int:

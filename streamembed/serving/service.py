@@ -18,7 +18,7 @@ from streamembed.merging.landmark_set import LARGEST_PARTITION
 from streamembed.serving.authentication import Authentication, OpenCall, parse_peer
 from streamembed.serving.counters import RequestCounters, classify_reason
 from streamembed.serving.ingest import IngestClient
-from streamembed.serving.latest_snapshot import RunFollower, ServedSnapshot
+from streamembed.serving.latest_snapshot import LatestSnapshot, ServedSnapshot
 from streamembed.serving.messages import (
     ID,
     LABEL,
@@ -84,7 +84,7 @@ class Service(fl.FlightServerBase):  # type: ignore[misc]
         self,
         settings: ServerSettings,
         port: int,
-        follower: RunFollower,
+        follower: LatestSnapshot,
         authentication: Authentication,
         counters: RequestCounters,
         writer: str | None,

@@ -7,21 +7,21 @@ client sends to a reader can harm it.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-import queue
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import asdict
+from multiprocessing.connection import Pipe
 from pathlib import Path
 from typing import Any, Self
 
 from streamembed import errors
 from streamembed.errors import MissingFileError, ServerError, StreamembedError
-from streamembed.serving.counters import add_counters
+from streamembed.serving.channel import receive_message, send_message
 from streamembed.serving.server_settings import ServerSettings, check_port_free
 from streamembed.serving.tokens import Token, read_tokens
 from streamembed.storage.database import DATABASE_NAME, remove_reader_files
@@ -43,44 +43,30 @@ LOG_ENVIRONMENT = {"GRPC_VERBOSITY": "NONE"}
 
 
 class WorkerProcess:
-    """One process and the pipes to it; used by several threads."""
+    """One process and the connection to it; used by several threads."""
 
     def __init__(self, kind: str, start_message: dict[str, Any]) -> None:
-        command = [sys.executable, "-m", "streamembed.serving.worker", kind]
-        self._process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env={**LOG_ENVIRONMENT, **os.environ, **ENVIRONMENT},
-            text=True,
-            start_new_session=True,  # Ctrl-C in a terminal is for the parent
-        )
+        self._connection, connection = Pipe()
+        with connection:
+            number = connection.fileno()
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "streamembed.serving.worker", str(number), kind],
+                stdin=subprocess.DEVNULL,
+                stdout=2,  # whatever it prints goes to standard error
+                pass_fds=[number],
+                env={**LOG_ENVIRONMENT, **os.environ, **ENVIRONMENT},
+                start_new_session=True,  # Ctrl-C in a terminal is for the parent
+            )
         self._lock = threading.Lock()
-        self._answers: queue.Queue[dict[str, Any] | None] = queue.Queue()
         self._request_id = 0
         self.port: int | None = None  # None until it answers
-        self._send(start_message)
-        self._reader = threading.Thread(target=self._read_answers, daemon=True)
-        self._reader.start()
+        with contextlib.suppress(OSError):  # it has ended already: `wait_until_ready` tells
+            send_message(self._connection, start_message)
 
     @property
     def pid(self) -> int:
         """Its process id."""
         return self._process.pid
-
-    def _send(self, message: dict[str, Any]) -> None:
-        assert self._process.stdin is not None
-        try:
-            self._process.stdin.write(json.dumps(message) + "\n")
-            self._process.stdin.flush()
-        except OSError:  # it has ended; the supervisor restarts it
-            pass
-
-    def _read_answers(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            self._answers.put(json.loads(line))
-        self._answers.put(None)
 
     def wait_until_ready(self, timeout: float) -> bool:
         """Whether it answers within a timeout.
@@ -93,12 +79,14 @@ class WorkerProcess:
         if self.port is not None:
             return True
         try:
-            answer = self._answers.get(timeout=timeout)
-        except queue.Empty:
-            return False
-        if answer is None:
+            if not self._connection.poll(timeout):
+                return False
+            answer, _ = receive_message(self._connection)
+        except (OSError, EOFError):
             reason = self.wait_until_ended()
-            raise ServerError(f"a process of the server ended at its start ({reason})", "internal")
+            raise ServerError(
+                f"a process of the server ended at its start ({reason})", "internal"
+            ) from None
         if "failed" in answer:
             kind: type[StreamembedError] = getattr(errors, answer["failed"])
             raise kind(answer["message"])
@@ -107,20 +95,15 @@ class WorkerProcess:
 
     def request(self, message: dict[str, Any], timeout: float = TIMEOUT) -> dict[str, Any] | None:
         """Send a message; returns the answer, or None after its end or the timeout."""
-        with self._lock:
+        with self._lock, contextlib.suppress(OSError, EOFError):
             self._request_id += 1
-            self._send({**message, "id": self._request_id})
             until = time.monotonic() + timeout
-            while True:
-                try:
-                    answer = self._answers.get(timeout=max(0.0, until - time.monotonic()))
-                except queue.Empty:
-                    return None
-                if answer is None:
-                    self._answers.put(None)  # for the next request
-                    return None
+            send_message(self._connection, {**message, "id": self._request_id})
+            while self._connection.poll(max(0.0, until - time.monotonic())):
+                answer, _ = receive_message(self._connection)
                 if answer["id"] == self._request_id:  # not of a request that timed out
                     return answer
+        return None
 
     def is_alive(self) -> bool:
         """Whether it is running."""
@@ -132,18 +115,14 @@ class WorkerProcess:
         return f"signal {-code}" if code < 0 else f"exit code {code}"
 
     def kill(self) -> None:
-        """End it at once, and close the pipes."""
+        """End it at once, and close the connection."""
         self._process.kill()
         self._process.wait()
-        self._reader.join()
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                with contextlib.suppress(OSError):  # unsent messages to an ended process
-                    pipe.close()
+        self._connection.close()
 
 
 class WorkerSlot:
-    """A reader or the writer: its current process, and the counters of its earlier ones.
+    """A reader or the writer: its current process, which is replaced where it ends.
 
     Parameters
     ----------
@@ -152,7 +131,7 @@ class WorkerSlot:
     port
         Where it listens; all processes of the slot listen at the port of the first one.
     build_start_message
-        Builds the first message to a process from the port and from whether it is a restart.
+        Builds the first message to a process from the name, the port, and whether it is a restart.
     """
 
     def __init__(
@@ -160,15 +139,16 @@ class WorkerSlot:
         name: str,
         kind: str,
         port: int,
-        build_start_message: Callable[[int, bool], dict[str, Any]],
+        build_start_message: Callable[[str, int, bool], dict[str, Any]],
     ) -> None:
         self.name, self.kind, self.port = name, kind, port
         self._build_start_message = build_start_message
-        self._previous_counts: dict[str, Any] = {}
         self._pause, self._not_before = PAUSE, 0.0
         self.status: dict[str, Any] = {}
         self.restarts = 0
-        self.process: WorkerProcess | None = WorkerProcess(kind, build_start_message(port, False))
+        self.process: WorkerProcess | None = WorkerProcess(
+            kind, build_start_message(name, port, False)
+        )
 
     def wait_until_ready(self, timeout: float) -> bool:
         """Whether its process answers within a timeout; StreamembedError where it fails."""
@@ -190,7 +170,8 @@ class WorkerSlot:
         """Restart an ended process; returns whether a process has become ready in this call."""
         if self.process is None:
             if time.monotonic() >= self._not_before:
-                self.process = WorkerProcess(self.kind, self._build_start_message(self.port, True))
+                message = self._build_start_message(self.name, self.port, True)
+                self.process = WorkerProcess(self.kind, message)
             return False
         was_ready = self.process.port is not None
         try:
@@ -210,7 +191,6 @@ class WorkerSlot:
             self.process.kill()
         self.process = None
         self.restarts += 1
-        self._previous_counts = self.sum_counts()
         self.status = {}
         self._not_before = time.monotonic() + self._pause
         self._pause = min(2 * self._pause, MAX_PAUSE)
@@ -218,11 +198,6 @@ class WorkerSlot:
     def request(self, message: dict[str, Any], timeout: float = TIMEOUT) -> dict[str, Any]:
         """The answer of its process; empty where none answers."""
         return ((process := self.running) and process.request(message, timeout)) or {}
-
-    def sum_counts(self) -> dict[str, Any]:
-        """Counters of all processes of this slot, as far as they reported them."""
-        total: dict[str, Any] = add_counters(self._previous_counts, self.status.get("counts", {}))
-        return total
 
 
 class Supervisor:
@@ -240,8 +215,9 @@ class Supervisor:
         self._tokens = self._read_tokens()
         for i in range(settings.readers if settings.port else 1):
             check_port_free(settings.host, settings.port and settings.port + i)
-        self._folder = tempfile.TemporaryDirectory(prefix="streamembed-")  # of mode 0700
-        self._socket = str(Path(self._folder.name) / "writer") if settings.learn else None
+        self._temporary = tempfile.TemporaryDirectory(prefix="streamembed-")  # of mode 0700
+        self.folder = self._temporary.name  # of the counters
+        self._socket = str(Path(self.folder) / "socket") if settings.learn else None
         self._slots: list[WorkerSlot] = []
         self._lock = threading.Lock()  # guards the contents of the slots
         self.draining = False
@@ -275,9 +251,10 @@ class Supervisor:
                 )
         self._broadcast({"ports": self.ports})
 
-    def _build_start_message(self, port: int, is_restart: bool) -> dict[str, Any]:
+    def _build_start_message(self, name: str, port: int, is_restart: bool) -> dict[str, Any]:
         return {
-            "settings": self._settings.to_json(),
+            "settings": asdict(self._settings),
+            "counters": [self.folder, name],
             "port": port,
             "socket": self._socket,
             "tokens": self._encode_tokens(),
@@ -350,20 +327,16 @@ class Supervisor:
                 slot.status = slot.request({"do": "status"})
 
     def status(self) -> dict[str, Any]:
-        """Readiness and counters of all processes together."""
+        """Readiness and gauges of all processes together; `folder` has their counters."""
         if not self.draining:
             self._refresh_status()
         with self._lock:
-            counts: dict[str, Any] = {}
-            for slot in self._slots:
-                counts = add_counters(counts, slot.sum_counts())
             readers = [slot.status for slot in self._readers]
             snapshots = [status["snapshot"] for status in readers if status.get("snapshot")]
             writers = [slot.status for slot in self._slots if slot.kind == "writer"]
             is_ready = any(status.get("ready") for status in readers) and all(writers)
             return {
                 "ready": is_ready and not self.draining,
-                "counts": counts,
                 "open": sum(status.get("open", 0) for status in readers),
                 "waiting": sum(status.get("waiting", 0) for status in writers),
                 "restarts": sum(slot.restarts for slot in self._slots),
@@ -394,7 +367,7 @@ class Supervisor:
         for slot in self._slots:
             if slot.process is not None:
                 slot.process.kill()
-        self._folder.cleanup()
+        self._temporary.cleanup()
         remove_reader_files(Path(self._settings.run))
 
 

@@ -1,36 +1,41 @@
-"""A process of a server, reader or writer: ``python -m streamembed.serving.worker reader``.
+"""A process of a server, reader or writer: ``python -m streamembed.serving.worker 5 reader``.
 
-Its parent sends commands on standard input, each a line of JSON, and receives a line on standard
-output for each. The process ends where its input ends, because the parent has ended. All other
-output goes to standard error.
+Its parent sends commands over the connection of this number, and receives an answer for each. The
+process ends where the connection does, because the parent has ended.
 """
 
 from __future__ import annotations
 
+import contextlib
 import gc
-import json
 import os
 import resource
 import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
+from functools import partial
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import pyarrow as pa
 
 from streamembed.errors import ParameterError, StreamembedError, summarise_error
 from streamembed.serving.authentication import Authentication
-from streamembed.serving.counters import RequestCounters
+from streamembed.serving.channel import receive_message, send_message
+from streamembed.serving.counters import RequestCounters, share_counters
 from streamembed.serving.ingest_writer import IngestWriter
-from streamembed.serving.latest_snapshot import RunFollower
+from streamembed.serving.latest_snapshot import LatestSnapshot
 from streamembed.serving.server_settings import ServerSettings, check_port_free
 from streamembed.serving.service import Service
 from streamembed.serving.tokens import Token
 
 # Seconds to send the last answers, once no call is open.
 SHUTDOWN_TIMEOUT = 1.0
+# Seconds between two looks at the run.
+REFRESH_INTERVAL = 0.5
 
 
 def _parse_tokens(values: Any) -> list[Token] | None:
@@ -58,7 +63,7 @@ class ReaderProcess:
     ) -> None:
         self._counters = RequestCounters()
         self._stop = threading.Event()
-        self._follower = RunFollower(settings.run)
+        self._follower = LatestSnapshot(settings.run)
         try:
             self._follower.refresh()
         except StreamembedError:
@@ -70,12 +75,13 @@ class ReaderProcess:
         parts = self._follower, self._authentication, self._counters, socket
         self.service = Service(settings, port, *parts)
         self.port: int = self.service.port
-        tasks = (
-            (self._follower.follow, (self._stop,)),
-            (self._authentication.close_idle_until, (self.port, self._stop)),
-        )
-        for task, arguments in tasks:
-            threading.Thread(target=task, args=arguments, daemon=True).start()
+        close_idle = partial(self._authentication.close_idle, self.port)
+        for action, interval in (
+            (self._follower.refresh, REFRESH_INTERVAL),
+            (close_idle, min(settings.idle / 4, 5.0)),
+        ):
+            task = threading.Thread(target=repeat, args=(action, interval, self._stop), daemon=True)
+            task.start()
 
     def status(self) -> dict[str, Any]:
         """What its parent shows."""
@@ -95,7 +101,6 @@ class ReaderProcess:
             "ready": self.service.ready,
             "drain": self.service.is_drain_requested,
             "open": self._authentication.n_open,
-            "counts": self._counters.to_dict(),
             "snapshot": summary,
         }
 
@@ -131,11 +136,7 @@ class WriterProcess:
 
     def status(self) -> dict[str, Any]:
         """What its parent shows."""
-        return {
-            "ready": True,
-            "counts": self._writer.counters.to_dict(),
-            "waiting": self._writer.waiting,
-        }
+        return {"ready": True, "waiting": self._writer.waiting}
 
     def update(self, message: dict[str, Any]) -> None:
         """Ignore it: the writer needs no ports and no tokens."""
@@ -144,6 +145,19 @@ class WriterProcess:
         """Commit all received events; returns 0, for no call is cut off."""
         self._writer.drain()
         return 0
+
+
+def repeat(action: Callable[[], None], interval: float, stop: threading.Event) -> None:
+    """Repeat an action until ``stop`` is set; an error is printed once, and the action repeated."""
+    last_error = ""
+    while not stop.wait(interval):
+        try:
+            action()
+            last_error = ""
+        except Exception as error:  # such as too many open files, or a run that is damaged
+            if summarise_error(error) != last_error:
+                last_error = summarise_error(error)
+                print(f"streamembed: {last_error}", file=sys.stderr, flush=True)
 
 
 def _exit_soon(reason: str) -> None:
@@ -162,23 +176,18 @@ def limit_memory(extra: int) -> None:
 _HAS_PROC = Path("/proc/self/statm").exists()
 
 
-def _write_line(sink: TextIO, message: dict[str, Any]) -> None:
-    sink.write(json.dumps(message) + "\n")
-    sink.flush()
-
-
-def main(kind: str) -> None:
+def main(number: str, kind: str) -> None:
     """Start a reader or the writer, and run the commands of the parent until it ends."""
-    sink = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
+    parent = Connection(int(number))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when this process ends
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if kind == "reader":
         # pyarrow sends clients the traceback of errors that it raises itself
         sys.tracebacklimit = 0
-    message = json.loads(sys.stdin.readline())
-    settings = ServerSettings.from_json(message["settings"])
+    message, _ = receive_message(parent)
+    settings = ServerSettings(**message["settings"])
     port, socket, tokens = message["port"], message["socket"], _parse_tokens(message["tokens"])
+    share_counters(*message["counters"])
     try:
         worker: ReaderProcess | WriterProcess
         if kind == "reader":
@@ -186,17 +195,20 @@ def main(kind: str) -> None:
         else:
             worker = WriterProcess(settings, socket)
     except StreamembedError as error:
-        _write_line(sink, {"failed": type(error).__name__, "message": summarise_error(error)})
+        send_message(parent, {"failed": type(error).__name__, "message": summarise_error(error)})
         os._exit(1)
     except (OSError, ValueError, pa.ArrowException) as error:
         reason = _explain_failure(error, settings, port)
-        _write_line(sink, {"failed": "ParameterError", "message": reason})
+        send_message(parent, {"failed": "ParameterError", "message": reason})
         os._exit(1)
     if kind == "reader":
         limit_memory(settings.max_memory)
     gc.freeze()  # the collector skips the imported modules
-    _write_line(sink, {"port": worker.port})
-    _run_commands(worker, sink, settings.grace)
+    with contextlib.suppress(OSError, EOFError):
+        send_message(parent, {"port": worker.port})
+        _run_commands(worker, parent)
+    worker.drain(settings.grace)
+    os._exit(0)
 
 
 def _explain_failure(error: BaseException, settings: ServerSettings, port: int) -> str:
@@ -210,21 +222,20 @@ def _explain_failure(error: BaseException, settings: ServerSettings, port: int) 
     return f"the server cannot start at {settings.host}:{port} ({summarise_error(error)})"
 
 
-def _run_commands(worker: ReaderProcess | WriterProcess, sink: TextIO, grace: float) -> None:
-    for line in sys.stdin:
-        message = json.loads(line)
+def _run_commands(worker: ReaderProcess | WriterProcess, parent: Connection) -> None:
+    while True:
+        message, _ = receive_message(parent)
+        answer: dict[str, Any] = {}
         if message["do"] == "status":
-            _write_line(sink, {**worker.status(), "id": message["id"]})
+            answer = worker.status()
         elif message["do"] == "update":
             worker.update(message)
-            _write_line(sink, {"id": message["id"]})
         else:
-            n_open = worker.drain(message["grace"])
-            _write_line(sink, {"left": n_open, "id": message["id"]})
+            answer = {"left": worker.drain(message["grace"])}
+        send_message(parent, {**answer, "id": message["id"]})
+        if message["do"] == "drain":
             os._exit(0)
-    worker.drain(grace)
-    os._exit(0)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

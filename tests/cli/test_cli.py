@@ -125,7 +125,7 @@ def test_flags_reach_the_engine(tmp_path: Path, log: Path, monkeypatch: pytest.M
 def test_replay_leaves_a_run_and_says_so(tmp_path: Path, log: Path) -> None:
     """A line for people; progress goes to standard error."""
     done = call("replay", log, "--run", tmp_path / "run", *SMALL)
-    assert "230 events, 230 learned, 0 rejected" in done.stdout
+    assert "run: 230 events, 0 rejected" in done.stdout
     assert "met" in done.stdout
     assert re.search(r"^axes: epoch \d+ since event \d+, fidelity [01]\.\d\d", done.stdout, re.M)
     assert "230 rows in " in done.stderr
@@ -172,7 +172,7 @@ def test_a_log_may_come_through_standard_input(tmp_path: Path, run: Path, format
     write_log(tmp_path / "in", POINTS, NAMES, ids=[f"e{i}" for i in range(230)], format=format)
     data = (tmp_path / "in").read_bytes()
     done = call("replay", "-", "--run", tmp_path / "piped", *SMALL, stdin=data)
-    assert "230 events, 230 learned" in done.stdout
+    assert "run: 230 events, 0 rejected" in done.stdout
     for name in ("snapshot.arrow", "embedding.parquet"):
         assert (tmp_path / "piped" / name).read_bytes() == (run / name).read_bytes()
     outputs = [tmp_path / "piped.parquet", tmp_path / "read.parquet"]
@@ -235,7 +235,7 @@ def test_logs_of_distances(tmp_path: Path, memory: str) -> None:
     options = [*SMALL, "--memory", memory, "--kernel", "gaussian", "--bandwidth", "4"]
     options += ["--chunk-size", "10"]
     done = call("replay", tmp_path / "log", "--run", tmp_path / "run", *options)
-    assert "230 events, 230 learned, 0 rejected" in done.stdout
+    assert "run: 230 events, 0 rejected" in done.stdout
     snapshot = se.Snapshot.load(tmp_path / "run" / "snapshot.arrow")
     support = POINTS[[int(key[1:]) for key in snapshot.ids.tolist()]]
     new = np.random.default_rng(1).standard_normal((6, 3))

@@ -40,7 +40,7 @@ def test_every_run_has_contents(kind: str, tmp_path: Path) -> None:
             len(cloud["reference"]["id"])
         ] * 3
     past = told["history"]
-    assert all(len(values) == len(past["position"]) for values in past["eigenvalues"])
+    assert all(len(values) == len(past["position"]) for values in past["columns"].values())
     assert told["run"]["kept"] == [cloud["position"] for cloud in told["scatter_plots"]]
 
 

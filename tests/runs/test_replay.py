@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import io
+import json
 import os
 import sys
 from pathlib import Path
@@ -76,8 +77,9 @@ def test_layouts_leave_no_trace(
         assert (other.path / name).read_bytes() == (run.path / name).read_bytes(), name
     said = [pq.read_metadata(one / "timeline.parquet").metadata for one in (run.path, other.path)]
     assert said[0] == said[1]
-    assert origin.from_metadata(said[0])["engine"] == {**engine().config.as_dict(), "metrics": []}
-    assert origin.from_metadata(said[0])["whole"] is True
+    facts = json.loads(said[0][origin.METADATA_KEY.encode()])
+    assert facts["engine"] == {**engine().config.as_dict(), "metrics": []}
+    assert facts["whole"] is True
 
 
 @pytest.mark.long
@@ -411,7 +413,7 @@ def test_an_interrupted_replay_leaves_a_whole_run(tmp_path: Path) -> None:
     names = sorted(path.name for path in (tmp_path / "run").iterdir())
     assert names == sorted((*STABLE, "run.db"))
     said = pq.read_metadata(tmp_path / "run" / "timeline.parquet").metadata
-    assert origin.from_metadata(said)["whole"] is False
+    assert json.loads(said[origin.METADATA_KEY.encode()])["whole"] is False
     assert pq.read_metadata(tmp_path / "run" / "embedding.parquet").num_rows == taught.position
     found = se.Snapshot.load(tmp_path / "run" / "snapshot.arrow")
     np.testing.assert_array_equal(found.coordinates, taught.snapshot().coordinates)

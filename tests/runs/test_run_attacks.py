@@ -283,11 +283,11 @@ def test_runs_of_every_kind_are_inspected(tmp_path: Path) -> None:
     """One that is learned into was called an unfinished replay, to be overwritten."""
     told = call("inspect", online(tmp_path)).stdout
     assert told.startswith("run that is learned into: ")
-    assert "committed to event 120" in told
+    assert "120 events, 0 rejected" in told.splitlines()[0]
     stopped(log_of(tmp_path / "log"), tmp_path / "replay", 4)
     (tmp_path / "replay" / "timeline.parquet").unlink()
     told = call("inspect", tmp_path / "replay").stdout
-    assert told.startswith("unfinished replay: 4 snapshots kept, committed to event 100")
+    assert told.startswith("unfinished replay: 100 events, 0 rejected; 5 snapshots, ")
 
 
 def learn(run: Any, number: int) -> None:

@@ -12,7 +12,10 @@ import pytest
 
 from streamembed.serving.authentication import Authentication
 from streamembed.serving.counters import RequestCounters
+from streamembed.serving.http_endpoints import render_metrics
 from streamembed.serving.tokens import Token, hash_token
+from streamembed.serving.worker import repeat
+from tests.serving.test_http_endpoints import series, status
 
 TOKENS = [Token(name, "write", hash_token(name)) for name in ("ann", "ben", "cy", "di")]
 
@@ -26,14 +29,15 @@ def start(
 
 
 @pytest.mark.parametrize(("most", "share"), [(64, 16), (40, 10), (16, 8), (4, 4)])
-def test_each_name_has_its_share(most: int, share: int) -> None:
+def test_each_name_has_its_share(most: int, share: int, folder: str) -> None:
     """A token cannot use up the share of another."""
     counts = RequestCounters()
     authentication = Authentication(counts, most, 60.0, TOKENS)
     calls = [start(authentication, "ann") for _ in range(share)]
     with pytest.raises(fl.FlightUnavailableError, match="too many open calls"):
         start(authentication, "ann")
-    assert counts.to_dict()["requests"] == {"transform unavailable": 1}
+    refused = 'streamembed_requests_total{call="transform",code="unavailable"}'
+    assert series(render_metrics(status(), folder))[refused] == 1
     if most > share:
         start(authentication, "ben")
     start(authentication, "ann", fl.FlightMethod.DO_ACTION)  # actions are always accepted
@@ -92,20 +96,16 @@ def test_a_call_that_the_server_works_on_is_not_idle(monkeypatch: pytest.MonkeyP
     assert not closed[1](("a", 1))
 
 
-def test_idle_connections_are_closed_after_an_error(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Such as too many open files: printed once, and tried again."""
+def test_a_task_is_repeated_after_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    """Such as too many open files, of what closes idle connections: printed once."""
     tried, stop = [], threading.Event()
 
-    def close_idle(port: int) -> None:
-        tried.append(port)
+    def close_idle() -> None:
+        tried.append(1)
         if len(tried) == 4:
             stop.set()
         raise OSError(24, "Too many open files")
 
-    authentication = Authentication(RequestCounters(), 4, 0.01, None)
-    monkeypatch.setattr(authentication, "close_idle", close_idle)
-    authentication.close_idle_until(7, stop)
-    assert tried == [7] * 4
+    repeat(close_idle, 0.001, stop)
+    assert len(tried) == 4
     assert capsys.readouterr().err.count("Too many open files") == 1

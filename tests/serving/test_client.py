@@ -19,7 +19,7 @@ from streamembed.errors import (
     ParameterError,
     ServerError,
 )
-from streamembed.serving.latest_snapshot import RunFollower
+from streamembed.serving.latest_snapshot import LatestSnapshot
 from streamembed.serving.messages import RefusedError
 from tests.serving.served import made, serving
 
@@ -89,7 +89,7 @@ def test_landmarks_of_a_server_are_merged_with_others(tmp_path: Path) -> None:
 
 
 def test_a_run_without_landmarks_has_none(tmp_path: Path) -> None:
-    follower = RunFollower(str(made(tmp_path)))
+    follower = LatestSnapshot(str(made(tmp_path)))
     with pytest.raises(RefusedError, match="no landmarks to merge"):
         follower.read_landmarks(0)
 

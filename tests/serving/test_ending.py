@@ -19,7 +19,7 @@ import streamembed as se
 from streamembed.data.features import Features
 from streamembed.errors import FeatureError, ParameterError, ServerError
 from streamembed.serving.ingest_writer import IngestWriter
-from streamembed.serving.latest_snapshot import RunFollower
+from streamembed.serving.latest_snapshot import LatestSnapshot
 from streamembed.serving.tls import read_certificate_names
 from streamembed.storage.database import remove_reader_files
 from tests.report import runs
@@ -136,7 +136,7 @@ def test_a_run_of_the_other_kind_is_served_but_not_learned_into(tmp_path: Path) 
     run = runs.replayed(tmp_path)
     with pytest.raises(ParameterError, match="is a replay of a log"):
         IngestWriter(str(run), str(tmp_path / "door"), None, print)
-    follower = RunFollower(str(run))
+    follower = LatestSnapshot(str(run))
     follower.refresh()
     served = follower.require_current()
     assert served.file_bytes == (run / "snapshot.arrow").read_bytes()
@@ -149,7 +149,7 @@ def test_a_run_of_the_other_kind_is_served_but_not_learned_into(tmp_path: Path) 
 def test_a_run_of_distances_embeds_no_points(tmp_path: Path) -> None:
     """Its snapshots are served; it does not learn."""
     run = runs.distances(tmp_path)
-    follower = RunFollower(str(run))
+    follower = LatestSnapshot(str(run))
     follower.refresh()
     assert follower.require_current().features is None
     rows = [np.linalg.norm(X[:t] - X[t], axis=1) for t in range(18)]

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import os
 import re
 import socket
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,17 +22,16 @@ from streamembed.serving.counters import (
     CODES,
     REASONS,
     RequestCounters,
-    add_counters,
     classify_reason,
+    share_counters,
 )
 
 LARGEST = 200
 
 
-def status(counts: dict[str, Any], **more: Any) -> dict[str, Any]:
+def status(**more: Any) -> dict[str, Any]:
     told = dict.fromkeys(("epoch", "position", "age", "residual", "met", "resolution", "mass"), 1)
-    beside = {"open": 0, "waiting": 0, "restarts": 0, "snapshot": told}
-    return {"ready": True, "counts": counts, **beside, **more}
+    return {"ready": True, "open": 0, "waiting": 0, "restarts": 0, "snapshot": told, **more}
 
 
 def series(text: str) -> dict[str, float]:
@@ -38,27 +39,27 @@ def series(text: str) -> dict[str, float]:
     return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in lines}
 
 
-def test_there_are_never_more_than_200_series() -> None:
+def test_there_are_never_more_than_200_series(folder: str) -> None:
     """Even where every call has ended in every way."""
     counts = RequestCounters()
     for kind in CALLS:
         for code in CODES:
             counts.count_request(kind, code, 0.001, rows=1)
     counts.count_rejected(REASONS.values())
-    found = series(http_endpoints.render_metrics(status(counts.to_dict())))
+    found = series(http_endpoints.render_metrics(status(), folder))
     assert len(CALLS) * len(CODES) < len(found) < LARGEST
     names = {re.split(r"[{]", name)[0] for name in found}
     assert all(name.startswith("streamembed_") for name in names)
 
 
-def test_counters_count() -> None:
+def test_counters_count(folder: str) -> None:
     """Buckets are cumulative, and end with all."""
     counts = RequestCounters()
     for seconds in (0.0001, 0.0003, 0.003, 100.0):
         counts.count_request("transform", "ok", seconds, rows=10)
     counts.count_request("transform", "invalid")
     counts.count_learned(7)
-    found = series(http_endpoints.render_metrics(status(counts.to_dict())))
+    found = series(http_endpoints.render_metrics(status(), folder))
     assert found['streamembed_requests_total{call="transform",code="ok"}'] == 4
     assert found['streamembed_requests_total{call="transform",code="invalid"}'] == 1
     assert found['streamembed_rows_total{call="transform"}'] == 40
@@ -70,17 +71,29 @@ def test_counters_count() -> None:
     assert len(BUCKETS) + 1 == sum("_bucket{" in name for name in found)
 
 
-def test_counts_of_processes_add_up() -> None:
-    """Of a reader that died, too: a counter never goes back."""
-    one, other = RequestCounters(), RequestCounters()
-    for counts in (one, other):
-        counts.count_request("learn", "ok", 0.1, rows=5)
-    other.count_request("get", "ok", 0.1)
-    total = add_counters(add_counters({}, one.to_dict()), other.to_dict())
-    assert total["requests"] == {"learn ok": 2, "get ok": 1}
-    assert total["rows"] == {"learn": 10}
-    assert sum(total["buckets"]["learn"]) == 2
-    assert add_counters(total, {}) == total
+def test_counts_of_processes_add_up(folder: str) -> None:
+    """A reader that replaces another one goes on with its counters: they never go back."""
+    for name in ("reader 0", "reader 1", "reader 0"):
+        share_counters(folder, name)
+        RequestCounters().count_request("learn", "ok", 0.1, rows=5)
+    RequestCounters().count_request("get", "ok", 0.1)
+    found = series(http_endpoints.render_metrics(status(), folder))
+    assert found['streamembed_requests_total{call="learn",code="ok"}'] == 3
+    assert found['streamembed_requests_total{call="get",code="ok"}'] == 1
+    assert found['streamembed_rows_total{call="learn"}'] == 15
+    assert found['streamembed_request_seconds_count{call="learn"}'] == 3
+    assert len([*Path(folder).iterdir()]) == 4  # two files a name, however often it is started
+
+
+def test_without_the_extra_nothing_is_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """And nothing else fails."""
+    monkeypatch.setattr("streamembed.serving.counters.MISSING", "no module")
+    counts = RequestCounters()
+    counts.count_request("learn", "ok", 0.1, rows=5)
+    counts.count_rejected(["nan"])
+    counts.count_learned(3)
 
 
 @pytest.mark.parametrize("text", ["", "a name that a client chose", "null in 'x'", "duplicate id"])
@@ -89,10 +102,10 @@ def test_a_reason_is_one_of_few(text: str) -> None:
     assert classify_reason(text) in set(REASONS.values())
 
 
-def test_without_the_extra_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_extra_it_is_said(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Health needs none."""
     monkeypatch.setattr(http_endpoints, "MISSING", "no module")
-    with http_endpoints.HttpEndpoints("127.0.0.1", 0, lambda: status({})) as health:
+    with http_endpoints.HttpEndpoints("127.0.0.1", 0, status, folder) as health:
         for path, code in (("/healthz", 200), ("/readyz", 200), ("/metrics", 501), ("/x", 404)):
             connection = http.client.HTTPConnection("127.0.0.1", health.port, timeout=30)
             connection.request("GET", path)
@@ -100,10 +113,15 @@ def test_without_the_extra_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
             connection.close()
 
 
+pytestmark = pytest.mark.usefixtures("folder")
+
+
 @contextlib.contextmanager
 def health(host: str) -> Iterator[int]:
     """Port of a server of counters."""
-    with http_endpoints.HttpEndpoints(host, 0, lambda: status({})) as server:
+    with http_endpoints.HttpEndpoints(
+        host, 0, status, os.environ["PROMETHEUS_MULTIPROC_DIR"]
+    ) as server:
         yield server.port
 
 

@@ -140,6 +140,37 @@ def test_a_row_that_is_null_is_not_valid(world: World) -> None:
     assert answer.data.num_rows == 0
 
 
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *(pa.list_(pa.float32(), 3), pa.list_(pa.float64()), pa.large_list(pa.float32())),
+        *(pa.list_(pa.int16()), pa.list_view(pa.float64()), pa.list_(pa.float16(), 3)),
+    ],
+    ids=str,
+)
+def test_numbers_of_any_type_are_points(world: World, kind: Any) -> None:
+    """In lists of one length or of any, as the rest of the product takes them."""
+    points = np.round(X[:6])
+    (expected,) = world.exchange(rows(points))
+    cells = points.astype(np.float16 if kind.value_type == pa.float16() else int).tolist()
+    batch = pa.record_batch({"point": pa.array(cells, kind)})
+    (answer,) = world.exchange(batch)
+    assert answer.data.equals(expected.data)
+    with world.server.client(world.write) as client:
+        at = client.offset
+    told = world.put(batch, b'{"offset": %d}' % at)
+    assert told["accepted"] == 6
+
+
+def test_a_list_of_another_length_costs_its_row_alone(world: World) -> None:
+    """Like one that is null."""
+    lists = pa.array([[1.0, 2.0, 3.0], [1.0], None, [1.0, 2.0, 3.0, 4.0], [3.0, 2.0, 1.0]])
+    (answer,) = world.exchange(pa.record_batch({"point": lists}))
+    assert answer.data["valid"].to_pylist() == [True, False, False, False, True]
+    (clean,) = world.exchange(rows([[1.0, 2.0, 3.0], [3.0, 2.0, 1.0]]))
+    assert answer.data.filter(answer.data["valid"]).equals(clean.data)
+
+
 def test_what_there_is_is_listed(world: World) -> None:
     """With schemas and where; and each can be asked for by itself."""
     infos = list(world.flight.list_flights(b"", bearer(world.read)))
@@ -438,8 +469,8 @@ NARROW = rows(np.zeros((2, 2)))
 SCHEMAS = {
     "narrow": NARROW,
     "wide": rows(np.zeros((2, 4))),
-    "float32": named({"point": ([[1.0, 2.0, 3.0]], pa.list_(pa.float32(), 3))}),
-    "list": named({"point": ([[1.0, 2.0, 3.0]], pa.list_(pa.float64()))}),
+    "twice": pa.record_batch([pa.array([[1.0, 2.0, 3.0]], LISTS)] * 2, ["point", "point"]),
+    "list of text": named({"point": ([["1", "2", "3"]], pa.list_(pa.string()))}),
     "nested": named({"point": ([[[1.0, 2.0, 3.0]]], pa.list_(LISTS, 1))}),
     "names": named({"x": ([1.0],), "y": ([1.0],), "z": ([1.0],)}),
     "text": named({"point": (["1 2 3"],)}),

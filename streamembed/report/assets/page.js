@@ -13,12 +13,13 @@
   const whole = (n) => (n === null || n === undefined ? "–" : n.toLocaleString("en-US"));
   const brief = (n) => {
     if (n === null || n === undefined || Number.isNaN(n)) return "–";
+    if (Number.isInteger(n) && Math.abs(n) < 1e12) return whole(n);
     if (n !== 0 && (Math.abs(n) >= 1e6 || Math.abs(n) < 1e-3)) return n.toExponential(1);
     return n.toLocaleString("en-US", { maximumSignificantDigits: 4 });
   };
   const once = (height) => {
     if (height === null) return "–";
-    return height < 6 ? whole(Math.round(10 ** height)) + " events" : "10^" + height.toFixed(1) + " events";
+    return height < 6 ? whole(Math.round(10 ** height)) + " events" : "10^" + height.toFixed(height < 10 ? 1 : 0) + " events";
   };
 
   function make(tag, attributes, ...children) {
@@ -51,8 +52,9 @@
     const numeric = heads.map((_, j) => rows.length > 0 && rows.every((row) => typeof row[j] === "number" || row[j] === null));
     const head = heads.map((name, j) => make("th", { scope: "col", class: numeric[j] ? "number" : null }, name));
     const body = rows.map((row) => make("tr", null, ...row.map((value) => cell("td", value))));
-    return make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
-      make("table", null, make("caption", null, caption), make("thead", null, make("tr", null, ...head)), make("tbody", null, ...body)));
+    return make("div", null, make("p", { class: "caption" }, caption),
+      make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
+        make("table", null, make("thead", null, make("tr", null, ...head)), make("tbody", null, ...body))));
   }
 
   // ---------------------------------------------------------------- symbols of the legends
@@ -149,7 +151,30 @@
     const none = state.scatter_plots.length === 0;
     by("empty").hidden = !none;
     by("empty").textContent = "This run has no snapshot yet: its warm-up has not ended, or nothing is committed. Figures appear with the first snapshot.";
-    for (const id of ["scatter", "geometry"]) by(id).hidden = none;
+    const empty = { drift: !state.drift, scatter: none, geometry: none, metrics: !settings.metrics.length, rejected: !state.rejected.total };
+    for (const [id, isEmpty] of Object.entries(empty)) {
+      by(id).hidden = isEmpty;
+      document.querySelector(`nav a[href="#${id}"]`).hidden = isEmpty;
+    }
+    const absent = [["drift", "a drift monitor"], ["metrics", "learned metrics"], ["rejected", "rejected rows"]].filter(([id]) => empty[id]);
+    fill("absent", absent.length ? `Not in this run: ${absent.map(([, name]) => name).join(", ")}.` : "");
+  }
+
+  // ---------------------------------------------------------------- figures of lines
+
+  // Draw the lines of a figure; returns the entries of its legend by the lines' keys.
+  function drawLines(name, dataOf, limit, noteOf, met) {
+    const figure = settings.lines[name];
+    const legend = {};
+    for (const [key, line] of Object.entries(figure.lines)) {
+      const { x, y } = dataOf(key) ?? { x: [], y: [] };
+      const heights = figure.is_log ? y.map((value) => (value === null ? null : Math.max(value, 1e-17))) : y;
+      put(`${name}:${key}`, { x, y: heights, note: y.map(noteOf), marker: y.map((_, i) => (met?.[i] === 0 ? "triangle" : line.marker)) });
+      if (x.length) legend[key] = entry(stroke(line.colour, line.dash), line.name);
+    }
+    put(`${name}:limit`, { y: limit === null ? [] : [limit] });
+    if (figure.limit) legend[""] = limit === null ? make("span", null, `no ${figure.limit} is set`) : entry(stroke("#D55E00", "dashed"), figure.is_log ? `${figure.limit} ${brief(limit)}` : figure.limit);
+    return legend;
   }
 
   // ---------------------------------------------------------------- drift
@@ -158,22 +183,13 @@
 
   function drift() {
     const monitor = state.drift;
-    by("drift-none").hidden = monitor !== null;
-    by("drift-some").hidden = monitor === null;
     if (!monitor) return;
     by("asked").textContent = `Timeline; asked: one false alarm in ${monitor.asked} events`;
     fill("drift-notes", ...monitor.notes.map((note) => make("p", { class: "note" }, note)));
-    const legend = [];
-    for (const [channel, [colour, dash]] of Object.entries(settings.palettes.lines)) {
-      const line = monitor.channels[channel] || { x: [], y: [], memory: [] };
-      put(`drift:${channel}`, { ...line, channel: line.x.map(() => channel), once: line.y.map(once) });
-      if (!line.x.length) continue;
-      const button = make("button", { type: "button", "aria-pressed": String(!hidden.has(channel)), "data-channel": channel,
-        title: "show or hide" }, stroke(colour, dash), channel);
-      legend.push(button);
-    }
-    fill("legend-drift", ...legend,
-      entry(stroke("#D55E00", "dashed"), "alarm line"),
+    const legend = drawLines("drift", (channel) => monitor.channels[channel], monitor.threshold, (y) => `once in ${once(y)}`);
+    const entries = Object.entries(legend).map(([channel, item]) => (channel === "" ? item :
+      make("button", { type: "button", "aria-pressed": String(!hidden.has(channel)), "data-channel": channel, title: "show or hide" }, ...item.childNodes)));
+    fill("legend-drift", ...entries,
       entry(shape("inverted_triangle", "#D55E00"), "alarm"),
       entry(shape("diamond", "#0072B2"), "onset"),
       ...(monitor.unwatched.length ? [make("span", null, "hatched: not watching (collecting or relearning)")] : []),
@@ -190,7 +206,6 @@
     const top = monitor.top;
     put("drift:null", { y0: [0], y1: [monitor.null] });
     put("drift:unwatched", { x0: monitor.unwatched.map((item) => item.start), x1: monitor.unwatched.map((item) => item.end) });
-    put("drift:threshold", { y: [monitor.threshold] });
     put("drift:alarms", { x: monitor.alarms.map((item) => item.position), y: monitor.alarms.map((item) => item.height),
       sentence: monitor.alarms.map((item) => item.sentence), channel: monitor.alarms.map((item) => item.channel), once: monitor.alarms.map((item) => once(item.height)) });
     put("drift:onsets", { x: monitor.alarms.map((item) => item.onset), y: monitor.alarms.map(() => top * 0.05) });
@@ -201,7 +216,7 @@
       monitor.alarms.map((item) => `; at event ${whole(item.position)} in ${item.channel}, since about ${whole(item.onset)}`).join(""));
     fill("alarms", ...monitor.alarms.map(alarm), ...monitor.records.map((item) => make("p", { class: "caption" }, `${item.kind}: ${item.sentence}`)));
     for (const button of by("alarms").querySelectorAll("button")) button.onclick = () => find(button.dataset.id);
-    components(monitor.components);
+    components(monitor);
     calibration(monitor);
   }
 
@@ -232,10 +247,12 @@
   const HEADS = [["name", "name"], ["verdict", "verdict"], ["share", "share of the alarm"], ["channel", "channel"], ["reference_mean", "reference mean"],
     ["now_mean", "mean now"], ["reference_sd", "reference sd"], ["now_sd", "sd now"], ["ks", "KS"], ["p_adjusted", "adjusted p"]];
 
-  function components(rows) {
+  function components({ components: rows, alarms }) {
     if (!rows.length) return fill("components");
-    return fill("components", make("h3", null, "Components and features"), table("Each component and feature: the reference compared with now, the largest share first",
-      HEADS.map(([, head]) => head), rows.map((row) => HEADS.map(([key]) => (key === "share" ? percent(row[key]) : row[key] ?? null)))));
+    const heads = HEADS.filter(([key]) => key !== "share" || alarms.length); // a share of an alarm
+    const caption = "Each component and feature: the reference compared with now" + (alarms.length ? ", the largest share first" : "");
+    return fill("components", make("h3", null, "Components and features"), table(caption,
+      heads.map(([, head]) => head), rows.map((row) => heads.map(([key]) => (key === "share" ? percent(row[key]) : row[key] ?? null)))));
   }
 
   function calibration(monitor) {
@@ -290,9 +307,9 @@
     by("position-text").textContent = place;
     slider.setAttribute("aria-valuetext", place);
     const select = by("colour");
-    const available = { label: plot.label.some((j) => j !== null), coverage: plot.coverage.some((c) => c !== null), time: true };
+    const available = { label: plot.label.some((j) => j !== null), time: plot.at.some((at) => at !== null), coverage: plot.coverage.some((c) => c !== null) };
     for (const option of select.options) option.disabled = !available[option.value];
-    if (!available[select.value]) select.value = "time";
+    if (!available[select.value]) select.value = ["label", "time", "coverage"].find((name) => available[name]) ?? "label";
     const kind = select.value;
     const styles = plot.label.map(labelStyle);
     let colours = styles.map(([colour]) => colour);
@@ -300,7 +317,9 @@
     const palette = settings.palettes.numbers;
     if (kind === "label") {
       const there = [...new Set(plot.label)].sort((a, b) => (a ?? 1e9) - (b ?? 1e9));
-      for (const j of there) legend.push(entry(shape(labelStyle(j)[1], labelStyle(j)[0]), labelName(j)));
+      const more = `${whole(state.n_labels - state.labels.length)} more`;
+      const named = [...new Set(there.map((j) => (j === null ? null : Math.min(j, state.labels.length))))];
+      for (const j of named) legend.push(entry(shape(labelStyle(j)[1], labelStyle(j)[0]), j === state.labels.length ? more : labelName(j)));
     } else {
       const ramped = ramp(kind === "time" ? plot.at : plot.coverage, palette);
       colours = ramped.colours;
@@ -330,8 +349,8 @@
     put("reference", { id: reference.id, x: reference.x, y: reference.y, x2: reference.x2.length ? reference.x2 : blank, y2: reference.y2.length ? reference.y2 : blank, fill: reference.off.map((off) => (off ? 0.35 : 0.9)) });
     const untrusted = plot.untrusted.flatMap((is, i) => (is ? [i] : []));
     put("halos", { x: untrusted.map((i) => plot.x[i]), y: untrusted.map((i) => plot.y[i]) });
-    axes("scatter-main", plot.axes[0]);
-    if (plot.axes[1]) axes("scatter-other", plot.axes[1]);
+    axes("scatter-main", plot.axes[0], plot.equal[0]);
+    if (plot.axes[1]) axes("scatter-other", plot.axes[1], plot.equal[1]);
     by("other").hidden = !plot.axes[1];
     by("other").previousElementSibling.classList.toggle("wide", !plot.axes[1]);
     by("main-title").textContent = plot.pictured ? `Live map (${Math.round(100 * plot.kept)} % of neighbours kept)` : plot.axes[0].join(" and ");
@@ -342,12 +361,13 @@
       (isReferenceShown ? `. Grey crosses: ${state.reference}, placed by this snapshot.` : "."));
     describe("figure-scatter-main", `Scatter plot of ${points} at event ${whole(plot.position)}, coloured by ${kind}`);
     describe("figure-scatter-other", `The same events in ${plot.axes[1] ? plot.axes[1].join(" and ") : "no other coordinates"}`);
-    for (const name of ["drift", "spectrum", "certificate", "axes", "refreshes"]) put(`${name}:shown`, { x: [plot.position] });
+    for (const name of Object.keys(settings.lines)) put(`${name}:shown`, { x: [plot.position] });
     list();
   }
 
-  function axes(name, [x, y]) {
+  function axes(name, [x, y], equal) {
     const figure = model(`figure-${name}`);
+    figure.match_aspect = equal;
     const isMap = y === "";
     for (const [axis, label] of [[figure.below[0], x], [figure.left[0], y]]) axis.setv({ axis_label: isMap ? null : label, visible: !isMap });
   }
@@ -378,43 +398,34 @@
 
   // ---------------------------------------------------------------- geometry
 
+  const GEOMETRY = Object.keys(settings.lines).filter((name) => name !== "drift");
+
   function geometry() {
     const past = state.history;
     const x = past.position;
     if (!x.length) return;
-    const epochs = (past.epoch || []).flatMap((epoch, i) => (i && epoch !== past.epoch[i - 1] ? [x[i]] : []));
+    const { epochs } = past;
     const few = epochs.length <= 12 ? epochs : []; // more lines would hide the figure
     by("epochs-caption").textContent = "Solid line: the snapshot in the scatter plots. " + (epochs.length === 0 ? "One epoch: all axes are kept." :
       few.length ? "Dotted lines: a new epoch, where scaling was computed again or too much changed; the caption of the scatter plots names the axes that are lost." :
       "There are too many epochs to mark (see the last figure): axes are kept within each, and the caption of the scatter plots names those that are lost.");
-    for (const name of ["spectrum", "certificate", "axes"]) put(`${name}:epochs`, { x: few });
-    const lines = Object.fromEntries(past.eigenvalues.map((values, j) => [`e${j}`, values]));
-    put("spectrum", { x, ...lines });
-    fill("legend-spectrum", ...past.eigenvalues.map((_, j) => entry(stroke(...settings.palettes.eigenvalues[j]), `eigenvalue_${j}`)));
-    const positive = (values) => (values || x.map(() => null)).map((value) => (value === null ? null : Math.max(value, 1e-17)));
-    put("certificate", { x, residual: positive(past.residual), angle_bound: positive(past.angle_bound),
-      met: (past.met || x.map(() => null)).map((met) => (met === null ? "–" : met ? "yes" : "no")),
-      marker: (past.met || x.map(() => null)).map((met) => (met === 0 ? "triangle" : "circle")) });
-    put("certificate:tolerance", { y: past.tolerance === null ? [] : [past.tolerance] });
-    fill("legend-certificate", entry(stroke("#0072B2", "solid"), "residual"), entry(stroke("#A49000", "dotdash"), "angle bound"),
-      past.tolerance === null ? make("span", null, "no tolerance is set") : entry(stroke("#D55E00", "dashed"), `tolerance ${brief(past.tolerance)}`));
-    const empty = x.map(() => null);
-    put("axes", { x, fidelity: past.fidelity || empty, price: past.price || empty, epoch: past.epoch || empty });
-    fill("legend-axes", entry(stroke("#0072B2", "solid"), "fidelity"), entry(stroke("#A49000", "dashed"), "price"));
-    put("refreshes", { x, refreshes: past.refreshes || empty, epoch: past.epoch || empty });
-    fill("legend-refreshes", entry(stroke("#0072B2", "solid"), "refreshes"), entry(stroke("#A49000", "dashed"), "epochs"));
+    const { met, epoch } = past.columns;
     const range = `${whole(past.rows)} snapshots from event ${whole(x[0])} to ${whole(x[x.length - 1])}`;
-    const now = (values) => brief(values[values.length - 1]);
-    describe("figure-spectrum", `Eigenvalues of ${range}; now ${past.eigenvalues.map(now).join(", ")}`);
-    describe("figure-certificate", `Residuals of ${range}; now ${past.residual ? now(past.residual) : "unknown"}`);
-    describe("figure-axes", `Fidelity and price of the axes of ${range}`);
-    describe("figure-refreshes", `Refreshes and epochs of ${range}`);
+    for (const name of GEOMETRY) {
+      const figure = settings.lines[name];
+      const dataOf = (key) => past.columns[key] && { x, y: past.columns[key] };
+      const noteOf = (_, i) => `epoch ${epoch?.[i] ?? "–"}` + (figure.limit && met?.[i] !== null ? `, ${figure.limit} ${met[i] ? "met" : "not met"}` : "");
+      const legend = drawLines(name, dataOf, figure.limit ? past.tolerance : null, noteOf, figure.limit ? met : null);
+      fill(`legend-${name}`, ...Object.values(legend));
+      if (name !== "refreshes") put(`${name}:epochs`, { x: few });
+      const now = Object.entries(figure.lines).filter(([key]) => past.columns[key]).map(([key, line]) => `${line.name} ${brief(past.columns[key].at(-1))}`);
+      describe(`figure-${name}`, `${figure.title} of ${range}; now ${now.join(", ")}`);
+    }
   }
 
   // ---------------------------------------------------------------- metrics
 
   function metrics() {
-    by("metrics-none").hidden = settings.metrics.length > 0;
     settings.metrics.forEach((name, i) => {
       const metric = state.metrics.find((metric) => metric.name === name);
       by(`heat-${i}`).hidden = !metric;
@@ -449,7 +460,7 @@
 
   function lists() {
     const rejected = state.rejected;
-    fill("rejected-summary", rejected.total ? `${whole(rejected.total)} row${rejected.total > 1 ? "s were" : " was"} not learned.` : "No row was rejected.");
+    fill("rejected-summary", `${whole(rejected.total)} row${rejected.total > 1 ? "s were" : " was"} not learned.`);
     fill("rejected-tables", ...(rejected.total ? [table("Reasons", ["reason", "rows"], rejected.reasons),
       make("details", null, make("summary", null, "The rows"), table(`The first ${whole(rejected.rows.length)} rejected rows`, ["row", "id", "reason"], rejected.rows))] : []));
     fill("notes", ...(state.notes.length ? state.notes : ["Nothing is left out: all stored data are drawn."]).map((note) => make("li", null, note)));
@@ -515,6 +526,9 @@
 
   // ---------------------------------------------------------------- start
 
+  by("caption-drift").textContent = settings.lines.drift.caption;
+  for (const name of GEOMETRY) by("line-figures").append(make("figure", null, make("h3", null, settings.lines[name].title),
+    make("figcaption", null, settings.lines[name].caption), make("div", { id: `legend-${name}`, class: "legend" }), make("div", { id: `figure-${name}`, class: "plot" })));
   settings.metrics.forEach((name, i) => by("heat-maps").append(
     make("figure", { id: `heat-${i}`, hidden: true }, make("h3", null, name), make("figcaption", { id: `heat-caption-${i}` }), make("div", { id: `figure-metric-${i}`, class: "plot" }))));
 
