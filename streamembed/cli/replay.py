@@ -56,13 +56,13 @@ def run(logs: tuple[str, ...], run: str, **options: Any) -> None:
     choice = parse_choice(*(options[name] for name in uses))
     if options["idle_exit"] is not None and not options["follow"]:
         raise ParameterError("--idle-exit needs --follow: add it, or leave --idle-exit out")
+    if options["round_every"] is not None and options["workers"] is None:
+        raise ParameterError("--round-every needs --workers: add it, or leave --round-every out")
     if options["workers"] is not None:
         if options["follow"]:
             raise ParameterError("--follow and --workers cannot be used together: leave one out")
         replay_with_workers(check_logs_exist(logs), run, choice, options, parameters)
         return
-    if options["round_every"] is not None:
-        raise ParameterError("--round-every needs --workers: add it, or leave --round-every out")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResolutionWarning)  # the summary reports it
         fork, pairs = options["fork"], options["pairs"]
@@ -113,12 +113,17 @@ def run(logs: tuple[str, ...], run: str, **options: Any) -> None:
     for missing in filter(None, (delivery.close() for delivery in deliveries)):
         echo(f"warning: {missing}", err=True)
     _print_summary(result, engine.config.tolerance, as_json, drift_monitor)
+    _exit_on_trouble(result)
+    if options["fail_on_alarm"] and drift_monitor is not None:
+        _exit_on_alarm(result, drift_monitor, len(alarms))
+
+
+def _exit_on_trouble(result: Replayed) -> None:
+    """End with the code of a damaged log, or of one whose rows were all rejected."""
     if result.damage is not None:
         exit_with(LogError(result.damage), DAMAGED)
     if result.rejected and not result.accepted:
         exit_with(format_all_rejected(result.path, read_summary(result.path)), USAGE)
-    if options["fail_on_alarm"] and drift_monitor is not None:
-        _exit_on_alarm(result, drift_monitor, len(alarms))
 
 
 def _follow(
