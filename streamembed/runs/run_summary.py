@@ -85,6 +85,7 @@ def summarise_run(reader: RunReader) -> RunSummary:
 def _count_stopped(reader: RunReader) -> int:
     """Events in the files of a replay that ended before its log did; -1 where it wrote none."""
     try:
+        pq.read_metadata(reader.path / "timeline.parquet")
         return int(pq.read_metadata(reader.path / "embedding.parquet").num_rows)
     except (OSError, pa.ArrowException):  # it is at work, or was killed
         return -1
