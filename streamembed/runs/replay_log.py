@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -261,7 +262,8 @@ def replay(
         stop=stop,
     )
     overwrite = check_flag("overwrite", overwrite)
-    with RunStore.claim(run, policy, monitor, overwrite) as store:
+    with ExitStack() as stack:
+        store = RunStore.claim(stack, run, policy, monitor, overwrite)
         resume.begin(store, opened, run_origin)
         engine.log_offset = 0
         start = resume.restore(store, opened, engine, grows=followed is not None)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -124,20 +124,22 @@ class RunStore:
         self._position: int | None = None  # of the last commit
 
     @classmethod
-    @contextmanager
     def claim(
         cls,
+        stack: ExitStack,
         run: Any,
         policy: CheckpointPolicy,
         monitor: Monitor | None = None,
         overwrite: bool | None = False,
-    ) -> Iterator[Self]:
+    ) -> Self:
         """Lock the folder of a run, and open its store, a new one where there is none.
 
+        Both are entered on the stack, with no line between, so that no error leaves a lock behind.
         ``overwrite`` is whether to replace an older run; None where that is no choice.
         """
-        with lock_folder(run) as folder, open_database(folder, overwrite) as database:
-            yield cls(database, policy, monitor)
+        folder = stack.enter_context(lock_folder(run))
+        database = stack.enter_context(open_database(folder, overwrite))
+        return cls(database, policy, monitor)
 
     # ------------------------------------------------------------------ origin
 

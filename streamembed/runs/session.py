@@ -88,7 +88,7 @@ def open_run(
     """
     policy = CheckpointPolicy.parse(checkpoint_every)
     with ExitStack() as stack:
-        store = stack.enter_context(RunStore.claim(run, policy, overwrite=None))
+        store = RunStore.claim(stack, run, policy, overwrite=None)
         opened = Run(store, _load_beginning(store, engine))
         opened._recover()
         opened._resources = stack.pop_all()
