@@ -150,6 +150,13 @@ def flagged(rng: np.random.Generator, n: int) -> Floats:
     return np.concatenate([rng.standard_normal((n, 3)), rng.random((n, 1)) < 0.0008], axis=1)
 
 
+def rare(rate: float) -> Draw:
+    """Beside noise a feature that is 1 at that rate."""
+    return lambda rng, n: np.concatenate(
+        [(rng.random((n, 1)) < rate).astype(float), gaussian(rng, n)[:, 1:]], axis=1
+    )
+
+
 def seasonal(period: int) -> Draw:
     return lambda rng, n: (
         np.sin(2 * np.pi * np.arange(n) / period)[:, None] + 0.3 * rng.standard_normal((n, 3))

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from river import drift
+from river import drift, naive_bayes
 
 import streamembed as se
 from scenarios import drift_streams
@@ -35,7 +35,7 @@ from scenarios.drift_streams import (
 from streamembed.data.batch import Batch
 from streamembed.drift.monitor_state import EVENT_CHANNEL_SHARE
 from streamembed.logs import write_log
-from streamembed.numeric.arrays import Floats
+from streamembed.numeric.arrays import Floats, Ints
 
 N_REFERENCE = 1000
 BEFORE, AFTER = 500, 2000
@@ -54,9 +54,21 @@ ALL = [
         "geometry",
         "cost",
         "others",
+        "table",
     ),
 ]
 
+# The table of the guide.
+LABELS = "labels change sides"
+TABLE = {
+    "mean of one feature by 1 sd": CHANGES["mean 1"],
+    "sd of one feature x 1.5": CHANGES["sd x1.5, one axis"],
+    "correlation of a pair .8 to -.8": CHANGES["correlation .8 to -.8"],
+    "new cluster, 10 % of the events": CHANGES["new cluster, 10 %"],
+    "rate of a rare value .02 to .08": StreamChange(
+        drift_streams.rare(0.02), drift_streams.rare(0.08)
+    ),
+}
 # Changes that the geometry sees.
 SEEN = (
     *("ring to gaussian", "gaussian to ring", "roll to gaussian", "sd x1.2, all axes"),
@@ -88,12 +100,15 @@ def run_length(first_alarms: list[int], length: int, ert: float) -> tuple[float,
     return (watched / alarms if alarms else np.inf), early
 
 
-def is_noted(draw: Draw, seed: int, n_reference: int = N_REFERENCE) -> bool:
-    """Whether the monitor notes, of a reference, that its events depend on each other."""
+def measure_block(draw: Draw, seed: int, n_reference: int = N_REFERENCE) -> tuple[int, int]:
+    """Events of a block, and of the reference, that the monitor chooses."""
     rng = np.random.default_rng([seed, 16])
-    monitor = se.Monitor(ert=200, n_reference=n_reference, seed=seed)  # soon calibrated
-    monitor.learn(draw(rng, n_reference))
-    return any("autocorrelated" in note for note in monitor.notes)
+    monitor = se.Monitor(ert=200, n_reference=n_reference, policy="stop", seed=seed)
+    stream = draw(rng, 17 * n_reference)
+    for start in range(0, len(stream), n_reference):
+        if monitor.state == "collecting":
+            monitor.learn(stream[start : start + n_reference])
+    return monitor.calibration["block"], len(monitor.reference[0])
 
 
 def measure_delay(change: StreamChange, seed: int, ert: float = 10_000) -> tuple[int, bool]:
@@ -186,19 +201,18 @@ def _null(task: tuple[str, float, int, int]) -> int:
     return find_false_alarm(draw, ert, seed, n_reference, 3 * int(ert))
 
 
-def _has_note(task: tuple[str, int, int]) -> bool:
+def _measure_block(task: tuple[str, int, int]) -> tuple[int, int]:
     name, seed, n_reference = task
-    return is_noted({**NULLS, **RECURRING, **DEPENDENT, **ON_TARGET}[name], seed, n_reference)
+    return measure_block({**NULLS, **RECURRING, **DEPENDENT, **ON_TARGET}[name], seed, n_reference)
 
 
 def measure_notes(streams: int, pool: ProcessPoolExecutor) -> None:
-    """References with the note: where it is false, and where it must be there."""
+    """Blocks and references of streams that depend on their past, and of those that do not."""
     for name in (*NULLS, *RECURRING, *DEPENDENT, *ON_TARGET):
-        cells = [name]
-        for n_reference in (100, 200, 500, 1000):
-            tasks = [(name, seed, n_reference) for seed in range(streams)]
-            cells.append(f"{sum(pool.map(_has_note, tasks))} of {streams}")
-        print(" | ".join(cells), flush=True)
+        tasks = [(name, seed, N_REFERENCE) for seed in range(streams)]
+        blocks, events = np.array(list(pool.map(_measure_block, tasks))).T
+        quantiles = " / ".join(f"{np.quantile(blocks, q):.0f}" for q in (0, 0.5, 1))
+        print(f"{name} | {quantiles} | {np.median(events):,.0f}", flush=True)
 
 
 def _measure_task_delay(task: tuple[str, int]) -> tuple[int, bool]:
@@ -264,6 +278,79 @@ def side_by_side(names: Iterable[str], streams: int, pool: ProcessPoolExecutor) 
             early = np.mean([delay for _, delay in outcomes])
             cells.append(f"{_format_delay(float(np.median(late)))} ({early:.1f})")
         print(" | ".join(cells), flush=True)
+
+
+def draw_labels(rng: np.random.Generator, n: int, flip: float) -> tuple[Floats, Ints]:
+    """Two classes that share their features; ``flip`` is the share that has the other label."""
+    labels = rng.integers(2, size=n)
+    points = drift_streams.gaussian(rng, n) + 2.0 * labels[:, None] * np.eye(drift_streams.D)[0]
+    return points, np.where(rng.random(n) < flip, 1 - labels, labels)
+
+
+def _compare_on_labels(detector: str, seed: int) -> tuple[int, int]:
+    """Delay and early alarms where labels change sides; detectors of numbers watch the errors of a
+    naive Bayes classifier."""
+    rng = np.random.default_rng([seed, 17])
+    first, last = draw_labels(rng, N_REFERENCE + BEFORE, 0.0), draw_labels(rng, AFTER, 1.0)
+    points, labels = (np.concatenate(parts) for parts in zip(first, last, strict=True))
+    if detector == "monitor":
+        monitor = se.Monitor(labels=True, seed=seed)
+        hits = [a.position for a in monitor.learn(points, y=labels.tolist())]
+        return _split_hits([hit - N_REFERENCE for hit in hits])
+    if detector == "online MMD":
+        watched = np.column_stack([points, points * labels[:, None]])
+    else:
+        model: Any = naive_bayes.GaussianNB  # it has no types
+        model, errors = model(), []
+        for x, y in zip(points.tolist(), labels.tolist(), strict=True):
+            row = dict(enumerate(x))
+            errors.append(float(model.predict_one(row) != y))
+            model.learn_one(row, y)
+        watched = np.array(errors)[:, None]
+    return _split_hits(OTHERS[detector](watched[:N_REFERENCE], watched[N_REFERENCE:]))
+
+
+def _split_hits(hits: Iterable[int]) -> tuple[int, int]:
+    early = 0
+    for at in hits:
+        if at > BEFORE:
+            return at - BEFORE, early
+        early += 1
+    return -1, early
+
+
+def _compare(task: tuple[str, str, int]) -> tuple[int, int]:
+    detector, name, seed = task
+    if name == LABELS:
+        return _compare_on_labels(detector, seed)
+    if detector != "monitor":
+        return measure_other_detector(detector, TABLE[name], seed)
+    rng = np.random.default_rng([seed, 12])
+    change = TABLE[name]
+    stream = np.concatenate([change.before(rng, N_REFERENCE + BEFORE), change.after(rng, AFTER)])
+    monitor = se.Monitor(seed=seed)
+    return _split_hits([a.position - N_REFERENCE for a in monitor.learn(stream)])
+
+
+def compare_detectors(streams: int, pool: ProcessPoolExecutor) -> None:
+    """The table of the guide: median delay, how many are detected, false alarms in 10,000 events.
+
+    KSWIN takes milliseconds an event: it has a tenth of the streams.
+    """
+    names = (*OTHERS, "monitor")
+    print("| change | " + " | ".join(names) + " |\n|---|" + "---:|" * len(names))
+    for name in (*TABLE, LABELS):
+        cells = [name]
+        for detector in names:
+            count = max(2, streams // 10) if detector == "KSWIN" else streams
+            tasks = [(detector, name, seed) for seed in range(count)]
+            outcomes = np.array(list(pool.map(_compare, tasks)))
+            late = np.where(outcomes[:, 0] < 0, AFTER + 1, outcomes[:, 0])
+            caught = np.count_nonzero(late <= AFTER)
+            share = "" if caught == count else f" ({caught} of {count})"
+            early = 10_000 * outcomes[:, 1].mean() / BEFORE
+            cells.append(f"{_format_delay(float(np.median(late)))}{share}; {early:.0f}")
+        print("| " + " | ".join(cells) + " |", flush=True)
 
 
 def _alarms_on_permutation(task: tuple[float, int]) -> bool:
@@ -472,6 +559,8 @@ def main() -> None:
         if "cost" in asked.what:
             measure_cost()
             measure_replays(3)
+        if "table" in asked.what:
+            compare_detectors(asked.streams, pool)
         if "others" in asked.what:
             side_by_side([*CHANGES, *REAL, *FRESH], min(asked.streams, 5), pool)
     print(f"{time.monotonic() - began:.0f} s")

@@ -60,7 +60,7 @@ def command(into: str, events: int) -> None:
         "snapshot_every": STEP_SIZE,
         "overwrite": True,
         "monitor": Monitor(n_reference=min(1000, events // 2)),
-        "on_alarm": alarms.append,
+        "on_alarm": lambda alarm: alarms.append(alarm) if alarm.kind == "alarm" else None,
     }
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ColumnWarning)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from streamembed.cli.replay_command import MONITOR_OPTIONS
+from streamembed.drift.delivery import CommandDelivery, Delivery, WebhookDelivery
 from streamembed.drift.monitor import MIN_REFERENCE, Monitor
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import ParameterError, quote
@@ -29,6 +30,7 @@ def create_monitor(options: dict[str, Any]) -> Monitor | None:
         "ert": 10_000.0 if options["ert"] is None else options["ert"],
         "policy": options["policy"] or "renew",
         "labels": options["watch_labels"],
+        "period": options["period"],
         "scaling": options["scaling"],
         "seed": options["seed"],
     }
@@ -48,20 +50,30 @@ def create_monitor(options: dict[str, Any]) -> Monitor | None:
     return Monitor(n_reference=int(count), **parameters)
 
 
+def create_deliveries(options: dict[str, Any]) -> list[Delivery]:
+    """Create what alarms are handed to; ParameterError for an invalid command or address."""
+    deliveries: list[Delivery] = []
+    if options["on_alarm"] is not None:
+        deliveries.append(CommandDelivery(options["on_alarm"]))
+    if options["webhook"] is not None:
+        deliveries.append(WebhookDelivery(options["webhook"]))
+    return deliveries
+
+
 def describe_monitor(monitor: Monitor) -> dict[str, Any]:
     """The monitor of a run, JSON-ready."""
     return {
         "state": monitor.state,
         "ert": monitor.ert,
         "alarms": [alarm.as_dict() for alarm in monitor.alarms],
+        "is_alarmed": monitor.is_alarmed,
         "notes": monitor.notes,
     }
 
 
 def format_collection_progress(monitor: Monitor) -> str:
     """Format how many events of the reference are collected."""
-    wanted = monitor.parameters["n_reference"]
-    return f"{monitor.position:,} of {wanted:,} events of the reference have been collected"
+    return f"{monitor.position:,} of {monitor.wanted:,} events of the reference have been collected"
 
 
 def format_monitor_status(monitor: Monitor) -> str:

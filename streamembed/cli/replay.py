@@ -17,6 +17,7 @@ from streamembed.cli.command_options import check_logs_exist
 from streamembed.cli.exit_codes import ALARMED, DAMAGED, USAGE, catch_signals, exit_with
 from streamembed.cli.flag_names import name_flags
 from streamembed.cli.monitor_options import (
+    create_deliveries,
     create_monitor,
     describe_monitor,
     format_collection_progress,
@@ -55,18 +56,19 @@ def run(logs: tuple[str, ...], run: str, **options: Any) -> None:
     choice = parse_choice(*(options[name] for name in uses))
     if options["idle_exit"] is not None and not options["follow"]:
         raise ParameterError("--idle-exit needs --follow: add it, or leave --idle-exit out")
+    if options["round_every"] is not None and options["workers"] is None:
+        raise ParameterError("--round-every needs --workers: add it, or leave --round-every out")
     if options["workers"] is not None:
         if options["follow"]:
             raise ParameterError("--follow and --workers cannot be used together: leave one out")
         replay_with_workers(check_logs_exist(logs), run, choice, options, parameters)
         return
-    if options["round_every"] is not None:
-        raise ParameterError("--round-every needs --workers: add it, or leave --round-every out")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResolutionWarning)  # the summary reports it
         fork, pairs = options["fork"], options["pairs"]
         engine = Engine(**parameters) if fork is None else _load_forked_engine(fork)
         drift_monitor = create_monitor(options)
+        deliveries = create_deliveries(options)
         alarms: list[Alarm] = []
         if not as_json:
             _report_snapshot_interval(options["snapshot_every"], engine)
@@ -83,9 +85,12 @@ def run(logs: tuple[str, ...], run: str, **options: Any) -> None:
             advance = stack.enter_context(show_progress(rows, as_json))
 
             def handle_alarm(alarm: Alarm) -> None:
-                alarms.append(alarm)
+                if alarm.kind == "alarm":
+                    alarms.append(alarm)
                 if not as_json:
-                    echo(f"alarm: {alarm.sentence}", err=True)
+                    echo(f"{alarm.kind}: {alarm.sentence}", err=True)
+                for delivery in deliveries:
+                    delivery(alarm)
 
             def handle_progress(rows: int) -> None:
                 if advance is not None:
@@ -105,13 +110,20 @@ def run(logs: tuple[str, ...], run: str, **options: Any) -> None:
                 on_alarm=handle_alarm,
                 **{name: options[name] for name in PASSED_ON},
             )
+    for missing in filter(None, (delivery.close() for delivery in deliveries)):
+        echo(f"warning: {missing}", err=True)
     _print_summary(result, engine.config.tolerance, as_json, drift_monitor)
+    _exit_on_trouble(result)
+    if options["fail_on_alarm"] and drift_monitor is not None:
+        _exit_on_alarm(result, drift_monitor, len(alarms))
+
+
+def _exit_on_trouble(result: Replayed) -> None:
+    """End with the code of a damaged log, or of one whose rows were all rejected."""
     if result.damage is not None:
         exit_with(LogError(result.damage), DAMAGED)
     if result.rejected and not result.accepted:
         exit_with(format_all_rejected(result.path, read_summary(result.path)), USAGE)
-    if options["fail_on_alarm"] and drift_monitor is not None:
-        _exit_on_alarm(result, drift_monitor, len(alarms))
 
 
 def _follow(

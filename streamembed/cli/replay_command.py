@@ -26,12 +26,21 @@ MONITOR_OPTIONS: dict[str, dict[str, Any]] = {
     },
     "--policy": {
         "type": click.Choice(["renew", "hold", "stop"]),
-        "help": "After an alarm: renew or hold the reference, or stop.  [default: renew]",
+        "help": "After an alarm: renew the reference, hold it as home, or stop.  [default: renew]",
     },
     "--watch-labels": {
         "is_flag": True,
         "help": "Also monitor the association of features and labels.",
     },
+    "--period": {
+        "type": int,
+        "help": "Events of a season, which is subtracted.",
+    },
+    "--on-alarm": {
+        "metavar": "COMMAND",
+        "help": "Run a command for each alarm, with its JSON on standard input.",
+    },
+    "--webhook": {"metavar": "URL", "help": "Post each alarm as JSON to a web address."},
     "--fail-on-alarm": {"is_flag": True, "help": "Exit with 5 if this call raises an alarm."},
 }
 

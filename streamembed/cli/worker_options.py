@@ -40,6 +40,9 @@ SINGLE_PROCESS_OPTIONS = (
     "reference",
     "policy",
     "watch_labels",
+    "period",
+    "on_alarm",
+    "webhook",
     "fail_on_alarm",
 )
 

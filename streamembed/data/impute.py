@@ -81,6 +81,8 @@ class FeatureRows(NumericTable):
         if self.names == names or (self.ordered and len(self.names) == len(names)):
             return self.values, 0
         place = {name: j for j, name in enumerate(self.names)}
+        if len(place) == len(names) and not self.absent.size and all(n in place for n in names):
+            return self.values[:, [place[name] for name in names]], 0
         values = np.full((len(self), len(names)), np.nan)
         for j, name in enumerate(names):
             if name in place:

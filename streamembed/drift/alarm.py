@@ -1,4 +1,4 @@
-"""An alarm: the stream has left its reference; since when, and in what."""
+"""An alarm: the stream has left its reference; since when, in what, and what follows from it."""
 
 from __future__ import annotations
 
@@ -7,45 +7,68 @@ from typing import Any
 
 from streamembed.notebook import write_table
 
+# "explained": an alarm's explanation from more events. "cut": events before another change are no
+# part of the next reference. "returned": to a reference that was left; "recovered": to the home of
+# policy="hold". The last two are calls of a user.
+KINDS = ("alarm", "explained", "cut", "returned", "recovered", "acknowledged", "reset")
+
 
 @dataclass(frozen=True, slots=True)
 class Alarm:
-    """The stream has left its reference.
+    """The stream has left its reference; or, by its kind, what follows from that.
 
     Attributes
     ----------
+    kind : str
+        "alarm"; the others are in `Monitor.records`. "explained": the same alarm, explained from
+        more events. "cut": the events behind an alarm change again, and those before are left
+        out. "returned": the stream is like a reference that it left. "recovered": like home, with
+        ``policy="hold"``. "acknowledged" and "reset": such a call.
+    number : int
+        Of the alarm, from 0; of the other kinds: of the alarm before.
     position : int
         Events of the stream when it was raised.
     onset : int
         Since about this event.
+    reference : int
+        Number of the reference that was left, or returned to.
     channel : str
-        The strongest: "coverage", "coordinates", "features", "spread", "labels", "spectrum" or
-        "metric".
+        The strongest: "coverage", "coordinates", "features", "spread", "labels", "spectrum",
+        "metric" or "pairs"; empty for kinds without one, as are the following.
     memory : int
-        Events over which it was detected: 40 is abrupt, 640 slow; 0 for spectrum and metric.
+        Events over which it was detected: 40 is abrupt, 640 slow, times what is averaged; 0 for
+        spectrum, metric and pairs.
     run_length : float
         Events in which such a value is expected once without drift.
+    revision : int
+        0 at the alarm; 1 and 2 for its explanation 50 and 200 events later.
+    explanation : Explanation or None
+        What has changed, by the statistic that shows it best.
     components : tuple of (str, float)
         Components of the channel with their share of the alarm, largest first.
     features : tuple of (str, float, float)
-        Name, how far its mean has moved in standard deviations of the reference, and the p of a
-        Kolmogorov-Smirnov test between the reference and the events since the onset (corrected for
-        the number of features), most changed first.
+        Name, how far its mean has moved in standard deviations of the reference, and the smallest p
+        of tests of its mean, spread and rate (corrected for their number), most changed first.
     events : tuple of (int or str, int, float)
         Id, number in the stream and contribution of the ten strongest.
     sentence : str
         The alarm as a sentence.
     """
 
+    kind: str
+    number: int
     position: int
     onset: int
-    channel: str
-    memory: int
-    run_length: float
-    components: tuple[tuple[str, float], ...]
-    features: tuple[tuple[str, float, float], ...]
-    events: tuple[tuple[int | str, int, float], ...]
+    reference: int
     sentence: str
+    channel: str = ""
+    memory: int = 0
+    run_length: float = 0.0
+    revision: int = 0
+    explanation: Explanation | None = None
+    components: tuple[tuple[str, float], ...] = ()
+    features: tuple[tuple[str, float, float], ...] = ()
+    events: tuple[tuple[int | str, int, float], ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-ready; an infinite run length is 1e308."""
@@ -55,6 +78,7 @@ class Alarm:
         """What notebooks show: the sentence, and what it is made of."""
         changes = (f"{name} {moved:+.2g} sd, p {p:.1g}" for name, moved, p in self.features)
         rows: list[tuple[str, object]] = [
+            ("kind", self.kind),
             ("position", self.position),
             ("onset", self.onset),
             ("channel", self.channel),
@@ -65,3 +89,32 @@ class Alarm:
             ("events", ", ".join(f"{event} ({share:.2g})" for event, _, share in self.events)),
         ]
         return write_table(self.sentence, rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """What has changed, as far as the events since tell.
+
+    Attributes
+    ----------
+    kind : str
+        "mean", "spread" or "rate" of a feature; "pair", the correlation of two; "all", a change
+        that many features share; "constant", a feature that was constant or is now; "" where none
+        can be named yet.
+    names : tuple of str
+        The features; empty for "all" and "".
+    before, after : float
+        Mean (0 before) in deviations, ratio of spreads (1 before), rate or correlation; of "all" a
+        mean shift or ratio.
+    p : float
+        Of the test, corrected for all that were made.
+    events : int
+        Events that it is from.
+    """
+
+    kind: str
+    names: tuple[str, ...]
+    before: float
+    after: float
+    p: float
+    events: int

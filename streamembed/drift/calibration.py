@@ -8,7 +8,8 @@ Source: Cobb, Van Looveren & Klaise (2022), "Sequential multivariate change dete
 calibrated and memoryless false detection rates"; Gandy & Kvaloy (2013) for charts with estimated
 parameters; Wu & Apley (2025) for nested bootstraps of control limits; Keriven et al. (2020),
 "NEWMA". Differs: three memories at once, clipped scores, a sieve whose coefficients are
-uncertain, one unit for all channels.
+uncertain, one unit for all channels. Where events depend on each other beyond what the sieve
+models, means of blocks of them take their place.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Annotated
 import numpy as np
 from scipy.sparse import csr_array
 
+from streamembed.drift.dependence import count_rows
 from streamembed.drift.reference import CHUNK
 from streamembed.drift.running_statistics import MEMORIES, ChannelGroups, NullModel, whiten
 from streamembed.numeric.arrays import Array, Floats, Ints
@@ -40,7 +42,8 @@ class Calibration:
     # Of the Gumbel law of the largest value of each statistic in ``length`` events.
     location: Annotated[Floats, "f"]
     slope: Annotated[Floats, "f"]
-    length: int  # events of a simulated stream
+    length: int  # rows of a simulated stream: means of ``block`` events
+    block: int
     threshold: float  # log of the equivalent run length from which there is an alarm
     # Log of the largest equivalent run length of each simulated stream.
     maxima: Annotated[Floats, "*"]
@@ -48,13 +51,14 @@ class Calibration:
 
     def log_run_lengths(self, statistics: Floats) -> Floats:
         """For each statistic the log of the events in which it occurs once without drift."""
-        logs: Floats = np.log(self.length) + (statistics - self.location) / self.slope
+        logs: Floats = np.log(self.length * self.block) + (statistics - self.location) / self.slope
         return logs
 
     @property
     def effective(self) -> float:
         """Number of independent statistics that would alarm as often as these do together."""
-        return float(np.exp(np.median(self.maxima) - np.log(self.length) + np.log(np.log(2.0))))
+        log = np.log(self.length * self.block)
+        return float(np.exp(np.median(self.maxima) - log + np.log(np.log(2.0))))
 
 
 def estimate_coefficients(scores: Floats, blocks: Ints) -> Floats:
@@ -74,8 +78,27 @@ def estimate_coefficients(scores: Floats, blocks: Ints) -> Floats:
     return np.where(estimates > 2 / np.sqrt(n), np.minimum(estimates, LARGEST_COEFFICIENT), 0.0)
 
 
+def average_blocks(scores: Floats, stretches: Ints, block: int) -> tuple[Floats, Ints]:
+    """Means of successive events of a stretch, and the stretch of each; no remainders."""
+    if block == 1:
+        return scores, stretches
+    starts = np.flatnonzero(np.diff(stretches, prepend=stretches[0] - 1))
+    stops = np.append(starts[1:], len(stretches))
+    firsts = np.concatenate(
+        [np.arange(a, b - block + 1, block) for a, b in zip(starts, stops, strict=True)]
+    )
+    rows: Floats = scores[firsts[:, None] + np.arange(block)].mean(axis=1)
+    return rows, stretches[firsts]
+
+
 def calibrate(
-    scores: Floats, blocks: Ints, groups: ChannelGroups, ert: float, seed: tuple[int, ...]
+    scores: Floats,
+    blocks: Ints,
+    groups: ChannelGroups,
+    ert: float,
+    seed: tuple[int, ...],
+    block: int = 1,
+    streams: int = N_STREAMS,
 ) -> Calibration:
     """Calibrate the threshold and the run lengths of all statistics.
 
@@ -89,17 +112,23 @@ def calibrate(
         Expected run of events between false alarms; may be infinite.
     seed
         Of the simulation.
+    block
+        Events that are averaged, once they are clipped: the means would have no bound.
+    streams
+        Simulated streams.
     """
     low, high = np.quantile(scores, [CLIP, 1 - CLIP], axis=0)
-    clipped = np.clip(scores, low, high)
+    clipped, blocks = average_blocks(np.clip(scores, low, high), blocks, block)
+    chunk = count_rows(block)
+    ert /= block
     coefficients = estimate_coefficients(clipped, blocks)
-    length = int(min(ert, MAX_LENGTH)) // CHUNK * CHUNK
+    length = max(int(min(ert, MAX_LENGTH)) // chunk, 1) * chunk
     rng = np.random.default_rng(seed)
-    simulator = _Simulator(clipped, blocks, coefficients, groups)
+    simulator = _Simulator(clipped, blocks, coefficients, groups, chunk)
     maxima = np.concatenate(
         [
-            simulator.draw_maxima(rng, min(STREAM_BATCH, N_STREAMS - i), length)
-            for i in range(0, N_STREAMS, STREAM_BATCH)
+            simulator.draw_maxima(rng, min(STREAM_BATCH, streams - i), length)
+            for i in range(0, streams, STREAM_BATCH)
         ]
     )
     location, slope = _fit_gumbel(maxima)
@@ -107,13 +136,14 @@ def calibrate(
     mean = clipped.mean(axis=0)
     covariance = (clipped - mean).T @ (clipped - mean) / len(clipped)
     return Calibration(
-        NullModel(low, high, mean, whiten(covariance, groups)),
-        location,
-        slope,
-        length,
-        _compute_threshold(joint, length, ert),
-        joint,
-        coefficients,
+        null=NullModel(low, high, mean, whiten(covariance, groups)),
+        location=location,
+        slope=slope,
+        length=length,
+        block=block,
+        threshold=_compute_threshold(joint, length, ert) + float(np.log(block)),
+        maxima=joint + np.log(block),
+        coefficients=coefficients,
     )
 
 
@@ -146,9 +176,14 @@ class _Simulator:
     """
 
     def __init__(
-        self, scores: Floats, blocks: Ints, coefficients: Floats, groups: ChannelGroups
+        self,
+        scores: Floats,
+        blocks: Ints,
+        coefficients: Floats,
+        groups: ChannelGroups,
+        chunk: int = CHUNK,
     ) -> None:
-        self._groups = groups
+        self._groups, self._chunk = groups, chunk
         self._coefficients = coefficients
         self._serial = np.flatnonzero(coefficients > 0)
         self._n = len(scores)
@@ -170,10 +205,10 @@ class _Simulator:
         r = self._coefficients
         uncertain = np.clip(r + shift * np.sqrt((1 - r**2) / self._n), 0.0, LARGEST_COEFFICIENT)
         uncertain[:, r == 0] = 0.0
-        means = np.empty((streams, length // CHUNK, p), dtype=np.float32)
+        means = np.empty((streams, length // self._chunk, p), dtype=np.float32)
         ends = []
         for i in range(streams):
-            means[i], end = self._draw_chunks(rng, length // CHUNK, uncertain[i])
+            means[i], end = self._draw_chunks(rng, length // self._chunk, uncertain[i])
             ends.append(end)
         own = self._draw_references(rng, uncertain)
         center = own.mean(axis=1)
@@ -181,7 +216,7 @@ class _Simulator:
         covariances = np.matmul(np.swapaxes(own, 1, 2), own) / self._n
         if len(self._serial):
             first = self._single[rng.integers(len(self._rows), size=streams)]
-            _chain_chunks(means, np.array(ends), first, uncertain.astype(np.float32))
+            _chain_chunks(means, np.array(ends), first, uncertain.astype(np.float32), self._chunk)
         means -= center[:, None, :].astype(np.float32)
         whitening = whiten(covariances, self._groups).astype(np.float32)
         return _compute_maxima(means, whitening, self._groups)
@@ -189,12 +224,12 @@ class _Simulator:
     def _draw_chunks(self, rng: np.random.Generator, count: int, r: Floats) -> tuple[Array, Array]:
         """Means of the events of chunks without predecessors, and their last events."""
         rows = self._single
-        which = rng.integers(len(rows), size=(count, CHUNK), dtype=np.int32)
+        which = rng.integers(len(rows), size=(count, self._chunk), dtype=np.int32)
         if not len(self._serial):
             ones = np.ones(which.size, rows.dtype)
-            ends = np.arange(0, which.size + 1, CHUNK, dtype=np.int32)
+            ends = np.arange(0, which.size + 1, self._chunk, dtype=np.int32)
             sums: Array = csr_array((ones, which.ravel(), ends), shape=(count, len(rows))) @ rows
-            return sums / CHUNK, rows[which[:, -1]]
+            return sums / self._chunk, rows[which[:, -1]]
         scaled = rows * np.sqrt(1 - r**2).astype(rows.dtype)
         r = r.astype(rows.dtype)
         event, total = np.zeros((2, count, rows.shape[1]), rows.dtype)
@@ -204,7 +239,7 @@ class _Simulator:
             event *= r
             event += drawn
             total += event
-        return total / CHUNK, event
+        return total / self._chunk, event
 
     def _draw_references(self, rng: np.random.Generator, r: Floats) -> Floats:
         """A simulated reference, n consecutive events, for every stream; shape (s, n, p)."""
@@ -218,7 +253,7 @@ class _Simulator:
         return drawn
 
 
-def _chain_chunks(means: Array, ends: Array, first: Array, r: Array) -> None:
+def _chain_chunks(means: Array, ends: Array, first: Array, r: Array, chunk: int = CHUNK) -> None:
     """Let every chunk begin where the one before it ended: it fades as r, r**2, ... .
 
     Parameters
@@ -229,8 +264,8 @@ def _chain_chunks(means: Array, ends: Array, first: Array, r: Array) -> None:
         The events before the first chunks.
     r : (s, p)
     """
-    gain = sum(r**k for k in range(1, CHUNK + 1)) / CHUNK
-    fades, before = r**CHUNK, first
+    gain = sum(r**k for k in range(1, chunk + 1)) / chunk
+    fades, before = r**chunk, first
     for t in range(means.shape[1]):
         means[:, t] += gain * before
         before = fades * before + ends[:, t]

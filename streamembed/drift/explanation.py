@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 from scipy.special import smirnov
 
 from streamembed.drift import geometry_channel
-from streamembed.drift.alarm import Alarm
+from streamembed.drift.alarm import Alarm, Explanation
+from streamembed.drift.change_tests import FeatureTests, ReferenceSample
 from streamembed.drift.geometry_channel import Shape
 from streamembed.drift.monitor_state import (
     CalibratedReference,
@@ -27,6 +28,7 @@ LARGEST_LOG = 709.0
 LARGEST_SHIFT = 1e6  # deviations; the bound of a shift
 MAX_ONSET_CHUNKS = 128  # chunks that are searched for the onset
 LOW_COVERAGE = 0.03  # of the reference's coverage
+REVISIONS = (50, 200)  # events behind an alarm, at which it is explained again
 CHANNEL_SENTENCES = {
     "coverage": "events fall where the reference has little mass",
     "coordinates": "events shift within the reference's map, most along {name}",
@@ -35,39 +37,18 @@ CHANNEL_SENTENCES = {
     "labels": "the relation between labels and features has changed",
     "spectrum": "the shape of the data has changed (spectrum)",
     "metric": "the directions in which neighbours differ have changed (metric)",
+    "pairs": "the correlation of a pair of features has changed (pairs)",
 }
 
 
 @dataclass(frozen=True, slots=True)
-class FeatureChange:
-    """The change of a feature since the onset.
+class _Summary:
+    """What raised an alarm."""
 
-    Attributes
-    ----------
-    shift : float
-        Of the mean, in standard deviations of the reference; 0 if constant in the reference.
-    width_ratio : float
-        Standard deviation over that of the reference; 1 if constant in the reference.
-    constancy : str
-        What a feature that was constant in the reference does now; empty for the others.
-    """
-
-    name: str
-    shift: float
-    width_ratio: float
-    p: float
-    constancy: str = ""
-
-    def __str__(self) -> str:
-        if self.width_ratio == 0:
-            return f"'{self.name}' is now constant"
-        if self.constancy:
-            return f"'{self.name}' {self.constancy}"
-        if abs(self.shift) >= 0.1:
-            return f"'{self.name}' shifted by {self.shift:+.2g} sd"
-        if self.width_ratio > 1.1 or self.width_ratio < 1 / 1.1:
-            return f"'{self.name}' is {self.width_ratio:.2g} times as wide"
-        return f"'{self.name}' has a different distribution"
+    channel: str
+    memory: int
+    log_run_length: float
+    words: str
 
 
 def explain_events(
@@ -88,11 +69,14 @@ def explain_events(
     channel, memory, _ = reference.groups.labels[index]
     part = reference.groups.slices[reference.groups.names.index(channel)]
     v = means[[w * CHUNK for w in MEMORIES].index(memory), part]
-    recent = state.recent[max(0, len(state.recent) - MAX_ONSET_CHUNKS * CHUNK) :]
+    chunk = reference.chunk
+    count = min(len(state.recent), state.position - state.began) // chunk
+    count = min(count, MAX_ONSET_CHUNKS) * chunk
+    recent = state.recent[len(state.recent) - count :]
     scores = reference.compute_scores(recent)
     null = reference.calibration.null
-    chunks = estimate_onset(null.whiten_chunks(scores)[:, part], len(reference.ordered))
-    count = min(chunks * CHUNK, state.position - state.began)
+    z = null.whiten_chunks(scores, chunk)[:, part]
+    count = estimate_onset(z, reference.rows, chunk // reference.dependence.block) * chunk
     since, scores = recent[len(recent) - count :], scores[len(recent) - count :]
     clipped = np.clip(scores[:, part], null.low[part], null.high[part])
     contributions = (clipped - null.mean[part]) @ (null.whitening[part, part] @ v)
@@ -103,8 +87,8 @@ def explain_events(
         name=_to_words(names[strongest].removeprefix("spread of "), state.names),
         more="wider" if v[strongest] > 0 else "narrower",
     )
-    summary = channel, memory, log_run_length, words
-    return _build_alarm(state, settings, summary, since, components, contributions, scores[:, 0])
+    summary = _Summary(channel, memory // CHUNK * chunk, log_run_length, words)
+    return _build_alarm(state, settings, summary, since, components, contributions)
 
 
 def _to_words(name: str, features: tuple[str, ...]) -> str:
@@ -121,18 +105,19 @@ def explain_constants(
     reference = state.watched
     constant = np.flatnonzero(reference.constant)
     value = reference.events.points[0, constant]
-    others = state.recent.points[:, constant] != value
-    chunks = others.any(axis=1).reshape(-1, CHUNK).any(axis=1)[::-1]
-    count = CHUNK * int(np.argmin(np.append(chunks, False)))
-    since = state.recent[len(state.recent) - min(count, state.position - state.began) :]
-    others = others[len(others) - len(since) :]
+    count = min(len(state.recent), state.position - state.began) // reference.chunk
+    recent = state.recent[len(state.recent) - count * reference.chunk :]
+    others = recent.points[:, constant] != value
+    chunks = others.any(axis=1).reshape(-1, reference.chunk).any(axis=1)[::-1]
+    count = reference.chunk * int(np.argmin(np.append(chunks, False)))
+    since, others = recent[len(recent) - count :], others[len(others) - count :]
     components = rank_shares(
         [state.names[j] for j in constant], others.sum(axis=0).astype(np.float64)
     )
-    summary = "features", CHUNK, log_run_length, "features that were constant now vary"
-    coverage = reference.map.compute_scores(since.points)[:, 0]
+    words = "features that were constant now vary"
+    summary = _Summary("features", reference.chunk, log_run_length, words)
     contributions = others.sum(axis=1).astype(np.float64)
-    return _build_alarm(state, settings, summary, since, components, contributions, coverage)
+    return _build_alarm(state, settings, summary, since, components, contributions)
 
 
 def explain_geometry(
@@ -143,7 +128,7 @@ def explain_geometry(
     assert state.watched is not None
     assert state.watched.geometry is not None
     reference, own = state.watched, state.watched.geometry.own
-    count = min(2 * reference.period, state.position - state.began, len(state.recent))
+    count = min(2 * reference.interval, state.position - state.began, len(state.recent))
     since = state.recent[len(state.recent) - count :]
     if index == 0:
         shares = np.abs(now.logs - own.logs)
@@ -155,38 +140,179 @@ def explain_geometry(
         if reference.map.axes is not None:
             names = [f"feature_axis_{k}" for k in range(len(leading))]
         components = rank_shares(names, np.abs(leading) ** 2)
-    coverage = reference.map.compute_scores(since.points)[:, 0]
+    coverage = reference.map.compute_scores(reference.prepare(since))[:, 0]
     channel = geometry_channel.CHANNELS[index]
-    summary = channel, 0, log_run_length, CHANNEL_SENTENCES[channel]
-    return _build_alarm(state, settings, summary, since, components, -coverage, coverage)
+    summary = _Summary(channel, 0, log_run_length, CHANNEL_SENTENCES[channel])
+    return _build_alarm(state, settings, summary, since, components, -coverage)
+
+
+def explain_pairs(
+    state: MonitorState, settings: MonitorSettings, log_run_length: float, z: Floats
+) -> Alarm:
+    """Build the alarm of the channel of pairs; ``z`` of each pair, shape (d, d)."""
+    assert state.recent is not None
+    assert state.watched is not None
+    reference = state.watched
+    count = min(reference.interval, state.position - state.began, len(state.recent))
+    since = state.recent[len(state.recent) - count :]
+    first, second = np.triu_indices(len(z), 1)
+    largest = np.argsort(-np.abs(z[first, second]), kind="stable")[:N_STRONGEST]
+    names = [f"{state.names[first[i]]} and {state.names[second[i]]}" for i in largest]
+    components = rank_shares(names, z[first, second][largest] ** 2)
+    coverage = reference.map.compute_scores(reference.prepare(since))[:, 0]
+    summary = _Summary("pairs", 0, log_run_length, CHANNEL_SENTENCES["pairs"])
+    return _build_alarm(state, settings, summary, since, components, -coverage)
 
 
 def _build_alarm(
     state: MonitorState,
     settings: MonitorSettings,
-    summary: tuple[str, int, float, str],
+    summary: _Summary,
     since: Events,
     components: tuple[tuple[str, float], ...],
     contributions: Floats,
-    coverage: Floats,
 ) -> Alarm:
-    channel, memory, log_run_length, words = summary
     assert state.watched is not None
-    reference, first = state.watched, state.position - len(since)
-    features = list_feature_changes(state.names, reference.events.points, since.points)
-    outside = float((coverage < np.quantile(reference.ordered[:, 0], LOW_COVERAGE)).mean())
-    run_length = float(np.exp(min(log_run_length, LARGEST_LOG)))
-    return Alarm(
+    first = int(since.positions[0])
+    tests = _test_features(state, state.watched, first, state.began)
+    run_length = float(np.exp(min(summary.log_run_length, LARGEST_LOG)))
+    alarm = Alarm(
+        kind="alarm",
+        number=state.alarmed,
         position=state.position,
         onset=first,
-        channel=channel,
-        memory=memory,
+        reference=state.watched.number,
+        sentence="",
+        channel=summary.channel,
+        memory=summary.memory,
         run_length=run_length,
+        explanation=tests.explanation,
         components=components,
-        features=tuple((change.name, change.shift, change.p) for change in features),
+        features=_list_features(state.names, tests),
         events=list_strongest_events(contributions, since.ids, first),
-        sentence=write_sentence(state, settings, first, words, run_length, features, outside),
     )
+    outside = _measure_outside(state.watched, since)
+    text = _write_start(alarm, state.began, summary.words, settings.ert)
+    text += f"; {describe(tests.explanation)}{outside}."
+    if not state.watched.dependence.is_modelled:
+        text += " Events are autocorrelated: this may be a false alarm; see the monitor's notes."
+    elif state.recurring and settings.is_immediate(state.position, state.began):
+        text += (
+            " The previous alarm also came soon after its reference: the stream may keep changing."
+        )
+    return replace(alarm, sentence=text)
+
+
+def explain_again(state: MonitorState, alarm: Alarm, reference: CalibratedReference) -> Alarm:
+    """The alarm explained from more events, against the reference that was left."""
+    assert state.recent is not None
+    began = int(reference.events.positions[-1]) + 1
+    tests = _test_features(state, reference, alarm.onset, began)
+    text = (
+        f"Since about event {alarm.onset:,} (alarm at {alarm.position:,}, explained again at "
+        f"{state.position:,}): {describe(tests.explanation)}."
+    )
+    return replace(
+        alarm,
+        kind="explained",
+        revision=alarm.revision + 1,
+        explanation=tests.explanation,
+        features=_list_features(state.names, tests),
+        sentence=text,
+    )
+
+
+def _test_features(
+    state: MonitorState, reference: CalibratedReference, onset: int, began: int
+) -> FeatureTests:
+    """Test the features of the last events, none from before the monitoring began."""
+    assert state.recent is not None
+    recent = state.recent[int(np.searchsorted(state.recent.positions, began)) :]
+    since = int((recent.positions >= onset).sum())
+    sample = ReferenceSample(
+        _scale(reference, reference.prepare(reference.events)), reference.dependence.integrated
+    )
+    return sample.explain(state.names, _scale(reference, reference.prepare(recent)), since)
+
+
+def _scale(reference: CalibratedReference, points: Floats) -> Floats:
+    """Features in deviations of the map, clipped; those of two values or one stay as they are."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        scaled = (points - reference.map.mean) / reference.map.sd
+    return np.clip(np.nan_to_num(scaled), -LARGEST_SHIFT, LARGEST_SHIFT)
+
+
+def describe(explanation: Explanation) -> str:
+    """The explanation in words."""
+    if explanation.kind == "constant":
+        return _describe_constants(explanation)
+    if not explanation.kind:
+        return "no single feature, pair or common change can be named yet"
+    name = "' and '".join(explanation.names)
+    if explanation.kind == "mean":
+        words = f"'{name}' shifted by {explanation.after:+.2g} sd"
+    elif explanation.kind == "spread":
+        words = f"'{name}' is {explanation.after:.2g} times as wide"
+    elif explanation.kind == "rate":
+        words = (
+            f"'{name}' has its higher value in {explanation.after:.2g} of the events "
+            f"({explanation.before:.2g} in the reference)"
+        )
+    elif explanation.kind == "pair":
+        change = f"{explanation.before:+.2f} to {explanation.after:+.2f}"
+        words = f"the correlation of '{name}' went from {change}"
+    elif explanation.before:
+        words = f"all features are {explanation.after:.2g} times as wide"
+    else:
+        words = f"all features shifted, by {explanation.after:.2g} sd on average"
+    return f"{words} (as far as {explanation.events:,} events tell)"
+
+
+def _describe_constants(explanation: Explanation) -> str:
+    name, several = explanation.names[0], len(explanation.names) > 1
+    if explanation.before:
+        words = "are now constant" if several else "is now constant"
+    elif explanation.after:
+        words = "were constant and now vary" if several else "was constant and now varies"
+    else:
+        words = (
+            "are constant at different values" if several else "is constant at a different value"
+        )
+    if several:
+        return f"{len(explanation.names)} features {words}, including '{name}'"
+    return f"'{name}' {words}"
+
+
+def _list_features(
+    names: tuple[str, ...], tests: FeatureTests
+) -> tuple[tuple[str, float, float], ...]:
+    order = np.lexsort((-np.abs(tests.shifts), tests.p))
+    return tuple((names[j], float(tests.shifts[j]), float(tests.p[j])) for j in order)
+
+
+def _measure_outside(reference: CalibratedReference, since: Events) -> str:
+    """How many of the events are below the reference's 3 % coverage, where these are many."""
+    coverage = reference.map.compute_scores(reference.prepare(since))[:, 0]
+    outside = float((coverage < np.quantile(reference.ordered[:, 0], LOW_COVERAGE)).mean())
+    if outside <= 2 * LOW_COVERAGE:
+        return ""
+    return (
+        f"; {outside:.0%} of the {len(since):,} events are below the reference's 3 % coverage "
+        "quantile"
+    )
+
+
+def _write_start(alarm: Alarm, began: int, words: str, ert: float) -> str:
+    """Since when, what the channel shows, and how rare that is."""
+    rare = f"{alarm.run_length:,.0f}" if alarm.run_length < 1e7 else f"{alarm.run_length:.0e}"
+    often = "expected once in " + ("more than 1e+15" if alarm.run_length > 1e15 else rare)
+    since = f"Since about event {alarm.onset:,} (alarm at {alarm.position:,})"
+    if alarm.onset == began:
+        since = (
+            f"Since event {began:,} or earlier, when monitoring began (alarm at {alarm.position:,})"
+        )
+    requested = f"requested: one false alarm in {ert:,.0f}"
+    return f"{since}: {words} ({often} events without drift; {requested})"
 
 
 def list_components(
@@ -209,14 +335,15 @@ def list_components(
     return components
 
 
-def estimate_onset(z: Floats, n: int) -> int:
+def estimate_onset(z: Floats, n: int, rows: int = CHUNK) -> int:
     """Chunks since the change, by the maximum of the likelihood ratio, of whitened z, shape (c, p).
 
-    The variance of the difference includes that of the mean of the ``n`` calibration events.
+    The variance of the difference includes that of the mean of the ``n`` calibration events, or
+    means of blocks, of which a chunk has ``rows``.
     """
     sums = np.cumsum(z[::-1], axis=0)
     lengths = np.arange(1, len(z) + 1)
-    variances = lengths * (1.0 + CHUNK * lengths / n)
+    variances = lengths * (1.0 + rows * lengths / n)
     return int(((sums**2).sum(axis=1) / variances).argmax()) + 1
 
 
@@ -249,33 +376,6 @@ def _compute_ks_distance(a: Array, b: Array) -> float:
     a, b, both = np.sort(a), np.sort(b), np.concatenate([a, b])
     shares = [sample.searchsorted(both, "right") / len(sample) for sample in (a, b)]
     return float(np.abs(shares[0] - shares[1]).max())
-
-
-def list_feature_changes(
-    names: tuple[str, ...], before: Floats, since: Floats
-) -> list[FeatureChange]:
-    """Changes of all features, most changed first."""
-    statistics, p = compare_samples(before, since)
-    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-        varies, varied = (before != before[0]).any(axis=0), (since != since[0]).any(axis=0)
-        sd, now = before.std(axis=0), np.where(varied, since.std(axis=0), 0.0)
-        differences = since.mean(axis=0) - before.mean(axis=0)
-        safe = np.where(varies & (sd > 0), sd, 1.0)
-        shifts = np.clip(differences / safe, -LARGEST_SHIFT, LARGEST_SHIFT)
-        shifts, width_ratios = np.where(varies, shifts, 0.0), np.where(varies, now / safe, 1.0)
-    words = ["", "was constant and now varies", "is constant at a different value"]
-    constancy = np.where(varies, 0, np.where(varied, 1, np.where(since[0] == before[0], 0, 2)))
-    order = np.argsort(-statistics, kind="stable")
-    return [
-        FeatureChange(
-            names[j],
-            float(shifts[j]),
-            float(width_ratios[j]),
-            float(p[j]),
-            words[int(constancy[j])],
-        )
-        for j in order
-    ]
 
 
 def list_strongest_events(
@@ -323,54 +423,3 @@ def tabulate_components(
         "verdict": verdicts,
     }
     return pa.table(columns).take(pa.array(order))
-
-
-def write_sentence(
-    state: MonitorState,
-    settings: MonitorSettings,
-    first: int,
-    words: str,
-    run_length: float,
-    features: list[FeatureChange],
-    outside: float,
-) -> str:
-    """Write the sentence of an alarm.
-
-    Parameters
-    ----------
-    first
-        The onset.
-    words
-        What its channel shows.
-    outside
-        Share of the events since the onset that are below the reference's 3 % coverage.
-    """
-    rare = f"{run_length:,.0f}" if run_length < 1e7 else f"{run_length:.0e}"
-    often = "expected once in " + ("more than 1e+15" if run_length > 1e15 else rare)
-    requested = f"requested: one false alarm in {settings.ert:,.0f}"
-    parts = [f"{words} ({often} events without drift; {requested})"]
-    significant = [change for change in features if change.p <= SIGNIFICANCE]
-    if len(constant_now := [change for change in significant if change.width_ratio == 0]) > 1:
-        parts.append(
-            f"{len(constant_now)} features are now constant, including '{constant_now[0].name}'"
-        )
-    else:
-        parts.append(str(significant[0]) if significant else "no single feature")
-    count = state.position - first
-    if outside > 2 * LOW_COVERAGE:
-        parts.append(
-            f"{outside:.0%} of the {count:,} events are below the reference's 3 % coverage quantile"
-        )
-    since = f"Since about event {first:,} (alarm at {state.position:,})"
-    if first == state.began:
-        since = (
-            f"Since event {first:,} or earlier, when monitoring began (alarm at {state.position:,})"
-        )
-    text = f"{since}: {'; '.join(parts)}."
-    if state.watched is not None and state.watched.dependence.is_noted:
-        text += " Events are autocorrelated: this may be a false alarm; see the monitor's notes."
-    elif state.recurring and settings.is_immediate(state.position, state.began):
-        text += (
-            " The previous alarm also came soon after its reference: the stream may keep changing."
-        )
-    return text

@@ -12,7 +12,7 @@ from streamembed.data import batch, column_roles
 from streamembed.data.ids import classify_ids
 from streamembed.data.labels import LabelIndex, list_labels
 from streamembed.drift import explanation, monitor_timeline
-from streamembed.drift.advance import advance, start_watching
+from streamembed.drift.advance import add_event, advance, start_watching, wait, with_due
 from streamembed.drift.alarm import Alarm
 from streamembed.drift.monitor_state import (
     CalibratedReference,
@@ -20,12 +20,15 @@ from streamembed.drift.monitor_state import (
     MonitorSettings,
     MonitorState,
     SavedMonitor,
+    build_reference,
+    measure_dependence,
 )
-from streamembed.drift.reference import CHUNK, select_map_events
+from streamembed.drift.reference import CHUNK, count_stretch, select_map_events
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import InputError, NotReadyError, ParameterError, quote
 from streamembed.geometry.scaling import LARGEST_BANDWIDTH, SMALLEST_BANDWIDTH
 from streamembed.numeric.arrays import Array, Floats, Ints
+from streamembed.numeric.chunks import PendingParts
 from streamembed.parameters import check_names
 from streamembed.storage.saved_object import SavedObject
 from streamembed.threads import FairQueue, one_blas_thread
@@ -40,7 +43,7 @@ from streamembed.validation import (
 MIN_REFERENCE = 100
 GOOD_REFERENCE = 500
 MIN_ERT = 10 * CHUNK
-N_COMPARED = 640  # events that are compared with the reference
+N_COMPARED = 500  # events that are compared with the reference
 
 
 @check_names
@@ -52,10 +55,10 @@ class Monitor(SavedObject):
     lie in the map, in their features, and in how widely all these are spread; every
     ``n_reference / 2`` events in their spectrum and in the metric of differences of neighbours.
 
-    The rate holds where events are independent, or depend on the event before as an AR(1) with a
-    coefficient up to .5 does. From .7 on alarms come several times as often as you ask for; once
-    there is a reference, of 500 events at least, ``notes`` says so, with the number of events
-    to skip between two that you watch.
+    Where the reference shows that events depend on each other, means of blocks of them are watched,
+    and the reference grows; ``notes`` says so. The events behind an alarm become the next
+    reference, provisional from 200 events on, unless they are like a reference that was left: the
+    stream has then returned to it.
 
     Parameters
     ----------
@@ -68,8 +71,9 @@ class Monitor(SavedObject):
     n_coordinates
         Diffusion coordinates that are watched, at most.
     policy
-        After an alarm "renew" collects a new reference from the onset on; "hold" keeps it, and
-        alarms again after the stream has returned; "stop" ends the monitoring.
+        After an alarm the events from the onset on become the next reference. With "hold" the
+        first one stays home: ``is_alarmed`` until the stream has recovered. "stop" ends the
+        monitoring.
     labels
         Watch the relation between labels and features, too. Without labels a change in that
         relation alone cannot be detected.
@@ -82,6 +86,9 @@ class Monitor(SavedObject):
         "raise" refuses a call with unusable rows, "skip" leaves these rows out.
     seed
         Of the calibration.
+    period
+        Events of a season, whose regression on sines and cosines is subtracted; a reference must
+        have two periods. None for no season.
 
     Raises
     ------
@@ -116,6 +123,7 @@ class Monitor(SavedObject):
         bandwidth: float | str = "auto",
         on_bad_row: str = "raise",
         seed: int = 0,
+        period: int | None = None,
     ) -> None:
         is_endless = isinstance(ert, float) and ert == np.inf
         is_auto = isinstance(bandwidth, str) and bandwidth == "auto"
@@ -130,8 +138,16 @@ class Monitor(SavedObject):
             bandwidth=None if is_auto else check_real("bandwidth", bandwidth, *ends, " or 'auto'"),
             on_bad_row=check_choice("on_bad_row", on_bad_row, ("raise", "skip")),
             seed=check_whole("seed", seed, 0, high=LARGEST_SEED),
+            period=None if period is None else check_whole("period", period, 2),
         )
-        self._state = MonitorState(monitor_timeline.create_timeline(), np.full(2, np.nan))
+        if period is not None and n_reference < 2 * period:
+            raise ParameterError(
+                f"n_reference={n_reference} must have two periods, {2 * period:,} events at least: "
+                f"period={period}"
+            )
+        self._state = with_due(
+            MonitorState(monitor_timeline.create_timeline(), np.full(2, np.nan)), self._settings
+        )
         self._turns = FairQueue()
 
     @classmethod
@@ -172,14 +188,20 @@ class Monitor(SavedObject):
                 f"n_reference={quote(parameters['n_reference'])} cannot be chosen: the reference "
                 f"is the {len(points)} points of the snapshot"
             )
-        if parameters.get("labels"):
-            raise ParameterError("labels=True is not possible here: a snapshot has no labels")
+        for name in ("labels", "period"):
+            if parameters.get(name):
+                raise ParameterError(
+                    f"{name}={parameters[name]} is not possible here: a snapshot has no {name}"
+                )
         monitor = cls(n_reference=len(points), **parameters)
         none = np.full(len(points), -1, dtype=np.int64)
-        events = Events(np.array(points), np.array(snapshot.ids), none)
-        state = monitor._state.with_features(snapshot.features)
+        order = np.arange(-len(points), 0)
+        events = Events(np.array(points), np.array(snapshot.ids), order, none)
+        state = replace(monitor._state.with_features(snapshot.features), builds=1, numbered=1)
         with one_blas_thread():
-            monitor._state = start_watching(state, events, monitor._settings)
+            serial = measure_dependence(events, monitor._settings, None)
+            reference = build_reference(events, monitor._settings, 0, 0, serial)
+            monitor._state = with_due(start_watching(state, reference), monitor._settings)
         return monitor
 
     def __repr__(self) -> str:
@@ -210,13 +232,85 @@ class Monitor(SavedObject):
 
     @property
     def alarms(self) -> tuple[Alarm, ...]:
-        """Alarms so far; the last 1,000."""
-        return self._state.alarms
+        """Alarms so far, as they were explained last."""
+        kinds = ("alarm", "explained")
+        return tuple({r.number: r for r in self.records if r.kind in kinds}.values())
+
+    @property
+    def alarm(self) -> Alarm | None:
+        """The last alarm, as it was explained last; None before the first."""
+        kinds = ("alarm", "explained")
+        return next((r for r in reversed(self.records) if r.kind in kinds), None)
+
+    @property
+    def records(self) -> tuple[Alarm, ...]:
+        """Alarms and what follows from them, in order; the last 1,000. See `Alarm.kind`."""
+        return self._state.records
 
     @property
     def is_alarmed(self) -> bool:
-        """Whether the stream is away from its reference, as far as is known."""
-        return self._state.is_alarmed
+        """Whether the stream is away from its reference; with policy="hold", from home."""
+        state = self._state
+        if state.phase != "watching" or state.watched is None:
+            return state.phase != "collecting"
+        return self._settings.policy == "hold" and state.watched.number != state.home
+
+    @property
+    def is_provisional(self) -> bool:
+        """Whether the reference that watches is to be made again from more events."""
+        return self._state.phase == "watching" and self._state.candidate is not None
+
+    @property
+    def wanted(self) -> int:
+        """Events of the reference that is being collected, as far as is known."""
+        return self._state.target or self._settings.n_reference
+
+    def acknowledge(self) -> Alarm | None:
+        """Make the newest reference home, with ``policy="hold"``: the stream is where it belongs.
+
+        Returns
+        -------
+        The record; None where the stream is at home.
+        """
+        self._check_hold("acknowledge")
+        return self._turns.run_or_fail(self._change_home, "acknowledged")
+
+    def reset(self) -> Alarm | None:
+        """Compare with home from now on, with ``policy="hold"``, wherever the stream is.
+
+        Returns
+        -------
+        The record; None where home is what the stream is compared with.
+        """
+        self._check_hold("reset")
+        return self._turns.run_or_fail(self._change_home, "reset")
+
+    def _check_hold(self, name: str) -> None:
+        if self._settings.policy != "hold":
+            raise ParameterError(
+                f"{name}() needs policy='hold': with policy={self._settings.policy!r} no reference "
+                "is home"
+            )
+
+    def _change_home(self, kind: str) -> Alarm | None:
+        state, is_home = self._state, kind == "reset"
+        if not self.is_alarmed or (state.home < 0 and not is_home):
+            return None
+        if is_home:
+            home = next(one for one in state.remembered if one.number == state.home)
+            number, text = state.home, "home watches again"
+            state = replace(
+                start_watching(state, home), waiting=PendingParts(), candidate=None, target=0
+            )
+        else:
+            is_known = state.phase == "watching" and state.watched is not None
+            number = state.watched.number if is_known and state.watched is not None else -1
+            text = f"reference {number} is home" if is_known else "the next reference is home"
+            state = replace(state, home=number)
+        sentence = f"{kind.capitalize()} at event {state.position:,}: {text}."
+        state, record = add_event(state, kind, state.position, number, sentence)
+        self._state = with_due(state, self._settings)
+        return record
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -224,10 +318,21 @@ class Monitor(SavedObject):
         n, ert = self._settings.n_reference, self._settings.ert
         notes: list[str] = []
         reference = self._state.watched
+        if reference is None and self.wanted > n:
+            notes.append(
+                f"events are autocorrelated: a reference of {n:,} is too short, {self.wanted:,} "
+                "events are collected before any is watched"
+            )
         if reference is not None and self._settings.labels and reference.labels is None:
             notes.append("the reference has no labels: they are not watched")
         if reference is not None:
-            notes += filter(None, [reference.dependence.note(len(reference.events))])
+            count = len(reference.events)
+            if self.is_provisional:
+                notes.append(
+                    f"the reference is provisional: {count:,} events, and it is made again of "
+                    f"{self._state.target:,}"
+                )
+            notes += reference.dependence.notes(count, n)
         if n >= GOOD_REFERENCE and (n >= ert / 20 or not np.isfinite(ert)):
             return tuple(notes)
         wanted = max(GOOD_REFERENCE, 0 if not np.isfinite(ert) else int(np.ceil(ert / 20)))
@@ -258,7 +363,8 @@ class Monitor(SavedObject):
         """
         if isinstance(X, list) and not X:
             return ()
-        return self._turns.run_or_fail(self._learn, X, ids, y)
+        records = self._turns.run_or_fail(self._learn, X, ids, y)
+        return tuple(record for record in records if record.kind == "alarm")
 
     def _learn(self, X: Any, ids: Any, y: Any) -> tuple[Alarm, ...]:
         state = self._state
@@ -273,7 +379,7 @@ class Monitor(SavedObject):
         return self._watch_batch(read, table.labels if y is None else y)
 
     def watch(self, events: batch.Batch, y: Any = None) -> tuple[Alarm, ...]:
-        """As `learn`, for a checked batch."""
+        """As `learn`, for a checked batch; the records of all kinds."""
         return self._turns.run_or_fail(self._watch_batch, events, y)
 
     def _watch_batch(self, read: batch.Batch, y: Any) -> tuple[Alarm, ...]:
@@ -292,13 +398,14 @@ class Monitor(SavedObject):
         if state.names and read.features.names != state.names:
             given = quote(list(read.features.names))
             raise InputError(f"X has the features {given}, not those before")
-        events = Events(read.points, own if read.ids is None else read.ids, labels)
-        state = replace(
-            state.with_features(read.features),
-            ids_kind=kind,
-            rejected=state.rejected + len(read.rejected),
-            known=observed,
-        )
+        events = Events(read.points, own if read.ids is None else read.ids, own, labels)
+        state = state.with_features(read.features)
+        if (kind, observed) != (state.ids_kind, state.known) or read.rejected:
+            rejected = state.rejected + len(read.rejected)
+            state = replace(state, ids_kind=kind, rejected=rejected, known=observed)
+        if state.position + kept < state.due:
+            self._state = wait(state, events)
+            return ()
         with one_blas_thread(), np.errstate(under="ignore"):
             self._state, alarms = advance(state, events, self._settings)
         return alarms
@@ -319,25 +426,57 @@ class Monitor(SavedObject):
         -------
         A row for each stretch and channel: ``position`` (events when it ended), ``channel``,
         ``memory`` (events), ``statistic`` and ``run_length`` (events in which a value this high
-        is expected once without drift) where it was strongest, and ``state``. Stretches without a
-        reference have one row, with nulls.
+        is expected once without drift) where it was strongest, ``score`` (mean anomaly score of its
+        events, .5 without drift), and ``state``. Stretches without a reference have one row, with
+        nulls; so has each of `records`, with its ``kind``.
         """
-        return self._state.record.table()
+        return self._state.timeline.table(self.records)
+
+    def score(self, X: Any) -> Floats:
+        """Anomaly scores of points, shape (n,), in [0, 1]; nothing is learned.
+
+        By their coverage, the mass of the reference around them. They are calibrated by the half of
+        the reference that does not make the map: without drift a score of .99 or more has a
+        probability of .01 at most. The highest that n calibration events can give is n / (n + 1).
+
+        Parameters
+        ----------
+        X
+            As in `learn`; with ``period`` the points come next in the stream.
+
+        Raises
+        ------
+        NotReadyError
+            There is no reference yet.
+        FeatureError, BadRowError, InputError
+            As `learn`.
+        """
+        reference, state = self._get_reference(), self._state
+        table = column_roles.split(X, state.names or None)
+        read = batch.read(table.points, table.ids, state.features, "raise", "fix them")
+        none = np.full(len(read.kept), -1, dtype=np.int64)
+        positions = np.arange(state.position, state.position + len(read.kept))
+        points = reference.prepare(Events(read.points, positions, positions, none))
+        with one_blas_thread(), np.errstate(under="ignore"):
+            return reference.rank_coverage(reference.map.compute_scores(points)[:, 0])
 
     def components(self) -> pa.Table:
-        """The last 640 events compared with the reference, score by score, in words.
+        """The last 500 events compared with the reference, score by score, in words.
 
         Raises
         ------
         NotReadyError
             No event has been watched yet.
         """
-        reference, recent = self._get_reference(), self._state.recent
-        if recent is None:
+        reference, recent = self._get_reference(), self._list_watched()
+        if not len(recent):
             raise NotReadyError("no event has been watched yet: learn more events")
         now = reference.compute_scores(recent[max(0, len(recent) - N_COMPARED) :])
-        before = reference.compute_scores(reference.events[0:])[
-            ~select_map_events(len(reference.events))
+        before = reference.compute_scores(reference.events)[
+            ~select_map_events(
+                len(reference.events),
+                count_stretch(len(reference.events), reference.dependence.block),
+            )
         ]
         null = reference.calibration.null
         low, high = null.low, null.high
@@ -348,11 +487,19 @@ class Monitor(SavedObject):
             [name for name, _ in pairs], [channel for _, channel in pairs], before, now, shares
         )
 
+    def _list_watched(self) -> Events:
+        """The last events that were compared with the reference."""
+        recent = self._state.recent
+        if recent is None:
+            none = np.zeros(0, dtype=np.int64)
+            return Events(np.zeros((0, len(self._state.names))), none, none, none)
+        return recent[int(np.searchsorted(recent.positions, self._state.began)) :]
+
     def _get_reference(self) -> CalibratedReference:
         if self._state.watched is None:
             raise NotReadyError(
-                f"there is no reference yet: {self.position} of {self._settings.n_reference} "
-                "events have been collected"
+                f"there is no reference yet: {self.position} of {self.wanted} events have been "
+                "collected"
             )
         return self._state.watched
 
@@ -366,12 +513,12 @@ class Monitor(SavedObject):
     def reference_coverage(self) -> Floats:
         """Coverage of the reference's events, log10 of the mean kernel weight, shape (n,)."""
         reference = self._get_reference()
-        return reference.map.compute_scores(reference.events.points)[:, 0]
+        return reference.map.compute_scores(reference.prepare(reference.events))[:, 0]
 
     @property
     def is_compared(self) -> bool:
         """Whether `components` has something to compare with the reference."""
-        return self._state.recent is not None
+        return self._state.watched is not None and len(self._list_watched()) > 0
 
     @property
     def threshold(self) -> float:
@@ -385,6 +532,8 @@ class Monitor(SavedObject):
         return {
             "n_reference": len(self._get_reference().events),
             "largest_autocorrelation": float(calibration.coefficients.max(initial=0.0)),
+            "block": calibration.block,
+            "integrated_time": self._get_reference().dependence.integrated,
             "bootstraps": len(calibration.maxima),
             "threshold": self.threshold,
             "effective_statistics": calibration.effective,

@@ -6,22 +6,24 @@ All of them are immutable, so that no update is half applied; the codec of the p
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated
 
 import numpy as np
 from scipy.special import bdtrc
 
 from streamembed.data.features import Features
-from streamembed.drift import autocorrelation, calibration, geometry_channel, reference
+from streamembed.drift import calibration, dependence, geometry_channel, reference, season
 from streamembed.drift.alarm import Alarm
-from streamembed.drift.autocorrelation import Autocorrelation
-from streamembed.drift.calibration import Calibration
+from streamembed.drift.calibration import N_STREAMS, Calibration
+from streamembed.drift.dependence import Dependence
 from streamembed.drift.geometry_channel import ReferenceGeometry
 from streamembed.drift.monitor_timeline import EVENT_CHANNELS, PHASES, MonitorTimeline
-from streamembed.drift.reference import CHUNK, PER_SCORE, LabelReference, ReferenceMap
+from streamembed.drift.reference import PER_SCORE, LabelReference, ReferenceMap
 from streamembed.drift.running_statistics import MEMORIES, ChannelGroups, RunningMeans
+from streamembed.drift.season import Season
 from streamembed.numeric.arrays import Array, Bools, Floats, Ints
+from streamembed.numeric.chunks import PendingParts
 from streamembed.storage import archive
 
 EVENT_CHANNEL_SHARE = 0.95  # of the false alarms that event channels may raise
@@ -40,6 +42,7 @@ class MonitorSettings:
     bandwidth: float | None
     on_bad_row: str
     seed: int
+    period: int | None
 
     def is_immediate(self, position: int, began: int) -> bool:
         """Whether a reference that began there is no older than it took to collect it."""
@@ -52,6 +55,7 @@ class Events:
 
     points: Annotated[Floats, "n d"]  # in the caller's units
     ids: Annotated[Array, "n"]  # int64 or objects that are str
+    positions: Annotated[Ints, "n"]  # their numbers in the stream
     # Code of the label among those of the monitor; -1 where there is none.
     labels: Annotated[Ints, "n"]
 
@@ -59,16 +63,17 @@ class Events:
         return len(self.points)
 
     def __getitem__(self, rows: slice) -> Events:
-        return Events(self.points[rows], self.ids[rows], self.labels[rows])
+        return Events(self.points[rows], self.ids[rows], self.positions[rows], self.labels[rows])
 
-    @staticmethod
-    def join(parts: Sequence[Events]) -> Events:
+    @classmethod
+    def joined(cls, parts: Sequence[Events]) -> Events:
         """Concatenate."""
         if len(parts) == 1:
             return parts[0]
         return Events(
             np.concatenate([part.points for part in parts]),
             np.concatenate([part.ids for part in parts]),
+            np.concatenate([part.positions for part in parts]),
             np.concatenate([part.labels for part in parts]),
         )
 
@@ -77,7 +82,10 @@ class Events:
 class CalibratedReference:
     """A frozen reference, and the distribution of scores without drift."""
 
+    number: int  # in the stream, from 0; one that is made again keeps its number
+    build: int  # references made before
     map: ReferenceMap
+    season: Season | None
     events: Events  # all events of the reference
     # Scores of the calibration events, without spread and labels, sorted by column.
     ordered: Annotated[Floats, "* s"]
@@ -87,69 +95,114 @@ class CalibratedReference:
     groups: ChannelGroups
     labels: LabelReference | None
     calibration: Calibration
-    dependence: Autocorrelation
+    dependence: Dependence
     geometry: ReferenceGeometry | None  # None until the first comparison
+    returns: int = 0  # to it, since it was made
 
     def compute_scores(self, events: Events) -> Floats:
         """All scores of some events, shape (n, p)."""
-        own = self.map.compute_scores(events.points)
+        points = self.prepare(events)
+        own = self.map.compute_scores(points)
         parts = [own, reference.score_spread(own, self.ordered)]
         if self.labels is not None:
-            parts.append(
-                self.labels.compute_scores(self.map.standardise(events.points), events.labels)
-            )
+            parts.append(self.labels.compute_scores(self.map.standardise(points), events.labels))
         return np.concatenate(parts, axis=1)
 
-    def with_geometry(self, seed: tuple[int, ...]) -> CalibratedReference:
+    def prepare(self, events: Events) -> Floats:
+        """Points of some events, less the season."""
+        if self.season is None:
+            return events.points
+        return self.season.remove(events.points, events.positions)
+
+    def rank_coverage(self, coverage: Floats) -> Floats:
+        """Anomaly scores of events: the share of the calibration's coverage that is higher.
+
+        Source: Vovk, Gammerman & Shafer (2005), conformal prediction: without drift a score of
+        1 - p or more has probability p at most.
+        """
+        n = len(self.ordered)
+        return np.asarray((n - self.ordered[:, 0].searchsorted(coverage, "left")) / (n + 1))
+
+    def whiten_chunks(self, events: Events) -> Floats:
+        """Whitened means of the scores of whole chunks, shape (c, p)."""
+        return self.calibration.null.whiten_chunks(self.compute_scores(events), self.chunk)
+
+    @property
+    def chunk(self) -> int:
+        """Events of a chunk."""
+        return self.dependence.chunk
+
+    @property
+    def rows(self) -> int:
+        """Calibration events, or means of blocks of them."""
+        return len(self.ordered) // self.dependence.block
+
+    def with_geometry(self, seed: int) -> CalibratedReference:
         """The same with its geometry, which comparisons need."""
         if self.geometry is not None:
             return self
-        return replace(
-            self, geometry=geometry_channel.fit_geometry(self.map, self.events.points, seed)
-        )
+        most = max(len(self.events) // (4 * geometry_channel.BLOCK), 1)
+        points = self.prepare(self.events)[:: min(self.dependence.block, most)]
+        own_seed = seed, self.build + 1, 2
+        return replace(self, geometry=geometry_channel.fit_geometry(self.map, points, own_seed))
 
-    def compute_constant_run_lengths(self, points: Floats) -> Floats:
+    def compute_constant_run_lengths(self, events: Events) -> Floats:
         """Log run length of the number of events per chunk in which constant features change.
 
         Shape (c,); 0 where nothing is constant.
         """
+        chunk = self.chunk
         if not self.constant.any():
-            return np.zeros(len(points) // CHUNK)
-        changed = (points[:, self.constant] != self.events.points[0, self.constant]).any(axis=1)
-        count = changed.reshape(-1, CHUNK).sum(axis=1)
-        logs: Floats = np.log(CHUNK) - np.log(bdtrc(count - 1.0, CHUNK, self.chance))
+            return np.zeros(len(events) // chunk)
+        value = self.events.points[0, self.constant]
+        changed = (events.points[:, self.constant] != value).any(axis=1)
+        count = changed.reshape(-1, chunk).sum(axis=1)
+        logs: Floats = np.log(chunk) - np.log(bdtrc(count - 1.0, chunk, self.chance))
         return logs
 
     @property
-    def period(self) -> int:
+    def interval(self) -> int:
         """Events between two comparisons of the geometry; they do not overlap."""
-        return len(self.map.points) // CHUNK * CHUNK
+        half = len(self.events) // 2 if self.dependence.block > 1 else len(self.map.points)
+        return max(half // self.chunk, 1) * self.chunk
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MonitorState:
     """State of a monitor."""
 
-    record: MonitorTimeline
+    timeline: MonitorTimeline
     compared: Annotated[Floats, "2"]  # scores of the geometry at the last comparison; nan before
     names: tuple[str, ...] = ()  # the features; empty before the first event
     ordered: bool = True  # True if features have positions instead of names
     position: int = 0  # events so far
     rejected: int = 0
     ids_kind: str | None = None  # "positions", "numbers" or "strings"; None before the first event
+    known: tuple[str | int | float | bool, ...] = ()  # labels so far, in the order of their codes
     phase: str = "collecting"  # "collecting", "watching", "relearning" or "stopped"
-    # Of the reference that is being collected, or of an incomplete chunk; ``position`` counts them.
-    waiting: Events | None = None
-    recent: Events | None = None  # the last ones, whole chunks
-    began: int = 0  # event at which the monitoring began
+    # Events behind the last whole chunk, or stage of a candidate; ``position`` counts them.
+    waiting: PendingParts[Events] = field(default_factory=PendingParts)
+    due: int = 0  # position at which there is something to do next
+    recent: Events | None = None  # the last ones before these
+    began: int = 0  # event at which the reference began to watch
     watched: CalibratedReference | None = None
     running: RunningMeans | None = None
-    renewals: int = 0  # references before this one
+    builds: int = 0  # references made
+    # Events of the reference to be, and how many there must be for its next stage; the reference
+    # that watches is provisional while there are some.
+    candidate: Events | None = None
+    target: int = 0
+    # References that were left, the last one last; and the one that "hold" calls home.
+    remembered: tuple[CalibratedReference, ...] = ()
+    home: int = 0
+    numbered: int = 0  # numbers of references that were given
+    # References to which the present candidate cannot return.
+    barred: tuple[int, ...] = ()
+    returned: int = -1  # event at which the stream returned to the reference; -1 if it did not
     recurring: int = 0  # consecutive alarms that came soon after their reference
-    # With policy="hold": whether the stream is still away from its reference.
-    is_alarmed: bool = False
-    known: tuple[str | int | float | bool, ...] = ()  # labels so far, in the order of their codes
-    alarms: tuple[Alarm, ...] = ()
+    alarmed: int = 0  # alarms so far
+    revision: int = -1  # explanations of the last alarm after the first; -1 where no more come
+    records: tuple[Alarm, ...] = ()  # the last ones, of all kinds
 
     @property
     def features(self) -> Features | None:
@@ -158,6 +211,8 @@ class MonitorState:
 
     def with_features(self, features: Features) -> MonitorState:
         """The state of a monitor of these features."""
+        if features.names == self.names and features.ordered == self.ordered:
+            return self
         return replace(self, names=features.names, ordered=features.ordered)
 
 
@@ -174,35 +229,55 @@ class SavedMonitor:
         archive.must(state.phase in PHASES, "phase")
         archive.must((watched is not None) == (state.running is not None), "running")
         archive.must(state.phase != "watching" or watched is not None, "reference")
-        if watched is None or state.running is None:
-            return
-        p = sum(watched.groups.sizes)
-        archive.must(state.running.carried.shape == (len(MEMORIES), p), "running")
-        archive.must(watched.calibration.null.mean.shape == (p,), "calibration")
-        archive.must(
-            watched.calibration.location.shape == (len(watched.groups.labels),), "statistics"
-        )
-        archive.must(len(state.names) == watched.map.center.size, "features")
+        for one in (*state.remembered, *(() if watched is None else (watched,))):
+            p = sum(one.groups.sizes)
+            archive.must(one.calibration.null.mean.shape == (p,), "calibration")
+            archive.must(one.calibration.location.shape == (len(one.groups.labels),), "statistics")
+            archive.must(len(state.names) == one.map.center.size, "features")
+        if watched is not None and state.running is not None:
+            shape = len(MEMORIES), sum(watched.groups.sizes)
+            archive.must(state.running.carried.shape == shape, "running")
 
 
 def build_reference(
-    events: Events, settings: MonitorSettings, renewals: int
+    events: Events,
+    settings: MonitorSettings,
+    number: int,
+    build: int,
+    serial: Dependence,
+    previous: Season | None = None,
 ) -> CalibratedReference:
-    """Build the reference of these events: half are for the map, half for the calibration."""
-    chosen = reference.select_map_events(len(events))
+    """Build the reference of these events: half are for the map, half for the calibration.
+
+    Parameters
+    ----------
+    number, build
+        See `CalibratedReference`.
+    serial
+        Dependence of the events: stretches of so many blocks alternate.
+    previous
+        The season where there are too few events to fit it.
+    """
+    own_season = fit_season(events, settings.period, previous)
     points = events.points
-    max_scores = max(1, int((~chosen).sum()) // PER_SCORE)
+    if own_season is not None:
+        points = own_season.remove(points, events.positions)
+    stretch = reference.count_stretch(len(events), serial.block)
+    chosen = reference.select_map_events(len(events), stretch)
+    max_scores = max(1, int((~chosen).sum()) // serial.block // PER_SCORE)
+    in_map = np.flatnonzero(chosen)
+    if serial.block > 1:
+        count = min(len(in_map), settings.n_reference // 2)
+        in_map = in_map[np.linspace(0, len(in_map) - 1, count).astype(np.int64)]
     reference_map = reference.fit(
-        points[chosen],
+        points[in_map],
         min(settings.n_coordinates, max_scores),
         settings.scaling,
         settings.bandwidth,
     )
-    own = reference_map.compute_scores(points)
-    spread = np.empty_like(own)
-    for half in (chosen, ~chosen):
-        spread[half] = reference.score_spread(own[half], np.sort(own[half], axis=0))
-    parts = [own, spread]
+    own = reference_map.compute_scores(points[~chosen])
+    ordered = np.sort(own, axis=0)
+    parts = [own, reference.score_spread(own, ordered)]
     k = reference_map.psi.shape[1]
     sizes = [1, k, own.shape[1] - 1 - k, own.shape[1]]
     labels = None
@@ -212,30 +287,51 @@ def build_reference(
         labels = reference.fit_labels(
             standard[chosen], events.labels[chosen], known, max_scores, settings.seed
         )
-        parts.append(labels.compute_scores(standard, events.labels))
+        parts.append(labels.compute_scores(standard[~chosen], events.labels[~chosen]))
         sizes.append(parts[-1].shape[1])
     used = [i for i, size in enumerate(sizes) if size]
     groups = ChannelGroups(tuple(EVENT_CHANNELS[i] for i in used), tuple(sizes[i] for i in used))
-    scores = np.concatenate(parts, axis=1)
     calibrated = calibration.calibrate(
-        scores[~chosen],
-        np.flatnonzero(~chosen) // reference.BLOCK,
+        np.concatenate(parts, axis=1),
+        np.flatnonzero(~chosen) // stretch,
         groups,
         settings.ert / EVENT_CHANNEL_SHARE,
-        (settings.seed, renewals, 1),
+        (settings.seed, build, 1),
+        serial.block,
+        N_STREAMS if len(events) >= settings.n_reference else N_STREAMS // 2,
     )
     return CalibratedReference(
+        number=number,
+        build=build,
         map=reference_map,
+        season=own_season,
         events=events,
-        ordered=np.sort(own[~chosen], axis=0),
-        constant=(points == points[0]).all(axis=0),
-        chance=_estimate_change_probability(points),
+        ordered=ordered,
+        constant=(events.points == events.points[0]).all(axis=0),
+        chance=_estimate_change_probability(events.points),
         groups=groups,
         labels=labels,
         calibration=calibrated,
-        dependence=autocorrelation.measure(scores, chosen, groups),
+        dependence=serial,
         geometry=None,
     )
+
+
+def fit_season(events: Events, period: int | None, previous: Season | None) -> Season | None:
+    """The season of a reference; the previous one where it has less than two periods."""
+    if period is None or len(events) < 2 * period:
+        return previous
+    return season.fit(events.points, events.positions, period)
+
+
+def measure_dependence(
+    events: Events, settings: MonitorSettings, previous: Season | None
+) -> Dependence:
+    """The dependence of events, less their season."""
+    own_season = fit_season(events, settings.period, previous)
+    if own_season is None:
+        return dependence.measure(events.points)
+    return dependence.measure(own_season.remove(events.points, events.positions))
 
 
 def _estimate_change_probability(points: Floats) -> float:

@@ -116,12 +116,19 @@ class ReferenceMap:
 
 def _multiply_rows(rows: Floats, matrix: Array) -> Floats:
     """``rows @ matrix``, ten rows a product."""
+    if not len(rows):
+        return np.zeros((0, matrix.shape[1]))
     n, short = len(rows), -len(rows) % CHUNK
     if short:
         rows = np.concatenate([rows, np.zeros((short, rows.shape[1]))])
     products = np.matmul(rows.reshape(-1, CHUNK, rows.shape[1]), matrix)
     result: Floats = products.reshape(len(rows), -1)[:n]
     return result
+
+
+def count_stretch(n: int, block: int) -> int:
+    """Events of a stretch of a reference of n: fifty blocks, or half of it."""
+    return block * min(BLOCK, max(n // (2 * block), 1))
 
 
 def select_map_events(n: int, block: int = BLOCK) -> Bools:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Annotated
 
 import numpy as np
 
 from streamembed.drift.reference import CHUNK
-from streamembed.numeric.arrays import Array, Floats
+from streamembed.numeric.arrays import Array, Floats, Ints
 
 MEMORIES = (4, 16, 64)  # chunks: 40, 160 and 640 events
 RIDGE = 1e-2  # of a correlation matrix: correlated scores may decorrelate
@@ -32,6 +33,11 @@ class ChannelGroups:
         return tuple(slice(a, a + n) for a, n in zip(self.starts, self.sizes, strict=True))
 
     @property
+    def columns(self) -> tuple[Ints, Ints]:
+        """Statistics of each channel, shape (f, 6), and their memories; some occur twice."""
+        return _index_statistics(self)
+
+    @property
     def labels(self) -> tuple[tuple[str, int, str], ...]:
         """Channel, memory in events and form of each statistic, as `compute_statistics` has them.
 
@@ -40,6 +46,17 @@ class ChannelGroups:
         several = [name for name, size in zip(self.names, self.sizes, strict=True) if size > 1]
         forms = [(name, "norm") for name in self.names] + [(name, "max") for name in several]
         return tuple((name, w * CHUNK, form) for w in MEMORIES for name, form in forms)
+
+
+@lru_cache
+def _index_statistics(groups: ChannelGroups) -> tuple[Ints, Ints]:
+    labels = groups.labels
+    rows = []
+    for name in groups.names:
+        own = [i for i, label in enumerate(labels) if label[0] == name]
+        rows.append([*own, *own[:1] * (2 * len(MEMORIES) - len(own))])
+    columns = np.array(rows)
+    return columns, np.array([label[1] for label in labels])[columns]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,10 +69,10 @@ class NullModel:
     mean: Annotated[Floats, "p"]
     whitening: Annotated[Floats, "p p"]  # Block-diagonal, a block a channel
 
-    def whiten_chunks(self, scores: Floats) -> Floats:
-        """Means of chunks, shape (c, p), of the scores of their events, shape (10 c, p)."""
+    def whiten_chunks(self, scores: Floats, chunk: int = CHUNK) -> Floats:
+        """Means of chunks, shape (c, p), of the scores of their events, shape (chunk * c, p)."""
         clipped = np.clip(scores, self.low, self.high)
-        means = clipped.reshape(-1, CHUNK, clipped.shape[1]).mean(axis=1)
+        means = clipped.reshape(-1, chunk, clipped.shape[1]).mean(axis=1)
         z: Floats = np.matmul((means - self.mean)[:, None, :], self.whitening)[:, 0, :]
         return z
 

@@ -78,7 +78,7 @@ class ColdStartTransformer(PointEstimator, base.MiniBatchTransformer):
         began = self._learned
         for i in range(len(rows)):
             before = replace(self._statistics, began=began)
-            row = rows.take(slice(i, i + 1))
+            row = rows if len(rows) == 1 else rows.take(slice(i, i + 1))
             if before.names:
                 counted, values = before.arrange(row)
             else:

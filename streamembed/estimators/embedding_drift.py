@@ -66,6 +66,7 @@ class EmbeddingDrift(ColdStartTransformer, base.DriftDetector):
     scaling: str | None = "standard"
     bandwidth: float | str = "auto"
     seed: int = 0
+    period: int | None = None
 
     def __post_init__(self) -> None:
         """Check the parameters, and start with nothing watched."""
@@ -84,7 +85,7 @@ class EmbeddingDrift(ColdStartTransformer, base.DriftDetector):
     @property
     def alarm(self) -> Alarm | None:
         """The last alarm; None before the first."""
-        return self._monitor.alarms[-1] if self._monitor.alarms else None
+        return self._monitor.alarm
 
     def update(self, x: Any) -> None:
         """Watch one event: a dict of its features, or a number.
@@ -124,7 +125,8 @@ class EmbeddingDrift(ColdStartTransformer, base.DriftDetector):
     @property
     def drift_detected(self) -> bool:
         """Whether the last event, or one of the last mini-batch, raised an alarm."""
-        return self.alarm is not None and self.alarm.position > self._statistics.began
+        alarm = self.alarm
+        return alarm is not None and alarm.position > self._statistics.began
 
     @property
     def _since(self) -> int:

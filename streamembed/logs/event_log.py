@@ -44,7 +44,7 @@ from streamembed.logs import log_columns
 from streamembed.logs.log_file import LogFile, build_damage_error, peek_rows, read_rows
 from streamembed.logs.log_writer import write_distance_log as write_distance_log
 from streamembed.logs.log_writer import write_log as write_log
-from streamembed.logs.paths import Paths, is_uri, list_paths, probe_files
+from streamembed.logs.paths import Paths, list_folders, list_paths, probe_files
 from streamembed.logs.remote_path import LogPath
 from streamembed.logs.stdin import STDIN
 from streamembed.numeric.arrays import Array, Floats
@@ -414,12 +414,7 @@ def describe_doubts(log: EventLog) -> str | None:
 
 def open_with_choice(paths: Paths, choice: ColumnChoice) -> EventLog:
     """`open_log` without its warning."""
-    return open_files(probe_files(paths), choice, _list_folders(paths))
-
-
-def _list_folders(paths: Paths) -> tuple[Path, ...]:
-    local = (Path(path) for path in list_paths(paths) if not is_uri(path))
-    return tuple(path for path in local if path.is_dir())
+    return open_files(probe_files(paths), choice, list_folders(paths))
 
 
 def open_files(
@@ -587,7 +582,7 @@ def describe_log(paths: Paths, features: Sequence[str] | None = None) -> LogDesc
         column_types={name: str(kind) for name, kind in files[0].columns or ()},
     )
     try:
-        log = open_files(files, choice, _list_folders(paths))
+        log = open_files(files, choice, list_folders(paths))
     except FeatureError as error:
         return replace(description, question=str(error))
     uses = (log.columns.id, log.columns.label, log.columns.time)

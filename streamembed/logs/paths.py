@@ -38,6 +38,12 @@ def is_uri(path: object) -> TypeGuard[str]:
     return isinstance(path, str) and SCHEME.match(path) is not None
 
 
+def list_folders(paths: Paths) -> tuple[Path, ...]:
+    """Those of the paths that are folders here."""
+    local = (Path(path) for path in list_paths(paths) if not is_uri(path))
+    return tuple(path for path in local if path.is_dir())
+
+
 def probe_files(paths: Paths) -> tuple[LogFile, ...]:
     """Describe every file, in reading order, without reading its rows."""
     names = list_paths(paths)

@@ -11,7 +11,6 @@ agree in it.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Annotated
 
 import numpy as np
@@ -20,7 +19,7 @@ from streamembed.metric_learners import catalog, training_stream
 from streamembed.metric_learners.catalog import PAIR_METRICS
 from streamembed.metric_learners.labelled_examples import DISSIMILAR, SIMILAR, Examples
 from streamembed.metric_learners.learner import build_certificate
-from streamembed.metric_learners.training_stream import LearnerProgress, TrainingStream
+from streamembed.metric_learners.training_stream import TrainingStream
 from streamembed.metric_learning import itml
 from streamembed.metric_learning.mahalanobis import Mahalanobis
 from streamembed.metric_learning.metric_roots import build_metric
@@ -39,7 +38,7 @@ LEAST_RENEWED = 500
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Guess:
-    """A metric that is learned without labels, in the units of the kernel."""
+    """What ITML learned without labels, beside the weights of features."""
 
     matrix: Annotated[Floats, "d d", "finite"]
     reproduced: Share  # share of its logarithm that is used; see `streamembed.pairs.reproduction`
@@ -70,9 +69,9 @@ class Learners:
     course: TrainingStream
     # How well features are predicted from each other, and what metrics without labels start from.
     weights: FeatureWeights
-    guesses: dict[str, Guess]  # by name; none before they are measured, or once all are fitted
-    n_pairs: Count  # that guesses were learned from
-    measured: Count  # stream position at which weights and guesses were measured; 0 before
+    guess: Guess | None  # of ITML; None before it is measured, and once all are fitted
+    n_pairs: Count  # that it was learned from
+    measured: Count  # stream position at which weights and guess were measured; 0 before
 
     @property
     def all_fitted(self) -> bool:
@@ -95,7 +94,7 @@ def init(names: tuple[str, ...], n_features: int, seed: int) -> Learners:
         names,
         training_stream.init(tuple(catalog.create_learners(names, seed)), n_features, seed),
         predictability.init_weights(n_features),
-        {},
+        None,
         0,
         0,
     )
@@ -104,7 +103,7 @@ def init(names: tuple[str, ...], n_features: int, seed: int) -> Learners:
 def adopt_stream(learners: Learners, stream: TrainingStream) -> Learners:
     """The learners with a training stream that was learned elsewhere."""
     learners = replace(learners, course=stream)
-    return replace(learners, guesses={}) if learners.all_fitted else learners
+    return replace(learners, guess=None) if learners.all_fitted else learners
 
 
 # ------------------------------------------------------------------ labels and given pairs
@@ -155,7 +154,9 @@ def flush(learners: Learners, seed: int) -> Learners:
 def measure_guesses(
     learners: Learners, points: Floats, arrivals: Ints, position: int, seed: int
 ) -> Learners:
-    """Weigh features anew, and learn every metric that is not fitted from generated pairs.
+    """Weigh features anew, and learn ITML from generated pairs where it is not fitted.
+
+    Other metrics of pairs have the weights alone: of low rank, they lose what no pair shows.
 
     Parameters
     ----------
@@ -169,42 +170,22 @@ def measure_guesses(
     order = np.argsort(arrivals, kind="stable")
     points, arrivals = points[order], arrivals[order]
     weights = predictability.weigh_features(points, (seed, position))
-    roots = np.sqrt(weights.weights)
-    samples = reproduction.draw_samples(points * roots, arrivals, position, seed)
-    guesses = {}
-    for name in learners.names:
-        if name in PAIR_METRICS and not learners.is_fitted(name):
-            fit = partial(_fit, name, position, seed)
-            learned = (
-                (np.eye(len(roots)), 0.0, "nothing learned")
-                if samples is None
-                else reproduction.learn(samples, fit)
-            )
-            guesses[name] = Guess(learned[0] * np.outer(roots, roots), *learned[1:])
+    weighted = points * np.sqrt(weights.weights)
+    samples, guess = None, None
+    if "itml" in learners.names and not learners.is_fitted("itml"):
+        samples = reproduction.draw_samples(weighted, arrivals, position, seed)
+    if samples is not None:
+        guess = Guess(*reproduction.learn(samples, _fit))
     n_pairs = 0 if samples is None else len(samples[0].pairs)
-    return replace(learners, weights=weights, guesses=guesses, n_pairs=n_pairs, measured=position)
+    return replace(learners, weights=weights, guess=guess, n_pairs=n_pairs, measured=position)
 
 
-def _fit(
-    name: str, position: int, seed: int, pairs: Pairs, bounds: tuple[float, float]
-) -> Floats | None:
-    """The metric of pairs, (d, d); None where its learner refuses them."""
-    differences, d = pairs.differences, pairs.differences.shape[1]
-    if name == "itml":
-        solved, _ = itml.solve(
-            differences, pairs.similar, *bounds, tolerance=TOLERANCE, max_sweeps=N_SWEEPS
-        )
-        return solved.matrix
-    learner, ones = catalog.create_learner(name, seed), np.ones(d)
-    examples = Examples.of_pairs(differences, pairs.similar, position, seed)
-    progress = training_stream.advance(
-        learner, LearnerProgress(), replace(examples, bounds=bounds), ones
+def _fit(pairs: Pairs, bounds: tuple[float, float]) -> Floats:
+    """ITML of generated pairs, (d, d)."""
+    solved, _ = itml.solve(
+        pairs.differences, pairs.similar, *bounds, tolerance=TOLERANCE, max_sweeps=N_SWEEPS
     )
-    if progress.state is None:
-        return None
-    with np.errstate(all="ignore"):
-        matrix = learner.measure(progress.state, ones).matrix
-    return matrix if np.isfinite(matrix).all() and matrix.any() else None
+    return solved.matrix
 
 
 def rescale(learners: Learners) -> Learners:
@@ -242,7 +223,12 @@ def _read_metric(learners: Learners, name: str, scale: Floats) -> Mahalanobis:
 
 def _publish_guess(learners: Learners, name: str, scale: Floats) -> Mahalanobis:
     """A metric without labels; before it is measured plain distance in the units of the kernel."""
-    guess = learners.guesses.get(name) or Guess(np.eye(len(scale)), 0.0, "not measured")
+    roots = np.sqrt(learners.weights.weights)
+    guess = learners.guess if name == "itml" else None
+    if guess is None:
+        status: reproduction.Status = "nothing learned" if name == "itml" else "weights alone"
+        status = status if learners.measured else "not measured"
+        guess = Guess(np.eye(len(roots)), 0.0, status)
     summary = GuessSummary(
         guess.status,
         learners.weights.weights,
@@ -258,4 +244,4 @@ def _publish_guess(learners: Learners, name: str, scale: Floats) -> Mahalanobis:
         pairs=learners.n_pairs,
         reproduced=guess.reproduced,
     )
-    return build_metric(guess.matrix, facts, scale)
+    return build_metric(guess.matrix * np.outer(roots, roots), facts, scale)

@@ -31,8 +31,8 @@ from streamembed.numeric.arrays import Bools, Floats, Ints
 from streamembed.pairs import metric_shrinkage, pair_memory, predictability, thresholds
 from streamembed.pairs.pair_memory import Pairs
 
-# Pairs and bounds on squared distances -> the metric (d, d), or None.
-Fit = Callable[[Pairs, tuple[float, float]], Floats | None]
+# Pairs and bounds on squared distances -> the metric (d, d).
+Fit = Callable[[Pairs, tuple[float, float]], Floats]
 
 # Points of a map, and pairs drawn of it, of which one in ten is clear.
 N_POINTS, N_CANDIDATES = 500, 4000
@@ -40,7 +40,12 @@ N_POINTS, N_CANDIDATES = 500, 4000
 LEAST_T = 2.0
 
 Status = Literal[
-    "ok", "not measured", "nothing learned", "nothing reproduces", "no better than plain distance"
+    "ok",
+    "not measured",
+    "weights alone",
+    "nothing learned",
+    "nothing reproduces",
+    "no better than plain distance",
 ]
 
 
@@ -114,8 +119,6 @@ def learn(samples: tuple[Sample, Sample, Sample], fit: Fit) -> tuple[Floats, flo
     """
     whole, first, second = (fit(sample.pairs, sample.bounds) for sample in samples)
     plain = np.eye(samples[0].points.shape[1])
-    if whole is None or first is None or second is None:
-        return plain, 0.0, "nothing learned"
     share = metric_shrinkage.compute_factor(first, second)
     if share == 0.0:
         return plain, 0.0, "nothing reproduces"

@@ -26,6 +26,7 @@ def describe_drift(monitor: Monitor | None) -> dict[str, Any] | None:
     has_reference = monitor.state != "collecting"
     threshold = monitor.threshold if has_reference else monitor.ert
     table = monitor.timeline()
+    table = table.filter(table["kind"].is_null())
     positions = table["position"].to_numpy().astype(np.int64)
     top = float(np.log10(monitor.ert)) + DECADES_ABOVE if np.isfinite(monitor.ert) else 12.0
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
@@ -70,6 +71,15 @@ def describe_drift(monitor: Monitor | None) -> dict[str, Any] | None:
         "alarms": [_describe_alarm(alarm, top) for alarm in monitor.alarms],
         "calibration": _describe_calibration(monitor.calibration if has_reference else {}),
         "components": _describe_components(monitor) if has_reference else [],
+        "records": [
+            {
+                "kind": record.kind,
+                "position": int(record.position),
+                "sentence": " ".join(record.sentence.split()),
+            }
+            for record in monitor.records
+            if record.kind not in ("alarm", "explained")
+        ],
         "notes": [" ".join(note.split()) for note in monitor.notes],
     }
 

@@ -198,8 +198,8 @@ class Recorder:
         self._store.add("picture", pa.table(rows, schema))
 
     def write_alarms(self, alarms: Sequence[Alarm]) -> None:
-        """Alarms of the monitor, before the snapshot that knows of their events."""
-        self._alarms += len(alarms)
+        """Records of the monitor, before the snapshot that knows of their events."""
+        self._alarms += sum(alarm.kind == "alarm" for alarm in alarms)
         if alarms:
             columns = {
                 "position": [alarm.position for alarm in alarms],

@@ -15,6 +15,7 @@ import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from streamembed.data.column_roles import ColumnChoice, Columns
 from streamembed.data.times import is_time_type
@@ -168,7 +169,9 @@ def replay(
         Watches the events that are learned, and is committed with the engine; it must be as it was
         at the first call. Its timeline and alarms are ``drift.parquet`` and ``alarms.jsonl``.
     on_alarm
-        Called with each of its alarms, once those of its events are learned.
+        Called with each of its alarms, and of the records that follow from them (`Alarm.kind`),
+        once those of its events are learned. `streamembed.drift.delivery` has functions that do not
+        hold up the replay.
 
     Returns
     -------
@@ -221,14 +224,7 @@ def replay(
     """
     on_bad_row = check_choice("on_bad_row", on_bad_row, ("raise", "skip"))
     causal = check_choice("embed", embed, ("final", "causal")) == "causal"
-    if not isinstance(engine, Engine):
-        raise ParameterError(f"engine={quote(engine)} must be an Engine")
-    if progress is not None and not callable(progress):
-        raise ParameterError(
-            f"progress={quote(progress)} must be a function of one number, or None"
-        )
-    if monitor is not None and not isinstance(monitor, Monitor):
-        raise ParameterError(f"monitor={quote(monitor)} must be a Monitor, or None")
+    _check_receivers(engine, progress, monitor)
     every = compute_snapshot_interval(engine.config.chunks.size, snapshot_every)
     followed = log if isinstance(log, FollowedLog) else None
     log = log.log if isinstance(log, FollowedLog) else log
@@ -283,16 +279,7 @@ def replay(
                 start=start,
                 rejected=recorder.read_rejected(start.rows),
             )
-            try:
-                damage = driver.run()
-            except KeyboardInterrupt as error:
-                if (n_events := recorder.events) is not None:
-                    hint = "; repeat the replay to resume" if opened.is_repeatable else ""
-                    error.add_note(
-                        f"interrupted at {n_events:,} events; {folder} holds them and "
-                        f"{driver.counts.snapshots:,} snapshots{hint}"
-                    )
-                raise
+            damage = _drive(driver, recorder, opened.is_repeatable)
             counts = driver.counts
             if damage is None:
                 store.finish(driver.describe())
@@ -307,6 +294,32 @@ def replay(
         snapshot_every=every,
         resumed_at=start.rows,
     )
+
+
+def _drive(driver: ReplayDriver, recorder: Recorder, is_repeatable: bool) -> str | None:
+    """The log through the engine; why it could not be read to its end, or None."""
+    try:
+        return driver.run()
+    except KeyboardInterrupt as error:
+        if (n_events := recorder.events) is not None:
+            hint = "; repeat the replay to resume" if is_repeatable else ""
+            error.add_note(
+                f"interrupted at {n_events:,} events; {recorder.folder} holds them and "
+                f"{driver.counts.snapshots:,} snapshots{hint}"
+            )
+        raise
+
+
+def _check_receivers(engine: Any, progress: Any, monitor: Any) -> None:
+    """Refuse what cannot learn, be called or watch."""
+    if not isinstance(engine, Engine):
+        raise ParameterError(f"engine={quote(engine)} must be an Engine")
+    if progress is not None and not callable(progress):
+        raise ParameterError(
+            f"progress={quote(progress)} must be a function of one number, or None"
+        )
+    if monitor is not None and not isinstance(monitor, Monitor):
+        raise ParameterError(f"monitor={quote(monitor)} must be a Monitor, or None")
 
 
 def _compute_pair_fingerprint(pairs: PairLog) -> dict[str, int]:

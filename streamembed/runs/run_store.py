@@ -24,7 +24,7 @@ from streamembed.engine.engine import Engine
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import ParameterError, quote
 from streamembed.runs.run_folder import FILES, lock_folder, open_database
-from streamembed.storage.database import Database, select_retained
+from streamembed.storage.database import Database
 from streamembed.validation import parse_count_or_unit
 
 # Kinds of runs, the fact ORIGIN has them; and what a call that wants another one is told.
@@ -280,6 +280,25 @@ def append_snapshot(database: Database, snapshot: Snapshot) -> None:
     """A snapshot of a run, within a commit; older ones are thinned out."""
     database.append(SNAPSHOTS, snapshot.position, len(snapshot.ids), snapshot.to_bytes())
     database.keep_only(SNAPSHOTS, select_retained(database.count_records(SNAPSHOTS)))
+
+
+def select_retained(length: int) -> set[int]:
+    """Which of so many records of a history are kept: the newest, and about one an octave of age.
+
+    What is not among them once never is again.
+
+    Examples
+    --------
+    >>> sorted(select_retained(20))
+    [0, 8, 12, 16, 18, 19]
+    """
+    newest = length - 1
+    retained = set()
+    for number in range(length):
+        step = 1 << max(0, (newest - number).bit_length() - 1)
+        if number % step == 0:
+            retained.add(number)
+    return retained
 
 
 def read_batches(database: Database, chain: str) -> Iterator[Any]:

@@ -49,9 +49,10 @@ from streamembed.runs.run_store import (
     SNAPSHOTS,
     STATE,
     find_file_error,
+    select_retained,
 )
 from streamembed.storage import archive
-from streamembed.storage.database import Database, select_retained
+from streamembed.storage.database import Database
 
 MAX_MESSAGE_LENGTH = 100  # characters of SQLite's report in a message
 # What to do about it.

@@ -18,16 +18,14 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
-from urllib.parse import quote
 
 from streamembed.errors import (
     DamagedFileError,
-    FileError,
     MissingFileError,
     NotAFileError,
     StoppedError,
-    build_file_error,
 )
+from streamembed.storage import sqlite
 
 # Of a run folder: the database, the folder of files beside it, and the file that its writer locks.
 DATABASE_NAME, PARTS, LOCK = "run.db", "parts", ".lock"
@@ -91,9 +89,9 @@ class Database:
         """A new one, empty; it gets its name once it is whole."""
         path = folder / DATABASE_NAME
         temporary = path.with_name(f"{DATABASE_NAME}.{os.getpid()}.part")
-        with _translate_errors(path, "written"):
+        with sqlite.translate_errors(path, "written"):
             temporary.unlink(missing_ok=True)
-            connection = _connect(temporary, "rwc")
+            connection = sqlite.connect(temporary, "rwc")
             try:
                 connection.executescript(
                     f"PRAGMA application_id={APPLICATION}; PRAGMA user_version={VERSION};{_TABLES}"
@@ -103,7 +101,7 @@ class Database:
                 connection.close()
             os.replace(temporary, path)
             sync_folder(folder)
-            connection = _connect(path, "rw")
+            connection = sqlite.connect(path, "rw")
             connection.execute("PRAGMA journal_mode=WAL")
             database = cls(folder, connection, True)
             with database.read_consistently():
@@ -128,8 +126,8 @@ class Database:
             raise MissingFileError(
                 f"{folder} holds no {DATABASE_NAME}: it is no run, or has no store"
             )
-        with _translate_errors(path, "read"):
-            connection = _connect(path, "rw" if writes else _choose_read_mode(folder))
+        with sqlite.translate_errors(path, "read"):
+            connection = sqlite.connect(path, "rw" if writes else sqlite.choose_read_mode(path))
             try:
                 (application,) = connection.execute("PRAGMA application_id").fetchone()
                 (version,) = connection.execute("PRAGMA user_version").fetchone()
@@ -172,7 +170,7 @@ class Database:
         """The same, from the facts and chains themselves."""
         count = mixed = 0
         for name, value, crc in self._connection.execute("SELECT * FROM facts NOT INDEXED"):
-            if crc != _compute_fact_crc(str(name), str(value)):
+            if crc != sqlite.compute_fact_crc(str(name), str(value)):
                 raise self._create_damage_error(f"the fact {name!r} does not match its checksum")
             count, mixed = count + 1, mixed ^ crc
         return self._format_manifest(count, mixed)
@@ -251,7 +249,7 @@ class Database:
 
     def _remove_orphans(self) -> None:
         """Remove files that no record knows: they were written before a commit that never came."""
-        with _translate_errors(self.folder / DATABASE_NAME, "read"):
+        with sqlite.translate_errors(self.folder / DATABASE_NAME, "read"):
             recorded = {name for (name,) in self._connection.execute("SELECT file FROM records")}
         for path in (self._absolute_folder / PARTS).glob("*"):
             if path.name not in recorded:
@@ -268,7 +266,7 @@ class Database:
             if self._is_changed():
                 with contextlib.suppress(sqlite3.Error):  # it is open also after an error
                     second = sqlite3.connect(
-                        _build_uri(self._absolute_folder / DATABASE_NAME, "ro"), uri=True
+                        sqlite.build_uri(self._absolute_folder / DATABASE_NAME, "ro"), uri=True
                     )
                     stack.enter_context(contextlib.closing(second))
                     second.execute("PRAGMA schema_version")
@@ -305,7 +303,7 @@ class Database:
         with self._lock:
             self._check_writable()
             try:
-                with _translate_errors(self.folder / DATABASE_NAME, "written"):
+                with sqlite.translate_errors(self.folder / DATABASE_NAME, "written"):
                     self._connection.execute("BEGIN IMMEDIATE")
                     self._facts, self._dropped = self._check_sole_writer(), []
                     yield
@@ -337,7 +335,7 @@ class Database:
     def append(self, chain: str, position: int, rows: int, data: bytes) -> int:
         """A record behind all of its chain, within `commit`; its number."""
         length, before = self._read_head(chain)
-        crc = _compute_crc(chain, length, position, rows, data, before)
+        crc = sqlite.compute_crc(chain, length, position, rows, data, before)
         file = None
         if len(data) > LARGEST_BLOB:
             file = f"{chain}-{length:08d}"
@@ -350,7 +348,7 @@ class Database:
         )
         self._connection.execute(
             "INSERT OR REPLACE INTO chains VALUES (?, ?, ?, ?)",
-            (chain, length + 1, crc, _compute_seal(chain, length + 1, crc)),
+            (chain, length + 1, crc, sqlite.compute_seal(chain, length + 1, crc)),
         )
         return length
 
@@ -382,7 +380,7 @@ class Database:
     def write_fact(self, name: str, value: Any) -> None:
         """A fact, anything that JSON has, within `commit`."""
         text = json.dumps(value, sort_keys=True)
-        crc = _compute_fact_crc(name, text)
+        crc = sqlite.compute_fact_crc(name, text)
         row = self._connection.execute("SELECT crc FROM facts WHERE name = ?", (name,)).fetchone()
         count, mixed = self._facts
         self._facts = (count + 1, mixed ^ crc) if row is None else (count, mixed ^ row[0] ^ crc)
@@ -392,24 +390,24 @@ class Database:
 
     def read_fact(self, name: str, default: Any = None) -> Any:
         """A fact; ``default`` where it was never noted."""
-        with self._lock, _translate_errors(self.folder / DATABASE_NAME, "read"):
+        with self._lock, sqlite.translate_errors(self.folder / DATABASE_NAME, "read"):
             row = self._connection.execute(
                 "SELECT value, crc FROM facts WHERE name = ?", (name,)
             ).fetchone()
         if row is None:
             return default
-        if not isinstance(row[0], str) or row[1] != _compute_fact_crc(name, row[0]):
+        if not isinstance(row[0], str) or row[1] != sqlite.compute_fact_crc(name, row[0]):
             raise self._create_damage_error(f"the fact {name!r} does not match its checksum")
         return json.loads(row[0])
 
     def count_records(self, chain: str) -> int:
         """Records that the chain ever had."""
-        with self._lock, _translate_errors(self.folder / DATABASE_NAME, "read"):
+        with self._lock, sqlite.translate_errors(self.folder / DATABASE_NAME, "read"):
             return self._read_head(chain)[0]
 
     def list_records(self, chain: str) -> list[tuple[int, int]]:
         """Number and stream position of each record that it has, ascending."""
-        with self._lock, _translate_errors(self.folder / DATABASE_NAME, "read"):
+        with self._lock, sqlite.translate_errors(self.folder / DATABASE_NAME, "read"):
             query = "SELECT number, position FROM records WHERE chain = ? ORDER BY number"
             records = list(self._connection.execute(query, (chain,)))
         if not all(type(value) is int for row in records for value in row):
@@ -434,7 +432,7 @@ class Database:
         DamagedFileError
             One is lost, or not what was written; those before it were yielded.
         """
-        with self._lock, _translate_errors(self.folder / DATABASE_NAME, "read"):
+        with self._lock, sqlite.translate_errors(self.folder / DATABASE_NAME, "read"):
             length, last = self._read_head(chain)
         before = 0
         for number in range(start, length):
@@ -462,7 +460,7 @@ class Database:
             if left:
                 raise self._create_damage_error(f"the end of the chain {chain} is lost")
             return 0, 0
-        if row[2] != _compute_seal(chain, row[0], row[1]):
+        if row[2] != sqlite.compute_seal(chain, row[0], row[1]):
             raise self._create_damage_error(
                 f"the end of the chain {chain} does not match its checksum"
             )
@@ -470,7 +468,7 @@ class Database:
 
     def _read(self, chain: str, number: int) -> tuple[DatabaseRecord, int, int]:
         """A record, the checksum before it, and its own."""
-        with self._lock, _translate_errors(self.folder / DATABASE_NAME, "read"):
+        with self._lock, sqlite.translate_errors(self.folder / DATABASE_NAME, "read"):
             row = self._connection.execute(
                 "SELECT position, rows, file, data, before, crc FROM records"
                 " WHERE chain = ? AND number = ?",
@@ -486,11 +484,11 @@ class Database:
         if file is not None:
             path = self._absolute_folder / PARTS / file
             try:
-                with _translate_errors(path, "read"):
+                with sqlite.translate_errors(path, "read"):
                     data = path.read_bytes()
             except (MissingFileError, NotAFileError) as error:
                 raise self._create_damage_error(f"{path.name} is lost") from error
-        if _compute_crc(chain, number, position, rows, data, before) != crc:
+        if sqlite.compute_crc(chain, number, position, rows, data, before) != crc:
             raise self._create_damage_error(
                 f"record {number} of {chain} does not match its checksum"
             )
@@ -498,19 +496,19 @@ class Database:
 
     def check(self) -> list[str]:
         """What is wrong with the file itself, by SQLite's own check; nothing where all is well."""
-        with self._lock, _translate_errors(self.folder / DATABASE_NAME, "read"):
+        with self._lock, sqlite.translate_errors(self.folder / DATABASE_NAME, "read"):
             rows = self._connection.execute("PRAGMA integrity_check").fetchall()
         return [text for (text,) in rows if text != "ok"]
 
     def list_chains(self) -> list[str]:
         """Of which chains there are records, or were."""
-        with self._lock, _translate_errors(self.folder / DATABASE_NAME, "read"):
+        with self._lock, sqlite.translate_errors(self.folder / DATABASE_NAME, "read"):
             query = "SELECT chain FROM chains UNION SELECT chain FROM records ORDER BY 1"
             return [str(name) for (name,) in self._connection.execute(query)]
 
     def list_facts(self) -> list[str]:
         """Names of the facts."""
-        with self._lock, _translate_errors(self.folder / DATABASE_NAME, "read"):
+        with self._lock, sqlite.translate_errors(self.folder / DATABASE_NAME, "read"):
             return [str(name) for (name,) in self._connection.execute("SELECT name FROM facts")]
 
     @contextlib.contextmanager
@@ -522,7 +520,7 @@ class Database:
         alone
             Whether nothing can be written meanwhile.
         """
-        with self._lock, _translate_errors(self.folder / DATABASE_NAME, "read"):
+        with self._lock, sqlite.translate_errors(self.folder / DATABASE_NAME, "read"):
             if self._connection.in_transaction:
                 yield
                 return
@@ -540,55 +538,9 @@ class Database:
         )
 
 
-def _build_uri(path: Path, mode: str) -> str:
-    return f"file:{quote(str(path.absolute()))}?mode={mode}"
-
-
-def _connect(path: Path, mode: str) -> sqlite3.Connection:
-    connection = sqlite3.connect(
-        _build_uri(path, mode),
-        uri=True,
-        isolation_level=None,
-        check_same_thread=False,
-        timeout=30.0,
-    )
-    for pragma in ("synchronous=FULL", "cell_size_check=ON", "trusted_schema=OFF"):
-        connection.execute(f"PRAGMA {pragma}")
-    return connection
-
-
-def _choose_read_mode(folder: Path) -> str:
-    """The mode of a connection for reading.
-
-    SQLite makes two files beside a database that it reads; where it cannot, as on a disk that is
-    mounted for reading, and no writer has left any, it reads the database alone.
-    """
-    alone = not os.access(folder, os.W_OK) and not (folder / f"{DATABASE_NAME}-wal").exists()
-    return "ro&immutable=1" if alone else "ro"
-
-
 def _first_difference(now: Sequence[object], before: Sequence[object]) -> str:
     """The name of the first of the files of a writer of which something differs."""
     return next(name for name, a, b in zip(WRITER_FILES, now, before, strict=False) if a != b)
-
-
-@contextlib.contextmanager
-def _translate_errors(path: Path, what: str) -> Iterator[None]:
-    """Errors of SQLite and of the system as those of this package."""
-    try:
-        yield
-    except sqlite3.OperationalError as error:
-        raise FileError(
-            f"{path} cannot be {what}: {error}; free or repair the disk, then open the run again"
-        ) from error
-    except sqlite3.DatabaseError as error:
-        raise DamagedFileError(f'{path} is damaged: SQLite reports "{error}"') from error
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise DamagedFileError(f"{path} is damaged: {error}") from error
-    except OSError as error:
-        if isinstance(error, (FileError, DamagedFileError, StoppedError)):
-            raise
-        raise build_file_error(error, path, what) from error
 
 
 def stat_files(folder: Path) -> list[os.stat_result | None]:
@@ -620,7 +572,7 @@ def remove_reader_files(folder: Path) -> None:
     try:
         if (folder / f"{DATABASE_NAME}-wal").stat().st_size:
             return
-        connection = _connect(folder / DATABASE_NAME, "rw")
+        connection = sqlite.connect(folder / DATABASE_NAME, "rw")
     except (OSError, sqlite3.Error):
         return
     with contextlib.suppress(sqlite3.Error), contextlib.closing(connection):
@@ -634,37 +586,3 @@ def sync_folder(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-def _compute_crc(
-    chain: str, number: int, position: int, rows: int, data: bytes, before: int
-) -> int:
-    head = f"{chain}|{number}|{position}|{rows}|{len(data)}|{before}|".encode()
-    return zlib.crc32(data, zlib.crc32(head))
-
-
-def _compute_seal(chain: str, length: int, crc: int) -> int:
-    return zlib.crc32(f"{chain}|{length}|{crc}".encode())
-
-
-def _compute_fact_crc(name: str, text: str) -> int:
-    return zlib.crc32(f"{name}|{text}".encode())
-
-
-def select_retained(length: int) -> set[int]:
-    """Which of so many records of a history are kept: the newest, and about one an octave of age.
-
-    What is not among them once never is again.
-
-    Examples
-    --------
-    >>> sorted(select_retained(20))
-    [0, 8, 12, 16, 18, 19]
-    """
-    newest = length - 1
-    retained = set()
-    for number in range(length):
-        step = 1 << max(0, (newest - number).bit_length() - 1)
-        if number % step == 0:
-            retained.add(number)
-    return retained

@@ -58,6 +58,7 @@ def fake_monitored(
     order = np.argsort(np.array(rows["position"]), kind="stable")
     timeline = pa.table(rows).take(pa.array(order))
     timeline = timeline.append_column("statistic", pa.array(np.ones(len(order))))
+    timeline = timeline.append_column("kind", pa.nulls(len(order), pa.string()))
     loudest = [(f"e{onset + i}", onset + i, 9.0 - i / 2) for i in range(10)]
     if ids is not None:
         loudest = [(key, onset + i, 9.0 - i / 2) for i, key in enumerate(ids[:10])]
@@ -67,16 +68,20 @@ def fake_monitored(
         f" 31 % of events since then lie below the reference's 3 % coverage.{worst}"
     )
     found = Alarm(
-        alarm,
-        onset,
-        "features",
-        40,
-        1e14,
-        tuple((name + worst, 0.9 - 0.8 * i) for i, name in enumerate(features)),
-        tuple((name + worst, 3.1 - 3 * i, 1e-9) for i, name in enumerate(features)),
-        tuple(loudest),
-        sentence,
+        kind="alarm",
+        number=0,
+        position=alarm,
+        onset=onset,
+        reference=0,
+        sentence=sentence,
+        channel="features",
+        memory=40,
+        run_length=1e14,
+        components=tuple((name + worst, 0.9 - 0.8 * i) for i, name in enumerate(features)),
+        features=tuple((name + worst, 3.1 - 3 * i, 1e-9) for i, name in enumerate(features)),
+        events=tuple(loudest),
     )
+    cut = Alarm("cut", 0, alarm + 200, alarm + 90, -1, f"Another change.{worst}")
     table = pa.table(
         {
             "name": [name + worst for name in features],
@@ -110,6 +115,7 @@ def fake_monitored(
         timeline=lambda: timeline,
         threshold=14_000.0,
         alarms=(found,),
+        records=(found, cut),
         reference=(points, np.array(ids)),
         calibration=calibration,
         components=lambda: table,

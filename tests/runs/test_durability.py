@@ -21,9 +21,9 @@ from scenarios.fuzz import faults, kills
 from streamembed.errors import ColumnWarning, ParameterError
 from streamembed.logs import write_distance_log, write_log
 from streamembed.runs.run_export import export
-from streamembed.runs.run_store import CheckpointPolicy
+from streamembed.runs.run_store import CheckpointPolicy, select_retained
 from streamembed.runs.verification import verify
-from streamembed.storage.database import DATABASE_NAME, select_retained
+from streamembed.storage.database import DATABASE_NAME
 from tests.cli.test_cli import call
 
 POINTS = np.random.default_rng(1).standard_normal((300, 3))

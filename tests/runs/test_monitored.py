@@ -56,14 +56,16 @@ def test_snapshots_are_those_of_a_replay_without(tmp_path: Path, embed: str) -> 
     alone = monitor()
     alone.learn(np.delete(POINTS, 77, axis=0))
     assert [a.position for a in alone.alarms] == [a.position for a in watcher.alarms]
-    assert tuple(found) == watcher.alarms
+    assert tuple(found) == watcher.records
     assert any(599 < alarm.position < 640 for alarm in found)
     lines = (tmp_path / "watched" / "alarms.jsonl").read_text().splitlines()
     assert [json.loads(line) for line in lines] == [
         json.loads(json.dumps(a.as_dict())) for a in found
     ]
     counted = pq.read_table(tmp_path / "watched" / "timeline.parquet")["alarms"].to_pylist()
-    assert sum(counted) == len(found)
+    assert sum(counted) == len(watcher.alarms) < len(found)
+    kinds = pq.read_table(tmp_path / "watched" / "drift.parquet")["kind"].drop_null().to_pylist()
+    assert kinds == [alarm.kind for alarm in found]
     assert pq.read_table(tmp_path / "watched" / "drift.parquet").equals(watcher.timeline())
 
 

@@ -28,7 +28,7 @@ from streamembed.errors import (
 )
 from streamembed.logs import write_log
 from streamembed.runs import export, run_folder, verify
-from streamembed.storage import database
+from streamembed.storage import database, sqlite
 from streamembed.storage.database import DATABASE_NAME
 from tests.cli.test_cli import call
 
@@ -433,14 +433,14 @@ def test_commits_and_readers_of_its_own_stop_no_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Checkpoints of the write-ahead log, and readers that come and go, change its files too."""
-    connect = database._connect
+    connect = sqlite.connect
 
     def often(path: Path, mode: str) -> sqlite3.Connection:
         connection = connect(path, mode)
         connection.execute("PRAGMA wal_autocheckpoint=3")
         return connection
 
-    monkeypatch.setattr(database, "_connect", often)
+    monkeypatch.setattr(sqlite, "connect", often)
     run = tmp_path / "run"
     with se.open_run(run, SMALL, checkpoint_every=60) as opened:
         for number in range(12):

@@ -1,0 +1,301 @@
+"""What has changed between a reference and the events since: each kind by a test of its own.
+
+Mean, spread and rate of single features, correlations of pairs, and changes that many features
+share. A family of tests has an equal share of the level; within it, and over the windows of events
+that are looked at, the level is divided (Bonferroni).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import special, stats
+
+from streamembed.drift.alarm import Explanation
+from streamembed.numeric.arrays import Array, Bools, Floats, Ints
+
+LEVEL = 0.01  # of an explanation, over all that is tested
+RATE_WINDOWS = (40, 160, 500)  # events, beside those since the onset
+WINDOWS = (160, 500)  # before the alarm, beside those since the onset
+CLIP = 0.01
+SPREAD_CAP = 3.0  # times the 99 % point
+MIN_SPREAD, MIN_PAIR, MIN_CONSTANT = 4, 8, 10  # events
+PAIR_MARGIN = 1e3  # a pair must be so many times less likely by chance than a single feature
+MAX_PAIR_FEATURES = 256
+LARGEST_CORRELATION = 0.9999
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FeatureTests:
+    """Tests of the features, over all windows; p is of one feature, corrected for the windows."""
+
+    shifts: Floats  # (d,): of the means since the onset, in standard deviations
+    ratios: Floats  # (d,): of the spreads
+    p: Floats  # (d,): the smallest of mean, spread and rate, corrected for d as well
+    explanation: Explanation
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Best:
+    """The best of one family: p before families and members are corrected for."""
+
+    p: Floats  # (q,): of each member, corrected for windows
+    before: Floats
+    after: Floats
+    events: Ints  # of the window
+
+
+class ReferenceSample:
+    """What the tests need of a reference; points (n, d) in deviations, binary features as they are.
+
+    Parameters
+    ----------
+    integrated
+        Integrated autocorrelation time: n events count as n / integrated.
+    """
+
+    def __init__(self, points: Floats, integrated: float = 1.0) -> None:
+        self.points, self._integrated = points, integrated
+        self._n = max(len(points) / integrated, 4.0)
+        low, high = np.quantile(points, [CLIP, 1 - CLIP], axis=0)
+        self._low, self._high = low - (high - low), high + (high - low)
+        own = np.clip(points, self._low, self._high)
+        self.mean, self.sd = own.mean(axis=0), own.std(axis=0)
+        self.constant: Bools = (points == points[0]).all(axis=0)
+        largest, least = points.max(axis=0), points.min(axis=0)
+        self._largest, self._least = largest, least
+        self.binary: Bools = ((points == largest) | (points == least)).all(axis=0) & ~self.constant
+        self._plain = np.flatnonzero(~self.binary & ~self.constant & (self.sd > 0))
+        deviations = np.abs(points - np.median(points, axis=0))
+        self._cap = SPREAD_CAP * np.quantile(deviations, 1 - CLIP, axis=0)
+        self._deviations = np.minimum(deviations, self._cap)
+        self._spread, self._spread_sd = self._deviations.mean(axis=0), self._deviations.std(axis=0)
+        third = ((self._deviations - self._spread) ** 3).mean(axis=0)
+        safe = np.where(self._spread_sd > 1e-12, self._spread_sd, 1.0)
+        self._skew = third / safe**3
+        self._sorted = np.sort(points, axis=0)
+
+    def explain(self, names: Sequence[str], recent: Floats, since: int) -> FeatureTests:
+        """What the last events, of which ``since`` are behind the onset, show.
+
+        Parameters
+        ----------
+        recent
+            Of the events that were watched, shape (m, d).
+        """
+        m, d = recent.shape
+        since = max(1, min(since, m))
+        windows = [recent[m - count :] for count in sorted({since, *(min(w, m) for w in WINDOWS)})]
+        counts = sorted({since, *(w for w in RATE_WINDOWS if w <= m)})
+        own = recent[m - since :]
+        spread = self._merge(windows, self._test_spreads)
+        level = LEVEL / max(d, 1)
+        mean = self._merge(windows, lambda window: self._test_means(window, spread.p <= level))
+        rate = self._merge([recent[m - count :] for count in counts], self._test_rates)
+        families = [mean.p[self._plain], spread.p[self._plain], rate.p[self.binary]]
+        pairs = self._test_pairs(windows)
+        common = self._merge(windows, self._test_common)
+        families += [pairs.p, common.p]
+        share = max(1, sum(bool(len(p)) for p in families))
+        p_mean = np.where(self.binary, 1.0, mean.p * len(self._plain) * share)
+        p_spread = np.where(self.binary, 1.0, spread.p * len(self._plain) * share)
+        p_rate = np.where(self.binary, rate.p * np.count_nonzero(self.binary) * share, 1.0)
+        constants, deviations = self._find_constants(own)
+        single = np.minimum(np.minimum(np.minimum(p_mean, p_spread), p_rate), 1.0)
+        single[self.constant] = 1.0
+        single[constants] = 0.0
+        if len(constants):
+            which = tuple(names[j] for j in constants)
+            explanation = Explanation("constant", which, *deviations, 0.0, since)
+        else:
+            tests, singles = (mean, spread, rate), (p_mean, p_spread, p_rate)
+            explanation = self._choose(names, tests, singles, pairs, common, share)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            clipped = np.clip(own, self._low, self._high)
+            safe = np.where(self.sd > 0, self.sd, 1.0)
+            shifts = np.where(self.constant, 0.0, (clipped.mean(axis=0) - self.mean) / safe)
+            ratios = np.where(self.constant, 1.0, own.std(axis=0) / safe)
+        return FeatureTests(shifts, ratios, single, explanation)
+
+    def _choose(
+        self,
+        names: Sequence[str],
+        tests: tuple[_Best, _Best, _Best],
+        singles: tuple[Floats, Floats, Floats],
+        pairs: _Best,
+        common: _Best,
+        share: int,
+    ) -> Explanation:
+        """What all features share if it is significant; else the clearest feature, or pair."""
+        both = 2 * share * common.p
+        if len(both) and both.min() <= LEVEL:
+            return _explain("all", (), common, int(both.argmin()), float(both.min()))
+        kind = int(np.argmin([p.min(initial=2.0) for p in singles]))
+        best = int(singles[kind].argmin())
+        p = float(singles[kind][best])
+        p_pair = float(pairs.p.min() * len(pairs.p) * share) if len(pairs.p) else 1.0
+        if p_pair <= LEVEL and p_pair * PAIR_MARGIN < p:
+            j = int(pairs.p.argmin())
+            rows, columns = np.triu_indices(len(self._plain), 1)
+            which = tuple(names[self._plain[i]] for i in (rows[j], columns[j]))
+            return _explain("pair", which, pairs, j, p_pair)
+        if p <= LEVEL:
+            return _explain(("mean", "spread", "rate")[kind], (names[best],), tests[kind], best, p)
+        return Explanation("", (), 0.0, 0.0, min(p, 1.0), int(tests[0].events[0]))
+
+    def _merge(self, windows: Sequence[Floats], test: object) -> _Best:
+        """The best of all windows, member by member."""
+        rows = [test(window) for window in windows]  # type: ignore[operator]
+        p, before, after = (np.array([row[i] for row in rows]) for i in range(3))
+        chosen = p.argmin(axis=0)
+        events = np.array([len(window) for window in windows])[chosen]
+        columns = np.arange(p.shape[1])
+        corrected = np.minimum(p[chosen, columns] * len(windows), 1.0)
+        return _Best(corrected, before[chosen, columns], after[chosen, columns], events)
+
+    def _count(self, window: Floats) -> float:
+        return max(len(window) / self._integrated, 1.0)
+
+    def _compute_mean_z(
+        self, window: Floats, is_spread: Bools | None = None
+    ) -> tuple[Floats, Floats]:
+        m, own = self._count(window), np.clip(window, self._low, self._high)
+        sd = self.sd
+        if is_spread is not None and len(window) >= MIN_PAIR:
+            sd = np.where(is_spread, own.std(axis=0), sd)
+        shifts = own.mean(axis=0) - self.mean
+        return shifts / np.maximum(np.sqrt(sd**2 / m + self.sd**2 / self._n), 1e-300), shifts
+
+    def _test_means(self, window: Floats, is_spread: Bools) -> tuple[Floats, Floats, Floats]:
+        z, shifts = self._compute_mean_z(window, is_spread)
+        z[self.constant] = 0.0
+        safe = np.where(self.sd > 0, self.sd, 1.0)
+        return 2 * special.ndtr(-np.abs(z)), np.zeros(len(z)), shifts / safe
+
+    def _compute_spread_z(self, window: Floats) -> tuple[Floats, Floats]:
+        m = len(window)
+        deviations = np.abs(window - np.median(window, axis=0)) * np.sqrt(m / (m - 1))
+        now = np.minimum(deviations, self._cap).mean(axis=0)
+        error = self._spread_sd * np.sqrt(1 / self._count(window) + 1 / self._n)
+        z = np.where(error > 0, (now - self._spread) / np.where(error > 0, error, 1.0), 0.0)
+        return z, now / np.where(self._spread > 0, self._spread, 1.0)
+
+    def _test_spreads(self, window: Floats) -> tuple[Floats, Floats, Floats]:
+        d = window.shape[1]
+        if len(window) < MIN_SPREAD:
+            return np.ones(d), np.ones(d), np.ones(d)
+        z, ratios = self._compute_spread_z(window)
+        return self._compute_pearson_p(z, self._count(window)), np.ones(d), ratios
+
+    def _compute_pearson_p(self, z: Floats, m: float) -> Floats:
+        """Two-sided p of means of m skewed values: a gamma law of their skewness."""
+        skew = np.maximum(np.abs(self._skew) / np.sqrt(m), 1e-3)
+        z = np.where(self._skew < 0, -z, z)
+        shape = 4.0 / skew**2
+        x = np.maximum(shape + np.sqrt(shape) * z, 0.0)
+        p: Floats = np.minimum(
+            1.0, 2 * np.minimum(special.gammainc(shape, x), special.gammaincc(shape, x))
+        )
+        return p
+
+    def _test_rates(self, window: Floats) -> tuple[Floats, Floats, Floats]:
+        """Fisher's exact test, twice the one-sided p, of the rate of the rarer value."""
+        n, d = self.points.shape
+        p, before, after = np.ones(d), np.zeros(d), np.zeros(d)
+        chosen = np.flatnonzero(self.binary)
+        if not len(chosen):
+            return p, before, after
+        high = self._largest[chosen]
+        is_high = self.points[:, chosen] == high
+        old, new = is_high.sum(axis=0), (window[:, chosen] == high).sum(axis=0)
+        scale, m = 1 / self._integrated, len(window)
+        a, b = np.round(new * scale), np.round(old * scale)
+        total, size = round((n + m) * scale), max(round(m * scale), 1)
+        a = np.minimum(a, size)
+        upper = stats.hypergeom.sf(a - 1, total, a + b, size)
+        lower = stats.hypergeom.cdf(a, total, a + b, size)
+        p[chosen] = np.minimum(1.0, 2 * np.minimum(upper, lower))
+        before[chosen], after[chosen] = old / n, new / m
+        return p, before, after
+
+    def _test_pairs(self, windows: Sequence[Floats]) -> _Best:
+        """Fisher's z of correlations of normal scores, of pairs i < j of features."""
+        q = len(self._plain)
+        empty = np.zeros(0)
+        if not 1 < q <= MAX_PAIR_FEATURES:
+            return _Best(empty, empty, empty, empty.astype(np.int64))
+        upper = np.triu_indices(q, 1)
+        ordered = self._sorted[:, self._plain]
+        then = correlate(compute_normal_scores(ordered, self.points[:, self._plain]))[upper]
+
+        def test(window: Floats) -> tuple[Floats, Floats, Floats]:
+            m = self._count(window)
+            if m < MIN_PAIR:
+                return np.ones(len(then)), then, then
+            now = correlate(compute_normal_scores(ordered, window[:, self._plain]))[upper]
+            error = np.sqrt(1 / (m - 3) + 1 / (self._n - 3))
+            z = (np.arctanh(now) - np.arctanh(then)) / error
+            return 2 * special.ndtr(-np.abs(z)), then, now
+
+        return self._merge(windows, test)
+
+    def _test_common(self, window: Floats) -> tuple[Floats, Floats, Floats]:
+        """Spreads, and means, of all features but the tenth that has changed most."""
+        q, m = len(self._plain), len(window)
+        n_left = q - max(1, round(q / 10))
+        if n_left < 2 or m < MIN_SPREAD:
+            return np.ones(2), np.array([1.0, 0.0]), np.array([1.0, 0.0])
+        z, ratios = self._compute_spread_z(window)
+        z, ratios = z[self._plain], ratios[self._plain]
+        kept = np.argsort(np.abs(z), kind="stable")[:n_left]
+        R = correlate(self._deviations[:, self._plain[kept]])
+        of_spread = 2 * special.ndtr(-np.abs(z[kept].sum()) / np.sqrt(max(R.sum(), 1e-9)))
+        ratio = float(ratios[kept].mean())
+        z, shifts = self._compute_mean_z(window)
+        z = z[self._plain]
+        kept = np.argsort(np.abs(z), kind="stable")[:n_left]
+        columns = self._plain[kept]
+        values = np.linalg.eigvalsh(correlate(self.points[:, columns]))
+        scale = (values**2).sum() / values.sum()
+        degrees = values.sum() ** 2 / (values**2).sum()
+        of_mean = stats.chi2.sf((z[kept] ** 2).sum() / scale, degrees)
+        shift = float(np.abs(shifts[columns] / self.sd[columns]).mean())
+        return np.array([of_spread, of_mean]), np.array([1.0, 0.0]), np.array([ratio, shift])
+
+    def _find_constants(self, own: Floats) -> tuple[Ints, tuple[float, float]]:
+        """Features that were constant and are not, or are now; 1 where they vary, 0 where not."""
+        varies = (own != own[0]).any(axis=0)
+        changed = self.constant & (2 * (own != self.points[0]).sum(axis=0) > len(own))
+        if changed.any():
+            same = changed & (varies == varies[changed.argmax()])
+            return np.flatnonzero(same), (0.0, float(varies[changed.argmax()]))
+        is_now = ~self.binary & ~self.constant & ~varies & (len(own) >= MIN_CONSTANT)
+        is_now &= (self.points == own[0]).mean(axis=0) < 0.5
+        return np.flatnonzero(is_now), (1.0, 0.0)
+
+
+def compute_normal_scores(ordered: Floats, points: Floats) -> Floats:
+    """Normal quantiles of the ranks of points (m, d) among those of a sorted reference, (n, d)."""
+    ranks = np.empty(points.shape)
+    for j, own in enumerate(ordered.T):
+        left = own.searchsorted(points[:, j], "left")
+        ranks[:, j] = (left + own.searchsorted(points[:, j], "right")) / 2
+    scores: Floats = special.ndtri((ranks + 0.5) / (len(ordered) + 1))
+    return scores
+
+
+def correlate(columns: Array) -> Floats:
+    """Correlations of columns, at most .9999 beside the diagonal; 0 where one is constant."""
+    centred = columns - columns.mean(axis=0)
+    norms = np.sqrt((centred**2).sum(axis=0))
+    centred = centred / np.where(norms > 1e-12, norms, np.inf)
+    R: Floats = np.clip(centred.T @ centred, -LARGEST_CORRELATION, LARGEST_CORRELATION)
+    np.fill_diagonal(R, 1.0)
+    return R
+
+
+def _explain(kind: str, names: tuple[str, ...], best: _Best, j: int, p: float) -> Explanation:
+    values = float(best.before[j]), float(best.after[j])
+    return Explanation(kind, names, *values, min(p, 1.0), int(best.events[j]))

@@ -1,0 +1,192 @@
+"""Serial dependence of events: how many to average so that their means depend on each other little.
+
+The calibration models means of blocks of k events as an AR(1). A score is a function of events with
+a mixture of decays: at k = 1 the model holds up to a coefficient of .4; means of two events or more
+are nearer to linear, and it holds up to .7 (docs/decisions/0029).
+
+The autocorrelations are those of ranks, so that neither units nor heavy tails matter. They are of
+each feature, of its square (volatility shows in nothing else), of the distance from the centre and,
+of up to eight features, of products of pairs.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.fft import next_fast_len
+from scipy.stats import rankdata
+
+from streamembed.numeric.arrays import Floats
+
+LARGEST_SINGLE, LARGEST_MEAN = 0.4, 0.7  # autocorrelation of successive events, and means of blocks
+CHECKED = 4  # successive means
+LARGEST_GROWTH = 16  # of a reference, times ``n_reference``
+MAX_PRODUCTS = 8  # features of which products of pairs are looked at
+LARGEST_BIAS = 0.3  # of a lag's correlation
+SHORTEST_PERIOD, SEASON_SHARE = 20, 0.2  # events; of a feature's variance
+
+
+@dataclass(frozen=True, slots=True)
+class Dependence:
+    """Serial dependence of the events of a reference.
+
+    Attributes
+    ----------
+    block : int
+        Events that are averaged: 1, or an even number.
+    lag_1, lag_block : float
+        Largest autocorrelation of successive events, and of events ``block`` apart.
+    integrated : float
+        Largest integrated autocorrelation time, 1 + 2 (r_1 + r_2 + ...); 1 for independent events.
+    is_modelled : bool
+        Whether means of so many events depend on each other as little as the calibration needs.
+    period : int
+        Of a season that the features show; 0 for none.
+    changed_at : int
+        Event of the reference at which it changes itself; -1 for none.
+    """
+
+    block: int
+    lag_1: float
+    lag_block: float
+    integrated: float
+    is_modelled: bool
+    period: int = 0
+    changed_at: int = -1
+
+    @property
+    def chunk(self) -> int:
+        """Events of a chunk."""
+        return count_rows(self.block) * self.block
+
+    def notes(self, n: int, n_reference: int) -> list[str]:
+        """What a user should know about a reference of n events."""
+        notes = []
+        if self.block > 1:
+            notes.append(
+                f"events are autocorrelated ({self.lag_1:.2f} at lag 1, {self.lag_block:.2f} at "
+                f"lag {self.block}; integrated time {self.integrated:.1f}): means of "
+                f"{self.block} are watched, and the reference has {n:,} events"
+            )
+        wanted = count_events(self.block, n_reference)
+        if not self.is_modelled or (self.block > 1 and n < wanted):
+            more = f"{wanted:,} or more" if self.is_modelled else f"more than {n:,}"
+            notes.append(
+                f"a reference of {more} events is needed for this autocorrelation: false alarms "
+                "can come more often than you ask for"
+            )
+        if self.period:
+            notes.append(
+                f"the reference shows a period of about {self.period:,} events: set "
+                f"period={self.period} if this is a season, with n_reference={2 * self.period:,} "
+                "or more"
+            )
+        if self.changed_at >= 0:
+            notes.append(
+                f"the reference itself changes at about event {self.changed_at:,}: it holds events "
+                "before and after a change"
+            )
+        return notes
+
+
+def measure(points: Floats) -> Dependence:
+    """Measure the dependence of events in time order, shape (n, d)."""
+    n = len(points)
+    columns = _build_columns(points)
+    r, integrated = _correlate(columns, n)
+    largest = max(n // (4 * CHECKED) // 2 * 2, 2)
+    block, is_modelled = largest, False
+    for k in (1, *range(2, largest + 1, 2)):
+        own = _correlate_means(r, k)[1 : CHECKED + 1].max(axis=1, initial=0.0)
+        c = LARGEST_SINGLE if k == 1 else LARGEST_MEAN
+        powers = np.arange(2, len(own) + 1)
+        if own[0] <= c and (own[1:] <= c**powers + 3 / math.sqrt(n / k)).all():
+            block, is_modelled = k, True
+            break
+    lags = np.abs(r).max(axis=1, initial=0.0)
+    return Dependence(
+        block,
+        float(lags[1]),
+        float(lags[min(block, len(lags) - 1)]),
+        float(integrated.max(initial=1.0)),
+        is_modelled,
+        find_period(points),
+    )
+
+
+def count_rows(block: int) -> int:
+    """Events of a chunk, or means of blocks of them: few, where they are long in coming."""
+    return 10 if block <= 2 else 5
+
+
+def count_events(block: int, n_reference: int) -> int:
+    """Events that a reference needs: half of ``n_reference`` blocks, in multiples of it."""
+    return n_reference * min(max(1, -(-block // 2)), LARGEST_GROWTH)
+
+
+def _build_columns(points: Floats) -> Floats:
+    """Standardised columns whose autocorrelations are looked at, shape (n, q)."""
+    n, d = points.shape
+    varying = points[:, (points != points[0]).any(axis=0)]
+    u = (rankdata(varying, axis=0) - 0.5) / n - 0.5
+    squares = u**2
+    parts = [u, squares, rankdata(squares.sum(axis=1))[:, None]]
+    if d <= MAX_PRODUCTS:
+        first, second = np.triu_indices(u.shape[1], 1)
+        parts.append(u[:, first] * u[:, second])
+    columns = np.concatenate(parts, axis=1)
+    columns -= columns.mean(axis=0)
+    deviations = columns.std(axis=0)
+    varies = deviations > 1e-9
+    scaled: Floats = columns[:, varies] / deviations[varies]
+    return scaled
+
+
+def _correlate(columns: Floats, n: int) -> tuple[Floats, Floats]:
+    """Autocorrelations at lags 0 to n / 4, shape (n / 4 + 1, q), and the integrated times (q,).
+
+    The mean of n events, which is subtracted, has a variance of its own: that lowers every
+    autocorrelation by about the integrated time / n.
+    """
+    lags = n // 4
+    size = next_fast_len(n + lags + 1, real=True)
+    spectrum = np.fft.rfft(columns, size, axis=0)
+    power = np.abs(spectrum) ** 2
+    r = np.fft.irfft(power, size, axis=0)[: lags + 1] / (n - np.arange(lags + 1))[:, None]
+    below = r < 2 / math.sqrt(n)
+    ends = np.where(below.any(axis=0), below.argmax(axis=0), lags + 1)
+    within = np.arange(lags + 1)[:, None] < ends
+    integrated = np.maximum(2 * np.where(within, r, 0.0).sum(axis=0) - 1, 1.0)
+    r = r + (1 - r) * np.minimum(integrated / n, LARGEST_BIAS)
+    return r, integrated
+
+
+def _correlate_means(r: Floats, k: int) -> Floats:
+    """Autocorrelations of means of k events, at lags 0 to 4 blocks, of those of single events."""
+    if k == 1:
+        return r[: CHECKED + 1]
+    weights = k - np.abs(np.arange(1 - k, k))
+    rows = []
+    for lag in range(min(CHECKED, (len(r) - k) // k) + 1):
+        around = np.abs(lag * k + np.arange(1 - k, k))
+        rows.append(weights @ r[around])
+    variances = np.maximum(rows[0], 1e-3 * k)
+    return np.array(rows) / variances
+
+
+def find_period(points: Floats) -> int:
+    """Period of the largest ordinate of the periodogram, 0 where no feature shows a season."""
+    n = len(points)
+    varying = points[:, (points != points[0]).any(axis=0)]
+    u = (rankdata(varying, axis=0) - 0.5) / n - 0.5
+    if not u.shape[1]:
+        return 0
+    power = np.abs(np.fft.rfft(u, axis=0)[1:]) ** 2
+    shares = (power / power.sum(axis=0)).max(axis=1)
+    i = int(shares.argmax())
+    period = n / (i + 1)
+    if shares[i] <= SEASON_SHARE or not SHORTEST_PERIOD <= period <= n / 2:
+        return 0
+    return round(period)

@@ -1,0 +1,101 @@
+"""What has changed: tests against their definitions, and pairs among many features."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.stats import fisher_exact
+
+import streamembed as se
+from scenarios.drift_streams import serial
+from streamembed.drift import dependence
+from streamembed.drift.candidate import find_change, next_stage
+from streamembed.drift.change_tests import ReferenceSample
+from streamembed.drift.pair_channel import compare_pairs
+
+NAMES = [f"f{j}" for j in range(6)]
+
+
+def test_a_rate_is_tested_exactly() -> None:
+    """Twice the smaller side of Fisher's test, of each window."""
+    rng = np.random.default_rng(0)
+    before = (rng.random((500, 2)) < [0.1, 0.5]).astype(float)
+    window = (rng.random((60, 2)) < [0.3, 0.5]).astype(float)
+    p, old, new = ReferenceSample(before)._test_rates(window)
+    for j in range(2):
+        a, b = int(window[:, j].sum()), int(before[:, j].sum())
+        sides = [
+            fisher_exact([[a, 60 - a], [b, 500 - b]], alternative=side)[1]
+            for side in ("less", "greater")
+        ]
+        np.testing.assert_allclose(p[j], min(1.0, 2 * min(sides)), rtol=1e-8)
+        np.testing.assert_allclose((old[j], new[j]), (b / 500, a / 60))
+
+
+def test_without_a_change_hardly_anything_is_named() -> None:
+    """Gaussian, skewed, heavy and binary features; the level is one in a hundred."""
+    named = 0
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        rows = np.column_stack(
+            [
+                rng.standard_normal((1300, 2)),
+                rng.exponential(size=(1300, 1)),
+                rng.standard_t(3, (1300, 1)),
+                rng.random((1300, 2)) < 0.05,
+            ]
+        )
+        tests = ReferenceSample(rows[:1000]).explain(NAMES, rows[1000:], 40)
+        named += tests.explanation.kind != ""
+    assert named <= 3
+
+
+def test_means_of_blocks_have_the_autocorrelations_of_means() -> None:
+    """From those of events, against those of the means themselves."""
+    x = serial(0.8, 1)(np.random.default_rng(1), 60_000)
+    lags = np.array([1.0, *(np.corrcoef(x[:-h, 0], x[h:, 0])[0, 1] for h in range(1, 40))])
+    means = x.reshape(-1, 4).mean(axis=1)
+    direct = [np.corrcoef(means[:-h], means[h:])[0, 1] for h in (1, 2, 3)]
+    own = dependence._correlate_means(lags[:, None], 4)[1:4, 0]
+    np.testing.assert_allclose(own, direct, atol=0.01)
+
+
+def test_a_change_is_no_dependence() -> None:
+    """Two levels in one candidate: it is cut where they meet."""
+    rng = np.random.default_rng(2)
+    x = rng.standard_normal((300, 3))
+    x[120:, 0] += 2.0
+    assert abs(find_change(x, (0,)) - 120) <= 12
+    assert find_change(np.ones((300, 2)), (0,)) == -1
+    assert sum(find_change(rng.standard_normal((200, 3)), (i,)) >= 0 for i in range(40)) <= 3
+
+
+def test_stages_grow_to_a_whole_reference() -> None:
+    """From any number of events each stage is later, and ends at the most."""
+    for block in (1, 2, 6, 60):
+        n, stages = 0, []
+        while n < 16_000 and len(stages) < 60:
+            stages.append(next_stage(n, block, 1000))
+            assert stages[-1] > n
+            n = stages[-1]
+        assert n == 16_000
+    assert (next_stage(0, 1, 1000), next_stage(200, 1, 1000), next_stage(500, 1, 1000)) == (
+        200,
+        500,
+        1000,
+    )
+    assert next_stage(0, 1, 100) == 100
+
+
+def test_a_pair_among_fifty_features_is_detected() -> None:
+    """15 of 20 were not, in 3,000 events; heavy common shocks are no change."""
+    rng = np.random.default_rng(3)
+    shocks = [np.exp(0.7 * rng.standard_normal((n, 1))) for n in (1000, 500)]
+    heavy = [rng.standard_t(3, (len(s), 50)) * s for s in shocks]
+    assert compare_pairs(heavy[0], heavy[1], 500, 1.0)[0] < np.log(500 / 0.001)
+    x = rng.standard_normal((3000, 50))
+    x[1200:, 1] = 0.8 * x[1200:, 0] + 0.6 * x[1200:, 1]
+    monitor = se.Monitor(ert=10_000, n_reference=1000)
+    alarm = monitor.learn(x)[0]
+    assert 1200 < alarm.position <= 2500
+    assert monitor.alarms[0].explanation is not None
+    assert monitor.alarms[0].explanation.names == ("0", "1")

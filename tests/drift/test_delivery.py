@@ -1,0 +1,84 @@
+"""Where alarms go: nothing holds up the stream, attempts are bounded, what is lost is counted."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streamembed.drift import delivery
+from streamembed.drift.alarm import Alarm
+from streamembed.drift.delivery import CommandDelivery, WebhookDelivery
+from streamembed.errors import ParameterError
+
+ALARM = Alarm("alarm", 0, 1010, 1000, 0, "Since about event 1,000.", "features", 40, 1e6)
+
+
+def serve(statuses: list[int], received: list[Any]) -> HTTPServer:
+    """A server that answers with these, one after the other; then 200."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            received.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            self.send_response(statuses.pop(0) if statuses else 200)
+            self.end_headers()
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return server
+
+
+def test_an_alarm_is_posted_and_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delivery, "PAUSE", 0.01)
+    received: list[Any] = []
+    server = serve([500, 200, 500, 500, 500], received)
+    post = WebhookDelivery(f"http://127.0.0.1:{server.server_port}/alarms")
+    post(ALARM)
+    post(ALARM)
+    message = post.close()
+    assert message is not None
+    assert "1 of 2 alarms did not reach 127.0.0.1: 1 not accepted, 0 dropped" in message
+    assert (post.delivered, post.failed, len(received)) == (1, 1, 5)
+    assert received[0] == json.loads(json.dumps(ALARM.as_dict()))
+    server.shutdown()
+    server.server_close()
+
+
+def test_a_slow_receiver_never_holds_up_the_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The queue is bounded; what finds it full is counted, and closing does not wait for ever."""
+    monkeypatch.setattr(delivery, "MAX_WAITING", 3)
+    slow = CommandDelivery(f"{sys.executable} -c 'import time; time.sleep(3)'")
+    for _ in range(10):
+        slow(ALARM)
+    assert slow.dropped >= 6
+    message = slow.close(0.1)
+    assert message is not None
+    assert "still waiting" in message
+
+
+def test_a_command_has_a_line_of_json(tmp_path: Path) -> None:
+    run = CommandDelivery(f"cat >> {tmp_path / 'lines'}")
+    run(ALARM)
+    run(ALARM)
+    assert run.close() is None
+    lines = (tmp_path / "lines").read_text().splitlines()
+    assert [json.loads(line)["position"] for line in lines] == [1010, 1010]
+    refused = CommandDelivery("exit 3")
+    refused(ALARM)
+    assert "1 not accepted" in str(refused.close())
+
+
+def test_bad_addresses_are_refused() -> None:
+    for url in ("ftp://a/b", "alarms", "http://"):
+        with pytest.raises(ParameterError, match="must be an http or https address"):
+            WebhookDelivery(url)
+    with pytest.raises(ParameterError, match="must be a command"):
+        CommandDelivery(" ")
