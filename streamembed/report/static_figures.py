@@ -209,9 +209,7 @@ def _scatter_by_label(
         name = "no label" if label < 0 else None
         if 0 <= label < len(names):
             colour = LABEL_COLOURS[label % len(LABEL_COLOURS)]
-            # as on the page: a pair that no other label has
-            shift = label + label // len(LABEL_COLOURS)
-            mark = [*MARKERS.values()][shift % len(MARKERS)]
+            mark = [*MARKERS.values()][label % len(MARKERS)]
             name = _escape_name(names[label]) if label in named else None
         for is_hollow in (False, True):
             chosen = (labels == label) & (is_off == is_hollow)

@@ -45,13 +45,14 @@ class RunSummary:
     def verdict(self) -> str:
         """One line: what it is, its size, and whether all is well."""
         name, count, missed = NAMES[self.state], len(self.positions), len(self.missed)
+        plural = "" if count == 1 else "s"
         if not count:
             certificates = "no snapshot"
         elif not missed and True not in self.met:
-            certificates = f"{count:,} snapshots without a tolerance"
+            certificates = f"{count:,} snapshot{plural} without a tolerance"
         else:
             status = f"{missed:,} certificates NOT met" if missed else "all certificates met"
-            certificates = f"{count:,} snapshots, {status}"
+            certificates = f"{count:,} snapshot{plural}, {status}"
         end = "; the log was NOT read to the end" if self.state == "stopped" else ""
         return f"{name}: {self.events:,} events, {self.rejected:,} rejected; {certificates}{end}"
 

@@ -14,8 +14,10 @@ from typing import Any
 import pytest
 
 from streamembed.report import figures, static_figures
+from streamembed.report.line_figures import LABEL_COLOURS, MARKERS
 from streamembed.report.page import render_page, write_page
 from streamembed.report.report_contents import read_contents
+from streamembed.report.scatter_plots import MOST_LABELS
 from streamembed.runs.run_reader import RunReader
 from tests.cli.test_cli import call
 from tests.report import runs
@@ -156,6 +158,12 @@ def test_without_bokeh_the_error_says_how_to_install_it(
     assert "pip install 'streamembed[report]'" in done.stderr
     assert call("report", run, "--png", tmp_path / "png").exit_code == 0
     assert call("watch", run).exit_code == 2
+
+
+def test_every_label_has_a_look_of_its_own() -> None:
+    """A colour and a shape; with seven and eight, taken in turn, none comes back before all."""
+    looks = {(j % len(LABEL_COLOURS), j % len(MARKERS)) for j in range(MOST_LABELS)}
+    assert len(looks) == MOST_LABELS
 
 
 def test_nothing_else_imports_bokeh(monkeypatch: pytest.MonkeyPatch) -> None:

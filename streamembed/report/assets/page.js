@@ -291,7 +291,7 @@
   function labelStyle(j) { // a unique colour and shape of a label
     const { labels, markers } = settings.palettes;
     if (j === null || j >= state.labels.length) return ["#8a8a8a", "circle"];
-    return [labels[j % labels.length], markers[(j + Math.floor(j / labels.length)) % markers.length]];
+    return [labels[j % labels.length], markers[j % markers.length]]; // 7 colours and 8 shapes: 56 pairs
   }
   const labelName = (j) => (j === null ? "no label" : j < state.labels.length ? state.labels[j] : "another label");
 
@@ -327,6 +327,7 @@
       if (available.label) legend.push(make("span", null, "shapes: labels"));
     }
     if (plot.off.some(Boolean)) legend.push(entry(shape("circle", "#8a8a8a", true), "hollow: nothing similar in the reference"));
+    by("show-reference").parentElement.hidden = !plot.reference.id.length;
     const isReferenceShown = by("show-reference").checked && plot.reference.id.length > 0;
     if (isReferenceShown) legend.push(entry(shape("x", "#8a8a8a"), "grey crosses: reference" + (plot.reference.off.some(Boolean) ? ", faint where nothing similar is left" : "")));
     if (plot.untrusted.some(Boolean)) {
