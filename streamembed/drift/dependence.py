@@ -16,9 +16,9 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.fft import next_fast_len
-from scipy.stats import rankdata
 
 from streamembed.numeric.arrays import Floats
+from streamembed.numeric.ranks import rank_columns
 
 LARGEST_SINGLE, LARGEST_MEAN = 0.4, 0.7  # autocorrelation of successive events, and means of blocks
 CHECKED = 4  # successive means
@@ -130,9 +130,9 @@ def _build_columns(points: Floats) -> Floats:
     """Standardised columns whose autocorrelations are looked at, shape (n, q)."""
     n, d = points.shape
     varying = points[:, (points != points[0]).any(axis=0)]
-    u = (rankdata(varying, axis=0) - 0.5) / n - 0.5
+    u = (rank_columns(varying) - 0.5) / n - 0.5
     squares = u**2
-    parts = [u, squares, rankdata(squares.sum(axis=1))[:, None]]
+    parts = [u, squares, rank_columns(squares.sum(axis=1, keepdims=True))]
     if d <= MAX_PRODUCTS:
         first, second = np.triu_indices(u.shape[1], 1)
         parts.append(u[:, first] * u[:, second])
@@ -180,7 +180,7 @@ def find_period(points: Floats) -> int:
     """Period of the largest ordinate of the periodogram, 0 where no feature shows a season."""
     n = len(points)
     varying = points[:, (points != points[0]).any(axis=0)]
-    u = (rankdata(varying, axis=0) - 0.5) / n - 0.5
+    u = (rank_columns(varying) - 0.5) / n - 0.5
     if not u.shape[1]:
         return 0
     power = np.abs(np.fft.rfft(u, axis=0)[1:]) ** 2

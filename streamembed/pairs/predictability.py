@@ -22,10 +22,10 @@ from typing import Annotated
 
 import numpy as np
 from scipy.special import ndtri
-from scipy.stats import rankdata
 
 from streamembed.numeric.arrays import Array, Bools, Floats
 from streamembed.numeric.codec import Share, Within
+from streamembed.numeric.ranks import rank_columns
 
 NEIGHBORS = 10
 # Points of a sample, and features up to which they are tested: O(n^2 d) a round.
@@ -264,7 +264,7 @@ def _judge_structure(sample: _Sample, generator: np.random.Generator) -> float:
     n, d = sample.points.shape
 
     def explain(points: Floats) -> tuple[Floats, Floats]:
-        scores = ndtri((rankdata(points, axis=0) - 0.5) / n)
+        scores = ndtri((rank_columns(points) - 0.5) / n)
         scores -= scores.mean(axis=0)
         of_scores = replace(sample, points=scores, deviations=scores.std(axis=0))
         return scores, of_scores.explain(np.eye(d))

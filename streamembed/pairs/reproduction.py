@@ -23,11 +23,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from scipy.stats import rankdata
 
 from streamembed.geometry import neighbors
 from streamembed.metric_learning import itml
 from streamembed.numeric.arrays import Bools, Floats, Ints
+from streamembed.numeric.ranks import rank_columns
 from streamembed.pairs import metric_shrinkage, pair_memory, predictability, thresholds
 from streamembed.pairs.pair_memory import Pairs
 
@@ -137,5 +137,5 @@ def _measure_separation(matrix: Floats, pairs: Pairs) -> float:
     """The share of similar and dissimilar pairs, taken together, that the distance has in order."""
     d2 = np.einsum("ij,ij->i", pairs.differences @ matrix, pairs.differences)
     n_far = int(np.count_nonzero(~pairs.similar))
-    ranks = rankdata(d2)[~pairs.similar].sum() - 0.5 * n_far * (n_far + 1)
+    ranks = rank_columns(d2[:, None])[~pairs.similar].sum() - 0.5 * n_far * (n_far + 1)
     return float(ranks / (n_far * (len(d2) - n_far)))
