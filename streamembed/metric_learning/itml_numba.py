@@ -71,7 +71,7 @@ def get_sweep(backend: Literal["numpy", "numba"]) -> Sweep:
 
 
 def _compiled_sweep(
-    matrix: Floats, duals: Floats, constraints: Constraints, gamma: float, order: Ints
+    matrix: Floats, duals: Floats, constraints: Constraints, gamma: float | Floats, order: Ints
 ) -> SweepResult:
     """As `bregman.sweep`."""
     work = np.array(matrix, order="C")
@@ -83,7 +83,7 @@ def _compiled_sweep(
         np.ascontiguousarray(constraints.differences),
         constraints.signs,
         constraints.bounds,
-        float(gamma),
+        np.array(np.broadcast_to(gamma, dual.shape), dtype=np.float64),
         np.ascontiguousarray(order, dtype=np.int64),
     )
     # the two triangles are rounded apart; where nothing changed the mean keeps every bit
@@ -91,7 +91,7 @@ def _compiled_sweep(
 
 
 def _sweep_rows(
-    A: Floats, dual: Floats, V: Floats, signs: Floats, bounds: Floats, gamma: float, order: Ints
+    A: Floats, dual: Floats, V: Floats, signs: Floats, bounds: Floats, gammas: Floats, order: Ints
 ) -> tuple[int, float]:
     """One rank-one update after the other, in place."""
     d = len(A)
@@ -108,7 +108,7 @@ def _sweep_rows(
             p += v[j] * image[j]
         if not p >= SMALLEST:
             continue
-        change, residual = _step(p, dual[i], signs[i], bounds[i], gamma)
+        change, residual = _step(p, dual[i], signs[i], bounds[i], gammas[i])
         signed_change = signs[i] * change
         denominator = 1.0 - signed_change * p
         if change == 0.0 or not denominator > 0.0:
@@ -125,7 +125,7 @@ def _sweep_rows(
 
 
 def _sweep_blocks(
-    A: Floats, dual: Floats, V: Floats, signs: Floats, bounds: Floats, gamma: float, order: Ints
+    A: Floats, dual: Floats, V: Floats, signs: Floats, bounds: Floats, gammas: Floats, order: Ints
 ) -> tuple[int, float]:
     """Blocks of constraints in K; in place.
 
@@ -147,7 +147,7 @@ def _sweep_blocks(
             p = K[i, i]
             if not p >= SMALLEST:
                 continue
-            change, residual = _step(p, dual[c], signs[c], bounds[c], gamma)
+            change, residual = _step(p, dual[c], signs[c], bounds[c], gammas[c])
             signed_change = signs[c] * change
             denominator = 1.0 - signed_change * p
             if change == 0.0 or not denominator > 0.0:
