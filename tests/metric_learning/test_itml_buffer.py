@@ -171,7 +171,7 @@ def test_pairs_that_come_alone_are_a_uniform_sample() -> None:
     """Every pair has the same chance, whatever the cuts; its price is what it stands for."""
     V = np.random.default_rng(0).standard_normal((400, 3))
     V[:, 0] = np.arange(400)
-    kept = np.zeros(400)
+    kept, shared = np.zeros(400), 0
     for seed in range(150):
         state, rng = itml.init(np.eye(3), GAMMA), np.random.default_rng(seed)
         cuts = np.sort(rng.choice(np.arange(1, 400), 6, replace=False))
@@ -179,6 +179,7 @@ def test_pairs_that_come_alone_are_a_uniform_sample() -> None:
             flags = np.full(len(part), seed % 2 == 0)
             state, _ = itml.update(state, part, flags, 1.0, 9.0, buffer=40, seed=seed)
         kept[state.differences[:, 0].astype(int)] += 1
+        shared += np.isin(state.differences[:, 0], state.reference.differences[:, 0]).sum()
         assert len(state) == 40
         assert sorted(state.alone.tolist()) == [0, 400]
         np.testing.assert_allclose(state.prices, 10 * GAMMA)
@@ -187,6 +188,8 @@ def test_pairs_that_come_alone_are_a_uniform_sample() -> None:
         check_duals(state)
     # 150 draws of 40 in 400: 1500 a quarter, deviation below 34
     np.testing.assert_allclose(kept.reshape(4, 100).sum(axis=1), 1500, atol=140)
+    # the reference, half of all pairs, is drawn by itself
+    assert shared == pytest.approx(3000, abs=150)
 
 
 def test_half_of_the_buffer_is_for_either_kind() -> None:
@@ -238,6 +241,17 @@ def test_what_leaves_the_sample_takes_its_dual_along() -> None:
     np.testing.assert_array_equal(duals, state.duals[stays])
     expected = oracle.from_duals(np.eye(13), V[near[:60]][stays], np.full(len(duals), True), duals)
     assert relative(after.matrix, expected) < 1e-10
+
+
+def test_a_fallen_price_lowers_duals() -> None:
+    """A larger buffer: each pair of the sample stands for fewer, and its dual keeps its limit."""
+    V, similar, upper, lower = fair_pairs(1200)
+    near = np.flatnonzero(similar)
+    state = learn((V, similar, upper, lower), near[:400], buffer=20, sweeps=20)
+    after, _ = itml.update(state, V[near[400:]], similar[near[400:]], upper, lower, sweeps=0)
+    np.testing.assert_allclose(after.prices, GAMMA * 600 / 220)
+    assert (state.duals * upper > after.prices[0]).any()
+    check_duals(after)
 
 
 def test_duals_shrink_until_there_is_a_metric() -> None:
@@ -374,12 +388,7 @@ def test_sorted_states_are_saved_and_go_on() -> None:
     state = learn(pairs, rows[:350], buffer=120)
     arrays, numbers = codec.pack(state)
     again = codec.unpack(itml_buffer.State, {k: v.copy() for k, v in arrays.items()}, numbers)
-    ends = [
-        codec.pack(
-            itml.update(part, V[rows[350:]], similar[rows[350:]], upper, lower, buffer=120)[0]
-        )
-        for part in (state, again)
-    ]
+    ends = [codec.pack(itml.update(part, *rest, buffer=120)[0]) for part in (state, again)]
     assert ends[0][1] == ends[1][1]
     for name in arrays:
         assert np.array_equal(ends[0][0][name], ends[1][0][name])
