@@ -162,6 +162,9 @@ def test_nothing_leaves_nothing_changes() -> None:
         assert not state.absorbed.any()
         assert np.array_equal(state.differences, V[rows])
         assert itml.shrink(state) == (state, 0.0)
+    far_off = replace(state, matrix=state.matrix / 100)
+    assert itml.shrink(far_off) == (far_off, 0.0)  # to the bit, whatever the reference says
+    assert itml.shrink(replace(far_off, seen=301))[1] > 0
 
 
 # ------------------------------------------------------------------ what stays
@@ -226,6 +229,19 @@ def test_a_kind_keeps_the_share_that_came_alone() -> None:
     np.testing.assert_allclose(state.prices[~state.similar & ~sampled], GAMMA)
     np.testing.assert_allclose(state.prices[state.similar], GAMMA * 300 / 40)
     assert np.array_equal(state.differences[~state.similar & ~sampled][-37:], V[far[83:120]])
+
+
+def test_every_pair_of_a_mixed_stream_is_swept() -> None:
+    """A call of more pairs of a kind than it has places leaves their duals behind."""
+    rng = np.random.default_rng(0)
+    V = rng.standard_normal((100, 3)) * [1, 1, 0]
+    state, _ = itml.update(itml.init(np.eye(3)), V, np.arange(100) < 50, 1.0, 9.0, buffer=100)
+    new = rng.standard_normal((90, 3))
+    new[:40] *= [0, 0, 1]
+    new[40:] *= [1, 1, 0]
+    after, _ = itml.update(state, new, np.zeros(90), 1.0, 9.0, buffer=100)
+    assert not after.differences[:, 2].any()  # these have left
+    assert after.absorbed[2, 2] < 0
 
 
 def test_what_leaves_the_sample_takes_its_dual_along() -> None:
@@ -364,6 +380,20 @@ def test_merged_parts_of_any_order(problem: Any, order: str, parts: int) -> None
         merged, _ = itml.update(merged, V[part], similar[part], upper, lower, buffer=1000)
     check_duals(merged)
     assert ratio(merged) <= 1.08
+
+
+def test_the_larger_stream_gives_more_pairs() -> None:
+    """Of either kind in proportion to what each has seen of it, not to what it remembers."""
+    pairs = fair_pairs(800)
+    near, far = np.flatnonzero(pairs[1]), np.flatnonzero(~pairs[1])
+    left = learn(pairs, np.concatenate([near[:300], far[:100]]), buffer=80)
+    right = learn(pairs, np.concatenate([far[100:400], near[300:400]]), buffer=80)
+    merged = itml.merge(left, right, buffer=80)
+    from_left = (merged.differences[:, None] == left.differences).all(axis=2).any(axis=1)
+    assert np.count_nonzero(from_left & merged.similar) == 30
+    assert np.count_nonzero(from_left & ~merged.similar) == 10
+    assert np.count_nonzero(merged.similar) == 40
+    check_duals(merged)
 
 
 def test_merging_all_pairs_absorbs_nothing() -> None:
