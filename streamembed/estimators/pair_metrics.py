@@ -40,7 +40,8 @@ class ITML(MetricEstimator):
         Bounds on squared distances under the scale above; None: the running 5th and 95th
         percentiles of squared distances between recent points, under the prior.
     buffer
-        Pairs remembered, at least 1.
+        Pairs remembered, at least 1; half of either kind, or more where there are fewer of the
+        other. Below 500 a sorted stream of pairs may teach little: see ``info.shrinkage``.
     sweeps
         Over all of them, a chunk.
     forgetting

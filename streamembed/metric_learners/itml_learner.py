@@ -11,7 +11,8 @@ from streamembed.errors import FeatureError, ParameterError
 from streamembed.metric_learners import drawn_pairs
 from streamembed.metric_learners.labelled_examples import Examples
 from streamembed.metric_learners.learner import MeasuredMetric, MetricLearner
-from streamembed.metric_learning import bregman, itml, itml_numba
+from streamembed.metric_learning import bregman, itml, itml_buffer, itml_numba
+from streamembed.metric_learning.bregman import Constraints
 from streamembed.metric_learning.mahalanobis import parse_numbers
 from streamembed.metric_learning.totals import NO_UPDATES, Totals
 from streamembed.numeric import compilation, histogram
@@ -38,7 +39,7 @@ RECENT = 200
 class ITMLState:
     """The core's state in scaled features, and what pairs and bounds come from."""
 
-    core: itml.State  # Prior, metric, pairs and duals
+    core: itml_buffer.State  # Prior, metric, pairs and duals
     sample: Reservoirs  # of every class, for partners
     recent: Annotated[Floats, "m d"]  # the last points, scaled
     distances: Histogram  # Squared, under the prior, of random recent pairs
@@ -68,7 +69,13 @@ class ITMLInfo:
     n_dropped: int
     n_unbounded: int
     backend: str  # of the sweeps, ``numpy`` or ``numba``
-    status: str  # that of the last chunk that was learned: ``ok``, ``rebuilt``, or ``no bounds``
+    # That of the last chunk that was learned: ``ok``, ``rebuilt``, or ``no bounds``. ``no close
+    # pairs``, ``no far pairs``: the metric knows one kind only, and shrinks or stretches all.
+    status: str
+    # How far A^-1 is taken back to the prior's: 1, wholly. 0 but where pairs that have left the
+    # buffer, as in a sorted stream, speak against the metric: take a larger buffer, or shuffle.
+    # Always 0 with forgetting.
+    shrinkage: float
     totals: Totals = NO_UPDATES  # of all chunks
 
 
@@ -256,18 +263,25 @@ class ITMLLearner(MetricLearner):
 
     def measure(self, state: ITMLState, scale: Floats) -> MeasuredMetric:
         """The core's metric, in the units of the state."""
+        # what is forgotten may speak against the metric of a stream that drifts
+        core, shrinkage = (state.core, 0.0) if self.forgetting else itml.shrink(state.core)
+        n_close, n_far = core.reference.seen
+        status = state.status
+        if core.seen > core.dropped and not (n_close and n_far):
+            status = "no far pairs" if n_close else "no close pairs"
         info = ITMLInfo(
-            itml.measure(state.core),
+            itml.measure(core),
             state.upper,
             state.lower,
-            n_pairs=len(state.core),
-            n_seen=state.core.seen,
-            n_dropped=state.core.dropped,
+            n_pairs=len(core),
+            n_seen=core.seen,
+            n_dropped=core.dropped,
             n_unbounded=state.unbounded,
             backend=state.backend,
-            status=state.status,
+            status=status,
+            shrinkage=shrinkage,
         )
-        return MeasuredMetric(state.core.matrix, state.scale, info, info)
+        return MeasuredMetric(core.matrix, state.scale, info, info)
 
 
 def _add_distances(
@@ -285,8 +299,10 @@ def _add_distances(
 
 def _replace_bounds(state: ITMLState, upper: float, lower: float) -> ITMLState:
     """The same pairs, with these bounds."""
-    bounds = np.where(state.core.similar, upper, lower)
-    return replace(state, core=replace(state.core, bounds=bounds))
+    core, reference = state.core, state.core.reference
+    bounds, reference_bounds = (np.where(part.similar, upper, lower) for part in (core, reference))
+    core = replace(core, bounds=bounds, reference=replace(reference, bounds=reference_bounds))
+    return replace(state, core=core)
 
 
 def _convert_units(state: ITMLState, scale: Floats, prior: Floats) -> ITMLState:
@@ -295,14 +311,21 @@ def _convert_units(state: ITMLState, scale: Floats, prior: Floats) -> ITMLState:
     A bound stays where it was beside its pair's own distance under the prior.
     """
     core, ratio = state.core, state.scale / scale
-    differences = core.differences * ratio
-    old_d2 = np.einsum("ij,ij->i", core.differences @ core.prior, core.differences)
-    new_d2 = np.einsum("ij,ij->i", differences @ prior, differences)
+
+    def convert(pairs: Constraints) -> tuple[Floats, Floats]:
+        differences = pairs.differences * ratio
+        old_d2 = np.einsum("ij,ij->i", pairs.differences @ core.prior, pairs.differences)
+        new_d2 = np.einsum("ij,ij->i", differences @ prior, differences)
+        return differences, pairs.bounds * (new_d2 / old_d2)
+
+    differences, bounds = convert(core.reference.constraints)
+    reference = replace(core.reference, differences=differences, bounds=bounds)
+    differences, bounds = convert(core.constraints)
     samples = tuple(part * ratio if len(part) else part for part in state.sample.samples)
     return replace(
         state,
         core=replace(
-            core, differences=differences, bounds=core.bounds * (new_d2 / old_d2), prior=prior
+            core, differences=differences, bounds=bounds, prior=prior, reference=reference
         ),
         sample=replace(state.sample, samples=samples),
         recent=state.recent * ratio,

@@ -68,7 +68,7 @@ class SweepResult:
 
 
 # (matrix, duals, constraints, gamma, order) -> Swept; arguments are not written to.
-Sweep = Callable[[Floats, Floats, Constraints, float, Ints], SweepResult]
+Sweep = Callable[[Floats, Floats, Constraints, "float | Floats", Ints], SweepResult]
 
 
 def empty(n_features: int) -> Constraints:
@@ -176,7 +176,7 @@ def step(p: float, dual: float, sign: float, bound: float, gamma: float) -> tupl
 
 
 def sweep(
-    matrix: Floats, duals: Floats, constraints: Constraints, gamma: float, order: Ints
+    matrix: Floats, duals: Floats, constraints: Constraints, gamma: float | Floats, order: Ints
 ) -> SweepResult:
     """A projection onto each bound in the given order, in numpy and BLAS.
 
@@ -186,6 +186,8 @@ def sweep(
         A, shape (d, d), exactly symmetric, positive definite.
     duals
         lambda, shape (n,).
+    gamma
+        Of all constraints, or of each, shape (n,).
     order
         Indices of constraints; any number of them.
 
@@ -195,7 +197,7 @@ def sweep(
     """
     triangle = np.array(matrix, order="F")
     signs, bounds = constraints.signs.tolist(), constraints.bounds.tolist()
-    dual = duals.tolist()
+    dual, gammas = duals.tolist(), np.broadcast_to(gamma, duals.shape).tolist()
     rows = list(constraints.differences)
     updates, worst = 0, 0.0
     for i in order.tolist():
@@ -204,7 +206,7 @@ def sweep(
         p = float(v @ image)
         if not p >= SMALLEST:
             continue
-        change, residual = step(p, dual[i], signs[i], bounds[i], gamma)
+        change, residual = step(p, dual[i], signs[i], bounds[i], gammas[i])
         signed_change = signs[i] * change
         denominator = 1.0 - signed_change * p  # 0 where p should grow by more than 1e16 times
         if change == 0.0 or not denominator > 0.0:
@@ -219,7 +221,7 @@ def sweep(
 
 
 def compute_residuals(
-    matrix: Floats, duals: Floats, constraints: Constraints, gamma: float
+    matrix: Floats, duals: Floats, constraints: Constraints, gamma: float | Floats
 ) -> Floats:
     """How far each constraint is from optimal at A, as a share of its bound. Shape (n,), O(n d^2).
 
@@ -272,10 +274,16 @@ def sum_dual_terms(pairs: Constraints, duals: Floats) -> Floats:
     return symmetrise(rows.T @ (rows * (pairs.signs * duals)[:, None]))
 
 
-def slack_divergence(ratios: Floats) -> float:
-    """D(diag xi, diag xi_0) of the ratios xi / xi_0, at least `SMALLEST`."""
+def slack_ratios(p: Floats, constraints: Constraints) -> Floats:
+    """xi / xi_0 of the bounds nearest to xi_0 that squared distances p allow."""
+    ratios = p / constraints.bounds
+    return np.where(constraints.similar, np.maximum(ratios, 1.0), np.minimum(ratios, 1.0))
+
+
+def slack_divergence(ratios: Floats, gamma: float | Floats) -> float:
+    """Gamma D(diag xi, diag xi_0) of the ratios xi / xi_0, at least `SMALLEST`."""
     ratios = np.maximum(ratios, SMALLEST)
-    return float(np.sum(ratios - 1.0 - np.log(ratios)))
+    return float(np.sum(gamma * (ratios - 1.0 - np.log(ratios))))
 
 
 def objective(
@@ -285,7 +293,7 @@ def objective(
     similar: Bools,
     upper: float | Floats,
     lower: float | Floats,
-    gamma: float,
+    gamma: float | Floats,
 ) -> float:
     """D(A, A_0) + gamma D(diag xi, diag xi_0) at the best xi for A: what ITML minimises.
 
@@ -295,8 +303,8 @@ def objective(
         A and A_0, shape (d, d), positive definite.
     differences, similar
         Shapes (n, d) and (n,).
-    upper, lower
-        Bounds on squared distances, one or (n,) each.
+    upper, lower, gamma
+        Bounds on squared distances and the price of moving them, one or (n,) each.
 
     Returns
     -------
@@ -306,8 +314,9 @@ def objective(
     has an objective, feasible or not.
     """
     p = compute_squares(matrix, differences)
-    ratios = np.where(similar, np.maximum(p / upper, 1.0), np.minimum(p / lower, 1.0))
-    return divergence(matrix, prior) + gamma * slack_divergence(ratios)
+    pairs = Constraints(differences, similar, np.where(similar, upper, lower))
+    ratios = slack_ratios(p, pairs)
+    return divergence(matrix, prior) + slack_divergence(ratios, gamma)
 
 
 def divergence(matrix: Floats, prior: Floats) -> float:

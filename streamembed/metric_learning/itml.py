@@ -1,7 +1,8 @@
 """Information-theoretic metric learning from a stream of pairs: ITML that remembers duals.
 
 Symbols as in `bregman`: v, s, xi_0, p, lambda, gamma, A, A_0, d; B = size of the buffer; S = sum
-of s lambda v v^T over pairs that have left it; rho = share that is forgotten per call; K = sweeps.
+of s lambda v v^T over pairs that have left it; rho = share that is forgotten per call; K = sweeps;
+w = shrinkage of the metric that is handed out.
 
 Streaming rests on the first optimality condition, which holds after every projection::
 
@@ -9,7 +10,8 @@ Streaming rests on the first optimality condition, which holds after every proje
 
 A is a function of the prior and the duals. Rounding can be repaired from it, a pair
 can leave the buffer with A untouched (its dual goes into S and stays as it is), and forgetting is
-a convex combination of A^-1 and A_0^-1, positive definite in any case.
+a convex combination of A^-1 and A_0^-1, positive definite in any case. Which pairs leave, and what
+those that stay stand for, is `itml_buffer`.
 
 Source: docs/algorithms/itml.md; Davis, Kulis, Jain, Sra & Dhillon (2007), Information-theoretic
 metric learning, ICML; Jain, section 1.2.
@@ -18,16 +20,18 @@ metric learning, ICML; Jain, section 1.2.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Annotated, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
+from scipy.linalg import eigh
 
 from streamembed.errors import InputError, ParameterError
-from streamembed.metric_learning import bregman
-from streamembed.metric_learning.bregman import Constraints, Sweep, SweepResult
+from streamembed.metric_learning import bregman, itml_buffer
+from streamembed.metric_learning.bregman import Sweep, SweepResult
+from streamembed.metric_learning.itml_buffer import Reference, State
 from streamembed.numeric import histogram
-from streamembed.numeric.arrays import Bools, Floats, Ints
+from streamembed.numeric.arrays import Floats, Ints
 from streamembed.numeric.histogram import Histogram
 from streamembed.numeric.linalg import symmetrise
 
@@ -38,45 +42,20 @@ CERTAIN = 64 * np.finfo(np.float64).eps
 # The upper bound is at least this share of the lower one: the 5th percentile of data with
 # many duplicates is 0, and no metric makes a distance 0.
 LEAST_UPPER = 1e-6
+# w is one of these. 0 unless the objective is estimated to be more than this many times the best,
+# or more than that of A_0: a sample's choice between nearly equal ones is noise.
+SHRINKAGES = np.array([0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0])
+TOLERATED = 1.05
 
 Status = Literal["ok", "rebuilt", "refused", "not converged"]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class State:
-    """What persists between two calls. Memory O(B d + d^2)."""
-
-    # A_0 and its inverse.
-    prior: Annotated[Floats, "d d"]
-    precision: Annotated[Floats, "d d"]
-    absorbed: Annotated[Floats, "d d"]  # S
-    matrix: Annotated[Floats, "d d"]  # A, positive definite, exactly symmetric
-    # v, s = +1, xi_0 and lambda of the pairs remembered, oldest first.
-    differences: Annotated[Floats, "n d"]
-    similar: Annotated[Bools, "n"]
-    bounds: Annotated[Floats, "n"]
-    duals: Annotated[Floats, "n"]
-    gamma: float  # price of moving a bound
-    # Pairs that came; those of equal points among them; calls of `update`.
-    seen: int
-    dropped: int
-    calls: int
-
-    def __len__(self) -> int:
-        return len(self.duals)
-
-    @property
-    def constraints(self) -> Constraints:
-        """The pairs remembered."""
-        return Constraints(self.differences, self.similar, self.bounds)
 
 
 @dataclass(frozen=True, slots=True)
 class Info:
     """The Info of one call."""
 
-    # Pairs that entered the buffer; those of equal points, which no metric moves; those whose dual
-    # was absorbed because the buffer was full.
+    # Pairs that came; those of equal points, which no metric moves; those, old or new, for which
+    # the buffer had no place.
     added: int
     dropped: int
     evicted: int
@@ -103,7 +82,8 @@ class Measures:
     # Upper bound on the objective minus its minimum: primal minus dual, absolute. With absorbed
     # pairs: of the problem in which their duals stay as they are.
     gap: float
-    objective: float  # `bregman.objective` of A over the pairs remembered, against the prior
+    # `bregman.objective` of A over the pairs remembered, against the prior, with the price of each.
+    objective: float
     # ||A - A'|| / ||A'|| (Frobenius), A' being computed from the duals; infinite where these are
     # not accurate enough to have an inverse.
     drift: float
@@ -157,6 +137,11 @@ def init(prior: npt.ArrayLike, gamma: float = 0.1) -> State:
         similar=no_pairs.similar,
         bounds=no_pairs.bounds,
         duals=np.zeros(0),
+        keys=np.zeros(0),
+        alone=np.zeros(2),
+        reference=Reference(
+            no_pairs.differences, no_pairs.similar, no_pairs.bounds, np.zeros(0), np.zeros(2)
+        ),
         gamma=float(gamma),
         seen=0,
         dropped=0,
@@ -188,8 +173,9 @@ def update(
         Bounds on the SQUARED distances of similar and of dissimilar pairs; see
         `compute_percentile_bounds`.
     buffer
-        The most pairs remembered, at least 1. Of 4000 pairs of wine the objective after one pass
-        is 1.08 times the batch's with 50 of them, 1.05 with 200, 1.001 with 2000.
+        The most pairs remembered, at least 1: half of either kind, or more where there are fewer
+        of the other. Of 4000 pairs of wine the objective after one pass
+        is 1.04 times the batch's with 50 or 200 of them, 1.001 with 2000.
     sweeps
         Over the whole buffer, each time. 0 only remembers.
     forgetting
@@ -215,17 +201,21 @@ def update(
     Source: Davis et al. (2007), algorithm 1, over a buffer. Differs: 1. bounds are squared; the
     usual percentile defaults are not, and are compared with squared distances. 2. random order.
     3. Pairs that leave keep their dual. To take s lambda v v^T out of A^-1 instead, as exact
-    windows would, makes A indefinite: what other pairs did was done in its presence. 4. Forgetting.
+    windows would, makes A indefinite: what other pairs did was done in its presence. Pairs that
+    came without the other kind are an exception: see `itml_buffer`. 4. Forgetting.
     """
     arriving, dropped = bregman.check_pairs(differences, similar, upper, lower, len(state.matrix))
     order = _SweepOrder(seed, state)
+    keys = order.generator(2)
     new, updates, residual, evicted = state, 0, 0.0, 0
     with np.errstate(all="ignore"):  # overflow is refused below
         if forgetting:
-            new = _forget(new, forgetting)
-        for start in range(0, max(len(arriving), 1), buffer):
-            batch = arriving.take(slice(start, start + buffer))
-            new, n_leaving = _remember(new, batch, buffer)
+            new = itml_buffer.forget(_forget(new, forgetting), forgetting)
+        # where pairs must leave each new one of a mixed batch has a place, and is swept
+        size = buffer if len(state) + len(arriving) <= buffer else max(buffer // 2, 1)
+        for start in range(0, max(len(arriving), 1), size):
+            batch = arriving.take(slice(start, start + size))
+            new, n_leaving = itml_buffer.remember(new, batch, buffer, keys)
             evicted += n_leaving
             for _ in range(sweeps):
                 new, swept = _sweep_once(new, sweep, order)
@@ -307,7 +297,7 @@ def solve(
     start = init(np.eye(width) if prior is None else prior, gamma)
     arriving, dropped = bregman.check_pairs(differences, similar, upper, lower, len(start.matrix))
     order = _SweepOrder(seed, start)
-    state, _ = _remember(start, arriving, max(len(arriving), 1))
+    state, _ = itml_buffer.remember(start, arriving, max(len(arriving), 1), order.generator(2))
     state = replace(state, seen=len(arriving) + dropped, dropped=dropped, calls=1)
     status: Status = "ok"
     n_sweeps, updates, drift = 0, 0, 0.0
@@ -348,9 +338,8 @@ def merge(
     """One metric for the pairs that both remember, solved from scratch with the left prior.
 
     Duals depend on the other pairs of their state, and on one prior: adding those of two states
-    would count the prior twice. So the pairs are merged, not the answers. Where they are more than
-    the buffer holds, the newest of either stay, in proportion to how many it has seen; absorbed
-    duals are dropped.
+    would count the prior twice. So the pairs are merged, not the answers, and absorbed duals are
+    dropped: what is remembered is a sample, which stands for all pairs that both have seen.
 
     Parameters
     ----------
@@ -367,36 +356,62 @@ def merge(
 
     Source: docs/algorithms/itml.md.
     """
-    size = min(buffer, len(left) + len(right))
-    total = left.seen + right.seen
-    n_right = round(size * right.seen / total) if total else 0
-    n_right = min(max(n_right, size - len(left)), len(right))
-    counts = size - n_right, n_right
-    parts = [
-        side.constraints.take(slice(len(side) - count, None))
-        for side, count in zip((left, right), counts, strict=True)
-    ]
-    # the streams ran side by side: the last pairs of each are the newest
-    age = np.concatenate([np.arange(count) / max(count, 1) for count in counts])
-    pairs = bregman.join(*parts).take(np.argsort(age, kind="stable"))
-    start = init(left.prior, left.gamma)
     start = replace(
-        start,
-        seen=total,
+        init(left.prior, left.gamma),
+        seen=left.seen + right.seen,
         dropped=left.dropped + right.dropped,
         calls=left.calls + right.calls,
     )
-    state, _ = _remember(start, pairs, max(size, 1))
-    order = _SweepOrder(seed, state)
+    order = _SweepOrder(seed, start)
+    merged, keys = itml_buffer.merge(left, right, buffer, start)
+    state = merged
     with np.errstate(all="ignore"):
-        for _ in range(max_sweeps if size else 0):
+        for _ in range(max_sweeps if len(state) else 0):
             state, swept = _sweep_once(state, sweep, order)
             if swept.residual <= tolerance:
                 break
         state, _, status = _repair(state, order.generator(1))
-    if status == "refused":
-        state, _ = _remember(start, pairs, max(size, 1))
-    return state
+        state = merged if status == "refused" else state
+        return itml_buffer.split_weights(state, keys, left.alone + right.alone)
+
+
+def shrink(state: State) -> tuple[State, float]:
+    """The state to hand out, with A^-1 <- (1 - w) A^-1 + w A_0^-1 and duals times 1 - w; and w.
+
+    A small buffer in a sorted stream is no sample of the stream: A can be far worse than A_0 for
+    all pairs and still fit those remembered. So w has the least objective for the reference, a
+    uniform sample of all pairs that came. Where all of them are remembered, w = 0 and A as it is.
+    Not for streams that drift, in which A is right to differ from what they were. O(d^3 + m d^2).
+    """
+    if state.is_complete:
+        return state, 0.0
+    with np.errstate(all="ignore"):
+        objectives = _estimate_objectives(state)
+        w = float(SHRINKAGES[np.argmin(objectives)])
+        if objectives[0] <= min(TOLERATED * objectives.min(), objectives[-1]):
+            w = 0.0
+        shrunk = _forget(state, w) if w else state
+    return shrunk, 0.0 if shrunk is state else w
+
+
+def _estimate_objectives(state: State) -> Floats:
+    """The objective over all pairs that came for each w, from the reference; never NaN."""
+    units = np.sqrt(np.diag(state.prior))
+    units = np.outer(units, units)
+    values, vectors = eigh(state.matrix / units, state.prior / units)
+    values = np.maximum(values, np.finfo(np.float64).tiny)
+    # A(w) = A_0 V diag(ratios) V^T A_0 with the eigenvectors V of (A, A_0)
+    w = SHRINKAGES[:, None]
+    ratios = values / (1.0 - w + w * values)
+    divergences = np.sum(ratios - 1.0 - np.log(ratios), axis=1)
+    pairs, prices = state.reference.constraints, state.gamma * state.reference.weights
+    images = pairs.differences @ (state.prior / np.sqrt(np.diag(state.prior)) @ vectors)
+    slack = [
+        bregman.slack_divergence(bregman.slack_ratios(p, pairs), prices)
+        for p in ratios @ (images**2).T
+    ]
+    objectives: Floats = np.nan_to_num(divergences + slack, nan=np.inf, posinf=np.inf)
+    return objectives
 
 
 def measure(state: State) -> Measures:
@@ -412,16 +427,17 @@ def measure(state: State) -> Measures:
     """
     pairs, s = state.constraints, state.constraints.signs
     p = bregman.compute_squares(state.matrix, pairs.differences)
-    tightness = 1.0 - s * state.duals * pairs.bounds / state.gamma  # xi_0 / xi
+    prices = state.prices
+    tightness = 1.0 - s * state.duals * pairs.bounds / prices  # xi_0 / xi
     slack = 1.0 / np.maximum(tightness, np.finfo(np.float64).eps)
-    allowed = np.where(s > 0, np.maximum(p / pairs.bounds, 1.0), np.minimum(p / pairs.bounds, 1.0))
-    price = bregman.slack_divergence(allowed) - bregman.slack_divergence(slack)
-    gap = state.gamma * price - float(np.sum(s * state.duals * (p - slack * pairs.bounds)))
+    allowed = bregman.slack_ratios(p, pairs)
+    price = bregman.slack_divergence(allowed, prices) - bregman.slack_divergence(slack, prices)
+    gap = price - float(np.sum(s * state.duals * (p - slack * pairs.bounds)))
     objective = bregman.objective(
         state.matrix, state.prior, pairs.differences, pairs.similar, pairs.bounds, pairs.bounds,
-        state.gamma,
+        prices,
     )  # fmt: skip
-    rebuilt, drift = _build_from_duals(state), np.inf
+    rebuilt, drift = itml_buffer.build_from_duals(state), np.inf
     if rebuilt is not None:
         drift = float(np.linalg.norm(state.matrix - rebuilt) / np.linalg.norm(rebuilt))
     return Measures(_compute_residual(state), gap, objective, drift)
@@ -462,43 +478,18 @@ class _SweepOrder:
 def _sweep_once(state: State, sweep: Sweep, order: _SweepOrder) -> tuple[State, SweepResult]:
     """The state after a sweep over the pairs remembered, and what it did."""
     drawn = order.draw(len(state))
-    swept = sweep(state.matrix, state.duals, state.constraints, state.gamma, drawn)
+    swept = sweep(state.matrix, state.duals, state.constraints, state.prices, drawn)
     return replace(state, matrix=swept.matrix, duals=swept.duals), swept
 
 
 def _compute_residual(state: State) -> float:
-    values = bregman.compute_residuals(state.matrix, state.duals, state.constraints, state.gamma)
+    values = bregman.compute_residuals(state.matrix, state.duals, state.constraints, state.prices)
     return float(values.max(initial=0.0))
-
-
-def _remember(state: State, arriving: Constraints, buffer: int) -> tuple[State, int]:
-    """The state with these pairs, no more than ``buffer`` in all, and how many left for them.
-
-    A is untouched: duals of pairs that leave are absorbed, those of new pairs are 0.
-    """
-    n_evicted = max(len(state) + len(arriving) - buffer, 0)
-    constraints = state.constraints
-    pairs = bregman.join(constraints.take(slice(n_evicted, None)), arriving)
-    duals = np.concatenate([state.duals[n_evicted:], np.zeros(len(arriving))])
-    evicted = constraints.take(slice(0, n_evicted))
-    return replace(
-        state,
-        absorbed=state.absorbed + bregman.sum_dual_terms(evicted, state.duals[:n_evicted]),
-        differences=pairs.differences,
-        similar=pairs.similar,
-        bounds=pairs.bounds,
-        duals=duals,
-    ), n_evicted
-
-
-def _has_duals(state: State) -> bool:
-    """Whether any dual is set; otherwise A is A_0, and must not be rounded."""
-    return bool(state.duals.any() or state.absorbed.any())
 
 
 def _forget(state: State, share: float) -> State:
     """A^-1 <- (1 - rho) A^-1 + rho A_0^-1, with all duals, absorbed ones too, times 1 - rho."""
-    inverse = bregman.invert(state.matrix) if _has_duals(state) else None
+    inverse = bregman.invert(state.matrix) if itml_buffer.has_duals(state) else None
     if inverse is None:
         return state
     matrix = bregman.invert((1.0 - share) * inverse + share * state.precision)
@@ -512,14 +503,6 @@ def _forget(state: State, share: float) -> State:
     )
 
 
-def _build_from_duals(state: State) -> Floats | None:
-    """A from the prior and the duals; None where rounding leaves it no inverse."""
-    if not _has_duals(state):
-        return state.matrix
-    pull = bregman.sum_dual_terms(state.constraints, state.duals)
-    return bregman.invert(state.precision + state.absorbed + pull)
-
-
 def _repair(state: State, generator: np.random.Generator) -> tuple[State, float, Status]:
     """The state with A rebuilt from its duals if it has drifted from them; and the drift."""
     x = generator.standard_normal(len(state.matrix))
@@ -531,7 +514,7 @@ def _repair(state: State, generator: np.random.Generator) -> tuple[State, float,
     is_valid = bregman.is_positive_definite(state.matrix)
     if is_valid and error <= DRIFT * size + rounding:
         return state, error / size, "ok"
-    matrix = _build_from_duals(state)
+    matrix = itml_buffer.build_from_duals(state)
     if matrix is not None and bregman.is_positive_definite(matrix):
         return replace(state, matrix=matrix), error / size, "rebuilt"
     # the duals are less accurate than the metric beside them

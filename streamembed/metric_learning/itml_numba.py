@@ -65,7 +65,7 @@ def get_sweep(backend: Literal["numpy", "numba"]) -> Sweep:
 
 
 def _compiled_sweep(
-    matrix: Floats, duals: Floats, constraints: Constraints, gamma: float, order: Ints
+    matrix: Floats, duals: Floats, constraints: Constraints, gamma: float | Floats, order: Ints
 ) -> SweepResult:
     """As `bregman.sweep`."""
     work = np.array(matrix, order="C")
@@ -77,7 +77,7 @@ def _compiled_sweep(
         np.ascontiguousarray(constraints.differences),
         constraints.signs,
         constraints.bounds,
-        float(gamma),
+        np.array(np.broadcast_to(gamma, dual.shape), dtype=np.float64),
         np.ascontiguousarray(order, dtype=np.int64),
     )
     # the two triangles are rounded apart; where nothing changed the mean keeps every bit
@@ -86,7 +86,7 @@ def _compiled_sweep(
 
 @compilation.compile_at_first_call
 def _sweep_rows(
-    A: Floats, dual: Floats, V: Floats, signs: Floats, bounds: Floats, gamma: float, order: Ints
+    A: Floats, dual: Floats, V: Floats, signs: Floats, bounds: Floats, gammas: Floats, order: Ints
 ) -> tuple[int, float]:
     """One rank-one update after the other, in place."""
     d = len(A)
@@ -103,7 +103,7 @@ def _sweep_rows(
             p += v[j] * image[j]
         if not p >= SMALLEST:
             continue
-        change, residual = _step(p, dual[i], signs[i], bounds[i], gamma)
+        change, residual = _step(p, dual[i], signs[i], bounds[i], gammas[i])
         signed_change = signs[i] * change
         denominator = 1.0 - signed_change * p
         if change == 0.0 or not denominator > 0.0:
@@ -121,7 +121,7 @@ def _sweep_rows(
 
 @compilation.compile_at_first_call
 def _sweep_blocks(
-    A: Floats, dual: Floats, V: Floats, signs: Floats, bounds: Floats, gamma: float, order: Ints
+    A: Floats, dual: Floats, V: Floats, signs: Floats, bounds: Floats, gammas: Floats, order: Ints
 ) -> tuple[int, float]:
     """Blocks of constraints in K; in place.
 
@@ -143,7 +143,7 @@ def _sweep_blocks(
             p = K[i, i]
             if not p >= SMALLEST:
                 continue
-            change, residual = _step(p, dual[c], signs[c], bounds[c], gamma)
+            change, residual = _step(p, dual[c], signs[c], bounds[c], gammas[c])
             signed_change = signs[c] * change
             denominator = 1.0 - signed_change * p
             if change == 0.0 or not denominator > 0.0:

@@ -341,18 +341,24 @@ def test_every_call_keeps_the_identity():
 
 
 def test_eviction_absorbs():
-    """A pair that leaves takes nothing along: A is untouched and its dual is in S."""
+    """A pair of a mixed stream takes nothing along: A is untouched and its dual is in S.
+
+    The oldest of either kind leave, until each has half of the buffer, or what the other leaves.
+    """
     V, similar, upper, lower = wine_pairs(200)
     state, _ = itml.update(itml.init(np.eye(13)), V[:100], similar[:100], upper, lower)
     after, info = itml.update(state, V[100:], similar[100:], upper, lower, buffer=120, sweeps=0)
     assert np.array_equal(after.matrix, state.matrix)
     assert (info.evicted, len(after)) == (80, 120)
-    gone = np.linalg.inv(
-        oracle.from_duals(np.eye(13), V[:80], similar[:80], state.duals[:80])
-    ) - np.eye(13)
-    np.testing.assert_allclose(after.absorbed, gone, atol=1e-12)
-    assert np.array_equal(after.differences, V[80:])
-    assert np.array_equal(after.duals[:20], state.duals[80:])
+    stays = np.zeros(200, bool)
+    for kind, places in ((True, 56), (False, 64)):
+        stays[np.flatnonzero(similar == kind)[-places:]] = True
+    gone, kept = ~stays[:100], stays[:100]
+    term = oracle.from_duals(np.eye(13), V[:100][gone], similar[:100][gone], state.duals[gone])
+    np.testing.assert_allclose(after.absorbed, np.linalg.inv(term) - np.eye(13), atol=1e-12)
+    assert np.array_equal(after.differences, V[stays])
+    assert np.array_equal(after.duals[: kept.sum()], state.duals[kept])
+    assert not after.duals[kept.sum() :].any()
 
 
 def test_forgetting():
@@ -467,6 +473,9 @@ def test_extreme_streams():
             assert np.isfinite(state.duals).all()
             assert (info.status == "refused") == (state is before)
             itml.measure(state)
+            shrunk, share = itml.shrink(state)
+            assert bregman.is_positive_definite(shrunk.matrix)
+            assert 0 <= share <= 1
     assert told == {"ok", "rebuilt", "refused"}
 
 
