@@ -13,7 +13,6 @@ from streamembed.engine.axis_messages import (
 from streamembed.engine.snapshot_views import SnapshotViews
 from streamembed.errors import InputError
 from streamembed.layout import measures
-from streamembed.methods.frame_reference import LEAST_CORRELATION
 from streamembed.methods.snapshot_contents import Frame
 from streamembed.numeric.arrays import Floats
 from streamembed.spectral import alignment
@@ -41,8 +40,8 @@ class Comparison:
     epochs : int
         That have begun in between; ``same_epoch`` is whether it is 0.
     lost : tuple of int
-        Axes that were lost in between, or that correlate less than .95 with themselves over the
-        shared events; all others are compared as they are.
+        Axes that were lost in between, or have turned: over the shared events, where these are half
+        or more, they correlate negatively with themselves. All others are compared as they are.
     movement : float
         Of the shared events, after the best rotation, reflection and shift: root mean square, in
         units of the spread of the earlier coordinates. NaN where fewer than three are shared.
@@ -133,9 +132,9 @@ def compare(earlier: SnapshotViews, later: SnapshotViews) -> Comparison:
     correlations = np.full(k, np.nan)
     if len(here) > 1:
         correlations = alignment.correlate_columns(after, before)
-    has_moved = (np.array(later.frame.kept_since) > earlier.position) | (
-        correlations < LEAST_CORRELATION
-    )
+    has_moved = np.array(later.frame.kept_since) > earlier.position
+    if 2 * len(here) >= len(later.ids):  # of fewer, correlations say little of an axis
+        has_moved |= correlations < 0.0
     gone, come = _find_unlike_components(earlier.psi[there], later.psi[here])
     fresh = np.delete(np.arange(len(later.ids)), here)
     covered = np.nan

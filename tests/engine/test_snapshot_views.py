@@ -346,6 +346,9 @@ def html_of(value: Any) -> str:
 
 def alarm_of(name: str) -> se.Alarm:
     return se.Alarm(
+        kind="alarm",
+        number=0,
+        reference=0,
         position=5_120,
         onset=5_060,
         channel="coordinates",

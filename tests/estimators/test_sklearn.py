@@ -80,7 +80,7 @@ def test_every_face_is_fitted_to_the_last_row(name: str) -> None:
     if name in EMBEDDINGS:
         assert fitted.snapshot().position == 133
     elif name == "UnsupervisedMetric":
-        assert fitted.fit.position == 133
+        assert fitted.engine.learned == 133
     else:
         assert fitted.position - fitted.pending == 133
 
