@@ -12,7 +12,7 @@ from threadpoolctl import threadpool_limits
 
 from streamembed.estimators import ITML
 from streamembed.metric_learning import bregman, itml, itml_buffer, itml_numba
-from streamembed.numeric import codec
+from streamembed.numeric import codec, compilation
 from streamembed.numeric.arrays import Bools, Floats, Ints
 from tests.metric_learning.test_itml import check_identity, relative, wine_pairs
 from tests.oracles import oracle_itml as oracle
@@ -56,7 +56,9 @@ def learn(pairs: Any, order: Ints, chunk: int = 50, **options: Any) -> itml_buff
     """The state after all pairs, ``chunk`` at a time."""
     V, similar, upper, lower = pairs
     state = itml.init(np.eye(V.shape[1]), GAMMA)
-    options.setdefault("sweep", itml_numba.get_sweep("numba" if itml_numba.available else "numpy"))
+    options.setdefault(
+        "sweep", itml_numba.get_sweep("numba" if compilation.is_available() else "numpy")
+    )
     for start in range(0, len(order), chunk):
         part = order[start : start + chunk]
         state, info = itml.update(state, V[part], similar[part], upper, lower, **options)
@@ -326,7 +328,7 @@ def test_forgetting_prefers_later_pairs() -> None:
 @pytest.mark.parametrize("width", [13, pytest.param(104, marks=pytest.mark.long)])
 def test_a_price_of_its_own_is_copies_of_the_pair(backend: str, width: int) -> None:
     """Three times the price: the metric of each pair three times."""
-    if backend == "numba" and not itml_numba.available:
+    if backend == "numba" and not compilation.is_available():
         pytest.skip("numba is not installed")
     V, similar, upper, lower = wine_pairs(120)
     V = np.concatenate([V] * (width // 13), axis=1)
