@@ -84,12 +84,6 @@ class Examples:
         )
 
     @classmethod
-    def of_pairs(cls, differences: Floats, similar: Bools, position: int, seed: int) -> Self:
-        """Pairs of which only the differences (p, d) are known."""
-        codes = np.where(similar, SIMILAR, DISSIMILAR).astype(np.int64)
-        return cls(differences, np.zeros_like(differences), codes, position, seed)
-
-    @classmethod
     def empty(cls, n_features: int, position: int, seed: int) -> Self:
         """No event yet."""
         no_points = np.zeros((0, n_features))

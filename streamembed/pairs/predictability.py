@@ -56,11 +56,6 @@ class FeatureWeights:
     r2: Annotated[Floats, "d", "finite"]  # of each from the others, all weighing the same
     share: Share  # of the fall that the gate lets through
 
-    @property
-    def is_even(self) -> bool:
-        """Whether no weight has fallen."""
-        return self.share == 0.0
-
 
 def init_weights(n_features: int) -> FeatureWeights:
     """Before anything was measured: every feature weighs 1."""
