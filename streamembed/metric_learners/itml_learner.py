@@ -154,7 +154,7 @@ class ITMLLearner(MetricLearner):
         chunk = examples.scaled(state.scale)
         sample, differences, similar = drawn_pairs.draw_pairs(state.sample, chunk)
         recent, distances = self._measure_distances(state, chunk)
-        bounds = chunk.bounds or self._choose_bounds(distances)
+        bounds = self._choose_bounds(distances)
         core, status, unbounded = state.core, state.status, state.unbounded
         if bounds is None:
             unbounded += len(differences)
@@ -187,8 +187,6 @@ class ITMLLearner(MetricLearner):
 
     def _measure_distances(self, state: ITMLState, chunk: Examples) -> tuple[Floats, Histogram]:
         """The last points, and squared distances of new ones to some of them, under the prior."""
-        if chunk.bounds is not None:  # pairs without points
-            return state.recent, state.distances
         points = chunk.ends
         pool = np.concatenate([state.recent, points])
         distances = histogram.decay(state.distances, 1.0 - self.forgetting)

@@ -26,9 +26,6 @@ class Examples:
     # Events before these; and the random seed.
     position: int
     seed: int
-    # (float, float) or None: upper and lower bound on squared distances, where the source of the
-    # pairs knows them.
-    bounds: tuple[float, float] | None = None
 
     def __len__(self) -> int:
         return len(self.codes)
@@ -80,7 +77,6 @@ class Examples:
             np.concatenate([part.codes for part in parts]),
             parts[0].position,
             parts[0].seed,
-            parts[0].bounds,
         )
 
     @classmethod
