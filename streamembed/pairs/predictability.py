@@ -41,7 +41,7 @@ CLEAR, LEAST_R2 = 3.0, 0.02
 # none of it up to the first, all from the second on.
 GAIN, LEAST_T, FULL_T = 0.02, 2.0, 4.0
 # The same against normal samples, of which so many are drawn: their standard error is estimated
-# with a margin, and t of normal data itself is within +-1 in 199 of 200 draws.
+# with a margin, and t of normal data itself was above 1 in one of 200 draws.
 SURROGATES, LEAST_BEYOND, FULL_BEYOND = 8, 1.0, 2.0
 # Of distances: equal ones are told apart at random, or the same few points would be neighbours
 # of many.
