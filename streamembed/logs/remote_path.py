@@ -62,8 +62,8 @@ def parse_uri(uri: str) -> Path | RemotePath:
 
     Examples
     --------
-    >>> str(parse_uri("file:///tmp/log.parquet"))
-    '/tmp/log.parquet'
+    >>> str(parse_uri("file:///data/log.parquet"))
+    '/data/log.parquet'
     """
     try:
         filesystem, path = fs.FileSystem.from_uri(uri)

@@ -285,7 +285,7 @@ def _train_metrics(state: State, chunk: Chunk, config: Config) -> State:
     if chunk.classes is not None:
         metrics = learners.learn_labels(metrics, chunk.points, chunk.classes, config.seed)
     if not metrics.all_fitted and metrics.is_due(state.position, len(support)):
-        metrics = learners.measure_guesses(
+        metrics = learners.measure_guess(
             metrics, support.scaled, support.births, state.position, config.seed
         )
     return replace(state, metrics=metrics)

@@ -32,7 +32,7 @@ from streamembed.pairs.predictability import FeatureWeights
 
 # Where ITML on generated pairs stops: far below what another draw of pairs changes.
 TOLERANCE, N_SWEEPS = 1e-4, 100
-# Events after which guesses are measured again, at least.
+# Events after which the guess is measured again, at least.
 LEAST_RENEWED = 500
 
 
@@ -84,7 +84,7 @@ class Learners:
         return (self.course.position if learner.additive else self.course.learned) > 0
 
     def is_due(self, position: int, n: int) -> bool:
-        """Whether guesses are to be measured again: after as many events, or n, or 500."""
+        """Whether both are to be measured again: after as many events, or n, or 500."""
         return position >= min(2 * self.measured, self.measured + max(n, LEAST_RENEWED))
 
 
@@ -151,10 +151,10 @@ def flush(learners: Learners, seed: int) -> Learners:
 # ------------------------------------------------------------------ generated pairs
 
 
-def measure_guesses(
+def measure_guess(
     learners: Learners, points: Floats, arrivals: Ints, position: int, seed: int
 ) -> Learners:
-    """Weigh features anew, and learn ITML from generated pairs where it is not fitted.
+    """Weigh features again, and learn ITML from generated pairs where it is not fitted.
 
     Other metrics of pairs have the weights alone: of low rank, they lose what no pair shows.
 
@@ -191,7 +191,7 @@ def _fit(pairs: Pairs, bounds: tuple[float, float]) -> Floats:
 def rescale(learners: Learners) -> Learners:
     """The learners after the scale of features has changed.
 
-    Guesses stay what they are in the new units until they are measured with the next chunk;
+    The guess stays what it is in the new units until it is measured with the next chunk;
     training streams are in the caller's units.
     """
     return replace(learners, measured=0)

@@ -7,7 +7,7 @@ R2_j = 1 - k/(k + 1) mean_i (z_ij - x_ij)^2 / var_j.
 Structure that shows in nearest neighbours is shared by several features: a feature that the others
 know nothing of is noise beside it, or independent of it. k/(k + 1) makes R2 0 on average for such
 a feature, so that R2 over its standard error is a test. Its weight falls to a tenth, and no lower:
-without labels nobody can tell noise from an independent feature that matters. And it falls only if
+without labels noise and an independent feature that matters look alike. And it falls only if
 what stays becomes more predictable for it, also where each feature's closest relative is left out,
 for one feature written twice is no structure; and if it is more predictable than normal variables
 of the same correlations, for noise that is correlated with itself is none either.

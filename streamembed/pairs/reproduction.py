@@ -10,7 +10,7 @@ not used; nor is any where features predict each other no better than their corr
 that is correlated with itself reproduces.
 
 Source: Jain, section 1.3; docs/algorithms/unsupervised.md. Differs: 1. a map at a long diffusion
-time on the self-tuning graph; 2. the halves, without which nobody knows what pairs mean. Halves of
+time on the self-tuning graph; 2. the halves, without which it is unknown what pairs mean. Halves of
 the pairs of one map would not do: both have that map's mistakes, and on a uniform grid, where there
 is nothing to learn, agree to .6. Nor would their pairs without the features: one kind of map judged
 them all.
