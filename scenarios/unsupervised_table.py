@@ -149,7 +149,7 @@ def learn_without_labels(points: Floats, seed: int, name: str = "itml") -> Mahal
         seed=seed,
     )
     engine.learn(points)
-    return engine.snapshot().metrics[name]
+    return engine.publish().metrics[name]
 
 
 def _follow_source(points: Floats, seed: int) -> Floats:

@@ -92,7 +92,7 @@ class UnsupervisedMetric(ColdStartTransformer):
     @property
     def metric(self) -> Mahalanobis:
         """The metric in the caller's units; NotReadyError before the warm-up ends."""
-        metric = self.engine.snapshot().metrics["itml"]
+        metric = self.engine.publish().metrics["itml"]
         return metric.named(impute.name_metric_columns(self._names))
 
     def learn_one(self, x: Mapping[Any, Any]) -> None:
@@ -122,7 +122,7 @@ class UnsupervisedMetric(ColdStartTransformer):
         if not self.ready:
             return self._fill_with_zeros(rows)
         values = self._fill(self._count_missing(rows.align(self._names)))
-        metric = self.engine.snapshot().metrics["itml"]
+        metric = self.engine.publish().metrics["itml"]
         if self._read is None or self._read[0] is not metric:
             self._read = (metric, metric_roots.compute_root(metric.matrix))
         return values @ self._read[1]

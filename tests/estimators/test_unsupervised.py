@@ -180,3 +180,14 @@ def test_bad_parameters_are_refused(changes: dict[str, Any]) -> None:
     """When they are given, and by name."""
     with pytest.raises(ParameterError, match=next(iter(changes))):
         small(**changes)
+
+
+@pytest.mark.filterwarnings("error")
+def test_the_map_inside_does_not_warn() -> None:
+    """It is not shown: what outliers do to it is no matter of the metric."""
+    points = draw_groups(200, 2, 6)
+    points[10] = 1e6
+    model = small()
+    model.learn_many(points)
+    assert model.metric.matrix.shape == (7, 7)
+    assert len(model.transform_one(dict(enumerate(points[0])))) == 7
