@@ -26,6 +26,7 @@ ROSTER = [
     "eig-dml-online",
     "itml-stream",
     "metric-drift",
+    "metrics-online",
     "features-beside-noise",
     "metric-rescue",
     "unsupervised-metric-table",
