@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, dataclass_transform
 
 import numpy as np
 
@@ -30,7 +30,7 @@ from streamembed.methods.engine_parameters import POSITION, describe_use
 from streamembed.methods.options import DEFAULTS, Config
 from streamembed.methods.registry import METHODS
 from streamembed.numeric.arrays import LARGEST_VALUE, Floats
-from streamembed.parameters import declare_parameters, read_texts
+from streamembed.parameters import Class, declare_parameters, read_texts
 from streamembed.validation import check_choice, check_optional, check_whole
 
 # Distances there and back, and to itself, may differ by this share.
@@ -439,8 +439,11 @@ def _list_objects(X: Any) -> list[Any]:
     return list(X)
 
 
-declare_map = declare_parameters(
-    {**PARAMETERS, **read_texts(MapEstimator.__doc__)},
-    lambda name, cls: "" if name == "spread" else describe_use(name, cls.method),
-    MapEstimator.__doc__,
-)
+@dataclass_transform(eq_default=False)
+def declare_map(cls: Class) -> Class:
+    """Make a subclass one that is created with its parameters, and describe them."""
+    return declare_parameters(
+        {**PARAMETERS, **read_texts(MapEstimator.__doc__)},
+        lambda name, cls: "" if name == "spread" else describe_use(name, cls.method),
+        MapEstimator.__doc__,
+    )(cls)

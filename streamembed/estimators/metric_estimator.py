@@ -17,7 +17,7 @@ import hashlib
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import KW_ONLY, dataclass, fields
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, dataclass_transform
 
 import numpy as np
 from river import base
@@ -45,7 +45,7 @@ from streamembed.metric_learning.totals import Totals
 from streamembed.numeric import codec
 from streamembed.numeric.arrays import Floats, Ints
 from streamembed.numeric.chunks import Chunks
-from streamembed.parameters import declare_parameters, read_texts
+from streamembed.parameters import Class, declare_parameters, read_texts
 from streamembed.threads import one_blas_thread
 
 # One or both ends of an event of the warm-up, by feature, and its code.
@@ -487,6 +487,8 @@ def _named(
     return None if read is None else (read[0].named(impute.name_metric_columns(names)), read[1])
 
 
-declare_metric = declare_parameters(
-    read_texts(MetricEstimator.__doc__), base=MetricEstimator.__doc__
-)
+@dataclass_transform(eq_default=False)
+def declare_metric(cls: Class) -> Class:
+    """Make a subclass one that is created with its parameters, and describe them."""
+    shared = MetricEstimator.__doc__
+    return declare_parameters(read_texts(shared), base=shared)(cls)
