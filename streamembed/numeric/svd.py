@@ -175,7 +175,7 @@ def remove_rows(svd: TruncatedSVD, rows: Ints) -> TruncatedSVD:
     dropped of a row leaves with it, and so does the rounding of what was large in it.
     O((m + n) k^2).
 
-    Source: Brand (2006), section 4.1, table 1 ("downdate"). Differs: 1. Any rows at once. 2. Brand
+    Source: Brand (2006), downdating. Differs: 1. Any rows at once. 2. Brand
     subtracts: a direction of length 1 - |U_i|^2 remains of a row, half of whose digits are lost
     where that row has a direction to itself. Here the rest of U is orthogonalised instead, for
     the same cost up to a factor.
