@@ -19,8 +19,8 @@ from streamembed.metric_learners.class_moments import (
     FennLearner,
     GeometricMeanLearner,
 )
-from streamembed.metric_learning import fenn
-from streamembed.metric_learning.fenn import FennDisplay
+from streamembed.metric_learning import fenn_display
+from streamembed.metric_learning.fenn_display import FennDisplay
 from streamembed.metric_learning.mahalanobis import Mahalanobis
 from streamembed.numeric.arrays import Floats
 from streamembed.threads import one_blas_thread
@@ -107,7 +107,7 @@ class FENN(MetricEstimator):
         rows = impute.read(X).align(self._names)
         points = self._stream.spread.fill_gaps(self._count_missing(rows))
         with one_blas_thread():
-            return fenn.compute_display(points, self.info.spectrum, mu)
+            return fenn_display.compute_display(points, self.info.spectrum, mu)
 
     @classmethod
     def _unit_test_params(cls) -> Any:

@@ -8,7 +8,7 @@ from sklearn.datasets import load_wine
 
 from streamembed.errors import FeatureError, NotReadyError, ParameterError
 from streamembed.estimators import FENN
-from streamembed.metric_learning import fenn
+from streamembed.metric_learning import fenn_display
 
 X, Y = load_wine(return_X_y=True)
 NAMES = [f"f{j:02}" for j in range(13)]
@@ -20,7 +20,7 @@ def test_every_kind_of_table_is_shown_the_same() -> None:
     arrays, named = FENN(), FENN()
     arrays.learn_many(X, Y)
     named.learn_many(DICTS, Y)
-    truth = fenn.compute_display(X, arrays.info.spectrum)
+    truth = fenn_display.compute_display(X, arrays.info.spectrum)
     shown = arrays.display(X)
     np.testing.assert_array_equal(shown.coordinates, truth.coordinates)
     turned = [dict(reversed(row.items())) for row in DICTS]

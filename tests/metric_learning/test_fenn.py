@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.spatial.distance import cdist
 from sklearn.datasets import load_breast_cancer, load_iris, load_wine
 
-from streamembed.metric_learning import fenn, scatter
+from streamembed.metric_learning import fenn, fenn_display, scatter
 from tests.oracles import oracle_moments as oracle
 
 SETS = {"iris": load_iris, "wine": load_wine, "wdbc": load_breast_cancer}
@@ -376,7 +376,7 @@ def test_finite_whatever_comes(
         assert (found.energies <= 1).all()
     else:
         assert found.energies.sum() <= d * (1 + 1e-9)
-    shown = fenn.compute_display(points, found)
+    shown = fenn_display.compute_display(points, found)
     assert np.isfinite(shown.coordinates).all()
     assert shown.weights.sum() == pytest.approx(1.0 if len(found.energies) else 0.0)
 
@@ -402,7 +402,7 @@ def test_the_display_is_that_of_the_figure(name: str) -> None:
     points = points / points.std(axis=0)  # the oracle does not scale
     found = learned(points, classes)
     for mu in (0.05, 0.2, 5.0):
-        shown = fenn.compute_display(points, found, mu)
+        shown = fenn_display.compute_display(points, found, mu)
         d = cdist(shown.coordinates, shown.coordinates)
         np.testing.assert_allclose(d, display_oracle(points, classes, mu), atol=1e-8)
         assert shown.weights.sum() == pytest.approx(1.0)
@@ -414,10 +414,10 @@ def test_wine_has_the_weights_of_the_figure_nearly() -> None:
     """.66 and .34 at the Fisher information's local maximum, where the figure has .7 and .3."""
     points, classes = shuffled("wine")
     found = learned(points, classes)
-    shown = fenn.compute_display(points, found)
+    shown = fenn_display.compute_display(points, found)
     np.testing.assert_allclose(shown.weights, [0.66, 0.34], atol=0.005)
     # towards 0 a line, towards infinity equal weights: the figure's other panels
-    cold, hot = (fenn.compute_display(points, found, mu) for mu in (1e-9, 1e9))
+    cold, hot = (fenn_display.compute_display(points, found, mu) for mu in (1e-9, 1e9))
     assert cold.weights.tolist() == [1.0, 0.0]
     assert not cold.coordinates[:, 1].any()
     np.testing.assert_allclose(hot.weights, 0.5, rtol=1e-6)
@@ -433,17 +433,22 @@ def test_the_fisher_information_has_its_maximum_there() -> None:
         information[i] = (weights @ (E - weights @ E) ** 2) / mu**4
     inner = slice(len(mus) // 10, None)  # it rises towards the cold end, too
     best = mus[inner][np.argmax(information[inner])]
-    assert fenn.choose_by_fisher_information(E) == pytest.approx(best, rel=7e-3)  # a grid step
+    assert fenn_display.choose_by_fisher_information(E) == pytest.approx(
+        best, rel=7e-3
+    )  # a grid step
     for E in (np.array([0.2, 1.0]), np.array([0.4, 0.9, 1.0, 1.0])):
-        assert fenn.choose_by_fisher_information(E) == fenn.choose_by_heat_capacity(E)
+        assert fenn_display.choose_by_fisher_information(E) == fenn.choose_by_heat_capacity(E)
 
 
 def test_a_display_without_two_classes_shows_all_directions() -> None:
     """Lowest energies first; of points that do not vary there is nothing to show."""
     points, classes = blobs(40, 3, 2)
-    assert fenn.compute_display(points, learned(points, classes)).coordinates.shape == (40, 1)
-    one = fenn.compute_display(points, learned(points, np.zeros(40, dtype=int)), 0.4)
+    assert fenn_display.compute_display(points, learned(points, classes)).coordinates.shape == (
+        40,
+        1,
+    )
+    one = fenn_display.compute_display(points, learned(points, np.zeros(40, dtype=int)), 0.4)
     assert one.coordinates.shape == (40, 3)
     assert np.diff(one.weights).max() < 0
-    none = fenn.compute_display(points, learned(np.ones((9, 3)), np.arange(9) % 2))
+    none = fenn_display.compute_display(points, learned(np.ones((9, 3)), np.arange(9) % 2))
     assert none.coordinates.shape == (40, 0)

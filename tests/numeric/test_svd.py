@@ -379,3 +379,6 @@ def test_a_decayed_factor_is_that_of_the_decayed_matrix():
     A, new = normal(20, 8), normal(5, 8, seed=1)
     factor = svd.append_rows(svd.decay(svd.decompose(A, 8), 0.25), new, 8)
     check(factor, np.concatenate([0.25 * A, new]))
+    cut = svd.decompose(A, 3)
+    np.testing.assert_array_equal(svd.decay(cut, 4.0).dropped, 4.0 * cut.dropped)
+    assert cut.dropped.min() > 0
