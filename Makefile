@@ -56,6 +56,7 @@ scenarios: $(VENV)/.ready
 picture: $(VENV)/.ready
 	$(BIN)/python -m scenarios.pictures.at_work
 	$(BIN)/python -m scenarios.pictures.gallery
+	$(BIN)/python -m scenarios.pictures.fenn_display
 	$(BIN)/python -m scenarios.pictures.animation
 
 bench: $(VENV)/.ready

@@ -10,6 +10,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from streamembed.data import impute
+from streamembed.errors import NotReadyError
 from streamembed.estimators.metric_estimator import MetricEstimator, declare_metric
 from streamembed.metric_learners.class_moments import (
     ContrastLearner,
@@ -17,8 +19,12 @@ from streamembed.metric_learners.class_moments import (
     FennLearner,
     GeometricMeanLearner,
 )
+from streamembed.metric_learning import fenn_display
+from streamembed.metric_learning.fenn_display import FennDisplay
 from streamembed.metric_learning.mahalanobis import Mahalanobis
 from streamembed.numeric.arrays import Floats
+from streamembed.threads import one_blas_thread
+from streamembed.validation import check_optional, check_real
 
 
 @declare_metric
@@ -26,8 +32,12 @@ class FENN(MetricEstimator):
     """The metric of least free energy: similar pairs near, at a temperature that keeps it broad.
 
     Every class, and every pair of classes, counts the same, however many points it has. Distances
-    do not change under a linear map of the data: nothing is scaled. Until two classes have two
-    points each the metric is standardised Euclidean distance, and `info.status` says so.
+    do not change under a linear map of the data: nothing is scaled.
+
+    Until two classes have two points each the metric is standardised Euclidean distance, and
+    `info.status` says so. With a number for ``mu`` all points then count as one class: directions
+    in which the standardised features vary little together weigh most. For points without labels,
+    give all of them the same one.
 
     Pairs that were given make within and between scatter of their own; beside labels, a pair weighs
     as much as a point.
@@ -51,6 +61,53 @@ class FENN(MetricEstimator):
 
     mu: float | str = "heat_capacity"
     _learner_type: ClassVar[Any] = FennLearner
+
+    def display(self, X: Any, mu: float | None = None) -> FennDisplay:
+        """Coordinates to look at: points along the directions that separate the classes.
+
+        Where `transform_many` keeps all directions, for distances, this shows the classes less one
+        that are informative; without two classes all, those of the lowest energies first.
+
+        Parameters
+        ----------
+        X
+            Any table that `transform_many` takes.
+        mu
+            Temperature, positive: towards 0 all points lie on a line, towards infinity all
+            directions weigh the same. None: the one of the largest Fisher information in the range
+            of the energies, or of the largest heat capacity where that has no maximum.
+
+        Returns
+        -------
+        ``coordinates`` (n, k), ``weights`` (k,) with sum 1, ``directions`` (features, k), ``mu``.
+
+        Raises
+        ------
+        NotReadyError
+            No chunk is learned yet: learn more, or call `flush`.
+        ParameterError
+            mu is no positive number.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_wine
+        >>> X, y = load_wine(return_X_y=True)
+        >>> model = FENN()
+        >>> model.learn_many(X, y)
+        >>> shown = model.display(X)
+        >>> shown.coordinates.shape, shown.weights.round(2).tolist()
+        ((178, 2), [0.66, 0.34])
+        """
+        mu = check_optional(check_real, "mu", mu, 1e-12, 1e12)
+        if self._stream is None:
+            raise NotReadyError(
+                f"display needs a whole chunk, and {self.position} events have arrived: learn "
+                "more, or call flush()"
+            )
+        rows = impute.read(X).align(self._names)
+        points = self._stream.spread.fill_gaps(self._count_missing(rows))
+        with one_blas_thread():
+            return fenn_display.compute_display(points, self.info.spectrum, mu)
 
     @classmethod
     def _unit_test_params(cls) -> Any:

@@ -217,8 +217,8 @@ class PCA(PointEstimator, base.MiniBatchTransformer):
     whiten
         Divide coordinates by their standard deviations.
     window
-        Only the last ``window`` events count, exactly; their rows are kept. None: all count. A
-        window takes moments.
+        Only the last ``window`` events count; their rows are kept. None: all count. With thousands
+        of features set solver="svd", too: rows leave it as they came.
     half_life
         Events after which an event counts half; None: events count alike for ever.
 
@@ -267,6 +267,7 @@ class PCA(PointEstimator, base.MiniBatchTransformer):
         yield {"n_components": 2}
         yield {"n_components": 3, "window": 15, "whiten": True}
         yield {"n_components": 2, "solver": "svd", "half_life": 30.0}
+        yield {"n_components": 2, "solver": "svd", "window": 25}
 
     def _check_parameters(self) -> None:
         k = validation.check_whole("n_components", self.n_components, 1, high=MOST_COMPONENTS)
@@ -278,16 +279,12 @@ class PCA(PointEstimator, base.MiniBatchTransformer):
             validation.check_choice("rank", self.rank, ("auto",), " or a whole number")
         else:
             validation.check_whole("rank", self.rank, k, " (n_components), or 'auto'")
-            if self.solver == "moments" or self.window is not None:
+            windowed = self.window is not None and self.solver == "auto"
+            if self.solver == "moments" or windowed:
                 raise ParameterError(
-                    f"rank={quote(self.rank)} is of the svd: with moments, which a window takes, "
-                    "nothing is cut off; leave it at 'auto'"
+                    f"rank={quote(self.rank)} is of the svd: with moments, which a window takes by "
+                    "itself, nothing is cut off; leave it at 'auto', or set solver='svd'"
                 )
-        if self.window is not None and self.solver == "svd":
-            raise ParameterError(
-                f"window={quote(self.window)} needs solver='moments' or 'auto': rows cannot leave "
-                "an svd; use half_life to forget"
-            )
         if self.window is not None and self.half_life is not None:
             raise ParameterError(
                 f"window={quote(self.window)} and half_life={quote(self.half_life)} both forget: "
@@ -412,14 +409,54 @@ class PCA(PointEstimator, base.MiniBatchTransformer):
 
         They count already; what it does is to settle the features, where that is still open.
         """
+        self._flush()
+
+    def _flush(self, n_kept: int | None = None) -> None:
+        """`flush`, and `keep_last` where ``n_kept`` is given."""
         cold_start, followed, early = self._cold_start, self._followed, np.zeros((0, 0))
         if followed is None:
             if not self._early:
                 return
             cold_start, followed, early = self._begin(cold_start)
+        settings = self._build_settings(len(cold_start.names))
         with one_blas_thread():
-            followed = principal_stream.flush(followed, self._build_settings(len(cold_start.names)))
+            followed = principal_stream.flush(followed, settings)
+            if n_kept is not None:
+                followed = principal_stream.keep_last(followed, n_kept)
         self._keep(cold_start, followed, early)
+
+    def keep_last(self, n: int) -> None:
+        """Let all events but the last ``n`` leave the window: a restart at a change.
+
+        The window fills again with what comes next. Pending events are learned first, as by
+        `flush`; so this is itself an event of the stream. Axes keep still through it.
+
+        Parameters
+        ----------
+        n
+            At least 2. Where fewer events count, all stay.
+
+        Raises
+        ------
+        ParameterError
+            n is no such number, or the PCA has no window: then no rows are kept.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> model = PCA(n_components=1, window=500)
+        >>> model.learn_many(np.random.default_rng(0).standard_normal((300, 3)))
+        >>> model.keep_last(100)
+        >>> model.snapshot().count, model.position
+        (100.0, 300)
+        """
+        n = validation.check_whole("n", n, LEAST_EVENTS)
+        if self.window is None:
+            raise ParameterError(
+                "keep_last needs a window, whose rows are kept, and window=None; make the PCA with "
+                "window=..., or start a new one"
+            )
+        self._flush(n)
 
     def merge(self, other: Self) -> None:
         """Add what another PCA of the same parameters and features has learned.

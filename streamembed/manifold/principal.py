@@ -5,7 +5,7 @@ theta, v = eigenvalues and eigenvectors of S; s = sqrt(theta), the singular valu
 rows; b = rows that come or go at once; r = columns of a truncated state.
 
 `Moments` are exact, can remove rows again, and take d^2 numbers. `OneSided` keeps r axes, for many
-features. `view` reads either.
+features; `TwoSided` (`streamembed.manifold.two_sided`) is that of a window. `view` reads any.
 
 Source: docs/algorithms/pca.md; Chan, Golub & LeVeque (1983), The American Statistician 37(3),
 242-247 (moments); Ross, Lim, Lin & Yang (2008), Int. J. Computer Vision 77, 125-141 (the row of the
@@ -21,6 +21,7 @@ from typing import Annotated, Protocol, Self
 import numpy as np
 from scipy.linalg.blas import dgemm
 
+from streamembed.manifold.two_sided import TwoSided
 from streamembed.numeric.arrays import Floats
 from streamembed.numeric.linalg import descending_eigh
 from streamembed.spectral.alignment import choose_signs
@@ -257,6 +258,9 @@ def _build_basis(block: Floats, axes: Floats, scale: float) -> Floats:
     return np.linalg.qr(basis)[0]
 
 
+PrincipalState = Moments | OneSided | TwoSided
+
+
 # --------------------------------------------------------------------------------------------- view
 
 
@@ -278,7 +282,7 @@ class PrincipalView:
     cut: tuple[int, ...]  # components without variance
 
 
-def view(state: Moments | OneSided, k: int, reference: Floats | None = None) -> PrincipalView:
+def view(state: PrincipalState, k: int, reference: Floats | None = None) -> PrincipalView:
     """The leading k axes of a state.
 
     Parameters
@@ -315,7 +319,7 @@ def view(state: Moments | OneSided, k: int, reference: Floats | None = None) -> 
             residual = float(_compute_residuals(product, vectors, values).max())
     divisor = state.count - 1.0
     has_variance = divisor > 0.0
-    tail = state.tail if isinstance(state, OneSided) else 0.0
+    tail = 0.0 if isinstance(state, Moments) else state.tail
     return PrincipalView(
         components=components,
         explained_variance=theta / divisor if has_variance else np.zeros(k),
@@ -330,18 +334,18 @@ def view(state: Moments | OneSided, k: int, reference: Floats | None = None) -> 
     )
 
 
-def compute_reference(state: Moments | OneSided, k: int, earlier: Floats | None = None) -> Floats:
+def compute_reference(state: PrincipalState, k: int, earlier: Floats | None = None) -> Floats:
     """Axes (d, m) that later views start from and are aligned to; aligned to ``earlier``."""
     values, vectors = _find_leading(state, k, earlier, guards=GUARDS)
     return _align(values, vectors, earlier)
 
 
-def follow(state: Moments | OneSided, k: int, reference: Floats) -> Floats:
+def follow(state: PrincipalState, k: int, reference: Floats) -> Floats:
     """The axes (d, m) after a chunk, approximately: one product instead of a solution, aligned.
 
     Of moments these are the Nystrom pairs of the reference: without directions outside of it.
     """
-    if isinstance(state, OneSided):
+    if not isinstance(state, Moments):
         values, vectors = _find_leading(state, k, reference, guards=GUARDS)
     else:
         # Y (Q^T Y)^+ Y^T with Y = S Q: one product does the work of about two Rayleigh-Ritz steps
@@ -356,10 +360,10 @@ def follow(state: Moments | OneSided, k: int, reference: Floats) -> Floats:
 
 
 def _find_leading(
-    state: Moments | OneSided, k: int, start: Floats | None, guards: int = 0
+    state: PrincipalState, k: int, start: Floats | None, guards: int = 0
 ) -> tuple[Floats, Floats]:
     """Eigenvalues and eigenvectors of S, k or fewer; up to ``guards`` more, less accurate."""
-    if isinstance(state, OneSided):
+    if not isinstance(state, Moments):
         s = state.values
         n_found = min(k + guards, int(np.count_nonzero(s > NO_VARIANCE * s.max(initial=0.0))))
         return s[:n_found] ** 2, state.axes[:, :n_found]

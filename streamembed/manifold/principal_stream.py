@@ -2,8 +2,9 @@
 
 Rows wait until their chunk of ten is whole, so that calls do not matter; a reader sees them
 joined. A window keeps its rows, in blocks as they were learned, and removes them from the moments
-one by one. After every turn of the window, and where rows left that carried nearly all the scatter,
-the moments are computed from scratch from the rows of the window, so that rounding does not add up.
+one by one, or from an SVD with two sides. After every turn of the window, and where rows left that
+carried nearly all the scatter, the state is computed from scratch from the rows of the window, so
+that rounding does not add up.
 
 Source: docs/algorithms/pca.md.
 """
@@ -15,7 +16,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from streamembed.manifold import principal
-from streamembed.manifold.principal import Moments, OneSided, PrincipalView
+from streamembed.manifold.principal import Moments, OneSided, PrincipalState, PrincipalView
+from streamembed.manifold.two_sided import TwoSided
 from streamembed.numeric import moments as spread
 from streamembed.numeric.arrays import Floats
 from streamembed.numeric.chunks import Chunks
@@ -35,11 +37,11 @@ LARGEST_SHRINKAGE = 1e4
 
 @dataclass(frozen=True, slots=True)
 class PrincipalSettings:
-    """The options: ``solver`` is "moments" or "svd", and a window needs moments."""
+    """The options: ``solver`` is "moments" or "svd"."""
 
     n_components: int
     solver: str
-    rank: int  # columns of a one-sided SVD
+    rank: int  # columns of an SVD
     window: int | None  # events that count
     half_life: float | None  # events after which one counts half
 
@@ -52,7 +54,7 @@ class PrincipalStream:
     spread: FeatureMoments
     waiting: Floats  # (b, d): rows of the chunk that is filling, NaN where a value is missing
     learned: int  # events in whole chunks
-    state: Moments | OneSided
+    state: PrincipalState
     reference: Floats  # (d, m): axes that views are aligned to; m is 0 before the first chunk
     blocks: tuple[Floats, ...] = ()  # (b, d) each: a window's rows, oldest first, without gaps
     gone: int = 0  # rows of the first block that have left
@@ -67,9 +69,13 @@ class PrincipalStream:
 
 def init(n_features: int, settings: PrincipalSettings) -> PrincipalStream:
     """Before any event."""
-    state: Moments | OneSided = OneSided.init(n_features, settings.rank)
+    state: PrincipalState
     if settings.solver == "moments":
         state = Moments.init(n_features)
+    elif settings.window is None:
+        state = OneSided.init(n_features, settings.rank)
+    else:
+        state = TwoSided.init(n_features, settings.rank)
     no_rows = np.zeros((0, n_features))
     return PrincipalStream(spread.init(n_features), no_rows, 0, state, no_rows.T)
 
@@ -123,6 +129,7 @@ def _join_waiting(stream: PrincipalStream, settings: PrincipalSettings) -> Princ
     if settings.window is not None:
         return _slide(after, rows, settings.window)
     state = stream.state
+    assert not isinstance(state, TwoSided)
     if settings.half_life is not None:
         factor = 0.5 ** (1.0 / settings.half_life)
         ages = np.arange(len(rows) - 1, -1, -1)
@@ -132,9 +139,14 @@ def _join_waiting(stream: PrincipalStream, settings: PrincipalSettings) -> Princ
     return replace(after, state=state)
 
 
+def keep_last(stream: PrincipalStream, n: int) -> PrincipalStream:
+    """All but the last ``n`` rows leave the window; no row is waiting."""
+    return _slide(stream, stream.waiting, n)
+
+
 def _slide(stream: PrincipalStream, rows: Floats, window: int) -> PrincipalStream:
     """Join rows to the window, and remove the oldest."""
-    assert isinstance(stream.state, Moments)
+    assert not isinstance(stream.state, OneSided)
     n_rows = int(stream.state.count)
     n_leaving = max(0, n_rows + len(rows) - window)
     if n_leaving >= n_rows:  # all old rows leave, and perhaps some of the new ones
@@ -152,16 +164,30 @@ def _slide(stream: PrincipalStream, rows: Floats, window: int) -> PrincipalStrea
     after = replace(
         stream, state=state, blocks=tuple(blocks), gone=n_removed, turned=n_left, peak=peak
     )
-    return (
-        _recompute(after) if n_left >= window or state.total * LARGEST_SHRINKAGE < peak else after
-    )
+    has_shrunk = state.total * LARGEST_SHRINKAGE < peak
+    return _recompute(after, has_shrunk) if has_shrunk or n_left >= window else after
 
 
-def _recompute(stream: PrincipalStream) -> PrincipalStream:
-    """The moments of the window, from its rows. O(window d^2)."""
+def _recompute(stream: PrincipalStream, has_shrunk: bool = True) -> PrincipalStream:
+    """The state of the window, from its rows. O(window d^2); of two sides O(window d rank)."""
     rows = np.concatenate(stream.blocks)[stream.gone :]
-    state = Moments.init(rows.shape[1]).join(rows)
+    state = stream.state
+    if isinstance(state, TwoSided) and not has_shrunk:
+        state = state.refresh(rows)
+    else:
+        state = _build(state, rows)
     return replace(stream, state=state, turned=0, peak=state.total)
+
+
+def _build(like: PrincipalState, rows: Floats) -> PrincipalState:
+    """A state of the same kind, of these rows alone."""
+    if isinstance(like, Moments):
+        return Moments.init(rows.shape[1]).join(rows)
+    assert isinstance(like, TwoSided)
+    state = TwoSided.init(rows.shape[1], like.rank)
+    for start in range(0, len(rows), CHUNK):
+        state = state.slide(rows[start : start + CHUNK], rows[:0])
+    return state
 
 
 def merge(

@@ -22,7 +22,7 @@ from streamembed.metric_learning.fenn import FennInfo, MuChoice, Spectrum
 from streamembed.metric_learning.scatter import ClassMoments, Scatters
 from streamembed.metric_learning.totals import NO_UPDATES, Totals
 from streamembed.numeric.arrays import Floats, Ints
-from streamembed.numeric.pencil import SHARE_FLOOR, generalised_eigh
+from streamembed.numeric.pencil import SHARE_FLOOR, generalised_eigh, scaled_identity
 from streamembed.pairs import reservoir
 from streamembed.pairs.reservoir import Reservoirs
 from streamembed.validation import (
@@ -208,7 +208,11 @@ class FennLearner(_MomentLearner):
             points, classes = reservoir.sample(state.sample, SAMPLE)
             choice = fenn.choose_by_cross_validation(points, classes, spectrum)
             mu = choice.mu
-        matrix, equilibrium = fenn.measure(spectrum, mu)
+        tempered = spectrum
+        if isinstance(self.mu, str) and spectrum.status != "measured":
+            # no label to choose by; a cold metric of one class loses others (docs: fenn.md)
+            tempered = fenn.drop_directions(spectrum)
+        matrix, equilibrium = fenn.measure(tempered, mu)
         info = TemperedInfo(equilibrium, spectrum, choice)
         return MeasuredMetric(matrix, np.ones(len(scale)), info, equilibrium)
 
@@ -246,7 +250,7 @@ class DiscriminantLearner(_MomentLearner):
         directions = (spectrum.directions[:, :k] / np.sqrt(shares))[:, separating]
         info = DiscriminantInfo(directions, 1.0 / shares[separating] - 1.0, "pairs")
         if directions.shape[1] == 0:
-            return fenn.measure(spectrum, 1.0)[0], info
+            return scaled_identity(spectrum.within), info
         return directions @ directions.T, info
 
 

@@ -1,5 +1,8 @@
 """The metric of least free energy: average distance of similar pairs against entropy.
 
+With one class, or without any, all pairs are similar, and the spectrum is that of the features'
+correlations.
+
 Symbols: p = features; N = classes; X_S, X_D = `Scatters.within`, `.dissimilar`; B = directions,
 (p, r), with B^T X_D B = I and B^T X_S B = diag(E); E = energies, in [0, 1], ascending; mu = the
 temperature; lambda = weights, sum 1; F = <E> - mu H, free energy; H = entropy.
@@ -10,7 +13,7 @@ Based Approach for Distance Metric Learning, KDD '19.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -39,7 +42,8 @@ class Spectrum:
     """Energies and directions of the whitened within scatter, the Hamiltonian of the source."""
 
     # (r,): E, ascending, in [0, 1]: the share of a direction's spread that lies within the classes.
-    # All but the first ``n_informative`` are 1.
+    # All but the first ``n_informative`` are 1. Without two classes: eigenvalues of the correlation
+    # matrix, of mean 1 over the features that vary.
     energies: Floats
     directions: Floats  # (p, r): B, in the units of the caller, largest scaled loading positive
     n_informative: int  # min(r, N - 1): the directions in which class means differ
@@ -48,15 +52,17 @@ class Spectrum:
     n_thin: int
     n_constant: int
     within: Floats  # (p, p): X_S
-    # ``measured``; ``one class`` or ``no class`` (with at least two points), ``no spread``: with
-    # these there are no directions, and the metric is the standardised Euclidean one.
+    # ``measured``; ``one class`` or ``no class`` (with at least two points): all points count as
+    # one; ``no spread``: there are no directions, and the metric is the Euclidean one.
     status: Literal["measured", "one class", "no class", "no spread"]
 
 
 def compute_spectrum(scatters: Scatters) -> Spectrum:
     """The energies E_i and directions b_i with X_S b = E X_D b, b^T X_D b = 1; all r of them.
 
-    Never fails: constant features, more features than points and a single class are statuses.
+    Without two classes X_D does not exist, and diag(X_S) takes its place: the average distance of
+    all pairs, of standardised features. Never fails: constant features, more features than points
+    and a single class are statuses.
 
     Notes
     -----
@@ -64,17 +70,24 @@ def compute_spectrum(scatters: Scatters) -> Spectrum:
     basis have singular values sigma_j, and E_j = 1 - sigma_j^2: so the uninformative energies
     are 1 to rounding squared, whatever the condition of X_D. O(p^3 + N p r).
 
-    Source: Inaba et al. (2019), Theorems 3.2 and 3.5. Differs: 1. Where X_D is singular its
-    range is used in place of X_D + delta I. 2. Columns are scaled before the rank is judged.
+    Source: Inaba et al. (2019), Theorems 3.2 and 3.5; section 3.3 for a single class. Differs:
+    1. Where X_D is singular its range is used in place of X_D + delta I. 2. Columns are scaled
+    before the rank is judged. 3. With a single class they take X_S itself for the Hamiltonian, in
+    the units of the features; here the features are standardised. Directions in which nothing
+    varies, of energy 0, are left out: all of the weight would be on them.
     """
     whitening = whiten(scatters.dissimilar)
     n, d, rank = scatters.n_classes, len(whitening.scale), whitening.rank
     counts = n, scatters.n_thin, whitening.n_constant, scatters.within
-    if n < 2 or rank == 0:
+    if rank == 0:
         status: Literal["one class", "no class", "no spread"] = (
             "no class" if n == 0 else "one class" if n == 1 else "no spread"
         )
         return Spectrum(np.zeros(0), np.zeros((d, 0)), 0, *counts, status)
+    if n < 2:
+        squares = np.sum((whitening.scale[:, None] * whitening.basis[:, ::-1]) ** 2, axis=0)
+        directions = fix_signs(whitening.basis[:, ::-1] / np.sqrt(squares), whitening.scale)
+        return Spectrum(1.0 / squares, directions, 0, *counts, "one class" if n else "no class")
     offsets = scatters.offsets @ whitening.basis
     _, sigma, rotation = np.linalg.svd(offsets, full_matrices=n < rank)
     shares = np.zeros(rank)
@@ -82,6 +95,11 @@ def compute_spectrum(scatters: Scatters) -> Spectrum:
     directions = fix_signs(whitening.basis @ rotation.T, whitening.scale)
     energies = np.clip(1.0 - shares, 0.0, 1.0)
     return Spectrum(energies, directions, min(rank, n - 1), *counts, "measured")
+
+
+def drop_directions(spectrum: Spectrum) -> Spectrum:
+    """The same without directions: `measure` gives standardised Euclidean distance."""
+    return replace(spectrum, energies=np.zeros(0), directions=spectrum.directions[:, :0])
 
 
 def compute_boltzmann_weights(energies: Floats, mu: float) -> Floats:
@@ -271,7 +289,7 @@ def _count_votes(d2: Floats, members: Floats, n_neighbors: int) -> Ints:
 class FennInfo:
     """The state of equilibrium at the chosen temperature."""
 
-    # That of the spectrum; where it is not ``measured`` the numbers below are 0.
+    # That of the spectrum; without directions the numbers below are 0.
     status: Literal["measured", "one class", "no class", "no spread"]
     mu: float  # temperature
     weights: Floats  # (r,): lambda, of every direction, descending, sum 1
@@ -302,8 +320,8 @@ def measure(spectrum: Spectrum, mu: float) -> tuple[Floats, FennInfo]:
     Returns
     -------
     A, shape (p, p), symmetric, positive semidefinite, zero in constant features; and the Info.
-    Where the status is not ``measured``, A is the standardised Euclidean metric, scaled so that
-    <X_S, A> = 1 (or I / p without any spread). O(p^2 r).
+    Without directions A is the standardised Euclidean metric, scaled so that <X_S, A> = 1, or
+    I / p without any spread. O(p^2 r).
 
     Source: Inaba et al. (2019), Theorem 3.4 and eq. (16). Differs: the text restricts A to
     d = min(p, N - 1) directions, with which their Table 2 cannot be had (.05 lower on
@@ -316,7 +334,7 @@ def measure(spectrum: Spectrum, mu: float) -> tuple[Floats, FennInfo]:
         "n_constant": spectrum.n_constant,
         "rank": len(spectrum.energies),
     }
-    if spectrum.status != "measured":
+    if not len(spectrum.energies):
         empty_info = FennInfo(
             status=spectrum.status,
             mu=mu,
@@ -331,7 +349,7 @@ def measure(spectrum: Spectrum, mu: float) -> tuple[Floats, FennInfo]:
     weights = compute_boltzmann_weights(spectrum.energies, mu)
     factor = spectrum.directions * np.sqrt(weights)
     info = FennInfo(
-        status="measured",
+        status=spectrum.status,
         mu=mu,
         weights=weights,
         mean_energy=float(weights @ spectrum.energies),

@@ -220,7 +220,9 @@ def drop_rounding(moments: ClassMoments) -> ClassMoments:
 class Scatters:
     """Within and between scatter, every class counting the same."""
 
-    within: Floats  # (d, d): X_S, the mean of the population covariances of the classes
+    # (d, d): X_S, the mean of the population covariances of the classes; without a class that
+    # counts, the covariance of all points.
+    within: Floats
     # (N, d): (m_c - mean of the means) / sqrt(N - 1), a row for each class that counts.
     offsets: Floats
     n_classes: int  # N, the classes that count: those with a mass of at least 2
@@ -246,7 +248,8 @@ def measure(moments: ClassMoments) -> Scatters:
 
     Returns
     -------
-    With one class, ``between`` is 0; with none, ``within`` too. Pure; O(N d^2).
+    With one class, ``between`` is 0. With none, because every point is alone in its class, within
+    is the covariance of all points together. Pure; O(N d^2).
 
     Source: Inaba et al. (2019), eq. (5), (6) and section 3.2. Differs: 1. n of their n / (n - 1)
     is the number of classes, not of points (with points the identity is off by 31 % on iris).
@@ -259,7 +262,10 @@ def measure(moments: ClassMoments) -> Scatters:
     n_thin = int(np.count_nonzero(moments.masses > 0)) - n
     d = moments.n_features
     if n == 0:
-        return Scatters(np.zeros((d, d)), np.zeros((0, d)), 0, n_thin)
+        spread = compute_weighted_offsets(moments)
+        total = moments.scatters.sum(axis=0) + spread.T @ spread
+        mass = float(moments.masses.sum())
+        return Scatters(symmetrise(total) / (mass or 1.0), np.zeros((0, d)), 0, n_thin)
     weights = np.where(counts, 1.0 / (n * np.where(counts, moments.masses, 1.0)), 0.0)
     within = symmetrise(np.tensordot(weights, moments.scatters, axes=1))
     # from the first mean: the mean of equal numbers is not always that number

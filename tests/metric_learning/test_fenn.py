@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import scipy.linalg
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.spatial.distance import cdist
 from sklearn.datasets import load_breast_cancer, load_iris, load_wine
 
-from streamembed.metric_learning import fenn, scatter
+from streamembed.metric_learning import fenn, fenn_display, scatter
 from tests.oracles import oracle_moments as oracle
 
 SETS = {"iris": load_iris, "wine": load_wine, "wdbc": load_breast_cancer}
@@ -262,14 +264,51 @@ def test_points_that_tie_all_vote():
 # ---------------------------------------------------------------- where nothing can be learned
 
 
-def test_one_class_is_standardised_distance():
-    """X_D does not exist: the metric is the identity on scaled X_S, and the status says so."""
-    points, _ = blobs(50, 3, 2)
+def one_class_metric(points: np.ndarray, mu: float) -> np.ndarray:
+    """Section 3.3 of the source, of standardised features: the Hamiltonian is their covariance."""
+    scale = points.std(axis=0)
+    E, U = np.linalg.eigh(np.cov((points / scale).T, bias=True))
+    weights = np.exp(-E / mu) / np.exp(-E / mu).sum()
+    return (U * weights) @ U.T / np.outer(scale, scale)
+
+
+@pytest.mark.parametrize("kind", ["one label", "all different"])
+def test_one_class_or_none_has_the_covariance_for_energies(kind: str) -> None:
+    """X_D does not exist: low energies are directions in which the features vary little together.
+
+    Units do not matter, and at an infinite temperature it is standardised Euclidean distance.
+    """
+    points = blobs(50, 3, 2)[0] @ np.array([[1.0, 0.8, 0.0], [0.0, 1.0, 0.5], [0.0, 0.0, 1.0]])
     points = points * [1.0, 10.0, 0.1]
-    found = learned(points, np.zeros(50, dtype=int))
-    metric, info = fenn.measure(found, 0.1)
-    assert info.status == "one class"
-    np.testing.assert_allclose(metric, np.diag(1 / points.var(axis=0)) / 3, rtol=1e-12)
+    classes = np.zeros(50, dtype=int) if kind == "one label" else np.arange(50)
+    found = learned(points, classes)
+    assert (found.status, found.n_informative) == (
+        "one class" if kind == "one label" else "no class",
+        0,
+    )
+    assert found.energies.sum() == pytest.approx(3.0, rel=1e-12)
+    for mu in (0.05, 0.3, 2.0):
+        metric, info = fenn.measure(found, mu)
+        truth = one_class_metric(points, mu)
+        np.testing.assert_allclose(metric, truth, atol=1e-12 * np.abs(truth).max())
+        assert info.status == found.status
+        assert np.sum(np.cov(points.T, bias=True) * metric) == pytest.approx(info.mean_energy)
+        assert np.sum(points.var(axis=0) * np.diag(metric)) == pytest.approx(1.0)
+        assert np.diff(info.weights).max() <= 0
+    hot, _ = fenn.measure(found, 1e12)
+    np.testing.assert_allclose(hot, np.diag(1 / points.var(axis=0)) / 3, rtol=1e-9, atol=1e-9)
+
+
+def test_one_class_of_few_points_leaves_out_what_does_not_vary() -> None:
+    """Directions of energy 0 would have all of the weight: they are none, as constant features."""
+    points = np.random.default_rng(5).standard_normal((8, 20))
+    points[:, 3] = 4.0
+    found = learned(points, np.zeros(8, dtype=int))
+    assert (len(found.energies), found.n_constant) == (7, 1)
+    assert found.energies.min() > 0.1
+    metric, _ = fenn.measure(found, fenn.choose_by_heat_capacity(found.energies))
+    assert np.linalg.matrix_rank(metric) == 7
+    assert not metric[3].any()
 
 
 def test_statuses():
@@ -332,4 +371,84 @@ def test_finite_whatever_comes(
     assert np.linalg.eigvalsh(metric / scale).min() > -1e-12
     for name in ("mean_energy", "entropy", "free_energy", "heat_capacity"):
         assert np.isfinite(getattr(info, name))
-    assert ((found.energies >= 0) & (found.energies <= 1)).all()
+    assert (found.energies >= 0).all()
+    if found.status == "measured":
+        assert (found.energies <= 1).all()
+    else:
+        assert found.energies.sum() <= d * (1 + 1e-9)
+    shown = fenn_display.compute_display(points, found)
+    assert np.isfinite(shown.coordinates).all()
+    assert shown.weights.sum() == pytest.approx(1.0 if len(found.energies) else 0.0)
+
+
+# ---------------------------------------------------------------- display
+
+
+def display_oracle(points: np.ndarray, classes: np.ndarray, mu: float) -> np.ndarray:
+    """Squared distances of the figure: dense, of X_D' = X_S + C_m, the N - 1 lowest energies."""
+    groups = [points[classes == c] for c in np.unique(classes)]
+    within = np.mean([np.cov(group.T, bias=True) for group in groups], axis=0)
+    means = np.array([group.mean(axis=0) for group in groups])
+    E, U = scipy.linalg.eigh(within, within + np.cov(means.T, bias=True))
+    k = len(groups) - 1
+    weights = np.exp(-E[:k] / mu) / np.exp(-E[:k] / mu).sum()
+    return cdist((points @ U[:, :k]) * np.sqrt(weights), (points @ U[:, :k]) * np.sqrt(weights))
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_the_display_is_that_of_the_figure(name: str) -> None:
+    """The informative directions alone, of the energies with C_m unchanged, at any temperature."""
+    points, classes = shuffled(name)
+    points = points / points.std(axis=0)  # the oracle does not scale
+    found = learned(points, classes)
+    for mu in (0.05, 0.2, 5.0):
+        shown = fenn_display.compute_display(points, found, mu)
+        d = cdist(shown.coordinates, shown.coordinates)
+        np.testing.assert_allclose(d, display_oracle(points, classes, mu), atol=1e-8)
+        assert shown.weights.sum() == pytest.approx(1.0)
+        assert shown.mu == mu
+        np.testing.assert_array_equal(shown.coordinates, points @ shown.directions)
+
+
+def test_wine_has_the_weights_of_the_figure_nearly() -> None:
+    """.66 and .34 at the Fisher information's local maximum, where the figure has .7 and .3."""
+    points, classes = shuffled("wine")
+    found = learned(points, classes)
+    shown = fenn_display.compute_display(points, found)
+    np.testing.assert_allclose(shown.weights, [0.66, 0.34], atol=0.005)
+    # towards 0 a line, towards infinity equal weights: the figure's other panels
+    cold, hot = (fenn_display.compute_display(points, found, mu) for mu in (1e-9, 1e9))
+    assert cold.weights.tolist() == [1.0, 0.0]
+    assert not cold.coordinates[:, 1].any()
+    np.testing.assert_allclose(hot.weights, 0.5, rtol=1e-6)
+
+
+def test_the_fisher_information_has_its_maximum_there() -> None:
+    """Var(E) / mu^4 written out on a fine grid; without a local maximum the heat capacity's."""
+    E = np.array([0.086, 0.207, *[1.0] * 11])
+    mus = np.geomspace(E[0], E[-1], 20_001)
+    information = np.zeros(len(mus))
+    for i, mu in enumerate(mus):
+        weights = np.exp(-E / mu) / np.exp(-E / mu).sum()
+        information[i] = (weights @ (E - weights @ E) ** 2) / mu**4
+    inner = slice(len(mus) // 10, None)  # it rises towards the cold end, too
+    best = mus[inner][np.argmax(information[inner])]
+    assert fenn_display.choose_by_fisher_information(E) == pytest.approx(
+        best, rel=7e-3
+    )  # a grid step
+    for E in (np.array([0.2, 1.0]), np.array([0.4, 0.9, 1.0, 1.0])):
+        assert fenn_display.choose_by_fisher_information(E) == fenn.choose_by_heat_capacity(E)
+
+
+def test_a_display_without_two_classes_shows_all_directions() -> None:
+    """Lowest energies first; of points that do not vary there is nothing to show."""
+    points, classes = blobs(40, 3, 2)
+    assert fenn_display.compute_display(points, learned(points, classes)).coordinates.shape == (
+        40,
+        1,
+    )
+    one = fenn_display.compute_display(points, learned(points, np.zeros(40, dtype=int)), 0.4)
+    assert one.coordinates.shape == (40, 3)
+    assert np.diff(one.weights).max() < 0
+    none = fenn_display.compute_display(points, learned(np.ones((9, 3)), np.arange(9) % 2))
+    assert none.coordinates.shape == (40, 0)

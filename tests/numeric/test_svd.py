@@ -230,3 +230,155 @@ def test_thousand_updates_stay_orthonormal():
     # the noise that is cut, 1e-3 sqrt(n), turns the subspace by no more than its share of sigma_6
     _, _, right = np.linalg.svd(rows, full_matrices=False)
     assert oracle.largest_angle_sine(right[:6].T, factor.right) < 1e-3
+
+
+# --------------------------------------------------------------------------------------- removal
+
+
+# Condition 1e12; its parts have up to 1e8 and more. Index 0 is a row, or column, of zeros.
+POOL = np.pad(
+    np.linalg.qr(normal(40, 40, seed=8))[0]
+    * np.logspace(0, -12, 40)
+    @ np.linalg.qr(normal(40, 40, seed=9))[0].T,
+    ((1, 0), (1, 0)),
+)
+
+
+def changes(count: int, seed: int):
+    """Rows and columns of `POOL`, in a random walk: what comes, what leaves, what is there then.
+
+    Indices repeat, so that there are duplicates; every 100 changes all rows or all columns leave.
+    """
+    rng = np.random.default_rng(seed)
+    sides: list[list[int]] = [[1], [1, 2, 3]]
+    for number in range(count):
+        side = int(rng.integers(2))
+        here, few = sides[side], int(rng.integers(1, 4))
+        leaving = rng.choice(len(here), min(few, len(here)), replace=False)
+        if number % 100 == 99:
+            leaving = np.arange(len(here))
+        if number % 100 == 99 or (here and rng.random() < len(here) / 40):
+            sides[side] = [index for i, index in enumerate(here) if i not in leaving]
+            yield side, leaving, None, sides
+        else:
+            new = rng.integers(0, 41, few).tolist()
+            sides[side] = here + new
+            yield side, None, np.array(new), sides
+
+
+def changed(factor, side, leaving, new, sides, rank):
+    """The factor after one of the `changes`."""
+    if leaving is not None:
+        return (svd.remove_rows, svd.remove_columns)[side](factor, leaving)
+    if side == 0:
+        return svd.append_rows(factor, POOL[np.ix_(new, sides[1])], rank)
+    return svd.append_columns(factor, POOL[np.ix_(sides[0], new)], rank)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_thousand_changes(seed):
+    """Rows and columns come and leave: after each the SVD is the dense one of what is there.
+
+    Duplicates, zeros, nothing at all and one row are among it. A change rounds to a few eps of the
+    norm, and rounding stays as long as its row and column do: 1e-12 of the largest norm so far.
+    """
+    factor = svd.decompose(POOL[np.ix_([1], [1, 2, 3])], rank=100)
+    largest, worst_condition, sizes = 0.0, 0.0, set()
+    for side, leaving, new, sides in changes(1000, seed):
+        factor = changed(factor, side, leaving, new, sides, rank=100)
+        matrix = POOL[np.ix_(*sides)].reshape(len(sides[0]), len(sides[1]))
+        left, dense, right = np.linalg.svd(matrix, full_matrices=False)
+        largest = max(largest, dense.max(initial=0.0))
+        k = factor.rank
+        assert np.abs(product(factor) - matrix).max(initial=0.0) <= EXACT * largest
+        assert np.abs(factor.values - dense[:k]).max(initial=0.0) <= EXACT * largest
+        assert dense[k:].max(initial=0.0) <= EXACT * largest
+        assert factor.dropped.max(initial=0.0) <= EXACT * largest
+        orthonormal(factor)
+        gaps = dense[:k] - np.append(dense[1:], 0.0)[:k]
+        for j in np.flatnonzero(gaps > 1e-9 * largest) + 1:
+            # Wedin: the subspace turns by the error over the gap
+            for ours, theirs in ((factor.left, left), (factor.right, right.T)):
+                outside = theirs[:, :j] - ours[:, :j] @ (ours[:, :j].T @ theirs[:, :j])
+                assert np.linalg.norm(outside, 2) <= 2 * EXACT * largest / gaps[j - 1]
+        sizes.add(matrix.shape)
+        if k:
+            worst_condition = max(worst_condition, factor.values[0] / factor.values[-1])
+    assert worst_condition > 1e8
+    assert {m for m, _ in sizes} >= {0, 1, 2, 20}
+    assert any(0 in shape for shape in sizes)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_is_dropped_is_bounded_row_by_row(seed):
+    """At rank 6, decayed on the way: no row is farther off than told, no singular value either."""
+    rng = np.random.default_rng(seed)
+    A = normal(30, 20, seed=seed) * np.arange(1.0, 21.0) ** -1.0
+    factor, shares = svd.decompose(A, rank=6), []
+    for _ in range(200):
+        kind = rng.integers(5)
+        if kind == 0 or A.shape[0] < 10:
+            new = rng.standard_normal((3, A.shape[1]))
+            factor, A = svd.append_rows(factor, new, 6), np.concatenate([A, new])
+        elif kind == 1 or A.shape[1] < 10:
+            new = rng.standard_normal((A.shape[0], 2))
+            factor, A = svd.append_columns(factor, new, 6), np.concatenate([A, new], axis=1)
+        elif kind == 4:
+            factor, A = svd.decay(factor, 0.9), 0.9 * A
+        else:
+            leaving = rng.choice(A.shape[kind - 2], 2, replace=False)
+            factor = (svd.remove_rows, svd.remove_columns)[kind - 2](factor, leaving)
+            A = np.delete(A, leaving, axis=kind - 2)
+        off = np.linalg.norm(A - product(factor), axis=1)
+        bound = factor.dropped
+        assert bound.shape == off.shape
+        assert np.all(off <= bound + EXACT)
+        dense = np.linalg.svd(A, compute_uv=False)[:6]
+        assert np.abs(dense[: factor.rank] - factor.values).max() <= np.linalg.norm(bound)
+        shares.append(np.linalg.norm(off) / np.linalg.norm(bound))
+    assert 0.02 < min(shares) <= max(shares) <= 1.0 + EXACT
+
+
+def test_a_window_does_not_lose_its_digits():
+    """3,000 steps of rows that come and leave: orthonormal, and the dense SVD at the end.
+
+    On the way a burst 1e6 times as large: its rounding has left when the rows beside it have.
+    """
+    rng = np.random.default_rng(5)
+    rows = rng.standard_normal((3040, 12)) * np.logspace(0, -8, 12)
+    rows[1500:1505] *= 1e6
+    factor = svd.decompose(rows[:40], rank=12)
+    for n in range(40, 3040, 3):
+        factor = svd.remove_rows(svd.append_rows(factor, rows[n : n + 3], 12), np.arange(3))
+        orthonormal(factor)
+    check(factor, rows[3000:])
+
+
+@pytest.mark.parametrize("order", [[5, 1, 3], [], [0], [29], list(range(30))])
+def test_any_rows_and_columns_leave(order):
+    """In any order, none or all; the rest keep theirs, and the input stays as it was."""
+    A = normal(30, 30, seed=2)
+    factor = svd.decompose(A, rank=30)
+    before = [factor.left.copy(), factor.values.copy(), factor.right.copy()]
+    indices = np.array(order, dtype=np.int64)
+    check_left = svd.remove_rows(factor, indices), np.delete(A, indices, axis=0)
+    check_right = svd.remove_columns(factor, indices), np.delete(A, indices, axis=1)
+    for ours, matrix in (check_left, check_right):
+        if matrix.size:
+            check(ours, matrix)
+        else:
+            assert (ours.left.shape[0], ours.right.shape[0], ours.rank) == (*matrix.shape, 0)
+    for array, old in zip((factor.left, factor.values, factor.right), before, strict=True):
+        np.testing.assert_array_equal(array, old)
+    with pytest.raises(IndexError):
+        svd.remove_rows(factor, np.array([30]))
+
+
+def test_a_decayed_factor_is_that_of_the_decayed_matrix():
+    """And what comes next weighs more."""
+    A, new = normal(20, 8), normal(5, 8, seed=1)
+    factor = svd.append_rows(svd.decay(svd.decompose(A, 8), 0.25), new, 8)
+    check(factor, np.concatenate([0.25 * A, new]))
+    cut = svd.decompose(A, 3)
+    np.testing.assert_array_equal(svd.decay(cut, 4.0).dropped, 4.0 * cut.dropped)
+    assert cut.dropped.min() > 0
