@@ -10,7 +10,7 @@ FAST := tests/test_floors.py tests/test_glossary.py tests/test_surface.py tests/
 	tests/engine/test_engine.py tests/estimators/test_pair_generator.py tests/logs/test_pair_log.py \
 	tests/logs/test_from_a_row.py tests/cli tests/scenarios/test_literal_map.py
 
-.PHONY: demo test check lint docs first-hour scenarios drift picture bench soak chromium clean
+.PHONY: demo test check lint lowest docs first-hour scenarios drift picture bench soak chromium clean
 
 demo: $(VENV)/.ready
 	$(BIN)/streamembed demo
@@ -28,6 +28,11 @@ lint: $(VENV)/.ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/codespell
+
+# The tests with the lowest versions that pyproject.toml allows.
+lowest: $(VENV)-lowest/.ready
+	$(VENV)-lowest/bin/python -m pytest -q -n 2
 
 # The pages and the docstrings as a site; a warning or a broken link fails.
 docs: $(DOCS)/.ready
@@ -77,11 +82,17 @@ soak: $(VENV)/.ready
 	$(BIN)/python -m scenarios.fuzz.certificate
 
 clean:
-	rm -rf $(VENV) $(DOCS) demo site
+	rm -rf $(VENV) $(VENV)-lowest $(DOCS) demo site
 
 $(VENV)/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --no-compile --editable '.[pictures,test]'
+	touch $@
+
+$(VENV)-lowest/.ready: pyproject.toml
+	$(PYTHON) -m venv $(VENV)-lowest
+	$(VENV)-lowest/bin/python -m pip install --quiet uv
+	VIRTUAL_ENV=$(VENV)-lowest $(VENV)-lowest/bin/uv pip install --quiet --resolution lowest-direct --editable '.[pictures,test]'
 	touch $@
 
 $(DOCS)/.ready: pyproject.toml constraints.txt

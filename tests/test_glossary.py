@@ -16,7 +16,8 @@ from streamembed.methods.options import Config
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 GLOSSARY = (DOCS / "glossary.md").read_text()
-API = (DOCS / "api.md").read_text()
+PAGES = ("parameters.md", "api.md", "api-runs.md")
+API = "\n".join((DOCS / name).read_text() for name in PAGES)
 ENTRIES = re.findall(r"^- (.+?): .*(?:\n  .*)*", GLOSSARY, re.MULTILINE)
 # Of scikit-learn, river, Arrow and linear algebra.
 WORDS_OF_THE_FIELD = {"eigenvalues", "feature_names", "ids", "points", "transform"}
@@ -44,7 +45,7 @@ def required() -> Iterator[str]:
 
 
 def explained() -> Iterator[str]:
-    """Names that docs/api.md explains in a row of a table, or in the list of errors."""
+    """Names that the reference explains in a row of a table, or in the list of errors."""
     yield from errors.__all__
     yield from estimators.__all__
     yield from inspect.signature(Config).parameters
@@ -52,7 +53,7 @@ def explained() -> Iterator[str]:
 
 
 def has_section(name: str) -> bool:
-    """Whether docs/api.md has a section, a row or a sentence on what a name is."""
+    """Whether the reference has a section, a row or a sentence on what a name is."""
     return re.search(rf"(^(## |\| )?`|\bAn? `){name}[`(]", API, re.MULTILINE) is not None
 
 
@@ -69,17 +70,17 @@ def existing() -> set[str]:
 
 @pytest.mark.parametrize("name", sorted(set(required()) - set(explained())))
 def test_public_names_are_in_the_glossary_and_on_the_page(name: str) -> None:
-    """In docs/api.md; and in an entry, unless that page explains it, or the field does."""
+    """In the reference; and in an entry, unless that page explains it, or the field does."""
     has_entry = any(f"`{name}`" in head for head in ENTRIES)
     assert has_entry or has_section(name) or name in WORDS_OF_THE_FIELD, f"no entry for {name}"
-    assert re.search(rf"`\.?{name}\b", API), f"{name} is not in api.md"
+    assert re.search(rf"`\.?{name}\b", API), f"{name} is not in the reference"
 
 
 @pytest.mark.parametrize("name", sorted(set(explained())))
 def test_parameters_errors_and_estimators_are_in_the_tables(name: str) -> None:
     """Their words stand there alone; the glossary need not repeat them."""
     rows = "\n".join(re.findall(r"^\|.*", API, re.MULTILINE)) + API.split("\n## Errors")[1]
-    assert f"`{name}`" in rows, f"{name} is in no table of api.md"
+    assert f"`{name}`" in rows, f"{name} is in no table of the reference"
 
 
 def test_the_glossary_names_only_what_exists() -> None:

@@ -6,7 +6,6 @@ import ast
 import json
 import subprocess
 import sys
-import tomllib
 from importlib import import_module
 from pathlib import Path
 
@@ -93,9 +92,3 @@ def test_every_command_is_where_the_door_says(name: str) -> None:
     assert found.name == name
     first, purpose = (found.help or "").split("\n")[0], commands.COMMANDS[name]
     assert first == purpose
-
-
-def test_the_version_is_that_of_the_package() -> None:
-    """In the code and in pyproject.toml."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert se.__version__ == project["version"]

@@ -84,12 +84,12 @@ def test_identifiers_are_in_the_words_of_the_field() -> None:
     "page",
     [
         path
-        for path in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-        if "decisions" not in path.parts and path.name not in ("changelog.md", "results.md")
+        for path in [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
+        if "decisions" not in path.parts and path.name != "results.md"
     ],
     ids=lambda path: path.name,
 )
 def test_pages_are_in_the_words_of_the_field(page: Path) -> None:
-    """Pages for users; decisions and the change log are records of their time."""
+    """Pages for users; decisions and results are records of their time."""
     text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
     assert [match.group(0) for match in WORDS_OF_PAGES.finditer(text)] == []

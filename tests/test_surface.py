@@ -14,7 +14,8 @@ from streamembed import errors
 from streamembed.methods.options import Config
 
 ROOT = Path(__file__).resolve().parents[1]
-API = (ROOT / "docs" / "api.md").read_text()
+PAGES = [ROOT / "docs" / name for name in ("parameters.md", "api.md", "api-runs.md")]
+API = "\n".join(page.read_text() for page in PAGES)
 PUBLIC = [
     "Alarm",
     "Call",
@@ -56,9 +57,18 @@ def test_the_public_names_are_those_written_down() -> None:
 
 @pytest.mark.parametrize("name", PUBLIC)
 def test_public_names_are_documented(name: str) -> None:
-    """In the code, and in docs/api.md."""
+    """In the code, and in the reference."""
     assert inspect.getdoc(getattr(se, name))
     assert f"`{name}" in API
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_every_public_name_has_an_example(name: str) -> None:
+    """One that runs: in its section, or, of a served run, in the guide that starts a server."""
+    pages = [*PAGES, ROOT / "docs" / "guides" / "serving.md"]
+    blocks = re.findall(r"```python\n(.*?)```", "".join(page.read_text() for page in pages), re.S)
+    used = {"Client": "connect", "Transformed": "transform"}.get(name, name)
+    assert any(re.search(rf"\b{used}\b", block) for block in blocks)
 
 
 @pytest.mark.parametrize(
@@ -127,6 +137,6 @@ def test_every_picture_is_in_the_gallery() -> None:
 
 def test_links_lead_somewhere() -> None:
     """Relative links of all pages name files that exist."""
-    for path in [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md"]:
+    for path in [*sorted((ROOT / "docs").rglob("*.md")), *sorted(ROOT.glob("*.md"))]:
         for target in re.findall(r"\]\(([^)#:]+?)(?:#[^)]*)?\)", path.read_text()):
             assert (path.parent / target).exists(), f"{path.name}: {target}"

@@ -441,6 +441,8 @@ def open_frame(X: Any, name: str = "X") -> InputFrame:
     hint = f": pass {name}.toarray()" if hasattr(X, "toarray") else ""
     if isinstance(X, Iterator):
         hint = f": pass list({name}) or an array"
+    if hasattr(X, "__dlpack__"):
+        hint = f": pass numpy.from_dlpack({name})"
     if hasattr(X, "collect"):
         hint = f": a lazy frame has no rows yet, pass {name}.collect()"
     raise InputError(

@@ -130,7 +130,7 @@ class UnsupervisedMetric(ColdStartTransformer):
     def _take(self, table: FeatureRows) -> None:
         if self._names:
             table.check(self._names)
-        self._complete(table, SETTLING)
+        self._complete(table, self._settling)
 
     def _build_config(self, width: int) -> Config:
         """Of the engine, for so many features; of its map, the cheapest, nothing is shown."""

@@ -20,6 +20,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyarrow.dataset import IpcFileFormat
 
 from streamembed.errors import LogError, ParameterError, summarise_error
 from streamembed.logs.other_formats import describe_conversion
@@ -162,8 +163,9 @@ def _probe_format(path: LogPath, kind: str) -> LogFile:
 
 
 def _read_footer(path: LogPath) -> tuple[int, Any]:
-    with pa.ipc.open_file(_map_file(path)[0]) as reader:
-        return reader.count_rows(), reader.schema
+    source = _map_file(path)[0]
+    with pa.ipc.open_file(source) as reader:  # `reader.count_rows` is new in pyarrow 26
+        return IpcFileFormat().make_fragment(source).count_rows(), reader.schema
 
 
 def _read_stream_schema(path: LogPath, start: int) -> Any:

@@ -13,6 +13,7 @@ import json
 import os
 import sqlite3
 import threading
+import weakref
 import zlib
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -72,6 +73,8 @@ class Database:
         """Use `create` or `open`."""
         self.folder = folder
         self._connection = connection
+        # from Python 3.13 on a connection that is never closed warns
+        weakref.finalize(self, connection.close).atexit = False
         self._writes = writes
         self._failure: str | None = None
         # of the transaction: how many facts, and their mixed checksums; files that it drops

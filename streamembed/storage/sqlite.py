@@ -31,8 +31,12 @@ def connect(path: Path, mode: str) -> sqlite3.Connection:
         check_same_thread=False,
         timeout=30.0,
     )
-    for pragma in ("synchronous=FULL", "cell_size_check=ON", "trusted_schema=OFF"):
-        connection.execute(f"PRAGMA {pragma}")
+    try:
+        for pragma in ("synchronous=FULL", "cell_size_check=ON", "trusted_schema=OFF"):
+            connection.execute(f"PRAGMA {pragma}")
+    except BaseException:
+        connection.close()
+        raise
     return connection
 
 

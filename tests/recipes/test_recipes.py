@@ -1,0 +1,254 @@
+"""Recipes whose programs are not doctests, run as they stand on the page; and their commands.
+
+A page names the package that it needs; where that is not installed the test is skipped.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import shutil
+import socket
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+import prometheus_client.values
+import pytest
+import yaml
+
+import streamembed as se
+from streamembed.cli import commands
+from streamembed.logs import write_log
+from streamembed.serving import http_endpoints
+from streamembed.serving.counters import RequestCounters, share_counters
+
+RECIPES = Path(__file__).resolve().parents[2] / "docs" / "recipes"
+X = np.random.default_rng(0).standard_normal((500, 3))
+COMMAND = re.compile(r"streamembed (?:serve|replay) [^|`\n\"]+")
+
+
+def read_program(page: str) -> str:
+    """The Python blocks of a page that are no doctests, one after the other."""
+    blocks = re.findall(r"```python\n(.*?)```", (RECIPES / page).read_text(), re.DOTALL)
+    return "\n".join(block for block in blocks if ">>>" not in block)
+
+
+def run_page(page: str, **names: Any) -> dict[str, Any]:
+    """The variables that the programs of a page leave, begun with these names."""
+    variables = dict(names)
+    exec(compile(read_program(page), page, "exec"), variables)
+    return variables
+
+
+def need(*packages: str) -> None:
+    """Skip a test, and say what to install."""
+    for package in packages:
+        pytest.importorskip(package, reason=f"needs {package}: pip install {package}")
+
+
+@pytest.mark.long
+def test_duckdb_reads_a_snapshot() -> None:
+    """The five points farthest out on the first axis."""
+    need("duckdb")
+    variables = run_page("tables.md")
+    sizes = [abs(value) for _, value in variables["rows"]]
+    assert sizes == sorted(sizes, reverse=True)
+    assert sizes[0] == np.abs(variables["points"]["diffusion_map_0"].to_numpy()).max()
+
+
+@pytest.mark.long
+@pytest.mark.filterwarnings("ignore")  # of lancedb's own imports
+def test_databases_find_the_nearest_points(tmp_path: Path) -> None:
+    """LanceDB and DuckDB find what a search through all points finds, in float32."""
+    need("lancedb", "duckdb")
+    variables = run_page("vectors.md", folder=str(tmp_path))
+    snapshot = variables["snapshot"]
+    d = np.linalg.norm(snapshot.coordinates.astype("f4") - variables["query"], axis=1)
+    nearest = snapshot.ids[d.argsort()[:5]].tolist()
+    assert [row["id"] for row in variables["rows"]] == nearest
+    assert [row[0] for row in variables["near"]] == nearest
+
+
+@pytest.mark.long
+@pytest.mark.filterwarnings("ignore")  # of torch's own imports
+def test_tensors_go_in_and_come_out() -> None:
+    """The same bits as of the array; a tensor itself is refused with the hint of the page."""
+    need("torch")
+    variables = run_page("pytorch.md")
+    array = variables["X"].detach().numpy()
+    expected = variables["snapshot"].transform(array).astype("f4")
+    np.testing.assert_array_equal(variables["Z"].numpy(), expected)
+    assert variables["support"].shape == (200, 2)
+    with pytest.raises(se.errors.InputError, match=r"Tensor.*pass numpy.from_dlpack\(X\)"):
+        se.Engine().learn(variables["X"].detach())
+    engine = se.Engine(size=200, warm_up=50, metrics=("fenn",))
+    assert engine.learn(array, y=variables["torch"].arange(500) % 2).accepted == 500
+
+
+def test_dlpack_is_named_where_it_helps() -> None:
+    """As for an array of any other library that has it."""
+
+    class Tensor:
+        def __dlpack__(self) -> None: ...
+
+    with pytest.raises(se.errors.InputError, match=r"pass numpy.from_dlpack\(X\)"):
+        se.Engine().learn(Tensor())
+
+
+@pytest.mark.long
+@pytest.mark.filterwarnings("ignore")  # of the test client's own imports
+def test_fastapi_transforms(tmp_path: Path) -> None:
+    """As the snapshot does; what it refuses is an error 422 with its message."""
+    need("fastapi", "httpx")
+    from fastapi.testclient import TestClient  # noqa: PLC0415
+
+    engine = se.Engine(size=200, warm_up=50)
+    engine.learn(X)
+    engine.snapshot().save(tmp_path / "snapshot.arrow")
+    client = TestClient(run_page("fastapi.md", folder=tmp_path, __name__="app")["app"])
+    answer = client.post("/transform", json=X[:3].tolist())
+    expected = engine.snapshot().transform(X[:3])
+    np.testing.assert_array_equal(answer.json()["coordinates"], expected)
+    assert client.post("/transform", json=[[1.0]]).status_code == 422
+
+
+class StubConsumer:
+    """Delivers records from the offset committed last, and fails once, after a batch."""
+
+    def __init__(self, records: list[Any]) -> None:
+        self.records, self.committed, self.fails = records, 0, True
+
+    def __iter__(self) -> Any:
+        return iter(self.records[self.committed :])
+
+    def commit(self, offsets: dict[Any, Any]) -> None:
+        ((_, place),) = offsets.items()
+        if self.fails and place.offset == 200:
+            self.fails = False
+            raise ConnectionError
+        self.committed = place.offset
+
+
+@pytest.mark.long
+def test_kafka_messages_are_learned_once(tmp_path: Path) -> None:
+    """Also where the run has a batch, and Kafka missed the commit and delivers it again."""
+    need("kafka")
+    from types import SimpleNamespace  # noqa: PLC0415
+
+    records = [
+        SimpleNamespace(topic="t", partition=0, offset=i, value=json.dumps(row).encode())
+        for i, row in enumerate(X.tolist())
+    ]
+    learn_topic = run_page("kafka.md")["learn_topic"]
+    consumer = StubConsumer(records)
+    with pytest.raises(ConnectionError):
+        learn_topic(consumer, tmp_path / "run")
+    assert consumer.committed == 100
+    assert learn_topic(consumer, tmp_path / "run") == 500
+    assert consumer.committed == 500
+
+
+@pytest.mark.long
+def test_mqtt_messages_are_learned_once(tmp_path: Path) -> None:
+    """By a mosquitto of its own; of two messages with one id the second is rejected."""
+    need("paho.mqtt.client")
+    broker = shutil.which("mosquitto", path="/usr/sbin:/usr/local/sbin:/usr/bin:/usr/local/bin")
+    if broker is None:
+        pytest.skip("needs mosquitto: apt-get install mosquitto")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    server = subprocess.Popen([broker, "-p", str(port)], stderr=subprocess.DEVNULL)
+    try:
+        wait_until(lambda: is_open(port))
+        variables = run_page("mqtt.md", folder=tmp_path / "run", port=port)
+        client, run = variables["client"], variables["run"]
+        wait_until(client.is_connected)
+        time.sleep(0.5)  # the subscription follows the connection
+        for i, row in [*enumerate(X[:80].tolist()), (7, X[7].tolist())]:
+            client.publish("sensors/a", json.dumps({"id": i, "values": row}), qos=1)
+        wait_until(lambda: run.engine.position + run.engine.rejected == 81)
+        client.loop_stop()
+        assert (run.engine.position, run.engine.rejected) == (80, 1)
+        run.close()
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def is_open(port: int) -> bool:
+    """Whether a server listens."""
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def wait_until(condition: Any, seconds: float = 30.0) -> None:
+    """Or fail."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.05)
+
+
+@pytest.mark.long
+@pytest.mark.filterwarnings("ignore")  # of dagster's own imports
+def test_an_asset_of_dagster_is_materialised_twice(tmp_path: Path) -> None:
+    """A second time in place of the first."""
+    need("dagster")
+    write_log(tmp_path / "events", X, ["x", "y", "z"])
+    variables = run_page("orchestration.md", folder=tmp_path, __name__="assets")
+    for _ in range(2):
+        done = variables["dagster"].materialize([variables["embedding"]])
+        (event,) = done.get_asset_materialization_events()
+        assert event.materialization.metadata["accepted"].value == 500
+
+
+# ------------------------------------------------------------------ commands and names
+
+
+def list_commands() -> list[str]:
+    """Every command line of `streamembed` in a recipe; of the image, what it calls by default."""
+    found = []
+    for page in sorted(RECIPES.glob("*.md")):
+        text = page.read_text()
+        found += [match.group(0) for match in COMMAND.finditer(text)]
+        found += [
+            shlex.join(["streamembed", *json.loads(words)])
+            for words in re.findall(r"^CMD (\[.*\])$", text, re.MULTILINE)
+        ]
+    return found
+
+
+@pytest.mark.parametrize("line", list_commands())
+def test_commands_have_only_flags_that_exist(line: str) -> None:
+    """`streamembed serve` and `replay` parse them."""
+    _, name, *arguments = shlex.split(line)
+    command = commands.load_command(name)
+    flags = {flag for each in command.params for flag in (*each.opts, *each.secondary_opts)}
+    assert {word for word in arguments if word.startswith("--")} <= flags
+    assert isinstance(command, click.Command)
+
+
+def test_metrics_of_the_dashboard_exist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every name in panels and alerts is one that the server has; the configuration is valid."""
+    text = (RECIPES / "grafana.md").read_text()
+    monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", "")
+    monkeypatch.setattr(prometheus_client.values, "ValueClass", None)
+    share_counters(str(tmp_path), "reader 0")
+    RequestCounters().count_request("transform", "ok", 0.001, rows=1)
+    snapshot = dict.fromkeys(
+        ("epoch", "position", "age", "residual", "met", "resolution", "mass"), 1
+    )
+    state = {"ready": True, "open": 0, "waiting": 0, "restarts": 0, "snapshot": snapshot}
+    served = http_endpoints.render_metrics(state, str(tmp_path))
+    names = set(re.findall(r"# TYPE (\w+) ", served))
+    assert set(re.findall(r"streamembed_\w+", text)) <= names | {f"{n}_total" for n in names}
+    (panels,) = re.findall(r"```json\n(.*?)```", text, re.DOTALL)
+    assert all(panel["targets"] for panel in json.loads(panels))
+    (scrape,) = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
+    assert yaml.safe_load(scrape)["scrape_configs"][0]["job_name"] == "streamembed"

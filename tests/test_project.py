@@ -1,0 +1,83 @@
+"""The project's own files agree with each other: versions, Pythons, commands, pages."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import streamembed as se
+
+ROOT = Path(__file__).resolve().parents[1]
+PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
+WORKFLOW: dict[str, Any] = yaml.safe_load((ROOT / ".github/workflows/tests.yml").read_text())
+TARGETS = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+LARGEST_PAGE = 2_500  # words
+LONG_PAGES = {"results.md", "benchmarks.md"}
+PAGES = sorted((ROOT / "docs").rglob("*.md"))
+
+
+def list_versions(classifiers: list[str]) -> list[str]:
+    return re.findall(r"Python :: (3\.\d+)", "\n".join(classifiers))
+
+
+def test_the_version_has_one_source() -> None:
+    """The build reads it off the code; a citation repeats it."""
+    assert PROJECT["project"]["dynamic"] == ["version"]
+    assert PROJECT["tool"]["hatch"]["version"]["path"] == "streamembed/version.py"
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert str(citation["version"]) == se.__version__
+    assert f"\n## {se.__version__}" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_a_citation_has_what_its_format_asks_for() -> None:
+    """Keys of the format 1.2.0; every reference has a title and authors."""
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert {"cff-version", "message", "title", "authors"} <= set(citation)
+    for reference in citation["references"]:
+        assert {"type", "title", "authors"} <= set(reference)
+
+
+def test_a_fork_runs_every_python_that_is_promised() -> None:
+    """On both systems; the lowest is that of pyproject.toml."""
+    matrix = WORKFLOW["jobs"]["test"]["strategy"]["matrix"]
+    versions = list_versions(PROJECT["project"]["classifiers"])
+    assert matrix["python"] == versions
+    assert PROJECT["project"]["requires-python"] == f">={versions[0]}"
+    assert [name.partition("-")[0] for name in matrix["os"]] == ["ubuntu", "macos"]
+
+
+def test_workflows_and_pages_call_targets_that_exist() -> None:
+    """`make NAME` is a target of the Makefile, wherever it stands."""
+    steps = [step.get("run", "") for job in WORKFLOW["jobs"].values() for step in job["steps"]]
+    texts = [*steps, *((ROOT / name).read_text() for name in ("README.md", "CONTRIBUTING.md"))]
+    called = {name for text in texts for name in re.findall(r"(?:^|`)make ([\w-]+)", text, re.M)}
+    assert {"test", "lowest", "docs"} <= called <= TARGETS
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / ".github").rglob("*.yml")), ids=lambda p: p.name)
+def test_files_of_the_host_are_valid_yaml(path: Path) -> None:
+    """And every form asks for something."""
+    content = yaml.safe_load(path.read_text())
+    assert content.get("jobs") or {each["type"] for each in content["body"]} & {"textarea"}
+
+
+def test_hooks_run_the_linters_of_make() -> None:
+    """The same tools, from the same environment."""
+    hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"][0]["hooks"]
+    lint = (ROOT / "Makefile").read_text().split("\nlint:")[1].split("\n\n")[0]
+    called = {hook["entry"].split()[0].rpartition("/")[2] for hook in hooks}
+    assert called == set(re.findall(r"\$\(BIN\)/(\w+)", lint))
+
+
+@pytest.mark.parametrize(
+    "page", [ROOT / "README.md", ROOT / "CHANGELOG.md", *PAGES], ids=lambda path: path.name
+)
+def test_no_page_is_too_long(page: Path) -> None:
+    """But for tables of figures."""
+    if page.name not in LONG_PAGES:
+        assert len(page.read_text().split()) <= LARGEST_PAGE
