@@ -188,7 +188,8 @@ def _prepare(points: Floats, generator: np.random.Generator) -> _Sample | None:
     """Features that vary; None where they, or the points, are too few, or features too many."""
     if len(points) < 3 * NEIGHBORS:
         return None
-    varies = points.max(axis=0) > points.min(axis=0)  # deviations of equal values are rounding
+    # deviations of equal values are rounding; squares of the smallest doubles are 0
+    varies = (points.max(axis=0) > points.min(axis=0)) & (points.std(axis=0) ** 2 > 0.0)
     if not 3 <= np.count_nonzero(varies) <= MOST_FEATURES:
         return None
     jitter = JITTER * generator.random((len(points), len(points)))

@@ -136,6 +136,13 @@ def test_few_points_or_features_constants_and_equal_points() -> None:
     assert np.isfinite(weigh_features(repeated, (0,)).weights).all()
 
 
+def test_features_whose_squares_are_zero_do_not_vary() -> None:
+    """Doubles near the smallest: their R2 was 0 / 0."""
+    points = 1e-310 * np.random.default_rng(0).standard_normal((80, 3))
+    assert (weigh_features(points, (0,)).weights == 1.0).all()
+    assert not predictability.has_structure(points, (0,))
+
+
 def test_a_metric_that_loses_features_predicts_them_worse() -> None:
     """One that weighs noise less does better than plain distance, one of rank 1 far worse."""
     rng = np.random.default_rng(0)
