@@ -184,13 +184,15 @@ def table(name: str) -> tuple[Floats, Ints]:
     return points, content["label"].to_numpy().astype(np.int64)
 
 
-def labelled_pairs(points: Floats, labels: Ints, count: int) -> tuple[Floats, Floats]:
+def labelled_pairs(
+    points: Floats, labels: Ints, count: int, seed: int = 0
+) -> tuple[Floats, Floats]:
     """Differences of so many pairs of one class, and of two, of standardised points.
 
     Drawn at random; pairs of equal points are left out. Shapes (count, d).
     """
     points = standardise(points)
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(seed)
     kinds: dict[bool, list[Floats]] = {True: [], False: []}
     while min(sum(map(len, kind)) for kind in kinds.values()) < count:
         left, right = rng.integers(len(points), size=(2, 4 * count))
