@@ -68,11 +68,11 @@ class EngineParameters:
     size
         Events in the window, or number of landmarks.
     half_life
-        Events after which a landmark's mass has halved; None: it stays.
+        Events, or with a clock of event times seconds (of plain numbers their unit), after which
+        a landmark's mass has halved; None: it stays.
     clock
         What masses decay by: "position", the events; "event_time", the times that come with them.
-        Of these ``half_life`` is then a span: seconds of timestamps, else their unit. Late events
-        weigh less.
+        Late events then weigh less.
     max_skew
         How far the time of an event may lie beyond the newest before it; None: any. One farther
         off is a bad row, for it would fade all others.
