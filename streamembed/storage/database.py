@@ -123,7 +123,9 @@ class Database:
         """
         path = folder / DATABASE_NAME
         if not path.exists():
-            what = f"has no {DATABASE_NAME}: it is no run" if folder.exists() else "does not exist"
+            what = (
+                f"holds no {DATABASE_NAME}: it is no run" if folder.exists() else "does not exist"
+            )
             raise MissingFileError(f"{folder} {what}")
         with sqlite.translate_errors(path, "read"):
             connection = sqlite.connect(path, "rw" if writes else sqlite.choose_read_mode(path))
