@@ -13,7 +13,6 @@ from streamembed.cli.terminal_text import echo
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import (
     LogError,
-    MissingFileError,
     NotAFileError,
     ParameterError,
     check_path,
@@ -80,8 +79,6 @@ def command(
 
 def _find_snapshot_file(path: Path) -> Path:
     """The file of the snapshot: the path itself, or the final snapshot of a run folder."""
-    if not path.exists():
-        raise MissingFileError(f"{path} does not exist: pass a run folder, or a saved snapshot")
     if not path.is_dir():
         return path
     if run_folder.is_unfinished(path):
