@@ -287,6 +287,17 @@ def summarise_error(error: BaseException) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 
+def format_count(number: int, what: str) -> str:
+    """A number of things, in the singular where it is one.
+
+    Examples
+    --------
+    >>> format_count(1, "round"), format_count(1200, "row")
+    ('1 round', '1,200 rows')
+    """
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
 def quote(value: object) -> str:
     """A value as messages quote it: its repr, on one line and cut where it is long.
 

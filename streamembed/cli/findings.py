@@ -12,13 +12,13 @@ import pyarrow.parquet as pq
 from streamembed.cli.flag_names import name_flags
 from streamembed.cli.monitor_options import describe_monitor, format_monitor_status
 from streamembed.cli.summary import format_all_rejected, list_axes_warnings
-from streamembed.data.column_roles import abbreviate_names
+from streamembed.data.column_roles import REMEDY, abbreviate_names
 from streamembed.drift.monitor import Monitor
 from streamembed.engine import diagnostics
 from streamembed.engine.axis_messages import describe_frame
 from streamembed.engine.engine import Engine
 from streamembed.engine.snapshot import Snapshot
-from streamembed.errors import MissingFileError, ParameterError, check_path
+from streamembed.errors import MissingFileError, ParameterError, check_path, format_count
 from streamembed.logs.event_log import LogDescription, describe_log
 from streamembed.logs.paths import is_uri
 from streamembed.methods.options import Config
@@ -103,10 +103,6 @@ def _inspect_run(path: Path) -> Inspection:
         hints += _add_snapshot(title, newest, tolerance, facts, brief)
     hints += tuple(list_axes_warnings(list(summary.epochs), newest))
     return Inspection(summary.verdict, facts, hints, brief)
-
-
-def _format_count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def _add_tables(path: Path, facts: dict[str, Any], brief: dict[str, Any]) -> None:
@@ -262,6 +258,9 @@ def _inspect_engine(engine: Engine) -> Inspection:
 def _inspect_log(description: LogDescription) -> Inspection:
     damages = [damage for damage in description.damages if damage]
     question = description.question and name_flags(description.question)
+    columns = description.columns
+    used = {} if columns is None else columns.as_dict()
+    used = {name.replace("_", " "): fact for name, fact in used.items()}
     facts = {
         "kind": "log",
         "holds": None if question else description.kind,
@@ -269,30 +268,30 @@ def _inspect_log(description: LogDescription) -> Inspection:
         "formats": list(description.formats),
         "rows": list(description.rows),
         "damages": damages,
-        "features": list(description.feature_names),
-        "list column": description.list_column,
-        "reserved": list(description.reserved),
-        "ignored": list(description.ignored),
         "columns": description.column_types,
+        **used,
         "question": question,
     }
     counts = [count for count in description.rows if count is not None]
     rows = "an unknown number of rows"
     if len(counts) == len(description.rows):
         rows = f"{sum(counts):,} rows"
-    names = description.feature_names
-    what = f"of {len(names):,} features" if names else "of distances"
-    if question:
-        what = f"of {_format_count(len(description.column_types), 'column')}"
-    files = _format_count(len(description.files), "file")
+    if columns is None:
+        what = f"of {format_count(len(description.column_types), 'column')}"
+    else:
+        n = len(columns.features)
+        what = f"of {format_count(n, 'feature')}" if n else "of distances"
+    files = format_count(len(description.files), "file")
     verdict = f"log: {rows} {what} in {files}" + ("; DAMAGED" if damages else "")
     hints = tuple(
         f"{damage}: rows before it can be read, replay reports where they end" for damage in damages
     )
     brief: dict[str, Any] = {"kind": None, "question": None}
-    if question:
+    if columns is None:
         hints += (f"replay will ask: {question}",)
-        brief.update(dict.fromkeys(("holds", "features", "list column", "reserved", "ignored")))
+        brief["holds"] = None
     else:
-        brief["columns"] = None
+        brief |= {"columns": None, "doubtful": None, "left out": columns.list_left_out()}
+        if columns.doubtful:
+            hints += (f"columns in doubt are left out: {REMEDY}",)
     return Inspection(verdict, facts, hints, brief)

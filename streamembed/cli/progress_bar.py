@@ -131,6 +131,8 @@ class ProgressLines:
         if self._first_rows and not new_rows:
             echo(f"no new rows: {self._rows:,} were read before", err=True)
             return
+        if not new_rows:  # the run is complete, or all of its log is in the next pass
+            return
         verb = " embedded" if self._embeds else ""
         line = f"{new_rows:,} {'new ' if self._first_rows else ''}rows{verb} in {elapsed}"
         rows, seconds = self._rows - self._speed_rows, now - self._speed_time

@@ -13,7 +13,6 @@ from streamembed.engine.snapshot import Snapshot
 from streamembed.metric_learning.metric_certificate import MetricCertificate
 from streamembed.runs.run_reader import read_run
 from streamembed.runs.run_summary import RunSummary, summarise_run
-from streamembed.storage.database import remove_reader_files
 
 VERDICTS = {True: "met", False: "NOT met", None: "an estimate"}
 MOST_REASONS = 3  # of rejected rows
@@ -21,11 +20,8 @@ MOST_REASONS = 3  # of rejected rows
 
 def read_summary(run: Path) -> RunSummary:
     """The summary of a run that was just written."""
-    try:
-        with read_run(run) as reader:
-            return summarise_run(reader)
-    finally:
-        remove_reader_files(run)
+    with read_run(run) as reader:
+        return summarise_run(reader)
 
 
 def format_summary(run: Path, snapshot: Snapshot | None, tolerance: float | None) -> Iterator[str]:

@@ -11,7 +11,14 @@ from streamembed.cli.command_options import add_features_option, add_role_option
 from streamembed.cli.exit_codes import DAMAGED, exit_with
 from streamembed.cli.terminal_text import echo
 from streamembed.engine.snapshot import Snapshot
-from streamembed.errors import LogError, NotAFileError, ParameterError, check_path, quote
+from streamembed.errors import (
+    LogError,
+    NotAFileError,
+    ParameterError,
+    check_path,
+    format_count,
+    quote,
+)
 from streamembed.logs.event_log import open_with_choice, parse_choice
 from streamembed.runs import run_folder
 from streamembed.runs.log_transform import transform_log
@@ -64,7 +71,8 @@ def command(
     if as_json:
         click.echo(json.dumps(summary))
     else:
-        echo(f"{summary['embedded']} events embedded, {summary['rejected']} rejected: {output}")
+        events = format_count(summary["embedded"], "event")
+        echo(f"{events} embedded, {summary['rejected']:,} rejected: {output}")
     if summary["damage"] is not None:
         exit_with(LogError(summary["damage"]), DAMAGED)
 

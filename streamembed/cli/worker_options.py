@@ -21,7 +21,13 @@ from streamembed.cli.summary import (
 )
 from streamembed.cli.terminal_text import echo
 from streamembed.data.column_roles import ColumnChoice
-from streamembed.errors import DegenerateMapWarning, LogError, ParameterError, ResolutionWarning
+from streamembed.errors import (
+    DegenerateMapWarning,
+    LogError,
+    ParameterError,
+    ResolutionWarning,
+    format_count,
+)
 from streamembed.logs.event_log import open_with_choice
 from streamembed.methods.options import Config
 from streamembed.runs.partitioned import Partitioned, replay_partitions, select_columns
@@ -119,8 +125,7 @@ def _print_summary(result: Partitioned, tolerance: float | None, as_json: bool) 
     if as_json:
         click.echo(json.dumps(facts))
         return
-    echo(
-        f"{result.learned} events learned in {result.partitions} partitions, {result.rounds} rounds"
-    )
+    counts = ((result.partitions, "partition"), (result.rounds, "round"))
+    echo("learned in " + ", ".join(format_count(*count) for count in counts))
     for line in format_summary(result.path, result.snapshot, tolerance):
         echo(name_flags(line))

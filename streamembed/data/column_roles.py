@@ -75,8 +75,8 @@ class ColumnChoice:
         for use, name in used:
             if first.setdefault(name, use) != use:
                 raise ParameterError(
-                    f"the column {name!r} is named by {first[name]} and by {use}; it must have one "
-                    "use: leave it out of one of them"
+                    f"the column {name!r} is in {first[name]}= and in {use}=: leave it out of one "
+                    "of them"
                 )
 
     @property
@@ -113,6 +113,10 @@ class EventColumns:
         if self.list_column is None:
             return f"the numeric columns {list(self.feature_names)}"
         return f"the vectors {self.list_column!r} of {len(self.feature_names)} numbers"
+
+
+# For columns in doubt.
+REMEDY = "settle it with --features, --exclude, --id, --label or --time"
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,13 +158,13 @@ class Columns:
         else:
             features = ", ".join(abbreviate_names(names)) + (f" ({n})" if n > MAX_LISTED else "")
         uses = [f"{use}: {getattr(self, use) or 'none'}" for use in ("id", "label", "time")]
-        left_out = [f"{name} ({why})" for name, why in self.left_out.items()]
-        line = "; ".join(
-            [f"features: {features}", *uses, f"left out: {', '.join(left_out) or 'none'}"]
-        )
-        if self.doubtful:
-            line += "; settle it with --features, --exclude, --id, --label or --time"
-        return line
+        left_out = ", ".join(self.list_left_out()) or "none"
+        remedy = [REMEDY] if self.doubtful else []
+        return "; ".join([f"features: {features}", *uses, f"left out: {left_out}", *remedy])
+
+    def list_left_out(self) -> list[str]:
+        """Every column that is left out, with the reason."""
+        return [f"{name} ({why})" for name, why in self.left_out.items()]
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ from streamembed.errors import (
     InputError,
     ParameterError,
     ResolutionWarning,
+    format_count,
     warn,
 )
 from streamembed.merging import landmark_set
@@ -61,10 +62,6 @@ def _exclusive(
         return self._learner.run_exclusively(method, self, *args, **kwargs)
 
     return exclusive
-
-
-def _format_count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 @check_names
@@ -156,7 +153,7 @@ class Engine(HintedAttributes, SavedObject):
         missing = config.warm_up_events - progress.position
         state = "ready" if self.ready else f"{missing:,} events before its first snapshot"
         return (
-            f"<Engine {config.method} in {_format_count(config.n_components, 'component')}, "
+            f"<Engine {config.method} in {format_count(config.n_components, 'component')}, "
             f"{memory.get(config.memory, 'all events')}"
             f"{''.join(', ' + extra for extra in extras)}; at event {progress.position:,}: "
             f"{self._feature_summary}, {state}>"
@@ -177,7 +174,7 @@ class Engine(HintedAttributes, SavedObject):
             ("events a chunk", config.chunks.size),
             ("pending", self.pending),
             ("rejected rows", self.rejected),
-            ("ready", self.ready or f"{_format_count(missing, 'event')} before the first snapshot"),
+            ("ready", self.ready or f"{format_count(missing, 'event')} before the first snapshot"),
             ("metrics", tuple(config.metrics)),
             ("picture", config.picture),
         ]
@@ -189,7 +186,7 @@ class Engine(HintedAttributes, SavedObject):
         if self.learns_distances:
             return "distances"
         count = len(self.feature_names)
-        return _format_count(count, "feature") if count else "no features yet"
+        return format_count(count, "feature") if count else "no features yet"
 
     # ------------------------------------------------------------------ reading
 

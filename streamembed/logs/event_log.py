@@ -281,14 +281,11 @@ class LogDescription:
     column_types : dict of str to str
         The columns of the first file.
     question : str or None
-        What has to be settled before the log can be read, such as which columns are the features;
-        the following attributes are empty then.
+        What has to be settled before the log can be read, such as which columns are the features.
     kind : str
         "points" or "distances".
-    feature_names, reserved, ignored : tuple of str
-        The columns by their use, sorted; positions in order.
-    list_column : str or None
-        The list column that holds the points or the distances.
+    columns : Columns or None
+        What the columns are for; None where there is a question.
     """
 
     files: tuple[LogPath, ...]
@@ -298,10 +295,7 @@ class LogDescription:
     column_types: dict[str, str]
     question: str | None = None
     kind: str = "points"
-    feature_names: tuple[str, ...] = ()
-    list_column: str | None = None
-    reserved: tuple[str, ...] = ()
-    ignored: tuple[str, ...] = ()
+    columns: Columns | None = None
 
 
 def open_log(
@@ -435,7 +429,7 @@ def open_files(
     for role, name in (("id", choice.id), ("label", choice.label), ("time", choice.time)):
         if name is not None and role not in role_columns:
             raise FeatureError(
-                f"the column {name!r}, named by {role}, is not in {first}, which has "
+                f"{role}={quote(name)} is not a column of {first}, which has "
                 f"{quote(sorted(first.names))}"
             )
     id_type = log_columns.find_id_type(first, role_columns.get("id"))
@@ -585,13 +579,4 @@ def describe_log(paths: Paths, features: Sequence[str] | None = None) -> LogDesc
         log = open_files(files, choice, list_folders(paths))
     except FeatureError as error:
         return replace(description, question=str(error))
-    uses = (log.columns.id, log.columns.label, log.columns.time)
-    reserved = {*uses, *((log.list_column,) if log.kind == "distances" else ())}
-    return replace(
-        description,
-        kind=log.kind,
-        feature_names=log.feature_names,
-        list_column=log.list_column,
-        reserved=tuple(sorted({n for f in log._files for n in f.names if n in reserved})),
-        ignored=log.ignored,
-    )
+    return replace(description, kind=log.kind, columns=log.columns)

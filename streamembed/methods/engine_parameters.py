@@ -68,11 +68,10 @@ class EngineParameters:
     size
         Events in the window, or number of landmarks.
     half_life
-        Events after which a landmark's mass has halved; None: it stays.
+        Events, or seconds of event times, after which a landmark's mass has halved; None: it stays.
     clock
         What masses decay by: "position", the events; "event_time", the times that come with them.
-        Of these ``half_life`` is then a span: seconds of timestamps, else their unit. Late events
-        weigh less.
+        Plain numbers are a time in their own unit. Late events then weigh less.
     max_skew
         How far the time of an event may lie beyond the newest before it; None: any. One farther
         off is a bad row, for it would fade all others.

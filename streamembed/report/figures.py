@@ -155,6 +155,7 @@ def _draw_lines(name: str, figure: LineFigure) -> Any:
     height, scale = 340 if name == "drift" else 260, "log" if figure.is_log else "linear"
     plot = _create_figure(name, "event", figure.label, height, y_axis_type=scale)
     plot.xaxis.formatter = NumeralTickFormatter(format="0,0")
+    plot.xaxis.ticker.min_interval = 1  # events are whole numbers
     if name == "drift":
         plot.y_range = Range1d(start=0, end=8)
         _add_bands(plot)

@@ -134,14 +134,14 @@ def check_rows(now: LogFingerprint, before: Mapping[str, int], run: Path) -> Non
     place, rows = f"run={quote(str(run))}", before["rows"]
     if now.rows < rows:
         raise ParameterError(
-            f"the log has {now.rows} rows, and {place} has learned {rows}: give the log that it "
-            "began with"
+            f"the log has {now.rows:,} rows, and {place} has learned {rows:,}: give the log "
+            "that it began with"
         )
     if changed := now.find_changed(before):
         raise ParameterError(
-            f"the first {rows} rows of the log are not those that {place} has learned (they differ "
-            f"in {', '.join(changed)}): give the log that it began with, or replace the run with "
-            "overwrite=True (--overwrite)"
+            f"the first {rows:,} rows of the log are not those that {place} has learned (they "
+            f"differ in {', '.join(changed)}): give the log that it began with, or replace the run "
+            "with overwrite=True (--overwrite)"
         )
 
 

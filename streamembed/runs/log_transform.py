@@ -14,6 +14,7 @@ from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import BadRowError, FeatureError, LogError, ParameterError, quote
 from streamembed.logs.event_log import EventLog, LogBatch
 from streamembed.logs.log_writer import open_writer
+from streamembed.logs.other_formats import describe_conversion
 from streamembed.numeric.arrays import Floats
 from streamembed.runs import run_folder
 from streamembed.runs.recorder import PLACES
@@ -36,10 +37,10 @@ def transform_log(
         Of the snapshot's features; or of distances to its items, in the order of its ids, where it
         was learned from distances.
     output
-        Ending in .arrow for an Arrow IPC file, else Parquet: offset in the log; id, label and time
-        in the types of the log; coordinates, coverage, places in the picture if there is one, and
-        the reason where a row has none. It must lie outside of the folders that the log is read
-        from, in a folder that exists.
+        Ending in .arrow for an Arrow IPC file, else Parquet; not in .csv and the like. Its
+        columns: offset in the log; id, label and time in the types of the log; coordinates,
+        coverage, places in the picture if there is one, and the reason where a row has none. It
+        must lie outside of the folders that the log is read from, in a folder that exists.
     overwrite
         Whether to replace an older file.
 
@@ -64,6 +65,11 @@ def transform_log(
         raise ParameterError(
             f"output={quote(str(path))} already exists: choose another file, or replace it with "
             "overwrite=True"
+        )
+    if conversion := describe_conversion(path.name, b""):
+        raise ParameterError(
+            f"output={quote(str(path))} has the name of {conversion[0]}, and is written as Parquet "
+            "or an Arrow IPC file: let it end in .parquet or .arrow"
         )
     names = [*name_columns(snapshot.method, len(snapshot.eigenvalues)), "coverage"]
     if snapshot.picture is not None:

@@ -54,7 +54,7 @@ def export(run: str | os.PathLike[str], output: str | os.PathLike[str]) -> list[
     """
     target = Path(check_path(output, "output"))
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise ParameterError(f"output={quote(str(target))} must be a folder that is empty, or none")
+        raise ParameterError(f"output={quote(str(target))} must be a new folder, or an empty one")
     with read_run(run) as reader:
         try:
             target.mkdir(parents=True, exist_ok=True)

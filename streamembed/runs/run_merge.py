@@ -82,8 +82,8 @@ def _read_runs(folders: Sequence[Path]) -> tuple[list[LandmarkSet], list[Config]
     for number, folder in enumerate(folders):
         if repeated := [other for other in folders[:number] if is_same_path(folder, other)]:
             raise ParameterError(
-                f"runs has {quote(str(folder))} twice ({repeated[0]}): its events would count "
-                "twice; name each run once"
+                f"the run {quote(str(folder))} is given twice (also as {quote(str(repeated[0]))}): "
+                "its events would count twice; name each run once"
             )
         with read_run(folder) as run:
             engine, size = run.engine(), run.origin["engine"]["size"]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from streamembed.errors import format_count
 from streamembed.runs.run_events import read_progress
 from streamembed.runs.run_reader import RunReader
 from streamembed.runs.run_store import SESSION
@@ -45,14 +46,11 @@ class RunSummary:
     def verdict(self) -> str:
         """One line: what it is, its size, and whether all is well."""
         name, count, missed = NAMES[self.state], len(self.positions), len(self.missed)
-        plural = "" if count == 1 else "s"
-        if not count:
-            certificates = "no snapshot"
-        elif not missed and True not in self.met:
-            certificates = f"{count:,} snapshot{plural} without a tolerance"
-        else:
-            status = f"{missed:,} certificates NOT met" if missed else "all certificates met"
-            certificates = f"{count:,} snapshot{plural}, {status}"
+        certificates = format_count(count, "snapshot") if count else "no snapshot"
+        if missed:
+            certificates += f", {format_count(missed, 'certificate')} NOT met"
+        elif count:
+            certificates += ", all certificates met" if True in self.met else " without a tolerance"
         end = "; the log was NOT read to the end" if self.state == "stopped" else ""
         return f"{name}: {self.events:,} events, {self.rejected:,} rejected; {certificates}{end}"
 

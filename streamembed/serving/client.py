@@ -39,7 +39,7 @@ from streamembed.serving.messages import (
     join_answers,
     pack_metadata,
     read_code,
-    read_points,
+    read_rows,
 )
 from streamembed.serving.tls import (
     DEFINITE_REASONS,
@@ -171,7 +171,8 @@ class Client:
         X
             Any table (n, d), as in `Run.learn`.
         y, ids
-            A label and an id for each row; or None.
+            A label and an id for each row; None for the columns ``label`` and ``id`` of a data
+            frame or Arrow table, if it has them. Times are not sent.
 
         Raises
         ------
@@ -202,10 +203,10 @@ class Client:
     def _build_events(self, X: Any, y: Any, ids: Any) -> pa.Table:
         if self._features is None:
             self._describe("learn")
-        points, features = read_points(X, self._features)
-        n = len(points)
+        points, features, split = read_rows(X, self._features)
+        n, y = len(points), split.labels if y is None else y
         labels = None if y is None else list_labels(y, n)
-        values = read_ids(ids, n)
+        values = read_ids(split.ids if ids is None else ids, n)
         return build_table(points, features, labels, None if values is None else values.tolist())
 
     def _find_offset(self, table: pa.Table) -> int:
@@ -366,7 +367,7 @@ class Client:
     def _transform(self, X: Any) -> Transformed:
         if self._features is None:
             self._describe("transform")
-        points, features = read_points(X, self._features)
+        points, features, _ = read_rows(X, self._features)
         table = build_table(points, features, None, None)
         rows = self._compute_batch_rows(table)
         if len(points) <= rows:

@@ -17,6 +17,7 @@ import pyarrow.flight as fl
 
 from streamembed.data import column_roles
 from streamembed.data.batch import choose_features
+from streamembed.data.column_roles import SplitTable
 from streamembed.data.features import Features
 from streamembed.data.table import are_dicts, find_columns, read_table, sort_names, with_text_keys
 from streamembed.data.values import column_to_floats, is_list_type, lists_to_matrix
@@ -242,8 +243,8 @@ def build_answer_schema(n_components: int) -> pa.Schema:
 # ------------------------------------------------------------------------ client side
 
 
-def read_points(X: Any, features: Features | None) -> tuple[Floats, Features]:
-    """The points of any table that `Run.learn` and `Snapshot.transform` take.
+def read_rows(X: Any, features: Features | None) -> tuple[Floats, Features, SplitTable]:
+    """The points of any table that `Run.learn` and `Snapshot.transform` take, and its columns.
 
     Shape (n, d), in the order of the features (None: those of X), NaN where a value is missing.
 
@@ -253,8 +254,8 @@ def read_points(X: Any, features: Features | None) -> tuple[Floats, Features]:
         X is not a table of numbers, or has other features.
     """
     names = None if features is None else features.names
-    points = column_roles.split(X, names).points
-    requested = names
+    split = column_roles.split(X, names)
+    points, requested = split.points, names
     if names is None and are_dicts(points):
         requested = sort_names(with_text_keys(points[0])) if len(points) else None
     table = read_table(points, requested)
@@ -266,7 +267,7 @@ def read_points(X: Any, features: Features | None) -> tuple[Floats, Features]:
         values = values[:, find_columns(table.names, matched.names)]
     if table.faults:
         values[list(table.faults)] = np.nan
-    return np.ascontiguousarray(values), features or matched
+    return np.ascontiguousarray(values), features or matched, split
 
 
 def build_table(

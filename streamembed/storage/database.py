@@ -126,9 +126,10 @@ class Database:
         """
         path = folder / DATABASE_NAME
         if not path.exists():
-            raise MissingFileError(
-                f"{folder} holds no {DATABASE_NAME}: it is no run, or has no store"
+            what = (
+                f"holds no {DATABASE_NAME}: it is no run" if folder.exists() else "does not exist"
             )
+            raise MissingFileError(f"{folder} {what}")
         with sqlite.translate_errors(path, "read"):
             connection = sqlite.connect(path, "rw" if writes else sqlite.choose_read_mode(path))
             try:
@@ -275,6 +276,8 @@ class Database:
                     second.execute("PRAGMA schema_version")
             with contextlib.suppress(sqlite3.Error):
                 self._connection.close()
+        if not self._writes:
+            remove_reader_files(self.folder)
 
     def _is_changed(self) -> bool:
         """Whether the files at the path are those of this writer, with what it did not write."""

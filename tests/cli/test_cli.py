@@ -505,6 +505,22 @@ def cases(tmp_path: Path, log: Path, run: Path) -> dict[str, tuple[list[Any], in
         "missing log": (["replay", tmp_path / "no", "--run", out], 4, "no"),
         "flipped snapshot": (["transform", flipped, log, "-o", out], 3, "checksum"),
         "damaged run": (["inspect", damaged], 3, "timeline.parquet"),
+        "output named CSV": (
+            ["transform", run, log, "-o", tmp_path / "new.csv"],
+            2,
+            "let it end in .parquet or .arrow",
+        ),
+        "no such column": (
+            ["replay", log, "--run", out, "--id", "q"],
+            2,
+            "--id q is not a column of",
+        ),
+        "two uses": (
+            ["replay", log, "--run", out, "--id", "x", "--features", "x"],
+            2,
+            "'x' is in --id and in --features",
+        ),
+        "missing run": (["verify", tmp_path / "no"], 4, "no does not exist"),
         "missing snapshot": (["transform", tmp_path / "no", log, "-o", out], 4, "no"),
         "nowhere to write": (
             ["transform", run / "snapshot.arrow", log, "-o", tmp_path / "no" / "x"],

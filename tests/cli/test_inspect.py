@@ -182,6 +182,26 @@ def test_a_question_of_a_replay_is_no_error(tmp_path: Path) -> None:
     assert facts["columns"]["price"] == "double"
 
 
+def test_columns_in_doubt_are_a_hint(tmp_path: Path) -> None:
+    """They were listed as ignored, without the reason that `replay` gives."""
+    columns = {"user_id": np.arange(90), "note": ["a"] * 90, "x": np.arange(90) % 7.0}
+    pq.write_table(pa.table(columns), tmp_path / "log")
+    lines, facts = inspected(tmp_path / "log")
+    assert lines[0] == "log: 90 rows of 1 feature in 1 file"
+    assert lines[1].startswith("hint: columns in doubt are left out: settle it with --features")
+    assert "left out           note (string), user_id (named like an id)" in lines
+    assert facts["left out"] == {"note": "string", "user_id": "named like an id"}
+    assert facts["doubtful"] == ["user_id"]
+
+
+def test_readers_leave_no_files(tmp_path: Path, log: Path, run: Path) -> None:
+    """SQLite leaves two beside a database that a connection for reading has opened."""
+    files = sorted(path.name for path in run.iterdir())
+    for command in (("inspect", run), ("verify", run), ("export", run, "-o", tmp_path / "out")):
+        assert call(*command).exit_code == 0
+        assert sorted(path.name for path in run.iterdir()) == files
+
+
 def test_long_lists_are_folded(tmp_path: Path) -> None:
     """Of 384 features the first and the last; all were on one line once."""
     vectors = np.random.default_rng(0).standard_normal((90, 384))

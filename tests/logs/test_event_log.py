@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from streamembed.data.column_roles import Columns
 from streamembed.errors import FeatureError, InputError, LogError, ParameterError
 from streamembed.logs.event_log import (
     BYTES_PER_BATCH,
@@ -427,7 +428,7 @@ def test_a_vector_column_holds_features_by_place(tmp_path: Path, format: str, ki
     assert log.feature_names == tuple(str(j) for j in range(12))
     assert (log.kind, log.list_column, log.ordered) == ("points", "embedding", True)
     np.testing.assert_array_equal(stacked(log), points[5:])
-    assert describe_log(tmp_path / "x").list_column == "embedding"
+    assert describe_log(tmp_path / "x").columns == log.columns
 
 
 @pytest.mark.parametrize("format", sorted(FORMATS))
@@ -539,7 +540,8 @@ def test_a_distance_log_is_read_back(tmp_path: Path, format: str, rows_per_batch
     assert np.concatenate([batch.ids for batch in log]).tolist() == ids
     assert [label for batch in log for label in batch.labels.to_pylist()] == list(range(55))
     what = describe_log(tmp_path / "x")
-    assert (what.kind, what.reserved) == ("distances", ("distances", "id", "label"))
+    assert what.columns == Columns((), "distances", id="id", label="label")
+    assert what.kind == "distances"
 
 
 @pytest.mark.parametrize(
@@ -754,10 +756,7 @@ def test_describe_tells_what_a_log_holds(tmp_path: Path) -> None:
         damages=(None, None, None, damage),
         column_types={"x": "double", "label": "int64", "t": "string"},
         kind="points",
-        feature_names=("x",),
-        list_column=None,
-        reserved=("label",),
-        ignored=("t",),
+        columns=Columns(("x",), label="label", left_out={"t": "string"}),
     )
 
 

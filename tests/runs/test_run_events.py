@@ -88,7 +88,7 @@ def test_a_log_with_other_rows_is_an_error(tmp_path: Path) -> None:
     other = POINTS.copy()
     other[5000, 0] += 1e-9
     write(log, points=other)
-    with pytest.raises(ParameterError, match=r"the first 8000 rows .* differ in points"):
+    with pytest.raises(ParameterError, match=r"the first 8,000 rows .* differ in points"):
         read(run)
     write(log, 7000)
     with pytest.raises(ParameterError, match=r"the log has 7000 rows, and .* has learned 8000"):

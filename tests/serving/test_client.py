@@ -88,6 +88,29 @@ def test_landmarks_of_a_server_are_merged_with_others(tmp_path: Path) -> None:
     assert se.Engine.of_landmarks(merged).snapshot().certificate.met
 
 
+def test_ids_and_labels_of_a_table_are_sent(tmp_path: Path) -> None:
+    """As `Run.learn` takes them from the same table; they were dropped without a word once."""
+    points = np.random.default_rng(3).standard_normal((80, 2))
+    parameters = {"size": 50, "warm_up": 40, "metrics": ("fenn",)}
+    columns = {"x": points[:, 0], "y": points[:, 1], "z": points.sum(1)}
+    names = [f"e{i}" for i in range(80)]
+    table = pa.table({**columns, "id": names, "label": [*"ab"] * 40})
+    with se.open_run(tmp_path / "local", parameters) as run:
+        run.learn(table)
+        expected = run.snapshot()
+    with se.open_run(tmp_path / "run", parameters):
+        pass
+    served = tmp_path / "run"
+    with serving(served, "--learn") as server, server.client() as client:
+        assert client.learn(table).accepted == 80
+    with se.open_run(served) as run:
+        snapshot = run.snapshot()
+    assert snapshot.ids.tolist() == expected.ids.tolist() == names[-50:]
+    np.testing.assert_array_equal(
+        snapshot.metrics["fenn"].matrix, expected.metrics["fenn"].matrix, strict=True
+    )
+
+
 def test_a_run_without_landmarks_has_none(tmp_path: Path) -> None:
     follower = LatestSnapshot(str(made(tmp_path)))
     with pytest.raises(RefusedError, match="no landmarks to merge"):

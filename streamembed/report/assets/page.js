@@ -19,7 +19,8 @@
   };
   const once = (height) => {
     if (height === null) return "–";
-    return height < 6 ? whole(Math.round(10 ** height)) + " events" : "10^" + height.toFixed(height < 10 ? 1 : 0) + " events";
+    const events = height < 6 ? Math.round(10 ** height) : Number((10 ** height).toPrecision(2));
+    return (height < 12 ? whole(events) : "10^" + height.toFixed(0)) + " events";
   };
 
   function make(tag, attributes, ...children) {
@@ -300,6 +301,7 @@
     if (!plots.length) return;
     const slider = by("position");
     slider.max = plots.length - 1;
+    slider.disabled = plots.length === 1;
     const index = plots.indexOf(current());
     slider.value = index;
     const plot = plots[index];
