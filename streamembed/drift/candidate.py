@@ -46,12 +46,18 @@ def next_stage(n: int, block: int, n_reference: int) -> int:
     return n_reference * min(multiple, LARGEST_GROWTH)
 
 
-def find_change(points: Floats, seed: tuple[int, ...]) -> int:
+def find_change(points: Floats, seed: tuple[int, ...], block: int = 1) -> int:
     """First event after a change among these, shape (n, d); -1 where none is significant.
 
     The split of means of blocks of ranks and squared ranks whose sides differ most, over all
     features or in one of them, against permutations of the blocks. How long these are comes of the
-    dependence of what both sides of the best split leave: a change is no dependence.
+    dependence of what both sides of the best split leave: a change is no dependence. Fewer than
+    twenty such blocks show no change: their dependence looks like one.
+
+    Parameters
+    ----------
+    block
+        Events of a block at least, as a longer sample of the stream has shown.
     """
     n = len(points)
     varying = points[:, (points != points[0]).any(axis=0)]
@@ -60,8 +66,10 @@ def find_change(points: Floats, seed: tuple[int, ...]) -> int:
     at = _find_split(_average_ranks(varying, max(SCAN_BLOCK, n // SCAN_ROWS)))[0]
     at *= max(SCAN_BLOCK, n // SCAN_ROWS)
     sides = [side - side.mean(axis=0) for side in (varying[:at], varying[at:])]
-    block = dependence.measure(np.concatenate(sides)).block
-    length = min(max(SCAN_BLOCK * block, n // SCAN_ROWS), n // MIN_ROWS)
+    block = max(block, dependence.measure(np.concatenate(sides)).block)
+    length = max(SCAN_BLOCK * block, n // SCAN_ROWS)
+    if n < MIN_ROWS * length:
+        return -1
     rows = _average_ranks(varying, length)
     at, *observed = _find_split(rows)
     rng = np.random.default_rng(seed)
