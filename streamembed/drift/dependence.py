@@ -25,7 +25,8 @@ CHECKED = 4  # successive means
 LARGEST_GROWTH = 16  # of a reference, times ``n_reference``
 MAX_PRODUCTS = 8  # features of which products of pairs are looked at
 LARGEST_BIAS = 0.3  # of a lag's correlation
-SHORTEST_PERIOD, SEASON_SHARE = 20, 0.2  # events; of a feature's variance
+SHORTEST_PERIOD, SEASON_SHARE = 20, 0.3  # events; of a feature's variance
+MIN_CYCLES = 3  # autocorrelated events without a season seem to have one of two or fewer
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +208,6 @@ def find_period(points: Floats) -> int:
     shares = (power / power.sum(axis=0)).max(axis=1)
     i = int(shares.argmax())
     period = n / (i + 1)
-    if shares[i] <= SEASON_SHARE or not SHORTEST_PERIOD <= period <= n / 2:
+    if shares[i] <= SEASON_SHARE or not SHORTEST_PERIOD <= period <= n / MIN_CYCLES:
         return 0
     return round(period)
