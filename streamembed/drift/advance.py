@@ -187,10 +187,8 @@ def _settle(state: MonitorState, settings: MonitorSettings, records: list[Alarm]
     assert candidate is not None
     left = state.remembered[-1] if state.remembered else None
     previous = None if left is None else left.season
-    dependence = measure_dependence(candidate, settings, previous)
+    dependence = measure_dependence(candidate, settings, left)
     n, is_first = len(candidate), state.phase == "collecting"
-    if left is not None and n < settings.n_reference and left.dependence.block > dependence.block:
-        dependence = replace(dependence, block=left.dependence.block)
     is_whole = is_enough(n, dependence, settings.n_reference)
     target = 0 if is_whole else next_stage(n, dependence.block, settings.n_reference)
     if is_first and not is_whole:
@@ -200,13 +198,14 @@ def _settle(state: MonitorState, settings: MonitorSettings, records: list[Alarm]
     if season is not None:
         points = season.remove(points, candidate.positions)
     if is_first or state.phase == "relearning":
-        at = find_change(points, (settings.seed, state.position, 3))
+        usual = 1 if left is None else left.dependence.block
+        at = find_change(points, (settings.seed, state.position, 3), usual)
         if is_first:
             dependence = replace(
                 dependence, changed_at=-1 if at < 0 else int(candidate.positions[at])
             )
         elif at >= 0:
-            return _cut(state, candidate[at:], settings, records)
+            return _cut(state, candidate, at, settings, records)
     if state.phase == "relearning" and n < min(MIN_BLOCKS * dependence.block, settings.n_reference):
         return replace(state, target=target)
     returned = None if is_first else _find_return(state, candidate, settings)
@@ -229,10 +228,15 @@ def _settle(state: MonitorState, settings: MonitorSettings, records: list[Alarm]
 
 
 def _cut(
-    state: MonitorState, rest: Events, settings: MonitorSettings, records: list[Alarm]
+    state: MonitorState,
+    candidate: Events,
+    split: int,
+    settings: MonitorSettings,
+    records: list[Alarm],
 ) -> MonitorState:
     """Leave out events before a change among those of a candidate, and say so."""
-    at, first = int(rest.positions[0]), int(_find_last_alarm(state).onset)
+    rest = candidate[split:]
+    at, first = int(rest.positions[0]), int(candidate.positions[0])
     sentence = (
         f"Another change at about event {at:,}, while the events since {first:,} were collected: "
         "those before it are left out of the next reference."

@@ -99,13 +99,13 @@ class Explanation:
     ----------
     kind : str
         "mean", "spread" or "rate" of a feature; "pair", the correlation of two; "all", a change
-        that many features share; "constant", a feature that was constant or is now; "" where none
+        that most features share; "constant", a feature that was constant or is now; "" where none
         can be named yet.
     names : tuple of str
         The features; empty for "all" and "".
     before, after : float
-        Mean (0 before) in deviations, ratio of spreads (1 before), rate or correlation; of "all" a
-        mean shift or ratio.
+        Mean (0 before) in deviations, ratio of spreads (1 before), rate or correlation; of "all"
+        the median shift or ratio.
     p : float
         Of the test, corrected for all that were made.
     events : int

@@ -172,7 +172,8 @@ def _fit_gumbel(maxima: Floats) -> tuple[Floats, Floats]:
 class _Simulator:
     """Streams without drift: resampled innovations, filtered where there is autocorrelation.
 
-    Rows stay whole, so that scores keep their dependence on each other.
+    Rows stay whole, so that scores keep their dependence on each other. Inside, the columns of
+    serial scores, ``_serial``, are the last ones.
     """
 
     def __init__(
@@ -183,73 +184,70 @@ class _Simulator:
         groups: ChannelGroups,
         chunk: int = CHUNK,
     ) -> None:
-        self._groups, self._chunk = groups, chunk
-        self._coefficients = coefficients
-        self._serial = np.flatnonzero(coefficients > 0)
-        self._n = len(scores)
-        self._rows = scores - scores.mean(axis=0)
-        if len(self._serial):
+        self._groups, self._chunk, self._n = groups, chunk, len(scores)
+        order = np.argsort(coefficients > 0, kind="stable")
+        self._places = np.argsort(order)
+        first = np.count_nonzero(coefficients <= 0)
+        self._plain, self._serial = slice(first), slice(first, None)
+        self._coefficients = r = coefficients[order[first:]]
+        rows = scores[:, order] - scores[:, order].mean(axis=0)
+        if len(r):
             second = np.flatnonzero(np.diff(blocks) == 0) + 1
-            r = coefficients[self._serial]
-            before = self._rows[second - 1][:, self._serial]
-            innovations = self._rows[second][:, self._serial] - r * before
-            self._rows = self._rows[second]
-            self._rows[:, self._serial] = innovations / np.sqrt(1 - r**2)
+            innovations = rows[second, self._serial] - r * rows[second - 1, self._serial]
+            rows = rows[second]
+            rows[:, self._serial] = innovations / np.sqrt(1 - r**2)
         # half the memory; the rounding is far below the sampling error of 200 streams
-        self._single = self._rows.astype(np.float32)
+        self._rows: Array = rows.astype(np.float32)
 
     def draw_maxima(self, rng: np.random.Generator, streams: int, length: int) -> Floats:
         """The largest value of every statistic in each of some streams, shape (streams, f)."""
-        p = self._rows.shape[1]
-        shift = rng.standard_normal(streams)[:, None]
-        r = self._coefficients
+        shift, r = rng.standard_normal(streams)[:, None], self._coefficients
         uncertain = np.clip(r + shift * np.sqrt((1 - r**2) / self._n), 0.0, LARGEST_COEFFICIENT)
-        uncertain[:, r == 0] = 0.0
-        means = np.empty((streams, length // self._chunk, p), dtype=np.float32)
-        ends = []
+        uncertain = uncertain.astype(np.float32)
+        means = np.empty((streams, length // self._chunk, self._rows.shape[1]), np.float32)
+        ends = np.empty((*means.shape[:2], len(r)), np.float32)
         for i in range(streams):
-            means[i], end = self._draw_chunks(rng, length // self._chunk, uncertain[i])
-            ends.append(end)
+            means[i], ends[i] = self._draw_chunks(rng, length // self._chunk, uncertain[i])
         own = self._draw_references(rng, uncertain)
-        center = own.mean(axis=1)
-        own -= center[:, None, :]
-        covariances = np.matmul(np.swapaxes(own, 1, 2), own) / self._n
-        if len(self._serial):
-            first = self._single[rng.integers(len(self._rows), size=streams)]
-            _chain_chunks(means, np.array(ends), first, uncertain.astype(np.float32), self._chunk)
-        means -= center[:, None, :].astype(np.float32)
+        center = own.mean(axis=1, keepdims=True)
+        own -= center
+        covariances = (np.swapaxes(own, 1, 2) @ own).astype(np.float64) / self._n
+        if len(r):
+            first = self._rows[rng.integers(len(self._rows), size=streams), self._serial]
+            _chain_chunks(means[..., self._serial], ends, first, uncertain, self._chunk)
+        means -= center
+        covariances = covariances[:, self._places[:, None], self._places]
         whitening = whiten(covariances, self._groups).astype(np.float32)
-        return _compute_maxima(means, whitening, self._groups)
+        return _compute_maxima(means[..., self._places], whitening, self._groups)
 
-    def _draw_chunks(self, rng: np.random.Generator, count: int, r: Floats) -> tuple[Array, Array]:
-        """Means of the events of chunks without predecessors, and their last events."""
-        rows = self._single
-        which = rng.integers(len(rows), size=(count, self._chunk), dtype=np.int32)
-        if not len(self._serial):
-            ones = np.ones(which.size, rows.dtype)
-            ends = np.arange(0, which.size + 1, self._chunk, dtype=np.int32)
-            sums: Array = csr_array((ones, which.ravel(), ends), shape=(count, len(rows))) @ rows
-            return sums / self._chunk, rows[which[:, -1]]
-        scaled = rows * np.sqrt(1 - r**2).astype(rows.dtype)
-        r = r.astype(rows.dtype)
-        event, total = np.zeros((2, count, rows.shape[1]), rows.dtype)
-        drawn = np.empty_like(event)
-        for column in which.T:
-            np.take(scaled, column, axis=0, out=drawn, mode="clip")  # "raise" would copy
-            event *= r
-            event += drawn
-            total += event
-        return total / self._chunk, event
+    def _draw_chunks(self, rng: np.random.Generator, count: int, r: Array) -> tuple[Array, Array]:
+        """Means of chunks without predecessors; of serial scores also their last events."""
+        which = rng.integers(len(self._rows), size=(count, self._chunk), dtype=np.int32)
+        sums = np.empty((count, self._rows.shape[1]), np.float32)
+        stops = np.arange(0, which.size + 1, self._chunk, dtype=np.int32)
+        drawn_rows = np.ones(which.size, np.float32), which.ravel(), stops
+        chosen = csr_array(drawn_rows, shape=(count, len(self._rows)))
+        sums[:, self._plain] = chosen @ self._rows[:, self._plain]
+        event, total, drawn = np.zeros((3, count, len(r)), np.float32)
+        if len(r):
+            scaled = self._rows[:, self._serial] * np.sqrt(1 - r**2)
+            for column in which.T:
+                np.take(scaled, column, axis=0, out=drawn, mode="clip")  # "raise" would copy
+                event *= r
+                event += drawn
+                total += event
+        sums[:, self._serial] = total
+        return sums / self._chunk, event
 
-    def _draw_references(self, rng: np.random.Generator, r: Floats) -> Floats:
+    def _draw_references(self, rng: np.random.Generator, r: Array) -> Array:
         """A simulated reference, n consecutive events, for every stream; shape (s, n, p)."""
-        rows = self._rows
-        drawn: Floats = rows[rng.integers(len(rows), size=(len(r), self._n))]
-        if len(self._serial):
+        drawn: Array = self._rows[rng.integers(len(self._rows), size=(len(r), self._n))]
+        serial = drawn[..., self._serial]
+        if serial.size:
             # scaled, so that the variance stays: the first event comes from the same law
-            drawn[:, 1:] *= np.sqrt(1 - r**2)[:, None]
+            serial[:, 1:] *= np.sqrt(1 - r**2)[:, None]
             for t in range(1, self._n):
-                drawn[:, t] += r * drawn[:, t - 1]
+                serial[:, t] += r * serial[:, t - 1]
         return drawn
 
 

@@ -6,6 +6,8 @@ are searched for a change among themselves, and compared with the references tha
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from scipy.stats import rankdata
 
@@ -24,7 +26,8 @@ MIN_REMEMBERED = 500  # events of a reference that a stream can return to
 MAX_REMEMBERED = 8
 MAX_REMADE = 3  # times ``n_reference``: events of one that is made again
 SCAN_PERMUTATIONS = 199  # either statistic above all of them: p is at most .01
-SCAN_BLOCK = 3  # of the dependence's blocks, of which means are permuted
+# Of the dependence's blocks, and its integrated times, of which means are permuted.
+SCAN_BLOCK, SCAN_TIMES = 3, 2
 SCAN_EDGE = 0.1
 SCAN_ROWS = 200  # at most
 MIN_ROWS, MIN_SCANNED = 20, 100
@@ -46,12 +49,18 @@ def next_stage(n: int, block: int, n_reference: int) -> int:
     return n_reference * min(multiple, LARGEST_GROWTH)
 
 
-def find_change(points: Floats, seed: tuple[int, ...]) -> int:
+def find_change(points: Floats, seed: tuple[int, ...], block: int = 1) -> int:
     """First event after a change among these, shape (n, d); -1 where none is significant.
 
     The split of means of blocks of ranks and squared ranks whose sides differ most, over all
     features or in one of them, against permutations of the blocks. How long these are comes of the
-    dependence of what both sides of the best split leave: a change is no dependence.
+    dependence of what both sides of the best split leave: a change is no dependence. Fewer than
+    twenty such blocks show no change: their dependence looks like one.
+
+    Parameters
+    ----------
+    block
+        Events of a block at least, as a longer sample of the stream has shown.
     """
     n = len(points)
     varying = points[:, (points != points[0]).any(axis=0)]
@@ -60,8 +69,11 @@ def find_change(points: Floats, seed: tuple[int, ...]) -> int:
     at = _find_split(_average_ranks(varying, max(SCAN_BLOCK, n // SCAN_ROWS)))[0]
     at *= max(SCAN_BLOCK, n // SCAN_ROWS)
     sides = [side - side.mean(axis=0) for side in (varying[:at], varying[at:])]
-    block = dependence.measure(np.concatenate(sides)).block
-    length = min(max(SCAN_BLOCK * block, n // SCAN_ROWS), n // MIN_ROWS)
+    serial = dependence.measure(np.concatenate(sides))
+    block = max(block, serial.block)
+    length = max(SCAN_BLOCK * block, math.ceil(SCAN_TIMES * serial.integrated), n // SCAN_ROWS)
+    if n < MIN_ROWS * length:
+        return -1
     rows = _average_ranks(varying, length)
     at, *observed = _find_split(rows)
     rng = np.random.default_rng(seed)

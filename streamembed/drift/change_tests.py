@@ -1,6 +1,6 @@
 """What has changed between a reference and the events since: each kind by a test of its own.
 
-Mean, spread and rate of single features, correlations of pairs, and changes that many features
+Mean, spread and rate of single features, correlations of pairs, and changes that most features
 share. A family of tests has an equal share of the level; within it, and over the windows of events
 that are looked at, the level is divided (Bonferroni).
 """
@@ -14,6 +14,7 @@ import numpy as np
 from scipy import special, stats
 
 from streamembed.drift.alarm import Explanation
+from streamembed.drift.dependence import correlate_lags, cut_lags
 from streamembed.numeric.arrays import Array, Bools, Floats, Ints
 
 LEVEL = 0.01  # of an explanation, over all that is tested
@@ -50,15 +51,12 @@ class _Best:
 class ReferenceSample:
     """What the tests need of a reference; points (n, d) in deviations, binary features as they are.
 
-    Parameters
-    ----------
-    integrated
-        Integrated autocorrelation time: n events count as n / integrated.
+    Of each statistic n events count as n / t, with t the integrated autocorrelation time of what it
+    is the mean of: values, deviations, or products of two features (Bartlett, 1946).
     """
 
-    def __init__(self, points: Floats, integrated: float = 1.0) -> None:
-        self.points, self._integrated = points, integrated
-        self._n = max(len(points) / integrated, 4.0)
+    def __init__(self, points: Floats) -> None:
+        self.points = points
         low, high = np.quantile(points, [CLIP, 1 - CLIP], axis=0)
         self._low, self._high = low - (high - low), high + (high - low)
         own = np.clip(points, self._low, self._high)
@@ -76,6 +74,11 @@ class ReferenceSample:
         safe = np.where(self._spread_sd > 1e-12, self._spread_sd, 1.0)
         self._skew = third / safe**3
         self._sorted = np.sort(points, axis=0)
+        values, spreads = _measure_lags(own), _measure_lags(self._deviations)
+        self._mean_time, self._spread_time = _integrate(values), _integrate(spreads)
+        plain = values[:, self._plain]
+        # of the products of two features that do not depend on each other
+        self._pair_time = np.maximum(2 * plain.T @ plain - 1, 1.0)
 
     def explain(self, names: Sequence[str], recent: Floats, since: int) -> FeatureTests:
         """What the last events, of which ``since`` are behind the onset, show.
@@ -128,7 +131,7 @@ class ReferenceSample:
         common: _Best,
         share: int,
     ) -> Explanation:
-        """What all features share if it is significant; else the clearest feature, or pair."""
+        """What most features share if it is significant; else the clearest feature, or pair."""
         both = 2 * share * common.p
         if len(both) and both.min() <= LEVEL:
             return _explain("all", (), common, int(both.argmin()), float(both.min()))
@@ -155,18 +158,22 @@ class ReferenceSample:
         corrected = np.minimum(p[chosen, columns] * len(windows), 1.0)
         return _Best(corrected, before[chosen, columns], after[chosen, columns], events)
 
-    def _count(self, window: Floats) -> float:
-        return max(len(window) / self._integrated, 1.0)
+    def _compute_error(self, sd: Floats, window: Floats, time: Floats, now: Floats) -> Floats:
+        """Standard error of the difference of two means, of the window and of the reference."""
+        m, n = np.maximum(len(window) / time, 1.0), np.maximum(len(self.points) / time, 4.0)
+        error: Floats = np.sqrt(now**2 / m + sd**2 / n)
+        return error
 
     def _compute_mean_z(
         self, window: Floats, is_spread: Bools | None = None
     ) -> tuple[Floats, Floats]:
-        m, own = self._count(window), np.clip(window, self._low, self._high)
+        own = np.clip(window, self._low, self._high)
         sd = self.sd
         if is_spread is not None and len(window) >= MIN_PAIR:
             sd = np.where(is_spread, own.std(axis=0), sd)
         shifts = own.mean(axis=0) - self.mean
-        return shifts / np.maximum(np.sqrt(sd**2 / m + self.sd**2 / self._n), 1e-300), shifts
+        error = self._compute_error(self.sd, window, self._mean_time, sd)
+        return shifts / np.maximum(error, 1e-300), shifts
 
     def _test_means(self, window: Floats, is_spread: Bools) -> tuple[Floats, Floats, Floats]:
         z, shifts = self._compute_mean_z(window, is_spread)
@@ -178,7 +185,7 @@ class ReferenceSample:
         m = len(window)
         deviations = np.abs(window - np.median(window, axis=0)) * np.sqrt(m / (m - 1))
         now = np.minimum(deviations, self._cap).mean(axis=0)
-        error = self._spread_sd * np.sqrt(1 / self._count(window) + 1 / self._n)
+        error = self._compute_error(self._spread_sd, window, self._spread_time, self._spread_sd)
         z = np.where(error > 0, (now - self._spread) / np.where(error > 0, error, 1.0), 0.0)
         return z, now / np.where(self._spread > 0, self._spread, 1.0)
 
@@ -187,9 +194,10 @@ class ReferenceSample:
         if len(window) < MIN_SPREAD:
             return np.ones(d), np.ones(d), np.ones(d)
         z, ratios = self._compute_spread_z(window)
-        return self._compute_pearson_p(z, self._count(window)), np.ones(d), ratios
+        m = np.maximum(len(window) / self._spread_time, 1.0)
+        return self._compute_pearson_p(z, m), np.ones(d), ratios
 
-    def _compute_pearson_p(self, z: Floats, m: float) -> Floats:
+    def _compute_pearson_p(self, z: Floats, m: Floats) -> Floats:
         """Two-sided p of means of m skewed values: a gamma law of their skewness."""
         skew = np.maximum(np.abs(self._skew) / np.sqrt(m), 1e-3)
         z = np.where(self._skew < 0, -z, z)
@@ -210,10 +218,10 @@ class ReferenceSample:
         high = self._largest[chosen]
         is_high = self.points[:, chosen] == high
         old, new = is_high.sum(axis=0), (window[:, chosen] == high).sum(axis=0)
-        scale, m = 1 / self._integrated, len(window)
-        a, b = np.round(new * scale), np.round(old * scale)
-        total, size = round((n + m) * scale), max(round(m * scale), 1)
-        a = np.minimum(a, size)
+        time, m = self._mean_time[chosen], len(window)
+        a, b = np.round(new / time), np.round(old / time)
+        size, others = np.maximum(np.round(m / time), 1.0), np.round(n / time)
+        a, total = np.minimum(a, size), size + others
         upper = stats.hypergeom.sf(a - 1, total, a + b, size)
         lower = stats.hypergeom.cdf(a, total, a + b, size)
         p[chosen] = np.minimum(1.0, 2 * np.minimum(upper, lower))
@@ -230,39 +238,41 @@ class ReferenceSample:
         ordered = self._sorted[:, self._plain]
         then = correlate(compute_normal_scores(ordered, self.points[:, self._plain]))[upper]
 
+        time = self._pair_time[upper]
+
         def test(window: Floats) -> tuple[Floats, Floats, Floats]:
-            m = self._count(window)
-            if m < MIN_PAIR:
-                return np.ones(len(then)), then, then
+            m, n = len(window) / time, np.maximum(len(self.points) / time, MIN_PAIR)
             now = correlate(compute_normal_scores(ordered, window[:, self._plain]))[upper]
-            error = np.sqrt(1 / (m - 3) + 1 / (self._n - 3))
-            z = (np.arctanh(now) - np.arctanh(then)) / error
+            error = np.sqrt(1 / np.maximum(m - 3, 1.0) + 1 / (n - 3))
+            z = np.where(m < MIN_PAIR, 0.0, (np.arctanh(now) - np.arctanh(then)) / error)
             return 2 * special.ndtr(-np.abs(z)), then, now
 
         return self._merge(windows, test)
 
     def _test_common(self, window: Floats) -> tuple[Floats, Floats, Floats]:
-        """Spreads, and means, of all features but the tenth that has changed most."""
-        q, m = len(self._plain), len(window)
-        n_left = q - max(1, round(q / 10))
-        if n_left < 2 or m < MIN_SPREAD:
+        """Spreads, and means, of the half of the features that has changed least.
+
+        Source: Benjamini & Heller (2008), "Screening for partial conjunction hypotheses": that more
+        than half have changed is tested by the others.
+        """
+        q = len(self._plain)
+        n_left = q - q // 2
+        if n_left < 2 or len(window) < MIN_SPREAD:
             return np.ones(2), np.array([1.0, 0.0]), np.array([1.0, 0.0])
         z, ratios = self._compute_spread_z(window)
-        z, ratios = z[self._plain], ratios[self._plain]
+        z, ratio = z[self._plain], float(np.median(ratios[self._plain]))
         kept = np.argsort(np.abs(z), kind="stable")[:n_left]
         R = correlate(self._deviations[:, self._plain[kept]])
         of_spread = 2 * special.ndtr(-np.abs(z[kept].sum()) / np.sqrt(max(R.sum(), 1e-9)))
-        ratio = float(ratios[kept].mean())
         z, shifts = self._compute_mean_z(window)
-        z = z[self._plain]
+        z, shifts = z[self._plain], np.abs(shifts[self._plain] / self.sd[self._plain])
         kept = np.argsort(np.abs(z), kind="stable")[:n_left]
-        columns = self._plain[kept]
-        values = np.linalg.eigvalsh(correlate(self.points[:, columns]))
+        values = np.linalg.eigvalsh(correlate(self.points[:, self._plain[kept]]))
         scale = (values**2).sum() / values.sum()
         degrees = values.sum() ** 2 / (values**2).sum()
         of_mean = stats.chi2.sf((z[kept] ** 2).sum() / scale, degrees)
-        shift = float(np.abs(shifts[columns] / self.sd[columns]).mean())
-        return np.array([of_spread, of_mean]), np.array([1.0, 0.0]), np.array([ratio, shift])
+        after = np.array([ratio, float(np.median(shifts))])
+        return np.array([of_spread, of_mean]), np.array([1.0, 0.0]), after
 
     def _find_constants(self, own: Floats) -> tuple[Ints, tuple[float, float]]:
         """Features that were constant and are not, or are now; 1 where they vary, 0 where not."""
@@ -274,6 +284,20 @@ class ReferenceSample:
         is_now = ~self.binary & ~self.constant & ~varies & (len(own) >= MIN_CONSTANT)
         is_now &= (self.points == own[0]).mean(axis=0) < 0.5
         return np.flatnonzero(is_now), (1.0, 0.0)
+
+
+def _measure_lags(columns: Floats) -> Floats:
+    """Autocorrelations at lags from 0 on, shape (l, d); 1 at lag 0 and zeros where not measured."""
+    deviations = columns.std(axis=0)
+    safe = np.where(deviations > 1e-12, deviations, np.inf)
+    r = correlate_lags((columns - columns.mean(axis=0)) / safe)
+    r[0] = 1.0
+    return cut_lags(r, len(columns))
+
+
+def _integrate(r: Floats) -> Floats:
+    times: Floats = np.maximum(2 * r.sum(axis=0) - 1, 1.0)
+    return times
 
 
 def compute_normal_scores(ordered: Floats, points: Floats) -> Floats:

@@ -14,6 +14,7 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
+from http.client import HTTPException
 from queue import Empty, Full, Queue
 
 from streamembed.drift.alarm import Alarm
@@ -40,6 +41,7 @@ class Delivery(abc.ABC):
 
     def __init__(self) -> None:
         self.delivered = self.failed = self.dropped = 0
+        self._error = ""
         self._waiting: Queue[bytes] = Queue(MAX_WAITING)
         self._is_closing = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -47,7 +49,7 @@ class Delivery(abc.ABC):
 
     @abc.abstractmethod
     def _send(self, line: bytes) -> None:
-        """Deliver one line of JSON; OSError or ValueError if it is not accepted."""
+        """Deliver one line of JSON; an error as `_try` catches if it is not accepted."""
 
     def __call__(self, alarm: Alarm) -> None:
         """Put an alarm in the queue; count it where there is no room."""
@@ -61,7 +63,7 @@ class Delivery(abc.ABC):
 
         Returns
         -------
-        How many alarms did not arrive, in words; None if all did.
+        How many records did not arrive, and the last error, in words; None if all did.
         """
         self._is_closing.set()
         self._thread.join(timeout)
@@ -69,9 +71,11 @@ class Delivery(abc.ABC):
         missing = self.failed + self.dropped + left
         if not missing:
             return None
+        why = f" (last error: {self._error})" if self._error else ""
         return (
-            f"{missing} of {missing + self.delivered} alarms did not reach {self}: {self.failed} "
-            f"not accepted, {self.dropped} dropped, {left} still waiting; all are in alarms.jsonl"
+            f"{missing} of {missing + self.delivered} records did not reach {self}: {self.failed} "
+            f"not accepted{why}, {self.dropped} dropped, {left} still waiting; all are in "
+            "alarms.jsonl"
         )
 
     def _run(self) -> None:
@@ -93,7 +97,8 @@ class Delivery(abc.ABC):
                 time.sleep(PAUSE * 2 ** (attempt - 1))
             try:
                 self._send(line)
-            except (OSError, ValueError, subprocess.SubprocessError):
+            except (OSError, ValueError, HTTPException, subprocess.SubprocessError) as error:
+                self._error = str(error) or type(error).__name__
                 continue
             return True
         return False
@@ -121,10 +126,13 @@ class WebhookDelivery(Delivery):
     """Posts each alarm, as JSON, to a web address; tries three times."""
 
     def __init__(self, url: str) -> None:
-        parts = urllib.parse.urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ParameterError(f"webhook={quote(url)} must be an http or https address")
+        if not _is_address(url):
+            raise ParameterError(
+                f"webhook={quote(url)} must be an http or https address, without spaces: "
+                "'https://hooks.example.org/drift'"
+            )
         self._url = url
+        self._opener = urllib.request.build_opener(_RedirectRefusal)
         super().__init__()
 
     def __str__(self) -> str:
@@ -133,5 +141,21 @@ class WebhookDelivery(Delivery):
     def _send(self, line: bytes) -> None:
         headers = {"Content-Type": "application/json"}
         request = urllib.request.Request(self._url, line, headers)
-        with urllib.request.urlopen(request, timeout=TIMEOUT):
+        with self._opener.open(request, timeout=TIMEOUT):
             pass
+
+
+class _RedirectRefusal(urllib.request.HTTPRedirectHandler):
+    """An address that is elsewhere is an error: the request there would be a GET, without body."""
+
+    def redirect_request(self, *_: object) -> None:
+        return None
+
+
+def _is_address(url: str) -> bool:
+    try:
+        parts = urllib.parse.urlsplit(url)
+        is_whole = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:  # a port that is no number
+        return False
+    return bool(is_whole) and not any(c.isspace() for c in url)

@@ -25,7 +25,8 @@ CHECKED = 4  # successive means
 LARGEST_GROWTH = 16  # of a reference, times ``n_reference``
 MAX_PRODUCTS = 8  # features of which products of pairs are looked at
 LARGEST_BIAS = 0.3  # of a lag's correlation
-SHORTEST_PERIOD, SEASON_SHARE = 20, 0.2  # events; of a feature's variance
+SHORTEST_PERIOD, SEASON_SHARE = 20, 0.3  # events; of a feature's variance
+MIN_CYCLES = 3  # autocorrelated events without a season seem to have one of two or fewer
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +78,7 @@ class Dependence:
                 f"a reference of {more} events is needed for this autocorrelation: false alarms "
                 "can come more often than you ask for"
             )
-        if self.period:
-            notes.append(
-                f"the reference shows a period of about {self.period:,} events: set "
-                f"period={self.period} if this is a season, with n_reference={2 * self.period:,} "
-                "or more"
-            )
+        notes += suggest_period(self.period, n, n_reference)
         if self.changed_at >= 0:
             notes.append(
                 f"the reference itself changes at about event {self.changed_at:,}: it holds events "
@@ -91,11 +87,20 @@ class Dependence:
         return notes
 
 
-def measure(points: Floats) -> Dependence:
-    """Measure the dependence of events in time order, shape (n, d)."""
+def measure(points: Floats, usual: int = 1, enough: int = 0) -> Dependence:
+    """Measure the dependence of events in time order, shape (n, d).
+
+    Parameters
+    ----------
+    usual, enough
+        Events of a block at least, as a longer sample of the stream has shown, where there are
+        fewer than ``enough`` events or no block is long enough.
+    """
     n = len(points)
-    columns = _build_columns(points)
-    r, integrated = _correlate(columns, n)
+    r = correlate_lags(_build_columns(points))
+    integrated = np.maximum(2 * cut_lags(r, n).sum(axis=0) - 1, 1.0)
+    # the mean, which is subtracted, varies: that lowers r by about integrated / n
+    r += (1 - r) * np.minimum(integrated / n, LARGEST_BIAS)
     largest = max(n // (4 * CHECKED) // 2 * 2, 2)
     block, is_modelled = largest, False
     for k in (1, *range(2, largest + 1, 2)):
@@ -105,6 +110,8 @@ def measure(points: Floats) -> Dependence:
         if own[0] <= c and (own[1:] <= c**powers + 3 / math.sqrt(n / k)).all():
             block, is_modelled = k, True
             break
+    if n < enough or not is_modelled:
+        block = max(block, usual)
     lags = np.abs(r).max(axis=1, initial=0.0)
     return Dependence(
         block,
@@ -144,23 +151,24 @@ def _build_columns(points: Floats) -> Floats:
     return scaled
 
 
-def _correlate(columns: Floats, n: int) -> tuple[Floats, Floats]:
-    """Autocorrelations at lags 0 to n / 4, shape (n / 4 + 1, q), and the integrated times (q,).
-
-    The mean of n events, which is subtracted, has a variance of its own: that lowers every
-    autocorrelation by about the integrated time / n.
-    """
+def correlate_lags(columns: Floats) -> Floats:
+    """Autocorrelations of standardised columns (n, q) at lags 0 to n / 4, shape (n / 4 + 1, q)."""
+    n = len(columns)
     lags = n // 4
     size = next_fast_len(n + lags + 1, real=True)
-    spectrum = np.fft.rfft(columns, size, axis=0)
-    power = np.abs(spectrum) ** 2
-    r = np.fft.irfft(power, size, axis=0)[: lags + 1] / (n - np.arange(lags + 1))[:, None]
+    power = np.abs(np.fft.rfft(columns, size, axis=0)) ** 2
+    r: Floats = np.fft.irfft(power, size, axis=0)[: lags + 1]
+    return r / (n - np.arange(lags + 1))[:, None]
+
+
+def cut_lags(r: Floats, n: int) -> Floats:
+    """The same, with zeros from the first lag on that n events do not tell from zero.
+
+    The integrated autocorrelation time, by which a number of events is divided, is 2 sum r - 1.
+    """
     below = r < 2 / math.sqrt(n)
-    ends = np.where(below.any(axis=0), below.argmax(axis=0), lags + 1)
-    within = np.arange(lags + 1)[:, None] < ends
-    integrated = np.maximum(2 * np.where(within, r, 0.0).sum(axis=0) - 1, 1.0)
-    r = r + (1 - r) * np.minimum(integrated / n, LARGEST_BIAS)
-    return r, integrated
+    ends = np.where(below.any(axis=0), below.argmax(axis=0), len(r))
+    return np.where(np.arange(len(r))[:, None] < ends, r, 0.0)
 
 
 def _correlate_means(r: Floats, k: int) -> Floats:
@@ -176,6 +184,19 @@ def _correlate_means(r: Floats, k: int) -> Floats:
     return np.array(rows) / variances
 
 
+def suggest_period(period: int, n: int, n_reference: int) -> list[str]:
+    """The note of a season that n events show; none where they show none."""
+    if not period:
+        return []
+    cycles = round(n / period)
+    longer = f", with n_reference={2 * period} or more" if 2 * period > n_reference else ""
+    return [
+        f"the events show a period of about {period:,} ({n / (cycles + 0.5):,.0f} to "
+        f"{n / (cycles - 0.5):,.0f}): set period={period}, or what you know it to be, if this is a "
+        f"season{longer}"
+    ]
+
+
 def find_period(points: Floats) -> int:
     """Period of the largest ordinate of the periodogram, 0 where no feature shows a season."""
     n = len(points)
@@ -187,6 +208,6 @@ def find_period(points: Floats) -> int:
     shares = (power / power.sum(axis=0)).max(axis=1)
     i = int(shares.argmax())
     period = n / (i + 1)
-    if shares[i] <= SEASON_SHARE or not SHORTEST_PERIOD <= period <= n / 2:
+    if shares[i] <= SEASON_SHARE or not SHORTEST_PERIOD <= period <= n / MIN_CYCLES:
         return 0
     return round(period)

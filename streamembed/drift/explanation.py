@@ -10,7 +10,7 @@ from scipy.special import smirnov
 
 from streamembed.drift import geometry_channel
 from streamembed.drift.alarm import Alarm, Explanation
-from streamembed.drift.change_tests import FeatureTests, ReferenceSample
+from streamembed.drift.change_tests import LEVEL, FeatureTests, ReferenceSample
 from streamembed.drift.geometry_channel import Shape
 from streamembed.drift.monitor_state import (
     CalibratedReference,
@@ -193,7 +193,7 @@ def _build_alarm(
     )
     outside = _measure_outside(state.watched, since)
     text = _write_start(alarm, state.began, summary.words, settings.ert)
-    text += f"; {describe(tests.explanation)}{outside}."
+    text += f"; {describe(tests.explanation)}{_count_others(tests)}{outside}."
     if not state.watched.dependence.is_modelled:
         text += " Events are autocorrelated: this may be a false alarm; see the monitor's notes."
     elif state.recurring and settings.is_immediate(state.position, state.began):
@@ -210,7 +210,7 @@ def explain_again(state: MonitorState, alarm: Alarm, reference: CalibratedRefere
     tests = _test_features(state, reference, alarm.onset, began)
     text = (
         f"Since about event {alarm.onset:,} (alarm at {alarm.position:,}, explained again at "
-        f"{state.position:,}): {describe(tests.explanation)}."
+        f"{state.position:,}): {describe(tests.explanation)}{_count_others(tests)}."
     )
     return replace(
         alarm,
@@ -229,9 +229,7 @@ def _test_features(
     assert state.recent is not None
     recent = state.recent[int(np.searchsorted(state.recent.positions, began)) :]
     since = int((recent.positions >= onset).sum())
-    sample = ReferenceSample(
-        _scale(reference, reference.prepare(reference.events)), reference.dependence.integrated
-    )
+    sample = ReferenceSample(_scale(reference, reference.prepare(reference.events)))
     return sample.explain(state.names, _scale(reference, reference.prepare(recent)), since)
 
 
@@ -262,10 +260,18 @@ def describe(explanation: Explanation) -> str:
         change = f"{explanation.before:+.2f} to {explanation.after:+.2f}"
         words = f"the correlation of '{name}' went from {change}"
     elif explanation.before:
-        words = f"all features are {explanation.after:.2g} times as wide"
+        words = f"most features are {explanation.after:.2g} times as wide, in the median"
     else:
-        words = f"all features shifted, by {explanation.after:.2g} sd on average"
+        words = f"most features shifted, by {explanation.after:.2g} sd in the median"
     return f"{words} (as far as {explanation.events:,} events tell)"
+
+
+def _count_others(tests: FeatureTests) -> str:
+    """How many features have changed beside the one that is named."""
+    others = int((tests.p <= LEVEL).sum()) - 1
+    if tests.explanation.kind not in ("mean", "spread", "rate") or others < 1:
+        return ""
+    return f"; {others} other feature{' has' if others == 1 else 's have'} changed, too"
 
 
 def _describe_constants(explanation: Explanation) -> str:

@@ -14,6 +14,7 @@ from streamembed.data.labels import LabelIndex, list_labels
 from streamembed.drift import explanation, monitor_timeline
 from streamembed.drift.advance import add_event, advance, start_watching, wait, with_due
 from streamembed.drift.alarm import Alarm
+from streamembed.drift.dependence import find_period, suggest_period
 from streamembed.drift.monitor_state import (
     CalibratedReference,
     Events,
@@ -199,7 +200,7 @@ class Monitor(SavedObject):
         events = Events(np.array(points), np.array(snapshot.ids), order, none)
         state = replace(monitor._state.with_features(snapshot.features), builds=1, numbered=1)
         with one_blas_thread():
-            serial = measure_dependence(events, monitor._settings, None)
+            serial = measure_dependence(events, monitor._settings)
             reference = build_reference(events, monitor._settings, 0, 0, serial)
             monitor._state = with_due(start_watching(state, reference), monitor._settings)
         return monitor
@@ -323,6 +324,9 @@ class Monitor(SavedObject):
                 f"events are autocorrelated: a reference of {n:,} is too short, {self.wanted:,} "
                 "events are collected before any is watched"
             )
+            candidate = self._state.candidate
+            if candidate is not None and self._settings.period is None:
+                notes += suggest_period(find_period(candidate.points), len(candidate), n)
         if reference is not None and self._settings.labels and reference.labels is None:
             notes.append("the reference has no labels: they are not watched")
         if reference is not None:

@@ -157,7 +157,8 @@ class CalibratedReference:
         value = self.events.points[0, self.constant]
         changed = (events.points[:, self.constant] != value).any(axis=1)
         count = changed.reshape(-1, chunk).sum(axis=1)
-        logs: Floats = np.log(chunk) - np.log(bdtrc(count - 1.0, chunk, self.chance))
+        p = np.maximum(bdtrc(count - 1.0, chunk, self.chance), np.finfo(np.float64).tiny)
+        logs: Floats = np.log(chunk) - np.log(p)
         return logs
 
     @property
@@ -325,13 +326,16 @@ def fit_season(events: Events, period: int | None, previous: Season | None) -> S
 
 
 def measure_dependence(
-    events: Events, settings: MonitorSettings, previous: Season | None
+    events: Events, settings: MonitorSettings, left: CalibratedReference | None = None
 ) -> Dependence:
-    """The dependence of events, less their season."""
-    own_season = fit_season(events, settings.period, previous)
-    if own_season is None:
-        return dependence.measure(events.points)
-    return dependence.measure(own_season.remove(events.points, events.positions))
+    """The dependence of events, less their season; ``left`` is the reference before."""
+    usual, previous = (1, None) if left is None else (left.dependence.block, left.season)
+    points, own_season = events.points, fit_season(events, settings.period, previous)
+    if own_season is not None:
+        points = own_season.remove(points, events.positions)
+    measured = dependence.measure(points, usual, settings.n_reference)
+    # one season is all that is subtracted
+    return measured if settings.period is None else replace(measured, period=0)
 
 
 def _estimate_change_probability(points: Floats) -> float:

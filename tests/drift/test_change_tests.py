@@ -49,6 +49,37 @@ def test_without_a_change_hardly_anything_is_named() -> None:
     assert named <= 3
 
 
+def test_events_count_by_the_autocorrelation_of_each_statistic() -> None:
+    """Standard errors of a mean, a spread and a correlation, against those of 600 windows."""
+    r, m = 0.8, 400
+    draw = serial(r, 2)
+    x = draw(np.random.default_rng(5), 600 * m)
+    sample = ReferenceSample(draw(np.random.default_rng(6), 8000))
+    windows = x.reshape(600, m, 2)
+    correlations = [np.corrcoef(window.T)[0, 1] for window in windows]
+    for time, direct in (
+        (sample._mean_time[0], m * windows[:, :, 0].mean(axis=1).var()),
+        (
+            sample._spread_time[0],
+            m * np.abs(windows[:, :, 0]).mean(axis=1).var() / np.abs(x[:, 0]).var(),
+        ),
+        (sample._pair_time[0, 1], m * np.var(correlations)),
+    ):
+        # the variance of 600 has 6 %, the sums of 8,000 events' autocorrelations 15 %
+        np.testing.assert_allclose(time, direct, rtol=0.3)
+    assert sample._mean_time[0] > 1.5 * sample._spread_time[0]
+
+
+def test_without_a_change_hardly_anything_is_named_of_dependent_events() -> None:
+    """AR(1) .8: the level is one in a hundred."""
+    named = 0
+    for seed in range(60):
+        rows = serial(0.8, 6)(np.random.default_rng(seed), 2700)
+        tests = ReferenceSample(rows[:2000]).explain(NAMES, rows[2200:], 40)
+        named += tests.explanation.kind != ""
+    assert named <= 3
+
+
 def test_means_of_blocks_have_the_autocorrelations_of_means() -> None:
     """From those of events, against those of the means themselves."""
     x = serial(0.8, 1)(np.random.default_rng(1), 60_000)
@@ -66,6 +97,7 @@ def test_a_change_is_no_dependence() -> None:
     x[120:, 0] += 2.0
     assert abs(find_change(x, (0,)) - 120) <= 12
     assert find_change(np.ones((300, 2)), (0,)) == -1
+    assert find_change(x, (0,), 6) == -1  # sixteen blocks of 3 * 6 events show no change
     assert sum(find_change(rng.standard_normal((200, 3)), (i,)) >= 0 for i in range(40)) <= 3
 
 

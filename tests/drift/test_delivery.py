@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import sys
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -25,7 +26,14 @@ def serve(statuses: list[int], received: list[Any]) -> HTTPServer:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             received.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-            self.send_response(statuses.pop(0) if statuses else 200)
+            status = statuses.pop(0) if statuses else 200
+            self.send_response(status)
+            if status == 302:
+                self.send_header("Location", "/login")
+            self.end_headers()
+
+        def do_GET(self) -> None:
+            self.send_response(200)
             self.end_headers()
 
         def log_message(self, *_: Any) -> None:
@@ -45,11 +53,49 @@ def test_an_alarm_is_posted_and_tried_again(monkeypatch: pytest.MonkeyPatch) -> 
     post(ALARM)
     message = post.close()
     assert message is not None
-    assert "1 of 2 alarms did not reach 127.0.0.1: 1 not accepted, 0 dropped" in message
+    assert "1 of 2 records did not reach 127.0.0.1: 1 not accepted (last error: HTTP Error 500" in (
+        message
+    )
     assert (post.delivered, post.failed, len(received)) == (1, 1, 5)
     assert received[0] == json.loads(json.dumps(ALARM.as_dict()))
     server.shutdown()
     server.server_close()
+
+
+def test_a_redirect_is_no_delivery(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would be followed by a GET without the record, and a login page answers 200."""
+    monkeypatch.setattr(delivery, "PAUSE", 0.01)
+    received: list[Any] = []
+    server = serve([302, 302, 302], received)
+    post = WebhookDelivery(f"http://127.0.0.1:{server.server_port}/alarms")
+    post(ALARM)
+    assert "HTTP Error 302" in str(post.close())
+    assert (post.delivered, post.failed, len(received)) == (0, 1, 3)
+    server.shutdown()
+    server.server_close()
+
+
+def test_an_answer_that_is_no_http_is_an_attempt_that_failed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The thread goes on with what waits: an error of http.client is no OSError."""
+    monkeypatch.setattr(delivery, "PAUSE", 0.01)
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def answer() -> None:
+        for _ in range(6):
+            connection, _address = listener.accept()
+            connection.recv(1 << 16)
+            connection.sendall(b"no http\r\n\r\n")
+            connection.close()
+
+    threading.Thread(target=answer, daemon=True).start()
+    post = WebhookDelivery(f"http://127.0.0.1:{listener.getsockname()[1]}/alarms")
+    post(ALARM)
+    post(ALARM)
+    assert "2 of 2 records did not reach" in str(post.close())
+    assert post.failed == 2
+    listener.close()
 
 
 def test_a_slow_receiver_never_holds_up_the_stream(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,7 +123,7 @@ def test_a_command_has_a_line_of_json(tmp_path: Path) -> None:
 
 
 def test_bad_addresses_are_refused() -> None:
-    for url in ("ftp://a/b", "alarms", "http://"):
+    for url in ("ftp://a/b", "alarms", "http://", "http://a:b/c", "http://a/b c"):
         with pytest.raises(ParameterError, match="must be an http or https address"):
             WebhookDelivery(url)
     with pytest.raises(ParameterError, match="must be a command"):

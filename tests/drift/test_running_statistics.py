@@ -165,11 +165,11 @@ def test_serial_streams_are_filtered_event_by_event() -> None:
     coefficients = np.array([0.0, 0.4, 0.9])
     blocks = np.zeros(200, dtype=np.int64)
     simulator = calibration._Simulator(reference, blocks, coefficients, ONE)
-    means, ends = simulator._draw_chunks(np.random.default_rng(4), 30, coefficients)
-    first = simulator._single[:1]
-    at = np.float32(coefficients)[None]
+    at = np.float32(coefficients[1:])
+    means, ends = simulator._draw_chunks(np.random.default_rng(4), 30, at)
+    first = simulator._rows[:1].copy()
     means = means[None]
-    calibration._chain_chunks(means, ends[None], first, at)
+    calibration._chain_chunks(means[..., 1:], ends[None], first[:, 1:], at[None])
     which = np.random.default_rng(4).integers(199, size=(30, CHUNK), dtype=np.int32)
     events, event = [], first[0].astype(float)
     for row in which.ravel():
