@@ -46,7 +46,8 @@ def list_pages(text: str) -> list[str]:
 def _add_navigation(app: Any, page: str, source: list[str]) -> None:
     """A hidden table of contents below the index of a folder."""
     if page.endswith("/index"):
-        source[0] += "\n".join(["", "```{toctree}", ":hidden:", "", *list_pages(source[0]), "```", ""])
+        pages = "\n".join(list_pages(source[0]))
+        source[0] += f"\n```{{toctree}}\n:hidden:\n\n{pages}\n```\n"
 
 
 def setup(app: Any) -> None:
