@@ -10,7 +10,11 @@ FAST := tests/test_floors.py tests/test_glossary.py tests/test_surface.py tests/
 	tests/engine/test_engine.py tests/estimators/test_pair_generator.py tests/logs/test_pair_log.py \
 	tests/logs/test_from_a_row.py tests/cli tests/scenarios/test_literal_map.py
 
+<<<<<<< HEAD
 .PHONY: demo test check lint lowest docs first-hour scenarios drift picture bench soak chromium clean
+=======
+.PHONY: demo test check lint docs notebook first-hour scenarios drift picture bench soak chromium clean
+>>>>>>> front
 
 demo: $(VENV)/.ready
 	$(BIN)/streamembed demo
@@ -39,6 +43,10 @@ docs: $(DOCS)/.ready
 	$(DOCS)/bin/sphinx-build --fresh-env --fail-on-warning --keep-going --quiet \
 		--doctree-dir $(DOCS)/doctrees docs site
 	@echo "site/index.html"
+
+# docs/tutorial.ipynb and the pictures of the tutorial, from docs/tutorial.md.
+notebook: $(DOCS)/.ready
+	$(DOCS)/bin/python -m scenarios.pictures.tutorial
 
 # Twenty tasks of a new user, and what they see.
 first-hour: $(VENV)/.ready

@@ -1,6 +1,7 @@
 """The site: ``make docs`` turns these pages into ``site/``. Any warning is an error.
 
-`index.md` is the one list of pages: what stands in it is the navigation, one heading a bullet.
+`index.md` is the README and five doors. The `index.md` of a folder lists its pages, which are the
+navigation.
 """
 
 from __future__ import annotations
@@ -36,22 +37,17 @@ html_theme_options = {"navigation_with_keys": True}
 LINK = re.compile(r"\]\(([\w/.-]+)\.md\)")
 
 
-def navigation(text: str) -> list[tuple[str, list[str]]]:
-    """Headings and pages, from the bullets of the index: ``- Guides: [title](page.md), ...``."""
-    bullets = re.split(r"^- ", text, flags=re.MULTILINE)[1:]
-    found = []
-    for bullet in bullets:
-        caption, _, _ = bullet.partition(":")
-        found.append((caption, LINK.findall(bullet)))
-    return found
+def list_pages(text: str) -> list[str]:
+    """Pages below an index: the links in its bullets, ``- [title](page.md): what it is for``."""
+    bullets = re.findall(r"^- .*", text, flags=re.MULTILINE)
+    return [page for bullet in bullets for page in LINK.findall(bullet)]
 
 
 def _add_navigation(app: Any, page: str, source: list[str]) -> None:
-    """Hidden tables of contents below the index."""
-    if page == "index":
-        for caption, pages in navigation(source[0]):
-            head = ["", "```{toctree}", ":hidden:", f":caption: {caption}", ""]
-            source[0] += "\n".join([*head, *pages, "```", ""])
+    """A hidden table of contents below the index of a folder."""
+    if page.endswith("/index"):
+        pages = "\n".join(list_pages(source[0]))
+        source[0] += f"\n```{{toctree}}\n:hidden:\n\n{pages}\n```\n"
 
 
 def setup(app: Any) -> None:
