@@ -10,11 +10,7 @@ FAST := tests/test_floors.py tests/test_glossary.py tests/test_surface.py tests/
 	tests/engine/test_engine.py tests/estimators/test_pair_generator.py tests/logs/test_pair_log.py \
 	tests/logs/test_from_a_row.py tests/cli tests/scenarios/test_literal_map.py
 
-<<<<<<< HEAD
-.PHONY: demo test check lint lowest docs first-hour scenarios drift picture bench soak chromium clean
-=======
-.PHONY: demo test check lint docs notebook first-hour scenarios drift picture bench soak chromium clean
->>>>>>> front
+.PHONY: demo test check lint lowest docs notebook first-hour scenarios drift picture bench soak chromium clean
 
 demo: $(VENV)/.ready
 	$(BIN)/streamembed demo
