@@ -134,7 +134,7 @@ class FollowedLog:
             if not self._wait():
                 break
             self._extend(self._files[len(self.log.paths) :])
-        if self._incomplete is not None:  # as of any log that ends so
+        if self._incomplete is not None and not self._is_stopped():  # as of any log that ends so
             self._extend([probe(self._incomplete[0])])
             yield from self.log.batches(row)
 
@@ -177,20 +177,24 @@ class FollowedLog:
         )
 
     def _probe_complete(self, path: Path) -> LogFile | None:
-        """A file with its number of rows; None while it is not complete."""
-        status = path.stat()
-        state = (path, status.st_size, status.st_mtime_ns)
-        if state == self._incomplete:
+        """A file with its number of rows; None while it is not complete, or where it is gone."""
+        previous, self._incomplete = self._incomplete, _read_state(path)
+        if self._incomplete in (None, previous) or self._incomplete[1] < HEAD:
             return None
-        self._incomplete = state
-        if status.st_size < HEAD:
+        try:
+            file = probe(path)
+        except LogError:
+            now = _read_state(path)
+            if now == self._incomplete:
+                raise
+            if now is None:  # it was a temporary file
+                self._incomplete = None
             return None
-        file = probe(path)
         if file.columns is None or file.damage is not None:
             return None
         if file.rows is None:  # a stream
             try:
-                parts = read_rows(file, set(file.names), status.st_size)
+                parts = read_rows(file, set(file.names), self._incomplete[1])
                 file = replace(file, rows=sum(part.num_rows for part in parts))
             except LogError:
                 return None
@@ -219,3 +223,12 @@ class FollowedLog:
             n_rows=None if None in counts else sum(count or 0 for count in counts),
             _files=(*log._files, *files),
         )
+
+
+def _read_state(path: Path) -> tuple[Path, int, int] | None:
+    """The file with its size and time; None where it is gone."""
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return None
+    return path, status.st_size, status.st_mtime_ns

@@ -81,7 +81,8 @@ class Certificate:
     negative_mass : float
         Of classical scaling and kernel PCA of learned distances, and of Isomap: the share of
         negative eigenvalues in the sum of all sizes, to about 0.03; 0 where the distances, or
-        lengths of paths, are Euclidean, and of every other method.
+        lengths of paths, are Euclidean, and of every other method. With ``n_landmarks`` of Isomap
+        it is that of the paths between landmarks alone, which is smaller than that of all.
     stale : float
         Of Isomap: mean relative error of the shortest paths that were used, by a sample; 0 where
         they are exact.

@@ -333,3 +333,22 @@ def test_a_largest_part_of_equal_points_is_said_to_be_a_part() -> None:
     engine.learn((np.random.default_rng(0).standard_normal((300, 3)) > 0) * 1.0)
     with pytest.warns(DegenerateMapWarning, match="outside of the largest of 8 parts"):
         engine.snapshot()
+
+
+@pytest.mark.parametrize("n_landmarks", [50, 100])
+def test_negative_mass_of_landmarks_is_that_of_the_paths_between_them(n_landmarks: int) -> None:
+    """And smaller than that of all paths, which it was read as."""
+    engine = se.Engine("isomap", size=300, n_landmarks=n_landmarks, n_neighbors=K)
+    whole = se.Engine("isomap", size=300, n_neighbors=K)
+    for each in (engine, whole):
+        each.learn(DIGITS[:340])
+    snapshot, shares = engine.snapshot(), []
+    marks = snapshot.stationary > 0
+    for lengths in (snapshot.lengths[marks], whole.snapshot().lengths):
+        assert np.isfinite(lengths).all()  # one part
+        center = np.eye(len(lengths)) - 1.0 / len(lengths)
+        values = np.linalg.eigvalsh(center @ (-0.5 * lengths**2) @ center)
+        shares.append(np.abs(values[values < 0]).sum() / np.abs(values).sum())
+    assert snapshot.certificate.negative_mass == pytest.approx(shares[0], abs=1e-9)
+    assert shares[0] < 0.95 * shares[1]
+    assert whole.snapshot().certificate.negative_mass == pytest.approx(shares[1], abs=0.03)
