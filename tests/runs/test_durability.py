@@ -224,7 +224,7 @@ def test_an_unfinished_run_is_exported(tmp_path: Path) -> None:
     np.testing.assert_allclose(
         table["diffusion_map_1"].to_numpy(), snapshot.transform(rows)[:, 1], atol=1e-12
     )
-    with pytest.raises(ParameterError, match="must be a folder that is empty"):
+    with pytest.raises(ParameterError, match="must be a new folder, or an empty one"):
         export(tmp_path / "run", tmp_path / "out")
 
 

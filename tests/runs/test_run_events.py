@@ -91,7 +91,7 @@ def test_a_log_with_other_rows_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ParameterError, match=r"the first 8,000 rows .* differ in points"):
         read(run)
     write(log, 7000)
-    with pytest.raises(ParameterError, match=r"the log has 7000 rows, and .* has learned 8000"):
+    with pytest.raises(ParameterError, match=r"the log has 7,000 rows, and .* has learned 8,000"):
         read(run)
 
 
