@@ -137,6 +137,35 @@ def test_a_file_that_is_never_complete_ends_it(tmp_path: Path) -> None:
     assert digest(done.path) == digest(replay(folder, tmp_path / "whole").path)
 
 
+def test_a_stop_while_a_file_is_written_is_no_error(tmp_path: Path) -> None:
+    """The half that is there is left for the next start."""
+    folder = tmp_path / "log"
+    write(folder, 0)
+    whole = write(folder, 1).read_bytes()
+    (folder / "day-1").write_bytes(whole[: len(whole) // 2])
+    log = follow_log(folder, stop=lambda: True)
+    assert sum(len(batch) for batch in log.batches()) == 100
+    (folder / "day-1").write_bytes(whole)
+    log = follow_log(folder, idle_exit=0.1)
+    assert sum(len(batch) for batch in log.batches()) == 200
+
+
+def test_a_file_that_is_gone_before_it_is_read_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A temporary file with a plain name, which its writer renames or removes."""
+    folder = tmp_path / "log"
+    write(folder, 0)
+    listed = followed_log.list_folder
+
+    def list_with_ghost(path: Path) -> list[Path]:
+        return [*listed(path), path / "day-1.tmp"]
+
+    monkeypatch.setattr(followed_log, "list_folder", list_with_ghost)
+    log = follow_log(folder, idle_exit=0.05)
+    assert sum(len(batch) for batch in log.batches()) == 100
+
+
 def test_what_is_no_growing_log_is_refused(tmp_path: Path) -> None:
     """A file, an empty folder, other columns, labels that come late; options without each other."""
     with pytest.raises(ParameterError, match="must be a folder"):
