@@ -7,6 +7,7 @@ navigation.
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 project = "streamembed"
@@ -44,7 +45,13 @@ def list_pages(text: str) -> list[str]:
 
 
 def _add_navigation(app: Any, page: str, source: list[str]) -> None:
-    """A hidden table of contents below the index of a folder."""
+    """The README on the front page, and a hidden table of contents below a folder's index."""
+    if page == "index":  # the README, whose links to files beside it lead to pages here
+        readme = (Path(app.srcdir).parent / "README.md").read_text().replace("](docs/", "](")
+        for name in ("CHANGELOG", "CONTRIBUTING", "SECURITY"):
+            readme = readme.replace(f"]({name}.md)", f"]({name.lower()}.md)")
+        readme = readme.replace("](CITATION.cff)", "](../CITATION.cff)")
+        source[0] = source[0].replace("README", readme)
     if page.endswith("/index"):
         pages = "\n".join(list_pages(source[0]))
         source[0] += f"\n```{{toctree}}\n:hidden:\n\n{pages}\n```\n"

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from scenarios import (
     cities,
+    clustering_under_a_metric,
     crossing_modes,
     default_maps,
     distance_rows,
@@ -57,6 +58,7 @@ SCENARIOS: dict[str, Scenario] = {
         live_map,
         cities,
         fenn_table,
+        clustering_under_a_metric,
         eig_dml_online,
         itml_stream,
         metric_drift,

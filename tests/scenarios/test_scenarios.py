@@ -23,6 +23,7 @@ ROSTER = [
     "live-map",
     "cities",
     "fenn-table",
+    "clustering-under-a-metric",
     "eig-dml-online",
     "itml-stream",
     "metric-drift",
