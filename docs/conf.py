@@ -33,6 +33,8 @@ html_theme = "furo"
 html_title = "streamembed"
 html_copy_source = False  # the pages themselves are in docs/
 html_show_sphinx = False
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
 html_theme_options = {"navigation_with_keys": True}
 
 LINK = re.compile(r"\]\(([\w/.-]+)\.md\)")
