@@ -133,6 +133,7 @@ class Client:
         self._flight: Any = None
         self._stream: Any = None  # open exchange of points, by the newest snapshot
         self._features: Features | None = None
+        self._learns_labels: bool | None = None  # of the run; None until the server has said it
         self._offset: int | None = None
         # A failed call of `learn`: its first offset, and a digest of its rows.
         self._unacknowledged: tuple[int, bytes] | None = None
@@ -201,10 +202,10 @@ class Client:
         return learned
 
     def _build_events(self, X: Any, y: Any, ids: Any) -> pa.Table:
-        if self._features is None:
+        if self._features is None or self._learns_labels is None:
             self._describe("learn")
         points, features, split = read_rows(X, self._features)
-        n, y = len(points), split.labels if y is None else y
+        n, y = len(points), split.labels if y is None and self._learns_labels else y
         labels = None if y is None else list_labels(y, n)
         values = read_ids(split.ids if ids is None else ids, n)
         return build_table(points, features, labels, None if values is None else values.tolist())
@@ -354,6 +355,7 @@ class Client:
         self._features = features if features.names else None
         metadata: dict[str, Any] = json.loads(info.app_metadata)
         self._limits = metadata["max_rows"], metadata["max_bytes"]
+        self._learns_labels = metadata.get("labels", self._learns_labels)
         return metadata
 
     def _compute_batch_rows(self, table: pa.Table) -> int:

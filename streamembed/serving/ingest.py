@@ -33,10 +33,11 @@ class IngestClient:
         except OSError:
             raise _build_unavailable_error() from None
 
-    def fetch_features(self) -> Features | None:
-        """The features of the run; None before its first event."""
+    def fetch_features(self) -> tuple[Features | None, bool]:
+        """The features of the run, None before its first event; whether it learns from labels."""
         header = self._request({"do": "features"})
-        return Features(tuple(header["names"]), header["ordered"]) if header["names"] else None
+        names = tuple(header["names"])
+        return Features(names, header["ordered"]) if names else None, header["labels"]
 
     def fetch_offset(self, producer: str) -> int:
         """The offset of a producer's next batch."""

@@ -124,8 +124,9 @@ class IngestWriter:
         if header["do"] == "next":
             return {"next": self._next_offsets.get(header["who"], 0)}
         if header["do"] == "features":
-            features = self._run.engine.features or NO_FEATURES
-            return {"names": features.names, "ordered": features.ordered}
+            engine = self._run.engine
+            features, labels = engine.features or NO_FEATURES, bool(engine.config.metrics)
+            return {"names": features.names, "ordered": features.ordered, "labels": labels}
         self._waiting += 1
         try:
             with self._lock:

@@ -160,7 +160,7 @@ class Service(fl.FlightServerBase):  # type: ignore[misc]
         if _parse_path(descriptor) != "learn":
             raise RefusedError("not_found", "DoPut needs the path learn")
         with self._connect_writer() as writer_client:
-            features = writer_client.fetch_features()
+            features, _ = writer_client.fetch_features()
             schema = _read_arrow(lambda: reader.schema)
             if features is None:  # the first events define the features
                 features = infer_features(schema, (ID, LABEL))
@@ -274,10 +274,10 @@ class Service(fl.FlightServerBase):  # type: ignore[misc]
             return build_point_schema(served.features), -1, -1, pack_metadata(**self._limits)
         if path == "learn":
             with self._connect_writer() as writer_client:
-                features = writer_client.fetch_features()
+                features, labels = writer_client.fetch_features()
                 offset = writer_client.fetch_offset(call.token.name)
             schema = pa.schema([]) if features is None else build_point_schema(features)
-            return schema, -1, -1, pack_metadata(offset=offset, **self._limits)
+            return schema, -1, -1, pack_metadata(offset=offset, labels=labels, **self._limits)
         if path == "timeline":
             table = self._read_timeline()
             return table.schema, table.num_rows, table.nbytes, b""

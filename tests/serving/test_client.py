@@ -14,6 +14,7 @@ import pytest
 import streamembed as se
 from streamembed.errors import (
     FeatureError,
+    InputError,
     MissingFileError,
     NotReadyError,
     ParameterError,
@@ -109,6 +110,24 @@ def test_ids_and_labels_of_a_table_are_sent(tmp_path: Path) -> None:
     np.testing.assert_array_equal(
         snapshot.metrics["fenn"].matrix, expected.metrics["fenn"].matrix, strict=True
     )
+
+
+def test_a_label_column_is_left_out_where_no_metric_learns(tmp_path: Path) -> None:
+    """As `Run.learn` leaves it out; after a transform, too, which knows nothing of metrics."""
+    points = np.random.default_rng(3).standard_normal((80, 2))
+    table = pa.table({"x": points[:, 0], "y": points[:, 1], "label": [*"ab"] * 40})
+    with se.open_run(tmp_path / "local", {"size": 50, "warm_up": 40}) as run:
+        run.learn(table)
+        expected = run.snapshot()
+    with se.open_run(tmp_path / "run", {"size": 50, "warm_up": 40}) as run:
+        run.learn(table[:60])
+    with serving(tmp_path / "run", "--learn") as server, server.client() as client:
+        client.transform(table.drop_columns(["label"])[:3])
+        assert client.learn(table[60:]).accepted == 20
+        with pytest.raises(InputError, match="learns no metrics"):
+            client.learn(table[:2], y=["a", "b"])
+    with se.open_run(tmp_path / "run") as run:
+        np.testing.assert_array_equal(run.snapshot().coordinates, expected.coordinates, strict=True)
 
 
 def test_a_run_without_landmarks_has_none(tmp_path: Path) -> None:
