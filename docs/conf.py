@@ -53,7 +53,7 @@ def _add_navigation(app: Any, page: str, source: list[str]) -> None:
         for name in ("CHANGELOG", "CONTRIBUTING", "SECURITY"):
             readme = readme.replace(f"]({name}.md)", f"]({name.lower()}.md)")
         readme = readme.replace("](CITATION.cff)", "](../CITATION.cff)")
-        source[0] = source[0].replace("README", readme)
+        source[0] = source[0].replace("[README](../README.md)", readme)
     if page.endswith("/index"):
         pages = "\n".join(list_pages(source[0]))
         source[0] += f"\n```{{toctree}}\n:hidden:\n\n{pages}\n```\n"

@@ -76,9 +76,9 @@ def run(full: bool) -> Outcome:
     return outcome
 
 
-def shuffle(points: Floats, labels: Ints, seed: int) -> tuple[Floats, Ints]:
-    """A random order of at most `MOST` rows, standardised."""
-    order = np.random.default_rng((seed, len(points))).permutation(len(points))[:MOST]
+def shuffle(points: Floats, labels: Ints, seed: int, most: int = MOST) -> tuple[Floats, Ints]:
+    """A random order of at most so many rows, of features standardised over the set."""
+    order = np.random.default_rng((seed, len(points))).permutation(len(points))[:most]
     spread = points.std(axis=0)
     scaled = (points - points.mean(axis=0)) / np.where(spread > 0, spread, 1.0)
     return scaled[order], labels[order]

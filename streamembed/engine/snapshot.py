@@ -316,11 +316,12 @@ class Snapshot(SnapshotViews, SavedObject):
     def truncation_errors(self, distances: Any = None) -> Floats:
         """What `diffusion_distances` leave out, of each support point: e, shape (N,).
 
-        e_i^2 = sum of lambda**(2t) psi(i)**2 over the eigenpairs that are not tracked. The exact
-        squared distance of i and j is larger than that of `diffusion_distances` by (e_i - e_j)**2
-        at least and (e_i + e_j)**2 at most. Of a pair drawn by ``stationary`` the mean is
-        2 sum(stationary e**2), where sum(stationary e**2) is the sum of lambda**(2t) left out.
-        Tracked pairs count as they are, which is exact up to their residual.
+        e_i^2 = sum of lambda**(2t) psi(i)**2 over the eigenpairs that are not tracked. Of a pair
+        drawn by ``stationary`` the mean of what is left out is 2 sum(stationary e**2), where
+        sum(stationary e**2) is the sum of lambda**(2t) left out. For whole t the exact squared
+        distance of i and j is larger than that of `diffusion_distances` by (e_i - e_j)**2 to
+        (e_i + e_j)**2; otherwise eigenvalues below 0 subtract. Tracked pairs count as they are: up
+        to their residual, which from t = 2 on is most of what is seen.
 
         Parameters
         ----------
@@ -364,10 +365,10 @@ class Snapshot(SnapshotViews, SavedObject):
             needed = (
                 "leave it out: this snapshot has points"
                 if self.feature_names
-                else ("it must be those between the objects ids, (N, N): distances were learned")
+                else "it must be those between the objects ids, (N, N): distances were learned"
             )
             raise InputError(f"distances={quote(distances)}: {needed}")
-        masses, every = self.masses, np.arange(len(self.masses))
+        masses = self.masses
         kernel = KernelWeights(self.widths, float(self.width), self.center, single=False)
         if distances is None:
             kernel = kernel.of_points((self.points - self.center) / self.scale)
@@ -379,7 +380,7 @@ class Snapshot(SnapshotViews, SavedObject):
                     f"{len(masses)} objects ids"
                 )
             kernel = kernel.of_squares(lambda slots: squares[slots])
-        weights = kernel.rows(every)
+        weights = kernel.rows(np.arange(len(masses)))
         return measure_truncation(weights, masses, self.density_weights, self.tracked, int(doubled))
 
     # ------------------------------------------------------------------ files

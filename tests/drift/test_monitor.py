@@ -627,7 +627,7 @@ def test_a_change_in_one_feature_is_not_of_all() -> None:
 
 @pytest.mark.parametrize(("d", "changed"), [(8, 2), (26, 6)])
 def test_a_change_in_a_quarter_of_the_features_is_not_of_most(d: int, changed: int) -> None:
-    """ "All features shifted" was said of two of eight, with a mean that nobody had."""
+    """ "All features shifted" was said of two of eight, with a mean that was none of theirs."""
     rng = np.random.default_rng(d)
     stream = rng.standard_normal((1700, d))
     stream[1200:, :changed] += 1.0

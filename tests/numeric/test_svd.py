@@ -311,7 +311,7 @@ def test_a_thousand_changes(seed):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_what_is_dropped_is_bounded_row_by_row(seed):
-    """At rank 6, decayed on the way: no row is farther off than told, no singular value either."""
+    """At rank 6, decayed on the way: no row, no singular value is farther off than its bound."""
     rng = np.random.default_rng(seed)
     A = normal(30, 20, seed=seed) * np.arange(1.0, 21.0) ** -1.0
     factor, shares = svd.decompose(A, rank=6), []
