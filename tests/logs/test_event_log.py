@@ -35,6 +35,11 @@ from streamembed.logs.event_log import (
 )
 from streamembed.logs.log_file import FORMATS
 
+# Arrow before 26 has no nulls of fixed-size lists in Parquet.
+HAS_NULL_VECTORS = int(pa.__version__.split(".")[0]) >= 26
+FORMATS_OF_NULL_VECTORS = [
+    each for each in sorted(FORMATS) if HAS_NULL_VECTORS or each != "parquet"
+]
 NAMES = ["b", "a", "c"]
 POINTS = np.random.default_rng(1).normal(size=(53, 3))
 SORTED_POINTS = POINTS[:, [1, 0, 2]]  # columns by name
@@ -431,7 +436,7 @@ def test_a_vector_column_holds_features_by_place(tmp_path: Path, format: str, ki
     assert describe_log(tmp_path / "x").columns == log.columns
 
 
-@pytest.mark.parametrize("format", sorted(FORMATS))
+@pytest.mark.parametrize("format", FORMATS_OF_NULL_VECTORS)
 def test_nulls_of_vectors_are_nulls_of_their_rows(tmp_path: Path, format: str) -> None:
     """A null list is a row of nulls; a NaN is none."""
     rows = [[1.0, 2.0], None, [3.0, None], [float("nan"), 4.0]]
@@ -549,7 +554,7 @@ def test_a_distance_log_is_read_back(tmp_path: Path, format: str, rows_per_batch
     [
         (pa.list_(pa.float32()), FORMATS),
         (pa.large_list(pa.int32()), FORMATS),
-        (pa.list_(pa.float64(), 2), FORMATS),
+        (pa.list_(pa.float64(), 2), FORMATS_OF_NULL_VECTORS),
         (pa.list_view(pa.float64()), ("stream", "file")),  # Parquet has none
         (pa.large_list_view(pa.uint8()), ("stream", "file")),
     ],

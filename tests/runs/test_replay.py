@@ -592,6 +592,10 @@ def test_an_engine_taught_arrays_finds_the_vectors(tmp_path: Path) -> None:
     assert done.accepted == 100
 
 
+@pytest.mark.skipif(
+    int(pa.__version__.split(".")[0]) < 26,
+    reason="Arrow before 26 has no nulls of fixed-size lists in Parquet",
+)
 def test_rows_of_vectors_with_nulls_are_set_aside(tmp_path: Path) -> None:
     """With the place of the first null."""
     rows = [[1.0, 2.0, 3.0], None, [1.0, None, 2.0]]
