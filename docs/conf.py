@@ -37,6 +37,19 @@ html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_theme_options = {"navigation_with_keys": True}
 
+# What screen readers need and the theme, Sphinx and MyST leave out.
+REPLACED = [
+    ('<p class="caption" role="heading">', '<p class="caption" role="heading" aria-level="2">'),
+    ('<aside class="sidebar-drawer">', '<aside class="sidebar-drawer" aria-label="All pages">'),
+    ('<aside class="toc-drawer', '<aside aria-label="On this page" class="toc-drawer'),
+    ('<div id="search-results">', '<h1>Search</h1><div id="search-results">'),
+    ('<div class="table-wrapper', '<div tabindex="0" class="table-wrapper'),  # arrow keys scroll it
+    ('(<div class="highlight-none.*<pre)>', r'\1 tabindex="0">'),
+    (r"<th (class=.head[^>]*)>\s*(?:<p>\s*</p>)?\s*</th>", r"<td \1></td>"),  # names nothing
+    (r"<dl>\n((?:<dd><em class=.sig-param.*</dd>\n)+)</dl>", r'<ul class="parameters">\n\1</ul>'),
+    (r'<dd>(<em class="sig-param.*)</dd>', r"<li>\1</li>"),
+    (r"\n\s*\n</pre>", "\n</pre>"),  # the line that ends a doctest
+]
 LINK = re.compile(r"\]\(([\w/.-]+)\.md\)")
 
 
@@ -59,6 +72,16 @@ def _add_navigation(app: Any, page: str, source: list[str]) -> None:
         source[0] += f"\n```{{toctree}}\n:hidden:\n\n{pages}\n```\n"
 
 
+def _replace_markup(app: Any, exception: Exception | None) -> None:
+    """Replace what `REPLACED` names in every page."""
+    for path in Path(app.outdir).rglob("*.html") if exception is None else ():
+        text = path.read_text()
+        for pattern, replacement in REPLACED:
+            text = re.sub(pattern, replacement, text)
+        path.write_text(text)
+
+
 def setup(app: Any) -> None:
     """Sphinx calls this."""
     app.connect("source-read", _add_navigation)
+    app.connect("build-finished", _replace_markup)

@@ -15,11 +15,11 @@ from streamembed.cli import commands
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "cli.md"
 WRITE = "write it: python -m tests.cli.test_reference"
-WIDTH = 100
+WIDTH = 88  # as many columns as a page of the site shows
 
 
 def format_help(name: str) -> str:
-    """What ``streamembed NAME --help`` prints on a terminal of 100 columns."""
+    """What ``streamembed NAME --help`` prints on a terminal of 88 columns."""
     command = commands.load_command(name)
     with click.Context(
         command,

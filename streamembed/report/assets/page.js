@@ -47,14 +47,14 @@
   function table(caption, heads, rows) {
     const cell = (tag, value) => {
       if (value instanceof Node) return make(tag, null, value);
-      const isNumber = typeof value === "number";
-      return make(tag, isNumber ? { class: "number" } : null, isNumber ? brief(value) : value ?? "–");
+      return make(tag, isNumber(value) ? { class: "number" } : null, typeof value === "number" ? brief(value) : value ?? "–");
     };
-    const numeric = heads.map((_, j) => rows.length > 0 && rows.every((row) => typeof row[j] === "number" || row[j] === null));
+    const isNumber = (value) => typeof value === "number" || (typeof value === "string" && value.endsWith(" %"));
+    const numeric = heads.map((_, j) => rows.length > 0 && rows.every((row) => isNumber(row[j]) || row[j] === null));
     const head = heads.map((name, j) => make("th", { scope: "col", class: numeric[j] ? "number" : null }, name));
     const body = rows.map((row) => make("tr", null, ...row.map((value) => cell("td", value))));
     return make("div", null, make("p", { class: "caption" }, caption),
-      make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
+      make("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": caption },
         make("table", null, make("thead", null, make("tr", null, ...head)), make("tbody", null, ...body))));
   }
 
@@ -234,12 +234,14 @@
       make("h3", null, `Alarm at event ${whole(item.position)}, since about event ${whole(item.onset)}`),
       make("p", null, item.sentence || "No explanation is recorded."),
       make("p", { class: "caption" }, `Channel ${item.channel}, ${memory}; a value this high occurs once in ${rare(item)} without drift.`));
-    if (item.features.length) article.append(table("Features, most changed first; changes of means in standard deviations of the reference", ["feature", "moved by", "p"], item.features));
-    if (item.components.length) article.append(table("Components and their share of the alarm", ["component", "share"], item.components.map(([name, share]) => [name, percent(share)])));
+    const tables = make("div", { class: "tables" });
+    if (item.features.length) tables.append(table("Features, most changed first; changes of means in standard deviations of the reference", ["feature", "moved by", "p"], item.features));
+    if (item.components.length) tables.append(table("Components and their share of the alarm", ["component", "share"], item.components.map(([name, share]) => [name, percent(share)])));
     if (item.events.length) {
-      article.append(table("Most unusual events", ["id", "event", "contribution", "in the scatter plot"],
+      tables.append(table("Most unusual events", ["id", "event", "contribution", "in the scatter plot"],
         item.events.map(([id, position, size]) => [id, position, size, make("button", { type: "button", "data-id": id, "aria-label": `show event ${id} in the scatter plot` }, "show")])));
     }
+    if (tables.childElementCount) article.append(tables);
     return article;
   }
 
