@@ -30,7 +30,9 @@ STEP_SIZE = 100
 
 
 @click.command("demo")
-@click.option("--into", default="demo", show_default=True, metavar="DIR", help="Output folder.")
+@click.option(
+    "-o", "--output", default="demo", show_default=True, metavar="DIR", help="Output folder."
+)
 @click.option(
     "--events",
     type=click.IntRange(LEAST_EVENTS, MOST_EVENTS),
@@ -38,34 +40,41 @@ STEP_SIZE = 100
     show_default=True,
     help="Length of the stream.",
 )
-def command(into: str, events: int) -> None:
+def command(output: str, events: int) -> None:
     """Replay a real stream with a change: map, picture, certificates, alarms, report."""
-    folder = Path(into)
+    folder = Path(output)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise build_file_error(error, folder, "used as a folder") from error
     points, names, labels = load_shuttle(events)
-    log, run, alarms = folder / "shuttle.parquet", folder / "run", list[Alarm]()
+    log, run = folder / "shuttle.parquet", folder / "run"
     write_log(log, points, names, labels=labels, format="parquet", rows_per_batch=STEP_SIZE)
     echo(f"{events:,} readings of {len(names)} sensors of a space shuttle (river's Shuttle): {log}")
     echo(
         f"Up to event {labels.index(NEW_STATE):,} all are of its usual state; other states, as "
-        "frequent as in the data, start only then."
+        "frequent as in the data, start only then. An earlier alarm is false, or of a change "
+        "within the usual state."
     )
     echo("The engine has default parameters and keeps a picture; no label is read.")
     if not compilation.is_available():
         echo("without numba the picture takes several times as long: install streamembed[fast]")
+    records: dict[tuple[str, int], Alarm] = {}  # of an alarm the newest explanation
+
+    def keep(record: Alarm) -> None:
+        kind = "alarm" if record.kind == "explained" else record.kind
+        records[kind, record.number] = record
+
     options: dict[str, Any] = {
         "snapshot_every": STEP_SIZE,
         "overwrite": True,
         "monitor": Monitor(n_reference=min(1000, events // 2)),
-        "on_alarm": lambda alarm: alarms.append(alarm) if alarm.kind == "alarm" else None,
+        "on_alarm": keep,
     }
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ColumnWarning)
         result = replay(log, Engine(picture=True), run, **options)
-    _print_result(result, alarms)
+    _print_result(result, [*records.values()])
     try:
         echo(f"report: {write_page(run, folder / 'report.html')}")
     except ParameterError as error:  # without Bokeh
@@ -73,7 +82,7 @@ def command(into: str, events: int) -> None:
     echo("your own log:  streamembed replay your-log.parquet --run run/")
 
 
-def _print_result(result: Replayed, alarms: list[Alarm]) -> None:
+def _print_result(result: Replayed, records: list[Alarm]) -> None:
     met = pq.read_table(result.path / "timeline.parquet", columns=["met"])["met"].to_pylist()
     echo(f"{sum(map(bool, met))} of {len(met)} certificates are met.")
     snapshot = result.snapshot
@@ -81,8 +90,8 @@ def _print_result(result: Replayed, alarms: list[Alarm]) -> None:
         kept = snapshot.picture.kept.mean()
         echo(f"The picture keeps {kept:.0%} of the neighbours of {len(snapshot.ids):,} points.")
     echo("A monitor set to one false alarm in 10,000 events reports:")
-    for alarm in alarms:
-        echo(f"  {alarm.sentence}")
+    for record in records:
+        echo(f"  {record.sentence}")
 
 
 def load_shuttle(events: int) -> tuple[Floats, list[str], list[str]]:

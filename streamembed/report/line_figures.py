@@ -11,8 +11,11 @@ from streamembed.engine.drawing import COLOURS
 ALARM_COLOUR, BLUE, OLIVE = "#D55E00", "#0072B2", "#A49000"
 # Without black, which is invisible on the dark page.
 LABEL_COLOURS = tuple(colour for colour in COLOURS[:7] if colour != "#000000")
-# Without the colour of alarms and limits.
-LINE_COLOURS = (*(colour for colour in LABEL_COLOURS if colour != ALARM_COLOUR), "#9467BD")
+# One for every channel of the monitor, without the colour of alarms and limits.
+LINE_COLOURS = (
+    *(colour for colour in LABEL_COLOURS if colour != ALARM_COLOUR),
+    *("#9467BD", "#B07060", "#808080"),
+)
 # Dashes of lines and shapes of points by Bokeh's names, and what matplotlib calls them.
 DASHES = {"solid": "-", "dashed": "--", "dotdash": "-.", "dotted": ":", "dashdot": "-."}
 MARKERS = {

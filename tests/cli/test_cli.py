@@ -655,7 +655,7 @@ def test_an_interrupted_replay_says_that_its_run_is_whole(
 def test_the_demo_says_how_to_be_faster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without numba it goes on."""
     monkeypatch.setattr(compilation, "is_available", lambda: False)
-    done = call("demo", "--into", tmp_path / "demo", "--events", 300)
+    done = call("demo", "--output", tmp_path / "demo", "--events", 300)
     assert done.exit_code == 0
     assert "install streamembed[fast]" in done.stdout
 
@@ -664,7 +664,7 @@ def test_the_demo_says_how_to_be_faster(tmp_path: Path, monkeypatch: pytest.Monk
 def test_the_demo_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """On a shorter stream, twice over the same folder; its tables and its picture."""
     for events, looks in ((200, 3), (400, 5)):
-        done = call("demo", "--into", tmp_path / "demo", "--events", events)
+        done = call("demo", "--output", tmp_path / "demo", "--events", events)
         assert done.exit_code == 0, done.output
         assert f"\n{looks} of {looks} certificates are met" in done.stdout
         assert "one false alarm in 10,000 events reports:" in done.stdout
@@ -674,7 +674,7 @@ def test_the_demo_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert (tmp_path / "demo.png").read_bytes().startswith(b"\x89PNG")
     assert "never seen before" in capsys.readouterr().out
     (tmp_path / "file").write_text("")
-    for arguments, code in ((["--events", 100], 2), (["--into", tmp_path / "file"], 4)):
+    for arguments, code in ((["--events", 100], 2), (["--output", tmp_path / "file"], 4)):
         assert call("demo", *arguments).exit_code == code
 
 
