@@ -14,8 +14,9 @@ import os
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow.parquet as pq
+
+from streamembed.numeric.arrays import Floats, Ints
 
 __all__ = [
     "MissingDataError",
@@ -33,9 +34,6 @@ __all__ = [
     "two_circles",
     "words",
 ]
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 FEATURES = 16  # width of the synthetic streams that are not plane
 NOISE = 0.05  # standard deviation, in every feature, for rings of radius 0.5 and 1

@@ -12,7 +12,6 @@ from dataclasses import fields
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 # Points of a scatter plot, evenly spaced by age: 20 kB.
 MOST_POINTS = 2000
@@ -90,7 +89,7 @@ def write_table(title: str, rows: Iterable[tuple[str, object]], figure: str = ""
     )
 
 
-def draw_scatter(points: npt.NDArray[np.float64], title: str) -> str:
+def draw_scatter(points: np.ndarray[Any, np.dtype[np.float64]], title: str) -> str:
     """Points in the plane as an SVG, to one scale in both directions, the newest in front.
 
     Parameters
@@ -124,7 +123,7 @@ def draw_scatter(points: npt.NDArray[np.float64], title: str) -> str:
     )
 
 
-def _draw_points(places: npt.NDArray[np.float64], colour: str, size: int) -> str:
+def _draw_points(places: np.ndarray[Any, Any], colour: str, size: int) -> str:
     """One path: a line of no length is a dot where its ends are round."""
     path = "".join(f"M{x:.1f} {y:.1f}h0" for x, y in places.tolist())
     return f'<path d="{path}" stroke="{colour}" stroke-width="{size}"/>'

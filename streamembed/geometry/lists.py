@@ -12,15 +12,14 @@ distances.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from streamembed.geometry.pairwise import DistanceBounds, Pairwise, split_slots
 from streamembed.numeric.arrays import Floats, Ints, freeze
 
-Slots = npt.NDArray[np.int32]
+Slots = np.ndarray[tuple[Any, ...], np.dtype[np.int32]]
 
 LARGEST_NEIGHBORS = 1000
 # Where this share of the slots or more is replaced, many lists run short: a rebuild is no dearer.

@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from streamembed.data.column_roles import (
@@ -47,7 +46,7 @@ from streamembed.logs.log_writer import write_log as write_log
 from streamembed.logs.paths import Paths, list_folders, list_paths, probe_files
 from streamembed.logs.remote_path import LogPath
 from streamembed.logs.stdin import STDIN
-from streamembed.numeric.arrays import Array, Floats
+from streamembed.numeric.arrays import Array, Bools, Floats
 from streamembed.validation import check_whole
 
 ROWS_PER_BATCH = 65_536  # largest number of rows in one LogBatch
@@ -84,7 +83,7 @@ class LogBatch:
     """
 
     points: Floats
-    nulls: npt.NDArray[np.bool_]
+    nulls: Bools
     distances: list[Floats | None] | None
     ids: Array | None
     id_column: Any

@@ -18,8 +18,9 @@ digits, walks; the same time for scales over six decades). At worst it is O(n^2 
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
-import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from streamembed.errors import ParameterError
@@ -35,7 +36,7 @@ MOST_REPLACED = 1 / 4
 OPEN, KEPT, CUT = 0, 1, 2
 
 # Unsigned, so that the loops do not check for negative indices: a quarter of their time.
-Indices = npt.NDArray[np.uint32]
+Indices = np.ndarray[tuple[Any, ...], np.dtype[np.uint32]]
 Graph = tuple[Indices, Indices, Floats]
 
 

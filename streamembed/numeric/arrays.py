@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any, Self
 
 import numpy as np
-import numpy.typing as npt
 
-Array = npt.NDArray[Any]
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
+# Not NDArray: from NumPy 2.5 on its origin is no class, and the codec reads these types.
+Array = np.ndarray[tuple[Any, ...], np.dtype[Any]]
+Floats = np.ndarray[tuple[Any, ...], np.dtype[np.float64]]
+Ints = np.ndarray[tuple[Any, ...], np.dtype[np.int64]]
+Bools = np.ndarray[tuple[Any, ...], np.dtype[np.bool_]]
 
 # Of any value that is learned: squares of larger ones, summed over features, leave the doubles.
 LARGEST_VALUE = 1e150

@@ -129,7 +129,7 @@ def test_what_a_time_may_be() -> None:
         pa.array([86400, None]),
         pa.array([day, None]),
         [day, None],
-        np.array([stamp, np.datetime64("NaT")]),
+        np.array([stamp, np.datetime64("NaT", "us")]),
         pa.array([86_400_000, None], pa.timestamp("ms", "Europe/Berlin")),
         pa.chunked_array([pa.array([86400.0]), pa.array([None], pa.float64())]),
     ):
