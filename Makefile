@@ -71,7 +71,7 @@ picture: $(VENV)/.ready
 bench: $(VENV)/.ready
 	$(BIN)/python -m scenarios.benchmarks.bench --write
 
-soak: $(VENV)/.ready
+soak: $(VENV)/.ready $(DOCS)/.ready chromium
 	$(BIN)/python -m pytest -q -n 2 -m long
 	$(BIN)/python -m scenarios.fuzz.soak
 	$(BIN)/python -m scenarios.fuzz.interrupts --only engine --places 5000

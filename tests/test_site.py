@@ -120,7 +120,7 @@ def test_every_link_leads_somewhere_and_every_page_is_linked(site: Path) -> None
 
 @in_a_browser
 @pytest.mark.skipif(
-    AXE is None, reason="no axe-core: .venv-docs/bin/pip install axe-playwright-python"
+    AXE is None, reason="no axe-core: .venv-docs/bin/pip install --no-deps axe-playwright-python"
 )
 @pytest.mark.parametrize(("width", "is_dark"), VIEWS)
 def test_axe_finds_nothing(site: Path, address: str, page: Page, width: int, is_dark: bool) -> None:
