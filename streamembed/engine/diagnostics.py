@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from streamembed.engine.axis_messages import (
-    describe_hidden_spread,
     describe_lost_axes,
     name_components,
 )
@@ -117,8 +116,8 @@ def describe_price(snapshot: Snapshot) -> str | None:
     """What is not shown because axes were kept, where that is much, and what to do."""
     if snapshot.frame.price < LARGEST_PRICE / 2:
         return None
-    hidden = describe_hidden_spread(snapshot.frame, len(snapshot.eigenvalues))
-    return f'{hidden}; axes="eigen" shows all of it, and its axes turn'
+    price = f"{100 * snapshot.frame.price:.0f} %"
+    return f'kept axes hide {price} of the spread: axes="eigen" shows all of it, and its axes turn'
 
 
 def describe_unfitted_metrics(snapshot: Snapshot) -> str | None:
