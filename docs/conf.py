@@ -59,14 +59,26 @@ def list_pages(text: str) -> list[str]:
     return [page for bullet in bullets for page in LINK.findall(bullet)]
 
 
+def _index_names(section: re.Match[str]) -> str:
+    """A section with entries of the index for its parameters and flags: first in the search."""
+    text = section.group()
+    names = re.findall(r"^(?:\| `(\w+)` \|| +(?:-\w, )?(--[\w-]+))", text, flags=re.MULTILINE)
+    entries = "".join(f"   ! single: {name or flag}\n" for name, flag in names)
+    heading, _, rest = text.partition("\n")
+    block = f"```{{eval-rst}}\n.. index::\n{entries}```\n" if names else ""
+    return f"{heading}\n\n{block}{rest}"
+
+
 def _add_navigation(app: Any, page: str, source: list[str]) -> None:
-    """The README on the front page, and a hidden table of contents below a folder's index."""
+    """The README on the front page, names for the search, contents below a folder's index."""
     if page == "index":  # the README, whose links to files beside it lead to pages here
         readme = (Path(app.srcdir).parent / "README.md").read_text().replace("](docs/", "](")
         for name in ("CHANGELOG", "CONTRIBUTING", "SECURITY"):
             readme = readme.replace(f"]({name}.md)", f"]({name.lower()}.md)")
         readme = readme.replace("](CITATION.cff)", "](../CITATION.cff)")
         source[0] = source[0].replace("[README](../README.md)", readme)
+    if page in ("parameters", "cli"):
+        source[0] = re.sub(r"^## (?:.*\n(?!## ))*.*", _index_names, source[0], flags=re.MULTILINE)
     if page.endswith("/index"):
         pages = "\n".join(list_pages(source[0]))
         source[0] += f"\n```{{toctree}}\n:hidden:\n\n{pages}\n```\n"
