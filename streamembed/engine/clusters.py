@@ -181,19 +181,23 @@ def match(overlaps: Ints, sizes: Ints, others: Ints) -> Ints:
     Parameters
     ----------
     overlaps
-        Points that a row and a column share, (r, c); older rows come first.
+        Points that a row and a column share, (r, c); older ones come first.
     sizes, others
         Points of the rows, (r,), and of the columns, (c,).
 
     Returns
     -------
-    Shape (c,): the row of each column, -1 for none. Pairs share at least half of the smaller.
+    Shape (c,): the row of each column, -1 for none. Pairs share at least half of the smaller; of
+    equal choices, that of older rows, then of older columns for these.
+
     Source: Kuhn (1955), The Hungarian method for the assignment problem.
     """
     allowed = (overlaps > 0) & (2 * overlaps >= np.minimum(sizes[:, None], others))
-    n = len(sizes)
-    # a point more counts for more than all ranks together
-    weights = np.where(allowed, overlaps * (n * n + 1) + np.arange(n, 0, -1)[:, None], 0)
+    ranks, other_ranks = np.arange(len(sizes), 0, -1)[:, None], np.arange(len(others), 0, -1)
+    both = ranks * other_ranks
+    # each comes before the sum of all that follow
+    weights = overlaps * (ranks.sum() + 1) + ranks
+    weights = np.where(allowed, weights * (len(both) * both.max(initial=0) + 1) + both, 0)
     rows, columns = linear_sum_assignment(weights, maximize=True)
     pairs = allowed[rows, columns]
     matched = np.full(len(others), -1)
@@ -277,13 +281,9 @@ class _Step:
         return match(overlaps, sizes, np.bincount(shared, minlength=n_groups))
 
     def _count_missing(self, known: list[int], names: Ints) -> dict[int, int]:
-        """In how many pictures ids were missing, of those that have points and do not end yet."""
-        counts, present = dict(self.earlier.pending.missing), {*self.before.tolist()}
-        missing = {
-            label: counts.get(label, 0) + self.passed
-            for label in known
-            if label not in names and label in present
-        }
+        """In how many pictures each id was missing, of those that do not end for that."""
+        counts = dict(self.earlier.pending.missing)
+        missing = {k: counts.get(k, 0) + self.passed for k in known if k not in names}
         return {label: count for label, count in missing.items() if count < PATIENCE}
 
     def _label(self, names: Ints, missing: dict[int, int]) -> Ints:

@@ -46,21 +46,23 @@ class Oracle:
         return best if best >= 0 and 2 * counts[best] >= len(points) else -1
 
     def assign(self, groups: list[set[int]], shared: set[int]) -> list[int]:
-        """Row of each group: most shared points, then the sum of ranks of the older rows."""
+        """Row of each group: most shared points, then the oldest rows, then the oldest groups."""
         rows = [*(self.members[label] for label in sorted(self.members))]
         rows += [points for points, _ in self.candidates]
         rows = [row & shared for row in rows]
-        best, best_value = [-1] * len(groups), (0, 0)
+        best, best_value = [-1] * len(groups), (0, 0, 0)
         for chosen in permutations([*range(len(rows)), *[-1] * len(groups)], len(groups)):
-            value, fits = [0, 0], True
-            for row, group in zip(chosen, groups, strict=True):
+            value, fits = (0, 0, 0), True
+            for column, (row, group) in enumerate(zip(chosen, groups, strict=True)):
                 if row < 0:
                     continue
                 both = len(rows[row] & group)
                 fits &= both > 0 and 2 * both >= min(len(rows[row]), len(group & shared))
-                value = [value[0] + both, value[1] + len(rows) - row]
-            if fits and tuple(value) > best_value:
-                best, best_value = [*chosen], (value[0], value[1])
+                rank = len(rows) - row
+                ranks = rank * (len(groups) - column)
+                value = (value[0] + both, value[1] + rank, value[2] + ranks)
+            if fits and value > best_value:
+                best, best_value = [*chosen], value
         return best
 
     def step(self, groups: list[set[int]], points: set[int], passed: int) -> set[tuple[Any, ...]]:
@@ -341,6 +343,17 @@ def test_a_cluster_whose_points_have_all_left_dies_at_once() -> None:
     later = follow_clusters(WHOLE[20:], IDS[20:], 60, first)
     assert kinds_of([later]) == [[("death", 0, None, 20, 0)]]
     assert later.sizes == {1: 20}
+
+
+def test_halves_of_two_clusters_that_become_one() -> None:
+    """They are a birth, for what they were parts of ends in them, as nothing else is left of it."""
+    halves = np.repeat([0, 2, 1], [11, 18, 11])
+    chained = follow(WHOLE, halves)
+    for position in (120, 130):
+        middle = slice(11, 29)
+        chained.append(follow_clusters(halves[middle], IDS[middle], position, chained[-1]))
+    merges = [("merge", 0, 2, 9, 18), ("merge", 1, 2, 9, 18)]
+    assert kinds_of(chained)[1:] == [[], [], [*merges, ("birth", 2, None, 18, 0)]]
 
 
 def test_pictures_without_shared_points_have_new_ids() -> None:
