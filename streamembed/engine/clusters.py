@@ -58,7 +58,7 @@ class PendingChanges:
 
     Attributes
     ----------
-    candidates : (N,)
+    unnamed : (N,)
         Of each point, the cluster without an id that it is in, from 0; -1 for none.
     ages : tuple of int
         In how many pictures each of these was seen.
@@ -66,7 +66,7 @@ class PendingChanges:
         Ids that no cluster of the picture has, and in how many pictures none had.
     """
 
-    candidates: Ints
+    unnamed: Ints
     ages: tuple[int, ...]
     missing: tuple[tuple[int, int], ...]
 
@@ -100,7 +100,7 @@ class Clusters(Unchanging):
 
     def __post_init__(self) -> None:
         """Freeze the arrays."""
-        for array in (self.ids, self.labels, self.pending.candidates):
+        for array in (self.ids, self.labels, self.pending.unnamed):
             freeze(array)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -119,12 +119,13 @@ class Clusters(Unchanging):
     def _parts(self) -> tuple[tuple[Array, ...], tuple[Any, ...]]:
         pending = self.pending
         numbers = self.position, self.events, self.n_ids, pending.ages, pending.missing
-        return (self.ids, self.labels, pending.candidates), numbers
+        return (self.ids, self.labels, pending.unnamed), numbers
 
     def __repr__(self) -> str:
         return (
-            f"<Clusters at {self.position}: {len(self.sizes)} of {len(self.ids)} points, "
-            f"{np.count_nonzero(self.labels < 0)} noise, {len(self.events)} events>"
+            f"<Clusters at {self.position}: {len(self.sizes)} clusters, "
+            f"{np.count_nonzero(self.labels < 0)} of {len(self.ids)} points noise, "
+            f"{len(self.events)} events>"
         )
 
     @property
@@ -231,9 +232,9 @@ class _Step:
         _, here, there = np.intersect1d(ids, earlier.ids, return_indices=True)
         self.is_shared = np.zeros(len(ids), dtype=bool)
         self.is_shared[here] = True
-        self.before, self.candidates = np.full((2, len(ids)), -1)
+        self.before, self.unnamed = np.full((2, len(ids)), -1)
         self.before[here] = earlier.labels[there]
-        self.candidates[here] = earlier.pending.candidates[there]
+        self.unnamed[here] = earlier.pending.unnamed[there]
         # one position is one picture, however often it is clustered
         self.passed = int(position > earlier.position)
 
@@ -258,7 +259,7 @@ class _Step:
         waiting = np.flatnonzero((names < 0) & (ages < PATIENCE))
         number[waiting] = np.arange(len(waiting))
         pending = PendingChanges(
-            candidates=number[self.groups],
+            unnamed=number[self.groups],
             ages=tuple(ages[waiting].tolist()),
             missing=tuple(item for item in missing.items() if item[0] in left),
         )
@@ -266,13 +267,13 @@ class _Step:
         return Clusters(self.ids, labels, self.position, events, n_ids, pending)
 
     def _match(self, known: list[int]) -> Ints:
-        """Of each group, its row: clusters with an id, then candidates; -1 for none."""
+        """Of each group, its row: clusters with an id, then those without; -1 for none."""
         n_groups = int(self.groups.max(initial=-1)) + 1
         n = len(known) + len(self.earlier.pending.ages)
         overlaps, sizes = np.zeros((n, n_groups), dtype=np.int64), np.zeros(n, dtype=np.int64)
         for rows in (
             np.where(self.before < 0, -1, np.searchsorted(known, self.before)),
-            np.where(self.candidates < 0, -1, len(known) + self.candidates),
+            np.where(self.unnamed < 0, -1, len(known) + self.unnamed),
         ):
             sizes += np.bincount(rows[rows >= 0], minlength=n)
             both = (self.groups >= 0) & (rows >= 0)
@@ -287,7 +288,7 @@ class _Step:
         return {label: count for label, count in missing.items() if count < PATIENCE}
 
     def _label(self, names: Ints, missing: dict[int, int]) -> Ints:
-        """Labels before any candidate has an id: its points are still where they were."""
+        """Labels before any group has a new id: its points are still where they were."""
         labels: Ints = np.append(names, -1)[self.groups]
         lasting = np.isin(self.before, [*names.tolist(), *missing])
         before = np.where(lasting, self.before, -1)

@@ -2,9 +2,9 @@
 
 A point's core distance is that to its ``min_samples``-th nearest, itself counted; two points are
 as far apart as the largest of their distance and their core distances. Components of the points
-nearer than r, as r shrinks, make a tree, whose branches of at least ``min_cluster_size`` points are
-candidates. The clusters are the disjoint candidates of the largest total stability: the sum over
-points of 1 / r where they leave a candidate, less 1 / r where it began. The whole is none of them.
+nearer than r, as r shrinks, make a tree, whose branches have at least ``min_cluster_size`` points.
+The clusters are the disjoint branches of the largest total stability: the sum over points of 1 / r
+where they leave a branch, less 1 / r where it began. The whole is none of them.
 
 Source: Campello, Moulavi, Zimek & Sander (2015), Hierarchical density estimates for data
 clustering, visualization, and outlier detection. Differs: edges of equal length, which core
@@ -26,25 +26,25 @@ LEAST_D2 = 1e-24
 
 
 @dataclass(slots=True)
-class Candidate:
+class Branch:
     """A branch of the tree, from its leaves to where it joins another.
 
     Attributes
     ----------
     first, size : int
-        Its first point, and how many it has.
+        Its first point, in the order of `build_tree`, and how many it has.
     total : float
         Sum over its points of 1 / r where they leave it.
-    parts : list of Candidate
+    parts : list of Branch
         The two that it splits into, or none.
     best : float
-        The largest total stability of disjoint candidates within it.
+        The largest total stability of disjoint branches within it.
     """
 
     first: int
     size: int
     total: float
-    parts: list[Candidate] = field(default_factory=list)
+    parts: list[Branch] = field(default_factory=list)
     best: float = 0.0
     is_chosen: bool = False
 
@@ -75,17 +75,17 @@ def find_clusters(places: Floats, min_cluster_size: int, min_samples: int) -> In
     n = len(places)
     labels = np.full(n, -1)
     if n < 2 * min_cluster_size:
-        return labels  # no two candidates
+        return labels  # too few for two branches
     ends, lengths = join_nearest(places, min(min_samples, n))
     root, order = build_tree(ends, 1.0 / lengths, min_cluster_size)
-    begins, open_candidates, members = np.argsort(order), root.parts, []
-    while open_candidates:
-        candidate = open_candidates.pop()
-        begin = begins[candidate.first]
-        if candidate.is_chosen:
-            members.append(np.sort(order[begin : begin + candidate.size]))
+    begins, unchosen, members = np.argsort(order), root.parts, []
+    while unchosen:
+        branch = unchosen.pop()
+        begin = begins[branch.first]
+        if branch.is_chosen:
+            members.append(np.sort(order[begin : begin + branch.size]))
         else:
-            open_candidates += candidate.parts
+            unchosen += branch.parts
     for label, points in enumerate(sorted(members, key=lambda points: int(points[0]))):
         labels[points] = label
     return labels
@@ -127,19 +127,19 @@ def join_nearest(places: Floats, min_samples: int) -> tuple[Ints, Floats]:
     return ends[order], np.sqrt(np.maximum(d2, LEAST_D2 * d2[-1] or 1.0))
 
 
-def build_tree(ends: Ints, inverse: Floats, min_cluster_size: int) -> tuple[Candidate, Ints]:
+def build_tree(ends: Ints, inverse: Floats, min_cluster_size: int) -> tuple[Branch, Ints]:
     """Join at least ``min_cluster_size`` points along the edges of a tree, in their order.
 
     Returns
     -------
-    root : Candidate
+    root : Branch
         Of all points.
     order : (n,)
-        The points in an order in which those of each candidate follow its first.
+        The points in an order in which those of each branch follow its first.
     """
     n = len(ends) + 1
     roots, sizes, lasts, following = [*range(n)], [1] * n, [*range(n)], [-1] * n
-    candidates: list[Candidate | None] = [None] * n
+    branches: list[Branch | None] = [None] * n
 
     def find_root(point: int) -> int:
         while roots[point] != point:
@@ -148,22 +148,22 @@ def build_tree(ends: Ints, inverse: Floats, min_cluster_size: int) -> tuple[Cand
 
     for (one, other), at in zip(ends.tolist(), inverse.tolist(), strict=True):
         small, large = sorted((find_root(one), find_root(other)), key=lambda root: sizes[root])
-        candidate, part = candidates[large], candidates[small]
+        branch, part = branches[large], branches[small]
         sizes[large] += sizes[small]
-        if candidate is None:
+        if branch is None:
             if sizes[large] >= min_cluster_size:
-                candidates[large] = Candidate(large, sizes[large], sizes[large] * at)
+                branches[large] = Branch(large, sizes[large], sizes[large] * at)
         elif part is None:
-            candidate.size = sizes[large]
-            candidate.total += sizes[small] * at
+            branch.size = sizes[large]
+            branch.total += sizes[small] * at
         else:
-            candidate.close(at)
+            branch.close(at)
             part.close(at)
-            parts = [candidate, part]
-            candidates[large] = Candidate(large, sizes[large], sizes[large] * at, parts)
+            parts = [branch, part]
+            branches[large] = Branch(large, sizes[large], sizes[large] * at, parts)
         roots[small], following[lasts[large]], lasts[large] = large, small, lasts[small]
     order, point = [], find_root(0)
-    root = candidates[point]
+    root = branches[point]
     assert root is not None
     while point >= 0:
         order.append(point)

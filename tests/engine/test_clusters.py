@@ -164,7 +164,7 @@ def test_every_picture_is_as_the_oracle_has_it(seed: int) -> None:
         assert {(each.kind, each.cluster, each.other) for each in clusters.events} == events
         assert len(clusters.events) == len(events)
         waiting = [
-            ({*ids[clusters.pending.candidates == k].tolist()}, age)
+            ({*ids[clusters.pending.unnamed == k].tolist()}, age)
             for k, age in enumerate(clusters.pending.ages)
         ]
         assert waiting == oracle.candidates
@@ -457,7 +457,7 @@ def test_a_value_that_does_not_change(stream: tuple[Ints, list[se.Picture]]) -> 
         first.position = 3  # type: ignore[misc]
     with pytest.raises(ValueError, match="read-only"):
         first.labels[0] = 3
-    assert repr(first) == "<Clusters at 150: 3 of 150 points, 0 noise, 3 events>"
+    assert repr(first) == "<Clusters at 150: 3 clusters, 0 of 150 points noise, 3 events>"
     assert first != stream[1][1].clusters()
     assert first != "clusters"
     table = first.to_arrow()
