@@ -75,7 +75,7 @@ def test_labels_are_those_of_scikit_learn(seed: int) -> None:
 def test_scikit_learn_as_it_is_differs_by_ties_only(min_samples: int) -> None:
     """Nowhere with ``min_samples=1``, which has no equal edges; else in few points.
 
-    Over 20 sets of 300 points the mean adjusted Rand index was .99 with 10; bar .95.
+    Over 20 sets of 300 points the adjusted Rand index was .996 in the mean and .985 at least.
     """
     scores = []
     for seed in range(20):
@@ -87,7 +87,7 @@ def test_scikit_learn_as_it_is_differs_by_ties_only(min_samples: int) -> None:
         if min_samples == 1:
             assert_same_groups(labels, others)
         scores.append(adjusted_rand_score(labels, others))
-    assert np.mean(scores) > 0.95
+    assert np.mean(scores) > 0.98
 
 
 @pytest.mark.parametrize("seed", range(20))
