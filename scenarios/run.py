@@ -14,6 +14,7 @@ from pathlib import Path
 from scenarios import (
     cities,
     clustering_under_a_metric,
+    clusters_of_the_picture,
     crossing_modes,
     default_maps,
     distance_rows,
@@ -59,6 +60,7 @@ SCENARIOS: dict[str, Scenario] = {
         cities,
         fenn_table,
         clustering_under_a_metric,
+        clusters_of_the_picture,
         eig_dml_online,
         itml_stream,
         metric_drift,

@@ -11,9 +11,11 @@ import numpy as np
 
 from streamembed.data.output_format import read_frame, to_input_format
 from streamembed.engine import drawing
+from streamembed.engine.clusters import Clusters, follow_clusters
 from streamembed.errors import InputError
 from streamembed.layout import measures
 from streamembed.layout.forces import Links, compute_affinities
+from streamembed.layout.hdbscan import find_clusters
 from streamembed.methods.placement import PictureExtension
 from streamembed.methods.snapshot_contents import Immutable, PictureContents
 from streamembed.numeric.arrays import Array, Floats, freeze
@@ -21,6 +23,10 @@ from streamembed.validation import check_whole
 
 # A picture has aged when this share fewer neighbours are kept than when it was laid out.
 AGED = 0.05
+# Points of the smallest cluster, and the same as a share of all.
+SMALLEST_CLUSTER, CLUSTER_SHARE = 5, 0.03
+# See `streamembed.layout.hdbscan`.
+MIN_SAMPLES = 10
 # Prefix of the columns of transformed points.
 PREFIX = "live_map"
 
@@ -54,6 +60,8 @@ class PictureSource(Protocol):
     def center(self) -> Floats: ...
     @property
     def scale(self) -> Floats: ...
+    @property
+    def position(self) -> int: ...
 
     def _read(self, X: Any) -> Floats: ...
 
@@ -188,6 +196,49 @@ class Picture(Immutable):
         steps = self.coordinates[here] - earlier.coordinates[there]
         far = np.sqrt((steps**2).sum(axis=1)) / (earlier.radius or 1.0)
         return Movement(float(far.mean()), float(far.max()), len(here) / len(self.ids))
+
+    # ------------------------------------------------------------------ clusters
+
+    def clusters(
+        self, earlier: Clusters | None = None, *, min_cluster_size: int | None = None
+    ) -> Clusters:
+        """Dense groups of points, by HDBSCAN, with the ids that they have in ``earlier``.
+
+        Hand the clusters of one picture to the next. Clusters are matched by the points that are
+        in both pictures, at least half of the smaller cluster's; where they could be matched
+        differently, so that they share the most points, then by the oldest ids. A change counts
+        only once it has lasted for three pictures: until then points of a new cluster keep the id
+        that they had, and a cluster that is missing keeps its points. A cluster without points
+        ends at once. Nothing is kept in the engine. O(N**2) time, O(N) memory.
+
+        Parameters
+        ----------
+        earlier
+            Clusters of an earlier picture of the same engine, of any epoch; None to begin, where
+            every cluster has an id at once. There must be points that are in both pictures, so at
+            least two pictures to a turnover of the window, better ten.
+        min_cluster_size
+            Points of the smallest cluster, at least 2; None: 3 % of all, at least 5.
+
+        Raises
+        ------
+        InputError
+            ``earlier`` is not `Clusters`, is of a later position, or has ids of another kind.
+        ParameterError
+            ``min_cluster_size`` is not a whole number, at least 2.
+        """
+        if earlier is not None and not isinstance(earlier, Clusters):
+            raise InputError(
+                f"earlier is a {type(earlier).__name__}; it must be what clusters() of an earlier "
+                "picture returned, or None"
+            )
+        n = len(self.ids)
+        if min_cluster_size is None:
+            least = max(SMALLEST_CLUSTER, round(CLUSTER_SHARE * n))
+        else:
+            least = check_whole("min_cluster_size", min_cluster_size, 2)
+        groups = find_clusters(self.coordinates, least, MIN_SAMPLES)
+        return follow_clusters(groups, self.ids, self._source.position, earlier)
 
     # ------------------------------------------------------------------ new points
 

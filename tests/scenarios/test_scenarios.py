@@ -24,6 +24,7 @@ ROSTER = [
     "cities",
     "fenn-table",
     "clustering-under-a-metric",
+    "clusters-of-the-picture",
     "eig-dml-online",
     "itml-stream",
     "metric-drift",

@@ -1,0 +1,516 @@
+"""Ids of clusters: against an oracle of sets, under the laws of ids, and in pictures of blobs."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from dataclasses import FrozenInstanceError, dataclass, field
+from itertools import permutations
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import streamembed as se
+from streamembed.engine.clusters import (
+    PATIENCE,
+    Clusters,
+    find_majority,
+    follow_clusters,
+    match,
+    number_by_points,
+)
+from streamembed.errors import InputError, ParameterError
+from streamembed.numeric.arrays import Array, Floats, Ints
+
+# ---------------------------------------------------------------------- the oracle
+
+
+@dataclass
+class Oracle:
+    """The rules of `Picture.clusters` in sets of points, with all assignments tried."""
+
+    points: set[int] = field(default_factory=set)
+    members: dict[int, set[int]] = field(default_factory=dict)
+    candidates: list[tuple[set[int], int]] = field(default_factory=list)
+    missing: dict[int, int] = field(default_factory=dict)
+    n_ids: int = 0
+
+    def majority(self, label_of: dict[int, int], points: set[int]) -> int:
+        """The label of at least half of the points, the least of two; else -1."""
+        labels = [label_of.get(point, -1) for point in points]
+        counts = {label: labels.count(label) for label in sorted(set(labels)) if label >= 0}
+        best = max(counts, key=lambda label: counts[label], default=-1)
+        return best if best >= 0 and 2 * counts[best] >= len(points) else -1
+
+    def assign(self, groups: list[set[int]], shared: set[int]) -> list[int]:
+        """Row of each group: most shared points, then the oldest rows, then the oldest groups."""
+        rows = [*(self.members[label] for label in sorted(self.members))]
+        rows += [points for points, _ in self.candidates]
+        rows = [row & shared for row in rows]
+        best, best_value = [-1] * len(groups), (0, 0, 0)
+        for chosen in permutations([*range(len(rows)), *[-1] * len(groups)], len(groups)):
+            value, fits = (0, 0, 0), True
+            for column, (row, group) in enumerate(zip(chosen, groups, strict=True)):
+                if row < 0:
+                    continue
+                both = len(rows[row] & group)
+                fits &= both > 0 and 2 * both >= min(len(rows[row]), len(group & shared))
+                rank = len(rows) - row
+                ranks = rank * (len(groups) - column)
+                value = (value[0] + both, value[1] + rank, value[2] + ranks)
+            if fits and value > best_value:
+                best, best_value = [*chosen], value
+        return best
+
+    def step(self, groups: list[set[int]], points: set[int], passed: int) -> set[tuple[Any, ...]]:
+        """The next picture; returns kind, id and other of its events."""
+        shared = self.points & points
+        known = sorted(self.members)
+        before = {p: label for label, row in self.members.items() for p in row & shared}
+        rows = self.assign(groups, shared)
+        name = [known[row] if 0 <= row < len(known) else None for row in rows]
+        age = [
+            self.candidates[row - len(known)][1] + passed if row >= len(known) else 1
+            for row in rows
+        ]
+        missing = {k: self.missing.get(k, 0) + passed for k in known if k not in name}
+        missing = {k: c for k, c in missing.items() if c < PATIENCE and k in before.values()}
+        lasting = {p: k for p, k in before.items() if k in name or k in missing}
+        label: dict[int, int] = {}
+        for group, of in zip(groups, name, strict=True):
+            origin = self.majority(lasting, group & shared)
+            label |= {p: lasting.get(p, origin) if of is None else of for p in group}
+        label |= {p: k for p, k in before.items() if k in missing}
+        origins, candidates = {}, []
+        for group, of, seen in zip(groups, name, age, strict=True):
+            if of is None and seen >= PATIENCE:
+                origins[self.n_ids] = self.majority(before, group & shared)
+                label |= dict.fromkeys(group, self.n_ids)
+                self.n_ids += 1
+            elif of is None:
+                candidates.append((group, seen))
+        ended = [k for k in known if k not in label.values()]
+        events: set[tuple[Any, ...]] = set()
+        for k in ended:
+            into = self.majority(label, self.members[k] & shared)
+            events.add(("death", k, None) if into < 0 else ("merge", k, into))
+        for k, origin in origins.items():
+            alive = origin in label.values() and origin >= 0
+            events.add(("split", k, origin) if alive else ("birth", k, None))
+        self.points, self.candidates = points, candidates
+        self.missing = {k: c for k, c in missing.items() if k not in ended}
+        self.members = {}
+        for p, k in label.items():
+            if k >= 0:
+                self.members.setdefault(k, set()).add(p)
+        return events
+
+
+def draw_stream(seed: int) -> list[tuple[Ints, Array, int]]:
+    """Groups, ids and positions of pictures of a window, where groups split, join and flicker.
+
+    Points have one of six kinds; a picture's groups are unions of kinds, some are noise.
+    """
+    rng = np.random.default_rng(seed)
+    kinds = rng.integers(0, 6, 400)
+    group_of_kind = rng.integers(-1, 3, 6)
+    pictures, position = [], int(rng.integers(8, 30))
+    window = int(rng.integers(8, 40))
+    for _ in range(int(rng.integers(3, 14))):
+        ids = np.arange(max(0, position - window), position)
+        if rng.random() < 0.5:
+            group_of_kind[rng.integers(6)] = rng.integers(-1, 3)
+        groups = group_of_kind[kinds[ids]]
+        groups[rng.random(len(ids)) < 0.05] = -1
+        pictures.append((groups, ids, position))
+        position += int(rng.choice([0, 1, 3, 8, 25], p=[0.1, 0.3, 0.3, 0.2, 0.1]))
+    return pictures
+
+
+def chain(
+    pictures: list[tuple[Ints, Array, int]], earlier: Clusters | None = None
+) -> list[Clusters]:
+    """The clusters of every picture."""
+    chained = []
+    for groups, ids, position in pictures:
+        earlier = follow_clusters(groups, ids, position, earlier)
+        chained.append(earlier)
+    return chained
+
+
+SEEDS = st.integers(0, 2**32 - 1)
+
+
+@given(SEEDS)
+@settings(max_examples=150, deadline=None)
+def test_every_picture_is_as_the_oracle_has_it(seed: int) -> None:
+    """Members, events, candidates and what is missing, after every picture."""
+    pictures, oracle, last = draw_stream(seed), Oracle(), -1
+    for (groups, ids, position), clusters in zip(pictures, chain(pictures), strict=True):
+        numbered = number_by_points(groups)
+        sets = [{*ids[numbered == k].tolist()} for k in range(numbered.max(initial=-1) + 1)]
+        points = {*ids.tolist()}
+        if last < 0:
+            oracle.members, oracle.points, oracle.n_ids = dict(enumerate(sets)), points, len(sets)
+            events: set[tuple[Any, ...]] = {("birth", k, None) for k in range(len(sets))}
+        else:
+            events = oracle.step(sets, points, int(position > last))
+        last = position
+        members = {k: {*ids[clusters.labels == k].tolist()} for k in clusters.sizes}
+        assert members == oracle.members
+        assert {(each.kind, each.cluster, each.other) for each in clusters.events} == events
+        assert len(clusters.events) == len(events)
+        waiting = [
+            ({*ids[clusters.pending.unnamed == k].tolist()}, age)
+            for k, age in enumerate(clusters.pending.ages)
+        ]
+        assert waiting == oracle.candidates
+        assert dict(clusters.pending.missing) == oracle.missing
+        assert clusters.n_ids == oracle.n_ids
+
+
+@given(SEEDS)
+@settings(max_examples=60, deadline=None)
+def test_ids_begin_once_and_end_once(seed: int) -> None:
+    """A label is an id that has begun and not ended; sizes and positions are the picture's."""
+    alive: set[int] = set()
+    begun: set[int] = set()
+    earlier = None
+    for clusters in chain(draw_stream(seed)):
+        for event in clusters.events:
+            assert event.position == clusters.position
+            if event.kind in ("birth", "split"):
+                assert event.cluster not in begun
+                begun.add(event.cluster)
+                alive.add(event.cluster)
+                assert event.size == clusters.sizes[event.cluster]
+            else:
+                alive.remove(event.cluster)
+                assert earlier is not None
+                assert event.size == earlier.sizes[event.cluster]
+            assert event.other_size == clusters.sizes.get(event.other, 0)
+            assert (event.other is not None) == (event.kind in ("split", "merge"))
+        assert {*clusters.sizes} == alive
+        assert begun == {*range(clusters.n_ids)}
+        assert sum(clusters.sizes.values()) == np.count_nonzero(clusters.labels >= 0)
+        earlier = clusters
+
+
+@given(SEEDS)
+@settings(max_examples=60, deadline=None)
+def test_numbers_of_groups_are_irrelevant(seed: int) -> None:
+    """Any numbers for the same groups in any picture."""
+    pictures, rng = draw_stream(seed), np.random.default_rng(seed)
+    renamed = []
+    for groups, ids, position in pictures:
+        numbers = np.append(rng.permutation(10), -1)
+        renamed.append((numbers[groups], ids, position))
+    assert chain(renamed) == chain(pictures)
+
+
+@given(SEEDS, st.data())
+@settings(max_examples=60, deadline=None)
+def test_a_chain_in_two_halves_is_the_whole(seed: int, data: st.DataObject) -> None:
+    """Through pickle, after any picture, with text for ids as with numbers."""
+    pictures = draw_stream(seed)
+    if data.draw(st.booleans()):
+        pictures = [(groups, ids.astype(str), position) for groups, ids, position in pictures]
+    whole = chain(pictures)
+    cut = data.draw(st.integers(1, len(pictures)))
+    half = pickle.loads(pickle.dumps(whole[cut - 1]))
+    assert half == whole[cut - 1]
+    assert not half.labels.flags.writeable
+    assert chain(pictures[cut:], half) == whole[cut:]
+
+
+@given(SEEDS)
+@settings(max_examples=60, deadline=None)
+def test_the_same_picture_again_changes_nothing(seed: int) -> None:
+    """Not the ids, and not the count of pictures: no events, however often."""
+    pictures = draw_stream(seed)
+    for picture, clusters in zip(pictures, chain(pictures), strict=True):
+        again = clusters
+        for _ in range(PATIENCE + 1):
+            again = follow_clusters(*picture, again)
+            assert again.events == ()
+            np.testing.assert_array_equal(again.labels, clusters.labels)
+            assert again.pending.ages == clusters.pending.ages
+            assert again.pending.missing == clusters.pending.missing
+
+
+@given(
+    st.integers(1, 4).flatmap(
+        lambda rows: st.lists(
+            st.lists(st.integers(0, 5), min_size=3, max_size=3), min_size=rows, max_size=rows
+        )
+    ),
+    st.integers(0, 4),
+)
+def test_pairs_share_the_most_points(rows: list[list[int]], spare: int) -> None:
+    """Of all assignments whose pairs share at least half of the smaller."""
+    overlaps = np.array(rows)
+    sizes, others = overlaps.sum(axis=1) + spare, overlaps.sum(axis=0) + spare
+    matched = match(overlaps, sizes, others)
+    best = (0, 0)
+    for chosen in permutations([*range(len(rows)), -1, -1, -1], 3):
+        pairs = [(row, column) for column, row in enumerate(chosen) if row >= 0]
+        if all(
+            overlaps[p] > 0 and 2 * overlaps[p] >= min(sizes[p[0]], others[p[1]]) for p in pairs
+        ):
+            ranks = sum(len(rows) - row for row, _ in pairs)
+            best = max(best, (int(sum(overlaps[p] for p in pairs)), ranks))
+    pairs = [(int(row), column) for column, row in enumerate(matched) if row >= 0]
+    assert len({row for row, _ in pairs}) == len(pairs)
+    ranks = sum(len(rows) - row for row, _ in pairs)
+    assert (sum(overlaps[p] for p in pairs), ranks) == best
+
+
+def test_majorities() -> None:
+    """At least half, noise counted; the older of two."""
+    assert find_majority(np.array([2, 2, -1, -1])) == 2
+    assert find_majority(np.array([2, 1])) == 1
+    assert find_majority(np.array([2, -1, -1])) == -1
+    assert find_majority(np.array([], dtype=np.int64)) == -1
+
+
+# ---------------------------------------------------------------------- changes, one by one
+
+IDS = np.arange(40)
+WHOLE = np.repeat([0, 1], 20)  # two groups of twenty
+SPLIT = np.repeat([0, 2, 1], [12, 8, 20])  # the first in two
+JOINED = np.repeat([0, 0], 20)
+SECOND = np.repeat([-1, 1], 20)
+
+
+def follow(*groups: Ints) -> list[Clusters]:
+    """Pictures of the same points, ten events apart."""
+    return chain([(each, IDS, 100 + 10 * i) for i, each in enumerate(groups)])
+
+
+def kinds_of(chained: list[Clusters]) -> list[list[tuple[Any, ...]]]:
+    """Kind, id, other, size and size of the other, by picture."""
+    return [
+        [(e.kind, e.cluster, e.other, e.size, e.other_size) for e in clusters.events]
+        for clusters in chained
+    ]
+
+
+def test_a_split_counts_in_the_third_picture() -> None:
+    """Until then all points keep their id; the larger part keeps it for good."""
+    chained = follow(WHOLE, *[SPLIT] * 5)
+    births = [("birth", 0, None, 20, 0), ("birth", 1, None, 20, 0)]
+    assert kinds_of(chained) == [births, [], [], [("split", 2, 0, 8, 12)], [], []]
+    for clusters in chained[:3]:
+        np.testing.assert_array_equal(clusters.labels, WHOLE)
+    np.testing.assert_array_equal(chained[3].labels, SPLIT)
+
+
+def test_a_merge_counts_in_the_third_picture() -> None:
+    """The older of equals stays; and nothing counts that was undone in between."""
+    chained = follow(WHOLE, JOINED, JOINED, WHOLE, *[JOINED] * 4)
+    assert kinds_of(chained)[1:] == [[], [], [], [], [], [("merge", 1, 0, 20, 40)], []]
+    for clusters in chained[:-2]:
+        np.testing.assert_array_equal(clusters.labels, WHOLE)
+    assert (chained[-1].labels == 0).all()
+
+
+def test_a_cluster_that_turns_to_noise_dies_in_the_third_picture() -> None:
+    """Its points keep their id until then."""
+    chained = follow(WHOLE, *[SECOND] * 4)
+    assert kinds_of(chained)[1:] == [[], [], [("death", 0, None, 20, 0)], []]
+    np.testing.assert_array_equal(chained[2].labels, WHOLE)
+    np.testing.assert_array_equal(chained[3].labels, SECOND)
+
+
+def test_a_cluster_of_noise_is_born_in_the_third_picture() -> None:
+    """With an id of its own, not that of the one that died."""
+    chained = follow(WHOLE, *[SECOND] * 3, *[WHOLE] * 3)
+    assert kinds_of(chained)[3:] == [
+        [("death", 0, None, 20, 0)],
+        [],
+        [],
+        [("birth", 2, None, 20, 0)],
+    ]
+    assert (chained[5].labels[:20] == -1).all()
+
+
+def test_a_cluster_whose_points_have_all_left_dies_at_once() -> None:
+    """Nothing is left that could have its id."""
+    first = follow_clusters(WHOLE, IDS, 40, None)
+    later = follow_clusters(WHOLE[20:], IDS[20:], 60, first)
+    assert kinds_of([later]) == [[("death", 0, None, 20, 0)]]
+    assert later.sizes == {1: 20}
+
+
+def test_halves_of_two_clusters_that_become_one() -> None:
+    """They are a birth, for what they were parts of ends in them, as nothing else is left of it."""
+    halves = np.repeat([0, 2, 1], [11, 18, 11])
+    chained = follow(WHOLE, halves)
+    for position in (120, 130):
+        middle = slice(11, 29)
+        chained.append(follow_clusters(halves[middle], IDS[middle], position, chained[-1]))
+    merges = [("merge", 0, 2, 9, 18), ("merge", 1, 2, 9, 18)]
+    assert kinds_of(chained)[1:] == [[], [], [*merges, ("birth", 2, None, 18, 0)]]
+
+
+def test_pictures_without_shared_points_have_new_ids() -> None:
+    """Old ones end at once, new ones wait as any."""
+    pictures = [(WHOLE, IDS + 100 * i, 100 * (i + 1)) for i in range(2)]
+    _, second = chain(pictures)
+    assert [event.kind for event in second.events] == ["death", "death"]
+    assert (second.labels == -1).all()
+    third = follow_clusters(WHOLE, IDS + 100, 210, second)
+    fourth = follow_clusters(WHOLE, IDS + 100, 220, third)
+    assert fourth.sizes == {2: 20, 3: 20}
+
+
+# ---------------------------------------------------------------------- pictures
+
+BLOBS = 8.0 * np.random.default_rng(5).standard_normal((5, 6))
+
+
+def blobs(kinds: Any, seed: int) -> Floats:
+    """A point around the centre of each kind."""
+    kinds = np.asarray(kinds)
+    return BLOBS[kinds] + np.random.default_rng(seed).standard_normal((len(kinds), 6))
+
+
+def draw_engine() -> se.Engine:
+    """An engine of a picture and little else, with as many components as islands."""
+    return se.Engine("laplacian_eigenmaps", n_components=5, tolerance=None, picture=True, size=300)
+
+
+def picture_of(engine: se.Engine) -> se.Picture:
+    picture = engine.snapshot().picture
+    assert picture is not None
+    return picture
+
+
+@pytest.fixture(scope="module")
+def stream() -> tuple[Ints, list[se.Picture]]:
+    """Kinds of 1,400 events, and pictures of a window of 300, from 150 on.
+
+    After 600, kind 3 appears and kind 0 leaves.
+    """
+    rng = np.random.default_rng(0)
+    kinds = np.concatenate([rng.integers(0, 3, 600), rng.integers(1, 4, 800)])
+    engine = draw_engine()
+    X, pictures = blobs(kinds, 1), []
+    for start in range(0, len(X), 50):
+        engine.learn(X[start : start + 50])
+        if start >= 100:
+            pictures.append(picture_of(engine))
+    return kinds, pictures
+
+
+def follow_pictures(pictures: list[se.Picture], earlier: Clusters | None = None) -> list[Clusters]:
+    chained = []
+    for picture in pictures:
+        earlier = picture.clusters(earlier)
+        chained.append(earlier)
+    return chained
+
+
+def test_blobs_keep_their_ids_across_epochs(stream: tuple[Ints, list[se.Picture]]) -> None:
+    """Each kind has an id, 0 loses it and 3 gets one after 600, and no id changes its kind."""
+    kinds, pictures = stream
+    assert len({picture.epoch for picture in pictures}) > 1
+    chained = follow_pictures(pictures)
+    kind_of: dict[int, int] = {}
+    for clusters in chained:
+        for label in clusters.sizes:
+            of, counts = np.unique(
+                kinds[clusters.ids[clusters.labels == label]], return_counts=True
+            )
+            assert counts.max() >= 0.95 * counts.sum()
+            assert kind_of.setdefault(label, int(of[counts.argmax()])) == of[counts.argmax()]
+    assert sorted(kind_of[label] for label in chained[0].sizes) == [0, 1, 2]
+    events = [event for clusters in chained[1:] for event in clusters.events]
+    assert all(event.position > 600 for event in events)
+    assert [kind_of[event.cluster] for event in events if event.kind == "birth"] == [3]
+    ended = {kind_of[event.cluster] for event in events if event.kind in ("death", "merge")}
+    assert ended == {0}
+    # as it leaves it may fall apart; the others stay whole
+    assert {kind_of[event.cluster] for event in events if event.kind == "split"} <= {0}
+    assert sorted(kind_of[label] for label in chained[-1].sizes) == [1, 2, 3]
+
+
+def test_pictures_chain_as_values(stream: tuple[Ints, list[se.Picture]]) -> None:
+    """Twice the same; half of the chain through pickle; from a saved snapshot as well."""
+    _, pictures = stream
+    whole = follow_pictures(pictures[:8])
+    assert whole == follow_pictures(pictures[:8])
+    half = pickle.loads(pickle.dumps(whole[3]))
+    assert whole[4:] == follow_pictures(pictures[4:8], half)
+    assert pickle.loads(pickle.dumps(pictures[4])).clusters(half) == whole[4]
+    assert pictures[4].clusters(whole[4]).events == ()
+
+
+def test_a_value_that_does_not_change(stream: tuple[Ints, list[se.Picture]]) -> None:
+    """Read-only, a copy is itself, and the words say what it is."""
+    first = stream[1][0].clusters()
+    assert copy.deepcopy(first) is first
+    with pytest.raises(FrozenInstanceError):
+        first.position = 3  # type: ignore[misc]
+    with pytest.raises(ValueError, match="read-only"):
+        first.labels[0] = 3
+    assert repr(first) == "<Clusters at 150: 3 clusters, 0 of 150 points noise, 3 events>"
+    assert first != stream[1][1].clusters()
+    assert first != "clusters"
+    table = first.to_arrow()
+    assert table.column_names == ["id", "cluster"]
+    np.testing.assert_array_equal(table["cluster"], first.labels)
+
+
+def test_the_smallest_cluster_is_asked_for(stream: tuple[Ints, list[se.Picture]]) -> None:
+    """Clusters of a third of the points are not found where each must have more than half."""
+    picture = stream[1][0]
+    assert picture.clusters(min_cluster_size=76).sizes == {}
+    assert picture.clusters(min_cluster_size=5) == picture.clusters()
+
+
+def test_what_cannot_be_chained(stream: tuple[Ints, list[se.Picture]]) -> None:
+    """Errors name the argument, what it was and what it must be."""
+    _, pictures = stream
+    early, late = pictures[0], pictures[3]
+    with pytest.raises(InputError, match=r"earlier is a Picture; it must be what clusters\(\)"):
+        late.clusters(early)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="earlier is at position 300 and this picture at 150"):
+        early.clusters(late.clusters())
+    other = follow_clusters(WHOLE, IDS.astype(str), 40, None)
+    with pytest.raises(InputError, match="earlier has ids of another kind"):
+        early.clusters(other)
+    for wrong in (1, 2.5, "5", True):
+        with pytest.raises(ParameterError, match="min_cluster_size"):
+            early.clusters(min_cluster_size=wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("memory", ["landmarks", "all"])
+def test_other_memories(memory: str) -> None:
+    """A landmark is one point, whatever its mass; ids are theirs."""
+    engine = se.Engine(memory=memory, size=90, warm_up=60, picture=True)
+    kinds = np.random.default_rng(0).integers(0, 3, 240)
+    X, clusters = blobs(kinds, 2), None
+    for start in range(0, 240, 60):
+        engine.learn(X[start : start + 60])
+        clusters = picture_of(engine).clusters(clusters)
+    assert clusters is not None
+    assert len(clusters.sizes) >= 3
+    np.testing.assert_array_equal(clusters.ids, picture_of(engine).ids)
+
+
+def test_a_relaid_picture_keeps_the_ids(stream: tuple[Ints, list[se.Picture]]) -> None:
+    """At the same position with other places, nothing counts as another picture."""
+    kinds = np.random.default_rng(3).integers(0, 3, 400)
+    engine = draw_engine()
+    engine.learn(blobs(kinds, 4))
+    before = picture_of(engine).clusters()
+    engine.relayout()
+    after = picture_of(engine).clusters(before)
+    assert after.events == ()
+    both = (before.labels >= 0) & (after.labels >= 0)
+    assert both.mean() > 0.9
+    np.testing.assert_array_equal(after.labels[both], before.labels[both])
