@@ -188,8 +188,8 @@ def configurations(quick: bool) -> list[tuple[str, Floats, int, int]]:
 
 HEADER = (
     "| stream | N | chunk | kernel rows ms | learn ms | + view ms | residual | certified ms | "
-    "residual | batch ms | batch / learn | / + view | / certified | warm eigsh / certified | "
-    "scikit-learn / certified | certified / rows |\n" + "|---|" + "---:|" * 15
+    "residual | batch ms | batch / learn | batch / view | batch / certified | "
+    "warm eigsh / certified | scikit-learn / certified | certified / rows |\n" + "|---|" + "---:|" * 15
 )
 
 
@@ -200,7 +200,7 @@ def format_row(row: BenchmarkRow) -> str:
         f"| {row.stream} | {row.size} | {row.chunk} | {row.rows_ms:.2f} | {row.ingest_ms:.2f} | "
         f"{row.view_ms:.2f} | {row.view_residual:.1e} | {row.certified_ms:.2f} | "
         f"{row.certified_residual:.1e} | {row.batch_ms:.0f} | "
-        f"**{row.batch_ms / row.ingest_ms:.0f}** | **{row.batch_ms / row.view_ms:.0f}** | "
+        f"**{row.batch_ms / row.ingest_ms:.1f}** | **{row.batch_ms / row.view_ms:.1f}** | "
         f"**{row.batch_ms / row.certified_ms:.1f}** | {row.warm_ms / row.certified_ms:.1f} | "
         f"{other} | {row.certified_ms / row.rows_ms:.0f} |"
     )
@@ -415,8 +415,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 def write_results(page: str) -> None:
     """The page, its ratios as a row of the history, the page of these; falls are printed."""
+    row = history.build_row(page, machine())  # before files change: a commit that is dirty has a +
     PAGE.write_text(page)
-    row = history.build_row(page, machine())
     earlier = [each for each in history.read_history(history.HISTORY) if each.commit != row.commit]
     history.PAGE.write_text(history.format_page(history.add_row(history.HISTORY, row)))
     print(f"\nwrote {PAGE.name} and {history.PAGE.name}")

@@ -23,6 +23,8 @@ LARGEST_FALL = 0.15
 BOLD = re.compile(r"\*\*([\d,]+(?:\.\d+)?)\*\*")
 # Columns of ratios of which less is better.
 REVERSED = ("self-tuning / Gaussian", "ours / second", "slowest / median")
+# A column that is measured: time, ratio, error.
+MEASURED = re.compile(r"\bms\b|/|\bs\b|residual|\bours\b")
 BARS = "▁▂▃▄▅▆▇█"
 
 
@@ -66,7 +68,7 @@ def read_ratios(page: str) -> dict[str, str]:
 
 def _count_labels(columns: Sequence[str]) -> int:
     """How many columns name a row: those before the first that is measured."""
-    measured = [i for i, name in enumerate(columns) if re.search(r"\bms\b|/|\bs\b|residual", name)]
+    measured = [i for i, name in enumerate(columns) if MEASURED.search(name)]
     return max(1, measured[0] if measured else 1)
 
 
