@@ -189,7 +189,8 @@ def configurations(quick: bool) -> list[tuple[str, Floats, int, int]]:
 HEADER = (
     "| stream | N | chunk | kernel rows ms | learn ms | + view ms | residual | certified ms | "
     "residual | batch ms | batch / learn | batch / view | batch / certified | "
-    "warm eigsh / certified | scikit-learn / certified | certified / rows |\n" + "|---|" + "---:|" * 15
+    "warm eigsh / certified | scikit-learn / certified | certified / rows |\n"
+    "|---|" + "---:|" * 15
 )
 
 
