@@ -10,7 +10,7 @@ FAST := tests/test_floors.py tests/test_glossary.py tests/test_surface.py tests/
 	tests/engine/test_engine.py tests/estimators/test_pair_generator.py tests/logs/test_pair_log.py \
 	tests/logs/test_from_a_row.py tests/cli tests/scenarios/test_literal_map.py
 
-.PHONY: demo test check lint lowest docs notebook first-hour scenarios drift picture bench soak chromium clean
+.PHONY: demo test check lint lowest newest docs notebook first-hour scenarios drift picture bench soak chromium clean
 
 demo: $(VENV)/.ready
 	$(BIN)/streamembed demo
@@ -33,6 +33,10 @@ lint: $(VENV)/.ready
 # The tests with the lowest versions that pyproject.toml allows.
 lowest: $(VENV)-lowest/.ready
 	$(VENV)-lowest/bin/python -m pytest -q -n 2
+
+# The tests with the newest versions that there are, as `pip install` takes them.
+newest: $(VENV)-newest/.ready
+	$(VENV)-newest/bin/python -m pytest -q -n 2
 
 # The pages and the docstrings as a site; a warning or a broken link fails.
 docs: $(DOCS)/.ready
@@ -86,7 +90,7 @@ soak: $(VENV)/.ready $(DOCS)/.ready chromium
 	$(BIN)/python -m scenarios.fuzz.certificate
 
 clean:
-	rm -rf $(VENV) $(VENV)-lowest $(DOCS) demo site
+	rm -rf $(VENV) $(VENV)-lowest $(VENV)-newest $(DOCS) demo site
 
 $(VENV)/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -97,6 +101,11 @@ $(VENV)-lowest/.ready: pyproject.toml
 	$(PYTHON) -m venv $(VENV)-lowest
 	$(VENV)-lowest/bin/python -m pip install --quiet uv
 	VIRTUAL_ENV=$(VENV)-lowest $(VENV)-lowest/bin/uv pip install --quiet --resolution lowest-direct --editable '.[pictures,test]'
+	touch $@
+
+$(VENV)-newest/.ready: pyproject.toml
+	$(PYTHON) -m venv $(VENV)-newest
+	$(VENV)-newest/bin/python -m pip install --quiet --no-compile --editable '.[pictures,test]'
 	touch $@
 
 $(DOCS)/.ready: pyproject.toml constraints.txt
