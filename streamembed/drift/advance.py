@@ -301,6 +301,7 @@ def _return_to(
     state = replace(
         state,
         builds=builds,
+        home=reference.number if state.home < 0 else state.home,
         candidate=None,
         target=0,
         remembered=others,

@@ -186,6 +186,18 @@ def test_a_user_decides_what_is_home() -> None:
             call()
 
 
+def test_what_is_acknowledged_while_a_reference_is_collected_has_a_home() -> None:
+    """reset() was a bare StopIteration, and after a return the stream was away for ever."""
+    held = se.Monitor(ert=10_000, n_reference=200, policy="hold")
+    held.learn(np.concatenate([points(300), moved(20, 3.0)]))
+    assert held.state == "relearning"
+    assert held.acknowledge() is not None
+    assert held.reset() is None
+    held.learn(points(500, 5))
+    assert "returned" in [record.kind for record in held.records]
+    assert (held.state, held.is_alarmed) == ("watching", False)
+
+
 def test_a_monitor_that_never_alarms() -> None:
     """With an infinite run length, whatever comes."""
     made = se.Monitor(ert=math.inf, n_reference=200)
