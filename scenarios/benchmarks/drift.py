@@ -19,7 +19,7 @@ from river import drift, naive_bayes
 
 import streamembed as se
 from scenarios import drift_streams
-from scenarios.benchmarks import drift_renewal
+from scenarios.benchmarks import drift_labels, drift_renewal
 from scenarios.drift_streams import (
     CHANGES,
     DEPENDENT,
@@ -51,6 +51,7 @@ ALL = [
         "sea",
         "rbf",
         "renewal",
+        "labels",
         "geometry",
         "cost",
         "others",
@@ -525,6 +526,8 @@ def main() -> None:
             measure_rbf(labels=True)
         if "renewal" in asked.what:
             drift_renewal.measure_renewal(pool)
+        if "labels" in asked.what:
+            drift_labels.measure_labels(asked.streams, pool)
         if "geometry" in asked.what:
             measure_comparisons(asked.null_streams, pool)
         if "cost" in asked.what:
