@@ -97,6 +97,17 @@ def _hold(seed: int) -> tuple[list[bool], bool, int]:
     return hits, recovered, len(at) - sum(hits)
 
 
+def _leave_often(seed: int) -> int:
+    """Of six excursions of 600 events, 600 apart, those after which it recovered."""
+    rng = np.random.default_rng([seed, 25])
+    means = [np.zeros(D)]
+    for axis in rng.integers(D, size=6):
+        means += [2.5 * np.eye(D)[axis], np.zeros(D)]
+    monitor = watch(regimes(rng, means, [1500, *[600] * 12]), seed, ert=ERT, policy="hold")
+    recovered = [record.position for record in monitor.records if record.kind == "recovered"]
+    return sum(any(end < at <= end + 600 for at in recovered) for end in range(2100, 9300, 1200))
+
+
 def _return(seed: int) -> tuple[int, int]:
     """Returns to the right reference, of three, and extra alarms; away and back twice."""
     away = 1.5 * np.eye(D)[0]
@@ -145,6 +156,8 @@ def measure_chains(pool: ProcessPoolExecutor) -> None:
     recovered, extra = sum(one[1] for one in held), sum(one[2] for one in held)
     cells = f"{recovered} recovered within 600 | {extra} of {24 * 0.8:.1f} extra"
     print(f"hold, 24 streams | alarms within 100 events {hits}, {cells}", flush=True)
+    often = sum(pool.map(_leave_often, range(500, 520)))
+    print(f"hold, 20 streams of six excursions | {often} of 120 recovered within 600", flush=True)
     right, extra = np.array(list(pool.map(_return, range(500, 520)))).sum(axis=0).tolist()
     print(f"away and back, 20 streams | {right} of 60 returns | {extra} of 22 extra", flush=True)
     orders = list(pool.map(_order, range(500, 532)))
