@@ -19,6 +19,7 @@ from river import drift, naive_bayes
 
 import streamembed as se
 from scenarios import drift_streams
+from scenarios.benchmarks import drift_labels, drift_renewal
 from scenarios.drift_streams import (
     CHANGES,
     DEPENDENT,
@@ -50,6 +51,7 @@ ALL = [
         "sea",
         "rbf",
         "renewal",
+        "labels",
         "geometry",
         "cost",
         "others",
@@ -367,64 +369,17 @@ def measure_permutations(streams: int, pool: ProcessPoolExecutor) -> None:
         print(f"sea, asked {ert:,.0f} | {hits} of {streams} | at most {bar} of 60", flush=True)
 
 
-def match_alarms(alarms: list[int], changes: list[int], within: int) -> tuple[int, list[int], int]:
-    """Changes with an alarm before the next, the delays, and the alarms that no change explains."""
-    delays, extra = [], len(alarms)
-    for change, after in zip(changes, [*changes[1:], changes[-1] + within], strict=True):
-        own = [at for at in alarms if change < at <= after]
-        if own:
-            delays.append(own[0] - change)
-            extra -= 1
-    return len(delays), delays, extra
-
-
 def measure_rbf(labels: bool) -> None:
     """Classes that change places, in a stream whose features never drift."""
     points, classes, _ = drift_streams.table("interchanging_rbf")
     monitor = se.Monitor(ert=20_000, labels=labels)
     monitor.learn(points, y=classes.tolist())
     changes = list(range(3000, 200_000, 3000))
-    hits, late, extra = match_alarms([a.position for a in monitor.alarms], changes, 3000)
+    hits, late, extra = drift_renewal.match_alarms(
+        [a.position for a in monitor.alarms], changes, 3000
+    )
     cells = f"{hits} of {len(changes)} caught, median {np.median(late or [0]):.0f}, {extra} extra"
     print(f"rbf, {'with' if labels else 'without'} labels | {cells}", flush=True)
-
-
-def draw_renewed(rng: np.random.Generator, all_of_them: bool) -> tuple[Floats, list[int]]:
-    """Five clusters, all or one of them in another place every 3,000 events."""
-    centers = 4 * rng.standard_normal((5, 8))
-    parts = []
-    for _ in range(30):
-        own = rng.integers(5, size=3000)
-        parts.append(centers[own] + rng.standard_normal((3000, 8)))
-        chosen = slice(None) if all_of_them else int(rng.integers(5))
-        centers[chosen] = 4 * rng.standard_normal(centers[chosen].shape)
-    return np.concatenate(parts), list(range(3000, 90_000, 3000))
-
-
-def segments(rng: np.random.Generator) -> tuple[Floats, list[int]]:
-    """Points of ten of fifteen classes, others for every segment."""
-    points, classes, _ = drift_streams.table("interchanging_rbf")
-    parts = []
-    for start in range(0, 120_000, 3000):
-        own = np.isin(classes[start : start + 3000], rng.choice(15, 10, replace=False))
-        parts.append(points[start : start + 3000][own])
-    return np.concatenate(parts), np.cumsum([len(part) for part in parts[:-1]]).tolist()
-
-
-def measure_renewal() -> None:
-    """Changes that follow one another: caught, delays, alarms without a change."""
-    streams = {
-        "all clusters redrawn": draw_renewed(np.random.default_rng(0), True),
-        "one cluster moves": draw_renewed(np.random.default_rng(1), False),
-        "ten of fifteen classes": segments(np.random.default_rng(2)),
-    }
-    for name, (stream, changes) in streams.items():
-        monitor = se.Monitor(ert=20_000)
-        monitor.learn(stream)
-        hits, late, extra = match_alarms([a.position for a in monitor.alarms], changes, 3000)
-        ends = [f"{np.quantile(late, q):.0f}" for q in (0.5, 0.9)]
-        cells = f"{hits} of {len(changes)} | {ends[0]} / {ends[1]} | {extra}"
-        print(f"{name} | {cells}", flush=True)
 
 
 def compare_stretches(before: Floats, after: Floats, seed: int) -> Floats:
@@ -570,7 +525,9 @@ def main() -> None:
             measure_rbf(labels=False)
             measure_rbf(labels=True)
         if "renewal" in asked.what:
-            measure_renewal()
+            drift_renewal.measure_renewal(pool)
+        if "labels" in asked.what:
+            drift_labels.measure_labels(asked.streams, pool)
         if "geometry" in asked.what:
             measure_comparisons(asked.null_streams, pool)
         if "cost" in asked.what:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from streamembed.cli.replay_command import MONITOR_OPTIONS
+from streamembed.cli.terminal_text import echo
 from streamembed.drift.delivery import CommandDelivery, Delivery, WebhookDelivery
 from streamembed.drift.monitor import MIN_REFERENCE, Monitor
 from streamembed.engine.snapshot import Snapshot
@@ -50,14 +53,25 @@ def create_monitor(options: dict[str, Any]) -> Monitor | None:
     return Monitor(n_reference=int(count), **parameters)
 
 
-def create_deliveries(options: dict[str, Any]) -> list[Delivery]:
-    """Create what alarms are handed to; ParameterError for an invalid command or address."""
+@contextmanager
+def open_deliveries(options: dict[str, Any]) -> Iterator[list[Delivery]]:
+    """What alarms are handed to; at the end, also of an interrupt, waits for them.
+
+    Raises
+    ------
+    ParameterError
+        An invalid command or address.
+    """
     deliveries: list[Delivery] = []
     if options["on_alarm"] is not None:
         deliveries.append(CommandDelivery(options["on_alarm"]))
     if options["webhook"] is not None:
         deliveries.append(WebhookDelivery(options["webhook"]))
-    return deliveries
+    try:
+        yield deliveries
+    finally:
+        for missing in filter(None, (delivery.close() for delivery in deliveries)):
+            echo(f"warning: {missing}", err=True)
 
 
 def describe_monitor(monitor: Monitor) -> dict[str, Any]:
@@ -82,4 +96,6 @@ def format_monitor_status(monitor: Monitor) -> str:
         return f"not monitoring yet: {format_collection_progress(monitor)}"
     alarms = len(monitor.alarms)
     summary = f"{alarms} alarm{'' if alarms == 1 else 's'}" if alarms else "no alarm"
-    return f"{summary}, one in {monitor.ert:,.0f} events expected without drift; {monitor.state}"
+    is_away = monitor.parameters["policy"] == "hold" and monitor.is_alarmed
+    state = f"{monitor.state}, away from home" if is_away else monitor.state
+    return f"{summary}, one in {monitor.ert:,.0f} events expected without drift; {state}"

@@ -17,11 +17,11 @@ from streamembed.cli.command_options import check_logs_exist
 from streamembed.cli.exit_codes import ALARMED, DAMAGED, USAGE, catch_signals, exit_with
 from streamembed.cli.flag_names import name_flags
 from streamembed.cli.monitor_options import (
-    create_deliveries,
     create_monitor,
     describe_monitor,
     format_collection_progress,
     format_monitor_status,
+    open_deliveries,
 )
 from streamembed.cli.progress_bar import show_progress
 from streamembed.cli.summary import (
@@ -68,11 +68,14 @@ def run(logs: tuple[str, ...], run: str, **options: Any) -> None:
         fork, pairs = options["fork"], options["pairs"]
         engine = Engine(**parameters) if fork is None else _load_forked_engine(fork)
         drift_monitor = create_monitor(options)
-        deliveries = create_deliveries(options)
         alarms: list[Alarm] = []
         if not as_json:
             _report_snapshot_interval(options["snapshot_every"], engine)
-        with catch_signals(deferred="-" not in logs) as is_stopped, ExitStack() as stack:
+        with (
+            open_deliveries(options) as deliveries,
+            catch_signals(deferred="-" not in logs) as is_stopped,
+            ExitStack() as stack,
+        ):
             log: EventLog | FollowedLog
             if options["follow"]:
                 log = _follow(logs, choice, options["idle_exit"], is_stopped)
@@ -110,8 +113,6 @@ def run(logs: tuple[str, ...], run: str, **options: Any) -> None:
                 on_alarm=handle_alarm,
                 **{name: options[name] for name in PASSED_ON},
             )
-    for missing in filter(None, (delivery.close() for delivery in deliveries)):
-        echo(f"warning: {missing}", err=True)
     _print_summary(result, engine.config.tolerance, as_json, drift_monitor)
     _exit_on_trouble(result)
     if options["fail_on_alarm"] and drift_monitor is not None:

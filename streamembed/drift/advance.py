@@ -243,7 +243,8 @@ def _cut(
     )
     state, record = add_event(state, "cut", at, -1, sentence)
     records.append(record)
-    return replace(state, candidate=rest, target=_first_stage(len(rest), settings))
+    # the events since the onset are of two distributions: they explain the alarm no better
+    return replace(state, candidate=rest, target=_first_stage(len(rest), settings), revision=-1)
 
 
 def _first_stage(n: int, settings: MonitorSettings) -> int:
@@ -258,7 +259,7 @@ def _find_return(
     alarm = _find_last_alarm(state)
     behind = candidate[int(np.searchsorted(candidate.positions, alarm.position)) :]
     for reference in reversed(state.remembered):
-        if reference.number in state.barred:
+        if reference.number == state.barred:
             continue
         if len(reference.events) < least and reference.number != state.home:
             continue
@@ -301,6 +302,7 @@ def _return_to(
     state = replace(
         state,
         builds=builds,
+        home=reference.number if state.home < 0 else state.home,
         candidate=None,
         target=0,
         remembered=others,
@@ -520,10 +522,9 @@ def _apply_alarm(state: MonitorState, alarm: Alarm, settings: MonitorSettings) -
     )
     if settings.policy == "stop":
         return replace(state, phase="stopped", revision=-1)
-    barred = state.barred if is_immediate else ()
     came_back = state.returned >= 0 and alarm.position - state.returned <= settings.n_reference
-    if alarm.memory == 0 or came_back:  # events do not show a change of the geometry
-        barred = (*barred, reference.number)
+    # events do not show a change of the geometry
+    barred = reference.number if alarm.memory == 0 or came_back else -1
     candidate = recent[int(np.searchsorted(recent.positions, max(alarm.onset, state.began))) :]
     return replace(
         state,

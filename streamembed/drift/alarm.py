@@ -99,17 +99,20 @@ class Explanation:
     ----------
     kind : str
         "mean", "spread" or "rate" of a feature; "pair", the correlation of two; "all", a change
-        that most features share; "constant", a feature that was constant or is now; "" where none
-        can be named yet.
+        that most features share; "constant", a feature that was constant or is now; of an alarm of
+        the channel "labels", "label share", how often a label comes, or "label mean", the mean of a
+        feature among its events; "" where none can be named yet.
     names : tuple of str
-        The features; empty for "all" and "".
+        The features; empty for "all", "label share" and "".
     before, after : float
-        Mean (0 before) in deviations, ratio of spreads (1 before), rate or correlation; of "all"
-        the median shift or ratio.
+        Mean (0 before) in deviations, ratio of spreads (1 before), rate, share or correlation; of
+        "all" the median shift or ratio.
     p : float
         Of the test, corrected for all that were made.
     events : int
         Events that it is from.
+    labels : tuple of str
+        Those that have changed, most significant first; the figures are of the first.
     """
 
     kind: str
@@ -118,3 +121,4 @@ class Explanation:
     after: float
     p: float
     events: int
+    labels: tuple[str, ...] = ()

@@ -209,7 +209,7 @@ class ReferenceSample:
         return p
 
     def _test_rates(self, window: Floats) -> tuple[Floats, Floats, Floats]:
-        """Fisher's exact test, twice the one-sided p, of the rate of the rarer value."""
+        """The rate of the higher value."""
         n, d = self.points.shape
         p, before, after = np.ones(d), np.zeros(d), np.zeros(d)
         chosen = np.flatnonzero(self.binary)
@@ -218,13 +218,8 @@ class ReferenceSample:
         high = self._largest[chosen]
         is_high = self.points[:, chosen] == high
         old, new = is_high.sum(axis=0), (window[:, chosen] == high).sum(axis=0)
-        time, m = self._mean_time[chosen], len(window)
-        a, b = np.round(new / time), np.round(old / time)
-        size, others = np.maximum(np.round(m / time), 1.0), np.round(n / time)
-        a, total = np.minimum(a, size), size + others
-        upper = stats.hypergeom.sf(a - 1, total, a + b, size)
-        lower = stats.hypergeom.cdf(a, total, a + b, size)
-        p[chosen] = np.minimum(1.0, 2 * np.minimum(upper, lower))
+        m = len(window)
+        p[chosen] = compute_rate_p(old, n, new, m, self._mean_time[chosen])
         before[chosen], after[chosen] = old / n, new / m
         return p, before, after
 
@@ -298,6 +293,20 @@ def _measure_lags(columns: Floats) -> Floats:
 def _integrate(r: Floats) -> Floats:
     times: Floats = np.maximum(2 * r.sum(axis=0) - 1, 1.0)
     return times
+
+
+def compute_rate_p(old: Ints, n: int, new: Ints, m: int, time: Floats) -> Floats:
+    """Fisher's exact test, twice the one-sided p, of rates of old in n and new in m events.
+
+    n events count as n / time, with their integrated autocorrelation time.
+    """
+    a, b = np.round(new / time), np.round(old / time)
+    size, others = np.maximum(np.round(m / time), 1.0), np.round(n / time)
+    a, total = np.minimum(a, size), size + others
+    upper = stats.hypergeom.sf(a - 1, total, a + b, size)
+    lower = stats.hypergeom.cdf(a, total, a + b, size)
+    p: Floats = np.minimum(1.0, 2 * np.minimum(upper, lower))
+    return p
 
 
 def compute_normal_scores(ordered: Floats, points: Floats) -> Floats:

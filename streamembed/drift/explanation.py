@@ -12,6 +12,7 @@ from streamembed.drift import geometry_channel
 from streamembed.drift.alarm import Alarm, Explanation
 from streamembed.drift.change_tests import LEVEL, FeatureTests, ReferenceSample
 from streamembed.drift.geometry_channel import Shape
+from streamembed.drift.label_tests import explain_labels
 from streamembed.drift.monitor_state import (
     CalibratedReference,
     Events,
@@ -174,7 +175,7 @@ def _build_alarm(
 ) -> Alarm:
     assert state.watched is not None
     first = int(since.positions[0])
-    tests = _test_features(state, state.watched, first, state.began)
+    tests = _test_features(state, state.watched, first, state.began, summary.channel)
     run_length = float(np.exp(min(summary.log_run_length, LARGEST_LOG)))
     alarm = Alarm(
         kind="alarm",
@@ -207,7 +208,7 @@ def explain_again(state: MonitorState, alarm: Alarm, reference: CalibratedRefere
     """The alarm explained from more events, against the reference that was left."""
     assert state.recent is not None
     began = int(reference.events.positions[-1]) + 1
-    tests = _test_features(state, reference, alarm.onset, began)
+    tests = _test_features(state, reference, alarm.onset, began, alarm.channel)
     text = (
         f"Since about event {alarm.onset:,} (alarm at {alarm.position:,}, explained again at "
         f"{state.position:,}): {describe(tests.explanation)}{_count_others(tests)}."
@@ -223,14 +224,30 @@ def explain_again(state: MonitorState, alarm: Alarm, reference: CalibratedRefere
 
 
 def _test_features(
-    state: MonitorState, reference: CalibratedReference, onset: int, began: int
+    state: MonitorState, reference: CalibratedReference, onset: int, began: int, channel: str
 ) -> FeatureTests:
-    """Test the features of the last events, none from before the monitoring began."""
+    """Test the features of the last events, none from before the monitoring began; and labels.
+
+    Labels explain an alarm of their channel where they are clearer than the features.
+    """
     assert state.recent is not None
     recent = state.recent[int(np.searchsorted(state.recent.positions, began)) :]
     since = int((recent.positions >= onset).sum())
-    sample = ReferenceSample(_scale(reference, reference.prepare(reference.events)))
-    return sample.explain(state.names, _scale(reference, reference.prepare(recent)), since)
+    before = _scale(reference, reference.prepare(reference.events))
+    points = _scale(reference, reference.prepare(recent))
+    tests = ReferenceSample(before).explain(state.names, points, since)
+    if channel != "labels":
+        return tests
+    own = explain_labels(
+        state.names,
+        state.known,
+        (before, reference.events.labels),
+        (points[len(points) - since :], recent.labels[len(points) - since :]),
+        reference.dependence.integrated,
+    )
+    if own is None or (tests.explanation.kind and tests.explanation.p <= own.p):
+        return tests
+    return replace(tests, explanation=own)
 
 
 def _scale(reference: CalibratedReference, points: Floats) -> Floats:
@@ -259,6 +276,15 @@ def describe(explanation: Explanation) -> str:
     elif explanation.kind == "pair":
         change = f"{explanation.before:+.2f} to {explanation.after:+.2f}"
         words = f"the correlation of '{name}' went from {change}"
+    elif explanation.kind == "label share":
+        words = (
+            f"label '{explanation.labels[0]}' has {explanation.after:.2g} of the events "
+            f"({explanation.before:.2g} in the reference)"
+        )
+    elif explanation.kind == "label mean":
+        words = (
+            f"'{name}' shifted by {explanation.after:+.2g} sd for label '{explanation.labels[0]}'"
+        )
     elif explanation.before:
         words = f"most features are {explanation.after:.2g} times as wide, in the median"
     else:
@@ -267,11 +293,16 @@ def describe(explanation: Explanation) -> str:
 
 
 def _count_others(tests: FeatureTests) -> str:
-    """How many features have changed beside the one that is named."""
+    """How many features, or labels, have changed beside the one that is named."""
+    explanation, what = tests.explanation, "feature"
     others = int((tests.p <= LEVEL).sum()) - 1
-    if tests.explanation.kind not in ("mean", "spread", "rate") or others < 1:
+    if explanation.labels:
+        others, what = len(explanation.labels) - 1, "label"
+    elif explanation.kind not in ("mean", "spread", "rate"):
         return ""
-    return f"; {others} other feature{' has' if others == 1 else 's have'} changed, too"
+    if others < 1:
+        return ""
+    return f"; {others} other {what}{' has' if others == 1 else 's have'} changed, too"
 
 
 def _describe_constants(explanation: Explanation) -> str:

@@ -281,7 +281,8 @@ class Monitor(SavedObject):
 
         Returns
         -------
-        The record; None where home is what the stream is compared with.
+        The record; None where home is what the stream is compared with, and where the next
+        reference is to be home.
         """
         self._check_hold("reset")
         return self._turns.run_or_fail(self._change_home, "reset")
@@ -295,7 +296,7 @@ class Monitor(SavedObject):
 
     def _change_home(self, kind: str) -> Alarm | None:
         state, is_home = self._state, kind == "reset"
-        if not self.is_alarmed or (state.home < 0 and not is_home):
+        if not self.is_alarmed or state.home < 0:  # acknowledged, and there is no reference yet
             return None
         if is_home:
             home = next(one for one in state.remembered if one.number == state.home)

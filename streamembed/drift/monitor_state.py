@@ -197,8 +197,7 @@ class MonitorState:
     remembered: tuple[CalibratedReference, ...] = ()
     home: int = 0
     numbered: int = 0  # numbers of references that were given
-    # References to which the present candidate cannot return.
-    barred: tuple[int, ...] = ()
+    barred: int = -1  # reference to which the present candidate cannot return; -1 for none
     returned: int = -1  # event at which the stream returned to the reference; -1 if it did not
     recurring: int = 0  # consecutive alarms that came soon after their reference
     alarmed: int = 0  # alarms so far

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import sys
 import threading
+from collections.abc import Sequence
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from click.testing import CliRunner
 
+from streamembed.cli import exit_codes
+from streamembed.cli.commands import main
 from streamembed.drift import delivery
 from streamembed.drift.alarm import Alarm
 from streamembed.drift.delivery import CommandDelivery, WebhookDelivery
 from streamembed.errors import ParameterError
+from streamembed.logs import write_log
+from streamembed.runs.recorder import Recorder
 
 ALARM = Alarm("alarm", 0, 1010, 1000, 0, "Since about event 1,000.", "features", 40, 1e6)
 
@@ -128,3 +136,35 @@ def test_bad_addresses_are_refused() -> None:
             WebhookDelivery(url)
     with pytest.raises(ParameterError, match="must be a command"):
         CommandDelivery(" ")
+
+
+@pytest.mark.parametrize("ended", ["damaged", "interrupted"])
+def test_a_replay_that_is_cut_off_still_hands_on_what_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ended: str
+) -> None:
+    """A bad row or Ctrl-C ended the process while alarms waited: lost, and nothing said so."""
+    rng = np.random.default_rng(0)
+    points = np.concatenate([rng.standard_normal((400, 3)), rng.standard_normal((300, 3)) + 3])
+    if ended == "damaged":
+        points[-1, 0] = np.nan
+    else:
+        write, calls = Recorder.write_alarms, 0
+
+        def stop(self: Recorder, alarms: Sequence[Alarm]) -> None:
+            nonlocal calls
+            write(self, alarms)
+            calls += bool(alarms)
+            if calls > 1:  # what came first waits
+                raise KeyboardInterrupt
+
+        monkeypatch.setattr(Recorder, "write_alarms", stop)
+    write_log(tmp_path / "log", points, ["a", "b", "c"], rows_per_batch=20)
+    lines = tmp_path / "lines"
+    arguments = ["replay", tmp_path / "log", "--run", tmp_path / "run", "--memory", "window"]
+    arguments += ["--on-bad-row", "raise", "--monitor", "--reference", "first:200"]
+    arguments += ["--on-alarm", f"sleep 0.2; cat >> {lines}"]
+    done = CliRunner().invoke(main, [str(argument) for argument in arguments])
+    assert done.exit_code == (exit_codes.USAGE if ended == "damaged" else exit_codes.INTERRUPTED)
+    raised = re.findall(r"^(\w+): .*Since about", done.stderr, re.M)
+    assert raised[0] == "alarm"
+    assert [json.loads(line)["kind"] for line in lines.read_text().splitlines()] == raised

@@ -81,6 +81,7 @@ def fake_monitored(
         features=tuple((name + worst, 3.1 - 3 * i, 1e-9) for i, name in enumerate(features)),
         events=tuple(loudest),
     )
+    reset = Alarm("reset", -1, onset - 10, onset - 10, 0, "Home watches again.")
     cut = Alarm("cut", 0, alarm + 200, alarm + 90, -1, f"Another change.{worst}")
     table = pa.table(
         {
@@ -115,7 +116,7 @@ def fake_monitored(
         timeline=lambda: timeline,
         threshold=14_000.0,
         alarms=(found,),
-        records=(found, cut),
+        records=(reset, found, cut),
         reference=(points, np.array(ids)),
         calibration=calibration,
         components=lambda: table,

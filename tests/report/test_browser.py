@@ -136,6 +136,8 @@ def test_alarms_are_drawn_and_explained(page: Page, monitored: Path, tmp_path: P
     note = page.ask("document.querySelector('#drift-notes p').textContent")
     assert note.startswith(f"events are autocorrelated{runs.ATTACK}: so that alarms come too often")
     assert page.ask("document.querySelectorAll('.alarm button').length") == 10
+    order = page.ask("Array.from(document.querySelector('#alarms').children, (one) => one.tagName)")
+    assert order == ["P", "ARTICLE", "P"]  # what follows an alarm was below the last one
     page.ask("document.querySelectorAll('.alarm button')[9].click()")
     page.settle()
     assert page.ask("document.querySelector('#selected tbody td').textContent").startswith("169<")

@@ -215,7 +215,9 @@
     model("figure-drift").y_range.end = Math.min(top, highest + 1) * 1.05;
     describe("figure-drift", `Drift timeline: ${Object.keys(monitor.channels).length} channels to event ${whole(state.run.position)}, ${monitor.alarms.length} alarms` +
       monitor.alarms.map((item) => `; at event ${whole(item.position)} in ${item.channel}, since about ${whole(item.onset)}`).join(""));
-    fill("alarms", ...monitor.alarms.map(alarm), ...monitor.records.map((item) => make("p", { class: "caption" }, `${item.kind}: ${item.sentence}`)));
+    const sections = [...monitor.alarms.map((item) => [item.position, alarm(item)]),
+      ...monitor.records.map((item) => [item.position, make("p", { class: "caption" }, `${item.kind}: ${item.sentence}`)])];
+    fill("alarms", ...sections.sort((a, b) => a[0] - b[0]).map(([, section]) => section)); // in the order of the stream
     for (const button of by("alarms").querySelectorAll("button")) button.onclick = () => find(button.dataset.id);
     components(monitor);
     calibration(monitor);
