@@ -1,8 +1,9 @@
 """live-map: does a picture that is followed stay as good as a refit, and where it is?
 
-Six sets of which every window is drawn alike and two that drift, for three turnovers and more; what
-is measured is the picture of the last window, against pictures of the same window from scratch: the
-engine's own, and those of umap-learn and openTSNE where they are installed.
+Six sets of which every window is drawn alike, each in ten orders, and two that drift, in the order
+that they have; for three turnovers and more. What is measured is the picture of the last window,
+against pictures of the same window from scratch: the engine's own, and those of umap-learn and
+openTSNE where they are installed.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import importlib
 import importlib.util
 import time
 import warnings
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,8 +25,6 @@ from scenarios.streams import MissingDataError, standardise, table
 from streamembed.layout import measures
 from streamembed.numeric.arrays import Bools, Floats, Ints
 from streamembed.threads import one_blas_thread
-
-__all__ = ["DRIFTING", "SCENARIO", "SETS", "follow_stream", "load_stream"]
 
 # Window of each set, and how many of them its stream has; the last two come in their own order.
 SETS = {
@@ -40,6 +40,7 @@ QUICK_SETS = {"digits": (400, 3), "segment": (400, 3)}
 QUICK_DRIFTING = {"gas_drift_partial": (400, 6)}
 IMAGES = ("digits", "coil20", "usps", "mnist_10k")
 NEIGHBOURS, VOTERS, CHUNK = 15, 5, 10
+ORDERS, QUICK_ORDERS = 10, 2
 # Copies of a set that is shorter than its stream are off by this share of its deviation.
 NOISE = 0.02
 # Of a class that comes: a fifth of the stream, from a moment on.
@@ -47,8 +48,8 @@ SHARE = 5
 LIBRARIES = ("umap-learn", "openTSNE")
 
 
-def load_stream(name: str, events: int) -> tuple[Floats, Ints]:
-    """Points and labels of a set: images over their range, tables standardised; permuted once.
+def load_stream(name: str, events: int, order: int = 0) -> tuple[Floats, Ints]:
+    """Points and labels of a set: images over their range, tables standardised; in a random order.
 
     The drifting sets keep their order; gas sensors by the logarithm of their responses.
     """
@@ -59,10 +60,10 @@ def load_stream(name: str, events: int) -> tuple[Floats, Ints]:
         points = standardise(np.sign(points) * np.log1p(np.abs(points)))
     else:
         points = standardise(points)
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(order)
     if name not in DRIFTING:
-        order = rng.permutation(len(points))
-        points, labels = points[order], labels[order]
+        permuted = rng.permutation(len(points))
+        points, labels = points[permuted], labels[permuted]
     copies, noise = [points], NOISE * float(points.std())
     while sum(map(len, copies)) < events:
         copies.append(points + noise * rng.standard_normal(points.shape))
@@ -149,9 +150,9 @@ class LiveMapScores:
     earlier: tuple[Floats, Floats]
 
 
-def follow_stream(name: str, window: int, turns: int) -> LiveMapScores:
+def follow_stream(name: str, window: int, turns: int, order: int) -> LiveMapScores:
     """A set's stream through an engine with a picture, and through one that starts over."""
-    points, labels = load_stream(name, window * turns)
+    points, labels = load_stream(name, window * turns, order)
     engine = build_engine(window)
     engine.learn(points[: window * (turns - 1)])
     start = read_picture(engine)
@@ -211,29 +212,57 @@ def list_installed_libraries() -> list[str]:
     return [name for name in LIBRARIES if importlib.util.find_spec(modules[name]) is not None]
 
 
-def compare_with_library(library: str, name: str, scores: LiveMapScores, outcome: Outcome) -> None:
-    """Figures of one set beside refits of a library."""
+def compare_with_library(library: str, scores: LiveMapScores) -> dict[str, float]:
+    """Scores of a refit by a library, ours beside them; how far refits lie from each other."""
     n = len(scores.points)
     clock = time.thread_time()
     places = refit_library(library, scores.points)
     seconds = time.thread_time() - clock
     theirs = accuracy(places, scores.labels), measure_kept_neighbours(places, scores.points)
-    outcome.figures[f"{name} accuracy against {library}"] = scores.accuracy - theirs[0]
-    outcome.figures[f"{name} kept against {library}"] = scores.kept - theirs[1]
-    outcome.timings[f"{name}: {library} / a chunk"] = seconds / scores.seconds
-    line = f"{name}, {library}: accuracy {theirs[0]:.3f}, kept {theirs[1]:.3f}"
+    measured = {
+        f"{library} accuracy": theirs[0],
+        f"{library} kept": theirs[1],
+        f"accuracy against {library}": scores.accuracy - theirs[0],
+        f"kept against {library}": scores.kept - theirs[1],
+        f"{library} / a chunk": seconds / scores.seconds,
+    }
     if library == "umap-learn":
         chunk, half = scores.earlier
         for count, points in ((CHUNK, chunk), (n // 2, half)):
             earlier = refit_library(library, points)
             moved = measure_displacement(places[: n - count], earlier[count:], align=True)
-            line += f"; {count} events later points are {moved:.3f} of the radius elsewhere"
+            measured["refit moves" if count == CHUNK else "refit moves in half a turn"] = moved
             if count == CHUNK:
                 began = np.concatenate([earlier[count:], earlier[-count:]])
                 warm = refit_library(library, scores.points, began)
                 moved = measure_displacement(warm[: n - count], earlier[count:], align=True)
-                line += f" ({moved:.3f} where that began with its last map)"
-    outcome.notes.append(line)
+                measured["warm refit moves"] = moved
+    return measured
+
+
+def measure_order(
+    name: str, window: int, turns: int, order: int, libraries: list[str]
+) -> dict[str, float]:
+    """All that is measured of one order of a set, by name."""
+    with one_blas_thread():
+        scores = follow_stream(name, window, turns, order)
+        measured = {
+            "accuracy": scores.accuracy,
+            "accuracy from scratch": scores.cold_accuracy,
+            "accuracy, ageing": scores.accuracy - scores.cold_accuracy,
+            "kept": scores.kept,
+            "kept from scratch": scores.cold_kept,
+            "kept, ageing": scores.kept - scores.cold_kept,
+            "a chunk moves": scores.chunk,
+            "a chunk moves at worst": scores.worst_chunk,
+            "a hundredth of the window moves": scores.chunk * window / (100 * CHUNK),
+            "half a turn moves": scores.half_turn,
+            "class centres move in a turn": scores.centres,
+            "ms a chunk": 1e3 * scores.seconds,
+        }
+        for library in libraries:
+            measured |= compare_with_library(library, scores)
+    return measured
 
 
 # ---------------------------------------------------------------------- what comes and goes
@@ -297,20 +326,28 @@ def measure_arrivals(window: int, outcome: Outcome) -> None:
 
 
 def run(full: bool) -> Outcome:
-    """Follow every set, and compare."""
+    """Follow every set in every order, and compare."""
     outcome, libraries = Outcome(), list_installed_libraries() if full else []
     sets, drifting = (SETS, DRIFTING) if full else (QUICK_SETS, QUICK_DRIFTING)
-    results: dict[str, LiveMapScores] = {}
+    orders = ORDERS if full else QUICK_ORDERS
+    jobs = [
+        (name, *size, order, libraries) for name, size in sets.items() for order in range(orders)
+    ]
+    jobs += [(name, *size, 0, libraries) for name, size in drifting.items()]
     try:
+        if full:
+            with ProcessPoolExecutor() as pool:
+                measured = list(pool.map(measure_order, *zip(*jobs, strict=True)))
+        else:
+            measured = [measure_order(*job) for job in jobs]
         with one_blas_thread():
-            for name, (window, turns) in {**sets, **drifting}.items():
-                scores = results[name] = follow_stream(name, window, turns)
-                for library in libraries:
-                    compare_with_library(library, name, scores, outcome)
             measure_arrivals(1000 if full else 400, outcome)
     except MissingDataError as absent:
         return Outcome(skipped=str(absent))
-    report_scores(outcome, results, sets, drifting, libraries)
+    results: dict[str, list[dict[str, float]]] = {name: [] for name in {**sets, **drifting}}
+    for job, each in zip(jobs, measured, strict=True):
+        results[job[0]].append(each)
+    report_scores(outcome, results, list(sets), list(drifting), libraries)
     if full and len(libraries) < len(LIBRARIES):
         missing = sorted(set(LIBRARIES) - set(libraries))
         outcome.notes.append(f"not installed, so not compared: {', '.join(missing)}")
@@ -319,40 +356,51 @@ def run(full: bool) -> Outcome:
 
 def report_scores(
     outcome: Outcome,
-    results: dict[str, LiveMapScores],
-    sets: dict[str, tuple[int, int]],
-    drifting: dict[str, tuple[int, int]],
+    results: dict[str, list[dict[str, float]]],
+    sets: list[str],
+    drifting: list[str],
     libraries: list[str],
 ) -> None:
-    """Figures over all sets, and a line a set."""
-    still = [results[name] for name in sets]
-    moving = [results[name] for name in drifting]
+    """Figures over all sets, and a line a set: means over orders, with standard errors."""
+    means = {
+        name: {what: float(np.mean([each[what] for each in orders])) for what in orders[0]}
+        for name, orders in results.items()
+    }
+    still = [means[name] for name in sets]
     figures = outcome.figures
-    figures["kept, ageing, worst"] = min(scores.kept - scores.cold_kept for scores in still)
+    figures["kept, ageing, worst"] = min(each["kept, ageing"] for each in still)
     figures["kept, ageing, worst under drift"] = min(
-        scores.kept - scores.cold_kept for scores in moving
+        means[name]["kept, ageing"] for name in drifting
     )
-    figures["accuracy, ageing, worst"] = min(
-        scores.accuracy - scores.cold_accuracy for scores in still
-    )
+    figures["accuracy, ageing, worst"] = min(each["accuracy, ageing"] for each in still)
     figures["motion a hundredth of the window, worst set"] = max(
-        scores.chunk * len(scores.points) / (100 * CHUNK) for scores in still
+        each["a hundredth of the window moves"] for each in still
     )
-    figures["motion in half a turn, worst set"] = max(scores.half_turn for scores in still)
-    figures["class centres in a turn, worst set"] = max(scores.centres for scores in still)
+    figures["motion in half a turn, worst set"] = max(each["half a turn moves"] for each in still)
+    figures["class centres in a turn, worst set"] = max(
+        each["class centres move in a turn"] for each in still
+    )
     for library in libraries:
         for what in ("accuracy", "kept"):
-            each = [figures[f"{name} {what} against {library}"] for name in sets]
-            figures[f"{what} against {library}, worst"] = min(each)
-            figures[f"{what} against {library}, mean"] = float(np.mean(each))
-    for name, scores in results.items():
-        outcome.notes.append(
-            f"{name}: accuracy {scores.accuracy:.3f} (from scratch {scores.cold_accuracy:.3f}), "
-            f"kept {scores.kept:.3f} ({scores.cold_kept:.3f}); a chunk moves points "
-            f"{scores.chunk:.4f} of the radius, at worst {scores.worst_chunk:.4f}, "
-            f"half a turn {scores.half_turn:.3f}; class centres in a turn "
-            f"{scores.centres:.3f}; {1e3 * scores.seconds:.1f} ms a chunk in all"
-        )
+            each_set = [each[f"{what} against {library}"] for each in still]
+            figures[f"{what} against {library}, worst"] = min(each_set)
+            figures[f"{what} against {library}, mean"] = float(np.mean(each_set))
+            figures[f"{what} against {library}, standard error"] = standard_error(each_set)
+        for name in results:
+            outcome.timings[f"{name}: {library} / a chunk"] = means[name][f"{library} / a chunk"]
+    for name, orders in results.items():
+        parts = []
+        for what in orders[0]:
+            values = [each[what] for each in orders]
+            error = f" ± {standard_error(values):.2g}" if len(values) > 1 else ""
+            parts.append(f"{what} {np.mean(values):.4g}{error}")
+        count = f"{len(orders)} orders" if len(orders) > 1 else "its own order"
+        outcome.notes.append(f"{name}, {count}: {'; '.join(parts)}")
+
+
+def standard_error(values: list[float]) -> float:
+    """Of their mean."""
+    return float(np.std(values, ddof=1) / np.sqrt(len(values)))
 
 
 LIVE = "a refit of the same window, which has all its steps for it"
