@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import pyarrow.parquet as pq
 
 from scenarios.streams import NOT_FEATURES, find_file
+from streamembed.cli.demo import USUAL_STATE, load_shuttle
 from streamembed.numeric.arrays import Floats, Ints
 
 __all__ = [
@@ -233,11 +235,23 @@ def split_table(name: str, where: Ints, bar: int) -> StreamChange:
     return StreamChange(rows(points[where == 0]), rows(points[where == 1]), bar)
 
 
+@cache
+def load_readings() -> Floats:
+    """Readings of a space shuttle in its usual state: of few values, with rare outliers."""
+    points, _, labels = load_shuttle(48_000)
+    return points[[label == USUAL_STATE for label in labels]]
+
+
+def readings(rng: np.random.Generator, n: int) -> Floats:
+    return rows(load_readings())(rng, n)
+
+
 NULLS: dict[str, Draw] = {
     "gaussian": gaussian,
     "t3": heavy(),
     "AR(1) 0.5": serial(0.5),
     "waveform": wave(),
+    "shuttle, usual state, shuffled": readings,
 }
 # Without a change, but events depend on each other beyond what the thresholds allow for.
 DEPENDENT: dict[str, Draw] = {
