@@ -286,6 +286,7 @@ def machine() -> str:
 
 def measure_default_map(quick: bool) -> Iterator[str]:
     """Windows of the default map against batch solves; latency, memory, events, transforms."""
+    yield from ("## Diffusion maps", "")
     yield (
         "`learn` is the update alone, with its share of refreshes; `+ view` adds a snapshot "
         "with `tolerance=None` after every chunk; `certified` one with `tolerance=3e-3`. "

@@ -25,6 +25,10 @@ BOLD = re.compile(r"\*\*([\d,]+(?:\.\d+)?)\*\*")
 REVERSED = ("self-tuning / Gaussian", "ours / second", "slowest / median")
 # A column that is measured: time, ratio, error.
 MEASURED = re.compile(r"\bms\b|/|\bs\b|residual|\bours\b")
+HEAD = (
+    "| ratio | newest | smallest | largest | history |",
+    "| --- | ---: | ---: | ---: | --- |",
+)
 BARS = "▁▂▃▄▅▆▇█"
 
 
@@ -45,7 +49,7 @@ def read_ratios(page: str) -> dict[str, str]:
     --------
     >>> page = "## Kernels\\n| stream | N | ms | batch / it |\\n|---|---:|---:|---:|\\n"
     >>> read_ratios(page + "| rings | 2000 | 1.5 | **38.0** |\\n")
-    {'Kernels: rings, 2000: batch / it': '38.0'}
+    {'Kernels: rings, N 2000: batch / it': '38.0'}
     """
     ratios: dict[str, str] = {}
     heading, columns = "", list[str]()
@@ -58,7 +62,10 @@ def read_ratios(page: str) -> dict[str, str]:
         elif not columns:
             columns = cells
         else:
-            row = ", ".join(cells[: _count_labels(columns)])
+            named = zip(columns, cells[: _count_labels(columns)], strict=False)
+            row = ", ".join(
+                f"{column} {cell}" if i else cell for i, (column, cell) in enumerate(named)
+            )
             for column, cell in zip(columns, cells, strict=False):
                 match = BOLD.fullmatch(cell)
                 if match and "/ " in column and column not in REVERSED:
@@ -149,13 +156,14 @@ def format_page(rows: Sequence[HistoryRow]) -> str:
     if not rows:
         return "\n".join([*lines, "No commit has been measured yet.", ""])
     lines += [f"Newest: {rows[-1].commit}, {rows[-1].day}, {rows[-1].machine}.", ""]
-    lines += [
-        "| ratio | newest | smallest | largest | history |",
-        "| --- | ---: | ---: | ---: | --- |",
-    ]
+    before = ""
     for name, newest in rows[-1].ratios.items():
+        heading, ratio = name.split(": ", 1)
+        if heading != before:
+            lines += [*[""] * bool(before), f"## {heading}", "", *HEAD]
+            before = heading
         values = [float(row.ratios[name]) for row in rows if name in row.ratios]
         lines.append(
-            f"| {name} | {newest} | {min(values):g} | {max(values):g} | {draw_history(values)} |"
+            f"| {ratio} | {newest} | {min(values):g} | {max(values):g} | {draw_history(values)} |"
         )
     return "\n".join([*lines, ""])

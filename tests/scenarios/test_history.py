@@ -21,7 +21,7 @@ def test_the_ratios_of_the_page_have_names_of_their_own() -> None:
     page = (DOCS / "benchmarks.md").read_text()
     ratios = history.read_ratios(page)
     assert len(ratios) > 70
-    assert float(ratios["Benchmarks: drifting-rings, 2000, 10: batch / certified"]) > 1
+    assert float(ratios["Diffusion maps: drifting-rings, N 2000, chunk 10: batch / certified"]) > 1
     assert not any("events/s" in name or name.endswith("ms") for name in ratios)
 
 
@@ -64,13 +64,16 @@ def test_a_run_is_written_compared_and_drawn(
     monkeypatch.setattr(bench, "PAGE", tmp_path / "benchmarks.md")
     monkeypatch.setattr(history, "PAGE", tmp_path / "performance.md")
     monkeypatch.setattr(history, "HISTORY", tmp_path / "history.jsonl")
-    name = "Benchmarks: rings, 500: batch / it"
+    name = "Benchmarks: rings, N 500: batch / it"
     history.add_row(history.HISTORY, HistoryRow("before", "2026-01-01", "a", {name: "40.0"}))
     bench.write_results(
         "# Benchmarks\n| stream | N | ms | batch / it |\n|---|\n| rings | 500 | 1 | **20.0** |"
     )
     assert f"fallen by 50% since before: {name}: 40.0 -> 20.0" in capsys.readouterr().out
-    assert f"| {name} | 20.0 | 20 | 40 | █▁ |" in (tmp_path / "performance.md").read_text()
+    assert (
+        f"| {name.split(': ', 1)[1]} | 20.0 | 20 | 40 | █▁ |"
+        in (tmp_path / "performance.md").read_text()
+    )
     assert len(history.read_history(history.HISTORY)) == 2
 
 
