@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import warnings
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -47,7 +48,7 @@ CONFIRMING = (
 )
 QUICK = ("aedes_sex", "keystroke", "waveform")
 FIRST_ROWS = {"interchanging_rbf": 4500}
-WINDOW, EVENTS, DRAWS = 1000, 4000, 5
+WINDOW, EVENTS, DRAWS = 1000, 4000, 10
 QUICK_WINDOW, QUICK_EVENTS = 400, 1200
 VOTERS = 5
 COORDINATES = {"plane": "2-d", "ten": "10-d"}
@@ -93,20 +94,21 @@ def run(full: bool) -> Outcome:
     `Picture.transform`; scikit-learn's SpectralEmbedding and UMAP are fitted to the window, with
     the held-out points among it where they cannot place new ones. An engine makes a map in two
     coordinates, another one that in ten; UMAP is fitted twice, too. Of the other maps the two are
-    the first of the ten. UMAP is measured where it is installed. Means are over five draws of what
+    the first of the ten. UMAP is measured where it is installed. Means are over ten draws of what
     is held out; their standard errors are over the draws, those of differences over the sets.
     """
     outcome = Outcome()
     names = CHOOSING + CONFIRMING if full else QUICK
-    results: dict[str, NeighbourScores] = {}
-    with one_blas_thread(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        for name in names:
-            try:
-                results[name] = measure_set(name, full)
-            except MissingDataError as absent:
-                outcome.skipped = str(absent)
-                return outcome
+    sizes = [full] * len(names)
+    try:
+        if full:
+            with ProcessPoolExecutor() as pool:
+                measured = list(pool.map(measure_set, names, sizes))
+        else:
+            measured = list(map(measure_set, names, sizes))
+    except MissingDataError as absent:
+        return Outcome(skipped=str(absent))
+    results = dict(zip(names, measured, strict=True))
     groups = {"choosing": CHOOSING, "confirming": CONFIRMING} if full else {"quick": QUICK}
     for group, members in groups.items():
         part = {name: results[name] for name in members}
@@ -147,23 +149,25 @@ def measure_set(name: str, full: bool) -> NeighbourScores:
     n = min(window_size, int(0.6 * len(points)))
     tail = int(1.25 * n)
     result = NeighbourScores()
-    for draw in range(DRAWS if full else 1):
-        rng = np.random.default_rng((draw, n))
-        held_out = np.sort(rng.choice(tail, tail - n, replace=False)) + len(points) - tail
-        retained = np.setdiff1d(np.arange(len(points)), held_out)
-        window = points[retained[-n:]]
-        planes, tens = _learn_maps(points[retained], points[held_out], n, result)
-        tens["PCA"] = principal(window, points[held_out])
-        if full:
-            tens |= _fit_other_libraries(window, points[held_out])
-        for key, (inside, outside) in tens.items():
-            planes.setdefault(key, (inside[:, :2], outside[:, :2]))
-        known, true = labels[retained[-n:]], labels[held_out]
-        for scores, maps in ((result.plane, planes), (result.ten, tens)):
-            for key, (inside, outside) in maps.items():
-                score = _score_neighbours(inside, known, outside, true)
-                scores.setdefault(key, []).append(score)
-        result.batch_loss.append(result.ten["batch"][-1] - result.ten["self_tuning"][-1])
+    with one_blas_thread(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for draw in range(DRAWS if full else 1):
+            rng = np.random.default_rng((draw, n))
+            held_out = np.sort(rng.choice(tail, tail - n, replace=False)) + len(points) - tail
+            retained = np.setdiff1d(np.arange(len(points)), held_out)
+            window = points[retained[-n:]]
+            planes, tens = _learn_maps(points[retained], points[held_out], n, result)
+            tens["PCA"] = principal(window, points[held_out])
+            if full:
+                tens |= _fit_other_libraries(window, points[held_out])
+            for key, (inside, outside) in tens.items():
+                planes.setdefault(key, (inside[:, :2], outside[:, :2]))
+            known, true = labels[retained[-n:]], labels[held_out]
+            for scores, maps in ((result.plane, planes), (result.ten, tens)):
+                for key, (inside, outside) in maps.items():
+                    score = _score_neighbours(inside, known, outside, true)
+                    scores.setdefault(key, []).append(score)
+            result.batch_loss.append(result.ten["batch"][-1] - result.ten["self_tuning"][-1])
     return result
 
 
