@@ -41,7 +41,8 @@ def explain_labels(
     if not known or not count:
         return None
     had, have = (old == codes).sum(axis=1), (new == codes).sum(axis=1)
-    p = compute_rate_p(had, known, have, count, np.full(len(labels), time)) * 2 * len(labels)
+    n = np.count_nonzero(had + have)  # not those of later events that came in the same call
+    p = compute_rate_p(had, known, have, count, np.full(len(labels), time)) * 2 * n
     share = _choose("label share", [()] * len(labels), labels, p, had / known, have / count)
     p, shifts = np.ones((len(labels), then.shape[1])), np.zeros((len(labels), then.shape[1]))
     for code in np.flatnonzero((had >= MIN_EVENTS) & (have >= MIN_EVENTS)):
@@ -51,7 +52,7 @@ def explain_labels(
     best = np.arange(len(labels)), p.argmin(axis=1)
     names = [(features[j],) for j in best[1]]
     none = np.zeros(len(labels))
-    mean = _choose("label mean", names, labels, p[best] * 2 * p.size, none, shifts[best])
+    mean = _choose("label mean", names, labels, p[best] * 2 * n * then.shape[1], none, shifts[best])
     changes = [replace(one, events=len(new)) for one in (share, mean) if one is not None]
     return min(changes, key=lambda one: one.p, default=None)
 
