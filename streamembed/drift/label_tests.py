@@ -41,29 +41,46 @@ def explain_labels(
     if not known or not count:
         return None
     had, have = (old == codes).sum(axis=1), (new == codes).sum(axis=1)
-    p = compute_rate_p(had, known, have, count, np.full(len(labels), time)) * 2 * len(labels)
+    n = np.count_nonzero(had + have)  # not those of later events that came in the same call
+    p = compute_rate_p(had, known, have, count, np.full(len(labels), time)) * 2 * n
     share = _choose("label share", [()] * len(labels), labels, p, had / known, have / count)
     p, shifts = np.ones((len(labels), then.shape[1])), np.zeros((len(labels), then.shape[1]))
     for code in np.flatnonzero((had >= MIN_EVENTS) & (have >= MIN_EVENTS)):
         a, b = then[old == code], now[new == code]
         shifts[code] = b.mean(axis=0) - a.mean(axis=0)
-        p[code] = _compare_ranks(a, b, time)
+        p[code] = _compare_columns(a, b, time)
     best = np.arange(len(labels)), p.argmin(axis=1)
     names = [(features[j],) for j in best[1]]
     none = np.zeros(len(labels))
-    mean = _choose("label mean", names, labels, p[best] * 2 * p.size, none, shifts[best])
+    mean = _choose("label mean", names, labels, p[best] * 2 * n * then.shape[1], none, shifts[best])
     changes = [replace(one, events=len(new)) for one in (share, mean) if one is not None]
     return min(changes, key=lambda one: one.p, default=None)
 
 
-def _compare_ranks(a: Floats, b: Floats, time: float) -> Floats:
-    """Two-sided p of the rank-sum test of each column (Mann & Whitney, 1947), normal, with ties."""
-    p = np.ones(a.shape[1])
-    varies = (np.ptp(np.concatenate([a, b]), axis=0) > 0).nonzero()[0]
+def _compare_columns(a: Floats, b: Floats, time: float) -> Floats:
+    """Two-sided p of the rank-sum test of each column (Mann & Whitney, 1947), normal, with ties.
+
+    Where more than half of the values are one, the normal approximation finds changes by chance:
+    the shares above and below it are compared, exactly.
+    """
+    both = np.concatenate([a, b])
+    middle, p = np.median(both, axis=0), np.ones(a.shape[1])
+    is_tied = 2 * (both == middle).sum(axis=0) > len(both)
+    varies = (~is_tied).nonzero()[0]
     if len(varies):
         p[varies] = stats.mannwhitneyu(a[:, varies], b[:, varies], method="asymptotic").pvalue
-    z = special.ndtri(np.maximum(p, np.finfo(np.float64).tiny) / 2) / np.sqrt(time)
-    return np.asarray(2 * special.ndtr(z))
+        z = special.ndtri(np.maximum(p, np.finfo(np.float64).tiny) / 2) / np.sqrt(time)
+        p = np.asarray(2 * special.ndtr(z))
+    a, b, times = a[:, is_tied], b[:, is_tied], np.full(is_tied.sum(), time)
+    sides = [
+        compute_rate_p(old.sum(axis=0), len(a), new.sum(axis=0), len(b), times)
+        for old, new in (
+            (a > middle[is_tied], b > middle[is_tied]),
+            (a < middle[is_tied], b < middle[is_tied]),
+        )
+    ]
+    p[is_tied] = np.minimum(1.0, 2 * np.minimum(*sides))
+    return p
 
 
 def _choose(

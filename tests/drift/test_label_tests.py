@@ -100,3 +100,60 @@ def test_labels_without_events_are_no_error() -> None:
     assert slow is not None
     assert (new.kind, new.labels[0], new.before, new.after) == ("label share", "4", 0.0, 1.0)
     assert new.p < slow.p
+
+
+@pytest.mark.parametrize(("rare", "n", "m"), [(0.025, 500, 60), (0.025, 300, 20), (0.04, 300, 20)])
+def test_rare_values_are_no_change(rare: float, n: int, m: int) -> None:
+    """As above, with features that are 0 but for a few events; by rank sums it is 10 to 30."""
+    named = 0
+    for seed in range(300):
+        rng = np.random.default_rng([seed, n, m])
+        labels = rng.integers(0, 3, n + m)
+        X = rng.choice([-1.0, 0.0, 1.0], size=(n + m, 4), p=[rare / 2, 1 - rare, rare / 2])
+        before, since = (X[:n], labels[:n]), (X[n:], labels[n:])
+        named += explain_labels(FEATURES, range(3), before, since, 1.0) is not None
+    assert named <= 7
+
+
+def test_rare_values_that_come_more_often_are_named() -> None:
+    """By the smaller of the exact p of the shares above and below the usual value, twice."""
+    rng = np.random.default_rng(5)
+    labels, X = rng.integers(0, 3, 600), (rng.random((600, 4)) < 0.03).astype(float)
+    since = X[400:].copy()
+    since[(labels[400:] == 1) & (rng.random(200) < 0.4), 2] = 1.0
+    found = explain_labels(FEATURES, range(3), (X[:400], labels[:400]), (since, labels[400:]), 1.0)
+    assert found is not None
+    assert (found.kind, found.names, found.labels) == ("label mean", ("c",), ("1",))
+    own = [rows[of == 1, 2] for rows, of in ((since, labels[400:]), (X[:400], labels[:400]))]
+    table = [[column.sum(), len(column) - column.sum()] for column in own]
+    p = 2 * stats.fisher_exact(table, alternative="greater").pvalue
+    assert found.p == pytest.approx(2 * p * 2 * 3 * 4)
+
+
+@pytest.mark.parametrize(
+    "shares", [[0.99, 0.01], [1 / 30] * 30, [0.5, 0.497, 0.003]], ids=["1:99", "30", "absent"]
+)
+def test_unbalanced_labels_are_no_change(shares: list[float]) -> None:
+    """As above: a rare label, thirty, and one that is mostly not in the reference."""
+    named, centers = 0, np.random.default_rng(6).standard_normal((30, 4))
+    for seed in range(300):
+        rng = np.random.default_rng([seed, 7])
+        labels = rng.choice(len(shares), 200 + 40, p=shares)
+        X = centers[labels] + rng.standard_normal((240, 4))
+        before, since = (X[:200], labels[:200]), (X[200:], labels[200:])
+        named += explain_labels(FEATURES, range(len(shares)), before, since, 1.0) is not None
+    assert named <= 7
+
+
+def test_labels_that_come_later_change_no_explanation() -> None:
+    """The same bytes, whether or not they are in the call that raises the alarm."""
+    rng = np.random.default_rng(8)
+    points, labels = draw(rng, 700)
+    labels[400:] = np.array([0, 2, 1, 3])[labels[400:]]
+    labels[500:] = np.where(rng.random(200) < 0.1, 4, labels[500:])
+    once, often = (se.Monitor(ert=5_000, n_reference=300, labels=True) for _ in range(2))
+    once.learn(points, y=labels.tolist())
+    for at in range(0, 700, 50):
+        often.learn(points[at : at + 50], y=labels[at : at + 50].tolist())
+    assert any(r.explanation and r.explanation.labels for r in once.records if r.position < 500)
+    assert once.to_bytes() == often.to_bytes()
