@@ -274,7 +274,9 @@ def describe(explanation: Explanation) -> str:
             f"({explanation.before:.2g} in the reference)"
         )
     elif explanation.kind == "pair":
-        change = f"{explanation.before:+.2f} to {explanation.after:+.2f}"
+        before, after = explanation.before, explanation.after
+        digits = 2 if abs(after - before) >= 0.01 else 4
+        change = f"{before:+.{digits}f} to {after:+.{digits}f}"
         words = f"the correlation of '{name}' went from {change}"
     elif explanation.kind == "label share":
         words = (

@@ -8,8 +8,8 @@ where they leave a branch, less 1 / r where it began. The whole is none of them.
 
 Source: Campello, Moulavi, Zimek & Sander (2015), Hierarchical density estimates for data
 clustering, visualization, and outlier detection. Differs: edges of equal length, which core
-distances make in every set, are ordered by the points' own distance, so that the clusters do not
-depend on the order of the points; implementations leave such ties to chance.
+distances make in every set, are ordered by the points' own distance; implementations leave such
+ties to chance. The order of the points decides only where both are equal, as on a lattice.
 """
 
 from __future__ import annotations

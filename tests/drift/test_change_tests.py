@@ -8,8 +8,10 @@ from scipy.stats import fisher_exact
 import streamembed as se
 from scenarios.drift_streams import serial
 from streamembed.drift import dependence
+from streamembed.drift.alarm import Explanation
 from streamembed.drift.candidate import find_change, next_stage
 from streamembed.drift.change_tests import ReferenceSample
+from streamembed.drift.explanation import describe
 from streamembed.drift.pair_channel import compare_pairs
 
 NAMES = [f"f{j}" for j in range(6)]
@@ -131,3 +133,11 @@ def test_a_pair_among_fifty_features_is_detected() -> None:
     assert 1200 < alarm.position <= 2500
     assert monitor.alarms[0].explanation is not None
     assert monitor.alarms[0].explanation.names == ("0", "1")
+
+
+def test_a_small_change_of_a_correlation_is_told_with_the_digits_that_it_needs() -> None:
+    """Never from +1.00 to +1.00."""
+    small = describe(Explanation("pair", ("a", "b"), 0.9991, 0.9962, 1e-9, 50))
+    large = describe(Explanation("pair", ("a", "b"), 0.1, 0.8, 1e-9, 50))
+    assert "from +0.9991 to +0.9962" in small
+    assert "from +0.10 to +0.80" in large
