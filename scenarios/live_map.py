@@ -20,7 +20,7 @@ import numpy as np
 from scipy.spatial import cKDTree
 
 import streamembed as se
-from scenarios.scenario import Expected, Outcome, Scenario
+from scenarios.scenario import Expected, Outcome, Scenario, standard_error
 from scenarios.streams import MissingDataError, standardise, table
 from streamembed.layout import measures
 from streamembed.numeric.arrays import Bools, Floats, Ints
@@ -396,11 +396,6 @@ def report_scores(
             parts.append(f"{what} {np.mean(values):.4g}{error}")
         count = f"{len(orders)} orders" if len(orders) > 1 else "its own order"
         outcome.notes.append(f"{name}, {count}: {'; '.join(parts)}")
-
-
-def standard_error(values: list[float]) -> float:
-    """Of their mean."""
-    return float(np.std(values, ddof=1) / np.sqrt(len(values)))
 
 
 LIVE = "a refit of the same window, which has all its steps for it"

@@ -10,7 +10,7 @@ import numpy as np
 from river import compose, datasets, linear_model, multiclass, neighbors, preprocessing
 from river.datasets import synth
 
-from scenarios.scenario import Expected, Outcome, Scenario
+from scenarios.scenario import Expected, Outcome, Scenario, standard_error
 from scenarios.streams import MissingDataError, table
 from streamembed.estimators import DiffusionMap
 from streamembed.geometry.scaling import LEAST_SHARE, fit_points
@@ -76,7 +76,7 @@ def run(full: bool) -> Outcome:
             )
             if classifier == NEAREST:
                 gains.append(float(gain.mean()))
-                least = BARS[name] - _standard_error(scores[STEADY])
+                least = BARS[name] - standard_error(scores[STEADY])
                 n_below += int(scores[STEADY].mean() < least)
     outcome.figures["sets below the bar, 5-NN"] = float(n_below)
     outcome.figures["mean gain over signs only, 5-NN"] = float(np.mean(gains))
@@ -189,13 +189,9 @@ def evaluate(
     return right
 
 
-def _standard_error(values: Floats) -> float:
-    return float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else 0.0
-
-
 def _describe(values: Floats) -> str:
     """Mean and, of several, standard error."""
-    error = f" ± {_standard_error(values):.3f}" if len(values) > 1 else ""
+    error = f" ± {standard_error(values):.3f}" if len(values) > 1 else ""
     return f"{values.mean():.3f}{error}"
 
 

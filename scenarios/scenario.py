@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-__all__ = ["Expected", "Outcome", "Scenario"]
+import numpy as np
+
+from streamembed.numeric.arrays import Floats
+
+__all__ = ["Expected", "Outcome", "Scenario", "standard_error"]
+
+
+def standard_error(values: Floats | Sequence[float]) -> float:
+    """Of the mean; 0 of a single value."""
+    return float(np.std(values, ddof=1) / np.sqrt(len(values))) if len(values) > 1 else 0.0
 
 
 @dataclass(frozen=True)
