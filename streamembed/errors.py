@@ -24,6 +24,7 @@
     ResolutionWarning (UserWarning)      landmarks too far apart for the kernel
     CostWarning (UserWarning)            parameters that cost more than ten times the usual
     DegenerateMapWarning (UserWarning)   a map of zeros, few points, or separate parts alone
+    ScalingWarning (UserWarning)         features whose scaling does not fit them any more
     NotLearnedWarning (UserWarning)      a metric that is the identity: it has learned nothing
 
 A message says which argument, what it was, what it must be and what to try. Numerical
@@ -59,6 +60,7 @@ __all__ = [
     "NotReadyError",
     "ParameterError",
     "ResolutionWarning",
+    "ScalingWarning",
     "ServerError",
     "StoppedError",
     "StreamembedError",
@@ -193,6 +195,10 @@ class CostWarning(UserWarning):
 
 class DegenerateMapWarning(UserWarning):
     """A component is zero or carried by a few points, or all only tell separate parts apart."""
+
+
+class ScalingWarning(UserWarning):
+    """A feature varies more than 20 times as much, or as little, as when its scaling was taken."""
 
 
 class NotLearnedWarning(UserWarning):

@@ -22,7 +22,12 @@ from scipy.spatial.distance import cdist
 
 import streamembed as se
 from scenarios.fuzz import dense_answers
-from streamembed.errors import CostWarning, DegenerateMapWarning, ResolutionWarning
+from streamembed.errors import (
+    CostWarning,
+    DegenerateMapWarning,
+    ResolutionWarning,
+    ScalingWarning,
+)
 from streamembed.geometry.kernel_matrix import bound_rounding
 from streamembed.methods.eigenpairs import LARGEST_EXACT
 from streamembed.numeric.arrays import Array, Floats
@@ -195,7 +200,7 @@ def _draw_stream(seed: int, kernel: str | None = None) -> tuple[str, Floats, dic
     points = KINDS[kind](rng, count, int(rng.integers(1, 7)))
     units = np.random.default_rng((seed, 3))
     if kernel is None:
-        points = _in_units(points, units)
+        points = _disturb(_in_units(points, units), np.random.default_rng((seed, 5)))
     k = int(min(rng.choice([1, 2, 3, 5, 10, 20, 30]), size - 2))
     parameters: dict[str, Any] = {
         "n_components": k,
@@ -232,7 +237,7 @@ def _draw_stream(seed: int, kernel: str | None = None) -> tuple[str, Floats, dic
     if seed % LARGE_EVERY == LARGE_EVERY - 1:  # more points than are ever decomposed as a whole
         points = KINDS[kind](rng, 1500, int(rng.integers(1, 7)))
         if kernel is None:
-            points = _in_units(points, units)
+            points = _disturb(_in_units(points, units), np.random.default_rng((seed, 5)))
         large = {"memory": "window", "size": 1200, "warm_up": 1100, "chunk_size": 50}
         parameters = {**parameters, **large, "half_life": None}
         return kind, points, parameters, False
@@ -252,6 +257,26 @@ def _in_units(points: Floats, rng: Draw) -> Floats:
         changed = int(rng.integers(0, len(points) // 2))
         points = points.copy()
         points[changed:] *= 10.0 ** rng.choice([-6.0, -3.0, 6.0])
+    return points
+
+
+def _disturb(points: Floats, rng: Draw) -> Floats:
+    """Points far from 0, with a few values of "no data", or whose level shifts, as real ones are.
+
+    Each by up to 1e12 of their spread, in some of the features.
+    """
+    how, n = str(rng.choice(["offset", "sentinels", "shift", "none", "none"])), len(points)
+    if how == "none":
+        return points
+    points = points.copy()
+    spread = float(np.median(np.abs(points - np.median(points, axis=0)))) or 1.0
+    far = spread * 10.0 ** rng.uniform(2, 12, points.shape[1])
+    far *= rng.random(points.shape[1]) < 0.5
+    if how == "sentinels":
+        rows = rng.integers(0, n, int(rng.integers(1, 4)))
+        points[rows] = np.where(far > 0.0, -far, points[rows])
+    else:
+        points[int(rng.integers(0, n)) if how == "shift" else 0 :] += far
     return points
 
 
@@ -361,6 +386,7 @@ def run(streams: int, seed: int = 0, most: int = 3, kernel: str | None = None) -
             warnings.simplefilter("ignore", ResolutionWarning)
             warnings.simplefilter("ignore", CostWarning)
             warnings.simplefilter("ignore", DegenerateMapWarning)
+            warnings.simplefilter("ignore", ScalingWarning)
             try:
                 _stream(number, most, result, kernel)
             except Exception as error:  # whatever it is, the fuzz names the seed and goes on
@@ -400,10 +426,25 @@ def _stream(seed: int, most: int, result: CertificateCounts, kernel: str | None)
         possible = snapshot.eigenvalues[0] * parameters["tolerance"] > smallest
         if snapshot.method in dense_answers.CENTRED or snapshot.method == "lle":
             possible = False  # relative to a norm that may be any number of times larger
+        if possible and d is None and _bound_rounding(snapshot) > 0.5 * parameters["tolerance"]:
+            possible = False  # points so far from others have lost what tells them apart
         if not snapshot.certificate.met and len(snapshot.ids) <= LARGEST_EXACT and possible:
             result.unmet.append(seed)
         if faults:
             result.wrong.append((seed, f"at {snapshot.position}: " + "; ".join(faults)))
+
+
+def _bound_rounding(snapshot: se.Snapshot) -> float:
+    """By what share of the distances that matter points are known, in a graph of n of them."""
+    lengths = snapshot.widths
+    if snapshot.method != "diffusion_map":
+        lengths = np.full(len(lengths), snapshot.radius) if snapshot.radius else snapshot.reaches
+    scaled = (snapshot.points - snapshot.center) / snapshot.scale
+    norms = np.linalg.norm(scaled[lengths > 0.0], axis=1)
+    shares = 4.0 * float(np.finfo(np.float64).eps) * norms / lengths[lengths > 0.0]
+    return float(shares.max(initial=0.0)) * (
+        4 if snapshot.method == "diffusion_map" else len(norms)
+    )
 
 
 def _check_on(

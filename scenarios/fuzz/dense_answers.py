@@ -25,6 +25,8 @@ __all__ = ["CENTRED", "Answer", "operator", "solve_dense", "walk"]
 CENTRED = ("pca", "classical_mds", "kernel_pca", "isomap")
 # Of sums of n products in doubles, by n.
 SUMS = 1e-13
+# Deviations from the median up to which a centre takes no digits that matter.
+NEAR = 10.0
 # An edge of this length stands for 0, which in a sparse graph is no edge.
 NO_LENGTH = 1e-300
 # Largest value of a polynomial kernel (docs/algorithms/kernel-pca.md).
@@ -65,8 +67,7 @@ def solve_dense(snapshot: se.Snapshot, d: Floats | None = None) -> Answer:
     if d is not None:
         scaled, d2 = np.zeros((len(d), 0)), d**2
     else:
-        with np.errstate(under="ignore"):
-            scaled = (snapshot.points - snapshot.center) / snapshot.scale
+        scaled = _scale_points(snapshot)
         d2 = cdist(scaled, scaled, "sqeuclidean")
         if snapshot.method in ("laplacian_eigenmaps", "linear_eigenmap", "isomap", "lle"):
             apart = scaled[:, None] - scaled  # on a lattice the last bit decides who is nearer
@@ -89,6 +90,21 @@ def solve_dense(snapshot: se.Snapshot, d: Floats | None = None) -> Answer:
     d2 = d2 / snapshot.widths / (snapshot.width * snapshot.widths)[:, None]
     weights, dense = operator(d2, snapshot.alpha, snapshot.masses)
     return Answer(dense, parts=connected_components(weights > np.finfo(np.float64).eps)[0])
+
+
+def _scale_points(snapshot: se.Snapshot) -> Floats:
+    """Points in units of the snapshot: about its own centre where that is near, or their medians.
+
+    The centre is part of kernels of inner products alone. Elsewhere one that is far from the points
+    would take their digits, in the oracle too.
+    """
+    center, middle = snapshot.center, np.median(snapshot.points, axis=0)
+    with np.errstate(over="ignore", under="ignore"):
+        near = np.abs(center - middle) <= NEAR * np.abs(snapshot.points - middle).mean(axis=0)
+        if not (near.all() or snapshot.kernel in ("polynomial", "cosine")):
+            center = middle
+        scaled: Floats = (snapshot.points - center) / snapshot.scale
+    return scaled
 
 
 def operator(d2: Floats, alpha: float, masses: Floats) -> tuple[Floats, Floats]:

@@ -9,6 +9,7 @@ from streamembed.engine.axis_messages import (
     name_components,
 )
 from streamembed.engine.snapshot import Snapshot
+from streamembed.geometry.scaling import compare_divisors
 from streamembed.methods.eigenpairs import LARGEST_EXACT
 from streamembed.methods.frame_reference import LARGEST_PRICE
 from streamembed.methods.options import LARGEST_RANK, Config
@@ -26,6 +27,9 @@ COARSE = 0.5
 # Events as far from the nearest landmark, in widths of that one: near 1, landmarks are no nearer
 # than their own neighbours are, and the data have more dimensions than they can cover.
 COARSE_WIDTHS = 0.7
+# A divisor that is so many times too large or too small takes nearly all the weight of its feature,
+# or that of all others. And points that are looked at first.
+CHANGED, SAMPLE = 20.0, 256
 # Snapshots from which on unstable axes are reported.
 LEAST_SNAPSHOTS = 10
 # Share of the points outside of the largest part, up to which they are outliers.
@@ -89,6 +93,32 @@ def describe_snapshot_cost(config: Config, snapshot: Snapshot) -> str | None:
         f"tolerance={config.tolerance}: use a larger tolerance, "
         f"{'a larger rank ' if 'rank' in config.embedding.options else ''}or fewer slots, or "
         "tolerance=None for uncertified snapshots"
+    )
+
+
+def describe_changed_scaling(snapshot: Snapshot, config: Config) -> str | None:
+    """Features whose divisor does not fit what they vary by now, and what to do; None without any.
+
+    Judged by a sample of the points, and by all where that finds any.
+    """
+    n, scaling = len(snapshot.ids), config.scaling
+    if scaling is None or not snapshot.points.shape[1]:
+        return None
+    drawn = np.random.default_rng((config.seed, snapshot.position)).permutation(n)[:SAMPLE]
+    ratios = np.ones(len(snapshot.scale))
+    for slots in (drawn, np.arange(n)):
+        points = snapshot.points[slots]
+        ratios = compare_divisors(points, scaling, config.least_share, snapshot.scale)
+        if not ((ratios > CHANGED) | (ratios < 1.0 / CHANGED)).any():
+            return None
+    j = int(np.abs(np.log(ratios)).argmax())
+    others = int(np.count_nonzero((ratios > CHANGED) | (ratios < 1.0 / CHANGED))) - 1
+    more = f" (and {others} more features)" if others else ""
+    return (
+        f"the feature {snapshot.feature_names[j]!r}{more} is divided by {snapshot.scale[j]:.4g}, "
+        f"but the events that are held now would give {snapshot.scale[j] * ratios[j]:.4g}: its "
+        "values have changed, or were wrong when the scaling was taken; call rescale() of the "
+        "engine or run, which starts a new epoch, or scale the feature before"
     )
 
 

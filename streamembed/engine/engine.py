@@ -27,6 +27,7 @@ from streamembed.errors import (
     InputError,
     ParameterError,
     ResolutionWarning,
+    ScalingWarning,
     format_count,
     warn,
 )
@@ -143,6 +144,7 @@ class Engine(HintedAttributes, SavedObject):
         self._learner = StreamLearner(self.config)
         self._published: dict[bool, tuple[State, Snapshot]] = {}  # by whether they are fresh
         self._warned: set[tuple[type[Warning], int]] = set()
+        self._scaling_checked = -1  # position of the frame under which it was
         self._has_chosen = False  # a call has named the feature columns
         self._warn(diagnostics.describe_chunk_cost(self.config), CostWarning)
 
@@ -316,6 +318,9 @@ class Engine(HintedAttributes, SavedObject):
         CostWarning
             Once, if the tolerance required the last refinement level and the snapshot cost more
             than ten times the usual.
+        ScalingWarning
+            Once, and again after every rescaling, if a feature varies more than 20 times as much,
+            or as little, as when its scaling was taken.
         DegenerateMapWarning
             Once, and again after every rescaling, if a component is carried by a few points
             or is all zeros, or all components do nothing but tell separate parts apart.
@@ -329,11 +334,16 @@ class Engine(HintedAttributes, SavedObject):
         return snapshot
 
     def publish(self, counted: bool = False, fresh: bool = False) -> Snapshot:
-        """`snapshot` without warnings, for internal use."""
+        """`snapshot` with a warning of its scaling alone, for internal use."""
         published = self._published.get(fresh)
         if published is None or published[0] is not self._learner.state or counted:
             published = self._learner.run_between_chunks(self._publish, counted, fresh)
-        return published[1]
+        state, snapshot = published
+        if self._scaling_checked != state.frame.position:  # half of the support is new
+            self._scaling_checked = state.frame.position
+            message = diagnostics.describe_changed_scaling(snapshot, self.config)
+            self._warn(message, ScalingWarning, self._scalings)
+        return snapshot
 
     def _publish(self, counted: bool, fresh: bool) -> tuple[State, Snapshot]:
         state = self._learner.need_state("learn more, or create the engine with a smaller warm_up")

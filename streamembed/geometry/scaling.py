@@ -9,7 +9,7 @@ import numpy as np
 from scipy.spatial.distance import cdist
 
 from streamembed.geometry.kernel import choose_bandwidth
-from streamembed.numeric.arrays import Bools, Floats
+from streamembed.numeric.arrays import Bools, Floats, Ints
 from streamembed.numeric.codec import Within
 
 # Beyond these powers a squared distance over a squared bandwidth leaves the doubles.
@@ -23,6 +23,16 @@ NEGLIGIBLE = 1e-150
 # Of the median deviation: a feature that has hardly varied so far would rule the distances as soon
 # as it does (docs/decisions/0012).
 LEAST_SHARE = 0.3
+# Values this many times farther from the median than all others are errors, such as a -9999 for "no
+# data", where they are few: this share of the values that differ from the median, or two; but of
+# few values no more than the last share. Heavy tails have no such gap (docs/decisions/0012).
+GAP = 4.0
+ERRORS, FEWEST_ERRORS, MOST_ERRORS = 0.02, 2.0, 0.04
+# Points this many times farther from the centre than from one another are centred again: distances
+# have lost three of sixteen digits by then, and inner products six.
+FAR = 1e3
+# Rounding of points that sums over them exceed anyway.
+SMALLEST_ROUNDING = 1e-12
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,7 +64,7 @@ def fit_points(
     bandwidth: float | None,
     least_share: float = 0.0,
 ) -> Scaling:
-    """Scaling of weighted points.
+    """Scaling of weighted points, by means and deviations that a few errors cannot move.
 
     Parameters
     ----------
@@ -69,20 +79,8 @@ def fit_points(
         Of the median deviation, which no divisor is below: usually 0 or `LEAST_SHARE`. With 0,
         features that do not vary are left as they are.
     """
-    shares = (masses / masses.sum())[:, None]
-    # from the first point: a constant feature then deviates by exactly 0, however many points sum
-    # up
-    deviations = points - points[0]
-    step = (deviations * shares).sum(axis=0)
-    center = points[0] + step
-    scale = np.ones(points.shape[1])
-    if scaling is not None:
-        deviations -= step
-        extent = np.abs(deviations).max(axis=0)
-        varies = _find_varying(center, extent, len(points))
-        safe = np.where(varies, extent, 1.0)
-        squares = ((deviations / safe) ** 2 * shares).sum(axis=0)
-        scale = _choose_divisors(safe * np.sqrt(squares), varies, scaling, least_share)
+    center, varies, deviations = _measure_spread(points, masses)
+    scale = _choose_divisors(varies, deviations, scaling, least_share)
     fitted = Scaling(center, scale, 1.0)
     if bandwidth is None:
         scaled = fitted.apply(points)
@@ -90,38 +88,101 @@ def fit_points(
     return fitted.of_bandwidth(bandwidth)
 
 
-def choose_divisors(
-    center: Floats, deviations: Floats, count: float, scaling: str | None, least_share: float
-) -> Floats:
-    """What features are divided by, (d,), where only means and deviations of points are known.
+def compare_divisors(points: Floats, scaling: str, least_share: float, scale: Floats) -> Floats:
+    """How many times as large as ``scale`` the divisors of these points would be, (d,).
 
-    As `fit_points`, but a feature varies where its deviation, and not its largest one, is more
-    than rounding.
+    1 of a feature that does not vary. All points count alike.
     """
-    if scaling is None:
-        return np.ones(len(center))
-    varies = _find_varying(center, deviations, count)
-    return _choose_divisors(deviations, varies, scaling, least_share)
+    _, varies, deviations = _measure_spread(points, np.ones(len(points)))
+    divisors = _choose_divisors(varies, deviations, scaling, least_share)
+    return np.where(varies, divisors / scale, 1.0)
 
 
-def _find_varying(center: Floats, extent: Floats, count: float) -> Bools:
-    """Which features of ``count`` points vary by more than the rounding of their mean."""
-    rounding = max(FEWEST_BITS, count) * EPS
-    return extent > np.maximum(rounding * np.abs(center), NEGLIGIBLE)
+def measure_rounding(scaled: Floats, lengths: Floats) -> float:
+    """By what share of ``lengths`` (n,) distances from scaled points (n, d) may be off, at most.
+
+    Two operations have rounded each of two points. Lengths of 0 do not count.
+    """
+    with np.errstate(over="ignore", under="ignore"):
+        errors = 2.0 * EPS * np.sqrt(np.einsum("ij,ij->i", scaled, scaled))
+    shares = np.divide(errors, lengths, out=np.zeros(len(errors)), where=lengths > 0.0)
+    most = float(shares.max(initial=0.0))
+    return most if most > SMALLEST_ROUNDING else 0.0
 
 
-def _choose_divisors(deviations: Floats, varies: Bools, scaling: str, least_share: float) -> Floats:
-    """What features are divided by, of their standard deviations."""
+def recenter(scaling: Scaling, points: Floats, masses: Floats) -> Scaling:
+    """The same scaling about the medians of the points; itself where its centre is near enough."""
+    middle, apart, order, sums = _sort_distances(points, masses)
+    half = (sums >= 0.5 * sums[-1]).argmax(axis=0)
+    spreads = np.take_along_axis(apart, order, 0)[half, np.arange(points.shape[1])]
+    with np.errstate(over="ignore"):
+        spread = float(np.linalg.norm(spreads / scaling.scale))
+        offset = float((np.abs(middle - scaling.center) / scaling.scale).max(initial=0.0))
+    return replace(scaling, center=middle) if offset > FAR * spread else scaling
+
+
+def _choose_divisors(
+    varies: Bools, deviations: Floats, scaling: str | None, least_share: float
+) -> Floats:
+    """What features are divided by, (d,), by their standard deviations."""
     varying = deviations[varies]
-    if not len(varying):
+    if scaling is None or not len(varying):
         return np.ones(len(deviations))
     if scaling == "global":
-        largest = varying.max()
-        return np.full(len(deviations), largest * np.sqrt(np.mean((varying / largest) ** 2)))
+        unit = varying.max()
+        return np.full(len(deviations), unit * np.sqrt(np.mean((varying / unit) ** 2)))
     # a feature that does not vary yet may vary later: treat it as one that varies little
     least = least_share * float(np.median(varying)) or 1.0
     divisors = np.where(varies, deviations, least)
     return np.maximum(divisors, least) if least_share else divisors
+
+
+def _measure_spread(points: Floats, masses: Floats) -> tuple[Floats, Bools, Floats]:
+    """Means of points without their errors, which features vary, and deviations, each (d,)."""
+    points = _limit_errors(points, masses)
+    shares = (masses / masses.sum())[:, None]
+    # from the first point: a constant feature then deviates by exactly 0, however many points sum
+    # up
+    deviations = points - points[0]
+    step = (deviations * shares).sum(axis=0)
+    center = points[0] + step
+    deviations -= step
+    extent = np.abs(deviations).max(axis=0)
+    rounding = max(FEWEST_BITS, len(points)) * EPS
+    varies = extent > np.maximum(rounding * np.abs(center), NEGLIGIBLE)
+    safe = np.where(varies, extent, 1.0)
+    squares = ((deviations / safe) ** 2 * shares).sum(axis=0)
+    return center, varies, safe * np.sqrt(squares)
+
+
+def _limit_errors(points: Floats, masses: Floats) -> Floats:
+    """Points (n, d), with the values of errors moved to the farthest others. O(n log n d)."""
+    middle, apart, order, sums = _sort_distances(points, masses)
+    apart, total = np.take_along_axis(apart, order, 0), sums[-1]
+    errors = np.minimum(np.maximum(ERRORS * total, FEWEST_ERRORS), MOST_ERRORS * total)
+    with np.errstate(over="ignore"):
+        ends = np.ones(apart.shape, dtype=bool)  # where a gap or the column ends
+        ends[:-1] = (apart[1:] > GAP * apart[:-1]) & (total - sums[:-1] <= errors)
+        reach = apart[ends.argmax(axis=0), np.arange(points.shape[1])]
+        limited: Floats = np.clip(points, middle - reach, middle + reach)
+    return limited
+
+
+def _sort_distances(points: Floats, masses: Floats) -> tuple[Floats, Floats, Ints, Floats]:
+    """Medians (d,) and distances from them (n, d); their order, and the masses of all up to each.
+
+    Values that equal the median have no mass.
+    """
+    order = np.argsort(points, axis=0, kind="stable")
+    sums = np.cumsum(masses[order], axis=0)
+    half = (sums >= 0.5 * sums[-1]).argmax(axis=0)
+    columns = np.arange(points.shape[1])
+    middle = points[order[half, columns], columns]
+    with np.errstate(over="ignore"):
+        apart = np.abs(points - middle)
+    order = np.argsort(apart, axis=0, kind="stable")
+    weights = np.take_along_axis(masses[:, None] * (apart > 0.0), order, 0)
+    return middle, apart, order, np.cumsum(weights, axis=0)
 
 
 def fit_distances(d: Floats, bandwidth: float | None) -> Scaling:

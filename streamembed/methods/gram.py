@@ -17,7 +17,7 @@ from typing import Annotated, Self
 import numpy as np
 
 from streamembed.geometry.kernel_weights import cut_slots, multiply_rows
-from streamembed.geometry.scaling import Scaling
+from streamembed.geometry.scaling import Scaling, measure_rounding
 from streamembed.methods.eigenpairs import LARGEST_EXACT, Eigenpairs, PublishedColumns
 from streamembed.methods.options import Config
 from streamembed.methods.placement import measure_neighbor_distance
@@ -198,6 +198,22 @@ class GramMap(TrialMap):
         certified = replace(columns.certificate, negative_mass=mass or 0.0)  # of equal points 0
         return replace(columns, certificate=certified)
 
+    def bound_rounding(self, state: State, config: Config, unit: float) -> float:
+        """Of squared distances; that of inner products is less than that of their sums."""
+        support, largest = state.support, 1.0
+        if state.distances is not None or config.method == "pca":
+            return 0.0
+        if config.method == "kernel_pca" and config.kernel != "gaussian":
+            return 0.0
+        if config.method == "kernel_pca":  # a point that nothing is near to has no exponents
+            has_near = self.degrees > (1.0 + CENTRED_CUT) * support.masses
+            lengths = np.where(has_near, state.scaling.bandwidth, 0.0)
+        else:
+            largest = 2.0 * self.largest
+            lengths = np.full(len(support), np.sqrt(largest))
+        total = float(support.masses.sum())
+        return total * largest * measure_rounding(support.scaled, lengths) / unit
+
     def scale_certificate(
         self, certified: Certificate, values: Floats, unit: float
     ) -> tuple[Certificate, Floats]:
@@ -262,8 +278,8 @@ def decompose(matrix: Floats, masses: Floats, config: Config) -> Eigenpairs:
     loss = ROUNDING * len(values) * float(np.abs(matrix).max() * masses.max())
     unit = max(2.0 * float(np.abs(values).max(initial=0.0)), 2.0 * loss, TINY)
     values, dense, rounding = values / unit, dense / unit, loss / unit
-    floor = max(CENTRED_CUT, rounding)
-    n_kept = min(config.n_pairs, int(np.count_nonzero(values > floor)))
+    is_real = values > max(CENTRED_CUT, rounding)
+    n_kept = min(config.n_pairs, int(np.count_nonzero(is_real)))
     leading = deflate(vectors[:, :n_kept], normal.constant)
     errors = dense @ leading - leading * values[:n_kept]
     n_shown = min(n_kept, config.n_components)
@@ -273,7 +289,7 @@ def decompose(matrix: Floats, masses: Floats, config: Config) -> Eigenpairs:
     pairs = Eigenpairs(values[:n_kept], leading, errors, outside, normal, rounding, "exact")
     total = float(np.abs(values).sum())
     share = float(np.maximum(-values, 0.0).sum()) / total if total > 0.0 else 0.0
-    return replace(pairs, unit=unit, floor=floor, negative_mass=share)
+    return replace(pairs, unit=unit, floor=CENTRED_CUT, negative_mass=share)
 
 
 def estimate_negative_mass(

@@ -17,7 +17,7 @@ from streamembed.geometry.kernel_matrix import bound_rounding, choose_dtype
 from streamembed.geometry.kernel_weights import LARGEST_LOSS, KernelWeights
 from streamembed.geometry.neighbor_counts import NeighborCounts, measure_reaches
 from streamembed.geometry.pairwise import Pairwise, PointDistances
-from streamembed.geometry.scaling import Scaling
+from streamembed.geometry.scaling import Scaling, measure_rounding
 from streamembed.geometry.self_tuning import LocalWidths
 from streamembed.geometry.support import Support
 from streamembed.methods.eigenpairs import LARGEST_EXACT, Eigenpairs
@@ -260,6 +260,14 @@ class KernelMap(TrialMap):
         weights = self.bind_weights(state, config)
         labels = components.label_components(weights.rows, len(weights))
         return int(labels.max()) + 1
+
+    def bound_rounding(self, state: State, config: Config, unit: float) -> float:
+        """Of exponents, and of sums of weights; a point that nothing is near to has neither."""
+        if state.distances is not None:
+            return 0.0
+        has_near = self.degrees > (1.0 + REAL) * state.support.masses
+        widths = np.sqrt(self.weights.factor) * self.weights.widths
+        return 4.0 * measure_rounding(state.support.scaled, np.where(has_near, widths, 0.0))
 
     def describe_weights(self, state: State, config: Config) -> KernelWidths:
         """Gaussian of one bandwidth, or of a width for every slot."""

@@ -12,7 +12,7 @@ from streamembed.errors import ParameterError, quote
 from streamembed.geometry.kernel import LARGEST_COEFFICIENT, LARGEST_DEGREE
 from streamembed.geometry.kernel_matrix import LARGEST_SUPPORT
 from streamembed.geometry.lists import LARGEST_NEIGHBORS
-from streamembed.geometry.scaling import LARGEST_BANDWIDTH, SMALLEST_BANDWIDTH
+from streamembed.geometry.scaling import LARGEST_BANDWIDTH, LEAST_SHARE, SMALLEST_BANDWIDTH
 from streamembed.geometry.self_tuning import WIDTHS, WidthRule
 from streamembed.layout.forces import SPREADS
 from streamembed.methods.engine_parameters import (
@@ -339,6 +339,11 @@ class Config(EngineParameters):
     def rescales(self) -> bool:
         """Whether the scaling is computed again when the support is full for the first time."""
         return self.has_widths or (self.family != "kernel" and self.scaling is not None)
+
+    @property
+    def least_share(self) -> float:
+        """Of the median deviation of features, which no divisor is below."""
+        return LEAST_SHARE if self.rescales else 0.0
 
     @property
     def has_widths(self) -> bool:

@@ -88,7 +88,7 @@ def certify_pairs(
         norms=norms[:k],
         block_norm=float(np.sqrt(max(block[-1], 0.0))),
         outside=pairs.outside,
-        rounding=pairs.rounding,
+        rounding=pairs.rounding + state.map.bound_rounding(state, config, pairs.unit),
         tolerance=config.tolerance,
         method=pairs.method,
         floor=pairs.floor,

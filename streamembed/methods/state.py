@@ -19,7 +19,7 @@ from streamembed.geometry.pairwise import (
     Pairwise,
     PointDistances,
 )
-from streamembed.geometry.scaling import Scaling
+from streamembed.geometry.scaling import Scaling, measure_rounding
 from streamembed.geometry.self_tuning import LocalWidths
 from streamembed.geometry.support import Support
 from streamembed.landmarks.absorption import Cover
@@ -31,7 +31,7 @@ from streamembed.methods.options import Config
 from streamembed.metric_learners.metrics import Learners
 from streamembed.numeric.arrays import Floats, Ints
 from streamembed.numeric.codec import SAVED_IF_SET, Count, Extent
-from streamembed.spectral import operator
+from streamembed.spectral import adjacency, operator
 from streamembed.spectral.certificate import Certificate
 from streamembed.spectral.operator import Normalisation
 
@@ -204,6 +204,19 @@ class EmbeddingMap(abc.ABC):
     def has_changed_part(self, state: State) -> bool:
         """Whether other points have coordinates than when the frame was taken."""
         return False
+
+    def bound_rounding(self, state: State, config: Config, unit: float) -> float:
+        """By how much the rounding of scaled points may change the operator, in units of ``unit``.
+
+        By default that of a graph, any of whose neighbours may be another one.
+        """
+        if state.distances is not None:
+            return 0.0
+        n, lists = len(state.support), self.lists
+        reaches = np.full(n, config.radius or 0.0)
+        if lists is not None:
+            reaches = np.sqrt(adjacency.find_last(lists.nearest[1]))
+        return n * measure_rounding(state.support.scaled, reaches)
 
     def scale_certificate(
         self, certified: Certificate, values: Floats, unit: float

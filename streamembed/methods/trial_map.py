@@ -274,13 +274,13 @@ class TrialMap(EmbeddingMap):
 
     def list_levels(self, state: State, config: Config) -> Iterator[Eigenpairs]:
         """Leading pairs, level by level, each computed only when you ask for the next one."""
-        if self.space is None:
-            yield self.decompose(state, config)
-            return
         weights, masses = self.bind_weights(state, config), state.support.masses
         normal = self.estimate_normal(masses, config)
         if state.coincide:  # all weights are the same
             yield Eigenpairs.none(normal)
+            return
+        if self.space is None:
+            yield self.decompose(state, config)
             return
         if config.tolerance is not None and config.correction:
 

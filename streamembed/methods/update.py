@@ -15,7 +15,7 @@ import numpy as np
 
 from streamembed.geometry.kernel_matrix import KernelMatrix, choose_dtype
 from streamembed.geometry.pairwise import Pairwise
-from streamembed.geometry.scaling import LEAST_SHARE, Scaling, fit_distances, fit_points
+from streamembed.geometry.scaling import Scaling, fit_distances, fit_points, recenter
 from streamembed.geometry.support import Support
 from streamembed.landmarks import absorption
 from streamembed.landmarks.absorption import Cover
@@ -40,6 +40,8 @@ from streamembed.numeric.arrays import Floats, Ints
 # The frame is renewed when so much of the support is new: what is left ties the axes together,
 # and errors of a renewal add up the more, the more often it is done (docs/decisions/0022).
 FRAME_SHARE = 0.5
+# Slots by which a centre is judged, when the frame is renewed.
+SAMPLE = 256
 # Weight of earlier events in the cover's resolution, per event: the last thousand or so count.
 FORGETTING = 1.0 - 1e-3
 # An outlier counts as no farther than this.
@@ -209,16 +211,42 @@ def _rescale(state: State, config: Config) -> State:
     support, d = state.support, state.read_distances()
     all_distances = None if d is None or config.has_widths else d(np.arange(len(support)))
     scaling = _fit_scaling(support.points, support.masses, all_distances, config)
+    built = _rebuild(state, scaling, config, starts_epoch=True)
+    metrics = None if state.metrics is None else learners.rescale(state.metrics)
+    return replace(built, metrics=metrics)
+
+
+def _rebuild(state: State, scaling: Scaling, config: Config, starts_epoch: bool) -> State:
+    """The state with its map from scratch under another scaling."""
+    support, d = state.support, state.read_distances()
     rescaled = replace(support, scaled=scaling.apply(support.points))
     cover = state.cover
     if cover is not None and state.distances is None:
         points = absorption.PointGeometry(rescaled.scaled, rescaled.scaled[:0], len(rescaled))
         cover = absorption.compute_cover(points, len(rescaled))
     origin = _Origin(state.position, state.frame, state.counts)
-    built = _build(rescaled, cover, state.distances, d, scaling, origin, config)
-    built = replace(built, picture=state.picture, time=state.time)
-    metrics = None if state.metrics is None else learners.rescale(state.metrics)
-    return replace(built, metrics=metrics)
+    built = _build(
+        rescaled, cover, state.distances, d, scaling, origin, config, starts_epoch=starts_epoch
+    )
+    return replace(built, picture=state.picture, time=state.time, metrics=state.metrics)
+
+
+def _recenter(state: State, config: Config) -> State:
+    """The state about a centre of now, where its support has moved far away from the one it has.
+
+    The slots that decide are drawn. A support of distances has no centre.
+    """
+    support, scaling = state.support, state.scaling
+    if state.distances is not None:
+        return state
+    generator = np.random.default_rng((config.seed, state.position, len(support)))
+    drawn = generator.permutation(len(support))[:SAMPLE]
+    centred = recenter(scaling, support.points[drawn], support.masses[drawn])
+    if centred is scaling:
+        return state
+    if config.is_sparse and config.weights == "heat":  # with the bandwidth that it has
+        config = replace(config, bandwidth=scaling.bandwidth)
+    return _rebuild(state, centred, config, starts_epoch=False)
 
 
 def _measure_cover(state: State, assignment: SlotAssignment, config: Config) -> tuple[float, float]:
@@ -272,6 +300,8 @@ def _maintain(state: State, config: Config) -> State:
     counts = state.counts
     if counts.rows_since_frame < FRAME_SHARE * n:
         return state
+    if (centred := _recenter(state, config)) is not state:
+        return centred
     state = replace(state, map=state.map.renew_axes(state.support))
     renewed = frame_reference.renew(state, config)
     return replace(state, frame=renewed, counts=replace(counts, rows_since_frame=0.0))
@@ -299,6 +329,7 @@ def _build(
     scaling: Scaling,
     origin: _Origin,
     config: Config,
+    starts_epoch: bool = True,
 ) -> State:
     """A state from a support alone, or its distances: map and frame from scratch.
 
@@ -319,7 +350,7 @@ def _build(
         scaling=scaling,
         map=built,
     )
-    return replace(state, frame=frame_reference.renew(state, config, starts_epoch=True))
+    return replace(state, frame=frame_reference.renew(state, config, starts_epoch))
 
 
 def _fit_scaling(points: Floats, masses: Floats, d: Floats | None, config: Config) -> Scaling:
@@ -330,5 +361,4 @@ def _fit_scaling(points: Floats, masses: Floats, d: Floats | None, config: Confi
     bandwidth = config.fixed_bandwidth if config.has_bandwidth else 1.0
     if d is not None or points.shape[1] == 0:
         return fit_distances(np.zeros((0, 0)) if d is None else d, bandwidth)
-    least = LEAST_SHARE if config.rescales else 0.0
-    return fit_points(points, masses, config.scaling, bandwidth, least)
+    return fit_points(points, masses, config.scaling, bandwidth, config.least_share)

@@ -35,7 +35,7 @@ from streamembed.runs.executor import Executor, open_executor
 from streamembed.runs.partition_plan import Partition, check_divisible, extend_plan
 from streamembed.runs.partition_root import DAMAGES, REJECTED_SCHEMA, PartitionRoot
 from streamembed.runs.partition_round import PartitionSettings, learn_round
-from streamembed.runs.partition_summary import compute_agreement, summarise_first_events
+from streamembed.runs.partition_sample import compute_agreement, sample_first_events
 from streamembed.runs.replay_log import replay
 from streamembed.runs.run_store import (
     FINAL,
@@ -367,7 +367,7 @@ class _PartitionReplay:
         if agreement is None:
             planned = parts[: len(root.progress)]
             for part in planned:
-                executor.submit(partial(summarise_first_events, part, settings))
+                executor.submit(partial(sample_first_events, part, settings))
             by_number = dict(executor.receive() for _ in planned)
             summaries = [by_number[part.number] for part in planned]
             agreement = compute_agreement(summaries, settings.config, features)

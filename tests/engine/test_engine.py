@@ -358,6 +358,7 @@ HARD = {
 }
 
 
+@pytest.mark.filterwarnings("ignore::streamembed.errors.ScalingWarning")
 @pytest.mark.parametrize("name", HARD)
 @pytest.mark.parametrize(
     ("scaling", "memory"), [("standard", "window"), (None, "window"), (None, "all")]
@@ -393,6 +394,7 @@ def test_duplicates_have_no_components() -> None:
     assert engine.snapshot().certificate.met
 
 
+@pytest.mark.filterwarnings("ignore::streamembed.errors.ScalingWarning")
 def test_rescale_starts_a_new_epoch() -> None:
     """Scaling and bandwidth follow the support; the frame's epoch tells that axes started anew."""
     engine = small(kernel="gaussian")

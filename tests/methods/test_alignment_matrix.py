@@ -146,6 +146,7 @@ def test_poor_data_stay_finite(name: str, size: int) -> None:
             assert ((np.abs(sizes - 1.0) < 1e-6) | (sizes == 0.0)).all()
 
 
+@pytest.mark.filterwarnings("ignore::streamembed.errors.ScalingWarning")
 @pytest.mark.parametrize("half_life", [1e-3, 0.1])
 def test_masses_of_any_ratio_have_a_map(half_life: float) -> None:
     """M is 1e30 times as large as its least entries: its factors were once "exactly singular"."""

@@ -385,6 +385,7 @@ def test_a_float32_kernel_took_small_eigenvalues_for_none() -> None:
     assert fuzz_certificate.check(snapshot, 3e-3) == []
 
 
+@pytest.mark.filterwarnings("ignore::streamembed.errors.ScalingWarning")
 def test_units_that_change_within_the_stream_gave_zeros_that_were_met() -> None:
     """Events a million times smaller, in a float32 kernel: 5e-10 was taken for no eigenvalue."""
     X = np.random.default_rng(0).normal(size=(1500, 3))

@@ -239,6 +239,7 @@ def test_guards(name: str, points: np.ndarray, n1: int, least: float, most: floa
         assert np.isfinite(array).all()
 
 
+@pytest.mark.filterwarnings("ignore::streamembed.errors.ScalingWarning")
 @pytest.mark.parametrize("changes", [{"warm_up": 20}, {"n_neighbors": 40}])
 def test_an_early_outlier_is_not_left_alone(changes: dict[str, Any]) -> None:
     """Placed among fewer than 2 k points, it was never raised: a component of its own for good."""
@@ -773,6 +774,7 @@ def test_scaling_has_a_floor_and_may_be_one_for_all() -> None:
     assert mapped(asleep).scale[2] == pytest.approx(0.3 * np.median(asleep[:, :2].std(axis=0)))
 
 
+@pytest.mark.filterwarnings("ignore::streamembed.errors.ScalingWarning")
 @pytest.mark.parametrize(
     "changes",
     [

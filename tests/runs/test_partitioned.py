@@ -33,13 +33,12 @@ from streamembed.geometry.scaling import fit_points
 from streamembed.landmarks import covering
 from streamembed.logs.event_log import open_log, write_distance_log, write_log
 from streamembed.methods.options import Config
-from streamembed.numeric import moments
 from streamembed.report.report_contents import read_contents
-from streamembed.runs import partition_summary
+from streamembed.runs import partition_sample
 from streamembed.runs import partitioned as run_of_partitions
 from streamembed.runs.executor import PoolExecutor
 from streamembed.runs.partition_plan import divide_log
-from streamembed.runs.partition_summary import compute_agreement
+from streamembed.runs.partition_sample import compute_agreement, merge_samples
 from streamembed.runs.partitioned import ROUND_EVERY, Partitioned, replay_partitions
 from streamembed.runs.run_events import RunProgress, read_progress
 from streamembed.runs.verification import verify
@@ -151,30 +150,17 @@ def test_unknown_parameters_are_named_with_the_nearest(log: Path, tmp_path: Path
 # ---------------------------------------------------------------- the agreement
 
 
-def test_summaries_merge_exactly() -> None:
-    """Samples to the bit in any grouping, moments to 1e-12; rows are drawn by rate."""
+def test_samples_merge_exactly() -> None:
+    """To the bit in any grouping; rows are drawn by rate."""
     parts = [(X[:100], 0), (X[100:500], 1), (X[500:550], 2)]
-    found = [
-        partition_summary.summarise_partition(points, number, 7, 64) for points, number in parts
-    ]
-    left = partition_summary.merge_summaries(
-        partition_summary.merge_summaries(found[0], found[1], 64), found[2], 64
+    one, two, three = (
+        partition_sample.sample_partition(points, number, 7, 64) for points, number in parts
     )
-    right = partition_summary.merge_summaries(
-        found[0], partition_summary.merge_summaries(found[1], found[2], 64), 64
-    )
-    assert left.sample.tobytes() == right.sample.tobytes()
-    assert (
-        partition_summary.merge_summaries(left, left, 64).ranks[::2].tolist()
-        == left.ranks[:32].tolist()
-    )
-    whole = moments.update(moments.init(16), X[:550])
-    for name in ("counts", "means", "squares"):
-        for one in (left, right):  # sums of 550 numbers in another order
-            np.testing.assert_allclose(
-                getattr(one.spread, name), getattr(whole, name), rtol=1e-12, atol=1e-12
-            )
-    shares = [np.isin(left.sample[:, 0], points[:, 0]).mean() for points, _ in parts]
+    left = merge_samples([merge_samples([one, two], 64), three], 64)
+    right = merge_samples([one, merge_samples([two, three], 64)], 64)
+    assert left.points.tobytes() == right.points.tobytes()
+    assert merge_samples([left, left], 64).ranks[::2].tolist() == left.ranks[:32].tolist()
+    shares = [np.isin(left.points[:, 0], points[:, 0]).mean() for points, _ in parts]
     # 64 of 100 : 400 : 50 events; three standard deviations of a binomial are 0.17
     np.testing.assert_allclose(shares, [100 / 550, 400 / 550, 50 / 550], atol=0.17)
 
@@ -184,22 +170,20 @@ def test_the_agreement_is_that_of_all_first_events(scaling: str | None) -> None:
     """Its divisors are those of one engine; its bandwidth comes of exactly `warm_up` rows."""
     points = X[:600] * np.arange(1, 17)
     config = Config(memory="landmarks", kernel="gaussian", scaling=scaling, warm_up=80, size=100)
-    parts = [
-        partition_summary.summarise_partition(points[part::3], part, 0, 80) for part in range(3)
-    ]
+    points[7, 3] = -9999.0  # one "no data" sets no divisor
+    parts = [partition_sample.sample_partition(points[part::3], part, 0, 1000) for part in range(3)]
     found = compute_agreement(parts, config, Features(tuple(NAMES), False))
     expected = fit_points(points, np.ones(600), scaling, 1.0).scale
     np.testing.assert_allclose(found.scale, expected, rtol=1e-12)
-    whole = partition_summary.merge_summaries(
-        partition_summary.merge_summaries(parts[0], parts[1], 80), parts[2], 80
-    )
-    assert len(whole.sample) == 80
-    scaled = whole.sample / found.scale
+    assert found.scale[3] < 20.0
+    few = merge_samples(parts, 80).points
+    assert len(few) == 80
+    scaled = few / found.scale
     d = np.sort(np.sqrt(((scaled[:, None] - scaled[None]) ** 2).sum(axis=2)), axis=1)
     # distances by products of centred points, and by differences
     assert found.bandwidth == pytest.approx(float(np.median(d[:, 7])), rel=1e-9)
     nothing = compute_agreement(
-        [partition_summary.summarise_partition(X[:0], 0, 0, 80)],
+        [partition_sample.sample_partition(X[:0], 0, 0, 80)],
         config,
         Features(tuple(NAMES), False),
     )
