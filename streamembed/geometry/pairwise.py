@@ -98,6 +98,14 @@ class Pairwise(BoundedRows, Protocol):
         """Slots in use."""
 
 
+def choose_center(points: Floats) -> Floats:
+    """A value of each feature (d,) in the middle of points (n, d), by a sample of them."""
+    sample = points[:: max(1, len(points) // SAMPLE)]
+    middle = len(sample) // 2
+    center: Floats = np.partition(sample, middle, axis=0)[middle] if len(points) else np.zeros(1)
+    return center
+
+
 def _swap_ends(centred: Floats) -> Floats:
     """-2 x, the bound, 1: what makes bounds of a product with the others."""
     left = centred.copy()
@@ -111,15 +119,10 @@ class PointDistances:
 
     def __init__(self, points: Floats, center: Floats | None = None) -> None:
         """Points (n, d), finite, and a point among them. Those 1e154 apart are no neighbours."""
-        n = len(points)
         self._last: DistanceBounds | None = None
         self._points = np.ascontiguousarray(points)
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-            sample = self._points[:: max(1, n // SAMPLE)]
-            middle = len(sample) // 2
-            if center is None:
-                center = np.partition(sample, middle, axis=0)[middle] if n else np.zeros(1)
-            self._center = center
+            self._center = choose_center(self._points) if center is None else center
             self._centred, self._slack = self._bound(self._points)
 
     def _bound(self, points: Floats) -> tuple[Floats, Floats]:

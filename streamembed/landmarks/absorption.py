@@ -22,6 +22,7 @@ from typing import Annotated, Protocol
 import numpy as np
 from scipy.spatial.distance import cdist
 
+from streamembed.geometry.pairwise import choose_center
 from streamembed.numeric.arrays import Array, Bools, Floats, Ints
 
 # A landmark lighter than this share of the mean mass, after so many events a slot, is stale: an
@@ -94,7 +95,7 @@ class PointGeometry:
         """
         c, d = self._arriving.shape
         points = self._points[: self._n]
-        center = points.mean(axis=0)
+        center = choose_center(points)
         left, right = np.ones((c, d + 1)), np.empty((self._n, d + 1))
         with np.errstate(over="ignore", invalid="ignore"):
             np.subtract(self._arriving, center, out=left[:, :d])

@@ -20,7 +20,7 @@ from scipy.spatial.distance import cdist
 from streamembed.data.features import Features
 from streamembed.errors import InputError
 from streamembed.geometry.kernel import choose_bandwidth
-from streamembed.geometry.scaling import Scaling
+from streamembed.geometry.scaling import Scaling, fit_points
 from streamembed.geometry.support import Support
 from streamembed.landmarks import covering
 from streamembed.landmarks.absorption import LEAST_MASS
@@ -298,8 +298,8 @@ def build_support(landmark_set: LandmarkSet, config: Config) -> tuple[Support, S
         ids = arrivals
     else:  # unique, and fewer than events; which came first is unknown
         arrivals = np.argsort(np.argsort(ids, kind="stable")).astype(np.int64)
-    shares = landmark_set.masses / landmark_set.masses.sum()
-    scaling = agreement.scaling(center=shares @ landmark_set.points)
+    fitted = fit_points(landmark_set.points, landmark_set.masses, None, 1.0)
+    scaling = agreement.scaling(center=fitted.center)
     scaled = scaling.apply(landmark_set.points)
     bandwidth = config.fixed_bandwidth or agreement.bandwidth
     if bandwidth is None and config.has_bandwidth:

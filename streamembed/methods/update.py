@@ -44,8 +44,9 @@ FRAME_SHARE = 0.5
 SAMPLE = 256
 # Weight of earlier events in the cover's resolution, per event: the last thousand or so count.
 FORGETTING = 1.0 - 1e-3
-# An outlier counts as no farther than this.
-FARTHEST = 1e100
+# Widths between an event and its landmark count up to here: a cover is too coarse from a mean of
+# 0.7 on, and one outlier says nothing of the others.
+FARTHEST = 4.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +255,7 @@ def _measure_cover(state: State, assignment: SlotAssignment, config: Config) -> 
     scales, nearest, d2 = state.map.local_widths, assignment.near, assignment.near_d2
     if scales is None or nearest is None or d2 is None or len(scales.widths) < config.size:
         return state.apart
-    ratios = (np.minimum(np.sqrt(d2), FARTHEST) / scales.widths[nearest]) ** 2
+    ratios = np.minimum(np.sqrt(d2) / scales.widths[nearest], FARTHEST) ** 2
     shares = FORGETTING ** np.arange(len(ratios))[::-1]
     decay = FORGETTING ** len(ratios)
     total, weight = state.apart

@@ -442,3 +442,20 @@ def test_any_half_life_keeps_the_map_finite(alpha: float, seed: int) -> None:
         finite(engine.snapshot(), points[:3])
     engine.rescale()
     finite(engine.snapshot(), points[:3])
+
+
+@pytest.mark.parametrize("fill", [1e8, 1e12, 1e20])
+def test_one_far_event_changes_nothing_for_the_others(fill: float) -> None:
+    """Nearest landmarks were sought about the mean, which it moved: events were 4e5 widths off."""
+    points = np.random.default_rng(0).normal(size=(2000, 3))
+    points[::2, 0] += 8.0
+    snapshots = []
+    for value in (points[700, 0], fill):
+        points[700, 0] = value
+        engine = se.Engine(memory="landmarks", size=100, scaling=None)
+        engine.learn(points)
+        snapshots.append(engine.snapshot())
+    plain, found = snapshots
+    # the other landmarks share what the far one leaves: one of 100
+    assert found.resolution == pytest.approx(plain.resolution, rel=0.05)
+    assert np.median(found.masses) == pytest.approx(np.median(plain.masses), rel=0.1)
