@@ -26,7 +26,7 @@ LEAST_SHARE = 0.3
 # Values this many times farther from the median than all others are errors, such as a -9999 for "no
 # data", where they are few: this share of the values that differ from the median, or two; but of
 # few values no more than the last share. Heavy tails have no such gap (docs/decisions/0012).
-GAP = 4.0
+GAP = 8.0
 ERRORS, FEWEST_ERRORS, MOST_ERRORS = 0.02, 2.0, 0.04
 # Points this many times farther from the centre than from one another are centred again: distances
 # have lost three of sixteen digits by then, and inner products six.
