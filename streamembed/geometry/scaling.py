@@ -158,13 +158,14 @@ def _measure_spread(points: Floats, masses: Floats) -> tuple[Floats, Bools, Floa
 def _limit_errors(points: Floats, masses: Floats) -> Floats:
     """Points (n, d), with the values of errors moved to the farthest others. O(n log n d)."""
     middle, apart, order, sums = _sort_distances(points, masses)
-    apart, total = np.take_along_axis(apart, order, 0), sums[-1]
+    ascending, total = np.take_along_axis(apart, order, 0), sums[-1]
     errors = np.minimum(np.maximum(ERRORS * total, FEWEST_ERRORS), MOST_ERRORS * total)
     with np.errstate(over="ignore"):
         ends = np.ones(apart.shape, dtype=bool)  # where a gap or the column ends
-        ends[:-1] = (apart[1:] > GAP * apart[:-1]) & (total - sums[:-1] <= errors)
-        reach = apart[ends.argmax(axis=0), np.arange(points.shape[1])]
-        limited: Floats = np.clip(points, middle - reach, middle + reach)
+        ends[:-1] = (ascending[1:] > GAP * ascending[:-1]) & (total - sums[:-1] <= errors)
+        reach = ascending[ends.argmax(axis=0), np.arange(points.shape[1])]
+        limits = middle + np.where(points > middle, reach, -reach)
+    limited: Floats = np.where(apart > reach, limits, points)
     return limited
 
 
