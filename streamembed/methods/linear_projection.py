@@ -55,7 +55,7 @@ ROUNDING, ROUNDING_OF_SPREADS, LARGEST_ROUNDING = 1e-12, 1e-21, 1e-10
 class LinearMap(WalkMap):
     """The map by linear functions: a walk among neighbours, and the axes."""
 
-    axes: Annotated[Floats, "d c", "finite"]
+    axes: Annotated[Floats, "d c"]
 
     @classmethod
     def build(cls, inputs: BuildInput, config: Config) -> tuple[Self, Scaling]:
