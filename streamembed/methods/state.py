@@ -193,10 +193,6 @@ class EmbeddingMap(abc.ABC):
         name = config.kernel if config.embedding.kernels else "distance"
         return KernelWidths(name, np.full(n, bandwidth), np.zeros(n), least=bandwidth)
 
-    def renew_axes(self, support: Support) -> EmbeddingMap:
-        """The map when its frame is about to be renewed."""
-        return self
-
     def renew_bound(self, state: State, config: Config) -> EmbeddingMap:
         """The map with a bound of now on eigenvalues that are not published."""
         return self

@@ -272,7 +272,6 @@ def _maintain(state: State, config: Config) -> State:
     counts = state.counts
     if counts.rows_since_frame < FRAME_SHARE * n:
         return state
-    state = replace(state, map=state.map.renew_axes(state.support))
     renewed = frame_reference.renew(state, config)
     return replace(state, frame=renewed, counts=replace(counts, rows_since_frame=0.0))
 
