@@ -149,12 +149,16 @@ def run_engine(rng: Draw) -> Stream:
     if far:
         given.pop("clock", None)
     engine, whole = se.Engine(**given), se.Engine(**given)
+    pairs = se.PairGenerator(seed=given["seed"])
     yield given
     for start in range(0, n, stride):
         learn(engine, start, min(n, start + stride))
         engine = yield engine
         if engine.ready:
-            yield engine.snapshot()
+            snapshot = yield engine.snapshot()
+            if not far and len(snapshot.ids) > 10:
+                pairs.update(snapshot)
+                pairs = yield pairs
             if not far and given["memory"] == "landmarks" and given["method"] == "diffusion_map":
                 yield engine.landmark_set()
     learn(whole, 0, n)
