@@ -83,6 +83,7 @@ soak: $(VENV)/.ready $(DOCS)/.ready chromium
 	$(BIN)/python -m scenarios.fuzz.inputs
 	$(BIN)/python -m scenarios.fuzz.columns
 	$(BIN)/python -m scenarios.fuzz.files
+	$(BIN)/python -m scenarios.fuzz.states
 	$(BIN)/python -m scenarios.fuzz.kills --kills 200
 	$(BIN)/python -m scenarios.fuzz.faults
 	$(BIN)/python -m scenarios.fuzz.runs

@@ -158,7 +158,7 @@ def walk(d2: Floats, snapshot: se.Snapshot) -> tuple[Floats, Floats]:
 def _restrict_to_linear(dense: Floats, scaled: Floats, stationary: Floats) -> Floats:
     """H^1/2 S H^1/2, H the ridge regression on linear functions of the features.
 
-    Of more than 60 on those of 50 principal axes, as they are when a frame has just been renewed.
+    Of more than 60 on those of 50 principal axes.
     """
     centred = scaled - stationary @ scaled
     centred -= stationary @ centred  # a mean far from 0 is known to its own rounding
@@ -170,7 +170,8 @@ def _restrict_to_linear(dense: Floats, scaled: Floats, stationary: Floats) -> Fl
         right = scipy.linalg.svd((scaled - scaled.mean(axis=0)) / unit, full_matrices=False)[2]
         centred = centred @ right[:50].T
     root = np.sqrt(stationary)[:, None] * centred
-    ridge = 1e-3 * float((root**2).sum()) / root.shape[1]
+    n_axes = scaled.shape[1] if scaled.shape[1] <= 60 else 50
+    ridge = 1e-3 * float((root**2).sum()) / n_axes
     # eigenvalues of the regression near 0 would have no digits left under a root
     vectors, spreads, _ = scipy.linalg.svd(root, full_matrices=False)
     half = (vectors * (spreads / np.hypot(spreads, np.sqrt(ridge)))) @ vectors.T

@@ -15,8 +15,9 @@ import numpy as np
 import streamembed as se
 from streamembed import estimators
 from streamembed.estimators.estimator import PointEstimator
+from streamembed.numeric.chunks import PendingParts
 
-__all__ = ["ESTIMATORS", "EstimatorCase"]
+__all__ = ["ESTIMATORS", "EstimatorCase", "list_parts"]
 
 POINTS = np.random.default_rng(1).standard_normal((400, 3))
 POINTS[::2, 0] += 4.0
@@ -97,7 +98,7 @@ class EstimatorCase:
     def digest(self, model: Any) -> str:
         """Of everything that it saves."""
         hashed = hashlib.sha256()
-        for part in _parts(model):
+        for part in list_parts(model):
             hashed.update(part)
         return hashed.hexdigest()
 
@@ -119,7 +120,7 @@ def _outputs(model: Any) -> Any:
     return model.transform_many(ROWS[100:110]), counts
 
 
-def _parts(value: Any) -> Iterator[bytes]:
+def list_parts(value: Any) -> Iterator[bytes]:
     """What is saved of a value, without what two equal values may differ in."""
     if isinstance(value, np.ndarray) and value.dtype == object:
         yield repr(value.tolist()).encode()
@@ -130,23 +131,25 @@ def _parts(value: Any) -> Iterator[bytes]:
     elif isinstance(value, se.Engine):
         saved = value.__getstate__()
         yield json.dumps(saved["header"], sort_keys=True).encode()
-        yield from _parts(saved["arrays"])
+        yield from list_parts(saved["arrays"])
     elif isinstance(value, se.Snapshot):
-        yield from _parts((value.position, value.coordinates, value.ids))
+        yield from list_parts((value.position, value.coordinates, value.ids))
     elif isinstance(value, Mapping):
         for key in sorted(value, key=str):
             yield repr(key).encode()
-            yield from _parts(value[key])
+            yield from list_parts(value[key])
     elif isinstance(value, list | tuple):
         yield f"{len(value)}".encode()
         for part in value:
-            yield from _parts(part)
+            yield from list_parts(part)
+    elif isinstance(value, PendingParts):  # in one piece, as it is saved
+        yield from list_parts(value.__pack__().parts)
     elif dataclasses.is_dataclass(value) and not isinstance(value, type | PointEstimator):
         for each in dataclasses.fields(value):
-            yield from _parts(getattr(value, each.name))
+            yield from list_parts(getattr(value, each.name))
     elif type(value).__module__.startswith("streamembed"):
         state = value.__getstate__()
-        yield from _parts(state if isinstance(state, Mapping) else vars(value))
+        yield from list_parts(state if isinstance(state, Mapping) else vars(value))
     else:
         yield repr(value).encode()
 

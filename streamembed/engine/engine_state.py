@@ -43,8 +43,8 @@ class EngineState:
     # up ends.
     early: (
         tuple[
-            Annotated[Floats, "m d", "finite"],
-            Annotated[Floats, "m d", "finite"],
+            Annotated[Floats, "m d"],
+            Annotated[Floats, "m d"],
             Annotated[Bools, "m"],
         ]
         | None

@@ -1,8 +1,8 @@
 """The file of a snapshot, one row a point, and what it must hold before it is one.
 
-The codec sees to it that everything is there, of its declared type and shape, and within the rules
-beside them (`streamembed.methods.snapshot_contents`); what is checked here is whether it fits
-together. All of it runs within `streamembed.storage.archive.raise_damaged`.
+The codec checks that everything is there, of its declared type and shape
+(`streamembed.methods.snapshot_contents`). This module checks that the parts fit together. Values
+are not judged. All of it runs within `streamembed.storage.archive.raise_damaged`.
 """
 
 from __future__ import annotations
@@ -78,6 +78,7 @@ def unpack(kind: type[Contents], table: Any, header: dict[str, Any]) -> Contents
 
 def _to_array(column: Any) -> Array:
     """The array that `pack` turned into a column, a copy."""
+    must(not column.null_count, "a column with nulls")
     lists = pa.types.is_fixed_size_list(column.type)
     return archive.to_matrix(column) if lists else column.to_numpy().copy()
 
@@ -89,15 +90,16 @@ def _check(snapshot: SnapshotContents) -> None:
     must(len(snapshot.rotation) == k + len(snapshot.spare_eigenvalues), "rotation")
     must(len(snapshot.spare_eigenvalues) == snapshot.spare_psi.shape[1], "spare_psi")
     must(len(snapshot.feature_names) == len(snapshot.center), "names of the features")
-    must(snapshot.position >= n, "position is too small")
-    must(snapshot.n_connected <= n, "n_connected is above the number of points")
     must(snapshot.method in METHODS, f"method is {snapshot.method!r}")
     method = METHODS[snapshot.method]
     loaded = len(snapshot.center) if method.linear else 0
     must(len(snapshot.feature_loadings) == loaded, "feature_loadings")
     kernels = WEIGHTS if method.family in ("graph", "linear") else method.kernels or ("distance",)
     must(snapshot.kernel in kernels, f"kernel is {snapshot.kernel!r}")
-    _check_walk(snapshot, method)
+    width = snapshot.lengths.shape[1]
+    ends = np.count_nonzero(snapshot.stationary) if width < n else n
+    must(width in (0, ends), "lengths to other points than landmarks")
+    must(bool(width) == (method.family == "geodesic"), "lengths")
     _check_certificate(snapshot, method)
     frame, position = snapshot.frame, snapshot.position
     must(len(frame.kept_since) == k and len(frame.correlations) in (0, k), "axes of the frame")
@@ -110,27 +112,6 @@ def _check(snapshot: SnapshotContents) -> None:
         must(picture.neighbours is None, "a picture with neighbours")
         must(picture.kept is not None and picture.balance is not None, "a picture without quality")
         must(len(picture.coordinates) == n, "a picture of other points")
-
-
-def _check_walk(snapshot: SnapshotContents, method: Method) -> None:
-    """What part points have in the walk, or in paths."""
-    n, family = len(snapshot.ids), method.family
-    stationary, degrees, lengths = snapshot.stationary, snapshot.degrees, snapshot.lengths
-    if family == "graph":  # points that nothing joins have no share in the walk
-        for name in ("stationary", "degrees", "reaches"):
-            must((getattr(snapshot, name) >= 0).all(), f"{name} is negative")
-        must(((stationary > 0) == (degrees > 0)).all(), "stationary and degrees differ")
-        must(not stationary.any() or abs(stationary.sum() - 1.0) < 1e-6, "stationary")
-    elif family == "geodesic":
-        must((stationary >= 0).all() and stationary.any(), "stationary")
-        width = lengths.shape[1]
-        ends = np.flatnonzero(stationary) if width < n else np.arange(n)
-        must(width == len(ends), "lengths to other points than landmarks")
-        must((lengths[ends, np.arange(width)] == 0).all(), "lengths")
-    else:
-        must((stationary > 0).all(), "stationary is not positive")
-        must(family != "kernel" or (degrees > 0).all(), "degrees is not positive")
-    must(family == "geodesic" or not lengths.shape[1], "lengths")
 
 
 def _check_certificate(snapshot: SnapshotContents, method: Method) -> None:

@@ -97,19 +97,19 @@ class PrincipalAxes(Unchanging, SavedObject):
 
     _kind: ClassVar[str] = "principal axes"
 
-    components: Annotated[Floats, "k d", "finite"]
-    mean: Annotated[Floats, "d", "finite"]
-    explained_variance: Annotated[Floats, "k", "finite", "at least 0"]
-    explained_variance_ratio: Annotated[Floats, "k", "finite"]
-    singular_values: Annotated[Floats, "k", "finite"]
-    total_variance: Annotated[float, "finite"]
-    residual: Annotated[float, "finite"] | None
-    tail: Annotated[float, "finite"]
+    components: Annotated[Floats, "k d"]
+    mean: Annotated[Floats, "d"]
+    explained_variance: Annotated[Floats, "k"]
+    explained_variance_ratio: Annotated[Floats, "k"]
+    singular_values: Annotated[Floats, "k"]
+    total_variance: float
+    residual: float | None
+    tail: float
     cut: tuple[Count, ...]
     met: bool | None
     solver: str
     rank: int
-    count: Annotated[float, "finite"]
+    count: float
     whiten: bool
     position: int
     feature_names: Annotated[tuple[str, ...], "different"]

@@ -83,7 +83,7 @@ class _RingBuffer:
 class SavedKernelMatrix:
     """The saved form of a matrix: a copy of W, shape (n, n), and the capacity in slots."""
 
-    weights: Annotated[Array, "slots slots", "float32 or float64", "finite"]
+    weights: Annotated[Array, "slots slots", "float32 or float64"]
     capacity: Count
 
 

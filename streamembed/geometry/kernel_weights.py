@@ -34,9 +34,9 @@ TILE = 512
 class KernelWeights:
     """W between all slots."""
 
-    widths: Annotated[Floats, "slots", "finite", "positive"]  # w
-    factor: Annotated[float, "finite", "positive"]  # c
-    center: Annotated[Floats, "d", "finite"]
+    widths: Annotated[Floats, "slots"]  # w
+    factor: float  # c
+    center: Annotated[Floats, "d"]
     single: bool  # whether weights are float32
     # (n, d + 2): (x, |x|^2, 1) / w, of centred points; None where exponents follow from squares.
     columns: Array | None = field(default=None, metadata=NOT_SAVED)

@@ -32,10 +32,10 @@ class NeighborLists:
 
     # Slots, ascending by (d2, arrival); -1 behind the end.
     near: Annotated[Slots, "slots w", "one of its rows or -1"]
-    d2: Annotated[Floats, "slots w", "at least 0"]  # squared distances to them; inf behind the end
+    d2: Annotated[Floats, "slots w"]  # squared distances to them; inf behind the end
     # Every other that is nearer than this, in squared distance, is in the list; of those just so
     # near, some of the oldest. inf where the list has all that there are.
-    reach: Annotated[Floats, "slots", "at least 0"]
+    reach: Annotated[Floats, "slots"]
     n_neighbors: int  # K: a list holds as many, or all that there are
 
     @classmethod

@@ -29,10 +29,10 @@ MOST_MEASURED = 100
 class NeighborCounts:
     """The counts of the slots; others at a distance of 0 are none."""
 
-    bases: Annotated[Floats, "slots", "finite", "at least 0"]  # b
-    within: Annotated[Ints, "slots", "at least 0"]  # others at most DRIFTED b away
-    inside: Annotated[Ints, "slots", "at least 0"]  # others nearer than b / DRIFTED
-    others: Annotated[Ints, "slots", "at least 0"]  # all others
+    bases: Annotated[Floats, "slots"]  # b
+    within: Annotated[Ints, "slots"]  # others at most DRIFTED b away
+    inside: Annotated[Ints, "slots"]  # others nearer than b / DRIFTED
+    others: Annotated[Ints, "slots"]  # all others
 
     @classmethod
     def build(cls, geometry: Pairwise, bases: Floats) -> NeighborCounts:

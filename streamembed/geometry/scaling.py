@@ -10,7 +10,6 @@ from scipy.spatial.distance import cdist
 
 from streamembed.geometry.kernel import choose_bandwidth
 from streamembed.numeric.arrays import Bools, Floats, Ints
-from streamembed.numeric.codec import Within
 
 # Beyond these powers a squared distance over a squared bandwidth leaves the doubles.
 SMALLEST_BANDWIDTH, LARGEST_BANDWIDTH = 1e-100, 1e100
@@ -40,11 +39,11 @@ class Scaling:
     """The input scaling of the kernel: (x - center) / scale, at this bandwidth."""
 
     # In the caller's units; the scale is 1 where nothing is scaled.
-    center: Annotated[Floats, "d", "finite"]
-    scale: Annotated[Floats, "d", "finite", "positive"]
+    center: Annotated[Floats, "d"]
+    scale: Annotated[Floats, "d"]
     # sigma of exp(-d2 / sigma**2), in scaled units; where every point has a width s of its own,
     # sqrt(c) times the median of them when the scaling was fitted: nothing is computed from it.
-    bandwidth: Annotated[float, Within(SMALLEST_BANDWIDTH, LARGEST_BANDWIDTH)]
+    bandwidth: float
 
     def apply(self, points: Floats) -> Floats:
         """Points (n, d) as the kernel sees them."""

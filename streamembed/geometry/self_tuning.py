@@ -26,7 +26,6 @@ import numpy.typing as npt
 
 from streamembed.geometry.kernel import gaussian
 from streamembed.numeric.arrays import Array, Floats, Ints, pad_rows
-from streamembed.numeric.codec import Extent
 
 # c of exp(-d2 / (c s_i s_j)): below, points lose their neighbours; above, all weights are 1.
 WIDTHS = 1e-3, 1e6
@@ -57,10 +56,10 @@ class LocalWidths:
     """The widths of the slots."""
 
     # r when the slot was filled. 0 where no other point differs.
-    reaches: Annotated[Floats, "slots", "finite", "at least 0"]
-    widths: Annotated[Floats, "slots", "finite", "positive"]  # s, positive, of the kernel
+    reaches: Annotated[Floats, "slots"]
+    widths: Annotated[Floats, "slots"]  # s, positive, of the kernel
     # Of the reaches, kept running: the unit of the least width. 0 before any was positive.
-    median: Extent
+    median: float
 
     @classmethod
     def empty(cls) -> LocalWidths:

@@ -21,12 +21,12 @@ from streamembed.numeric.codec import NOT_SAVED
 class Support:
     """The slots in use."""
 
-    points: Annotated[Floats, "slots d", "finite"]  # raw points, in the caller's units
+    points: Annotated[Floats, "slots d"]  # raw points, in the caller's units
     scaled: Floats = field(metadata=NOT_SAVED)  # (n, d): the same as the kernel sees them
     ids: Annotated[Array, "slots", "int64 or text", "different"]
     # Stream position of the event in each slot, int64: unique, and the slot's identity.
     births: Annotated[Ints, "slots", "at least 0", "different"]
-    masses: Annotated[Floats, "slots", "finite", "positive"]  # positive
+    masses: Annotated[Floats, "slots"]  # positive
 
     @classmethod
     def empty(cls, width: int, ids_dtype: npt.DTypeLike) -> Support:

@@ -48,7 +48,7 @@ class Cover:
     # Slot, int64; -1 for a landmark that is alone.
     nearest: Annotated[Ints, "slots", "one of its rows or -1"]
     # Squared distance to it, inf for a landmark that is alone.
-    nearest_d2: Annotated[Floats, "slots", "at least 0"]
+    nearest_d2: Annotated[Floats, "slots"]
 
     @classmethod
     def empty(cls) -> Cover:

@@ -32,14 +32,12 @@ from streamembed.layout.relaxation import (
     spread_out,
 )
 from streamembed.numeric.arrays import Floats, Ints, freeze, pad_rows
-from streamembed.numeric.codec import NOT_SAVED, Count, Share, Within
+from streamembed.numeric.codec import NOT_SAVED, Count, Within
 
 # Events of the stream for which all points take one step.
 EVENTS_PER_STEP = 10
 # Points of the support for every neighbour that attracts a point.
 LEAST_OTHERS = 3
-# No stream carries a point so far.
-FARTHEST = 1e12
 GOLDEN = (np.sqrt(5.0) - 1.0) / 2.0
 
 
@@ -49,18 +47,18 @@ class Layout:
 
     # Where every slot is, and its last global displacement: the step that it took with all others;
     # while all come to rest together, its velocity.
-    places: Annotated[Floats, "slots 2", Within(-FARTHEST, FARTHEST)]
-    breath: Annotated[Floats, "slots 2", Within(-FARTHEST, FARTHEST)]
+    places: Annotated[Floats, "slots 2"]
+    breath: Annotated[Floats, "slots 2"]
     # How far the last chunk has moved it; 0 for what the chunk brought.
-    moved: Annotated[Floats, "slots", "finite", "at least 0"]
+    moved: Annotated[Floats, "slots"]
     # Strength of the repulsion, frozen when all have come to rest together.
-    gamma: Annotated[float, Within(0.0, FARTHEST)]
+    gamma: float
     # Slots when they last began to, steps that they still have to take, and chunks since the last.
     laid_out: Annotated[int, "positive"]
     steps_left: Annotated[int, Within(0, SPREADING_STEPS)]
     age: Count
     epoch: Count  # how often it began to spread out, or was laid out again
-    kept_then: Share  # mean share of neighbours that were kept when all had come to rest together
+    kept_then: float  # mean share of neighbours that were kept when all had come to rest together
     lists: NeighborLists | None  # nearest neighbours; None where the method has lists of its own
     p: Annotated[Floats, "n k"] = field(metadata=NOT_SAVED)  # affinities of the neighbours
 

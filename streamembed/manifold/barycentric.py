@@ -49,8 +49,8 @@ class BottomPairs:
     """The bottom of M without v_0: what persists from one solve to the next."""
 
     # Orthonormal, orthogonal to v_0, by slot: the wanted columns first, then guards.
-    vectors: Annotated[Floats, "slots m", "finite"]
-    values: Annotated[Floats, "m", "finite", "at least 0"]  # mu, ascending, at least 0
+    vectors: Annotated[Floats, "slots m"]
+    values: Annotated[Floats, "m"]  # mu, ascending, at least 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -44,7 +44,7 @@ class Geodesics:
     """The lengths of shortest paths to all slots: a value whose arrays are never written."""
 
     # A row a source: from it to all; 0 to itself, inf where there is no path.
-    lengths: Annotated[Floats, "m slots", "at least 0"]
+    lengths: Annotated[Floats, "m slots"]
     sources: Annotated[Ints, "m"] | None = None  # slots, ascending; None where every slot is one
     # (m, n): the slot before t on a shortest path from s, -1 where there is none; None where rows
     # are stale, and cannot be repaired. Not saved: recomputed paths have the same lengths.

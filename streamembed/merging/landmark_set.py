@@ -30,7 +30,7 @@ from streamembed.methods.options import POSITION, Config
 from streamembed.methods.state import State
 from streamembed.numeric import codec
 from streamembed.numeric.arrays import LARGEST_VALUE, Bools, Floats, Ints, freeze
-from streamembed.numeric.codec import NOT_SAVED, Extent, Within
+from streamembed.numeric.codec import NOT_SAVED, Within
 from streamembed.storage import stream
 from streamembed.storage.archive import (
     must,
@@ -97,7 +97,7 @@ class LandmarkSet:
     positions: Mapping[int, int] = field(metadata=NOT_SAVED)
     time: Annotated[float, "finite"]
     size: int
-    radius: Extent
+    radius: Annotated[float, "finite", "at least 0"]
 
     def __post_init__(self) -> None:
         """Check everything: a set may come from any source."""

@@ -61,7 +61,7 @@ AIM, SOLVES = 0.3, 200
 class AlignmentMap(EmbeddingMap):
     """The map of locally linear embedding: reconstruction weights, and the bottom eigenpairs."""
 
-    weights: Annotated[Floats, "slots k", "finite"]  # of the lists' neighbours, in their order
+    weights: Annotated[Floats, "slots k"]  # of the lists' neighbours, in their order
     bottom: BottomPairs  # by the last solve; at slots that were filled since from their neighbours
     rows: Count  # slots filled since that solve
     has_resolution = False

@@ -53,14 +53,14 @@ class Chunk:
 class AcceptedEvents:
     """Accepted events in the order of the stream, from which a chunk is made."""
 
-    points: Annotated[Floats, "c d", "finite"]  # raw; (c, 0) for objects without coordinates
+    points: Annotated[Floats, "c d"]  # raw; (c, 0) for objects without coordinates
     ids: Annotated[Array, "c", "int64 or text", "different"]
     # (L_i,) each, for objects without coordinates: see `Chunk.of_rows`.
-    rows: tuple[Annotated[Floats, "*", "finite"], ...] | None = None
+    rows: tuple[Annotated[Floats, "*"], ...] | None = None
     # Class indices, -1 where unknown; None where no metric learns from labels.
     classes: Annotated[Ints, "c"] | None = None
     # As in `Chunk`.
-    times: Annotated[Floats, "c", "finite"] | None = field(default=None, metadata=SAVED_IF_SET)
+    times: Annotated[Floats, "c"] | None = field(default=None, metadata=SAVED_IF_SET)
 
     def __len__(self) -> int:
         return len(self.ids)

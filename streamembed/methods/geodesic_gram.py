@@ -71,7 +71,7 @@ class GeodesicMap(EmbeddingMap):
     labels: Annotated[Ints, "slots", "one of its rows"]
     # Leading vectors by the last refresh; at slots filled since from their neighbours. Of landmarks
     # none: their rows are decomposed.
-    block: Annotated[Floats, "slots c", "finite"]
+    block: Annotated[Floats, "slots c"]
     edges: RadiusEdges | None  # of a graph of all within a radius; None where neighbours are joined
     # Slots filled since the block was refreshed, and since all rows were fresh.
     rows: Count

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Annotated, Self
+from typing import Self
 
 import numpy as np
 
@@ -92,7 +92,7 @@ class GramMap(TrialMap):
     """The map of a centred method."""
 
     # No entry of H was larger since products were made from scratch.
-    largest: Annotated[float, "at least 0"]
+    largest: float
     has_resolution = False
 
     @classmethod

@@ -13,16 +13,17 @@ Source: He & Niyogi (2003), "Locality preserving projections". Differs: 1. They 
 X L X' a = mu X D X' a, with a ridge on the right: a direction in which hardly anything varies then
 has the smallest mu of all, and comes first. Here the ridge shrinks what such a direction has of S:
 it comes last. 2. They take principal axes first. Here that is for more than MOST_FEATURES features
-only, and the axes are taken again whenever the frame is renewed.
+only, and they are those of the points that are held.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Annotated, Self
+from typing import Self
 
 import numpy as np
+import scipy.linalg
 
 from streamembed.geometry.scaling import Scaling
 from streamembed.geometry.support import Support
@@ -32,6 +33,7 @@ from streamembed.methods.options import Config
 from streamembed.methods.state import BuildInput, State, UpdateInput
 from streamembed.numeric.arrays import Floats
 from streamembed.numeric.linalg import descending_eigh
+from streamembed.spectral import certificate
 from streamembed.spectral.certificate import Outside
 from streamembed.spectral.operator import Normalisation
 
@@ -46,30 +48,24 @@ NEGLIGIBLE_SPREAD, SMALLEST_SPREAD = 1e-10, 1e-14
 NEGLIGIBLE = 1e-13
 # Share in pi of a point that nothing joins: it has a place, but no say.
 FAINT_SHARE = 1e-30
-# Sums of doubles; and what is added where one axis has some share of the spread of another, near
-# that at which it is left out: three times what was seen, per inverse share, and at most so much.
-ROUNDING, ROUNDING_OF_SPREADS, LARGEST_ROUNDING = 1e-12, 1e-21, 1e-10
+# Sums of doubles; and what is added per inverse share of the spread of an axis, near that at which
+# it is left out: three times what was seen.
+ROUNDING, ROUNDING_OF_SPREADS = 1e-12, 1e-21
 
 
 @dataclass(frozen=True, eq=False)
 class LinearMap(WalkMap):
-    """The map by linear functions: a walk among neighbours, and the axes."""
-
-    axes: Annotated[Floats, "d c", "finite"]
+    """The map by linear functions: a walk among neighbours."""
 
     @classmethod
     def build(cls, inputs: BuildInput, config: Config) -> tuple[Self, Scaling]:
         """From scratch."""
         parts, scaling = build_fields(inputs, config)
-        return cls(**parts, axes=find_axes(inputs.support)), scaling
+        return cls(**parts), scaling
 
     def update(self, inputs: UpdateInput, config: Config) -> tuple[Self, int]:
         """After a chunk."""
         return replace(self, **self.replace_slots(inputs)[0]), len(inputs.slots)
-
-    def renew_axes(self, support: Support) -> Self:
-        """With the principal axes of the support as it is."""
-        return replace(self, axes=find_axes(support))
 
     def normalise(self, state: State, config: Config) -> Normalisation:
         """That of the walk, with a share for points that nothing joins."""
@@ -87,9 +83,18 @@ class LinearMap(WalkMap):
     def refine(self, state: State, config: Config) -> Iterator[Eigenpairs]:
         """Solved."""
         normal = self.normalise(state, config)
-        yield self.solve(state, normal, config.n_components, config.n_pairs)
+        yield self.solve(
+            state, normal, config.n_components, config.n_pairs, tolerance=config.tolerance or 0.0
+        )
 
-    def solve(self, state: State, normal: Normalisation, n_shown: int, n_pairs: int) -> Eigenpairs:
+    def solve(
+        self,
+        state: State,
+        normal: Normalisation,
+        n_shown: int,
+        n_pairs: int,
+        tolerance: float = 0.0,
+    ) -> Eigenpairs:
         """The leading ``n_pairs`` of all pairs, of which ``n_shown`` are published. O(N c^2)."""
         root = normal.constant
         points = state.support.scaled
@@ -97,21 +102,25 @@ class LinearMap(WalkMap):
         largest = float(np.abs(centred).max(initial=0.0))
         if largest <= SMALLEST_SPREAD * float(np.abs(points).max(initial=0.0)):
             return Eigenpairs.none(normal)  # nothing differs
-        centred = (centred / largest) @ self.axes
+        axes = find_axes(state.support)
+        n_axes = len(axes) if len(axes) <= MOST_FEATURES else N_AXES
+        centred = (centred / largest) @ axes
         basis, triangle = np.linalg.qr(root[:, None] * centred)
         left, spreads, right = np.linalg.svd(triangle, full_matrices=False)
         n_real = int(np.count_nonzero(spreads > NEGLIGIBLE_SPREAD * spreads[:1]))
-        shares = spreads / max(float(spreads[0]), SMALLEST_SPREAD)
-        loss = min(ROUNDING_OF_SPREADS / max(float(shares[-1]), 1e-20), LARGEST_ROUNDING)
         if not n_real or not self.walk.graph.nnz:
             return Eigenpairs.none(normal)
+        shares = spreads / spreads[0]
+        # what an axis that is left out would have of S: the root of its h
+        left_out = float(shares[n_real:].max(initial=0.0)) * np.sqrt(n_axes / RIDGE)
+        rounding = ROUNDING + ROUNDING_OF_SPREADS / float(shares[n_real - 1]) + left_out
         basis, spreads = basis @ left[:, :n_real], spreads[:n_real]
-        ridge = RIDGE * float((spreads**2).sum()) / centred.shape[1]
+        ridge = RIDGE * float((spreads**2).sum()) / n_axes
         shrinkage = spreads / np.sqrt(spreads**2 + ridge)
         inside = shrinkage[:, None] * (basis.T @ self.walk.apply(basis)) * shrinkage
         inside = 0.5 * (inside + inside.T)
         values, mix = descending_eigh(inside)
-        n_kept = min(n_pairs, int(np.count_nonzero(values > NEGLIGIBLE)))
+        n_kept = min(n_pairs, int(np.count_nonzero(values > max(NEGLIGIBLE, rounding))))
         following = float(values[n_shown : n_shown + 1].max(initial=0.0))
         mix = mix[:, :n_kept]
         on_axes = right[:n_real].T @ (mix / spreads[:, None])
@@ -125,9 +134,11 @@ class LinearMap(WalkMap):
             basis @ (inside @ mix - mix * values[:n_kept]),
             Outside(following, following, values[: min(n_kept, n_shown)]),
             normal,
-            ROUNDING + loss,
+            rounding,
             "view",
-            loadings=self.axes @ on_axes / largest,
+            # without a component, relative to the largest of the negative eigenvalues
+            floor=max(certificate.NEGLIGIBLE, tolerance * float(np.abs(values).max())),
+            loadings=axes @ on_axes / largest,
         )
 
 
@@ -146,7 +157,10 @@ def find_axes(support: Support) -> Floats:
         n_axes = min(N_AXES, n_real)
         axes: Floats = centred.T @ (vectors[:, :n_axes] / np.sqrt(values[:n_axes]))
         return axes
-    return np.ascontiguousarray(descending_eigh(centred.T @ centred)[1][:, :N_AXES])
+    product = centred.T @ centred
+    return np.ascontiguousarray(
+        scipy.linalg.eigh(product, subset_by_index=[d - N_AXES, d - 1])[1][:, ::-1]
+    )
 
 
 def _centre(points: Floats, shares: Floats) -> Floats:

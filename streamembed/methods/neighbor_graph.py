@@ -14,7 +14,7 @@ from __future__ import annotations
 import abc
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, Self
+from typing import Any, Self
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -38,7 +38,7 @@ from streamembed.methods.state import (
     UpdateInput,
 )
 from streamembed.numeric.arrays import Floats, Ints
-from streamembed.numeric.codec import NOT_SAVED, Count, Share
+from streamembed.numeric.codec import NOT_SAVED, Count
 from streamembed.numeric.linalg import descending_eigh
 from streamembed.spectral import adjacency, inertia, local_relaxation, neighbor_walk
 from streamembed.spectral import block as blocks
@@ -82,7 +82,7 @@ class WalkMap(EmbeddingMap):
 
     weights: str  # see `streamembed.spectral.neighbor_walk.WEIGHTS`
     # What distances are divided by; see `streamembed.spectral.adjacency.join_lists`.
-    scale: Annotated[float, "finite", "positive"]
+    scale: float
     edges: RadiusEdges | None  # of a graph of all within a radius; None where neighbours are joined
     walk: Walk = field(metadata=NOT_SAVED)
     parts: Parts = field(metadata=NOT_SAVED)
@@ -231,7 +231,7 @@ class GraphMap(WalkMap):
     counted: int = -1  # stream position of the last count; -1 before one
     missed: Count | None = None  # its result; see `streamembed.spectral.inertia`
     # No unpublished eigenvalue was larger, at that stream position; see `Certificate.bound_age`.
-    bound: Share = 1.0
+    bound: float = 1.0
     bounded: int = -1
     rounded: int = -1  # stream position of the last round of the filter on the whole graph
 

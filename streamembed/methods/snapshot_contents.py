@@ -10,19 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
-from streamembed.geometry.kernel import LARGEST_COEFFICIENT, LARGEST_DEGREE
+from streamembed.geometry.kernel import LARGEST_DEGREE
 from streamembed.geometry.lists import LARGEST_NEIGHBORS, Slots
-from streamembed.geometry.scaling import LARGEST_BANDWIDTH, SMALLEST_BANDWIDTH
-from streamembed.geometry.self_tuning import WIDTHS
-from streamembed.layout.forces import SPREADS
 from streamembed.metric_learning.mahalanobis import Mahalanobis
-from streamembed.numeric.arrays import LARGEST_VALUE, Array, Floats, Ints, Unchanging, freeze
-from streamembed.numeric.codec import AS_NUMBERS, Count, Extent, Share, Within
+from streamembed.numeric.arrays import Array, Floats, Ints, Unchanging, freeze
+from streamembed.numeric.codec import AS_NUMBERS, Count, Within
 from streamembed.spectral.certificate import Certificate
 
 TINY, LARGEST = float(np.finfo(np.float64).tiny), float(np.finfo(np.float64).max)
 
-Size = Annotated[float, Within(0.0, LARGEST_VALUE)]
 Neighbors = Annotated[int, Within(1, LARGEST_NEIGHBORS)]
 
 
@@ -72,9 +68,9 @@ class Frame:
     since: Count
     lost: tuple[Count, ...]
     kept_since: tuple[Count, ...]
-    fidelity: Annotated[float, "finite"]
-    price: Annotated[float, "finite"]
-    correlations: tuple[Annotated[float, "finite"], ...]
+    fidelity: float
+    price: float
+    correlations: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -93,15 +89,15 @@ class PictureNeighbours:
 class PictureContents:
     """The contents of a picture; points in the order of the snapshot."""
 
-    coordinates: Annotated[Floats, "n 2", "finite"]
-    moved: Annotated[Floats, "n", "finite", "at least 0"]
+    coordinates: Annotated[Floats, "n 2"]
+    moved: Annotated[Floats, "n"]
     # None where they are still to be counted.
-    kept: Annotated[Floats, "n", Within(0.0, 1.0)] | None
-    balance: Annotated[Floats, "n", "finite", "at least 0"] | None
+    kept: Annotated[Floats, "n"] | None
+    balance: Annotated[Floats, "n"] | None
     neighbours: PictureNeighbours | None  # by which they are
-    gamma: Extent
-    spread: Annotated[float, Within(*SPREADS)]
-    kept_then: Share
+    gamma: float
+    spread: float
+    kept_then: float
     n_neighbors: Neighbors
     age: Count
     epoch: Count
@@ -117,46 +113,46 @@ class SnapshotContents(Immutable):
     """
 
     ids: Annotated[Array, "n", "int64 or text", "different"]
-    masses: Annotated[Floats, "n", "finite", "positive"]
-    coordinates: Annotated[Floats, "n k", "finite"]
-    psi: Annotated[Floats, "n k", "finite"]
-    spare_psi: Annotated[Floats, "n s", "finite"]
-    stationary: Annotated[Floats, "n", "finite"]
-    density_weights: Annotated[Floats, "n", "finite", "positive"]
-    degrees: Annotated[Floats, "n", "finite"]
-    widths: Annotated[Floats, "n", "finite", "positive"]
-    reaches: Annotated[Floats, "n", "finite"]
-    points: Annotated[Floats, "n d", "finite"]
-    lengths: Annotated[Floats, "n w", "at least 0"]  # inf between parts
+    masses: Annotated[Floats, "n"]
+    coordinates: Annotated[Floats, "n k"]
+    psi: Annotated[Floats, "n k"]
+    spare_psi: Annotated[Floats, "n s"]
+    stationary: Annotated[Floats, "n"]
+    density_weights: Annotated[Floats, "n"]
+    degrees: Annotated[Floats, "n"]
+    widths: Annotated[Floats, "n"]
+    reaches: Annotated[Floats, "n"]
+    points: Annotated[Floats, "n d"]
+    lengths: Annotated[Floats, "n w"]  # inf between parts
     # lambda**t psi of every tracked pair, published or not.
-    tracked: Annotated[Floats, "n r", "finite"]
-    eigenvalues: Annotated[Floats, "k", "finite"] = field(metadata=AS_NUMBERS)
-    spare_eigenvalues: Annotated[Floats, "s", "finite"] = field(metadata=AS_NUMBERS)
-    rotation: Annotated[Floats, "c k", "finite"] = field(metadata=AS_NUMBERS)
-    feature_loadings: Annotated[Floats, "l k", "finite"] = field(metadata=AS_NUMBERS)
-    center: Annotated[Floats, "d", "finite"] = field(metadata=AS_NUMBERS)
-    scale: Annotated[Floats, "d", "finite", "positive"] = field(metadata=AS_NUMBERS)
+    tracked: Annotated[Floats, "n r"]
+    eigenvalues: Annotated[Floats, "k"] = field(metadata=AS_NUMBERS)
+    spare_eigenvalues: Annotated[Floats, "s"] = field(metadata=AS_NUMBERS)
+    rotation: Annotated[Floats, "c k"] = field(metadata=AS_NUMBERS)
+    feature_loadings: Annotated[Floats, "l k"] = field(metadata=AS_NUMBERS)
+    center: Annotated[Floats, "d"] = field(metadata=AS_NUMBERS)
+    scale: Annotated[Floats, "d"] = field(metadata=AS_NUMBERS)
     method: str
     position: Annotated[int, "positive"]
     feature_names: Annotated[tuple[str, ...], "different"]
     ordered: bool  # whether features are named by their place
     kernel: str
-    bandwidth: Annotated[float, Within(SMALLEST_BANDWIDTH, LARGEST_BANDWIDTH)]
-    radius: Size
+    bandwidth: float
+    radius: float
     n_neighbors: Neighbors
-    width: Annotated[float, Within(*WIDTHS)]
-    least_width: Annotated[float, Within(TINY, LARGEST_VALUE)]
-    typical_coverage: Size
-    alpha: Annotated[float, Within(0.0, 2.0)]
-    diffusion_time: Annotated[float, Within(0.0, 1e6)]
+    width: float
+    least_width: float
+    typical_coverage: float
+    alpha: float
+    diffusion_time: float
     degree: Annotated[int, Within(1, LARGEST_DEGREE)]
-    coef0: Annotated[float, Within(0.0, LARGEST_COEFFICIENT)]
-    gamma: Size
-    reg: Annotated[float, Within(1e-12, 1e6)]
+    coef0: float
+    gamma: float
+    reg: float
     certificate: Certificate
     frame: Frame
     rung: str
-    resolution: Annotated[float, Within(0.0, LARGEST)]
+    resolution: float
     n_connected: Annotated[int, "positive"]
     metrics: Mapping[str, Mahalanobis]
     picture_contents: PictureContents | None

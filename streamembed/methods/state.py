@@ -30,7 +30,7 @@ from streamembed.methods.extension import sample_rows
 from streamembed.methods.options import Config
 from streamembed.metric_learners.metrics import Learners
 from streamembed.numeric.arrays import Floats, Ints
-from streamembed.numeric.codec import SAVED_IF_SET, Count, Extent
+from streamembed.numeric.codec import SAVED_IF_SET, Count
 from streamembed.spectral import adjacency, operator
 from streamembed.spectral.certificate import Certificate
 from streamembed.spectral.operator import Normalisation
@@ -45,7 +45,7 @@ class FrameReference:
 
     # Coordinates by all carried eigenpairs, turned onto the frame before, by slot; the first
     # n_components are those that are shown.
-    columns: Annotated[Floats, "m c", "finite"]
+    columns: Annotated[Floats, "m c"]
     births: Annotated[Ints, "m"]  # which event was in each slot then
     position: Count  # stream position at which they were taken
     # Raised where axes could not be kept: at every rescaling, and where what is shown has changed
@@ -57,8 +57,8 @@ class FrameReference:
     lost: tuple[int, ...]
     kept_since: tuple[Count, ...]
     # Of this frame against the one before; None, and empty, of columns that were given.
-    fidelity: Annotated[float, "finite"] | None
-    correlations: tuple[Annotated[float, "finite"], ...]
+    fidelity: float | None
+    correlations: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class UpdateCounts:
     rows_since_refresh: Count  # slots filled since the last refresh
     # By how many rows the support has changed since the frame was taken; among landmarks the mass
     # that moved counts too.
-    rows_since_frame: Annotated[float, "finite"]
+    rows_since_frame: float
     refilled: Count = 0  # slots filled again because their width had drifted, since the first event
 
 
@@ -193,10 +193,6 @@ class EmbeddingMap(abc.ABC):
         name = config.kernel if config.embedding.kernels else "distance"
         return KernelWidths(name, np.full(n, bandwidth), np.zeros(n), least=bandwidth)
 
-    def renew_axes(self, support: Support) -> EmbeddingMap:
-        """The map when its frame is about to be renewed."""
-        return self
-
     def renew_bound(self, state: State, config: Config) -> EmbeddingMap:
         """The map with a bound of now on eigenvalues that are not published."""
         return self
@@ -266,11 +262,11 @@ class State:
     map: EmbeddingMap
     # Among landmarks with widths of their own: of the last events, the sum of their squared
     # distances to the nearest landmark, in its widths, and how many they are.
-    apart: tuple[Extent, Extent] = (0.0, 0.0)
+    apart: tuple[float, float] = (0.0, 0.0)
     metrics: Learners | None = None  # None where no metric is learned
     picture: Layout | None = None  # places in the plane, where they were asked for
     # With a clock of event times: of the newest event, as of which masses are.
-    time: Annotated[float, "finite"] | None = field(default=None, metadata=SAVED_IF_SET)
+    time: float | None = field(default=None, metadata=SAVED_IF_SET)
 
     @property
     def lists(self) -> NeighborLists | None:

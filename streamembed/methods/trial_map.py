@@ -87,9 +87,9 @@ class Weights(Protocol):
 class TrialMap(EmbeddingMap):
     """Degrees of all slots; and W of few, or the products of trial functions with it."""
 
-    degrees: Annotated[Floats, "slots", "finite"]  # q = W m
+    degrees: Annotated[Floats, "slots"]  # q = W m
     # W of at most `LARGEST_WHOLE` slots, in double precision; of more: None, and a space.
-    matrix: Annotated[Floats, "slots slots", "finite"] | None
+    matrix: Annotated[Floats, "slots slots"] | None
     space: TrialSpace | None
     products: Count = field(default=0, kw_only=True)  # with W as a whole, since it was built
 

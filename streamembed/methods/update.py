@@ -303,7 +303,6 @@ def _maintain(state: State, config: Config) -> State:
         return state
     if (centred := _recenter(state, config)) is not state:
         return centred
-    state = replace(state, map=state.map.renew_axes(state.support))
     renewed = frame_reference.renew(state, config)
     return replace(state, frame=renewed, counts=replace(counts, rows_since_frame=0.0))
 

@@ -25,7 +25,7 @@ from streamembed.metric_learning.mahalanobis import Mahalanobis
 from streamembed.metric_learning.metric_roots import build_metric
 from streamembed.metric_learning.totals import NO_UPDATES
 from streamembed.numeric.arrays import Bools, Floats, Ints
-from streamembed.numeric.codec import Count, Share
+from streamembed.numeric.codec import Count
 from streamembed.pairs import predictability, reproduction
 from streamembed.pairs.pair_memory import Pairs
 from streamembed.pairs.predictability import FeatureWeights
@@ -40,8 +40,8 @@ LEAST_RENEWED = 500
 class Guess:
     """What ITML learned without labels, beside the weights of features."""
 
-    matrix: Annotated[Floats, "d d", "finite"]
-    reproduced: Share  # share of its logarithm that is used; see `streamembed.pairs.reproduction`
+    matrix: Annotated[Floats, "d d"]
+    reproduced: float  # share of its logarithm that is used; see `streamembed.pairs.reproduction`
     status: reproduction.Status  # why it is that
 
 

@@ -23,6 +23,7 @@ from streamembed.metric_learning.totals import NO_UPDATES, Totals
 from streamembed.numeric import moments as spread
 from streamembed.numeric.arrays import Floats, Ints
 from streamembed.numeric.chunks import Chunks, PendingParts
+from streamembed.numeric.codec import Count
 from streamembed.numeric.moments import FeatureMoments
 
 # Events that settle the features, and the scale where a metric has one: deviations of this many
@@ -53,14 +54,14 @@ class LearnerProgress:
 class TrainingStream:
     """The events that metrics learn from, chunk by chunk, and the progress of every learner."""
 
-    seed: int  # of what is drawn
+    seed: Count  # of what is drawn
     # Events of the chunk that is filling, in the caller's units, NaN where a value is missing.
     waiting: PendingParts[Examples]
     spread: FeatureMoments  # means and deviations of the features, over all that was learned
-    learned: int  # events in whole chunks
+    learned: Count  # events in whole chunks
     # Labelled points and given pairs among these.
-    labelled: int
-    pairs: int
+    labelled: Count
+    pairs: Count
     progress: dict[str, LearnerProgress]  # by name of the metric
 
     @property
@@ -209,6 +210,8 @@ def read_metric(
     with np.errstate(all="ignore"):
         measured = learner.measure(state, current.spread.scale)
     totals = stream.progress[name].totals
+    if not np.isfinite(measured.matrix).all():  # sums near the largest double
+        return create_unfitted_metric(len(measured.matrix), totals), None
     certificate = build_certificate(
         "given" if current.pairs else "labels",
         totals,

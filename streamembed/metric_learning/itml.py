@@ -451,14 +451,15 @@ def compute_percentile_bounds(
     Returns
     -------
     (upper, lower), upper at least 1e-6 of lower; None where there are no distances, or most of
-    them are 0.
+    them are 0, or too small for a bound.
 
     Source: Jain, section 1.3. Differs: squared.
     """
     if histogram.count(distances) == 0:
         return None
     upper, lower = (histogram.quantile(distances, p / 100.0) for p in percentiles)
-    return (max(upper, LEAST_UPPER * lower), lower) if lower > 0 else None
+    upper = max(upper, LEAST_UPPER * lower)
+    return (upper, lower) if upper > bregman.SMALLEST else None
 
 
 class _SweepOrder:

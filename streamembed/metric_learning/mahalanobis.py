@@ -69,8 +69,8 @@ class Mahalanobis(Unchanging):
     True
     """
 
-    matrix: Annotated[Floats, "d d", "finite"] = field(metadata=AS_NUMBERS)
-    factor: Annotated[Floats, "r d", "finite"] = field(metadata=AS_NUMBERS)
+    matrix: Annotated[Floats, "d d"] = field(metadata=AS_NUMBERS)
+    factor: Annotated[Floats, "r d"] = field(metadata=AS_NUMBERS)
     certificate: MetricCertificate = field(default_factory=MetricCertificate)
     feature_names: tuple[str, ...] | None = None
 

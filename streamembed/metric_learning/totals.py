@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from streamembed.numeric.codec import Count
+
 
 @dataclass(frozen=True, slots=True)
 class Totals:
     """What became of a learner's updates since the first event."""
 
-    updates: int = 0  # chunks that it received
+    updates: Count = 0  # chunks that it received
     # Those that would have left the range of floating point numbers: nothing of them was learned.
-    refused: int = 0
-    refused_events: int = 0  # labelled points and pairs in these
+    refused: Count = 0
+    refused_events: Count = 0  # labelled points and pairs in these
     # How many updates ended with which status; refused ones count under ``refused``.
     by_status: Mapping[str, int] = field(default_factory=dict)
 

@@ -76,8 +76,6 @@ class Within:
 
 # Numbers that many states have.
 Count = Annotated[int, "at least 0"]
-Share = Annotated[float, Within(0.0, 1.0)]
-Extent = Annotated[float, "finite", "at least 0"]
 
 Arrays = dict[str, Array]
 _HINTS: dict[Any, dict[str, Any]] = {}

@@ -20,9 +20,9 @@ from streamembed.numeric.arrays import Floats
 class FeatureMoments:
     """Of each feature: how many values came, their mean, and the sum of squared deviations."""
 
-    counts: Annotated[Floats, "d", "finite"]
-    means: Annotated[Floats, "d", "finite"]
-    squares: Annotated[Floats, "d", "finite"]
+    counts: Annotated[Floats, "d"]
+    means: Annotated[Floats, "d"]
+    squares: Annotated[Floats, "d"]
 
     @property
     def scale(self) -> Floats:

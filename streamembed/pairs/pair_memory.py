@@ -21,10 +21,10 @@ class Pairs:
 
     # Arrival positions of the two events, int64, the older one first.
     births: Annotated[Ints, "n 2"]
-    differences: Annotated[Floats, "n d", "finite"]  # older minus younger, as the points were given
+    differences: Annotated[Floats, "n d"]  # older minus younger, as the points were given
     similar: Annotated[Bools, "n"]  # True for similar pairs, False for dissimilar ones
     # Squared distance in the embedding by which it was last judged, and the thresholds on it.
-    d2: Annotated[Floats, "n", "finite"]
+    d2: Annotated[Floats, "n"]
     similar_below: Annotated[Floats, "n"]
     dissimilar_above: Annotated[Floats, "n"]
     positions: Annotated[Ints, "n"]  # stream position at which it was last judged, int64

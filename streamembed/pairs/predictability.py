@@ -24,7 +24,6 @@ import numpy as np
 from scipy.special import ndtri
 
 from streamembed.numeric.arrays import Array, Bools, Floats
-from streamembed.numeric.codec import Share, Within
 from streamembed.numeric.ranks import rank_columns
 
 NEIGHBORS = 10
@@ -52,9 +51,9 @@ JITTER = 1e-9
 class FeatureWeights:
     """Weights of features, and what they rest on."""
 
-    weights: Annotated[Floats, "d", "positive", Within(0.0, 1.0)]  # on squared distances
-    r2: Annotated[Floats, "d", "finite"]  # of each from the others, all weighing the same
-    share: Share  # of the fall that the gate lets through
+    weights: Annotated[Floats, "d"]  # on squared distances
+    r2: Annotated[Floats, "d"]  # of each from the others, all weighing the same
+    share: float  # of the fall that the gate lets through
 
 
 def init_weights(n_features: int) -> FeatureWeights:

@@ -21,7 +21,7 @@ import numpy as np
 from scipy.sparse.linalg import ArpackError, eigsh
 
 from streamembed.numeric.arrays import Floats, Ints
-from streamembed.numeric.codec import NOT_SAVED, SAVED_IF_SET, Within
+from streamembed.numeric.codec import NOT_SAVED, SAVED_IF_SET
 from streamembed.numeric.linalg import descending_eigh
 from streamembed.spectral.fixed_gain import amplify, compute_ritz_pairs
 from streamembed.spectral.neighbor_walk import Parts, Walk, build_contrasts
@@ -52,10 +52,10 @@ LOW_MARGIN, LOW_PRECISION = 0.02, 1e-2
 class Relaxation:
     """What turns a basis into eigenfunctions; see `streamembed.spectral.local_relaxation`."""
 
-    grams: Annotated[Floats, "3 m m", "finite"]  # G, H and F
+    grams: Annotated[Floats, "3 m m"]  # G, H and F
     # mu, of every part, and C: (Psi - mu) C are near eigenfunctions, orthonormal under pi.
-    means: Annotated[Floats, "p m", "finite"]
-    mix: Annotated[Floats, "m m", "finite"]
+    means: Annotated[Floats, "p m"]
+    mix: Annotated[Floats, "m m"]
     image: Floats = field(metadata=NOT_SAVED)  # W Psi, shape (n, m)
 
 
@@ -65,14 +65,14 @@ class Block:
 
     # Near eigenfunctions, orthonormal under pi, by slot, and 0 at isolated points; with a
     # relaxation a basis of them.
-    psi: Annotated[Floats, "slots m", "finite"]
+    psi: Annotated[Floats, "slots m"]
     # theta, descending, without the eigenvalues 1 of the parts.
-    values: Annotated[Floats, "m", "finite"]
-    products: Annotated[Floats, "m m", "finite"]  # E^T E of E = S V - V diag(theta)
+    values: Annotated[Floats, "m"]
+    products: Annotated[Floats, "m m"]  # E^T E of E = S V - V diag(theta)
     # The parts that were deflated; see `neighbor_walk.Parts`.
     labels: Annotated[Ints, "slots", "one of its rows or -1"]
     # At most the least eigenvalue of S, or nearly; -1 always is.
-    low: Annotated[float, Within(-1.0, 0.0)]
+    low: float
     # Of large graphs, between whole rounds.
     relaxed: Relaxation | None = field(default=None, metadata=SAVED_IF_SET)
 

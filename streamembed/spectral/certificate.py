@@ -17,7 +17,7 @@ from scipy.linalg import lapack
 
 from streamembed.notebook import list_fields, write_table
 from streamembed.numeric.arrays import Floats
-from streamembed.numeric.codec import Count, Share
+from streamembed.numeric.codec import Count
 
 TINY = float(np.finfo(np.float64).tiny)
 # Where even the first eigenvalue is smaller than this, and too small for its tolerance, the
@@ -112,10 +112,10 @@ class Certificate:
     parts: Annotated[int, "positive"] = 1
     missed: Count | None = None
     isolated: Count = 0
-    negative_mass: Share = 0.0
-    stale: Annotated[float, "at least 0"] = 0.0
-    residual_last: Share = 0.0
-    residual_rate: Share | None = None
+    negative_mass: float = 0.0
+    stale: float = 0.0
+    residual_last: float = 0.0
+    residual_rate: float | None = None
     bound_age: Count = 0
 
     def _repr_html_(self) -> str:

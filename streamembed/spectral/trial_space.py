@@ -27,7 +27,7 @@ import numpy as np
 from scipy.linalg import lapack
 
 from streamembed.numeric.arrays import Array, Floats, Ints, pad_rows
-from streamembed.numeric.codec import Count, Extent
+from streamembed.numeric.codec import Count
 from streamembed.numeric.linalg import descending_eigh, symmetrise
 
 # Probes: a direction is missed by all of them with a chance that falls with their number.
@@ -54,12 +54,12 @@ ROUNDING = {np.dtype(np.float32): 2e-6, np.dtype(np.float64): 1e-12}
 class TrialSpace:
     """H and G = H W, and the small matrices of the trial functions."""
 
-    functions: Annotated[Array, "m slots", "finite"]  # H
-    images: Annotated[Array, "m slots", "finite"]  # G
-    inner: Annotated[Floats, "c m", "finite"]  # U G^T
-    gram: Annotated[Floats, "c c", "finite"]  # M, with D of when slots were filled, or rolled
-    drawn: Annotated[Floats, "slots", "finite", "positive"]  # s when slots were filled, or rolled
-    damping: Extent  # tau, at least
+    functions: Annotated[Array, "m slots"]  # H
+    images: Annotated[Array, "m slots"]  # G
+    inner: Annotated[Floats, "c m"]  # U G^T
+    gram: Annotated[Floats, "c c"]  # M, with D of when slots were filled, or rolled
+    drawn: Annotated[Floats, "slots"]  # s when slots were filled, or rolled
+    damping: float  # tau, at least
     cursor: Count  # the slot that is rolled next
     since_turn: Count  # slots filled since
     is_centred: bool = False

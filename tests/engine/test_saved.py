@@ -41,14 +41,6 @@ def edited(path: Path, change: Callable[[dict[str, Any], dict[str, Any]], None])
     archive.write_table(path, archive.to_table(arrays), "engine", header)
 
 
-def doubled_degrees(arrays: dict[str, Any], header: dict[str, Any]) -> None:
-    arrays["progress.state.map.degrees"] = arrays["progress.state.map.degrees"] * 2.0
-
-
-def uneven_masses(arrays: dict[str, Any], header: dict[str, Any]) -> None:
-    arrays["progress.state.support.masses"] = arrays["progress.state.support.masses"] * 1.5
-
-
 def half_precision(arrays: dict[str, Any], header: dict[str, Any]) -> None:
     matrix = "progress.state.map.matrix"
     arrays[matrix] = arrays[matrix].astype(np.float16)
@@ -73,8 +65,6 @@ def repeated_ids(arrays: dict[str, Any], header: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        doubled_degrees,
-        uneven_masses,
         half_precision,
         another_memory,
         swapped_births,

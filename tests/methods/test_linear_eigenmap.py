@@ -141,6 +141,52 @@ def test_many_features_become_principal_axes() -> None:
     assert certificate.check(snapshot, 3e-3) == []
 
 
+def rest(rng: np.random.Generator, m: int, d: int) -> np.ndarray:
+    return np.ones((m, d))
+
+
+def vary_along_one_feature(rng: np.random.Generator, m: int, d: int) -> np.ndarray:
+    points = np.zeros((m, d))
+    points[:, rng.integers(d)] = rng.normal(size=m) * 30.0
+    return points
+
+
+def vary(rng: np.random.Generator, m: int, d: int) -> np.ndarray:
+    return rng.normal(size=(m, d))
+
+
+@pytest.mark.filterwarnings("ignore::streamembed.errors.DegenerateMapWarning")
+@pytest.mark.parametrize("size", [40, 150])  # fewer points than features, and more
+@pytest.mark.parametrize(
+    "phases", [(rest, vary), (vary_along_one_feature, vary_along_one_feature), (vary, rest, vary)]
+)
+def test_many_features_that_begin_to_vary(phases: tuple[Any, ...], size: int) -> None:
+    """Between two renewals of the frame, too: the map is that of the points it publishes."""
+    rng = np.random.default_rng(5)
+    points = np.concatenate([phase(rng, size, 61) for phase in phases])
+    engine = learn(points[:size], size=size, warm_up=40, n_components=2, scaling=None)
+    for start in range(size, len(points), 10):
+        engine.learn(points[start : start + 10])
+        snapshot = engine.snapshot()
+        assert certificate.check(snapshot, 3e-3) == []
+        assert snapshot.certificate.met
+
+
+@pytest.mark.filterwarnings("ignore::streamembed.errors.DegenerateMapWarning")
+@pytest.mark.parametrize("jitter", [0.0, 1e-14, 3e-11, 1e-9])
+@pytest.mark.parametrize("tolerance", [3e-3, 1e-5])
+def test_a_map_without_a_positive_eigenvalue_is_met(jitter: float, tolerance: float) -> None:
+    """Every point joined to all others, and a feature that nearly repeats another."""
+    rng = np.random.default_rng(6)
+    points = rng.normal(size=(60, 2))
+    points = np.column_stack([points, points[:, 0] + jitter * rng.normal(size=60)])
+    graph = {"weights": "binary", "n_neighbors": 100, "scaling": None, "size": 60}
+    snapshot = learn(points, **graph, n_components=2, tolerance=tolerance).snapshot()
+    assert (snapshot.eigenvalues == 0.0).all()
+    assert snapshot.certificate.met
+    assert certificate.check(snapshot, tolerance) == []
+
+
 def test_more_features_than_points() -> None:
     rng = np.random.default_rng(4)
     snapshot = learn(rng.standard_normal((60, 200)), size=60, warm_up=20).snapshot()
