@@ -24,6 +24,7 @@
     ResolutionWarning (UserWarning)      landmarks too far apart for the kernel
     CostWarning (UserWarning)            parameters that cost more than ten times the usual
     DegenerateMapWarning (UserWarning)   a map of zeros, few points, or separate parts alone
+    TimeOrderWarning (UserWarning)       files of a log in another order than their event times
     NotLearnedWarning (UserWarning)      a metric that is the identity: it has learned nothing
 
 A message says which argument, what it was, what it must be and what to try. Numerical
@@ -62,6 +63,7 @@ __all__ = [
     "ServerError",
     "StoppedError",
     "StreamembedError",
+    "TimeOrderWarning",
     "UnknownParameterError",
 ]
 
@@ -193,6 +195,10 @@ class CostWarning(UserWarning):
 
 class DegenerateMapWarning(UserWarning):
     """A component is zero or carried by a few points, or all only tell separate parts apart."""
+
+
+class TimeOrderWarning(UserWarning):
+    """A file of a log begins with an earlier event than the file before it ends with."""
 
 
 class NotLearnedWarning(UserWarning):
