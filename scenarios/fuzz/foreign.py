@@ -1,8 +1,9 @@
 """Files of other projects: ``python -m scenarios.fuzz.foreign FOLDER``.
 
-Every file below the folder is inspected and replayed: as it is, and once more with the columns that
-the answer asks to choose. Each is read, with as many rows as pyarrow counts, or refused in a message
-that names the file. Prints the outcomes; exit code 1 where there is another.
+Every file below the folder, except those named like ``_metadata``, is inspected and replayed: as it
+is and, where features must be chosen, with each of its columns. It is read, with as many rows as
+pyarrow counts, or refused in a message that names the file. Prints every outcome; exit code 1 where
+there is another.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import tempfile
 import warnings
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -22,7 +24,7 @@ from streamembed.cli.findings import inspect_path
 from streamembed.errors import FeatureError, LogError, StreamembedError
 from streamembed.logs.event_log import open_log
 
-SETTINGS = {"size": 50, "n_components": 1, "warm_up": 10, "chunk_size": 10}
+SETTINGS: dict[str, Any] = {"size": 50, "n_components": 1, "warm_up": 10, "chunk_size": 10}
 
 
 def count_rows(path: Path) -> int | None:
@@ -66,10 +68,12 @@ def main(arguments: list[str] | None = None) -> int:
     kinds: Counter[str] = Counter()
     warnings.simplefilter("ignore")
     with tempfile.TemporaryDirectory() as folder:
-        for path in sorted(path for path in root.rglob("*") if path.is_file()):
+        for path in sorted(root.rglob("[!._]*")):
+            if not path.is_file():
+                continue
             outcome = replay(path, folder)
             if outcome.startswith(FeatureError.__name__):
-                names = list(inspect_path(str(path)).facts.get("column_types", {}))
+                names = list(inspect_path(str(path)).facts["columns"])
                 for name in names[:20]:  # one after the other
                     chosen = replay(path, folder, [name])
                     outcome = chosen if chosen.startswith(("!", "read")) else outcome

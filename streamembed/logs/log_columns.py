@@ -18,6 +18,7 @@ from streamembed.errors import FeatureError, summarise_error
 from streamembed.logs.log_file import LogFile
 from streamembed.numeric.arrays import Array, Bools, Floats, Ints
 
+VIEWS = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
 UNITS = ("s", "ms", "us", "ns")  # of timestamps, the finest last
 
 # ------------------------------------------------------------------------------------- the events
@@ -67,7 +68,11 @@ def split_by_bytes(part: Any, layout: EventColumns, limit: int) -> Iterator[Any]
 
 
 def _decode(column: Any) -> Any:
-    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+    """The column without its dictionary, and not as views, of which Arrow selects no rows."""
+    if pa.types.is_dictionary(column.type):
+        values = _decode(column.dictionary)
+        column = pa.DictionaryArray.from_arrays(column.indices, values).dictionary_decode()
+    return column.cast(VIEWS[column.type]) if column.type in VIEWS else column
 
 
 def _count_list_items(column: Any) -> Ints:
@@ -126,6 +131,7 @@ def find_common_type(files: Sequence[LogFile], name: str | None) -> Any:
     first, kind = None, None
     for file in files:
         own = decode_type(_find_column_type(file, name))
+        own = VIEWS.get(own, own)
         if own is None or (own in (kind, pa.null()) and kind is not None):
             continue
         joint = own if kind in (None, pa.null()) else _join_types(kind, own)
@@ -142,8 +148,7 @@ def find_common_type(files: Sequence[LogFile], name: str | None) -> Any:
 def _join_types(kind: Any, other: Any) -> Any:
     """A type for the values of two different ones, each the same as before; None without one."""
     of, both = pa.types, (kind, other)
-    texts = (of.is_string, of.is_large_string, of.is_string_view)
-    if all(any(is_text(each) for is_text in texts) for each in both):
+    if all(of.is_string(each) or of.is_large_string(each) for each in both):
         return kind
     if all(of.is_integer(each) for each in both):
         return pa.int64()

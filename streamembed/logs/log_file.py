@@ -140,6 +140,8 @@ def _probe_format(path: LogPath, kind: str) -> LogFile:
         else:
             try:
                 rows, schema = _read_footer(path)
+            except pa.ArrowNotImplementedError:
+                raise
             except READ_ERRORS as error:
                 _check_damage(error, path)
                 damage = f"its footer is missing or damaged ({summarise_error(error)})"
@@ -383,6 +385,8 @@ def build_damage_error(file: LogFile, rows: int, why: str) -> LogError:
     )
     if "decrypt" in why:  # in Arrow's message, where the footer is plain
         remedy = "Some of its columns are encrypted: exclude these, or write it again without keys"
+    elif "not implemented" in why:  # a type or codec that this pyarrow lacks
+        remedy = "Write it again with types such as int64, float64 or string, compressed by zstd"
     return LogError(
         f"{file} (Arrow {file.format}) cannot be read to the end: {why}; {rows} complete rows were "
         f"read. {remedy}"

@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import streamembed as se
 from streamembed.data.column_roles import Columns
 from streamembed.errors import FeatureError, InputError, LogError, ParameterError, TimeOrderWarning
 from streamembed.logs.event_log import (
@@ -774,6 +775,24 @@ def test_types_of_other_values_are_refused(tmp_path: Path, case: str, column: st
         found = rf"{column}' has type {types[1]} in .*1 and {types[0]} in .*0.*write it in one type"
         with pytest.raises(FeatureError, match=found):
             open_log(tmp_path)
+
+
+@pytest.mark.parametrize("column", ["id", "label", "event_time"])
+@pytest.mark.parametrize("is_coded", [False, True])
+def test_views_are_carried_through_a_run(tmp_path: Path, column: str, is_coded: bool) -> None:
+    """As polars writes text and categories to Arrow files; Arrow selects no rows of views."""
+    words = pa.array([f"w{k}" for k in range(60)], pa.string_view())
+    if is_coded:
+        words = pa.DictionaryArray.from_arrays(pa.array(range(60), pa.uint8()), words)
+    x = np.random.default_rng(0).normal(size=60)
+    x[7] = np.nan  # a row that is left out
+    table = pa.table({"x": x, "z": np.cos(x), column: words})
+    write_table(tmp_path / "log", table, "file")
+    settings: dict[str, Any] = {"size": 50, "n_components": 1, "warm_up": 10, "chunk_size": 10}
+    done = se.replay(tmp_path / "log", se.Engine(**settings), tmp_path / "run")
+    assert (done.accepted, done.rejected) == (59, 1)
+    read = pq.read_table(tmp_path / "run" / "embedding.parquet")[column].to_pylist()
+    assert read == [f"w{k}" for k in range(60) if k != 7]
 
 
 def test_values_that_do_not_fit_are_feature_errors(tmp_path: Path) -> None:
