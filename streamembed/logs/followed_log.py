@@ -186,7 +186,7 @@ class FollowedLog:
             return None
         try:
             file = probe(path)
-        except LogError:
+        except (LogError, ParameterError):
             now = _read_state(path)
             if now == self._incomplete:
                 raise
