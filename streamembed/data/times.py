@@ -47,7 +47,9 @@ def read_times(times: Any, n: int) -> Floats:
         return _read_column(times, n)
     array = np.asarray(times) if hasattr(times, "__array__") else None
     if array is not None and array.dtype.kind == "M":
-        return _read_column(pa.array(array.astype("datetime64[ns]")), n)
+        unit = np.datetime_data(array.dtype)[0]  # ns would wrap the year 9999 around to 1816
+        unit = unit if unit in _PER_SECOND else "ns" if unit in ("ps", "fs", "as") else "s"
+        return _read_column(pa.array(array.astype(f"datetime64[{unit}]")), n)
     values = to_list(times, n, "times")
     if any(hasattr(value, "isoformat") for value in values):
         return _read_column(_to_timestamps(values), n)

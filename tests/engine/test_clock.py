@@ -147,6 +147,12 @@ def test_what_a_time_may_be() -> None:
         np.testing.assert_array_equal(read_times(given_times, 2), [86400.0, np.nan])
     nanoseconds = [1704112215 * 10**9, None]
     np.testing.assert_array_equal(read_times(nanoseconds, 2), [1.704112215e18, np.nan])
+    far = np.array(["9999-12-31", "NaT"], "datetime64[D]")  # beyond nanoseconds of 64 bits
+    for kind in ("D", "h", "25s", "s", "ms", "us"):
+        column = far.astype(f"datetime64[{kind}]")
+        days = column.astype("datetime64[s]")[0].astype(np.int64)
+        np.testing.assert_array_equal(read_times(column, 2), [days, np.nan])
+    assert days == 253402214400
     faults = find_late(read_times([1e300, np.inf, None, 5], 4), None, None)
     says = [(0, "1e+300 is beyond"), (1, "inf is beyond"), (2, "time is missing")]
     assert [row for row, _ in faults] == [row for row, _ in says]
