@@ -119,6 +119,18 @@ def test_a_row_of_the_year_2100_is_a_bad_row() -> None:
     assert careless.snapshot().masses.sum() == pytest.approx(20)  # nothing else is left
 
 
+def test_a_log_whose_times_are_text_is_refused(tmp_path: Path) -> None:
+    """Before anything is learned, by one process and by several."""
+    table = pa.table({"x": [1.0, 2.0], "event_time": ["noon", "night"]})
+    pq.write_table(table, tmp_path / "log.parquet")
+    timing: dict[str, Any] = {"half_life": 60.0, "clock": "event_time", "size": 50}
+    with pytest.raises(FeatureError, match="times of type string"):
+        se.replay_partitions(tmp_path / "log.parquet", tmp_path / "parts", **timing)
+    timed = se.Engine(memory="landmarks", **timing)
+    with pytest.raises(FeatureError, match="times of type string"):
+        se.replay(tmp_path / "log.parquet", timed, tmp_path / "run")
+
+
 def test_nanoseconds_are_times() -> None:
     """Whole numbers of them, with a half life in nanoseconds: masses as by the timestamps."""
     stamps = np.datetime64("2024-01-01", "ns") + 60 * 10**9 * np.arange(80)
