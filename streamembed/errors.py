@@ -25,6 +25,9 @@
     CostWarning (UserWarning)            parameters that cost more than ten times the usual
     DegenerateMapWarning (UserWarning)   a map of zeros, few points, or separate parts alone
     ScalingWarning (UserWarning)         features whose scaling does not fit them any more
+
+
+    TimeOrderWarning (UserWarning)       files of a log in another order than their event times
     NotLearnedWarning (UserWarning)      a metric that is the identity: it has learned nothing
 
 A message says which argument, what it was, what it must be and what to try. Numerical
@@ -64,6 +67,7 @@ __all__ = [
     "ServerError",
     "StoppedError",
     "StreamembedError",
+    "TimeOrderWarning",
     "UnknownParameterError",
 ]
 
@@ -199,6 +203,10 @@ class DegenerateMapWarning(UserWarning):
 
 class ScalingWarning(UserWarning):
     """A feature varies more than 20 times as much, or as little, as when its scaling was taken."""
+
+
+class TimeOrderWarning(UserWarning):
+    """A file of a log begins with an earlier event than the file before it ends with."""
 
 
 class NotLearnedWarning(UserWarning):

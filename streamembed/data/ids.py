@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from numbers import Integral
 from types import NoneType
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 
@@ -71,7 +72,8 @@ def read_ids(ids: Any, n: int) -> Array | None:
     Raises
     ------
     InputError
-        Not one id a row, or ids that are neither all strings nor all whole numbers of 64 bits.
+        Not one id a row, or ids that are neither all strings or UUIDs, nor all whole numbers
+        of 64 bits.
     """
     if ids is None:
         return None
@@ -112,11 +114,13 @@ def _to_plain_id(key: Any) -> int | str | None:
     """An id as Python has it."""
     if is_null(key) or (isinstance(key, float) and key != key):
         return None
-    if isinstance(key, str):
+    if isinstance(key, (str, UUID)):
         return str(key)
     if isinstance(key, Integral) and not isinstance(key, (bool, np.timedelta64)):
         return int(key)
-    raise InputError(f"ids has {quote(key)}; ids must be all strings, or all whole numbers")
+    raise InputError(
+        f"ids has {quote(key)}; ids must be all strings (or UUIDs), or all whole numbers"
+    )
 
 
 def select_ids(ids: Array | None, rows: Ints) -> Array | None:

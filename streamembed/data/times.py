@@ -12,26 +12,31 @@ from streamembed.data.values import as_number, is_null, to_list
 from streamembed.errors import InputError, quote
 from streamembed.numeric.arrays import Floats
 
-# Beyond it doubles tell no two seconds apart.
-LARGEST_TIME = 2.0**53
+LARGEST_TIME = 2.0**63  # of whole numbers of 64 bits, such as nanoseconds since 1970
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+
+
+def is_stamp_type(kind: Any) -> bool:
+    """Whether a column of that Arrow type has points in time, and not numbers."""
+    return bool(pa.types.is_timestamp(kind) or pa.types.is_date(kind))
 
 
 def is_time_type(kind: Any) -> bool:
     """Whether a column of that Arrow type can be a clock."""
     of = pa.types
-    is_stamp = of.is_timestamp(kind) or of.is_date(kind)
-    return bool(is_stamp or of.is_integer(kind) or of.is_floating(kind) or of.is_decimal(kind))
+    return bool(
+        is_stamp_type(kind) or of.is_integer(kind) or of.is_floating(kind) or of.is_decimal(kind)
+    )
 
 
 def read_times(times: Any, n: int) -> Floats:
-    """Times of n rows, (n,); NaN where one is missing, is no number, or is beyond 2**53.
+    """Times of n rows, (n,); NaN where one is missing.
 
     Parameters
     ----------
     times
-        An Arrow column, an array or a sequence: numbers, or timestamps and dates, of which these
-        are the seconds since 1970.
+        An Arrow column, an array or a sequence: numbers in any unit, or timestamps and dates, of
+        which these are the seconds since 1970.
 
     Raises
     ------
@@ -39,21 +44,16 @@ def read_times(times: Any, n: int) -> Floats:
         Not one a row, or what is neither.
     """
     if isinstance(times, (pa.Array, pa.ChunkedArray)):
-        seconds = _read_column(times, n)
-    else:
-        array = np.asarray(times) if hasattr(times, "__array__") else None
-        if array is not None and array.dtype.kind == "M":
-            seconds = _read_column(pa.array(array.astype("datetime64[ns]")), n)
-        else:
-            values = to_list(times, n, "times")
-            if any(hasattr(value, "isoformat") for value in values):
-                seconds = _read_column(_to_timestamps(values), n)
-            else:
-                seconds = np.array(
-                    [_number(value, i) for i, value in enumerate(values)], dtype=float
-                )
-    with np.errstate(invalid="ignore"):
-        return np.where(np.abs(seconds) <= LARGEST_TIME, seconds, np.nan)
+        return _read_column(times, n)
+    array = np.asarray(times) if hasattr(times, "__array__") else None
+    if array is not None and array.dtype.kind == "M":
+        unit = np.datetime_data(array.dtype)[0]  # ns would wrap the year 9999 around to 1816
+        unit = unit if unit in _PER_SECOND else "ns" if unit in ("ps", "fs", "as") else "s"
+        return _read_column(pa.array(array.astype(f"datetime64[{unit}]")), n)
+    values = to_list(times, n, "times")
+    if any(hasattr(value, "isoformat") for value in values):
+        return _read_column(_to_timestamps(values), n)
+    return np.array([_number(value, i) for i, value in enumerate(values)], dtype=float)
 
 
 def _to_timestamps(values: list[Any]) -> Any:
@@ -116,14 +116,51 @@ def find_late(times: Floats, newest: float | None, max_skew: float | None) -> li
         nothing. None for any.
     """
     faults: list[tuple[int, str]] = []
-    if max_skew is None:
-        return [(i, "the event time is missing") for i in np.flatnonzero(np.isnan(times)).tolist()]
+    with np.errstate(invalid="ignore"):
+        usable = np.abs(times) <= LARGEST_TIME
+    if max_skew is None and usable.all():
+        return faults
     for i, time in enumerate(times.tolist()):
         if np.isnan(time):
             faults.append((i, "the event time is missing"))
-        elif newest is not None and time > newest + max_skew:
+        elif not usable[i]:
+            what = f"the event time {time:g} is beyond 2**63"
+            faults.append((i, f"{what}: give seconds, or timestamps"))
+        elif newest is not None and max_skew is not None and time > newest + max_skew:
             what = f"the event time {time:.17g} is more than max_skew={max_skew:g}"
             faults.append((i, f"{what} beyond the newest so far"))
         else:
             newest = time if newest is None else max(newest, time)
     return faults
+
+
+class TimeOrder:
+    """Whether event times go on ascending from one file of a log to the next."""
+
+    def __init__(self) -> None:
+        self._file: object = None
+        self._newest = -np.inf  # of the current file
+        self._fall = 0.0  # the largest within a file: such a log is in no order anyway
+
+    def find_fall(self, column: Any, file: object) -> str | None:
+        """What is wrong where a file begins before the end of the file before it, or None."""
+        if column is None or not is_time_type(column.type):
+            return None
+        times = read_times(column, len(column))
+        times = times[np.isfinite(times)]
+        if not len(times):
+            return None
+        message = None
+        if file is not self._file:
+            fall = self._newest - times[0]
+            if fall > self._fall:
+                unit = " seconds" if is_stamp_type(column.type) else ""
+                message = (
+                    f"event times fall by {fall:g}{unit} from {self._file} to {file}, which is "
+                    "read after it: rename the files so that their names ascend with the times, or "
+                    "give the paths in that order"
+                )
+            self._file, self._newest = file, -np.inf
+        peaks = np.maximum.accumulate(np.append(self._newest, times))
+        self._newest, self._fall = peaks[-1], max(self._fall, float((peaks[1:] - times).max()))
+        return message

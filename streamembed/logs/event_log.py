@@ -37,8 +37,17 @@ from streamembed.data.column_roles import (
     choose_event_columns,
 )
 from streamembed.data.features import Features
+from streamembed.data.times import TimeOrder
 from streamembed.data.values import is_list_type
-from streamembed.errors import ColumnWarning, FeatureError, LogError, ParameterError, quote, warn
+from streamembed.errors import (
+    ColumnWarning,
+    FeatureError,
+    LogError,
+    ParameterError,
+    TimeOrderWarning,
+    quote,
+    warn,
+)
 from streamembed.logs import log_columns
 from streamembed.logs.log_file import LogFile, build_damage_error, peek_rows, read_rows
 from streamembed.logs.log_writer import write_distance_log as write_distance_log
@@ -74,8 +83,7 @@ class LogBatch:
         where the log has no ids.
     id_column, labels, event_times : pyarrow.Array of n, or None
         In the types of the log; dictionaries are decoded. None where no file has the column, nulls
-        where only this file lacks it. They hold the memory of their whole record batch. Where files
-        differ in the type of their ids, ``id_column`` is int64 or text.
+        where only this file lacks it. They hold the memory of their whole record batch.
     offset : int
         Row number of the first row, counted from 0 over all files.
     faults : dict of int to str
@@ -211,7 +219,9 @@ class EventLog:
             raise _build_start_error(start, self.n_rows)
         return self._batches(start)
 
-    def _batches(self, start: int) -> Iterator[LogBatch]:
+    def _batches(self, start: int, order: TimeOrder | None = None) -> Iterator[LogBatch]:
+        """Batches from a row on; ``order`` is of the files that were read before."""
+        order = order or TimeOrder()
         layout = EventColumns(self.kind, self.feature_names, self.list_column)
         uses = self.columns.id, self.columns.label, self.columns.time
         columns = {*layout.columns, *(name for name in uses if name is not None)}
@@ -225,7 +235,10 @@ class EventLog:
                     offset += part
                     continue
                 for piece in log_columns.split_by_bytes(part, layout, BYTES_PER_BATCH):
-                    yield self._decode_batch(piece, layout, offset, file)
+                    batch = self._decode_batch(piece, layout, offset, file)
+                    if (message := order.find_fall(batch.event_times, file)) is not None:
+                        warn(message, TimeOrderWarning)
+                    yield batch
                     offset += piece.num_rows
         if offset < start:
             raise _build_start_error(start, offset)
@@ -241,13 +254,12 @@ class EventLog:
         else:
             distances = log_columns.decode_distances(part, layout)
         decode = partial(log_columns.decode_passthrough, part, offset=offset, file=file)
-        ids = log_columns.decode_ids(part, uses.id, offset, file)
         return LogBatch(
             points=points,
             nulls=nulls,
             distances=distances,
-            ids=ids,
-            id_column=log_columns.decode_id_column(part, uses.id, self.id_column_type, ids),
+            ids=log_columns.decode_ids(part, uses.id, offset, file),
+            id_column=decode(name=uses.id, kind=self.id_column_type),
             labels=decode(name=uses.label, kind=self.label_type),
             event_times=decode(name=uses.time, kind=self.event_time_type),
             offset=offset,
@@ -312,8 +324,9 @@ def open_log(
     ----------
     paths
         A file, a folder, a pattern of these (``events/*.parquet``), or several, read in this order;
-        the files of a folder in the order of their names, without names that begin with "." or "_",
-        and without subfolders except those named ``key=value``, whose names are not columns.
+        the files of a folder in the natural order of their names (9 before 10), without names that
+        begin with "." or "_", and without subfolders except those named ``key=value``, whose names
+        are not columns. The folder of a Delta, Iceberg, Hudi or Lance table is refused.
         Formats may be mixed. "-", alone, is standard input: a stream is read as it arrives, an IPC
         file or Parquet is copied to a temporary file first. URIs of what Arrow reads
         (files and folders, ``s3://bucket/log.parquet``, ``gs://``) are read over the network, with
@@ -349,7 +362,7 @@ def open_log(
     FeatureError
         No numeric column; a chosen column that is missing, reserved or not numeric; a pattern that
         matches no column; vectors beside other features; two columns of one name; files that differ
-        in their features, the kind of their ids, or in types of labels that have no cast.
+        in their features, or in types of ids, labels or times that have no common one.
     ParameterError
         No paths, a folder without logs, a pattern without files, "-" beside others or at a
         terminal; features that are not different names, a column with two roles.
@@ -358,6 +371,8 @@ def open_log(
     -----
     ColumnWarning
         Columns were left out because they look like ids, times or targets.
+    TimeOrderWarning
+        While it is read: event times fall from one file to the next.
 
     Examples
     --------
@@ -466,9 +481,9 @@ def open_files(
             doubtful,
         ),
         id_type=id_type,
-        id_column_type=log_columns.find_id_column_type(files, role_columns.get("id"), id_type),
-        label_type=log_columns.find_passthrough_type(files, role_columns.get("label")),
-        event_time_type=log_columns.find_passthrough_type(files, role_columns.get("time")),
+        id_column_type=log_columns.find_common_type(files, role_columns.get("id")),
+        label_type=log_columns.find_common_type(files, role_columns.get("label")),
+        event_time_type=log_columns.find_common_type(files, role_columns.get("time")),
         ignored=tuple(left_out),
         n_rows=sum(counts) if is_counted else None,
         _files=tuple(files),

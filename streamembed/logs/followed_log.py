@@ -1,9 +1,9 @@
 """A folder of log files that grows, read as one log: `follow_log`.
 
-Files are taken in the order of their names, each once it is complete: Parquet and Arrow IPC files
-that have their footer, streams that have their end. The folder is listed again and again, since no
-system says reliably that a file is written. A file that is not complete is waited for, and with it
-those behind it.
+Files are taken in the natural order of their names (9 before 10), each once it is complete: Parquet
+and Arrow IPC files that have their footer, streams that have their end. The folder is listed again
+and again, since no system says reliably that a file is written. A file that is not complete is
+waited for, and with it those behind it.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from streamembed.data.column_roles import HEAD_ROWS, ColumnChoice
+from streamembed.data.times import TimeOrder
 from streamembed.errors import FeatureError, LogError, ParameterError, check_path, quote
 from streamembed.logs.event_log import LogBatch, open_files, parse_choice
 from streamembed.logs.log_file import LogFile, probe, read_rows
-from streamembed.logs.paths import Location, list_folder
+from streamembed.logs.paths import Location, check_plain, list_folder
 from streamembed.logs.remote_path import LogPath
 from streamembed.logs.stdin import HEAD
 from streamembed.validation import check_real
@@ -77,6 +78,7 @@ def follow_log(
     path = Path(check_path(folder, "folder"))
     if not path.is_dir():
         raise ParameterError(f"folder={quote(str(path))} must be a folder, which can grow")
+    check_plain(path)
     seconds = math.inf
     if idle_exit is not None:
         seconds = check_real("idle_exit", idle_exit, 0.0, math.inf)
@@ -120,15 +122,16 @@ class FollowedLog:
         Raises
         ------
         ParameterError
-            A file has come whose name sorts before those that were taken.
+            A file has come whose name sorts before those that were taken; or the folder has become
+            a table, as of Delta.
         FeatureError
             A file has other columns than the first.
         LogError
             A taken file is gone or damaged, or the last is not complete at the end.
         """
-        row = start
+        row, order = start, TimeOrder()
         while True:
-            for part in self.log.batches(row):
+            for part in self.log._batches(row, order):
                 yield part
                 row = part.offset + len(part)
             if not self._wait():
@@ -136,7 +139,7 @@ class FollowedLog:
             self._extend(self._files[len(self.log.paths) :])
         if self._incomplete is not None and not self._is_stopped():  # as of any log that ends so
             self._extend([probe(self._incomplete[0])])
-            yield from self.log.batches(row)
+            yield from self.log._batches(row, order)
 
     def _is_stopped(self) -> bool:
         return self._stop is not None and self._stop()
@@ -183,7 +186,7 @@ class FollowedLog:
             return None
         try:
             file = probe(path)
-        except LogError:
+        except (LogError, ParameterError):
             now = _read_state(path)
             if now == self._incomplete:
                 raise
@@ -205,11 +208,12 @@ class FollowedLog:
         """Add files behind those of the log; FeatureError where they have other columns."""
         log, opened = self.log, open_files((*self._head, *files), self._choice, self.log.folders)
         for name in TYPES:
-            if getattr(opened, name) != getattr(log, name):
+            now, before = getattr(opened, name), getattr(log, name)
+            if now != before:
                 raise FeatureError(
-                    f"{files[0]} makes the {name.removesuffix('_type')} of the log "
-                    f"{getattr(opened, name)}, which is {getattr(log, name)} in the files before "
-                    "it: write it like these, or replay the whole folder"
+                    f"{files[0]} makes the {name.removesuffix('_type')} of the log {now}, which is "
+                    f"{before or 'absent'} in the files before it: write it like these, or replay "
+                    "the whole folder"
                 )
         both = {**opened.columns.left_out, **log.columns.left_out}
         left_out = {name: both[name] for name in sorted(both)}

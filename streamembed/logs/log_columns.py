@@ -18,6 +18,9 @@ from streamembed.errors import FeatureError, summarise_error
 from streamembed.logs.log_file import LogFile
 from streamembed.numeric.arrays import Array, Bools, Floats, Ints
 
+VIEWS = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
+UNITS = ("s", "ms", "us", "ns")  # of timestamps, the finest last
+
 # ------------------------------------------------------------------------------------- the events
 
 
@@ -65,7 +68,11 @@ def split_by_bytes(part: Any, layout: EventColumns, limit: int) -> Iterator[Any]
 
 
 def _decode(column: Any) -> Any:
-    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+    """The column without its dictionary, and not as views, of which Arrow selects no rows."""
+    if pa.types.is_dictionary(column.type):
+        values = _decode(column.dictionary)
+        column = pa.DictionaryArray.from_arrays(column.indices, values).dictionary_decode()
+    return column.cast(VIEWS[column.type]) if column.type in VIEWS else column
 
 
 def _count_list_items(column: Any) -> Ints:
@@ -116,39 +123,40 @@ def decode_ids(part: Any, name: str | None, offset: int, file: LogFile) -> Array
     return np.array(column.to_pylist(), dtype=object)
 
 
-def find_id_column_type(files: Sequence[LogFile], name: str | None, id_type: Any) -> Any:
-    """The type of the column of ids, decoded, where all files agree; else that of the ids."""
-    kinds = {decode_type(_find_column_type(file, name)) for file in files if file.columns}
-    return kinds.pop() if len(kinds) == 1 else id_type
+def find_common_type(files: Sequence[LogFile], name: str | None) -> Any:
+    """The type of a column that holds its values in all files, dictionaries decoded.
 
-
-def decode_id_column(part: Any, name: str | None, kind: Any, ids: Array | None) -> Any:
-    """The ids in a type of the log; None without ids."""
-    if ids is None:
-        return None
-    column = _decode(part.column(name))
-    return column if column.type == kind else pa.array(ids.tolist(), kind)
-
-
-def find_passthrough_type(files: Sequence[LogFile], name: str | None) -> Any:
-    """The type of a passthrough column: that of the first file that has it, decoded.
-
-    None where no file has it; a file with only nulls does not determine the type.
+    None where no file has the column; a file with only nulls does not determine the type.
     """
     first, kind = None, None
     for file in files:
-        file_type = decode_type(_find_column_type(file, name))
-        if file_type is None or file_type == kind:
+        own = decode_type(_find_column_type(file, name))
+        own = VIEWS.get(own, own)
+        if own is None or (own in (kind, pa.null()) and kind is not None):
             continue
-        if first is None or kind == pa.null():
-            first, kind = file, file_type
-        elif not _is_castable(file_type, kind):
+        joint = own if kind in (None, pa.null()) else _join_types(kind, own)
+        if joint is None:
             raise FeatureError(
-                f"the column {name!r} of {file} has type {file_type}, which cannot be converted to "
-                f"the {kind} of {first}; all files of a log must have the same type: read the "
-                "files separately"
+                f"the column {name!r} has type {own} in {file} and {kind} in {first}, in which its "
+                "values would be others; write it in one type in all files of the log, or read "
+                "the files separately"
             )
+        first, kind = first if joint == kind else file, joint
     return kind
+
+
+def _join_types(kind: Any, other: Any) -> Any:
+    """A type for the values of two different ones, each the same as before; None without one."""
+    of, both = pa.types, (kind, other)
+    if all(of.is_string(each) or of.is_large_string(each) for each in both):
+        return kind
+    if all(of.is_integer(each) for each in both):
+        return pa.int64()
+    if all(of.is_integer(each) or of.is_float64(each) for each in both):
+        return pa.float64()  # pandas has it for integers with a gap
+    if all(map(of.is_timestamp, both)) and (kind.tz is None) == (other.tz is None):
+        return pa.timestamp(max((each.unit for each in both), key=UNITS.index), kind.tz)
+    return None
 
 
 def decode_passthrough(part: Any, name: str | None, kind: Any, offset: int, file: LogFile) -> Any:
@@ -162,9 +170,9 @@ def decode_passthrough(part: Any, name: str | None, kind: Any, offset: int, file
         return column if column.type == kind else column.cast(kind)
     except pa.ArrowException as error:
         raise FeatureError(
-            f"the column {name!r} of {file} has values, from row {offset} of the log on, that are "
-            f"not {kind}, its type in the first file ({summarise_error(error)}); "
-            "write it in that type"
+            f"the column {name!r} of {file} has values, from row {offset} of the log on, that do "
+            f"not fit into {kind}, which the types of all files need ({summarise_error(error)}); "
+            "write it in one type in all files"
         ) from error
 
 

@@ -81,15 +81,6 @@ def _read_head(path: LogPath) -> bytes:
         return head
 
 
-def is_arrow(path: LogPath) -> bool:
-    """Whether a file begins like one of the formats, is empty, or cannot be opened."""
-    try:
-        head = _read_head(path)
-    except OSError:
-        return True  # `probe` raises
-    return not head or head.startswith(tuple(FORMATS.values()))
-
-
 def probe_stdin() -> LogFile:
     """`probe` for standard input; other formats than a stream are copied to a temporary file.
 
@@ -125,9 +116,7 @@ def _detect_format(head: bytes, name: str) -> str:
         raise LogError(f"{name} is empty (0 bytes); write it again, or remove it from the log")
     kind = next((name for name, magic in FORMATS.items() if head.startswith(magic)), None)
     if kind is None:
-        saved = ""
-        if name == STDIN_NAME:  # whose format no name tells: whole text is likely to be CSV
-            saved = "log.csv" if head.isascii() and len(head) == HEAD else "log"
+        saved = "log" if name == STDIN_NAME else ""
         if (conversion := describe_conversion(saved or name, head)) is not None:
             remedy = f"save it as {saved}, and convert it" if saved else "convert it"
             raise ParameterError(
@@ -151,6 +140,8 @@ def _probe_format(path: LogPath, kind: str) -> LogFile:
         else:
             try:
                 rows, schema = _read_footer(path)
+            except pa.ArrowNotImplementedError:
+                raise
             except READ_ERRORS as error:
                 _check_damage(error, path)
                 damage = f"its footer is missing or damaged ({summarise_error(error)})"
@@ -388,8 +379,15 @@ def _split_valid(batch: Any, columns: list[str], limit: int, start: int) -> Iter
 
 
 def build_damage_error(file: LogFile, rows: int, why: str) -> LogError:
+    remedy = (
+        "If its writer is still running, let it close the file; otherwise write the file again, or "
+        "continue with these rows"
+    )
+    if "decrypt" in why:  # in Arrow's message, where the footer is plain
+        remedy = "Some of its columns are encrypted: exclude these, or write it again without keys"
+    elif "not implemented" in why:  # a type or codec that this pyarrow lacks
+        remedy = "Write it again with types such as int64, float64 or string, compressed by zstd"
     return LogError(
         f"{file} (Arrow {file.format}) cannot be read to the end: {why}; {rows} complete rows were "
-        "read. If its writer is still running, let it close the file; otherwise write the file "
-        "again, or continue with these rows"
+        f"read. {remedy}"
     )

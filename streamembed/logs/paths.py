@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from glob import glob
-from itertools import chain
-from pathlib import Path
+from itertools import chain, product
+from pathlib import Path, PurePath
 from typing import Any, TypeGuard
+
+from pyarrow import fs
 
 from streamembed.errors import (
     SCHEME,
@@ -18,12 +22,28 @@ from streamembed.errors import (
     quote,
     summarise_error,
 )
-from streamembed.logs.log_file import LogFile, is_arrow, probe, probe_stdin
-from streamembed.logs.remote_path import LogPath, parse_uri
+from streamembed.logs.log_file import LogFile, probe, probe_stdin
+from streamembed.logs.other_formats import TABLES, build_command
+from streamembed.logs.remote_path import LogPath, RemotePath, parse_uri
 from streamembed.logs.stdin import STDIN
 
 Location = str | os.PathLike[str]
 Paths = Location | Sequence[Location]
+# Longer runs of digits are hashes: how they sort has no meaning.
+LONGEST_NUMBER = 40
+
+
+def natural_order(path: str) -> list[tuple[str, str]]:
+    """Sort key of a path: by its names from the left, numbers in them by their value.
+
+    Examples
+    --------
+    >>> sorted(["part-10", "part-2", "hour=9/b", "hour=10/a"], key=natural_order)
+    ['hour=9/b', 'hour=10/a', 'part-2', 'part-10']
+    """
+    names = PurePath(path).parts
+    padded = (re.sub("[0-9]+", lambda run: run[0].zfill(LONGEST_NUMBER), name) for name in names)
+    return list(zip(padded, names, strict=True))  # "1" and "01" are told apart
 
 
 def list_paths(paths: Paths) -> list[str]:
@@ -77,33 +97,51 @@ def _find_files(names: list[str]) -> list[LogPath]:
 
 
 def _expand_pattern(name: str) -> Sequence[LogPath]:
-    """A path, or the paths that match a pattern, in the order of their names."""
+    """A path, or the paths that match a pattern, in natural order."""
     path = parse_uri(name) if is_uri(name) else Path(name)
     is_pattern = any(sign in name for sign in "*?[") and not is_uri(name)
     if not is_pattern or os.path.lexists(name):
         return [path]
-    matches = sorted(glob(name, recursive=True))
+    matches = [Path(match) for match in sorted(glob(name, recursive=True), key=natural_order)]
     if not matches:
         raise ParameterError(
             f"paths has the pattern {name!r}, which matches nothing; it must name files or folders"
         )
-    return list(map(Path, matches))
+    for folder in {match.parent for match in matches}:
+        check_plain(folder)
+    return matches
+
+
+def check_plain(folder: LogPath) -> None:
+    """ParameterError where a folder is in a table, whose files also have rows that were deleted."""
+    system, path, scheme = fs.LocalFileSystem(), os.path.abspath(str(folder)), ""
+    if isinstance(folder, RemotePath):
+        system, path, scheme = folder.filesystem, folder.path, f"{folder.scheme}://"
+    places = PurePath(path), *PurePath(path).parents
+    for place, (mark, (kind, end, modules, rows)) in product(places, TABLES.items()):
+        selector = fs.FileSelector((place / mark).as_posix(), allow_not_found=True)
+        names: list[str] = []
+        with suppress(OSError):  # a folder that may not be listed
+            names = [one.path for one in system.get_file_info(selector) if one.path.endswith(end)]
+        if names:
+            newest = scheme + max(names, key=natural_order)
+            rows = rows.replace("FOLDER", repr(f"{scheme}{place}")).replace("NEWEST", repr(newest))
+            raise ParameterError(
+                f"{folder} belongs to {kind}, whose files also have rows that were deleted or "
+                "rewritten: read a file with the rows of its newest version, such as the "
+                f"rows.parquet of: {build_command(modules, rows, 'rows.parquet')}"
+            )
 
 
 def _list_folder_files(folder: LogPath) -> list[LogPath]:
     skipped: list[str] = []
+    check_plain(folder)
     files = list(_iterate_folder(folder, skipped))
     if not files:
-        inside = f"; it has the folders {quote(sorted(skipped))}" if skipped else ""
+        inside = f"; it has the folders {quote(skipped)}" if skipped else ""
         raise ParameterError(
             f"{folder} is a folder without log files{inside}: name the files, or another folder "
             "(subfolders not named key=value, and names starting with '.' or '_', are ignored)"
-        )
-    if not any(is_arrow(path) for path in files):
-        raise ParameterError(
-            f"{folder} is a folder without log files: none of its {len(files)} files is Arrow IPC "
-            f"or Parquet ({quote(sorted(path.name for path in files)[:3])}): name the files, or "
-            "another folder"
         )
     return files
 
@@ -114,10 +152,12 @@ def list_folder(folder: Path) -> list[Path]:
 
 
 def _iterate_folder(folder: LogPath, skipped: list[str]) -> Iterator[LogPath]:
-    """Files in the order of their names; skipped folders are appended to ``skipped``."""
+    """Files in natural order; skipped folders are appended to ``skipped``."""
     try:
         entries: list[LogPath] = [*folder.iterdir()]
-        entries.sort(key=lambda entry: entry.name)
+        entries.sort(key=lambda entry: natural_order(entry.name))
+        if any(entry.name in TABLES for entry in entries):
+            check_plain(folder)
         kinds = [(entry, entry.is_file(), entry.is_dir()) for entry in entries]
     except OSError as error:
         raise LogError(f"{folder} cannot be listed ({summarise_error(error)})") from error

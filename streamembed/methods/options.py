@@ -228,7 +228,7 @@ class Config(EngineParameters):
     def _check_memory(self) -> None:
         if self.clock != POSITION and self.half_life is None:
             raise ParameterError(
-                f"clock={self.clock!r} is what masses fade by, and with half_life=None none does: "
+                f"clock={self.clock!r} is what masses fade by, and without half_life none does: "
                 "set half_life, in units of the times (seconds of timestamps), or leave it out"
             )
         if self.memory == "all":

@@ -36,7 +36,7 @@ from streamembed.runs.partition_plan import Partition, check_divisible, extend_p
 from streamembed.runs.partition_root import DAMAGES, REJECTED_SCHEMA, PartitionRoot
 from streamembed.runs.partition_round import PartitionSettings, learn_round
 from streamembed.runs.partition_sample import compute_agreement, sample_first_events
-from streamembed.runs.replay_log import replay
+from streamembed.runs.replay_log import check_clock, replay
 from streamembed.runs.run_store import (
     FINAL,
     ORIGIN,
@@ -268,11 +268,7 @@ def _check_config(parameters: dict[str, Any]) -> Config:
 
 def _open_log(log: EventLog | Paths, choice: Any, config: Config) -> EventLog:
     opened = log if isinstance(log, EventLog) else open_with_choice(log, choice)
-    if config.clock != POSITION and opened.event_time_type is None:
-        raise FeatureError(
-            "the log has no column of times, by which masses are to fade (clock='event_time'): "
-            "name a column of timestamps or numbers with time= (--time)"
-        )
+    check_clock(opened, config)
     if config.metrics and opened.label_type is None:
         raise FeatureError(
             f"the log has no column of labels, from which metrics={config.metrics!r} of partitions "

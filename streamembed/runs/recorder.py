@@ -57,8 +57,9 @@ def check_passthrough(log: EventLog) -> None:
             pq.write_table(pa.table({name: pa.nulls(0, kind)}), pa.BufferOutputStream())
         except pa.ArrowException as error:
             raise FeatureError(
-                f"the column {name!r} of the log has type {kind}, which embedding.parquet cannot "
-                f"store ({summarise_error(error)}); write it in another type, or under another name"
+                f"the column {name!r} of {log.paths[0]} has type {kind}, which embedding.parquet "
+                f"cannot store ({summarise_error(error)}); write it in another type, or under "
+                "another name"
             ) from error
 
 

@@ -36,7 +36,7 @@ from streamembed.logs.event_log import EventLog, describe_doubts, open_with_choi
 from streamembed.logs.followed_log import FollowedLog
 from streamembed.logs.pair_log import PairLog, match_features, open_pairs
 from streamembed.logs.paths import Location, Paths
-from streamembed.methods.options import POSITION
+from streamembed.methods.options import POSITION, Config
 from streamembed.runs import origin, resume
 from streamembed.runs import run_folder as runfolder
 from streamembed.runs.driver import ReplayDriver
@@ -359,14 +359,19 @@ def _open_log(log: EventLog | Paths, choice: ColumnChoice, engine: Engine) -> Ev
     return _check_fit(log, engine)
 
 
-def _check_fit(log: EventLog, engine: Engine) -> EventLog:
+def check_clock(log: EventLog, config: Config) -> None:
+    """FeatureError where masses fade by times that the log does not have."""
     kind = log.event_time_type
-    if engine.config.clock != POSITION and (kind is None or not is_time_type(kind)):
+    if config.clock != POSITION and (kind is None or not is_time_type(kind)):
         times = "no column of times" if kind is None else f"times of type {kind}"
         raise FeatureError(
             f"the log has {times}, by which masses are to fade (clock='event_time'): name a column "
             "of timestamps or numbers with time= (--time)"
         )
+
+
+def _check_fit(log: EventLog, engine: Engine) -> EventLog:
+    check_clock(log, engine.config)
     learned = {None: log.kind, True: "distances", False: "points"}[engine.learns_distances]
     if log.kind != learned:
         raise FeatureError(

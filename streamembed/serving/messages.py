@@ -19,6 +19,8 @@ from streamembed.data import column_roles
 from streamembed.data.batch import choose_features
 from streamembed.data.column_roles import SplitTable
 from streamembed.data.features import Features
+from streamembed.data.ids import read_ids
+from streamembed.data.labels import Label, list_labels
 from streamembed.data.table import are_dicts, find_columns, read_table, sort_names, with_text_keys
 from streamembed.data.values import column_to_floats, is_list_type, lists_to_matrix
 from streamembed.errors import (
@@ -192,25 +194,17 @@ class EventBatch:
     points: Array  # (n, d)
     # Plain values, one per row.
     ids: list[int | str | None] | None
-    labels: list[int | str | bool | None] | None
+    labels: list[Label | None] | None
 
 
 def extract_events(batch: Any, features: Features) -> EventBatch:
     """The events of a checked batch whose schema `check_schema` has accepted."""
-    columns = {}
-    allowed_types = {
-        ID: (pa.int64(), pa.string()),
-        LABEL: (pa.int64(), pa.string(), pa.bool_()),
-    }
-    for name in set(batch.schema.names) - set(_list_point_columns(features)):
-        column = batch.column(name)
-        if column.type not in allowed_types[name]:
-            allowed = " or ".join(map(str, allowed_types[name]))
-            raise RefusedError(
-                "invalid", f"the column {name} has type {column.type}; it must be {allowed}"
-            )
-        columns[name] = column.to_pylist()
-    return EventBatch(extract_points(batch, features), columns.get(ID), columns.get(LABEL))
+    n, columns = batch.num_rows, batch.schema.names
+    ids = read_ids(batch.column(ID), n) if ID in columns else None
+    labels = list_labels(batch.column(LABEL), n) if LABEL in columns else None
+    return EventBatch(
+        extract_points(batch, features), None if ids is None else ids.tolist(), labels
+    )
 
 
 def infer_features(schema: pa.Schema, exclude: tuple[str, ...] = ()) -> Features:

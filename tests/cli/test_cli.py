@@ -459,8 +459,8 @@ def cases(tmp_path: Path, log: Path, run: Path) -> dict[str, tuple[list[Any], in
     damaged = tmp_path / "damaged"
     shutil.copytree(run, damaged)
     (damaged / "timeline.parquet").write_bytes(b"PAR1")
-    text = tmp_path / "text"
-    text.write_text("a,b\n1,2\n")
+    noise = tmp_path / "noise"
+    noise.write_bytes(b"\0" * 20)
     (tmp_path / "table.csv").write_text("a,b\n1,2\n")
     (tmp_path / "empty").mkdir()
     far = tmp_path / "far run"
@@ -492,7 +492,7 @@ def cases(tmp_path: Path, log: Path, run: Path) -> dict[str, tuple[list[Any], in
             "'x' of",
         ),
         "cut log": (["replay", cut, "--run", out, *SMALL], 3, "cut"),
-        "not arrow": (["replay", text, "--run", out], 3, "Arrow"),
+        "not arrow": (["replay", noise, "--run", out], 3, "Arrow"),
         "CSV": (["replay", tmp_path / "table.csv", "--run", out], 2, "pyarrow.csv.read_csv"),
         "remote run": (["replay", log, "--run", "s3://bucket/run"], 2, "path of this machine"),
         "remote snapshot": (["transform", "s3://bucket/x", log, "-o", out], 2, "of this machine"),
@@ -538,7 +538,7 @@ def test_messages_speak_of_flags(tmp_path: Path, log: Path, run: Path) -> None:
         ([*replay, "--n-neighbors", 0], "--n-neighbors 0 must be a whole number from 1 to 1000"),
         ([*replay, "--kernel", "cosine"], "with --method diffusion_map"),
         ([*replay, "--warm-up", 1], "at least --n-components + 2"),
-        ([*replay, "--clock", "event_time"], "with --half-life none none does"),
+        ([*replay, "--clock", "event_time"], "and without --half-life none does"),
         (["replay", log, "--run", run, "--size", 90], "or replace it with --overwrite\n"),
         (["transform", run, log, "-o", run / "snapshot.arrow"], "--output "),
         (["transform", "", log, "-o", "x"], "SNAPSHOT|RUN '' must be"),

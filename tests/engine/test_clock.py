@@ -119,6 +119,29 @@ def test_a_row_of_the_year_2100_is_a_bad_row() -> None:
     assert careless.snapshot().masses.sum() == pytest.approx(20)  # nothing else is left
 
 
+def test_a_log_whose_times_are_text_is_refused(tmp_path: Path) -> None:
+    """Before anything is learned, by one process and by several."""
+    table = pa.table({"x": [1.0, 2.0], "event_time": ["noon", "night"]})
+    pq.write_table(table, tmp_path / "log.parquet")
+    timing: dict[str, Any] = {"half_life": 60.0, "clock": "event_time", "size": 50}
+    with pytest.raises(FeatureError, match="times of type string"):
+        se.replay_partitions(tmp_path / "log.parquet", tmp_path / "parts", **timing)
+    timed = se.Engine(memory="landmarks", **timing)
+    with pytest.raises(FeatureError, match="times of type string"):
+        se.replay(tmp_path / "log.parquet", timed, tmp_path / "run")
+
+
+def test_nanoseconds_are_times() -> None:
+    """Whole numbers of them, with a half life in nanoseconds: masses as by the timestamps."""
+    stamps = np.datetime64("2024-01-01", "ns") + 60 * 10**9 * np.arange(80)
+    by_stamps, by_numbers = engine(half_life=600.0), engine(half_life=600e9)
+    by_stamps.learn(X[:80], times=stamps)
+    by_numbers.learn(X[:80], times=pa.array(stamps.astype(np.int64)))
+    masses = by_numbers.snapshot().masses
+    # doubles hold nanoseconds of today to 256 of them
+    np.testing.assert_allclose(masses, by_stamps.snapshot().masses, rtol=1e-8)
+
+
 def test_what_a_time_may_be() -> None:
     """Numbers, timestamps, dates, of arrays, columns and lists; anything else is refused."""
     day = datetime.date(1970, 1, 2)
@@ -134,7 +157,18 @@ def test_what_a_time_may_be() -> None:
         pa.chunked_array([pa.array([86400.0]), pa.array([None], pa.float64())]),
     ):
         np.testing.assert_array_equal(read_times(given_times, 2), [86400.0, np.nan])
-    assert np.isnan(read_times([1e300, np.inf], 2)).all()
+    nanoseconds = [1704112215 * 10**9, None]
+    np.testing.assert_array_equal(read_times(nanoseconds, 2), [1.704112215e18, np.nan])
+    far = np.array(["9999-12-31", "NaT"], "datetime64[D]")  # beyond nanoseconds of 64 bits
+    for kind in ("D", "h", "25s", "s", "ms", "us"):
+        column = far.astype(f"datetime64[{kind}]")
+        days = column.astype("datetime64[s]")[0].astype(np.int64)
+        np.testing.assert_array_equal(read_times(column, 2), [days, np.nan])
+    assert days == 253402214400
+    faults = find_late(read_times([1e300, np.inf, None, 5], 4), None, None)
+    says = [(0, "1e+300 is beyond"), (1, "inf is beyond"), (2, "time is missing")]
+    assert [row for row, _ in faults] == [row for row, _ in says]
+    assert all(words in why for (_, why), (_, words) in zip(faults, says, strict=True))
     for wrong in (["noon", "night"], pa.array(["a", "b"]), [day, 3.0]):
         with pytest.raises(InputError, match="time"):
             read_times(wrong, 2)
@@ -146,7 +180,7 @@ def test_what_a_time_may_be() -> None:
 
 def test_a_clock_goes_with_a_half_life_and_with_times() -> None:
     """Options that would do nothing are refused, and so are rows without a time."""
-    with pytest.raises(ParameterError, match="with half_life=None none does"):
+    with pytest.raises(ParameterError, match="without half_life none does"):
         engine(half_life=None)
     with pytest.raises(ParameterError, match=r"max_skew=3\.0 is for clock='event_time'"):
         engine(clock="position", max_skew=3.0)

@@ -12,6 +12,7 @@ import tempfile
 import threading
 import tracemalloc
 import uuid
+import warnings
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -21,8 +22,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import streamembed as se
 from streamembed.data.column_roles import Columns
-from streamembed.errors import FeatureError, InputError, LogError, ParameterError
+from streamembed.errors import FeatureError, InputError, LogError, ParameterError, TimeOrderWarning
 from streamembed.logs.event_log import (
     BYTES_PER_BATCH,
     ROWS_PER_BATCH,
@@ -143,8 +145,8 @@ def test_files_of_a_folder_are_read_by_name(tmp_path: Path) -> None:
     (tmp_path / "0").mkdir()
     write_log(tmp_path / "0" / "deep", [[-1.0]], ["x"])
     log = open_log(str(tmp_path))
-    assert [path.name for path in log.paths] == ["1", "10", "2"]
-    assert stacked(log).ravel().tolist() == [1.0, 10.0, 2.0]
+    assert [path.name for path in log.paths] == ["1", "2", "10"]
+    assert stacked(log).ravel().tolist() == [1.0, 2.0, 10.0]
 
 
 def test_several_paths_are_read_in_the_order_given(tmp_path: Path) -> None:
@@ -713,33 +715,92 @@ def test_labels_and_times_are_carried(tmp_path: Path, format: str) -> None:
     assert batch.event_times is None
 
 
-def test_labels_become_those_of_the_first_file(tmp_path: Path) -> None:
-    """Other types are cast where that is possible; a file without labels has nulls."""
-    columns: list[dict[str, Any]] = [
-        {},
-        {"label": pa.nulls(1)},
-        {"label": pa.array([7], pa.int64())},
-        {"label": pa.array([8], pa.int8()).dictionary_encode()},
-        {"label": pa.array(["9"])},
-    ]
-    for k, column in enumerate(columns):
-        write_table(tmp_path / f"{k}", pa.table({"x": [1.0], **column}))
-    log = open_log(tmp_path)
-    assert log.label_type == pa.int64()
-    assert [batch.labels.to_pylist() for batch in log] == [[None], [None], [7], [8], [9]]
-    assert {batch.labels.type for batch in log} == {pa.int64()}
+STAMPS = pa.array([datetime.datetime(2024, 1, 1, 12, 30, 15)])
+SECONDS = pa.array([1704112215])
+# Columns of two files whose values can stand in one column, and those values.
+JOINT_COLUMNS: dict[str, tuple[pa.Array, pa.Array, list[Any]]] = {
+    "nulls and integers": (pa.nulls(1), pa.array([7]), [None, 7]),
+    "narrow and wide integers": (pa.array([7], pa.int8()), pa.array([300]), [7, 300]),
+    "unsigned and signed": (pa.array([7], pa.uint64()), pa.array([-1]), [7, -1]),
+    "integers with a gap are floats": (pa.array([7]), pa.array([None, 8.0]), [7.0, None, 8.0]),
+    "a dictionary": (pa.array(["a"]).dictionary_encode(), pa.array(["b"]), ["a", "b"]),
+    "texts": (pa.array(["a"], pa.large_string()), pa.array(["b"], pa.string_view()), ["a", "b"]),
+    "units": (
+        STAMPS.cast("timestamp[s]"),
+        STAMPS.cast("timestamp[ms]"),
+        [STAMPS[0].as_py(), STAMPS[0].as_py()],
+    ),
+}
+# Columns whose values would mean something else in one another's type.
+OTHER_COLUMNS: dict[str, tuple[pa.Array, pa.Array]] = {
+    "timestamps and epoch seconds": (STAMPS, SECONDS),
+    "dates and timestamps": (STAMPS.cast("date32", safe=False), STAMPS),
+    "local and absolute times": (STAMPS, STAMPS.cast(pa.timestamp("us", "UTC"))),
+    "booleans and integers": (pa.array([True]), pa.array([3])),
+    "booleans and floats": (pa.array([True]), pa.array([0.5])),
+    "float32 and float64": (pa.array([0.1], pa.float32()), pa.array([0.1])),
+    "text and integers": (pa.array(["1"]), pa.array([1])),
+    "text and floats": (pa.array(["1"]), pa.array([1.0])),
+    "text and booleans": (pa.array(["true"]), pa.array([True])),
+    "integers and lists": (pa.array([5]), pa.array([[5]])),
+}
 
 
-def test_labels_that_cannot_be_one_type_are_feature_errors(tmp_path: Path) -> None:
-    """Types without a cast when the log is opened, values when they are met; with the offset."""
-    write_table(tmp_path / "0", pa.table({"x": [1.0], "label": [5]}))
-    write_table(tmp_path / "1", pa.table({"x": [1.0], "label": ["five"]}))
-    write_table(tmp_path / "2", pa.table({"x": [1.0], "label": [[5]]}))
-    with pytest.raises(FeatureError, match=r"'label' of .*2 has type list.* the int64 of .*0"):
-        open_log(tmp_path)
-    (tmp_path / "2").unlink()
+@pytest.mark.parametrize("column", ["label", "event_time"])
+@pytest.mark.parametrize("case", JOINT_COLUMNS)
+def test_columns_of_several_types_keep_their_values(tmp_path: Path, case: str, column: str) -> None:
+    """Whichever file comes first; a file without the column has nulls."""
+    first, second, values = JOINT_COLUMNS[case]
+    for k, part in enumerate((first, second)):
+        write_table(tmp_path / f"{k}", pa.table({"x": np.ones(len(part)), column: part}))
+    write_table(tmp_path / "2", pa.table({"x": [1.0]}))
+    paths = [tmp_path / "0", tmp_path / "1", tmp_path / "2"]
+    for order in (paths, paths[::-1]):
+        with warnings.catch_warnings(action="ignore", category=TimeOrderWarning):
+            batches = list(open_log(order))
+        columns = [batch.labels if column == "label" else batch.event_times for batch in batches]
+        read = [value for part in columns for value in part.to_pylist()]
+        assert sorted(map(repr, read)) == sorted(map(repr, [*values, None]))
+        assert len({part.type for part in columns}) == 1
+
+
+@pytest.mark.parametrize("column", ["label", "event_time"])
+@pytest.mark.parametrize("case", OTHER_COLUMNS)
+def test_types_of_other_values_are_refused(tmp_path: Path, case: str, column: str) -> None:
+    """When the log is opened, with both files and both types; epoch seconds became 1970 once."""
+    for order in (OTHER_COLUMNS[case], OTHER_COLUMNS[case][::-1]):
+        for k, part in enumerate(order):
+            write_table(tmp_path / f"{k}", pa.table({"x": [1.0], column: part}))
+        types = [re.escape(str(part.type)) for part in order]
+        found = rf"{column}' has type {types[1]} in .*1 and {types[0]} in .*0.*write it in one type"
+        with pytest.raises(FeatureError, match=found):
+            open_log(tmp_path)
+
+
+@pytest.mark.parametrize("column", ["id", "label", "event_time"])
+@pytest.mark.parametrize("is_coded", [False, True])
+def test_views_are_carried_through_a_run(tmp_path: Path, column: str, is_coded: bool) -> None:
+    """As polars writes text and categories to Arrow files; Arrow selects no rows of views."""
+    words = pa.array([f"w{k}" for k in range(60)], pa.string_view())
+    if is_coded:
+        words = pa.DictionaryArray.from_arrays(pa.array(range(60), pa.uint8()), words)
+    x = np.random.default_rng(0).normal(size=60)
+    x[7] = np.nan  # a row that is left out
+    table = pa.table({"x": x, "z": np.cos(x), column: words})
+    write_table(tmp_path / "log", table, "file")
+    settings: dict[str, Any] = {"size": 50, "n_components": 1, "warm_up": 10, "chunk_size": 10}
+    done = se.replay(tmp_path / "log", se.Engine(**settings), tmp_path / "run")
+    assert (done.accepted, done.rejected) == (59, 1)
+    read = pq.read_table(tmp_path / "run" / "embedding.parquet")[column].to_pylist()
+    assert read == [f"w{k}" for k in range(60) if k != 7]
+
+
+def test_values_that_do_not_fit_are_feature_errors(tmp_path: Path) -> None:
+    """When they are met, with the row: a float cannot hold 2**53 + 1."""
+    write_table(tmp_path / "0", pa.table({"x": [1.0], "label": [1.0]}))
+    write_table(tmp_path / "1", pa.table({"x": [1.0], "label": [2**53 + 1]}))
     batches = iter(open_log(tmp_path))
-    assert next(batches).labels.to_pylist() == [5]
+    assert next(batches).labels.to_pylist() == [1.0]
     with pytest.raises(FeatureError, match=r"'label' of .*1 has values, from row 1 of the log on"):
         next(batches)
 
@@ -961,7 +1022,7 @@ def test_files_that_change_after_opening_are_log_errors(tmp_path: Path, format: 
 
 def test_what_is_not_arrow_is_a_log_error(tmp_path: Path) -> None:
     """The message shows the first bytes and names the formats that are read."""
-    for k, data in enumerate((b"id,x\n1,2\n", b"AR", b"\xff\xff", b"\0" * 100, b"PAR")):
+    for k, data in enumerate((b"AR", b"\xff\xff", b"\0" * 100, b"PAR")):
         path = tmp_path / f"{k}"
         path.write_bytes(data)
         with pytest.raises(LogError, match=r"is not Arrow: .* and Parquet") as caught:

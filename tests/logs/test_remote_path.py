@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import pickle
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,8 +13,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv
+import pyarrow.orc
+import pyarrow.parquet as pq
 import pytest
 from pyarrow import fs
+from pyarrow.parquet import encryption
 
 from streamembed.errors import FileError, LogError, ParameterError
 from streamembed.logs.event_log import describe_log, open_log, write_log
@@ -55,14 +60,28 @@ def test_a_remote_log_is_read_like_a_file(bucket: Path, format: str) -> None:
 
 def test_a_remote_folder_is_one_log(bucket: Path) -> None:
     """Its files in the order of their names; it is nowhere that a run could be written to."""
-    for name in ("b", "a", "_c"):
+    (bucket / "b=10").mkdir()
+    for name in ("b10", "b9", "a", "_c", "b=10/a"):
         write_log(bucket / name, X, ["a", "b"])
     log = open_log("gs://bucket")
-    assert [*map(str, log.paths)] == ["gs://bucket/a", "gs://bucket/b"]
+    names = ["gs://bucket/a", "gs://bucket/b9", "gs://bucket/b10", "gs://bucket/b=10/a"]
+    assert [*map(str, log.paths)] == names
     assert log.folders == ()
     check_apart("run", bucket, [log], folder=True)
     with pytest.raises(LogError, match="gs://bucket/no is missing"):
         open_log("gs://bucket/no")
+
+
+def test_a_remote_table_is_refused_by_its_uri(bucket: Path) -> None:
+    """From its folder and from one inside."""
+    (bucket / "events" / "p=1").mkdir(parents=True)
+    write_log(bucket / "events" / "p=1" / "log", X, ["a", "b"])
+    (bucket / "events" / "_delta_log").mkdir()
+    (bucket / "events" / "_delta_log" / "0.json").write_text("{}")
+    for uri in ("s3://bucket/events", "s3://bucket/events/p=1"):
+        with pytest.raises(ParameterError, match=r"DeltaTable\('s3://bucket/events'\)"):
+            open_log(uri)
+    assert len(open_log("s3://bucket/events/p=1/log").paths) == 1
 
 
 def test_a_server_that_does_not_answer_is_no_damage(
@@ -91,21 +110,87 @@ def test_a_uri_of_this_machine_is_a_path(tmp_path: Path) -> None:
         open_log("http://host/log")
 
 
-def test_the_line_that_converts_a_file_does(tmp_path: Path) -> None:
-    """CSV, JSON lines and arrays of numpy, whose names or first bytes say what they are."""
+def write_others(folder: Path) -> dict[str, str]:
+    """Files that hold X in other formats, and what they are said to be."""
     table = pa.table({"x0": X[:, 0], "x1": X[:, 1]})
-    pyarrow.csv.write_csv(table, tmp_path / "1.csv")
-    np.save(tmp_path / "2.npy", X)
+    pyarrow.csv.write_csv(table, folder / "1.csv")
+    shutil.copy(folder / "1.csv", folder / "text.parquet")
+    np.save(folder / "2.npy", X)
     rows = "".join(f'{{"x0": {a!r}, "x1": {b!r}}}\n' for a, b in X.tolist())
-    (tmp_path / "3.jsonl").write_text(rows)
-    for name in ("1.csv", "2.npy", "3.jsonl"):
-        with pytest.raises(ParameterError, match="not Arrow or Parquet: convert it: python -c"):
-            open_log(tmp_path / name)
-        conversion = describe_conversion(name, b"")
-        assert conversion is not None
-        program = conversion[1].removeprefix('python -c "').removesuffix('"')
-        subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=True)
-        (batch,) = open_log((tmp_path / name).with_suffix(".parquet"))
+    (folder / "3.jsonl").write_text(rows)
+    (folder / "json.arrow").write_text(rows)
+    pyarrow.orc.write_table(table, folder / "4.orc")
+    options = pa.ipc.IpcWriteOptions(use_legacy_format=True)
+    with (
+        pa.OSFile(str(folder / "old"), "wb") as sink,
+        pa.ipc.new_stream(sink, table.schema, options=options) as writer,
+    ):
+        writer.write_table(table)
+    return {
+        "1.csv": "CSV",
+        "text.parquet": "text, such as CSV",
+        "2.npy": "an array of numpy",
+        "3.jsonl": "JSON lines",
+        "json.arrow": "JSON lines",
+        "4.orc": "ORC",
+        "old": "an Arrow stream of a version before 0.15",
+    }
+
+
+def test_the_line_that_converts_a_file_does(tmp_path: Path) -> None:
+    """Names or first bytes say what a file is; the file itself is not overwritten."""
+    for name, kind in write_others(tmp_path).items():
+        path, before = tmp_path / name, (tmp_path / name).read_bytes()
+        found = rf"{name} is {kind}, not Arrow or Parquet: convert it: python -c"
+        with pytest.raises(ParameterError, match=found) as caught:
+            open_log(path)
+        program = str(caught.value).partition('python -c "')[2].removesuffix('"')
+        subprocess.run([sys.executable, "-c", program], check=True)
+        output = path.with_suffix(".parquet")
+        output = path.with_name(f"{path.stem}-converted.parquet") if output == path else output
+        assert path.read_bytes() == before
+        (batch,) = open_log(output)
         assert np.array_equal(batch.points, X)
-    assert describe_conversion("log", b"\x93NUMPY\x01\x00") is not None
-    assert describe_conversion("log", b"nonsense") is None
+
+
+@pytest.mark.parametrize(
+    ("head", "kind"),
+    [
+        (b"PARE", "encrypted Parquet"),
+        (b"FEA1", "Feather 1"),
+        (b"Obj\x01", "Avro"),
+        (b"\x1f\x8b\x08", "compressed by gzip"),
+        (b"(\xb5/\xfd", "compressed by zstd"),
+        (b"\x93NUMPY\x01\x00", "an array of numpy"),
+    ],
+)
+def test_first_bytes_say_what_a_file_is(tmp_path: Path, head: bytes, kind: str) -> None:
+    """Under any name, in a folder too; and what to do about it."""
+    (tmp_path / "part-0.parquet").write_bytes(head + bytes(50))
+    for path in (tmp_path, tmp_path / "part-0.parquet"):
+        with pytest.raises(ParameterError, match=f"parquet is {kind}, not .*: convert it: "):
+            open_log(path)
+    assert describe_conversion("log", b"\0" * 8) is None
+
+
+def test_encrypted_columns_are_said_to_be(tmp_path: Path) -> None:
+    """A plain footer does not show them, and the others are read."""
+
+    class Keys(encryption.KmsClient):
+        def wrap_key(self, key_bytes: bytes, master_key_identifier: str) -> str:
+            del master_key_identifier
+            return base64.b64encode(key_bytes).decode()
+
+    factory = encryption.CryptoFactory(lambda _: Keys())
+    settings = encryption.EncryptionConfiguration(
+        footer_key="f", column_keys={"c": ["secret"]}, plaintext_footer=True
+    )
+    table = pa.table({"secret": X[:, 0], "x": X[:, 1]})
+    properties = factory.file_encryption_properties(encryption.KmsConnectionConfig(), settings)
+    path = tmp_path / "log.parquet"
+    with pq.ParquetWriter(path, table.schema, encryption_properties=properties) as writer:
+        writer.write_table(table)
+    with pytest.raises(LogError, match=r"log\.parquet .* columns are encrypted: exclude these"):
+        list(open_log(path))
+    (batch,) = open_log(path, exclude=["secret"])
+    assert np.array_equal(batch.points, X[:, 1:])

@@ -543,7 +543,7 @@ def test_a_label_that_parquet_cannot_hold_is_refused(tmp_path: Path) -> None:
     table = labelled(POINTS, np.arange(437), label=label)
     with pa.OSFile(str(tmp_path / "log"), "wb") as sink, pa.ipc.new_file(sink, table.schema) as to:
         to.write_table(table)
-    with pytest.raises(FeatureError, match=r"'label' of the log has type month_day_nano_interval"):
+    with pytest.raises(FeatureError, match=r"'label' of .* has type month_day_nano_interval"):
         se.replay(tmp_path / "log", engine(), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ import pyarrow.flight as fl
 import pytest
 
 import streamembed as se
+from streamembed.data.features import Features
+from streamembed.data.ids import read_ids
 from streamembed.errors import (
     FeatureError,
     InputError,
@@ -21,8 +24,10 @@ from streamembed.errors import (
     ServerError,
 )
 from streamembed.serving.latest_snapshot import LatestSnapshot
-from streamembed.serving.messages import RefusedError
+from streamembed.serving.messages import RefusedError, extract_events
 from tests.serving.served import made, serving
+
+SMALL: dict[str, Any] = {"size": 50, "n_components": 2, "warm_up": 20, "chunk_size": 10}
 
 
 @pytest.mark.parametrize(
@@ -87,6 +92,31 @@ def test_landmarks_of_a_server_are_merged_with_others(tmp_path: Path) -> None:
     merged = se.merge([other.landmark_set(0), served])
     assert round(merged.mass) == 600
     assert se.Engine.of_landmarks(merged).snapshot().certificate.met
+
+
+def test_ids_and_labels_of_all_kinds_are_those_of_an_engine(tmp_path: Path) -> None:
+    """UUIDs by any container, and columns that another client of Flight sends as they are."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(60, 2)), rng.integers(0, 2, 60) + 0.5
+    keys = [uuid.UUID(int=k + 1) for k in range(60)]
+    column = pa.array([key.bytes for key in keys], pa.uuid())
+    expected = se.Engine(**SMALL, metrics=("contrast",))
+    expected.learn(X, y, keys)
+    table = pa.table({"x": X[:, 0], "z": X[:, 1], "id": column, "label": y})
+    with se.open_run(tmp_path / "run", {**SMALL}) as run:
+        run.learn(table.drop_columns(["label"]))
+        assert run.snapshot().ids.tolist() == expected.snapshot().ids.tolist()
+    events = extract_events(table.to_batches()[0], Features(("x", "z"), False))
+    assert events.ids == [*map(str, keys)]
+    assert events.labels == y.tolist()
+    for given in (keys, column, pa.chunked_array([column]), np.array(keys, dtype=object)):
+        ids = read_ids(given, 60)
+        assert ids is not None
+        assert ids.tolist() == events.ids
+    with pytest.raises(InputError, match=r"ids has b'.*strings \(or UUIDs\)"):
+        extract_events(
+            table.set_column(2, "id", column.storage).to_batches()[0], Features(("x", "z"), False)
+        )
 
 
 def test_ids_and_labels_of_a_table_are_sent(tmp_path: Path) -> None:
