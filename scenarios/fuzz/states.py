@@ -257,6 +257,9 @@ def run(states: int, seed: int = 0, streams: int | None = None) -> StateCounts:
             except Exception as error:
                 what = f"{type(error).__name__}: {str(error)[:200]}"
                 counts.failures.append(f"--seed {now} --streams 1, {given}: {what}")
+                print(counts.failures[-1], flush=True)
+        if counts.streams % 100 == 0:
+            print(f"{counts.states} states of {counts.streams} streams", flush=True)
     return counts
 
 
@@ -268,7 +271,6 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0)
     chosen = parser.parse_args(arguments)
     counts = run(chosen.states, chosen.seed, chosen.streams)
-    print(*counts.failures, sep="\n")
     print(f"{counts.states} states of {counts.streams} streams, {len(counts.failures)} failures")
     return int(bool(counts.failures))
 
