@@ -11,7 +11,6 @@ import array
 import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
@@ -26,6 +25,7 @@ from streamembed.data.values import (
     as_array,
     as_number,
     column_to_floats,
+    decode,
     is_list_type,
     is_null,
     is_sequence,
@@ -299,9 +299,7 @@ def _from_frame(X: InputFrame, wanted: tuple[str, ...] | None) -> NumericTable:
         )
     for j, name in enumerate(names):
         try:
-            arrow = X.arrow(name)
-            if pa.types.is_dictionary(arrow.type):
-                arrow = arrow.dictionary_decode()
+            arrow = decode(X.arrow(name))
             values[:, j] = column_to_floats(arrow, name)
         except FeatureError as error:
             refused = refused or error
@@ -319,7 +317,8 @@ def _from_lists(X: InputFrame, wanted: tuple[str, ...] | None) -> NumericTable |
     """The numbers of the only column, where each of its values is a list of numbers."""
     try:
         arrow = X.arrow(X.names[0])
-        if not is_list_type(arrow.type):
+        is_empty = pa.types.is_null(arrow.type) and wanted is not None and are_positions(wanted)
+        if not is_list_type(arrow.type) and not is_empty:
             return None
         size = None if wanted is None else len(wanted)
         values, nulls, faults = lists_to_matrix(arrow, X.names[0], size)
@@ -354,22 +353,12 @@ class InputFrame:
         chosen, given = tuple(name for name, _ in pairs), tuple(own for _, own in pairs)
         return InputFrame(self.native, chosen, given, self.argument)
 
-    def head(self, rows: int) -> dict[str, Any]:
-        """The first rows of each column that Arrow has a type for."""
-        columns = {}
-        for name in self.names:
-            with suppress(FeatureError):
-                columns[name] = self.arrow(name, rows)
-        return columns
-
-    def arrow(self, name: str, rows: int | None = None) -> Any:
-        """A column as an Arrow array, its first rows only; FeatureError where Arrow has none."""
+    def arrow(self, name: str) -> Any:
+        """A column as an Arrow array; FeatureError where Arrow has none."""
         column = self._column(name)
         try:
             if not isinstance(self.native, pa.Table):
-                column = (column if rows is None else column.head(rows)).to_arrow()
-            elif rows is not None:
-                column = column.slice(0, rows)
+                column = column.to_arrow()
             return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
         except MemoryError:
             raise

@@ -13,7 +13,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamembed.data.column_roles import DISTANCES, EventColumns
-from streamembed.data.values import column_to_floats, decode_type, lists_to_matrix
+from streamembed.data.values import (
+    column_to_floats,
+    decode,
+    decode_type,
+    lists_to_matrix,
+    read_storage,
+)
 from streamembed.errors import FeatureError, summarise_error
 from streamembed.logs.log_file import LogFile
 from streamembed.numeric.arrays import Array, Bools, Floats, Ints
@@ -31,7 +37,7 @@ def decode_points(part: Any, layout: EventColumns) -> tuple[Floats, Bools, dict[
     points = np.empty((part.num_rows, len(layout.feature_names)))
     nulls = np.zeros(points.shape, bool)
     for j, name in enumerate(layout.feature_names):
-        column = _decode(part.column(name))
+        column = decode(part.column(name))
         points[:, j] = column_to_floats(column, name)
         if column.null_count:
             nulls[:, j] = column.is_null().to_numpy(zero_copy_only=False)
@@ -40,7 +46,7 @@ def decode_points(part: Any, layout: EventColumns) -> tuple[Floats, Bools, dict[
 
 def decode_distances(part: Any, layout: EventColumns) -> list[Floats | None]:
     """Every row of a record batch of distances; None for null, NaN for a null in a row."""
-    column = part.column(layout.list_column)
+    column = _read_lists(part, layout)
     ends = np.cumsum(_count_list_items(column))
     flat = np.array(column_to_floats(column.flatten(), DISTANCES))
     rows: list[Floats | None] = [*np.split(flat, ends[:-1])] if len(column) else []
@@ -55,7 +61,7 @@ def split_by_bytes(part: Any, layout: EventColumns, limit: int) -> Iterator[Any]
     if layout.kind == "points":
         yield part
         return
-    ends = 8 * np.cumsum(_count_list_items(part.column(layout.list_column)))
+    ends = 8 * np.cumsum(_count_list_items(_read_lists(part, layout)))
     start = 0
     while start < part.num_rows:
         before = int(ends[start - 1]) if start else 0
@@ -64,8 +70,9 @@ def split_by_bytes(part: Any, layout: EventColumns, limit: int) -> Iterator[Any]
         start = stop
 
 
-def _decode(column: Any) -> Any:
-    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+def _read_lists(part: Any, layout: EventColumns) -> Any:
+    column = read_storage(part.column(layout.list_column))
+    return column.cast(pa.list_(pa.float64())) if pa.types.is_null(column.type) else column
 
 
 def _count_list_items(column: Any) -> Ints:
@@ -99,7 +106,7 @@ def decode_ids(part: Any, name: str | None, offset: int, file: LogFile) -> Array
     """Ids as int64, or as objects where an id is null or not an integer; None without ids."""
     if name not in part.schema.names:
         return None
-    column = _decode(part.column(name))
+    column = decode(part.column(name))
     whole = pa.types.is_integer(column.type)
     if column.type == pa.uuid():  # the cast would read its 16 bytes as text
         column = pa.array([key and str(key) for key in column.to_pylist()], pa.large_string())
@@ -126,7 +133,7 @@ def decode_id_column(part: Any, name: str | None, kind: Any, ids: Array | None) 
     """The ids in a type of the log; None without ids."""
     if ids is None:
         return None
-    column = _decode(part.column(name))
+    column = decode(part.column(name))
     return column if column.type == kind else pa.array(ids.tolist(), kind)
 
 
@@ -157,7 +164,7 @@ def decode_passthrough(part: Any, name: str | None, kind: Any, offset: int, file
         return None
     if name not in part.schema.names:
         return pa.nulls(part.num_rows, kind)
-    column = _decode(part.column(name))
+    column = decode(part.column(name))
     try:
         return column if column.type == kind else column.cast(kind)
     except pa.ArrowException as error:

@@ -254,7 +254,7 @@ def read_rows(X: Any, features: Features | None) -> tuple[Floats, Features, Spli
         X is not a table of numbers, or has other features.
     """
     names = None if features is None else features.names
-    split = column_roles.split(X, names)
+    split = column_roles.split(X, names, remedy=column_roles.RENAME)
     points, requested = split.points, names
     if names is None and are_dicts(points):
         requested = sort_names(with_text_keys(points[0])) if len(points) else None
