@@ -69,8 +69,7 @@ def find_suspicious(names: Iterable[str], learned: Iterable[str] = ()) -> dict[s
     """Which columns are suspicious, reserved ones too, and why; those that are learned are not."""
     known = set(learned)
     others = known or set(names)
-    reasons = {name: explain_name(name, others) for name in names if name not in known}
-    return {name: why for name, why in reasons.items() if why is not None}
+    return {n: why for n in names if n not in known and (why := explain_name(n, others))}
 
 
 def describe_suspicious(reasons: Mapping[str, str], remedy: str) -> str:
@@ -152,30 +151,6 @@ class ColumnChoice:
 
 
 @dataclass(frozen=True, slots=True)
-class EventColumns:
-    """The columns that hold the events of a table or log."""
-
-    kind: str  # "points" or "distances"
-    # Numeric columns, in the order of `in_order`; or the places "0", "1", ... of a list column;
-    # none of distances.
-    feature_names: tuple[str, ...]
-    # The list column that holds the points or the distances; None for numeric columns.
-    list_column: str | None
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The columns of the file that hold the events."""
-        return self.feature_names if self.list_column is None else (self.list_column,)
-
-    def __str__(self) -> str:
-        if self.kind == "distances":
-            return "distances"
-        if self.list_column is None:
-            return f"the numeric columns {list(self.feature_names)}"
-        return f"the vectors {self.list_column!r} of {len(self.feature_names)} numbers"
-
-
-@dataclass(frozen=True, slots=True)
 class Columns:
     """What the columns of a log are for; as text, one line that says so.
 
@@ -201,26 +176,34 @@ class Columns:
     left_out: Mapping[str, str] = field(default_factory=dict)
     suspicious: tuple[str, ...] = ()
 
+    @property
+    def kind(self) -> str:
+        """What events are: "points" or "distances"."""
+        return "points" if self.features else "distances"
+
+    @property
+    def of_events(self) -> tuple[str, ...]:
+        """The columns of the file that hold the events."""
+        return self.features if self.list_column is None else (self.list_column,)
+
     def as_dict(self) -> dict[str, Any]:
         """All of it, as JSON has it."""
-        return {
-            **asdict(self),
-            "features": list(self.features),
-            "suspicious": list(self.suspicious),
-        }
+        lists = {name: list(getattr(self, name)) for name in ("features", "suspicious")}
+        return {**asdict(self), **lists}
+
+    def describe_features(self) -> str:
+        """The features in a few words."""
+        n = len(self.features)
+        if self.list_column is not None:
+            return f"{n} numbers of {self.list_column}" if n else f"distances of {self.list_column}"
+        return ", ".join(abbreviate_names(self.features)) + (f" ({n})" if n > MAX_LISTED else "")
 
     def __str__(self) -> str:
-        n, names = len(self.features), list(self.features)
-        if self.list_column is not None:
-            features = (
-                f"{n} numbers of {self.list_column}" if n else f"distances of {self.list_column}"
-            )
-        else:
-            features = ", ".join(abbreviate_names(names)) + (f" ({n})" if n > MAX_LISTED else "")
         roles = [f"{role}: {getattr(self, role) or 'none'}" for role in ("id", "label", "time")]
         left_out = ", ".join(self.list_left_out()) or "none"
         remedy = [LOG_REMEDY] if self.suspicious else []
-        return "; ".join([f"features: {features}", *roles, f"left out: {left_out}", *remedy])
+        features = f"features: {self.describe_features()}"
+        return "; ".join([features, *roles, f"left out: {left_out}", *remedy])
 
     def list_left_out(self) -> list[str]:
         """Every column that is left out, with the reason."""
@@ -247,16 +230,10 @@ class ColumnCandidates:
         reserved = excluded.union(choice.roles)
         free = [name for name in types if name not in reserved]
         numeric = sort_names(name for name in free if is_numeric(types[name]))
-        vectors = {name: find_list_size(types[name]) or sizes.get(name, 0) for name in free}
-        reasons = {name: explain_name(name, types) for name in numeric}
-        return cls(
-            where,
-            types,
-            numeric,
-            {name: size for name, size in vectors.items() if size},
-            {name: why for name, why in reasons.items() if why is not None},
-            excluded,
-        )
+        lengths = {name: find_list_size(types[name]) or sizes.get(name, 0) for name in free}
+        vectors = {name: size for name, size in lengths.items() if size}
+        suspicious = {name: why for name in numeric if (why := explain_name(name, types))}
+        return cls(where, types, numeric, vectors, suspicious, excluded)
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -318,8 +295,8 @@ def check_names(argument: str, names: Any) -> tuple[str, ...]:
 # ------------------------------------------------------------------ the events of a table
 
 
-def choose_event_columns(candidates: ColumnCandidates, choice: ColumnChoice) -> EventColumns:
-    """Choose the columns that hold the events of one table.
+def choose_event_columns(candidates: ColumnCandidates, choice: ColumnChoice) -> Columns:
+    """Choose the columns that hold the events of one table; those of other roles are open yet.
 
     Raises
     ------
@@ -327,8 +304,7 @@ def choose_event_columns(candidates: ColumnCandidates, choice: ColumnChoice) -> 
         No features, more than one thing that could be them, or none by a name or pattern.
     """
     for pattern in choice.exclude:
-        exists = pattern in candidates.types
-        if not exists and not (_is_pattern(pattern) and match_names(candidates.types, [pattern])):
+        if not match_names(candidates.types, [pattern]):
             raise FeatureError(
                 f"{candidates.where} has no column {pattern!r} to exclude; it has "
                 f"{quote(sorted(candidates.types))}"
@@ -338,15 +314,15 @@ def choose_event_columns(candidates: ColumnCandidates, choice: ColumnChoice) -> 
     return _choose_requested(candidates, choice.features)
 
 
-def _choose_default(candidates: ColumnCandidates, choice: ColumnChoice) -> EventColumns:
+def _choose_default(candidates: ColumnCandidates, choice: ColumnChoice) -> Columns:
     """The event columns of a table if the caller chose none."""
-    where, features = candidates.where, candidates.features
+    where, features, types = candidates.where, candidates.features, candidates.types
+    lists = [name for name, kind in types.items() if holds_vectors(kind)]
+    if DISTANCES in lists and DISTANCES not in candidates.excluded.union(choice.roles):
+        return Columns((), DISTANCES)
     # lists of any length are taken where nothing else could be meant
-    fixed = {n: d for n, d in candidates.vectors.items() if find_list_size(candidates.types[n])}
+    fixed = {name: size for name, size in candidates.vectors.items() if find_list_size(types[name])}
     vectors = fixed if fixed or features else candidates.vectors
-    is_free = DISTANCES not in choice.roles and DISTANCES not in candidates.excluded
-    if is_free and _is_list_of_distances(candidates.types.get(DISTANCES)):
-        return EventColumns("distances", (), DISTANCES)
     if vectors and (features or len(vectors) > 1):
         first = sorted(vectors)[0]
         raise FeatureError(
@@ -354,15 +330,16 @@ def _choose_default(candidates: ColumnCandidates, choice: ColumnChoice) -> Event
             f"features=, for example {[first]} or {list(features[:3]) or [sorted(vectors)[1]]}"
         )
     if vectors:
-        return _use_vector(*vectors.items())
+        return _use_vector(*next(iter(vectors.items())))
     if features:
-        return EventColumns("points", features, None)
-    lists = [name for name, kind in candidates.types.items() if _is_list_of_distances(kind)]
+        return Columns(features)
+    reasons = {name: choice.roles.get(name) or candidates.explain(name) for name in types}
+    described = {
+        name: str(kind) if reasons[name] == str(kind) else f"{kind}, {reasons[name]}"
+        for name, kind in types.items()
+    }
     advice = f" ({lists[0]!r}: {LIST_ADVICE})" if lists else ""
-    raise FeatureError(
-        describe_no_features(where, {n: _describe(candidates, n, choice) for n in candidates.types})
-        + advice
-    )
+    raise FeatureError(describe_no_features(where, described) + advice)
 
 
 def describe_no_features(where: str, columns: Mapping[str, str]) -> str:
@@ -376,78 +353,45 @@ def describe_no_features(where: str, columns: Mapping[str, str]) -> str:
     )
 
 
-def _describe(candidates: ColumnCandidates, name: str, choice: ColumnChoice) -> str:
-    """Type and role of a column that is no feature."""
-    kind, why = str(candidates.types[name]), choice.roles.get(name) or candidates.explain(name)
-    return kind if why == kind else f"{kind}, {why}"
-
-
-def _choose_requested(candidates: ColumnCandidates, chosen: tuple[str, ...]) -> EventColumns:
+def _choose_requested(candidates: ColumnCandidates, chosen: tuple[str, ...]) -> Columns:
     """The event columns that names, patterns or the places of a vector select."""
-    vectors = candidates.vectors
-    if not candidates.types.keys() & set(chosen) and set(chosen) == set(_index_names(len(chosen))):
+    vectors, types = candidates.vectors, candidates.types
+    if set(chosen) == set(map(str, range(len(chosen)))).difference(types):
         fitting = [name for name, size in vectors.items() if size == len(chosen)]
-        if len(fitting) > 1:
-            raise FeatureError(
-                f"{candidates.where} has the vectors {sorted(fitting)}, all of {len(chosen)} "
-                f"numbers; choose one of them with features=, for example {sorted(fitting)[:1]}"
-            )
-        if fitting:
-            return _use_vector((fitting[0], len(chosen)))
+        if len(fitting) == 1:
+            return _use_vector(fitting[0], len(chosen))
     if len(chosen) == 1 and chosen[0] in vectors:
-        return _use_vector((chosen[0], vectors[chosen[0]]))
+        return _use_vector(chosen[0], vectors[chosen[0]])
     names: set[str] = set()
     numeric = set(candidates.numeric)
     for name in chosen:
-        if name in numeric:
-            names.add(name)
-        elif name in candidates.types or not _is_pattern(name):
+        matching = {name} & numeric
+        if _is_pattern(name) and name not in types:
+            matching = {column for column in candidates.features if fnmatchcase(column, name)}
+        if not matching:
             raise FeatureError(_explain_refusal(candidates, name))
-        else:
-            matching = [column for column in candidates.features if fnmatchcase(column, name)]
-            if not matching:
-                others = [column for column in candidates.suspicious if fnmatchcase(column, name)]
-                hint = f"; {others} must be named in full" if others else ""
-                raise FeatureError(
-                    f"the pattern {name!r} matches no numeric column of {candidates.where}; choose "
-                    f"among {candidates}{hint}"
-                )
-            names.update(matching)
-    return EventColumns("points", sort_names(names), None)
+        names |= matching
+    return Columns(sort_names(names))
 
 
 def _explain_refusal(candidates: ColumnCandidates, name: str) -> str:
-    """Why a column cannot be a feature."""
+    """Why a column cannot be a feature, or none is by a pattern."""
     kind = candidates.types.get(name)
-    remedy = ""
-    if kind is None:
-        what = "missing"
+    what, remedy = ("missing", "") if kind is None else (f"of type {kind}", "")
+    if others := [column for column in candidates.suspicious if fnmatchcase(column, name)]:
+        remedy = f"; {others} must be named in full"
     elif name in candidates.vectors:
-        what = f"a vector of {candidates.vectors[name]} numbers"
         remedy = "; a vector column must be chosen alone"
-    else:
-        what = f"of type {kind}"
-        if name == DISTANCES and _is_list_of_distances(kind):
-            remedy = "; a log of distances takes no features"
-        elif _is_list_of_distances(kind):
-            remedy = f"; {LIST_ADVICE}"
+    elif kind is not None and holds_vectors(kind):
+        remedy = f"; {LIST_ADVICE}"
     return (
         f"the feature {name!r} of {candidates.where} is {what}; "
         f"it must be one of {candidates}{remedy}"
     )
 
 
-def _use_vector(column: tuple[str, int]) -> EventColumns:
-    return EventColumns("points", _index_names(column[1]), column[0])
-
-
-def _index_names(size: int) -> tuple[str, ...]:
-    """The names that features have by their place, as those of an array."""
-    return tuple(map(str, range(size)))
-
-
-def _is_list_of_distances(kind: Any) -> bool:
-    return kind is not None and holds_vectors(kind)
+def _use_vector(name: str, size: int) -> Columns:
+    return Columns(tuple(map(str, range(size))), name)
 
 
 # ------------------------------------------------------------------ a table that is learned
@@ -547,16 +491,15 @@ def _choose_columns(
     names: Sequence[str], frame: InputFrame | None, chosen: tuple[str, ...], where: str
 ) -> list[str]:
     """The columns, or keys of dicts, that names or patterns select."""
-    types: dict[str, Any] = dict.fromkeys(names, pa.float64())  # the values of dicts are judged
-    sizes = {}
+    # of dicts, and where Arrow has no type, values are judged when they are read
+    types: dict[str, Any] = dict.fromkeys(names, pa.float64())
+    sizes, choice = {}, ColumnChoice(chosen)
     if frame is not None:
-        types = {}
         for name in names:
-            with suppress(FeatureError):  # Arrow has no type for it
+            with suppress(FeatureError):
                 column = frame.arrow(name)
-                types[name] = column.type
+                types[name] = types[name] if pa.types.is_null(column.type) else column.type
                 if holds_vectors(column.type):
                     sizes[name] = read_list_size(column)
-    choice = ColumnChoice(chosen)
     candidates = ColumnCandidates.of(where, types, sizes, choice)
-    return list(choose_event_columns(candidates, choice).columns)
+    return list(choose_event_columns(candidates, choice).of_events)

@@ -198,6 +198,10 @@ def read_array(X: Any) -> Floats:
 
 
 def _from_array(X: Array, name: str) -> NumericTable:
+    if X.dtype.names is not None:
+        raise FeatureError(
+            f"{name} is a structured array of {list(X.dtype.names)}: pass pandas.DataFrame({name})"
+        )
     if X.ndim != 2:
         raise FeatureError(
             f"{name} has shape {X.shape}; it must be (n, d), one row per point: reshape a single "
@@ -301,15 +305,23 @@ def _from_frame(X: InputFrame, wanted: tuple[str, ...] | None) -> NumericTable:
         try:
             arrow = decode(X.arrow(name))
             values[:, j] = column_to_floats(arrow, name)
-        except FeatureError as error:
-            refused = refused or error
-            values[:, j] = [
-                math.nan if number is None else number for number in map(as_number, X.cells(name))
+            is_null_there = arrow.is_null().to_numpy(zero_copy_only=False)
+        except FeatureError as error:  # of Arrow, which has no type for all numbers
+            cells = X.cells(name)
+            numbers = list(map(as_number, cells))
+            is_null_there = np.array([is_null(cell) for cell in cells], dtype=bool)
+            strays = [
+                c for c, n in zip(cells, numbers, strict=True) if n is None and not is_null(c)
             ]
-            continue
-        if arrow.null_count:
+            if strays and error.__cause__ is not None:
+                what = f"it has {quote(strays[0])}"
+                error = FeatureError(f"column {name!r} of {X.argument} is not numeric: {what}")
+            if strays or is_null_there.all():
+                refused = refused or error
+            values[:, j] = [math.nan if number is None else number for number in numbers]
+        if is_null_there.any():
             nulls = nulls if nulls.size else np.zeros(values.shape, dtype=bool)
-            nulls[:, j] = arrow.is_null().to_numpy(zero_copy_only=False)
+            nulls[:, j] = is_null_there
     return NumericTable(values, names, False, nulls=nulls, refused=refused, frame=frame)
 
 

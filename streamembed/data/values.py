@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from streamembed.errors import FeatureError, InputError, summarise_error
 from streamembed.numeric.arrays import Array, Bools, Floats
 
+PERIOD = "pandas.period"
 # A mask of nulls where there are none.
 NO_NULLS: Bools = np.zeros((0, 0), dtype=bool)
 
@@ -167,7 +168,7 @@ def to_floats(X: Array) -> tuple[Floats, Bools, list[Any]]:
 
 def column_to_floats(column: Any, name: str) -> Floats:
     """An Arrow column as float64, NaN for null; FeatureError where it is not numeric."""
-    column = read_storage(column)
+    given, column = column.type, read_storage(column)
     kind = column.type
     if pa.types.is_null(kind):
         return np.full(len(column), np.nan)
@@ -180,7 +181,7 @@ def column_to_floats(column: Any, name: str) -> Floats:
         hint = (
             f"; take lists of one length alone: features=[{name!r}]" if is_list_type(kind) else ""
         )
-        raise FeatureError(f"column {name!r} has type {kind}; features must be numeric{hint}")
+        raise FeatureError(f"column {name!r} has type {given}; features must be numeric{hint}")
     if column.type == pa.float16():
         column = column.cast(pa.float32())
     values: Floats = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
@@ -205,16 +206,26 @@ def decode(column: Any) -> Any:
 
 
 def find_storage_type(kind: Any) -> Any:
-    """The type that Arrow stores: without encoding, and of an extension that beneath it."""
+    """The type that Arrow stores: without encoding, and of an extension that beneath it.
+
+    A period of pandas stays one: it is a time, not a number.
+    """
     kind = decode_type(kind)
-    return find_storage_type(kind.storage_type) if isinstance(kind, pa.BaseExtensionType) else kind
+    is_storage = not isinstance(kind, pa.BaseExtensionType) or kind.extension_name == PERIOD
+    return kind if is_storage else find_storage_type(kind.storage_type)
 
 
 def read_storage(column: Any) -> Any:
     """An Arrow column as it is stored, see `find_storage_type`."""
     column = decode(column)
-    is_extension = isinstance(column.type, pa.BaseExtensionType)
-    return read_storage(column.storage) if is_extension else column
+    is_storage = column.type == find_storage_type(column.type)
+    return column if is_storage else read_storage(column.storage)
+
+
+def read_lists(column: Any) -> Any:
+    """An Arrow column of lists as it is stored; one without a value, of type null, as lists."""
+    column = read_storage(column)
+    return column.cast(pa.list_(pa.float64())) if pa.types.is_null(column.type) else column
 
 
 def is_numeric(kind: Any) -> bool:
@@ -257,9 +268,7 @@ def lists_to_matrix(
     faults
         What is wrong with lists of another length, by row.
     """
-    column = read_storage(column)
-    if pa.types.is_null(column.type):
-        column = column.cast(pa.list_(pa.float64()))
+    column = read_lists(column)
     lengths = pc.list_value_length(column)
     if lengths.null_count:
         lengths = lengths.fill_null(-1)

@@ -141,7 +141,6 @@ class Engine(HintedAttributes, SavedObject):
         self._learner = StreamLearner(self.config)
         self._published: dict[bool, tuple[State, Snapshot]] = {}  # by whether they are fresh
         self._warned: set[tuple[type[Warning], int]] = set()
-        self._has_chosen = False  # a call has named the feature columns
         self._warn(diagnostics.describe_chunk_cost(self.config), CostWarning)
 
     def __repr__(self) -> str:

@@ -36,9 +36,8 @@ class ColdStart:
     imputed: int = 0
     ignored: int = 0
     left_out: tuple[str, ...] = ()  # suspicious columns of the first events, sorted
-    empty: tuple[
-        str, ...
-    ] = ()  # columns without a number when the features were settled, or before
+    # columns without a number until the features were settled
+    empty: tuple[str, ...] = ()
 
     @property
     def observed_names(self) -> tuple[str, ...]:

@@ -31,7 +31,6 @@ from streamembed.data.column_roles import (
     ColumnCandidates,
     ColumnChoice,
     Columns,
-    EventColumns,
     check_names,
     choose_event_columns,
     describe_suspicious,
@@ -213,9 +212,9 @@ class EventLog:
         return self._batches(start)
 
     def _batches(self, start: int) -> Iterator[LogBatch]:
-        layout = EventColumns(self.kind, self.feature_names, self.list_column)
-        roles = self.columns.id, self.columns.label, self.columns.time
-        columns = {*layout.columns, *(name for name in roles if name is not None)}
+        layout = self.columns
+        used = {*layout.of_events, layout.id, layout.label, layout.time}
+        columns = {name for name in used if name is not None}
         offset = 0
         for file in self._files:
             if file.rows is not None and offset < start and offset + file.rows <= start:
@@ -231,10 +230,8 @@ class EventLog:
         if offset < start:
             raise _build_start_error(start, offset)
 
-    def _decode_batch(
-        self, part: Any, layout: EventColumns, offset: int, file: LogFile
-    ) -> LogBatch:
-        distances, roles = None, self.columns
+    def _decode_batch(self, part: Any, layout: Columns, offset: int, file: LogFile) -> LogBatch:
+        distances = None
         faults: dict[int, str] = {}
         points, nulls = np.zeros((part.num_rows, 0)), np.zeros((part.num_rows, 0), dtype=bool)
         if layout.kind == "points":
@@ -242,15 +239,15 @@ class EventLog:
         else:
             distances = log_columns.decode_distances(part, layout)
         decode = partial(log_columns.decode_passthrough, part, offset=offset, file=file)
-        ids = log_columns.decode_ids(part, roles.id, offset, file)
+        ids = log_columns.decode_ids(part, layout.id, offset, file)
         return LogBatch(
             points=points,
             nulls=nulls,
             distances=distances,
             ids=ids,
-            id_column=log_columns.decode_id_column(part, roles.id, self.id_column_type, ids),
-            labels=decode(name=roles.label, kind=self.label_type),
-            event_times=decode(name=roles.time, kind=self.event_time_type),
+            id_column=log_columns.decode_id_column(part, layout.id, self.id_column_type, ids),
+            labels=decode(name=layout.label, kind=self.label_type),
+            event_times=decode(name=layout.time, kind=self.event_time_type),
             offset=offset,
             faults=faults,
         )
@@ -263,10 +260,10 @@ def _build_start_error(start: int, rows: int) -> ParameterError:
     )
 
 
-def _compute_row_limit(layout: EventColumns, file: LogFile) -> int:
+def _compute_row_limit(layout: Columns, file: LogFile) -> int:
     if layout.kind == "distances":
         return ROWS_OF_LISTS if file.format == "parquet" else ROWS_PER_BATCH
-    return max(1, min(ROWS_PER_BATCH, BYTES_PER_BATCH // (8 * len(layout.feature_names))))
+    return max(1, min(ROWS_PER_BATCH, BYTES_PER_BATCH // (8 * len(layout.features))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -418,8 +415,8 @@ def open_files(
     sizes = _read_list_sizes(readable, choice)
     candidates = ColumnCandidates.of(str(first), dict(first.columns), sizes, choice)
     layout = _find_layout(first, candidates, choice)
-    roles = {name: role for name, role in choice.roles.items() if name not in layout.columns}
-    role_columns = {
+    roles = {name: role for name, role in choice.roles.items() if name not in layout.of_events}
+    role_columns: dict[str, Any] = {
         role: name for name, role in roles.items() if any(name in file.names for file in files)
     }
     for role, name in (("id", choice.id), ("label", choice.label), ("time", choice.time)):
@@ -439,7 +436,7 @@ def open_files(
                 f"{file} has {ID_KINDS[own_type]}, but {first} has {ID_KINDS[id_type]}; all "
                 "files of a log must have the same kind of ids: read the files separately"
             )
-        for name in {*file.names}.difference(layout.columns, roles):
+        for name in {*file.names}.difference(layout.of_events, roles):
             left_out.setdefault(name, file_candidates.explain(name))
     left_out = {name: left_out[name] for name in sorted(left_out)}
     suspicious = () if choice.features else tuple(n for n in left_out if n in candidates.suspicious)
@@ -449,17 +446,9 @@ def open_files(
         paths=tuple(file.path for file in files),
         folders=folders,
         kind=layout.kind,
-        feature_names=layout.feature_names,
+        feature_names=layout.features,
         list_column=layout.list_column,
-        columns=Columns(
-            layout.feature_names,
-            layout.list_column,
-            role_columns.get("id"),
-            role_columns.get("label"),
-            role_columns.get("time"),
-            left_out,
-            suspicious,
-        ),
+        columns=replace(layout, **role_columns, left_out=left_out, suspicious=suspicious),
         id_type=id_type,
         id_column_type=log_columns.find_id_column_type(files, role_columns.get("id"), id_type),
         label_type=log_columns.find_passthrough_type(files, role_columns.get("label")),
@@ -506,30 +495,31 @@ def _read_list_sizes(files: Sequence[LogFile], choice: ColumnChoice) -> dict[str
     return sizes
 
 
-def _find_layout(file: LogFile, candidates: ColumnCandidates, choice: ColumnChoice) -> EventColumns:
+def _find_layout(file: LogFile, candidates: ColumnCandidates, choice: ColumnChoice) -> Columns:
     """Where the events of a file are; FeatureError where a used column occurs twice."""
     layout = choose_event_columns(candidates, choice)
     number = Counter(file.names)
-    for name in (*layout.columns, *choice.roles):
+    for name in (*layout.of_events, *choice.roles):
         if number[name] > 1:
             raise FeatureError(f"{file} has two columns named {name!r}; rename one of them")
     return layout
 
 
 def _check_same_layout(
-    file: LogFile, layout: EventColumns, first: LogFile, expected_layout: EventColumns
+    file: LogFile, layout: Columns, first: LogFile, expected_layout: Columns
 ) -> None:
     """FeatureError where the events of a file are in other columns than those of the first."""
     if layout == expected_layout:
         return
     if layout.list_column is None and expected_layout.list_column is None:
-        names, expected = set(layout.feature_names), set(expected_layout.feature_names)
+        names, expected = set(layout.features), set(expected_layout.features)
         differs = (
             f"lacks the numeric columns {sorted(expected - names)} of {first} and has the "
             f"unexpected columns {sorted(names - expected)}"
         )
     else:
-        differs = f"has {layout}, but {first} has {expected_layout}"
+        has, had = layout.describe_features(), expected_layout.describe_features()
+        differs = f"has {has}, but {first} has {had}"
     raise FeatureError(
         f"{file} {differs}; all files of a log must have the same features: choose them with "
         "features=, or read the files separately"

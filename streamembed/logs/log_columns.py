@@ -12,13 +12,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamembed.data.column_roles import DISTANCES, EventColumns
+from streamembed.data.column_roles import DISTANCES, Columns
 from streamembed.data.values import (
     column_to_floats,
     decode,
     decode_type,
     lists_to_matrix,
-    read_storage,
+    read_lists,
 )
 from streamembed.errors import FeatureError, summarise_error
 from streamembed.logs.log_file import LogFile
@@ -27,16 +27,16 @@ from streamembed.numeric.arrays import Array, Bools, Floats, Ints
 # ------------------------------------------------------------------------------------- the events
 
 
-def decode_points(part: Any, layout: EventColumns) -> tuple[Floats, Bools, dict[int, str]]:
+def decode_points(part: Any, layout: Columns) -> tuple[Floats, Bools, dict[int, str]]:
     """Points of a record batch, (n, d), NaN for null; a mask of the nulls; and the rows, by index,
     whose lists do not have d values.
     """
     if layout.list_column is not None:
         column = part.column(layout.list_column)
-        return lists_to_matrix(column, layout.list_column, len(layout.feature_names))
-    points = np.empty((part.num_rows, len(layout.feature_names)))
+        return lists_to_matrix(column, layout.list_column, len(layout.features))
+    points = np.empty((part.num_rows, len(layout.features)))
     nulls = np.zeros(points.shape, bool)
-    for j, name in enumerate(layout.feature_names):
+    for j, name in enumerate(layout.features):
         column = decode(part.column(name))
         points[:, j] = column_to_floats(column, name)
         if column.null_count:
@@ -44,9 +44,9 @@ def decode_points(part: Any, layout: EventColumns) -> tuple[Floats, Bools, dict[
     return points, nulls, {}
 
 
-def decode_distances(part: Any, layout: EventColumns) -> list[Floats | None]:
+def decode_distances(part: Any, layout: Columns) -> list[Floats | None]:
     """Every row of a record batch of distances; None for null, NaN for a null in a row."""
-    column = _read_lists(part, layout)
+    column = read_lists(part.column(layout.list_column))
     ends = np.cumsum(_count_list_items(column))
     flat = np.array(column_to_floats(column.flatten(), DISTANCES))
     rows: list[Floats | None] = [*np.split(flat, ends[:-1])] if len(column) else []
@@ -56,23 +56,18 @@ def decode_distances(part: Any, layout: EventColumns) -> list[Floats | None]:
     return rows
 
 
-def split_by_bytes(part: Any, layout: EventColumns, limit: int) -> Iterator[Any]:
+def split_by_bytes(part: Any, layout: Columns, limit: int) -> Iterator[Any]:
     """Slices of a record batch with at most ``limit`` bytes of distances, or of one row."""
     if layout.kind == "points":
         yield part
         return
-    ends = 8 * np.cumsum(_count_list_items(_read_lists(part, layout)))
+    ends = 8 * np.cumsum(_count_list_items(read_lists(part.column(layout.list_column))))
     start = 0
     while start < part.num_rows:
         before = int(ends[start - 1]) if start else 0
         stop = max(start + 1, int(np.searchsorted(ends, before + limit, side="right")))
         yield part.slice(start, stop - start)
         start = stop
-
-
-def _read_lists(part: Any, layout: EventColumns) -> Any:
-    column = read_storage(part.column(layout.list_column))
-    return column.cast(pa.list_(pa.float64())) if pa.types.is_null(column.type) else column
 
 
 def _count_list_items(column: Any) -> Ints:
