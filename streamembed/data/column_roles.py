@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 
 from streamembed.data.batch import Batch
 from streamembed.data.table import InputFrame, are_dicts, is_frame, open_frame, sort_names
-from streamembed.data.values import find_storage_type, holds_vectors, is_numeric, read_storage
+from streamembed.data.values import find_storage_type, holds_vectors, is_numeric, read_lists
 from streamembed.errors import ColumnWarning, FeatureError, ParameterError, quote, warn
 
 RESERVED = ("id", "label", "event_time")
@@ -262,7 +262,7 @@ def find_list_size(kind: Any) -> int:
 
 def read_list_size(column: Any) -> int:
     """How many numbers the first list of a column has; 0 where there is none."""
-    lengths = pc.list_value_length(read_storage(column)).drop_null()
+    lengths = pc.list_value_length(read_lists(column)).drop_null()
     return lengths[0].as_py() if len(lengths) else 0
 
 
