@@ -358,7 +358,12 @@ def _choose_requested(candidates: ColumnCandidates, chosen: tuple[str, ...]) -> 
     vectors, types = candidates.vectors, candidates.types
     if set(chosen) == set(map(str, range(len(chosen)))).difference(types):
         fitting = [name for name, size in vectors.items() if size == len(chosen)]
-        if len(fitting) == 1:
+        if len(fitting) > 1:
+            raise FeatureError(
+                f"{candidates.where} has the vectors {sorted(fitting)}, all of {len(chosen)} "
+                f"numbers; choose one of them with features=, for example {sorted(fitting)[:1]}"
+            )
+        if fitting:
             return _use_vector(fitting[0], len(chosen))
     if len(chosen) == 1 and chosen[0] in vectors:
         return _use_vector(chosen[0], vectors[chosen[0]])
@@ -377,7 +382,8 @@ def _choose_requested(candidates: ColumnCandidates, chosen: tuple[str, ...]) -> 
 def _explain_refusal(candidates: ColumnCandidates, name: str) -> str:
     """Why a column cannot be a feature, or none is by a pattern."""
     kind = candidates.types.get(name)
-    what, remedy = ("missing", "") if kind is None else (f"of type {kind}", "")
+    missing = "a pattern without a match" if _is_pattern(name) else "missing"
+    what, remedy = missing if kind is None else f"of type {kind}", ""
     if others := [column for column in candidates.suspicious if fnmatchcase(column, name)]:
         remedy = f"; {others} must be named in full"
     elif name in candidates.vectors:

@@ -88,9 +88,8 @@ class FeatureRows(NumericTable):
         for j, name in enumerate(names):
             if name in place:
                 values[:, j] = self.values[:, place[name]]
-        unknown = [
-            place[name] for name in set(place).difference(names) if not explain_name(name, names)
-        ]
+        others = set(place).difference(names)
+        unknown = [place[name] for name in others if explain_name(name) is None]
         absent = np.count_nonzero(self.absent[:, unknown]) if self.absent.size else 0
         return values, len(self) * len(unknown) - int(absent)
 

@@ -27,6 +27,7 @@ import numpy as np
 import pyarrow as pa
 
 from streamembed.data.column_roles import (
+    DISTANCES,
     LOG_REMEDY,
     ColumnCandidates,
     ColumnChoice,
@@ -485,11 +486,12 @@ def _read_list_sizes(files: Sequence[LogFile], choice: ColumnChoice) -> dict[str
     if (chosen and chosen <= set(candidates.numeric)) or is_stream:
         return {}
     files = [replace(file, path=file.bytes_path, stdin=None) for file in files]
-    names = [name for name, kind in types.items() if holds_vectors(kind)]
+    names = [name for name, kind in types.items() if holds_vectors(kind) and name != DISTANCES]
     sizes: dict[str, int] = {}
     for name in set(names).difference(candidates.vectors, choice.roles, candidates.excluded):
         with suppress(LogError):  # reading the rows raises it
-            heads = (next(read_rows(file, {name}, ROWS_OF_LISTS), None) for file in files)
+            having = (file for file in files if name in file.names)
+            heads = (next(read_rows(file, {name}, ROWS_OF_LISTS), None) for file in having)
             found = (read_list_size(head.column(name)) for head in heads if head is not None)
             sizes[name] = next((size for size in found if size), 0)
     return sizes
