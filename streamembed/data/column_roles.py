@@ -246,7 +246,7 @@ class ColumnCandidates:
             return "excluded"
         if name in self.suspicious:
             return self.suspicious[name]
-        if name in self.numeric or name in self.vectors:
+        if is_numeric(self.types[name]) or name in self.vectors:
             return "not among the features"
         return str(self.types[name])
 
@@ -304,7 +304,7 @@ def choose_event_columns(candidates: ColumnCandidates, choice: ColumnChoice) -> 
         No features, more than one thing that could be them, or none by a name or pattern.
     """
     for pattern in choice.exclude:
-        if not match_names(candidates.types, [pattern]):
+        if pattern not in candidates.types and not match_names(candidates.types, [pattern]):
             raise FeatureError(
                 f"{candidates.where} has no column {pattern!r} to exclude; it has "
                 f"{quote(sorted(candidates.types))}"
@@ -338,8 +338,8 @@ def _choose_default(candidates: ColumnCandidates, choice: ColumnChoice) -> Colum
         name: str(kind) if reasons[name] == str(kind) else f"{kind}, {reasons[name]}"
         for name, kind in types.items()
     }
-    advice = f" ({lists[0]!r}: {LIST_ADVICE})" if lists else ""
-    raise FeatureError(describe_no_features(where, described) + advice)
+    remedy = f" ({lists[0]!r}: {LIST_ADVICE})" if lists else ""
+    raise FeatureError(describe_no_features(where, described) + remedy)
 
 
 def describe_no_features(where: str, columns: Mapping[str, str]) -> str:

@@ -492,8 +492,8 @@ def _read_list_sizes(files: Sequence[LogFile], choice: ColumnChoice) -> dict[str
         with suppress(LogError):  # reading the rows raises it
             having = (file for file in files if name in file.names)
             heads = (next(read_rows(file, {name}, ROWS_OF_LISTS), None) for file in having)
-            found = (read_list_size(head.column(name)) for head in heads if head is not None)
-            sizes[name] = next((size for size in found if size), 0)
+            lengths = (read_list_size(head.column(name)) for head in heads if head is not None)
+            sizes[name] = next((size for size in lengths if size), 0)
     return sizes
 
 
