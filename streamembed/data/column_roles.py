@@ -182,7 +182,7 @@ class Columns:
         return "points" if self.features else "distances"
 
     @property
-    def of_events(self) -> tuple[str, ...]:
+    def event_columns(self) -> tuple[str, ...]:
         """The columns of the file that hold the events."""
         return self.features if self.list_column is None else (self.list_column,)
 
@@ -508,4 +508,4 @@ def _choose_columns(
                 if holds_vectors(column.type):
                     sizes[name] = read_list_size(column)
     candidates = ColumnCandidates.of(where, types, sizes, choice)
-    return list(choose_event_columns(candidates, choice).of_events)
+    return list(choose_event_columns(candidates, choice).event_columns)

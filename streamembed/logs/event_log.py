@@ -214,7 +214,7 @@ class EventLog:
 
     def _batches(self, start: int) -> Iterator[LogBatch]:
         layout = self.columns
-        used = {*layout.of_events, layout.id, layout.label, layout.time}
+        used = {*layout.event_columns, layout.id, layout.label, layout.time}
         columns = {name for name in used if name is not None}
         offset = 0
         for file in self._files:
@@ -416,7 +416,7 @@ def open_files(
     sizes = _read_list_sizes(readable, choice)
     candidates = ColumnCandidates.of(str(first), dict(first.columns), sizes, choice)
     layout = _find_layout(first, candidates, choice)
-    roles = {name: role for name, role in choice.roles.items() if name not in layout.of_events}
+    roles = {name: role for name, role in choice.roles.items() if name not in layout.event_columns}
     role_columns: dict[str, Any] = {
         role: name for name, role in roles.items() if any(name in file.names for file in files)
     }
@@ -437,7 +437,7 @@ def open_files(
                 f"{file} has {ID_KINDS[own_type]}, but {first} has {ID_KINDS[id_type]}; all "
                 "files of a log must have the same kind of ids: read the files separately"
             )
-        for name in {*file.names}.difference(layout.of_events, roles):
+        for name in {*file.names}.difference(layout.event_columns, roles):
             left_out.setdefault(name, file_candidates.explain(name))
     left_out = {name: left_out[name] for name in sorted(left_out)}
     suspicious = () if choice.features else tuple(n for n in left_out if n in candidates.suspicious)
@@ -501,7 +501,7 @@ def _find_layout(file: LogFile, candidates: ColumnCandidates, choice: ColumnChoi
     """Where the events of a file are; FeatureError where a used column occurs twice."""
     layout = choose_event_columns(candidates, choice)
     number = Counter(file.names)
-    for name in (*layout.of_events, *choice.roles):
+    for name in (*layout.event_columns, *choice.roles):
         if number[name] > 1:
             raise FeatureError(f"{file} has two columns named {name!r}; rename one of them")
     return layout
