@@ -20,7 +20,7 @@
         ├── NotAFileError (IsADirectoryError)   a folder, pipe or device instead of a file
         └── DeniedFileError (PermissionError)
 
-    ColumnWarning (UserWarning)          columns that look like ids, times, targets or text
+    ColumnWarning (UserWarning)          columns named like ids, times or targets; no numbers
     ResolutionWarning (UserWarning)      landmarks too far apart for the kernel
     CostWarning (UserWarning)            parameters that cost more than ten times the usual
     DegenerateMapWarning (UserWarning)   a map of zeros, few points, or separate parts alone
@@ -183,10 +183,7 @@ class DeniedFileError(FileError, PermissionError):
 
 
 class ColumnWarning(UserWarning):
-    """Columns look like ids, times or targets: logs leave them out, river estimators learn them.
-
-    A river estimator also warns of features that had no number when the features were fixed.
-    """
+    """Columns named like ids, times or targets are left out, or features have no number so far."""
 
 
 class ResolutionWarning(UserWarning):

@@ -14,7 +14,7 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from streamembed.data import column_roles
+from streamembed.data.column_roles import RENAME, describe_suspicious, find_suspicious
 from streamembed.data.output_format import derive_prefix, name_columns
 from streamembed.errors import ColumnWarning, InputError, NotReadyError, ParameterError, warn
 from streamembed.estimators.estimator import PointEstimator
@@ -100,13 +100,14 @@ class OnlineTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """Coordinates of points, shape (n, m)."""
         check_is_fitted(self, "estimator_")
         points = validate_data(self, X, dtype=np.float64, reset=False)
-        coordinates: Floats = self.estimator_.transform_many(points)
+        coordinates: Floats = self.estimator_.transform_many(self._leave_out(points))
         return coordinates
 
     def get_feature_names_out(self, input_features: Any = None) -> Array:
         """What the estimator calls its coordinates: its name and a number."""
         check_is_fitted(self, "estimator_")
-        width = int(getattr(self.estimator_, "n_components", None) or self.n_features_in_)
+        n_features = self.n_features_in_ - len(self._suspicious)
+        width = int(getattr(self.estimator_, "n_components", None) or n_features)
         prefix = derive_prefix(type(self.estimator_).__name__)
         if isinstance(self.estimator_, PointEstimator):
             prefix = self.estimator_.prefix
@@ -159,16 +160,23 @@ class OnlineTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
                 f"{error}; use more rows"
             ) from error
 
+    @property
+    def _suspicious(self) -> dict[str, str]:
+        """Columns that are left out, and why."""
+        return find_suspicious(getattr(self, "feature_names_in_", ()))
+
+    def _leave_out(self, points: Floats) -> Floats:
+        suspicious = self._suspicious
+        if not suspicious:
+            return points
+        return points[:, [name not in suspicious for name in self.feature_names_in_]]
+
     def _read(self, X: Any, y: Any, reset: bool) -> tuple[Any, ...]:
         """What the estimator learns: points, and labels where it takes them."""
         points = validate_data(self, X, dtype=np.float64, reset=reset)
-        names = tuple(getattr(self, "feature_names_in_", ()))
-        if (
-            reset
-            and names
-            and (message := column_roles.describe_suspects(names, points)) is not None
-        ):
-            warn(message, ColumnWarning)
+        if reset and self._suspicious:
+            warn(describe_suspicious(self._suspicious, RENAME), ColumnWarning)
+        points = self._leave_out(points)
         if not self.estimator_._supervised:
             return (points,)
         if y is None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import streamembed as se
-from streamembed.errors import BadRowError, ColumnWarning, FeatureError, ParameterError
+from streamembed.errors import BadRowError, ColumnWarning, ParameterError
 from streamembed.estimators import FENN, PCA, UnsupervisedMetric
 from streamembed.logs import open_log
 from tests.cli.test_cli import call
@@ -54,67 +53,19 @@ def test_empty_parquet_files_are_passed_over(tmp_path: Path, first: int) -> None
     assert (log.n_rows, log.feature_names) == (400, ("a", "b", "c"))
 
 
-def test_columns_are_judged_over_files_of_other_schemas(tmp_path: Path) -> None:
-    """Five rows of one file are too few to tell, and the next differed in its integers."""
-    for name, rows, kind in (("0", slice(0, 5), np.int32), ("1", slice(5, 60), np.int64)):
-        part = FRAME[rows].assign(number=np.arange(60)[rows].astype(kind))
-        pq.write_table(pa.Table.from_pandas(part, preserve_index=False), tmp_path / name)
-    with pytest.warns(ColumnWarning, match="number"):
-        assert open_log(tmp_path).feature_names == ("a", "b", "c")
-
-
-@pytest.mark.parametrize(
-    ("column", "values"),
-    [
-        ("n", [np.nan, *np.arange(1.0, 400.0)]),  # whole numbers with a gap, as pandas has them
-        ("n", pd.Series(range(400), dtype=pd.ArrowDtype(pa.decimal128(38, 0)))),
-        ("__index_level_0__", RNG.permutation(400)),
-        ("Unnamed: 0", RNG.permutation(400)),
-        ("labels", RNG.integers(0, 2, 400)),
-        ("y_true", RNG.integers(0, 2, 400)),
-        ("birthDate", RNG.integers(0, 9, 400)),
-        ("created_at", RNG.integers(0, 9, 400)),
-        ("ts", RNG.integers(0, 9, 400)),
-    ],
-)
-def test_more_columns_look_like_no_features(column: str, values: Any) -> None:
-    with pytest.raises(FeatureError, match=column):
-        se.Engine().learn(FRAME.assign(**{column: values}))
-
-
-@pytest.mark.parametrize("kind", ["small frames", "dicts"])
-def test_what_the_first_call_cannot_tell_is_told_after_the_warm_up(kind: str) -> None:
-    """Once, and only where nobody chose; the rule itself needs ten rows, and dicts have none."""
-    frame = FRAME.assign(n=range(400))
-    parts: list[Any] = [frame[i : i + 5] for i in range(0, 100, 5)]
-    if kind == "dicts":
-        parts = [part.to_dict("records") for part in parts]
-    engine = se.Engine(size=100)
-    with warnings.catch_warnings(record=True) as told:
-        warnings.simplefilter("always", ColumnWarning)
-        for part in parts:
-            engine.learn(part)
-    assert ["'n'" in str(one.message) for one in told] == [True]
-    assert engine.position == 100
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", ColumnWarning)
-        chosen = se.Engine(size=100)
-        for part in (frame[i : i + 5] for i in range(0, 100, 5)):
-            chosen.learn(part, features=["a", "b", "c", "n"])
-    assert chosen.feature_names == ("a", "b", "c", "n")
-
-
-def test_faces_tell_however_their_features_are_settled() -> None:
-    """By `flush` and `merge`, too."""
-    doubtful = FRAME.assign(user_id=range(400))
+def test_estimators_tell_at_the_first_events() -> None:
+    """However their features are settled; and a `merge` tells what is new to it."""
+    suspicious = FRAME.assign(user_id=range(400))
     early = PCA()
-    early.learn_many(doubtful[:15])
     with pytest.warns(ColumnWarning, match="user_id"):
-        early.flush()
+        early.learn_many(suspicious[:15])
+    early.flush()
+    assert early.feature_names == ("a", "b", "c")
     one, other = FENN(), FENN()
     labels = [bool(v) for v in POINTS[:, 0] > 0]
-    one.learn_many(doubtful[:30], labels[:30])
-    other.learn_many(doubtful[30:63], labels[30:63])
+    one.learn_many(FRAME[:30], labels[:30])
+    with pytest.warns(ColumnWarning, match="user_id"):
+        other.learn_many(suspicious[30:63], labels[30:63])
     with pytest.warns(ColumnWarning, match="user_id"):
         one.merge(other)
 

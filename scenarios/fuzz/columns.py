@@ -28,7 +28,7 @@ from streamembed.data import table
 from streamembed.data.column_roles import (
     ColumnCandidates,
     ColumnChoice,
-    EventColumns,
+    Columns,
     choose_event_columns,
 )
 from streamembed.engine.snapshot import Snapshot
@@ -98,9 +98,9 @@ def count_names() -> Iterator[None]:
     def feature_name(name: Any) -> str:
         return name if isinstance(name, Name) else as_text(name)
 
-    def plain_layout(found: ColumnCandidates, choice: ColumnChoice) -> EventColumns:
+    def plain_layout(found: ColumnCandidates, choice: ColumnChoice) -> Columns:
         layout = choose_event_columns(found, choice)
-        return replace(layout, feature_names=tuple(map(str, layout.feature_names)))
+        return replace(layout, features=tuple(map(str, layout.features)))
 
     with (
         mock.patch("streamembed.logs.event_log.probe_files", probe),

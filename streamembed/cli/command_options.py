@@ -105,8 +105,8 @@ def add_features_option(command: Callable[..., Any]) -> Callable[..., Any]:
         type=_CommaSeparatedNames(),
         callback=_check_columns,
         metavar="NAMES",
-        help="Feature columns: a,b or patterns 'x*,y?'.  [default: numeric columns that do not "
-        "look like ids, times or targets]",
+        help="Feature columns: a,b or patterns 'x*,y?'.  [default: numeric columns that are "
+        "not named like ids, times or targets]",
     )(command)
 
 

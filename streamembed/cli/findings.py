@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from streamembed.cli.flag_names import name_flags
 from streamembed.cli.monitor_options import describe_monitor, format_monitor_status
 from streamembed.cli.summary import format_all_rejected, list_axes_warnings
-from streamembed.data.column_roles import REMEDY, abbreviate_names
+from streamembed.data.column_roles import LOG_REMEDY, abbreviate_names
 from streamembed.drift.monitor import Monitor
 from streamembed.engine import diagnostics
 from streamembed.engine.axis_messages import describe_frame
@@ -257,20 +257,20 @@ def _inspect_engine(engine: Engine) -> Inspection:
 
 def _inspect_log(description: LogDescription) -> Inspection:
     damages = [damage for damage in description.damages if damage]
-    question = description.question and name_flags(description.question)
+    error = description.error and name_flags(description.error)
     columns = description.columns
     used = {} if columns is None else columns.as_dict()
     used = {name.replace("_", " "): fact for name, fact in used.items()}
     facts = {
         "kind": "log",
-        "holds": None if question else description.kind,
+        "holds": None if error else description.kind,
         "files": [str(file) for file in description.files],
         "formats": list(description.formats),
         "rows": list(description.rows),
         "damages": damages,
         "columns": description.column_types,
         **used,
-        "question": question,
+        "error": error,
     }
     counts = [count for count in description.rows if count is not None]
     rows = "an unknown number of rows"
@@ -286,12 +286,12 @@ def _inspect_log(description: LogDescription) -> Inspection:
     hints = tuple(
         f"{damage}: rows before it can be read, replay reports where they end" for damage in damages
     )
-    brief: dict[str, Any] = {"kind": None, "question": None}
+    brief: dict[str, Any] = {"kind": None, "error": None}
     if columns is None:
-        hints += (f"replay will ask: {question}",)
+        hints += (f"replay refuses the log: {error}",)
         brief["holds"] = None
     else:
-        brief |= {"columns": None, "doubtful": None, "left out": columns.list_left_out()}
-        if columns.doubtful:
-            hints += (f"columns in doubt are left out: {REMEDY}",)
+        brief |= {"columns": None, "suspicious": None, "left out": columns.list_left_out()}
+        if columns.suspicious:
+            hints += (f"suspicious columns are left out: {LOG_REMEDY}",)
     return Inspection(verdict, facts, hints, brief)

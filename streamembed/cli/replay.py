@@ -84,7 +84,7 @@ def run(logs: tuple[str, ...], run: str, **options: Any) -> None:
                 log = open_with_choice(check_logs_exist(logs), choice)
                 columns, rows = log.columns, log.n_rows
             if not as_json:
-                echo(str(columns), err=True)
+                echo(name_flags(str(columns)), err=True)
             advance = stack.enter_context(show_progress(rows, as_json))
 
             def handle_alarm(alarm: Alarm) -> None:

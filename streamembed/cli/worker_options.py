@@ -81,7 +81,7 @@ def replay_with_workers(
     config, policy = Config(**parameters), parameters.pop("on_bad_row")
     log = open_with_choice(logs, choice)
     if not as_json:
-        echo(str(select_columns(log, config)), err=True)
+        echo(name_flags(str(select_columns(log, config))), err=True)
     with (
         warnings.catch_warnings(),
         show_progress(log.n_rows, as_json, reports_start=True) as advance,

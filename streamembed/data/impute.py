@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from streamembed.data.column_roles import explain_name
 from streamembed.data.table import (
     NumericTable,
     are_positions,
@@ -87,7 +88,8 @@ class FeatureRows(NumericTable):
         for j, name in enumerate(names):
             if name in place:
                 values[:, j] = self.values[:, place[name]]
-        unknown = [j for name, j in place.items() if name not in set(names)]
+        others = set(place).difference(names)
+        unknown = [place[name] for name in others if explain_name(name) is None]
         absent = np.count_nonzero(self.absent[:, unknown]) if self.absent.size else 0
         return values, len(self) * len(unknown) - int(absent)
 

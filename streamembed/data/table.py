@@ -11,7 +11,6 @@ import array
 import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
@@ -26,6 +25,7 @@ from streamembed.data.values import (
     as_array,
     as_number,
     column_to_floats,
+    decode,
     is_list_type,
     is_null,
     is_sequence,
@@ -198,6 +198,10 @@ def read_array(X: Any) -> Floats:
 
 
 def _from_array(X: Array, name: str) -> NumericTable:
+    if X.dtype.names is not None:
+        raise FeatureError(
+            f"{name} is a structured array of {list(X.dtype.names)}: pass pandas.DataFrame({name})"
+        )
     if X.ndim != 2:
         raise FeatureError(
             f"{name} has shape {X.shape}; it must be (n, d), one row per point: reshape a single "
@@ -299,19 +303,25 @@ def _from_frame(X: InputFrame, wanted: tuple[str, ...] | None) -> NumericTable:
         )
     for j, name in enumerate(names):
         try:
-            arrow = X.arrow(name)
-            if pa.types.is_dictionary(arrow.type):
-                arrow = arrow.dictionary_decode()
+            arrow = decode(X.arrow(name))
             values[:, j] = column_to_floats(arrow, name)
-        except FeatureError as error:
-            refused = refused or error
-            values[:, j] = [
-                math.nan if number is None else number for number in map(as_number, X.cells(name))
+            is_null_there = arrow.is_null().to_numpy(zero_copy_only=False)
+        except FeatureError as error:  # of Arrow, which has no type for all numbers
+            cells = X.cells(name)
+            numbers = list(map(as_number, cells))
+            is_null_there = np.array([is_null(cell) for cell in cells], dtype=bool)
+            strays = [
+                c for c, n in zip(cells, numbers, strict=True) if n is None and not is_null(c)
             ]
-            continue
-        if arrow.null_count:
+            if strays and error.__cause__ is not None:
+                what = f"it has {quote(strays[0])}"
+                error = FeatureError(f"column {name!r} of {X.argument} is not numeric: {what}")
+            if strays or is_null_there.all():
+                refused = refused or error
+            values[:, j] = [math.nan if number is None else number for number in numbers]
+        if is_null_there.any():
             nulls = nulls if nulls.size else np.zeros(values.shape, dtype=bool)
-            nulls[:, j] = arrow.is_null().to_numpy(zero_copy_only=False)
+            nulls[:, j] = is_null_there
     return NumericTable(values, names, False, nulls=nulls, refused=refused, frame=frame)
 
 
@@ -319,7 +329,8 @@ def _from_lists(X: InputFrame, wanted: tuple[str, ...] | None) -> NumericTable |
     """The numbers of the only column, where each of its values is a list of numbers."""
     try:
         arrow = X.arrow(X.names[0])
-        if not is_list_type(arrow.type):
+        is_empty = pa.types.is_null(arrow.type) and wanted is not None and are_positions(wanted)
+        if not is_list_type(arrow.type) and not is_empty:
             return None
         size = None if wanted is None else len(wanted)
         values, nulls, faults = lists_to_matrix(arrow, X.names[0], size)
@@ -354,22 +365,12 @@ class InputFrame:
         chosen, given = tuple(name for name, _ in pairs), tuple(own for _, own in pairs)
         return InputFrame(self.native, chosen, given, self.argument)
 
-    def head(self, rows: int) -> dict[str, Any]:
-        """The first rows of each column that Arrow has a type for."""
-        columns = {}
-        for name in self.names:
-            with suppress(FeatureError):
-                columns[name] = self.arrow(name, rows)
-        return columns
-
-    def arrow(self, name: str, rows: int | None = None) -> Any:
-        """A column as an Arrow array, its first rows only; FeatureError where Arrow has none."""
+    def arrow(self, name: str) -> Any:
+        """A column as an Arrow array; FeatureError where Arrow has none."""
         column = self._column(name)
         try:
             if not isinstance(self.native, pa.Table):
-                column = (column if rows is None else column.head(rows)).to_arrow()
-            elif rows is not None:
-                column = column.slice(0, rows)
+                column = column.to_arrow()
             return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
         except MemoryError:
             raise

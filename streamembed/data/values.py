@@ -16,6 +16,9 @@ import pyarrow.compute as pc
 from streamembed.errors import FeatureError, InputError, summarise_error
 from streamembed.numeric.arrays import Array, Bools, Floats
 
+PERIOD = "pandas.period"
+# Arrow selects no rows of views: the types that it can select from.
+VIEWS = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
 # A mask of nulls where there are none.
 NO_NULLS: Bools = np.zeros((0, 0), dtype=bool)
 
@@ -167,18 +170,20 @@ def to_floats(X: Array) -> tuple[Floats, Bools, list[Any]]:
 
 def column_to_floats(column: Any, name: str) -> Floats:
     """An Arrow column as float64, NaN for null; FeatureError where it is not numeric."""
+    given, column = column.type, read_storage(column)
     kind = column.type
+    if pa.types.is_null(kind):
+        return np.full(len(column), np.nan)
     if pa.types.is_decimal(kind):  # Arrow's own cast is off by a unit in the last place
         exact = [np.nan if each is None else float(each) for each in column.to_pylist()]
         return np.array(exact, dtype=np.float64)
-    numeric = pa.types.is_integer(kind) or pa.types.is_floating(kind)
     if pa.types.is_boolean(kind):
         column = column.cast(pa.uint8())
-    elif not numeric:
+    elif not is_numeric(kind):
         hint = (
             f"; take lists of one length alone: features=[{name!r}]" if is_list_type(kind) else ""
         )
-        raise FeatureError(f"column {name!r} has type {kind}; features must be numeric{hint}")
+        raise FeatureError(f"column {name!r} has type {given}; features must be numeric{hint}")
     if column.type == pa.float16():
         column = column.cast(pa.float32())
     values: Floats = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
@@ -186,9 +191,52 @@ def column_to_floats(column: Any, name: str) -> Floats:
 
 
 def decode_type(kind: Any) -> Any:
-    """An Arrow type, of a dictionary that of its values."""
-    is_coded = kind is not None and pa.types.is_dictionary(kind)
-    return kind.value_type if is_coded else kind
+    """An Arrow type without its encoding: of a dictionary, or of runs, the type of the values."""
+    while kind is not None and (pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind)):
+        kind = kind.value_type
+    return kind
+
+
+def decode(column: Any) -> Any:
+    """An Arrow column without its encoding, see `decode_type`, and without views."""
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks()
+    while column.type != decode_type(column.type):
+        if pa.types.is_dictionary(column.type):
+            values = decode(column.dictionary)
+            column = pa.DictionaryArray.from_arrays(column.indices, values).dictionary_decode()
+        else:
+            column = pc.run_end_decode(column)
+    return column.cast(VIEWS[column.type]) if column.type in VIEWS else column
+
+
+def find_storage_type(kind: Any) -> Any:
+    """The type that Arrow stores: without encoding, and of an extension that beneath it.
+
+    A period of pandas stays one: it is a time, not a number.
+    """
+    kind = decode_type(kind)
+    is_storage = not isinstance(kind, pa.BaseExtensionType) or kind.extension_name == PERIOD
+    return kind if is_storage else find_storage_type(kind.storage_type)
+
+
+def read_storage(column: Any) -> Any:
+    """An Arrow column as it is stored, see `find_storage_type`."""
+    column = decode(column)
+    is_storage = column.type == find_storage_type(column.type)
+    return column if is_storage else read_storage(column.storage)
+
+
+def read_lists(column: Any) -> Any:
+    """An Arrow column of lists as it is stored; one without a value, of type null, as lists."""
+    column = read_storage(column)
+    return column.cast(pa.list_(pa.float64())) if pa.types.is_null(column.type) else column
+
+
+def is_numeric(kind: Any) -> bool:
+    """Whether columns of an Arrow type can be features."""
+    tests = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_decimal)
+    return any(test(find_storage_type(kind)) for test in tests)
 
 
 def is_list_type(kind: Any) -> bool:
@@ -200,7 +248,12 @@ def is_list_type(kind: Any) -> bool:
         pa.types.is_list_view,
         pa.types.is_large_list_view,
     )
-    return any(test(kind) for test in tests)
+    return any(test(find_storage_type(kind)) for test in tests)
+
+
+def holds_vectors(kind: Any) -> bool:
+    """Whether each value of an Arrow type is a list of numbers."""
+    return is_list_type(kind) and is_numeric(find_storage_type(kind).value_type)
 
 
 def lists_to_matrix(
@@ -220,6 +273,7 @@ def lists_to_matrix(
     faults
         What is wrong with lists of another length, by row.
     """
+    column = read_lists(column)
     lengths = pc.list_value_length(column)
     if lengths.null_count:
         lengths = lengths.fill_null(-1)
@@ -229,7 +283,7 @@ def lists_to_matrix(
     fits = lengths == size
     shape = len(column), size
     # filtered, for there may be numbers beneath a null
-    flat = (column if fits.all() else column.filter(pa.array(fits))).flatten()
+    flat = decode((column if fits.all() else column.filter(pa.array(fits))).flatten())
     values, nulls = np.full(shape, np.nan), np.zeros(shape, dtype=bool)
     values[fits] = column_to_floats(flat, name).reshape(int(fits.sum()), size)
     if flat.null_count:

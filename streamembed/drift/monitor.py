@@ -373,7 +373,7 @@ class Monitor(SavedObject):
 
     def _learn(self, X: Any, ids: Any, y: Any) -> tuple[Alarm, ...]:
         state = self._state
-        table = column_roles.split(X, state.names or None)
+        table = column_roles.split(X, state.names or None, remedy=column_roles.RENAME)
         read = batch.read(
             table.points,
             table.ids if ids is None else ids,

@@ -330,7 +330,7 @@ def check_pairs(now: EngineState, config: Config, X1: Any, X2: Any, similar: Any
 
     def read(X: Any, features: Features | None, name: str) -> Batch:
         names = None if features is None else features.names
-        points = column_roles.split(X, names, name=name).points
+        points = column_roles.split(X, names, name=name, remedy=column_roles.RENAME).points
         remedy = "nothing was learned: fix or drop these pairs"
         return batch.read(points, None, features, remedy=remedy, name=name)
 

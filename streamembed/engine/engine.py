@@ -8,7 +8,6 @@ from typing import Any, ClassVar, Concatenate, ParamSpec, Self, TypeVar
 
 import pyarrow as pa
 
-from streamembed.data import column_roles
 from streamembed.data.batch import Batch
 from streamembed.data.distance_rows import DistanceRows
 from streamembed.data.features import NO_FEATURES, Features
@@ -21,7 +20,6 @@ from streamembed.engine.saved_engine import SavedEngine
 from streamembed.engine.snapshot import Snapshot
 from streamembed.engine.stream_learner import StreamLearner
 from streamembed.errors import (
-    ColumnWarning,
     CostWarning,
     DegenerateMapWarning,
     InputError,
@@ -145,7 +143,6 @@ class Engine(HintedAttributes, SavedObject):
         self._published: dict[bool, tuple[State, Snapshot]] = {}  # by whether they are fresh
         self._warned: set[tuple[type[Warning], int]] = set()
         self._scaling_checked = -1  # position of the frame under which it was
-        self._has_chosen = False  # a call has named the feature columns
         self._warn(diagnostics.describe_chunk_cost(self.config), CostWarning)
 
     def __repr__(self) -> str:
@@ -388,9 +385,11 @@ class Engine(HintedAttributes, SavedObject):
             RecordBatchReader or any object with an Arrow capsule, any eager data frame that
             narwhals knows, list of dicts.
             A reader is consumed batch by batch, each batch like a call of its own. Of a table with
-            named columns (not of dicts) some are reserved, as in a log: a column ``id`` has the
-            ids, ``label`` the labels, if these are not given, and ``event_time`` is left out. Its
-            other columns are the features; or its only one, of lists of numbers of one length.
+            named columns, and of dicts, some are reserved, as in a log: a column ``id`` has the
+            ids, ``label`` the labels, if these are not given, and ``event_time`` the times, with
+            clock "event_time". Columns named like ids, times or targets (``user_id``,
+            ``timestamp``, ``target``; ``y`` without an ``x``) are left out. The others are the
+            features; or its only one, of lists of numbers of one length.
         y
             One label per row, for the ``metrics`` of the engine: a string, number or boolean, None
             or NaN if unknown. None if there are no labels.
@@ -398,10 +397,9 @@ class Engine(HintedAttributes, SavedObject):
             One whole number or string per row; default: the stream positions. The first call
             decides whether events have ids.
         features
-            Names or patterns of the columns of a table to learn; None for all but the reserved
-            ones. The first call needs it where a column looks like an id, a time or a target: it is
-            named like one (``user_id``, ``timestamp``, ``target``; ``y`` without an ``x``), or its
-            first 50 rows are whole numbers that ascend, or large and never fall.
+            Names or patterns of the columns of a table, or of the keys of dicts, to learn,
+            whatever their names; None for all that are not left out. Features once learned are
+            features in every later call.
         times
             With clock "event_time": a number or timestamp per row; default: the column
             ``event_time`` of a table.
@@ -413,8 +411,7 @@ class Engine(HintedAttributes, SavedObject):
         Raises
         ------
         FeatureError
-            The features are not those of the first call, or not numeric; or, where nothing is
-            learned or chosen yet, a column looks like an id, a time or a target.
+            The features are not those of the first call, or not numeric, or there are none.
         BadRowError, DuplicateIdError
             With ``on_bad_row="raise"``; nothing of the call was learned.
         ConcurrentUseError
@@ -424,8 +421,8 @@ class Engine(HintedAttributes, SavedObject):
         Warns
         -----
         ColumnWarning
-            At the end of the warm-up, where nothing was chosen: features look like ids, times or
-            targets (of dicts, or of first calls too short to tell); they are learned.
+            In the first call, where nothing was chosen: columns are left out because they are named
+            like ids, times or targets.
         """
         if isinstance(X, pa.RecordBatchReader):
             if ids is not None or y is not None or times is not None:
@@ -438,27 +435,13 @@ class Engine(HintedAttributes, SavedObject):
             return Learned(sum(part.accepted for part in parts), rejected)
         if isinstance(X, list) and not X:
             return Learned(0, ())
-        begins = not self.ready
-        learned = self._learn(X, y, ids, features, times)
-        if begins and self.ready and not self._has_chosen:
-            self._warn(self._describe_suspects(), ColumnWarning)
-        return learned
-
-    def _describe_suspects(self) -> str | None:
-        """A message on features of the warm-up that look like ids, times or targets, or None."""
-        state, names = self._learner.state, self.feature_names
-        if state is None or not names:
-            return None
-        return column_roles.describe_suspects(
-            names, state.support.points[state.support.oldest_first]
-        )
+        return self._learn(X, y, ids, features, times)
 
     @_exclusive
     def _learn(self, X: Any, y: Any, ids: Any, features: Any, times: Any) -> Learned:
         # `check` and `apply`, without a call in between
         now, policy = self._learner.progress, self.config.on_bad_row
         rows, labels, at = calls.read_points(now, self.config, X, y, ids, features, times)
-        self._has_chosen |= features is not None
         return self._learner.learn_points(rows, policy, labels, times=at)
 
     def check(

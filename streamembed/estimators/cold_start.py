@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from river import base
 
-from streamembed.data import column_roles
 from streamembed.data.impute import FeatureRows
 from streamembed.estimators.estimator import ColdStart, PointEstimator
 from streamembed.numeric.arrays import Floats
@@ -75,27 +74,24 @@ class ColdStartTransformer(PointEstimator, base.MiniBatchTransformer):
 
     def _complete(self, rows: FeatureRows, first: int) -> None:
         """Learn rows one by one; the ``first`` events, together, once they are all there."""
-        began = self._learned
+        before, began = self._statistics, self._learned
         for i in range(len(rows)):
-            before = replace(self._statistics, began=began)
+            current = replace(self._statistics, began=began)
             row = rows if len(rows) == 1 else rows.take(slice(i, i + 1))
-            if before.names:
-                counted, values = before.arrange(row)
+            if current.names:
+                counted, values = current.arrange(row)
             else:
-                waiting = before.add(row.row(0))
+                waiting = current.add(row.row(0))
                 if len(waiting.early) < first:
                     self._statistics_pair = (waiting,) * 2
                     continue
                 counted, values = waiting.settle()
-                self._suspects = column_roles.describe_suspects(
-                    counted.names, values, self._largest
-                )
             after, points = counted.fill(values, self._learned + len(values))
             self._statistics_pair = self._statistics, after
             self._learn(points, after.names)
         if not len(rows):
             self._statistics_pair = (replace(self._statistics, began=began),) * 2
-        self._warn_of_suspects()
+        self._warn_of_columns(before)
 
     def _fill(self, values: Floats) -> Floats:
         """Missing values by the means so far."""

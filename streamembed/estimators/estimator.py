@@ -11,9 +11,15 @@ import numpy as np
 from river import base
 
 from streamembed.data import impute
+from streamembed.data.column_roles import (
+    RENAME,
+    describe_empty,
+    describe_suspicious,
+    find_suspicious,
+)
 from streamembed.data.impute import FeatureRows
 from streamembed.data.output_format import derive_prefix, name_columns, to_table
-from streamembed.data.table import sort_names
+from streamembed.data.table import are_positions, sort_names
 from streamembed.errors import ColumnWarning, FeatureError, ParameterError, quote, warn
 from streamembed.numeric.arrays import Floats
 from streamembed.parameters import HintedAttributes, check_names
@@ -29,6 +35,9 @@ class ColdStart:
     # Missing values so far, and values of other features.
     imputed: int = 0
     ignored: int = 0
+    left_out: tuple[str, ...] = ()  # suspicious columns of the first events, sorted
+    # columns without a number until the features were settled
+    empty: tuple[str, ...] = ()
 
     @property
     def observed_names(self) -> tuple[str, ...]:
@@ -36,8 +45,27 @@ class ColdStart:
         return self.names or sort_names({name for row in self.early for name in row})
 
     def add(self, *rows: dict[str, float]) -> Self:
-        """With more first events."""
-        return replace(self, early=(*self.early, *rows))
+        """With one more of the first events, of one row or two, without suspicious columns.
+
+        The first of all is the first that has a number; no event before it counts.
+        """
+        first = self.early[0] if self.early else rows[0]
+        known = set(first).difference(() if self.early else find_suspicious(first))
+        suspicious = find_suspicious([name for row in rows for name in row], known)
+        rows = tuple({n: row[n] for n in row if n not in suspicious} for row in rows)
+        left_out = self.left_out
+        if not suspicious.keys() <= set(left_out):
+            left_out = tuple(sorted({*left_out, *suspicious}))
+        values = [value for row in rows for value in row.values()]
+        if self.early or not all(map(math.isnan, values)):
+            return replace(self, early=(*self.early, *rows), left_out=left_out)
+        return replace(self, left_out=left_out, empty=self.empty or tuple(rows[0]))
+
+    def count_before(self, rows: FeatureRows) -> int:
+        """How many of these rows come before the first event."""
+        if self.early or self.names:
+            return 0
+        return next((i for i in range(len(rows)) if self.add(rows.row(i)).early), len(rows))
 
     def settle(self, numbers_only: bool = False) -> tuple[Self, Floats]:
         """The same with the features settled, and the first events (n, d), NaN where missing.
@@ -46,15 +74,12 @@ class ColdStart:
         ----------
         numbers_only
             Whether a feature needs a number to be one. The columns of an array always are.
-
-        Raises
-        ------
-        FeatureError
-            No feature has a number, with ``numbers_only``.
         """
-        names = self.observed_names or ("0",)
-        if numbers_only:
-            names = self._find_usable()
+        names = self.observed_names
+        usable = {name for row in self.early for name in row if not math.isnan(row[name])}
+        empty = tuple(name for name in names if name not in usable)
+        if numbers_only and not are_positions(names):
+            names = sort_names(usable)
         values = np.array([[row.get(name, math.nan) for name in names] for row in self.early])
         others = set(self.observed_names).difference(names)
         settled = replace(
@@ -63,19 +88,9 @@ class ColdStart:
             names=names,
             imputed=self.imputed + int(np.isnan(values).sum()),
             ignored=self.ignored + sum(name in others for row in self.early for name in row),
+            empty=empty,
         )
         return settled, values
-
-    def _find_usable(self) -> tuple[str, ...]:
-        """The features of the first events that have a number; all where they are places."""
-        usable = {name for row in self.early for name in row if not math.isnan(row[name])}
-        if not usable:
-            raise FeatureError(
-                f"the {len(self.early)} points of the warm-up have no usable number; features must "
-                "be numbers (not text, null, NaN, infinite or beyond 1e75): nothing was learned"
-            )
-        names = self.observed_names
-        return names if all(map(str.isdecimal, names)) else sort_names(usable)
 
     def arrange(self, rows: FeatureRows) -> tuple[Self, Floats]:
         """Rows in the order of the settled features, (n, d), NaN where missing, and counted."""
@@ -91,6 +106,8 @@ class ColdStart:
             names=self.names or other.names,
             imputed=self.imputed + other.imputed,
             ignored=self.ignored + other.ignored,
+            left_out=tuple(sorted({*self.left_out, *other.left_out})),
+            empty=self.empty or other.empty,
         )
 
 
@@ -109,7 +126,6 @@ class PointEstimator(HintedAttributes, base.Base):
 
     imputed_in_transform = 0
     ignored_in_transform = 0
-    _suspects: str | None = None
     _largest: ClassVar[float] = impute.LARGEST  # values beyond it are missing
     _hints: ClassVar[Mapping[str, str]] = {
         **dict.fromkeys(("fit", "partial_fit", "learn"), "learn_many(X)"),
@@ -201,7 +217,8 @@ class PointEstimator(HintedAttributes, base.Base):
 
         Arrays of another width than before are refused.
         """
-        values = rows.align(self._observed_names or sort_names(set(rows.names)))[0]
+        usual = set(rows.names).difference(find_suspicious(rows.names))
+        values = rows.align(self._observed_names or sort_names(usual))[0]
         return np.where(np.isnan(values), 0.0, values)
 
     def _check_mergeable(self, other: Any) -> None:
@@ -242,12 +259,16 @@ class PointEstimator(HintedAttributes, base.Base):
             self.ignored_in_transform += unknown
         return values
 
-    def _warn_of_suspects(self) -> None:
-        """Warn once, after their events are learned, of features that look like ids or times."""
-        message, self._suspects = self._suspects, None
-        if message is not None:
-            warn(message, ColumnWarning)
+    def _warn_of_columns(self, before: ColdStart) -> None:
+        """Warn of what became of columns since a call began, once its events are learned."""
+        after = self._statistics
+        if after.left_out != before.left_out:
+            new = set(after.left_out).difference(before.left_out)
+            reasons = find_suspicious(sorted(new))
+            warn(describe_suspicious(reasons, RENAME), ColumnWarning)
+        if after.empty != before.empty and after.empty:
+            warn(describe_empty(after.empty, after.names, self._largest), ColumnWarning)
 
     def __getstate__(self) -> dict[str, Any]:
-        others = ("imputed_in_transform", "ignored_in_transform", "_suspects")
+        others = ("imputed_in_transform", "ignored_in_transform")
         return {name: value for name, value in vars(self).items() if name not in others}

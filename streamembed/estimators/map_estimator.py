@@ -46,8 +46,9 @@ class MapEstimator(ColdStartTransformer):
 
     - *Cold start.* Until the warm-up ends ``transform_one`` returns zeros, of the final width.
     - *Features.* The features are those seen during the warm-up, ordered by name, or by position
-      for arrays. A feature that appears later is ignored, and counted in ``ignored``. If features
-      have names, arrays are refused.
+      for arrays. The warm-up begins with the first event that has a number. A feature that appears
+      later is ignored, and counted in ``ignored``. Columns named like ids, times or targets are
+      left out with a warning. If features have names, arrays are refused.
     - *Missing values.* A feature that is absent, null, NaN, infinite, too large or not a number is
       replaced by its mean over the stream so far, 0 before anything was seen, and counted in
       ``imputed``.
@@ -265,6 +266,9 @@ class MapEstimator(ColdStartTransformer):
             points, times = self._split(X)
             rows = self._read_table(points)
             if self.clock != POSITION:
+                start = self._statistics.count_before(rows)
+                rows = rows.take(slice(start, None))
+                times = None if times is None else times[start:]
                 before = self._times.advance(self._learned, self._learned + len(self._early))
                 self._times = before.append(times, len(rows), self.max_skew)
             self._take(rows)

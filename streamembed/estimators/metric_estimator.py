@@ -23,12 +23,10 @@ import numpy as np
 from river import base
 
 from streamembed import validation
-from streamembed.data import column_roles, impute
+from streamembed.data import impute
 from streamembed.data.impute import FeatureRows
 from streamembed.data.labels import UNKNOWN, LabelIndex, read_answers, read_keys
-from streamembed.data.table import sort_names
 from streamembed.errors import (
-    FeatureError,
     InputError,
     NotLearnedWarning,
     NotReadyError,
@@ -203,10 +201,7 @@ class MetricEstimator(
             )
         if not self._learner.additive or not self._early:
             return None
-        try:
-            settled, stream = self._start()
-        except FeatureError:
-            return None  # no number yet
+        settled, stream = self._start()
         return _named(training_stream.read_metric(stream, self._learner, self._key), settled.names)
 
     def _create_identity(self) -> Mahalanobis:
@@ -319,11 +314,11 @@ class MetricEstimator(
     @contextmanager
     def _compute_on_copy(self) -> Iterator[Self]:
         """A copy to compute a call on; assigned at once, last: what breaks off changes nothing."""
-        after = object.__new__(type(self))
+        before, after = self._cold_start, object.__new__(type(self))
         vars(after).update(vars(self))
         yield after
         vars(self).update(vars(after))
-        self._warn_of_suspects()
+        self._warn_of_columns(before)
 
     def _take_points(self, table: FeatureRows, labels: Sequence[Hashable | None]) -> None:
         self._check_features(table, "this metric")
@@ -339,6 +334,8 @@ class MetricEstimator(
             self._read = None
             ends = (one,) if two is None else (one, two)
             self._cold_start = self._cold_start.add(*(end.row(i) for end in ends))
+            if not self._early:
+                continue  # no event has had a number yet
             self._early_codes = (*self._early_codes, int(codes[i]))
             if len(self._early_codes) == self._chunks.next_cut(0):
                 self._settle()
@@ -388,22 +385,11 @@ class MetricEstimator(
         with one_blas_thread():
             settled, stream = self._start()
             self._stream = training_stream.flush(stream, self._learning)
-        unusable = set(self._observed_names).difference(settled.names)
-        chunk = stream.pending.first
         self._cold_start, self._early_codes = settled, ()
-        self._suspects = column_roles.describe_suspects(
-            settled.names, chunk, impute.LARGEST, sort_names(unusable)
-        )
         self._read = self._root = None
 
     def _start(self) -> tuple[ColdStart, TrainingStream]:
-        """The features of the early events, and a training stream in which these wait. Pure.
-
-        Raises
-        ------
-        FeatureError
-            They hold no number.
-        """
+        """The features of the early events, and a training stream in which these wait. Pure."""
         settled, values = self._cold_start.settle(numbers_only=True)
         codes = np.array(self._early_codes, dtype=np.int64)
         is_pair = codes < 0
@@ -438,10 +424,10 @@ class MetricEstimator(
         self._check_mergeable(other)
         # in an order of the two that does not depend on which one merges
         first, second = sorted((self, other), key=lambda model: model._digest())
-        merged = copy.copy(first)
+        before, merged = self._cold_start, copy.copy(first)
         merged._take_in(second)
         vars(self).update(vars(merged))
-        self._warn_of_suspects()
+        self._warn_of_columns(before)
 
     def _take_in(self, other: Self) -> None:
         """This, a copy, becomes the two together."""

@@ -367,7 +367,7 @@ class PCA(PointEstimator, base.MiniBatchTransformer):
             with one_blas_thread():
                 cold_start, followed = self._cold_start, self._followed
                 if followed is None:
-                    cold_start, followed, _ = self._begin(cold_start)
+                    cold_start, followed = self._begin(cold_start)
                 settings = self._build_settings(len(cold_start.names))
                 seen, view = principal_stream.read_axes(followed, settings)
             self._read = self._shown(view, settings, cold_start.names), seen
@@ -413,17 +413,17 @@ class PCA(PointEstimator, base.MiniBatchTransformer):
 
     def _flush(self, n_kept: int | None = None) -> None:
         """`flush`, and `keep_last` where ``n_kept`` is given."""
-        cold_start, followed, early = self._cold_start, self._followed, np.zeros((0, 0))
+        cold_start, followed = self._cold_start, self._followed
         if followed is None:
             if not self._early:
                 return
-            cold_start, followed, early = self._begin(cold_start)
+            cold_start, followed = self._begin(cold_start)
         settings = self._build_settings(len(cold_start.names))
         with one_blas_thread():
             followed = principal_stream.flush(followed, settings)
             if n_kept is not None:
                 followed = principal_stream.keep_last(followed, n_kept)
-        self._keep(cold_start, followed, early)
+        self._keep(cold_start, followed)
 
     def keep_last(self, n: int) -> None:
         """Let all events but the last ``n`` leave the window: a restart at a change.
@@ -495,46 +495,42 @@ class PCA(PointEstimator, base.MiniBatchTransformer):
     def _take(self, rows: FeatureRows) -> None:
         """Everything is computed first, and assigned last."""
         self._check_features(rows, "this PCA")
-        cold_start, followed, early = self._cold_start, self._followed, np.zeros((0, 0))
+        cold_start, followed = self._cold_start, self._followed
         if followed is None:
-            first = min(SETTLING - len(cold_start.early), len(rows))
-            cold_start = cold_start.add(*(rows.row(i) for i in range(first)))
+            n = 0
+            while n < len(rows) and len(cold_start.early) < SETTLING:
+                cold_start, n = cold_start.add(rows.row(n)), n + 1
             if len(cold_start.early) == SETTLING:
-                cold_start, followed, early = self._begin(cold_start)
-            rows = rows.take(slice(first, None))
+                cold_start, followed = self._begin(cold_start)
+            rows = rows.take(slice(n, None))
         if followed is not None and len(rows):
             cold_start, values = cold_start.arrange(rows)
             settings = self._build_settings(len(cold_start.names))
             whole = len(followed.waiting) + len(rows) >= CHUNK
             with one_blas_thread() if whole else nullcontext():
                 followed = principal_stream.extend(followed, values, settings)
-        self._keep(cold_start, followed, early)
+        self._keep(cold_start, followed)
 
-    def _begin(self, cold_start: ColdStart) -> tuple[ColdStart, PrincipalStream, Floats]:
-        """The features of the first events, these events as a stream, and as numbers (n, d)."""
+    def _begin(self, cold_start: ColdStart) -> tuple[ColdStart, PrincipalStream]:
+        """The features of the first events, and these events as a stream."""
         settled, values = cold_start.settle()
         settings = self._build_settings(len(settled.names))
         with one_blas_thread():
             begun = principal_stream.init(len(settled.names), settings)
-            return settled, principal_stream.extend(begun, values, settings), values
+            return settled, principal_stream.extend(begun, values, settings)
 
-    def _keep(self, cold_start: ColdStart, followed: PrincipalStream | None, early: Floats) -> None:
-        """Assign what was computed; warn where the features are settled now, by ``early``."""
-        begins = self._followed is None and followed is not None
-        names, suspects = cold_start.names, self._suspects
-        if begins:
-            suspects = column_roles.describe_suspects(names, early, impute.LARGEST)
-        vars(self).update(
-            _cold_start=cold_start, _followed=followed, _suspects=suspects, _read=None
-        )
-        k, d = int(self.n_components), len(names)
+    def _keep(self, cold_start: ColdStart, followed: PrincipalStream | None) -> None:
+        """Assign what was computed; warn where the features are settled now."""
+        before, begins = self._cold_start, self._followed is None and followed is not None
+        vars(self).update(_cold_start=cold_start, _followed=followed, _read=None)
+        k, d = int(self.n_components), len(cold_start.names)
         if begins and k > d:
             warn(
                 f"n_components={k} is above the number of features, {d}: {k - d} of {k} components "
                 f"are zeros; use n_components={d}",
                 DegenerateMapWarning,
             )
-        self._warn_of_suspects()
+        self._warn_of_columns(before)
 
     def _build_settings(self, n_features: int) -> PrincipalSettings:
         solver, k = str(self.solver), int(self.n_components)

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import chain, takewhile
+from itertools import chain, starmap
 from pathlib import Path
 from typing import Any
 
@@ -28,17 +28,18 @@ import pyarrow as pa
 
 from streamembed.data.column_roles import (
     DISTANCES,
-    HEAD_ROWS,
+    LOG_REMEDY,
     ColumnCandidates,
     ColumnChoice,
     Columns,
-    EventColumns,
     check_names,
     choose_event_columns,
+    describe_suspicious,
+    read_list_size,
 )
 from streamembed.data.features import Features
 from streamembed.data.times import TimeOrder
-from streamembed.data.values import is_list_type
+from streamembed.data.values import holds_vectors
 from streamembed.errors import (
     ColumnWarning,
     FeatureError,
@@ -49,7 +50,7 @@ from streamembed.errors import (
     warn,
 )
 from streamembed.logs import log_columns
-from streamembed.logs.log_file import LogFile, build_damage_error, peek_rows, read_rows
+from streamembed.logs.log_file import LogFile, build_damage_error, read_rows
 from streamembed.logs.log_writer import write_distance_log as write_distance_log
 from streamembed.logs.log_writer import write_log as write_log
 from streamembed.logs.paths import Paths, list_folders, list_paths, probe_files
@@ -221,10 +222,9 @@ class EventLog:
 
     def _batches(self, start: int, order: TimeOrder | None = None) -> Iterator[LogBatch]:
         """Batches from a row on; ``order`` is of the files that were read before."""
-        order = order or TimeOrder()
-        layout = EventColumns(self.kind, self.feature_names, self.list_column)
-        uses = self.columns.id, self.columns.label, self.columns.time
-        columns = {*layout.columns, *(name for name in uses if name is not None)}
+        order, layout = order or TimeOrder(), self.columns
+        used = {*layout.event_columns, layout.id, layout.label, layout.time}
+        columns = {name for name in used if name is not None}
         offset = 0
         for file in self._files:
             if file.rows is not None and offset < start and offset + file.rows <= start:
@@ -243,10 +243,8 @@ class EventLog:
         if offset < start:
             raise _build_start_error(start, offset)
 
-    def _decode_batch(
-        self, part: Any, layout: EventColumns, offset: int, file: LogFile
-    ) -> LogBatch:
-        distances, uses = None, self.columns
+    def _decode_batch(self, part: Any, layout: Columns, offset: int, file: LogFile) -> LogBatch:
+        distances = None
         faults: dict[int, str] = {}
         points, nulls = np.zeros((part.num_rows, 0)), np.zeros((part.num_rows, 0), dtype=bool)
         if layout.kind == "points":
@@ -258,10 +256,10 @@ class EventLog:
             points=points,
             nulls=nulls,
             distances=distances,
-            ids=log_columns.decode_ids(part, uses.id, offset, file),
-            id_column=decode(name=uses.id, kind=self.id_column_type),
-            labels=decode(name=uses.label, kind=self.label_type),
-            event_times=decode(name=uses.time, kind=self.event_time_type),
+            ids=log_columns.decode_ids(part, layout.id, offset, file),
+            id_column=decode(name=layout.id, kind=self.id_column_type),
+            labels=decode(name=layout.label, kind=self.label_type),
+            event_times=decode(name=layout.time, kind=self.event_time_type),
             offset=offset,
             faults=faults,
         )
@@ -274,10 +272,10 @@ def _build_start_error(start: int, rows: int) -> ParameterError:
     )
 
 
-def _compute_row_limit(layout: EventColumns, file: LogFile) -> int:
+def _compute_row_limit(layout: Columns, file: LogFile) -> int:
     if layout.kind == "distances":
         return ROWS_OF_LISTS if file.format == "parquet" else ROWS_PER_BATCH
-    return max(1, min(ROWS_PER_BATCH, BYTES_PER_BATCH // (8 * len(layout.feature_names))))
+    return max(1, min(ROWS_PER_BATCH, BYTES_PER_BATCH // (8 * len(layout.features))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,12 +289,12 @@ class LogDescription:
         of rows, None where unknown; damage that is visible without reading the rows, or None.
     column_types : dict of str to str
         The columns of the first file.
-    question : str or None
-        What has to be settled before the log can be read, such as which columns are the features.
+    error : str or None
+        Why `open_log` refuses it, such as that no column is a feature.
     kind : str
         "points" or "distances".
     columns : Columns or None
-        What the columns are for; None where there is a question.
+        What the columns are for; None where there is an error.
     """
 
     files: tuple[LogPath, ...]
@@ -304,7 +302,7 @@ class LogDescription:
     rows: tuple[int | None, ...]
     damages: tuple[str | None, ...]
     column_types: dict[str, str]
-    question: str | None = None
+    error: str | None = None
     kind: str = "points"
     columns: Columns | None = None
 
@@ -333,11 +331,11 @@ def open_log(
         the credentials that Arrow finds.
     features
         The feature columns; None for all numeric columns (integers, floats, booleans, decimals, and
-        dictionaries of these) that have no other role and do not look like ids, times or targets,
-        or the only column of lists of numbers of one length. Names may be case-sensitive patterns
-        (``x*``, ``pixel_?``, ``[ab]``) of such columns; a column of exactly that name takes
-        precedence, and is a feature whatever it looks like. The name of a list column must be given
-        alone; so must its positions ("0", "1", ...), by which an engine knows it.
+        dictionaries, runs and extensions of these) that have no other role and are not named like
+        ids, times or targets, or the only column of lists of numbers. Names may be case-sensitive
+        patterns (``x*``, ``pixel_?``, ``[ab]``) of such columns; a column of exactly that name
+        takes precedence, and is a feature whatever its name. The name of a list column must be
+        given alone; so must its positions ("0", "1", ...), by which an engine knows it.
     exclude
         Names or patterns of columns that are left out in any case.
     id, label, time
@@ -346,9 +344,10 @@ def open_log(
 
     Notes
     -----
-    A column looks like an id, time or target if its name does (``user_id``, ``timestamp``,
-    ``target``; a ``y`` beside an ``x`` is a coordinate), or if its first 50 rows are whole numbers
-    that ascend, or large numbers that never fall. `EventLog.columns` has the role of each column.
+    A numeric column named like an id, time or target (``user_id``, ``timestamp``, ``target``; a
+    ``y`` beside an ``x`` is a coordinate) is suspicious, and left out. Lists have the length of the
+    first one. A column without a value, of type null, in some of the files is missing there.
+    `EventLog.columns` has the role of each column.
 
     Without chosen features, a column ``distances`` of lists of numbers makes the log one of
     distances: row t has the unsquared distances to all t rows before it, or to the most recent of
@@ -370,7 +369,7 @@ def open_log(
     Warns
     -----
     ColumnWarning
-        Columns were left out because they look like ids, times or targets.
+        Suspicious columns are left out.
     TimeOrderWarning
         While it is read: event times fall from one file to the next.
 
@@ -383,8 +382,7 @@ def open_log(
     [(0, (2, 3)), (2, (1, 3))]
     """
     log = open_with_choice(paths, parse_choice(features, exclude, id, label, time))
-    if (message := describe_doubts(log)) is not None:
-        warn(message, ColumnWarning)
+    warn_of_columns(log)
     return log
 
 
@@ -408,16 +406,11 @@ def parse_choice(
     )
 
 
-def describe_doubts(log: EventLog) -> str | None:
-    """The warning about columns that are left out because of their looks, or None."""
-    reasons = log.columns.left_out
-    if not log.columns.doubtful:
-        return None
-    columns = ", ".join(f"{name!r} ({reasons[name]})" for name in log.columns.doubtful)
-    return (
-        f"columns of the log are left out of the features: {columns}; settle it with features=, "
-        "exclude=, id=, label= or time="
-    )
+def warn_of_columns(log: EventLog) -> None:
+    """Warn of suspicious columns, which are left out, where there are any."""
+    reasons = {name: log.columns.left_out[name] for name in log.columns.suspicious}
+    if reasons:
+        warn(describe_suspicious(reasons, LOG_REMEDY), ColumnWarning)
 
 
 def open_with_choice(paths: Paths, choice: ColumnChoice) -> EventLog:
@@ -429,15 +422,16 @@ def open_files(
     files: Sequence[LogFile], choice: ColumnChoice, folders: tuple[Path, ...]
 ) -> EventLog:
     """Files as one log; ``folders`` are those that contain them, as far as they were given."""
+    files = _fill_types(files)
     first = files[0]
     if first.columns is None:
         raise build_damage_error(first, 0, str(first.damage))
     readable = [file for file in files if file.columns is not None]
-    first_rows = _read_head(readable, choice)
-    candidates = ColumnCandidates.of(str(first), dict(first.columns), first_rows, choice)
+    sizes = _read_list_sizes(readable, choice)
+    candidates = ColumnCandidates.of(str(first), dict(first.columns), sizes, choice)
     layout = _find_layout(first, candidates, choice)
-    roles = {name: role for name, role in choice.uses.items() if name not in layout.columns}
-    role_columns = {
+    roles = {name: role for name, role in choice.roles.items() if name not in layout.event_columns}
+    role_columns: dict[str, Any] = {
         role: name for name, role in roles.items() if any(name in file.names for file in files)
     }
     for role, name in (("id", choice.id), ("label", choice.label), ("time", choice.time)):
@@ -449,9 +443,7 @@ def open_files(
     id_type = log_columns.find_id_type(first, role_columns.get("id"))
     left_out: dict[str, str] = {}
     for file in readable:
-        file_candidates = ColumnCandidates.of(
-            str(file), dict(file.columns or ()), first_rows, choice
-        )
+        file_candidates = ColumnCandidates.of(str(file), dict(file.columns or ()), sizes, choice)
         _check_same_layout(file, _find_layout(file, file_candidates, choice), first, layout)
         own_type = log_columns.find_id_type(file, role_columns.get("id"))
         if own_type != id_type:
@@ -459,27 +451,19 @@ def open_files(
                 f"{file} has {ID_KINDS[own_type]}, but {first} has {ID_KINDS[id_type]}; all "
                 "files of a log must have the same kind of ids: read the files separately"
             )
-        for name in {*file.names}.difference(layout.columns, roles):
+        for name in {*file.names}.difference(layout.event_columns, roles):
             left_out.setdefault(name, file_candidates.explain(name))
     left_out = {name: left_out[name] for name in sorted(left_out)}
-    doubtful = tuple(n for n in left_out if choice.features is None and n in candidates.doubtful)
+    suspicious = () if choice.features else tuple(n for n in left_out if n in candidates.suspicious)
     counts = [file.rows for file in files if file.rows is not None]
     is_counted = len(counts) == len(files) and first.stdin is None
     return EventLog(
         paths=tuple(file.path for file in files),
         folders=folders,
         kind=layout.kind,
-        feature_names=layout.feature_names,
+        feature_names=layout.features,
         list_column=layout.list_column,
-        columns=Columns(
-            layout.feature_names,
-            layout.list_column,
-            role_columns.get("id"),
-            role_columns.get("label"),
-            role_columns.get("time"),
-            left_out,
-            doubtful,
-        ),
+        columns=replace(layout, **role_columns, left_out=left_out, suspicious=suspicious),
         id_type=id_type,
         id_column_type=log_columns.find_common_type(files, role_columns.get("id")),
         label_type=log_columns.find_common_type(files, role_columns.get("label")),
@@ -490,81 +474,68 @@ def open_files(
     )
 
 
-def _read_head(files: Sequence[LogFile], choice: ColumnChoice) -> dict[str, Any]:
-    """The first rows of the columns that may be features, by name, as far as they are readable."""
-    first = files[0]
-    candidates = ColumnCandidates.of(
-        str(first), dict(first.columns or ()), {}, replace(choice, trusted=True)
-    )
-    lists = [name for name, kind in first.columns or () if is_list_type(kind)]
-    feature_choice = set(choice.features or ())
-    if choice.features is None and DISTANCES in lists:
+def _fill_types(files: Sequence[LogFile]) -> list[LogFile]:
+    """The files, columns without a value, of type null, in the type that they have in another."""
+    types: dict[str, Any] = {}
+    for name, kind in chain.from_iterable(file.columns or () for file in files):
+        if pa.types.is_null(types.setdefault(name, kind)):
+            types[name] = kind
+
+    def fill(name: str, kind: Any) -> tuple[str, Any]:
+        return name, types[name] if pa.types.is_null(kind) else kind
+
+    return [
+        file if file.columns is None else replace(file, columns=tuple(starmap(fill, file.columns)))
+        for file in files
+    ]
+
+
+def _read_list_sizes(files: Sequence[LogFile], choice: ColumnChoice) -> dict[str, int]:
+    """How many numbers the first list has of columns of lists that may be of any length."""
+    types = dict(files[0].columns or ())
+    candidates = ColumnCandidates.of(str(files[0]), types, {}, choice)
+    chosen = set(candidates.features if choice.features is None else choice.features)
+    stdin = files[0].stdin
+    is_stream = stdin is not None and stdin.copy_path is None  # which is read once
+    if (chosen and chosen <= set(candidates.numeric)) or is_stream:
         return {}
-    column_names = {
-        name
-        for name in (*candidates.numeric, *lists)
-        if name not in feature_choice or name in lists
-    }
-    column_names -= {name for name in candidates.vectors if name in column_names}
-    if choice.trusted or (feature_choice and feature_choice <= set(candidates.numeric)):
-        return {}
-    parts: dict[str, list[Any]] = {}
-    rows = 0
-    with suppress(LogError):  # reading the rows raises it
-        for part in chain.from_iterable(peek_rows(file, column_names, HEAD_ROWS) for file in files):
-            if rows >= HEAD_ROWS:
-                break
-            if isinstance(part, int):  # number of skipped rows
-                continue
-            part = part.slice(0, HEAD_ROWS - rows)
-            rows += len(part)
-            for name, column in zip(part.schema.names, part.columns, strict=True):
-                parts.setdefault(name, []).append(_widen(column))
-    return {name: _concatenate(columns) for name, columns in parts.items()}
+    files = [replace(file, path=file.bytes_path, stdin=None) for file in files]
+    names = [name for name, kind in types.items() if holds_vectors(kind) and name != DISTANCES]
+    sizes: dict[str, int] = {}
+    for name in set(names).difference(candidates.vectors, choice.roles, candidates.excluded):
+        with suppress(LogError):  # reading the rows raises it
+            having = (file for file in files if name in file.names)
+            heads = (next(read_rows(file, {name}, ROWS_OF_LISTS), None) for file in having)
+            lengths = (read_list_size(head.column(name)) for head in heads if head is not None)
+            sizes[name] = next((size for size in lengths if size), 0)
+    return sizes
 
 
-def _widen(column: Any) -> Any:
-    """A column of numbers in the type that fits those of all files, for the first rows."""
-    kind = column.type
-    if pa.types.is_dictionary(kind):
-        return _widen(column.dictionary_decode())
-    if pa.types.is_floating(kind):
-        return column.cast(pa.float64())
-    if pa.types.is_integer(kind) and kind != pa.uint64():
-        return column.cast(pa.int64())
-    return column
-
-
-def _concatenate(columns: Sequence[Any]) -> Any:
-    """The columns of several files as one, up to the first of another type."""
-    kind = columns[0].type
-    return pa.chunked_array([*takewhile(lambda column: column.type == kind, columns)], kind)
-
-
-def _find_layout(file: LogFile, candidates: ColumnCandidates, choice: ColumnChoice) -> EventColumns:
+def _find_layout(file: LogFile, candidates: ColumnCandidates, choice: ColumnChoice) -> Columns:
     """Where the events of a file are; FeatureError where a used column occurs twice."""
     layout = choose_event_columns(candidates, choice)
     number = Counter(file.names)
-    for name in (*layout.columns, *choice.uses):
+    for name in (*layout.event_columns, *choice.roles):
         if number[name] > 1:
             raise FeatureError(f"{file} has two columns named {name!r}; rename one of them")
     return layout
 
 
 def _check_same_layout(
-    file: LogFile, layout: EventColumns, first: LogFile, expected_layout: EventColumns
+    file: LogFile, layout: Columns, first: LogFile, expected_layout: Columns
 ) -> None:
     """FeatureError where the events of a file are in other columns than those of the first."""
     if layout == expected_layout:
         return
     if layout.list_column is None and expected_layout.list_column is None:
-        names, expected = set(layout.feature_names), set(expected_layout.feature_names)
+        names, expected = set(layout.features), set(expected_layout.features)
         differs = (
             f"lacks the numeric columns {sorted(expected - names)} of {first} and has the "
             f"unexpected columns {sorted(names - expected)}"
         )
     else:
-        differs = f"has {layout}, but {first} has {expected_layout}"
+        has, had = layout.describe_features(), expected_layout.describe_features()
+        differs = f"has {has}, but {first} has {had}"
     raise FeatureError(
         f"{file} {differs}; all files of a log must have the same features: choose them with "
         "features=, or read the files separately"
@@ -592,5 +563,5 @@ def describe_log(paths: Paths, features: Sequence[str] | None = None) -> LogDesc
     try:
         log = open_files(files, choice, list_folders(paths))
     except FeatureError as error:
-        return replace(description, question=str(error))
+        return replace(description, error=str(error))
     return replace(description, kind=log.kind, columns=log.columns)

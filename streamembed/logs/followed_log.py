@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from streamembed.data.column_roles import HEAD_ROWS, ColumnChoice
+from streamembed.data.column_roles import ColumnChoice
 from streamembed.data.times import TimeOrder
 from streamembed.errors import FeatureError, LogError, ParameterError, check_path, quote
 from streamembed.logs.event_log import LogBatch, open_files, parse_choice
@@ -25,7 +25,7 @@ from streamembed.logs.stdin import HEAD
 from streamembed.validation import check_real
 
 POLL = 1.0  # seconds between two lists of the folder
-TYPES = ("label_type", "event_time_type")  # what a later file must not bring in
+FIXED = ("label_type", "event_time_type", "feature_names")  # what a later file must not bring in
 
 
 def follow_log(
@@ -49,7 +49,7 @@ def follow_log(
         Of log files whose names ascend. Write a file under a name that begins with "." or "_", and
         rename it when it is complete.
     features, exclude, id, label, time
-        As for `open_log`; decided by the first 50 rows.
+        As for `open_log`; decided by the first files.
     idle_exit
         Seconds without a new complete file after which the log ends; default: never.
     stop
@@ -106,9 +106,8 @@ class FollowedLog:
         self._idle_exit, self._stop = idle_exit, stop
         self._files: list[LogFile] = []  # taken
         self._incomplete: tuple[Path, int, int] | None = None  # with its size and time
-        self._take_files()
-        while sum(file.rows or 0 for file in self._files) < HEAD_ROWS and self._wait():
-            pass
+        if not self._take_files():
+            self._wait()
         if not self._files:
             if self._is_stopped():
                 raise KeyboardInterrupt
@@ -207,7 +206,7 @@ class FollowedLog:
     def _extend(self, files: Sequence[LogFile]) -> None:
         """Add files behind those of the log; FeatureError where they have other columns."""
         log, opened = self.log, open_files((*self._head, *files), self._choice, self.log.folders)
-        for name in TYPES:
+        for name in FIXED:
             now, before = getattr(opened, name), getattr(log, name)
             if now != before:
                 raise FeatureError(
@@ -217,12 +216,12 @@ class FollowedLog:
                 )
         both = {**opened.columns.left_out, **log.columns.left_out}
         left_out = {name: both[name] for name in sorted(both)}
-        doubtful = tuple(sorted({*log.columns.doubtful, *opened.columns.doubtful}))
+        suspicious = tuple(sorted({*log.columns.suspicious, *opened.columns.suspicious}))
         counts = [log.n_rows, *(file.rows for file in files)]
         self.log = replace(
             log,
             paths=(*log.paths, *(file.path for file in files)),
-            columns=replace(log.columns, left_out=left_out, doubtful=doubtful),
+            columns=replace(log.columns, left_out=left_out, suspicious=suspicious),
             ignored=tuple(left_out),
             n_rows=None if None in counts else sum(count or 0 for count in counts),
             _files=(*log._files, *files),

@@ -12,38 +12,44 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamembed.data.column_roles import DISTANCES, EventColumns
-from streamembed.data.values import column_to_floats, decode_type, lists_to_matrix
+from streamembed.data.column_roles import DISTANCES, Columns
+from streamembed.data.values import (
+    VIEWS,
+    column_to_floats,
+    decode,
+    decode_type,
+    lists_to_matrix,
+    read_lists,
+)
 from streamembed.errors import FeatureError, summarise_error
 from streamembed.logs.log_file import LogFile
 from streamembed.numeric.arrays import Array, Bools, Floats, Ints
 
-VIEWS = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
 UNITS = ("s", "ms", "us", "ns")  # of timestamps, the finest last
 
 # ------------------------------------------------------------------------------------- the events
 
 
-def decode_points(part: Any, layout: EventColumns) -> tuple[Floats, Bools, dict[int, str]]:
+def decode_points(part: Any, layout: Columns) -> tuple[Floats, Bools, dict[int, str]]:
     """Points of a record batch, (n, d), NaN for null; a mask of the nulls; and the rows, by index,
     whose lists do not have d values.
     """
     if layout.list_column is not None:
         column = part.column(layout.list_column)
-        return lists_to_matrix(column, layout.list_column, len(layout.feature_names))
-    points = np.empty((part.num_rows, len(layout.feature_names)))
+        return lists_to_matrix(column, layout.list_column, len(layout.features))
+    points = np.empty((part.num_rows, len(layout.features)))
     nulls = np.zeros(points.shape, bool)
-    for j, name in enumerate(layout.feature_names):
-        column = _decode(part.column(name))
+    for j, name in enumerate(layout.features):
+        column = decode(part.column(name))
         points[:, j] = column_to_floats(column, name)
         if column.null_count:
             nulls[:, j] = column.is_null().to_numpy(zero_copy_only=False)
     return points, nulls, {}
 
 
-def decode_distances(part: Any, layout: EventColumns) -> list[Floats | None]:
+def decode_distances(part: Any, layout: Columns) -> list[Floats | None]:
     """Every row of a record batch of distances; None for null, NaN for a null in a row."""
-    column = part.column(layout.list_column)
+    column = read_lists(part.column(layout.list_column))
     ends = np.cumsum(_count_list_items(column))
     flat = np.array(column_to_floats(column.flatten(), DISTANCES))
     rows: list[Floats | None] = [*np.split(flat, ends[:-1])] if len(column) else []
@@ -53,26 +59,18 @@ def decode_distances(part: Any, layout: EventColumns) -> list[Floats | None]:
     return rows
 
 
-def split_by_bytes(part: Any, layout: EventColumns, limit: int) -> Iterator[Any]:
+def split_by_bytes(part: Any, layout: Columns, limit: int) -> Iterator[Any]:
     """Slices of a record batch with at most ``limit`` bytes of distances, or of one row."""
     if layout.kind == "points":
         yield part
         return
-    ends = 8 * np.cumsum(_count_list_items(part.column(layout.list_column)))
+    ends = 8 * np.cumsum(_count_list_items(read_lists(part.column(layout.list_column))))
     start = 0
     while start < part.num_rows:
         before = int(ends[start - 1]) if start else 0
         stop = max(start + 1, int(np.searchsorted(ends, before + limit, side="right")))
         yield part.slice(start, stop - start)
         start = stop
-
-
-def _decode(column: Any) -> Any:
-    """The column without its dictionary, and not as views, of which Arrow selects no rows."""
-    if pa.types.is_dictionary(column.type):
-        values = _decode(column.dictionary)
-        column = pa.DictionaryArray.from_arrays(column.indices, values).dictionary_decode()
-    return column.cast(VIEWS[column.type]) if column.type in VIEWS else column
 
 
 def _count_list_items(column: Any) -> Ints:
@@ -106,7 +104,7 @@ def decode_ids(part: Any, name: str | None, offset: int, file: LogFile) -> Array
     """Ids as int64, or as objects where an id is null or not an integer; None without ids."""
     if name not in part.schema.names:
         return None
-    column = _decode(part.column(name))
+    column = decode(part.column(name))
     whole = pa.types.is_integer(column.type)
     if column.type == pa.uuid():  # the cast would read its 16 bytes as text
         column = pa.array([key and str(key) for key in column.to_pylist()], pa.large_string())
@@ -165,7 +163,7 @@ def decode_passthrough(part: Any, name: str | None, kind: Any, offset: int, file
         return None
     if name not in part.schema.names:
         return pa.nulls(part.num_rows, kind)
-    column = _decode(part.column(name))
+    column = decode(part.column(name))
     try:
         return column if column.type == kind else column.cast(kind)
     except pa.ArrowException as error:

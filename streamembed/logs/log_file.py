@@ -13,7 +13,6 @@ import mmap
 import re
 import sys
 from collections.abc import Generator, Iterator
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -189,27 +188,6 @@ def _map_file(path: LogPath) -> tuple[Any, mmap.mmap | None]:
     return pa.py_buffer(mapped), mapped
 
 
-def peek_rows(file: LogFile, column_names: set[str], rows: int) -> Iterator[Any]:
-    """Record batches of the wanted columns with the first rows; `read_rows` returns them again.
-
-    Of a stream through standard input it is the first batch only, because its writer may wait for
-    an answer before the next; the batch is stored until it is read. All of them are valid.
-    """
-    stdin = file.stdin
-    if stdin is not None and stdin.copy_path is not None:
-        file = replace(file, path=stdin.copy_path, stdin=None)
-    if file.stdin is None:
-        yield from read_rows(file, column_names, rows)
-        return
-    names = [name for name in file.names if name in column_names]
-    if stdin is not None and stdin.reader is not None:
-        stdin.peeked.append(_read_next_batch(stdin.reader, stdin))
-        batch = stdin.peeked[-1][1]
-        if isinstance(batch, pa.RecordBatch):
-            with suppress(*READ_ERRORS):  # reading the rows raises it
-                yield from _split_valid(batch, names, rows, 0)
-
-
 def _read_next_batch(reader: Any, source: Stdin | _StreamEnd) -> tuple[int, Any]:
     """Position and value of the next record batch; None at the end, an exception where damaged."""
     before = source.tell()
@@ -291,7 +269,6 @@ class _StreamEnd:
         self._source = source
         self._must_end = must_end
         self.tell = source.tell
-        self.peeked: list[tuple[int, Any]] = []
 
     def last_bytes(self, size: int) -> bytes:
         self._source.seek(self._source.tell() - size)
@@ -313,7 +290,7 @@ def _read_stream(
     end of a batch are the bytes of the marker.
     """
     while True:
-        before, batch = source.peeked.pop(0) if source.peeked else _read_next_batch(reader, source)
+        before, batch = _read_next_batch(reader, source)
         if batch is None:
             break
         if isinstance(batch, Exception):

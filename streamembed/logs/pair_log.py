@@ -13,11 +13,10 @@ import numpy as np
 
 from streamembed.data import batch
 from streamembed.data.batch import Rejected
-from streamembed.data.column_roles import ColumnChoice
 from streamembed.data.features import Features
 from streamembed.data.table import find_columns, sort_names
 from streamembed.errors import FeatureError
-from streamembed.logs.event_log import EventLog, LogBatch, open_with_choice
+from streamembed.logs.event_log import EventLog, LogBatch, open_log
 from streamembed.logs.paths import Paths
 from streamembed.numeric.arrays import Bools, Floats, Ints
 
@@ -94,7 +93,7 @@ def open_pairs(paths: Paths) -> PairLog:
     ...     [(part.left.tolist(), part.similar.tolist()) for part in open_pairs(f"{folder}/p")]
     [([[1.0]], [True])]
     """
-    log = open_with_choice(paths, ColumnChoice(trusted=True))
+    log = open_log(paths)
     names = set(log.feature_names)
     if SIMILAR not in names:
         raise FeatureError(

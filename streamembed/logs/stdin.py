@@ -32,7 +32,6 @@ class Stdin:
         self._last = b""  # the last bytes that were returned
         self._is_claimed = False
         self.reader: Any = None  # of a stream, after its schema
-        self.peeked: list[tuple[int, Any]] = []  # record batches read ahead, not returned yet
         self.copy_path: Path | None = None
         self._delete_copy: Any = lambda: None
 

@@ -25,8 +25,8 @@ import pyarrow.parquet as pq
 from streamembed.data.column_roles import Columns
 from streamembed.data.features import Features
 from streamembed.engine.snapshot import Snapshot
-from streamembed.errors import ColumnWarning, FeatureError, ParameterError, check_path, quote, warn
-from streamembed.logs.event_log import EventLog, describe_doubts, open_with_choice, parse_choice
+from streamembed.errors import FeatureError, ParameterError, check_path, quote
+from streamembed.logs.event_log import EventLog, open_with_choice, parse_choice, warn_of_columns
 from streamembed.logs.paths import Location, Paths
 from streamembed.methods.options import POSITION, Config
 from streamembed.runs import origin
@@ -168,7 +168,7 @@ def replay_partitions(
     Warns
     -----
     ColumnWarning
-        As for `replay`: columns were left out because of their looks.
+        As for `replay`.
     """
     policy = check_choice("on_bad_row", on_bad_row, ("raise", "skip"))
     count = check_whole("workers", workers, 1)
@@ -183,8 +183,8 @@ def replay_partitions(
     every = check_whole("round_every", round_every, 1, " or None")
     every = -(-every // config.chunks.size) * config.chunks.size
     opened = _open_log(log, parse_choice(features, exclude, None, label, time), config)
-    if not isinstance(log, EventLog) and (warning := describe_doubts(opened)) is not None:
-        warn(warning, ColumnWarning)
+    if not isinstance(log, EventLog):
+        warn_of_columns(opened)
     check_divisible(opened)
     folder = Path(check_path(run, "run"))
     runfolder.check_apart("run", folder, (opened,), folder=True)

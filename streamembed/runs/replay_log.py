@@ -25,14 +25,12 @@ from streamembed.drift.monitor import Monitor
 from streamembed.engine.engine import Engine
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import (
-    ColumnWarning,
     FeatureError,
     ParameterError,
     check_path,
     quote,
-    warn,
 )
-from streamembed.logs.event_log import EventLog, describe_doubts, open_with_choice, parse_choice
+from streamembed.logs.event_log import EventLog, open_with_choice, parse_choice, warn_of_columns
 from streamembed.logs.followed_log import FollowedLog
 from streamembed.logs.pair_log import PairLog, match_features, open_pairs
 from streamembed.logs.paths import Location, Paths
@@ -203,8 +201,7 @@ def replay(
     Warns
     -----
     ColumnWarning
-        Before anything is learned: columns are left out because they look like ids, times or
-        targets.
+        Before anything is learned: suspicious columns are left out.
 
     Notes
     -----
@@ -230,8 +227,8 @@ def replay(
     followed = log if isinstance(log, FollowedLog) else None
     log = log.log if isinstance(log, FollowedLog) else log
     opened = _open_log(log, parse_choice(features, exclude, id, label, time), engine)
-    if not isinstance(log, EventLog) and (warning := describe_doubts(opened)) is not None:
-        warn(warning, ColumnWarning)
+    if not isinstance(log, EventLog):
+        warn_of_columns(opened)
     check_passthrough(opened)
     if monitor is not None and opened.kind != "points":
         raise ParameterError(

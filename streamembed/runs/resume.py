@@ -71,7 +71,7 @@ def begin(store: RunStore, log: EventLog, origin: Mapping[str, Any]) -> None:
 
 def _select_compared(origin: Mapping[str, Any]) -> dict[str, Any]:
     """Without the columns that are not used: files that come later may have others."""
-    used = {k: v for k, v in origin["columns"].items() if k not in ("left_out", "doubtful")}
+    used = {k: v for k, v in origin["columns"].items() if k not in ("left_out", "suspicious")}
     return {**origin, "columns": used}
 
 

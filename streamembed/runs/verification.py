@@ -291,8 +291,8 @@ def _replay_again(database: Database, folder: Path, log: Any, pairs: Any) -> int
     # the timeline holds what the first replay left out
     metadata = pq.read_metadata(folder / "timeline.parquet").metadata
     written = json.loads(metadata[COLUMNS_KEY.encode()])
-    left_out, doubtful = written["left_out"], tuple(written["doubtful"])
-    columns = replace(opened.columns, left_out=left_out, doubtful=doubtful)
+    left_out, suspicious = written["left_out"], tuple(written["suspicious"])
+    columns = replace(opened.columns, left_out=left_out, suspicious=suspicious)
     opened = replace(opened, columns=columns)
     names = [name for name in runfolder.FILES if (folder / name).exists()]
     monitor = None

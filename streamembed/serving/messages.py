@@ -22,7 +22,13 @@ from streamembed.data.features import Features
 from streamembed.data.ids import read_ids
 from streamembed.data.labels import Label, list_labels
 from streamembed.data.table import are_dicts, find_columns, read_table, sort_names, with_text_keys
-from streamembed.data.values import column_to_floats, is_list_type, lists_to_matrix
+from streamembed.data.values import (
+    column_to_floats,
+    holds_vectors,
+    is_list_type,
+    is_numeric,
+    lists_to_matrix,
+)
 from streamembed.errors import (
     InputError,
     NotReadyError,
@@ -153,11 +159,8 @@ def check_schema(schema: pa.Schema, features: Features, optional: tuple[str, ...
 def _holds_numbers(kind: Any, size: int | None) -> bool:
     """Whether an Arrow type is one of numbers; with a size, of lists of that many of them."""
     if size is not None:
-        if not is_list_type(kind) or getattr(kind, "list_size", size) != size:
-            return False
-        kind = kind.value_type
-    tests = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_decimal)
-    return any(test(kind) for test in tests)
+        return holds_vectors(kind) and column_roles.find_list_size(kind) in (0, size)
+    return is_numeric(kind)
 
 
 def check_batch(batch: Any, max_rows: int, max_bytes: int) -> None:
@@ -211,12 +214,13 @@ def infer_features(schema: pa.Schema, exclude: tuple[str, ...] = ()) -> Features
     """The features of a schema, without the columns of ``exclude``."""
     fields = [field for field in schema if field.name not in exclude]
     if len(fields) == 1 and is_list_type(fields[0].type):
-        if not pa.types.is_fixed_size_list(fields[0].type):
+        size = column_roles.find_list_size(fields[0].type)
+        if not size:
             raise RefusedError(
                 "invalid",
                 "the first events must have lists of a fixed size, which is the number of features",
             )
-        return Features(tuple(map(str, range(fields[0].type.list_size))), True)
+        return Features(tuple(map(str, range(size))), True)
     return Features(tuple(field.name for field in fields), False)
 
 
@@ -248,7 +252,7 @@ def read_rows(X: Any, features: Features | None) -> tuple[Floats, Features, Spli
         X is not a table of numbers, or has other features.
     """
     names = None if features is None else features.names
-    split = column_roles.split(X, names)
+    split = column_roles.split(X, names, remedy=column_roles.RENAME)
     points, requested = split.points, names
     if names is None and are_dicts(points):
         requested = sort_names(with_text_keys(points[0])) if len(points) else None

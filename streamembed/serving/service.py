@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.flight as fl
 
 from streamembed.addresses import ALL_INTERFACES
+from streamembed.data.column_roles import RENAME, describe_suspicious, find_suspicious
 from streamembed.errors import StreamembedError, summarise_error
 from streamembed.merging.landmark_set import LARGEST_PARTITION
 from streamembed.serving.authentication import Authentication, OpenCall, parse_peer
@@ -166,6 +167,8 @@ class Service(fl.FlightServerBase):  # type: ignore[misc]
                 features = infer_features(schema, (ID, LABEL))
                 if not features.names:
                     raise RefusedError("invalid", "the schema must have a column for each feature")
+                if suspicious := find_suspicious(features.names):
+                    raise RefusedError("invalid", describe_suspicious(suspicious, RENAME))
             check_schema(schema, features, (ID, LABEL))
             for batch, metadata in self._read_batches(call, reader):
                 began = time.perf_counter()

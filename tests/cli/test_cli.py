@@ -477,7 +477,7 @@ def cases(tmp_path: Path, log: Path, run: Path) -> dict[str, tuple[list[Any], in
         "wrong pattern": (
             ["replay", log, "--run", out, "--features", "x,q*"],
             2,
-            "'q*' matches no",
+            "'q*' of",
         ),
         "stdin twice": (["replay", "-", "-", "--run", out], 2, "the only one"),
         "empty stdin": (["replay", "-", "--run", out], 3, "standard input is empty"),

@@ -168,30 +168,30 @@ def test_json_keeps_every_digit(run: Path) -> None:
     assert f"  eigenvalues        {told}" in lines
 
 
-def test_a_question_of_a_replay_is_no_error(tmp_path: Path) -> None:
+def test_what_replay_refuses_is_a_hint(tmp_path: Path) -> None:
     """Which columns are the features is told, in flags, with what is there."""
     vectors = pa.FixedSizeListArray.from_arrays(pa.array(np.arange(180.0)), 2)
     columns = pa.table({"v": vectors, "price": np.random.default_rng(0).normal(size=90)})
     pq.write_table(columns, tmp_path / "log")
     lines, facts = inspected(tmp_path / "log")
     assert lines[0] == "log: 90 rows of 2 columns in 1 file"
-    assert lines[1].startswith("hint: replay will ask: ")
+    assert lines[1].startswith("hint: replay refuses the log: ")
     assert "choose one with --features, for example ['v'] or ['price']" in lines[1]
     assert "  price              double" in lines
-    assert facts["question"] in lines[1]
+    assert facts["error"] in lines[1]
     assert facts["columns"]["price"] == "double"
 
 
-def test_columns_in_doubt_are_a_hint(tmp_path: Path) -> None:
+def test_suspicious_columns_are_a_hint(tmp_path: Path) -> None:
     """They were listed as ignored, without the reason that `replay` gives."""
     columns = {"user_id": np.arange(90), "note": ["a"] * 90, "x": np.arange(90) % 7.0}
     pq.write_table(pa.table(columns), tmp_path / "log")
     lines, facts = inspected(tmp_path / "log")
     assert lines[0] == "log: 90 rows of 1 feature in 1 file"
-    assert lines[1].startswith("hint: columns in doubt are left out: settle it with --features")
+    assert lines[1].startswith("hint: suspicious columns are left out: settle it with --features")
     assert "left out           note (string), user_id (named like an id)" in lines
     assert facts["left out"] == {"note": "string", "user_id": "named like an id"}
-    assert facts["doubtful"] == ["user_id"]
+    assert facts["suspicious"] == ["user_id"]
 
 
 def test_readers_leave_no_files(tmp_path: Path, log: Path, run: Path) -> None:

@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 
 import streamembed as se
-from streamembed.errors import BadRowError, FeatureError, InputError, ParameterError
+from streamembed.errors import (
+    BadRowError,
+    ColumnWarning,
+    FeatureError,
+    InputError,
+    ParameterError,
+)
+from streamembed.logs import open_log
 
 N = 60
 X = np.random.default_rng(0).normal(size=(N, 3))
@@ -71,14 +82,47 @@ def test_pairs_and_readers_have_reserved_columns_too() -> None:
     engine.learn_pairs(table.slice(0, 4), table.slice(4, 4), [True, False] * 2)
 
 
-def test_arrays_and_dicts_are_as_they_were() -> None:
-    """Whatever their features are called: nobody took a file for them."""
-    rows = [{"id": float(j), "target": x} for j, x in enumerate(X[:, 0].tolist())]
-    engine = small()
-    engine.learn(rows)
-    assert engine.feature_names == ("id", "target")
-    assert engine.learn(pd.DataFrame(rows)).accepted == N
-    with pytest.raises(ParameterError, match="chooses columns of a data frame"):
+def test_dicts_are_split_as_tables_are() -> None:
+    """Their reserved keys became features, without a word."""
+    ids, kinds = [f"e{j}" for j in range(N)], ["p", "q", "r"] * 20
+    table = pa.table({"id": ids, "label": kinds, "event_time": list(range(N)), **COLUMNS})
+    options: dict[str, Any] = {
+        "metrics": ("fenn",), "clock": "event_time", "memory": "landmarks", "half_life": 9.0
+    }  # fmt: skip
+    engine, twin = small(**options), small(**options)
+    rows = table.to_pylist()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        engine.learn(rows[:20])
+        engine.learn(rows[20:])
+    twin.learn(table)
+    ours, theirs = engine.snapshot(), twin.snapshot()
+    assert ours.ids.tolist() == theirs.ids.tolist()
+    np.testing.assert_array_equal(ours.coordinates, theirs.coordinates)
+    assert ours.metrics["fenn"] == theirs.metrics["fenn"]
+    np.testing.assert_array_equal(ours.transform(rows), theirs.transform(table))
+    rows[3] = {key: rows[3][key] for key in NAMES}
+    done = small(on_bad_row="skip").learn(rows)
+    assert [(row.index, row.reason) for row in done.rejected] == [(3, "the id is null")]
+
+
+@pytest.mark.parametrize("cut", [1, 2, 3])
+def test_the_first_dict_decides_about_a_y(cut: int) -> None:
+    """Beside an x it is a coordinate, in every cut of the stream."""
+    rows = [{"a": 0.5, "y": 1.0}, {"a": 0.1, "x": 1.0, "y": 2.0}, {"a": 1.5, "y": 3.0}] * 9
+    engine = small(on_bad_row="skip")
+    with pytest.warns(ColumnWarning, match="'y'"):
+        results = [engine.learn(rows[i : i + cut]) for i in range(0, 27, cut)]
+    assert engine.feature_names == ("a",)
+    assert sum(result.accepted for result in results) == 18
+    others = small()
+    others.learn([{"x": 1.0, "y": 2.0}] * 30)
+    assert others.feature_names == ("x", "y")
+
+
+def test_arrays_have_no_names() -> None:
+    """So there is nothing to choose."""
+    with pytest.raises(ParameterError, match="chooses columns of a table or keys of dicts"):
         small().learn(X, features=["a"])
 
 
@@ -182,6 +226,126 @@ def test_half_floats_and_decimals_are_numbers() -> None:
     assert engine.feature_names == ("d", "h")
     np.testing.assert_array_equal(points[:, 1], half[20:, 0].astype(float))
     np.testing.assert_array_equal(points[:, 0], [float(x) for x in cents[20:]])
+
+
+class Celsius(pa.ExtensionType):
+    """A type of somebody else, of numbers."""
+
+    def __init__(self) -> None:
+        super().__init__(pa.float64(), "tests.celsius")
+
+    def __arrow_ext_serialize__(self) -> bytes:
+        return b""
+
+    @classmethod
+    def __arrow_ext_deserialize__(cls, storage_type: Any, serialized: bytes) -> Any:
+        return cls()
+
+
+WHOLE = np.round(10 * X[:, 0])
+STORAGES: dict[str, Callable[[], Any]] = {
+    "bool8": lambda: pa.ExtensionArray.from_storage(
+        pa.bool8(), pa.array((X[:, 0] > 0).astype("i1"))
+    ),
+    "own type": lambda: pa.ExtensionArray.from_storage(Celsius(), pa.array(X[:, 0])),
+    "runs": lambda: pc.run_end_encode(pa.array(WHOLE)),
+    "dictionary": lambda: pa.array(WHOLE).dictionary_encode(),
+    "chunks": lambda: pa.chunked_array([pc.run_end_encode(pa.array(WHOLE[:9])),
+                                        pc.run_end_encode(pa.array(WHOLE[9:]))]),
+    "decimal256": lambda: pa.array([Decimal(int(x)) for x in WHOLE], pa.decimal256(50, 3)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("make", STORAGES.values(), ids=STORAGES.keys())
+def test_numbers_in_any_storage_are_numbers(make: Callable[[], Any], tmp_path: Path) -> None:
+    """Extensions of numbers, runs and dictionaries: for tables and logs alike."""
+    column = make()
+    expected = (X[:, 0] > 0) if getattr(column, "type", None) == pa.bool8() else WHOLE
+    expected = X[:, 0] if isinstance(column.type, Celsius) else expected
+    table = pa.table({"c": column, "b": X[:, 1]})
+    engine = small()
+    engine.learn(table)
+    snapshot = engine.snapshot()
+    np.testing.assert_array_equal(snapshot.points, np.c_[X[:, 1], expected][20:])
+    np.testing.assert_array_equal(snapshot.transform(table)[20:].shape, (N - 20, 2))
+    with pa.ipc.new_stream(str(tmp_path / "log"), table.schema) as writer:
+        writer.write_table(table)
+    log = open_log(tmp_path / "log")
+    assert log.feature_names == ("b", "c")
+    np.testing.assert_array_equal(np.concatenate([part.points for part in log])[:, 1], expected)
+
+
+def test_nulls_among_runs_are_nulls() -> None:
+    """The runs themselves say that there are none."""
+    column = pc.run_end_encode(pa.array([None] * 3 + [1.0] * (N - 3)))
+    engine = small(on_bad_row="skip")
+    done = engine.learn(pa.table({"c": column, "b": X[:, 1]}))
+    assert [row.reason for row in done.rejected] == ["null in 'c'"] * 3
+
+
+@pytest.mark.parametrize("shape", [(N, 3), (N, 3, 1)])
+def test_tensors_are_vectors(shape: tuple[int, ...], tmp_path: Path) -> None:
+    """Arrow's own type of embeddings was refused, or left out beside a number."""
+    tensors = pa.FixedShapeTensorArray.from_numpy_ndarray(X.reshape(shape).copy())
+    engine = small()
+    for X_ in (tensors, pa.table({"e": tensors}), pa.table({"e": tensors, "id": range(N)})):
+        engine = small()
+        engine.learn(X_)
+        assert engine.feature_names == ("0", "1", "2")
+        np.testing.assert_array_equal(engine.snapshot().points, X[20:])
+    pq.write_table(pa.table({"e": tensors, "clicks": X[:, 0]}), tmp_path / "log")
+    with pytest.raises(FeatureError, match=r"several possible sets of features .*\['e'\]"):
+        open_log(tmp_path / "log")
+    log = open_log(tmp_path / "log", ["e"])
+    np.testing.assert_array_equal(np.concatenate([part.points for part in log]), X)
+
+
+FOREIGN: dict[str, Callable[[], Any]] = {
+    "sparse": lambda: pd.DataFrame({"a": X[:, 0], "c": pd.arrays.SparseArray(WHOLE)}),
+    "long double": lambda: pd.DataFrame({"a": X[:, 0], "c": WHOLE.astype(np.longdouble)}),
+    "large integers": lambda: pd.DataFrame(
+        {"a": X[:, 0], "c": pd.Series([int(x) + 10**20 for x in WHOLE], dtype=object)}
+    ),
+    "int128": lambda: pl.DataFrame({"a": X[:, 0], "c": WHOLE.astype(int)}).with_columns(
+        pl.col("c").cast(pl.Int128)
+    ),
+    "objects": lambda: pl.DataFrame(
+        {"a": X[:, 0], "c": pl.Series(WHOLE.tolist(), dtype=pl.Object)}
+    ),
+}
+
+
+@pytest.mark.parametrize("make", FOREIGN.values(), ids=FOREIGN.keys())
+def test_numbers_of_which_arrow_has_no_type_are_numbers(make: Callable[[], Any]) -> None:
+    """Their errors were those of Arrow."""
+    engine = small()
+    assert engine.learn(make()).accepted == N
+    above = 1e20 if engine.snapshot().points[0, 1] > 1e19 else 0.0
+    np.testing.assert_array_equal(engine.snapshot().points[:, 1], above + WHOLE[20:])
+
+
+@pytest.mark.parametrize(
+    ("column", "says"),
+    [
+        (X[:, 0] + 1j, r"column 'c' of X is not numeric: it has \(.*j\)"),
+        (pd.Series([1, "a"] * (N // 2)), "column 'c' of X is not numeric: it has 'a'"),
+        (pd.period_range("1960", periods=N, freq="Y"), "column 'c' has type .*period"),
+        (pd.interval_range(0, N), "column 'c' has type .*interval"),
+        (pd.to_timedelta(range(N), "s"), r"column 'c' has type duration\[ns\]"),
+        ([pd.Timestamp(0)] * N, r"column 'c' has type timestamp\[ns\]"),
+    ],
+    ids=["complex", "mixed", "period", "interval", "timedelta", "timestamp"],
+)
+def test_what_is_no_number_is_named(column: Any, says: str) -> None:
+    """Its column, and its type or a value."""
+    with pytest.raises(FeatureError, match=says):
+        small().learn(pd.DataFrame({"a": X[:, 0], "c": column}))
+
+
+def test_structured_arrays_are_told_what_to_do() -> None:
+    """They were told to reshape."""
+    with pytest.raises(FeatureError, match=r"structured array of \['a', 'b'\].*DataFrame\(X\)"):
+        small().learn(np.zeros(N, dtype=[("a", float), ("b", float)]))
 
 
 def _kinds() -> list[Any]:

@@ -136,10 +136,10 @@ def test_arrays_and_objects_have_no_times() -> None:
     for metric in ("precomputed", distance):
         with pytest.raises(ParameterError, match="clock='event_time' needs points with times"):
             DiffusionMap(**TIMED, metric=metric)
-    stamped = DiffusionMap(warm_up=20)  # masses fade by positions: a feature like any other
+    stamped = DiffusionMap(warm_up=20)  # masses fade by positions: no time is needed
     with pytest.warns(se.errors.ColumnWarning, match="event_time"):
         stamped.learn_many(pd.DataFrame(ROWS))
-    assert stamped.engine.feature_names == ("a", "b", "event_time")
+    assert stamped.engine.feature_names == ("a", "b")
 
 
 def test_times_may_be_dates() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from streamembed import Engine, estimators
 from streamembed.data.labels import LARGEST_CLASSES
-from streamembed.errors import FeatureError, InputError, ParameterError
+from streamembed.errors import ColumnWarning, FeatureError, InputError, ParameterError
 from streamembed.estimators import FENN, ITML, EigDML, GeometricMeanMetric, MustLinkMetric
 from streamembed.estimators.metric_estimator import MetricEstimator
 from streamembed.pairs import reservoir
@@ -83,18 +83,17 @@ def test_a_prior_of_another_width_is_refused() -> None:
         assert pickle.dumps(model) == before
 
 
-def test_a_warm_up_without_numbers_is_refused() -> None:
-    """Numbers written as text are told, and one usable event mends it; text is ignored."""
+def test_a_warm_up_begins_with_the_first_number() -> None:
+    """Numbers written as text are told of; events before the first number do not count."""
     model = EigDML(chunk_size=5)
-    texts = [{"a": "1.5", "b": None}] * 19
-    model.learn_many(texts, LABELS[:19])
-    before = pickle.dumps(model)
-    with pytest.raises(FeatureError, match="no usable number"):
-        model.learn_one(texts[0], 1)
-    assert pickle.dumps(model) == before
-    model.learn_one({"b": 2.0}, 1)
-    assert model.feature_names == ("b",)
-    assert (model.ignored, model.imputed) == (19, 19)
+    with pytest.warns(ColumnWarning, match="no usable number so far in 'a', 'b'"):
+        model.learn_many([{"a": "1.5", "b": None}] * 30, LABELS[:30])
+    assert (model.position, model.feature_names) == (0, ())
+    model.learn_many([{"b": 2.0}] + [{"a": "1.5", "b": None}] * 18, LABELS[:19])
+    assert (model.position, model.ready) == (19, False)
+    model.learn_one({"b": 3.0}, 1)
+    assert (model.ready, model.feature_names) == (True, ("b",))
+    assert (model.ignored, model.imputed) == (18, 18)
 
 
 CALLS: list[tuple[str, Any, Any, Any]] = [

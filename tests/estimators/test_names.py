@@ -113,16 +113,16 @@ def test_scikit_learn_hears_the_same_names() -> None:
     assert list(placed.columns) == face.get_feature_names_out().tolist() == names
 
 
-def doubtful() -> pd.DataFrame:
+def suspicious() -> pd.DataFrame:
     return FRAME.assign(customer_id=7.0, n=range(90), label=1)
 
 
 @pytest.mark.parametrize("name", ["DiffusionMap", "PCA", "UnsupervisedMetric", "FENN"])
 @pytest.mark.parametrize("many", [True, False])
-def test_a_river_face_says_what_it_learns_that_may_be_no_feature(name: str, many: bool) -> None:
-    """Once, by name and by value; frames and dicts alike; nothing is refused."""
+def test_suspicious_columns_are_left_out_with_one_warning(name: str, many: bool) -> None:
+    """By name, of frames and dicts alike; they do not count as ignored, nor in transform."""
     model: Any = getattr(estimators, name)()
-    X, y = doubtful(), [bool(v) for v in POINTS[:, 0] > 0]
+    X, y = suspicious(), [bool(v) for v in POINTS[:, 0] > 0]
 
     def learn(rows: slice) -> None:
         if many:
@@ -135,18 +135,92 @@ def test_a_river_face_says_what_it_learns_that_may_be_no_feature(name: str, many
         learn(slice(0, 60))
     assert len(told) == 1
     message = str(told[0].message)
-    for part in (
-        "'customer_id' (named like an id)",
-        "'label' (named like a target)",
-        "'n' (whole numbers that ascend, like ids or times)",
-        "compose.Discard",
-    ):
+    for part in ("'customer_id' (named like an id)", "'label' (named like a target)", "rename"):
         assert part in message
     with warnings.catch_warnings():
         warnings.simplefilter("error", ColumnWarning)
         learn(slice(60, None))
-    plain: Any = getattr(estimators, name)()
-    plain.learn_many(POINTS, y) if plain._supervised else plain.learn_many(POINTS)
+        model.transform_many(X)
+        model.transform_one(X.to_dict("records")[0])
+    assert model._observed_names == ("a", "b", "c", "n")
+    assert (model.ignored, model.ignored_in_transform) == (0, 0)
+    twin: Any = getattr(estimators, name)()
+    few = X[["a", "b", "c", "n"]]
+    twin.learn_many(few, y) if twin._supervised else twin.learn_many(few)
+    np.testing.assert_array_equal(model.transform_many(X), twin.transform_many(few))
+
+
+@pytest.mark.parametrize("cut", [1, 2, 7, 90])
+@pytest.mark.parametrize("name", ["DiffusionMap", "PCA", "FENN", "EmbeddingDrift"])
+def test_the_first_event_decides_about_a_y(name: str, cut: int) -> None:
+    """However the stream is cut; beside an x of the first event it is a coordinate."""
+    kind: Any = getattr(estimators, name)
+    for first, names in (({"a": 1.0, "y": 1.0}, ("a", "x")), ({"x": 1.0}, ("a", "x", "y"))):
+        model = kind()
+        rows: list[Any] = [first, *({"a": a, "x": b, "y": c} for a, b, c in POINTS.tolist())]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ColumnWarning)
+            for i in range(0, 91, cut):
+                y = [len(row) == 2 or row.get("a", 1) > 0 for row in rows[i : i + cut]]
+                also = (y,) if model._supervised else ()
+                model.learn_many(rows[i : i + cut], *also)
+        assert model._names == names
+        assert model.ignored == 0
+
+
+@pytest.mark.parametrize("silent", ["empty", "text", "null", "nan", "only an id"])
+@pytest.mark.parametrize("name", sorted(estimators.__all__))
+def test_the_warm_up_begins_with_the_first_number(name: str, silent: str) -> None:
+    """Of events before it nothing is learned: a map ignored every feature for ever, PCA raised."""
+    event: dict[str, Any] = {
+        "empty": {},
+        "text": {"a": "offline", "text": "t"},
+        "null": dict.fromkeys("abc"),
+        "nan": dict.fromkeys("abc", float("nan")),
+        "only an id": {"user_id": 3, "a": "offline"},
+    }[silent]
+    kind: Any = getattr(estimators, name)
+    model, twin = kind(), kind()
+    y = [bool(v) for v in POINTS[:, 0] > 0]
+    numbers = FRAME.to_dict("records")
+
+    def learn(model: Any, rows: list[Any], labels: list[bool], many: bool = False) -> None:
+        if many:
+            model.learn_many(rows, *((labels,) if model._supervised else ()))
+            return
+        for row, label in zip(rows, labels, strict=True):
+            model.learn_one(row, *((label,) if model._supervised else ()))
+
+    with warnings.catch_warnings(record=True) as given:
+        warnings.simplefilter("always", ColumnWarning)
+        learn(model, [event] * 30, [True, False] * 15)
+        learn(model, [event] * 30 + numbers[:7], [True] * 30 + y[:7], many=True)
+    about = [str(one.message).split(" in ")[0] for one in given]
+    assert about == {
+        "empty": [],
+        "only an id": [about[0] if about else "", "no usable number so far"],
+    }.get(silent, ["no usable number so far"])
+    learn(model, numbers[7:], y[7:])
+    learn(twin, numbers, y)
+    assert model._observed_names == ("a", "b", "c")
+    assert (model.imputed, model.ignored) == (0, 0)
+    np.testing.assert_array_equal(model.transform_many(FRAME), twin.transform_many(FRAME))
+
+
+@pytest.mark.parametrize("many", [True, False])
+def test_times_of_events_without_a_number_are_no_times_of_others(many: bool) -> None:
+    """They are left behind with their events."""
+    timed: dict[str, Any] = {"clock": "event_time", "memory": "landmarks", "half_life": 20.0}
+    rows: list[Any] = [{"event_time": i, "a": "offline"} for i in range(9)]
+    rows += [{"event_time": 9 + i, **row} for i, row in enumerate(FRAME.to_dict("records"))]
+    model, twin = DiffusionMap(warm_up=40, **timed), DiffusionMap(warm_up=40, **timed)
+    if many:
+        model.learn_many(rows)
+    else:
+        for row in rows:
+            model.learn_one(row)
+    twin.learn_many(rows[9:])
+    np.testing.assert_array_equal(model.snapshot().masses, twin.snapshot().masses)
 
 
 @pytest.mark.parametrize("many", [True, False], ids=["frames", "dicts"])
@@ -168,7 +242,7 @@ def test_a_feature_that_is_text_throughout_the_warm_up_is_named(name: str, many:
         learn(slice(0, 60))
     assert len(told) == 1
     message = str(told[0].message)
-    assert "may be none: 'city' (no usable number so far); they" in message
+    assert "no usable number so far in 'city': values" in message
     assert "preprocessing.OneHotEncoder" in message
     assert "compose.SelectType(numbers.Number)" in message
     with warnings.catch_warnings():
@@ -192,12 +266,8 @@ def test_a_metric_names_the_text_that_it_ignores(name: str) -> None:
         warnings.simplefilter("error", ColumnWarning)
         model.learn_many(X[60:], y[60:])
     message = str(told[0].message)
-    assert "may be none: 'city' (no usable number so far: it is ignored); values" in message
-    assert "are learned" not in message
+    assert "no usable number so far in 'city' (ignored): values" in message
     assert model.feature_names == ("a", "b", "c")
-    both = [{**x, "customer_id": float(i)} for i, x in enumerate(X)]
-    with pytest.warns(ColumnWarning, match="'customer_id' .*; the others are learned"):
-        getattr(estimators, name)().learn_many(both, y)
 
 
 @pytest.mark.parametrize(
@@ -217,7 +287,7 @@ def test_values_beyond_the_limit_are_to_be_scaled(name: str, size: float, limit:
     model: Any = getattr(estimators, name)()
     with pytest.warns(
         ColumnWarning,
-        match=f"'1' .no usable number.*values beyond {limit} are taken as missing: scale",
+        match=f"no usable number so far in '1'.*: values beyond {limit} are missing .scale",
     ):
         model.learn_many(Z, POINTS[:, 0] > 0) if model._supervised else model.learn_many(Z)
 
@@ -230,7 +300,7 @@ def test_warnings_point_to_the_line_of_the_user(name: str, way: str) -> None:
     """They pointed to files of this package, or of scikit-learn."""
     kind: Any = getattr(estimators, name)
     model, y = kind(), [bool(v) for v in POINTS[:, 0] > 0]
-    X, adapter = doubtful(), OnlineTransformer(kind())
+    X, adapter = suspicious(), OnlineTransformer(kind())
     also = (y,) if model._supervised else ()
     calls: dict[str, Any] = {
         "many": lambda: model.learn_many(X, *also),
@@ -252,7 +322,7 @@ def test_warnings_point_to_the_line_of_the_user(name: str, way: str) -> None:
 
 def test_warnings_of_engines_and_metrics_point_there_too(tmp_path: Path) -> None:
     """Also where `functools` or a context manager stands between, and for logs."""
-    X = doubtful()
+    X = suspicious()
     pq.write_table(pa.Table.from_pandas(X), tmp_path / "log.parquet")
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
@@ -285,13 +355,20 @@ def test_a_warning_made_an_error_loses_nothing() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error", ColumnWarning)
         with pytest.raises(ColumnWarning):
-            model.learn_many(doubtful())
-    assert model.engine.position == 90
-    model.learn_many(doubtful())
+            model.learn_many(suspicious())
+        assert model.engine.position == 90
+        model.learn_many(suspicious())
     assert model.engine.position == 180
 
 
-def test_the_other_doors_know_the_rule_too() -> None:
-    """scikit-learn's face warns."""
-    with pytest.warns(ColumnWarning, match="customer_id"):
-        OnlineTransformer(PCA()).fit(doubtful())
+def test_scikit_learn_leaves_them_out_too() -> None:
+    """Of frames, whose names it knows; the width is that of the features."""
+    X, y = suspicious(), POINTS[:, 0] > 0
+    adapter, twin = OnlineTransformer(GeometricMeanMetric()), GeometricMeanMetric()
+    with pytest.warns(ColumnWarning, match="'customer_id' .named like an id.*rename"):
+        placed = adapter.fit(X, y).transform(X)
+    few = X[["a", "b", "c", "n"]].to_numpy()
+    twin.learn_many(few, y)
+    twin.flush()
+    np.testing.assert_array_equal(placed, twin.transform_many(few))
+    assert len(adapter.get_feature_names_out()) == 4

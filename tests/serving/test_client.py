@@ -16,6 +16,7 @@ import streamembed as se
 from streamembed.data.features import Features
 from streamembed.data.ids import read_ids
 from streamembed.errors import (
+    ColumnWarning,
     FeatureError,
     InputError,
     MissingFileError,
@@ -158,6 +159,26 @@ def test_a_label_column_is_left_out_where_no_metric_learns(tmp_path: Path) -> No
             client.learn(table[:2], y=["a", "b"])
     with se.open_run(tmp_path / "run") as run:
         np.testing.assert_array_equal(run.snapshot().coordinates, expected.coordinates, strict=True)
+
+
+def test_suspicious_columns_are_left_out_by_clients(tmp_path: Path) -> None:
+    """With a warning, of dicts; a plain client of Flight is refused, for nobody hears a warning."""
+    rows = [{"user_id": float(i), "x": i % 7.0, "z": i % 5.0, "id": i} for i in range(60)]
+    with se.open_run(tmp_path / "run", {"size": 50, "warm_up": 40}):
+        pass
+    with serving(tmp_path / "run", "--learn") as server, server.client() as client:
+        batch = pa.RecordBatch.from_pylist([{"user_id": 1.0, "x": 2.0}])
+        path = fl.FlightDescriptor.for_path("learn")
+        writer, _ = server.flight().do_put(path, batch.schema)
+        with pytest.raises(
+            (fl.FlightError, pa.ArrowException), match=r"'user_id' .named like an id"
+        ):
+            writer.close()
+        with pytest.warns(ColumnWarning, match=r"'user_id' .named like an id"):
+            assert client.learn(rows).accepted == 60
+    with se.open_run(tmp_path / "run") as run:
+        assert run.snapshot().feature_names == ("x", "z")
+        assert run.snapshot().ids.tolist() == list(range(10, 60))
 
 
 def test_a_run_without_landmarks_has_none(tmp_path: Path) -> None:
