@@ -209,8 +209,9 @@ def read_metric(
         )
     with np.errstate(all="ignore"):
         measured = learner.measure(state, current.spread.scale)
+        in_units = measured.matrix / measured.scale / measured.scale[:, None]
     totals = stream.progress[name].totals
-    if not np.isfinite(measured.matrix).all():  # sums near the largest double
+    if not np.isfinite(in_units).all():  # sums near the largest double, or scales near the least
         return create_unfitted_metric(len(measured.matrix), totals), None
     certificate = build_certificate(
         "given" if current.pairs else "labels",
