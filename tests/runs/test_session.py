@@ -132,8 +132,9 @@ def test_what_cannot_be_learned_leaves_no_trace(tmp_path: Path) -> None:
             run.learn(POINTS[:3], ["a"] * 3)
         assert bytes_of(run.engine) == before
         assert run.learn(POINTS[60:70]).accepted == 10
-    with pytest.warns(ColumnWarning, match="user_id"), se.open_run(tmp_path / "two") as run:
-        run.learn(pd.DataFrame({"user_id": [1, 2], "x": [0.0, 1.0]}))
+    with se.open_run(tmp_path / "two") as run:
+        with pytest.warns(ColumnWarning, match="user_id"):
+            run.learn(pd.DataFrame({"user_id": [1, 2], "x": [0.0, 1.0]}))
         assert run.engine.feature_names == ("x",)
 
 
