@@ -128,8 +128,6 @@ class EventLog:
     feature_names : tuple of str
         The columns of ``LogBatch.points``: sorted by name, or the positions in a list column;
         none in a log of distances.
-    list_column : str or None
-        The list column that holds the points or the distances; None for numeric columns.
     columns : Columns
         What each column is for, and why others are left out; as text, one line.
     id_type : pyarrow.DataType or None
@@ -138,8 +136,6 @@ class EventLog:
         That of ``LogBatch.id_column``.
     label_type, event_time_type : pyarrow.DataType or None
         Types of these columns, dictionaries decoded; None where no file has the column.
-    ignored : tuple of str
-        Columns that are left out, sorted.
     n_rows : int or None
         Rows of all files; None where a stream or damage makes that unknown until all is read.
     """
@@ -148,13 +144,11 @@ class EventLog:
     folders: tuple[Path, ...]
     kind: str
     feature_names: tuple[str, ...]
-    list_column: str | None
     columns: Columns
     id_type: Any
     id_column_type: Any
     label_type: Any
     event_time_type: Any
-    ignored: tuple[str, ...]
     n_rows: int | None
     _files: tuple[LogFile, ...] = field(repr=False)
 
@@ -171,7 +165,7 @@ class EventLog:
     @property
     def ordered(self) -> bool:
         """True if features are known by position, like those of an array."""
-        return self.kind == "points" and self.list_column is not None
+        return self.kind == "points" and self.columns.list_column is not None
 
     @property
     def features(self) -> Features:
@@ -462,13 +456,11 @@ def open_files(
         folders=folders,
         kind=layout.kind,
         feature_names=layout.features,
-        list_column=layout.list_column,
         columns=replace(layout, **role_columns, left_out=left_out, suspicious=suspicious),
         id_type=id_type,
         id_column_type=log_columns.find_common_type(files, role_columns.get("id")),
         label_type=log_columns.find_common_type(files, role_columns.get("label")),
         event_time_type=log_columns.find_common_type(files, role_columns.get("time")),
-        ignored=tuple(left_out),
         n_rows=sum(counts) if is_counted else None,
         _files=tuple(files),
     )

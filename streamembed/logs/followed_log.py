@@ -222,7 +222,6 @@ class FollowedLog:
             log,
             paths=(*log.paths, *(file.path for file in files)),
             columns=replace(log.columns, left_out=left_out, suspicious=suspicious),
-            ignored=tuple(left_out),
             n_rows=None if None in counts else sum(count or 0 for count in counts),
             _files=(*log._files, *files),
         )

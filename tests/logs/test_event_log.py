@@ -165,7 +165,7 @@ def test_columns_are_mapped_by_name(tmp_path: Path) -> None:
     write_table(tmp_path / "1", pa.table({"x": [4.0], "when": [day], "y": [3]}))
     log = open_log(tmp_path)
     assert stacked(log).tolist() == [[2.0, 1.0], [4.0, 3.0]]
-    assert log.ignored == ("note", "when")
+    assert tuple(log.columns.left_out) == ("note", "when")
 
 
 @pytest.mark.parametrize("format", sorted(FORMATS))
@@ -309,7 +309,7 @@ def test_columns_that_are_not_numeric_are_ignored_and_listed(tmp_path: Path) -> 
         path = write_table(tmp_path / format, pa.table(columns), format)
         log = open_log(path)
         assert log.feature_names == ("x",)
-        assert log.ignored == ("coded", "list", "null", "struct", "text", "time")
+        assert tuple(log.columns.left_out) == ("coded", "list", "null", "struct", "text", "time")
         assert only(path).points.tolist() == [[1.0], [2.0]]
 
 
@@ -320,7 +320,7 @@ def test_chosen_features_are_read_by_exact_name(tmp_path: Path, format: str) -> 
     path = write_table(tmp_path / "x", table, format)
     log = open_log(path, features=["x*", "a"])
     assert log.feature_names == ("a", "x*")
-    assert log.ignored == ("a.b", "t", "xy")
+    assert tuple(log.columns.left_out) == ("a.b", "t", "xy")
     assert stacked(log).tolist() == [[2.0, 3.0]]
 
 
@@ -432,7 +432,7 @@ def test_a_vector_column_holds_features_by_place(tmp_path: Path, format: str, ki
     write_table(tmp_path / "x", table.slice(5), format, **options)
     log = open_log(tmp_path / "x")
     assert log.feature_names == tuple(str(j) for j in range(12))
-    assert (log.kind, log.list_column, log.ordered) == ("points", "embedding", True)
+    assert (log.kind, log.columns.list_column, log.ordered) == ("points", "embedding", True)
     np.testing.assert_array_equal(stacked(log), points[5:])
     assert describe_log(tmp_path / "x").columns == log.columns
 
@@ -456,11 +456,13 @@ def test_vectors_are_chosen_by_name_or_by_place(tmp_path: Path) -> None:
     for features in (["embedding"], ["2", "0", "1"]):
         log = open_log(path, features)
         np.testing.assert_array_equal(stacked(log), points)
-        assert log.ignored == ("v", "x")
-    assert open_log(path, ["x"]).list_column is None
+        assert tuple(log.columns.left_out) == ("v", "x")
+    assert open_log(path, ["x"]).columns.list_column is None
     numbered = {"0": [1.0, 2.0], "1": [1.0, 2.0], "2": [1.0, 2.0]}
     path = write_table(tmp_path / "y", vector_table(points, **numbered))
-    assert open_log(path, ["0", "1", "2"]).list_column is None  # columns of these names go before
+    assert (
+        open_log(path, ["0", "1", "2"]).columns.list_column is None
+    )  # columns of these names go before
 
 
 @pytest.mark.parametrize(
@@ -539,7 +541,7 @@ def test_a_distance_log_is_read_back(tmp_path: Path, format: str, rows_per_batch
     options: dict[str, Any] = {"format": format, "rows_per_batch": rows_per_batch}
     write_distance_log(tmp_path / "x", rows, ids, list(range(55)), **options)
     log = open_log(tmp_path / "x")
-    assert (log.kind, log.feature_names, log.list_column) == ("distances", (), "distances")
+    assert (log.kind, log.feature_names, log.columns.list_column) == ("distances", (), "distances")
     assert not log.ordered
     found = distance_rows(log)
     assert found[53] is None
@@ -571,7 +573,7 @@ def test_every_kind_of_list_holds_distances(tmp_path: Path, kind: Any, formats: 
     for format in formats:
         path = write_table(tmp_path / format, table.slice(1), format)
         log = open_log(path)
-        assert (log.kind, log.ignored) == ("distances", ("x",))
+        assert (log.kind, tuple(log.columns.left_out)) == ("distances", ("x",))
         found = distance_rows(log)
         assert found[0] is None
         np.testing.assert_array_equal(found[1:], [[3, np.nan], [5, 6]])
@@ -582,7 +584,7 @@ def test_lists_of_something_else_are_no_distances(tmp_path: Path) -> None:
     """Text called distances does not make a log one of distances."""
     table = pa.table({"distances": [["far"], ["near"]], "x": [1.0, 2.0]})
     log = open_log(write_table(tmp_path / "x", table))
-    assert (log.kind, log.ignored) == ("points", ("distances",))
+    assert (log.kind, tuple(log.columns.left_out)) == ("points", ("distances",))
 
 
 def test_files_must_all_hold_distances(tmp_path: Path) -> None:

@@ -381,7 +381,7 @@ def test_lists_of_one_length_are_vectors(tmp_path: Path, kind: Any) -> None:
     rows[52], rows[53] = [1.0, 2.0], None
     pq.write_table(pa.table({"e": pa.array(rows, kind), "label": ["a"] * N}), tmp_path / "log")
     log = open_log(tmp_path / "log")
-    assert (log.feature_names, log.list_column, log.ordered) == (("0", "1", "2"), "e", True)
+    assert (log.feature_names, log.columns.list_column, log.ordered) == (("0", "1", "2"), "e", True)
     engine = se.Engine(**SMALL)
     run = se.replay(log, engine, tmp_path / "run")
     rejected = pq.read_table(run.path / "rejected.parquet").to_pylist()
