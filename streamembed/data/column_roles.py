@@ -448,7 +448,8 @@ def split(
     Warns
     -----
     ColumnWarning
-        Where nothing is learned or chosen yet: suspicious columns are left out.
+        Where nothing is learned or chosen yet: suspicious columns, and those without numbers, are
+        left out.
     """
     chosen = None if features is None else check_names("features", features)
     is_dicts = not isinstance(X, Batch) and are_dicts(X) and len(X) > 0
@@ -468,15 +469,18 @@ def split(
     first = texts if frame is not None else [key for key in texts if key in X[0]]
     learned = (*(learned_names or ()), *(chosen or ()))
     left_out = find_suspicious(texts, learned or set(first).difference(find_suspicious(first)))
+    if chosen is None:
+        others = [key for key in texts if key not in left_out and key not in learned]
+        left_out |= _find_text(X, others) if frame is None else _find_other_types(frame, others)
     wanted = [key for key in keys if key not in left_out]
     if chosen is not None:
         wanted = _choose_columns(texts, frame, chosen, name)
     elif not learned and left_out:
         if not wanted:
             raise FeatureError(describe_no_features(name, left_out))
-        suspicious = {key: why for key, why in left_out.items() if key not in RESERVED}
-        if suspicious:
-            warn(describe_suspicious(suspicious, remedy), ColumnWarning)
+        warned = {key: why for key, why in left_out.items() if key not in RESERVED}
+        if warned:
+            warn(describe_suspicious(warned, remedy), ColumnWarning)
     points = X if frame is None else frame
     if len(wanted) < len(keys):
         points = _select_keys(X, set(wanted)) if frame is None else frame.select(wanted)
@@ -487,6 +491,27 @@ def split(
         return [row.get(name) for row in X] if frame is None else frame.arrow(name)
 
     return SplitTable(points, read(RESERVED[0]), read(RESERVED[1]), partial(read, RESERVED[2]))
+
+
+def _find_text(rows: Sequence[Mapping[Any, Any]], names: Iterable[str]) -> dict[str, str]:
+    """Keys of dicts under which there is text and nothing else."""
+    values = {name: [row[name] for row in rows if row.get(name) is not None] for name in names}
+    return {
+        n: "text" for n, all_ in values.items() if all_ and all(isinstance(v, str) for v in all_)
+    }
+
+
+def _find_other_types(frame: InputFrame, names: Iterable[str]) -> dict[str, str]:
+    """Columns whose type has no numbers, such as text and dates, and these types."""
+    types: dict[str, str] = {}
+    for name in names:
+        with suppress(FeatureError):  # values of several types are judged when they are read
+            kind = frame.arrow(name).type
+            # objects of polars come as bytes, and are judged by their values, too
+            is_open = pa.types.is_null(kind) or pa.types.is_fixed_size_binary(kind)
+            if not (is_numeric(kind) or holds_vectors(kind) or is_open):
+                types[name] = str(kind)
+    return types
 
 
 def _select_keys(X: Sequence[Mapping[Any, Any]], names: set[Any]) -> list[dict[Any, Any]]:

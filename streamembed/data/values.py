@@ -17,8 +17,6 @@ from streamembed.errors import FeatureError, InputError, summarise_error
 from streamembed.numeric.arrays import Array, Bools, Floats
 
 PERIOD = "pandas.period"
-# Arrow selects no rows of views: the types that it can select from.
-VIEWS = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
 # A mask of nulls where there are none.
 NO_NULLS: Bools = np.zeros((0, 0), dtype=bool)
 
@@ -207,7 +205,14 @@ def decode(column: Any) -> Any:
             column = pa.DictionaryArray.from_arrays(column.indices, values).dictionary_decode()
         else:
             column = pc.run_end_decode(column)
-    return column.cast(VIEWS[column.type]) if column.type in VIEWS else column
+    return column.cast(replace_view(column.type))
+
+
+def replace_view(kind: Any) -> Any:
+    """An Arrow type, or the one in the place of views, of which Arrow selects no rows."""
+    if kind is not None and pa.types.is_string_view(kind):
+        return pa.string()
+    return pa.binary() if kind is not None and pa.types.is_binary_view(kind) else kind
 
 
 def find_storage_type(kind: Any) -> Any:

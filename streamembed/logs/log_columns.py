@@ -14,12 +14,12 @@ import pyarrow.compute as pc
 
 from streamembed.data.column_roles import DISTANCES, Columns
 from streamembed.data.values import (
-    VIEWS,
     column_to_floats,
     decode,
     decode_type,
     lists_to_matrix,
     read_lists,
+    replace_view,
 )
 from streamembed.errors import FeatureError, summarise_error
 from streamembed.logs.log_file import LogFile
@@ -128,8 +128,7 @@ def find_common_type(files: Sequence[LogFile], name: str | None) -> Any:
     """
     first, kind = None, None
     for file in files:
-        own = decode_type(_find_column_type(file, name))
-        own = VIEWS.get(own, own)
+        own = replace_view(decode_type(_find_column_type(file, name)))
         if own is None or (own in (kind, pa.null()) and kind is not None):
             continue
         joint = own if kind in (None, pa.null()) else _join_types(kind, own)
