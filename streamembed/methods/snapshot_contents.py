@@ -84,9 +84,6 @@ class PictureNeighbours:
     # (N, K): the nearest of every point, oldest first, -1 behind the end of a list.
     near: Slots
     d2: Floats
-    # (N,): see `streamembed.layout.measures.measure_kept`; None where the points of the snapshot
-    # tell.
-    duplicates: Ints | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -99,6 +96,8 @@ class PictureContents:
     kept: Annotated[Floats, "n", Within(0.0, 1.0)] | None
     balance: Annotated[Floats, "n", "finite", "at least 0"] | None
     neighbours: PictureNeighbours | None  # by which they are
+    # The same for equal objects; None where the points of the snapshot tell.
+    duplicates: Annotated[Ints, "n"] | None
     gamma: Extent
     spread: Annotated[float, Within(*SPREADS)]
     kept_then: Share
