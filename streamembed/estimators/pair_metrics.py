@@ -49,7 +49,8 @@ class ITML(MetricEstimator):
         streams that drift.
     prior
         "identity"; "covariance": the inverse of the first chunk's covariance, shrunk towards the
-        identity by d / (n + d) of n points; or a positive definite matrix in the caller's units, features in the order of `feature_names`.
+        identity by d / (n + d) of n points; or a positive definite matrix in the caller's units,
+        features in the order of `feature_names`.
 
     Examples
     --------
