@@ -232,7 +232,14 @@ def describe_degenerate_map(snapshot: Snapshot) -> str | None:
             "kernel's float32 values can show: call engine.rescale() if their units have changed, "
             "or set a tolerance below 1e-3, which keeps the kernel in float64, or size <= 1000"
         )
+    is_graph = family in ("graph", "linear")
     if not (snapshot.coordinates[:1].any() or snapshot.coordinates.any()):
+        if is_graph and snapshot.reaches.any():
+            return (
+                f"all {k} components are zeros: the graph joins nearly every two of the {count} "
+                f"points, and tells none of them apart; use fewer neighbours (n_neighbors=) or a "
+                "smaller radius, or learn more"
+            )
         what = "features" if snapshot.feature_names else "distances"
         return (
             f"all {k} components are zeros: the {count} points that are held do not differ in "
@@ -240,9 +247,14 @@ def describe_degenerate_map(snapshot: Snapshot) -> str | None:
         )
     rank = k if snapshot.psi[0].all() else int(np.count_nonzero(snapshot.psi.any(axis=0)))
     if rank < k:
-        d = snapshot.points.shape[1]
+        d = 0 if family == "graph" else snapshot.points.shape[1]
+        what = (
+            f"number of positive eigenvalues of the graph of {count} points"
+            if is_graph
+            else f"rank of the {count} points that are held"
+        )
         return (
-            f"n_components={k} is above the rank of the {count} points that are held, {rank}"
+            f"n_components={k} is above the {what}, {rank}"
             f"{f' (features: {d})' if d else ''}: {k - rank} of {k} components are zeros; use "
             f"n_components={rank}"
         )

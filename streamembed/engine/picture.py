@@ -18,7 +18,7 @@ from streamembed.layout.forces import Links, compute_affinities
 from streamembed.layout.hdbscan import find_clusters
 from streamembed.methods.placement import PictureExtension
 from streamembed.methods.snapshot_contents import Immutable, PictureContents
-from streamembed.numeric.arrays import Array, Floats, freeze
+from streamembed.numeric.arrays import Array, Floats, Ints, freeze
 from streamembed.validation import check_whole
 
 # A picture has aged when this share fewer neighbours are kept than when it was laid out.
@@ -114,7 +114,7 @@ class Picture(Immutable):
         """Use ``snapshot.picture``."""
         # attributes are set once, past `__setattr__`
         parts = {field.name: getattr(contents, field.name) for field in fields(contents)}
-        del parts["kept"], parts["balance"], parts["neighbours"]
+        del parts["kept"], parts["balance"], parts["neighbours"], parts["duplicates"]
         vars(self).update(parts, ids=source.ids, _contents=contents, _source=source)
         freeze(contents.coordinates)
         freeze(contents.moved)
@@ -142,10 +142,8 @@ class Picture(Immutable):
         if contents.kept is not None:
             return freeze(contents.kept)
         assert contents.neighbours is not None
-        duplicates = contents.neighbours.duplicates
-        if duplicates is None and self._source.points.shape[1]:
-            duplicates = measures.label_duplicates(self._source.points)
-        return freeze(measures.measure_kept(self.coordinates, contents.neighbours.near, duplicates))
+        near = contents.neighbours.near
+        return freeze(measures.measure_kept(self.coordinates, near, self._duplicates))
 
     @cached_property
     def balance(self) -> Floats:
@@ -156,6 +154,12 @@ class Picture(Immutable):
         assert contents.neighbours is not None
         links = Links.of(contents.neighbours.near, compute_affinities(contents.neighbours.d2))
         return freeze(measures.measure_balance(links, self.coordinates, self.spread, self.gamma))
+
+    @cached_property
+    def _duplicates(self) -> Ints:
+        """A label for every point, one for equal points, shape (N,)."""
+        duplicates = self._contents.duplicates
+        return measures.label_duplicates(self._source.points) if duplicates is None else duplicates
 
     @property
     def radius(self) -> float:
@@ -204,8 +208,9 @@ class Picture(Immutable):
     ) -> Clusters:
         """Dense groups of points, by HDBSCAN, with the ids that they have in ``earlier``.
 
-        Hand the clusters of one picture to the next. Clusters are matched by the points that are
-        in both pictures, at least half of the smaller cluster's; where they could be matched
+        Equal rows are at one place, the mean of theirs, wherever they are drawn: no cluster divides
+        them. Hand the clusters of one picture to the next. Clusters are matched by the points that
+        are in both pictures, at least half of the smaller cluster's; where they could be matched
         differently, so that they share the most points, then by the oldest ids. A change counts
         only once it has lasted for three pictures: until then points of a new cluster keep the id
         that they had, and a cluster that is missing keeps its points. A cluster without points
@@ -237,7 +242,8 @@ class Picture(Immutable):
             least = max(SMALLEST_CLUSTER, round(CLUSTER_SHARE * n))
         else:
             least = check_whole("min_cluster_size", min_cluster_size, 2)
-        groups = find_clusters(self.coordinates, least, MIN_SAMPLES)
+        places = measures.unite_duplicates(self.coordinates, self._duplicates)
+        groups = find_clusters(places, least, MIN_SAMPLES)
         return follow_clusters(groups, self.ids, self._source.position, earlier)
 
     # ------------------------------------------------------------------ new points

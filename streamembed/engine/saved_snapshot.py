@@ -39,6 +39,7 @@ COLUMNS = {
     "picture_contents.moved": "picture_moved",
     "picture_contents.kept": "picture_kept",
     "picture_contents.balance": "picture_balance",
+    "picture_contents.duplicates": "picture_duplicates",
 }
 # Those that are left out where they have no columns of their own.
 OPTIONAL = ("spare_psi", "points", "lengths")

@@ -36,7 +36,8 @@ class Snapshot(SnapshotViews, SavedObject):
     Attributes
     ----------
     coordinates : (N, n_components)
-        (lambda**t psi) ``rotation``, oldest first, as are ``ids``, ``masses`` and ``points``.
+        (lambda**t psi) ``rotation``, oldest first, as are ``ids``, ``masses`` and ``points``. The
+        certificate is that of ``psi``: these mix in spare pairs, unless ``axes="eigen"``.
     eigenvalues : (n_components,)
         Descending, of P (not of P**t), in [0, 1]; the constant eigenvector is not among them.
     ids : (N,)

@@ -146,8 +146,8 @@ def _build_picture(state: State, order: Ints, config: Config) -> PictureContents
         neighbours=PictureNeighbours(
             np.where(near >= 0, rank[near], -1)[order],
             d2[order],
-            None if duplicates is None else duplicates[order],
         ),
+        duplicates=None if duplicates is None else duplicates[order],
         gamma=layout.gamma,
         spread=config.spread,
         kept_then=layout.kept_then,

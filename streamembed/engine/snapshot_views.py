@@ -208,8 +208,8 @@ class SnapshotViews(SnapshotContents):
         -------
         ids, distances : (n, k), (n, k)
             Nearest first; of equally near ones the oldest first. Distances are not squared. A point
-            of the support is where the snapshot has it (of duplicates, the oldest), and finds
-            itself at distance 0: nothing is excluded.
+            of the support is where the snapshot has it (of equal rows, the oldest), and finds
+            itself at distance 0, behind older rows that are equal: nothing is excluded.
 
         Raises
         ------

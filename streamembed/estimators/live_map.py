@@ -6,6 +6,7 @@ from dataclasses import KW_ONLY, field
 from typing import Any, ClassVar
 
 from streamembed.engine.picture import PREFIX, Picture
+from streamembed.engine.snapshot import Snapshot
 from streamembed.estimators.map_estimator import MapEstimator, declare_map
 
 
@@ -44,6 +45,10 @@ class LiveMap(MapEstimator):
         picture = self.engine.publish().picture  # no warnings about its coordinates
         assert picture is not None
         return picture
+
+    def snapshot(self) -> Snapshot:
+        """The engine's snapshot, without warnings about its coordinates; NotReadyError before."""
+        return self.engine.publish()
 
     def relayout(self) -> None:
         """Lay the picture out from scratch; see `streamembed.Engine.relayout`."""

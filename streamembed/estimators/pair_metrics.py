@@ -48,8 +48,9 @@ class ITML(MetricEstimator):
         Share, in [0, 1), of the metric that goes back to the prior at every chunk; 0.005 for
         streams that drift.
     prior
-        "identity"; "covariance": the inverse covariance of the first chunk, with a ridge; or a
-        positive definite matrix in the caller's units, features in the order of `feature_names`.
+        "identity"; "covariance": the inverse of the first chunk's covariance, shrunk towards the
+        identity by d / (n + d) of n points; or a positive definite matrix in the caller's units,
+        features in the order of `feature_names`.
 
     Examples
     --------

@@ -70,6 +70,17 @@ def label_duplicates(points: Floats) -> Ints:
     return labels
 
 
+def unite_duplicates(places: Floats, duplicates: Ints) -> Floats:
+    """The places (n, 2), those of equal points at their mean."""
+    _, first, of, counts = np.unique(
+        duplicates, return_index=True, return_inverse=True, return_counts=True
+    )
+    sums = np.column_stack([np.bincount(of, places[:, axis]) for axis in range(places.shape[1])])
+    means = np.where(counts[:, None] > 1, sums / counts[:, None], places[first])
+    united: Floats = means[of]
+    return united
+
+
 def align(places: Floats, reference: Floats, shared: Ints) -> Floats:
     """The same places, (n, k), turned, mirrored and shifted onto a reference by shared slots."""
     centre, target = places[shared].mean(axis=0), reference[shared].mean(axis=0)

@@ -20,10 +20,11 @@ from typing import Annotated, Protocol, Self
 
 import numpy as np
 from scipy.linalg.blas import dgemm
+from scipy.linalg.lapack import dpotrf
 
 from streamembed.manifold.two_sided import TwoSided
 from streamembed.numeric.arrays import Floats
-from streamembed.numeric.linalg import descending_eigh
+from streamembed.numeric.linalg import descending_eigh, largest_pairs
 from streamembed.spectral.alignment import choose_signs
 
 EPS, TINY = float(np.finfo(np.float64).eps), float(np.finfo(np.float64).tiny)
@@ -31,16 +32,14 @@ EPS, TINY = float(np.finfo(np.float64).eps), float(np.finfo(np.float64).tiny)
 NO_VARIANCE = 1e-12
 # New directions below this share of the whole are rounding: products of some thousand terms.
 ROUNDING = 1e-13
-# Up to here all of S is decomposed: 3 ms at most, what a round of the block costs at 250.
+# Up to here all of S is decomposed: a millisecond.
 SMALL = 128
 # Columns beyond those that are published, and columns of noise in a block, for new directions that
-# the block does not contain. Six and two made rounds costlier, and not fewer.
+# the block does not contain. Six and two made products costlier, and not fewer.
 GUARDS, PROBES = 2, 1
-# Products of a round after the first: from a reference of a hundred events ago two or three are
-# enough, and a restart loses the Krylov space.
-DEPTH = 5
-# Rounds after which the whole decomposition, which costs about as much as four, is safer.
-ROUNDS = 4
+# Products after the first: from a reference of a hundred events ago two to five are enough, and
+# where the spectrum is flat the whole decomposition is faster.
+DEPTH = 8
 # Of its eigenvalue, the residual at which an axis has converged: at a gap of 1e-1 an angle of 1e-4.
 SOLVED = 1e-5
 # Below this overlap with every axis of the reference an axis is new: its sign is its own.
@@ -296,7 +295,8 @@ def view(state: PrincipalState, k: int, reference: Floats | None = None) -> Prin
 
     Returns
     -------
-    Pure. Moments: O(d^3) up to 128 features, O(d^2 (k + 3)) a product beyond, four as a rule.
+    Pure. Moments: O(d^3) up to 128 features; beyond, O(d^2 (k + 3)) a product, four as a rule, and
+    d^3 / 3 for the proof that no axis is missing.
     One-sided: O(d k (k + m)).
 
     Notes
@@ -368,53 +368,63 @@ def _find_leading(
         n_found = min(k + guards, int(np.count_nonzero(s > NO_VARIANCE * s.max(initial=0.0))))
         return s[:n_found] ** 2, state.axes[:, :n_found]
     d = len(state.mean)
-    pairs = None
-    if d > SMALL and k + GUARDS + PROBES <= d // 4:
-        pairs = _iterate(state.scatter, k, start)
-    values, vectors = pairs or descending_eigh(state.scatter)
+    if d <= SMALL:
+        values, vectors = descending_eigh(state.scatter)
+    elif k + GUARDS + PROBES <= d // 4 and (pairs := _iterate(state.scatter, k, start)):
+        values, vectors = pairs
+    else:
+        values, vectors = largest_pairs(state.scatter, min(k + GUARDS, d))
+        values, vectors = values[::-1], vectors[:, ::-1]
     least = 4.0 * max(d, 100) * EPS * max(values[0], 0.0)
     n_found = min(k + guards, int(np.count_nonzero(values > least)))
     return values[:n_found], vectors[:, :n_found]
 
 
 def _iterate(scatter: Floats, k: int, start: Floats | None) -> tuple[Floats, Floats] | None:
-    """The leading pairs of S from earlier ones: block Krylov spaces, restarted.
+    """The leading pairs of S from earlier ones, by a block Krylov space.
 
     k pairs have residuals below `SOLVED` of their own eigenvalue, `GUARDS` more have no such bound.
-    None where convergence is too slow. A product costs O(d^2 m + d m^2), m = k + 3.
+    None where convergence is too slow, or where a larger eigenvalue may be missing: the space holds
+    no more copies of a multiple eigenvalue than there are columns of the block that see it. A
+    product costs O(d^2 m + d m^2), m = k + 3.
     """
     d, m = len(scatter), k + GUARDS + PROBES
     start_columns = np.zeros((d, 0)) if start is None else start[:, : m - PROBES]
     # the same noise every time: it must not depend on the data
     noise = np.random.default_rng(0).standard_normal((d, m - start_columns.shape[1]))
-    block = np.linalg.qr(np.concatenate([start_columns, noise], axis=1))[0]
-    product = _multiply(scatter, block)
-    scale = float(np.abs(product).max())
+    basis = np.linalg.qr(np.concatenate([start_columns, noise], axis=1))[0]
+    products = last = _multiply(scatter, basis)
+    scale = float(np.abs(products).max())
     if scale == 0.0:
         return np.zeros(1), np.zeros((d, 1))
-    last_excess = np.inf
-    for round_ in range(ROUNDS):
-        basis, products, last = block, product, product
-        for _ in range(DEPTH):
-            new = _build_basis(last - basis @ (basis.T @ last), basis, scale)
-            if new.shape[1]:  # otherwise the space is invariant, and its pairs are exact
-                last = _multiply(scatter, new)
-                basis = np.concatenate([basis, new], axis=1)
-                products = np.concatenate([products, last], axis=1)
-            values, turn = descending_eigh(basis.T @ products)
-            values, turn = values[:m], turn[:, :m]
-            block, product = basis @ turn, products @ turn
-            residuals = _compute_residuals(product[:, :k], block[:, :k], values[:k])
-            # (eigenvalues that are rounding have no relatively small residual)
-            excess = (residuals / np.maximum(SOLVED * values[:k] / values[0], 4.0 * d * EPS)).max()
-            if excess <= 1.0:
-                return values[: m - PROBES], block[:, : m - PROBES]
-            if not new.shape[1]:
-                break
-        if excess * (excess / last_excess) ** (ROUNDS - 1 - round_) > 1.0:
-            return None  # at this rate the remaining rounds are too few
-        last_excess = excess
+    for _ in range(DEPTH):
+        new = _build_basis(last - basis @ (basis.T @ last), basis, scale)
+        if new.shape[1]:  # otherwise the space is invariant, and its pairs are exact
+            last = _multiply(scatter, new)
+            basis = np.concatenate([basis, new], axis=1)
+            products = np.concatenate([products, last], axis=1)
+        values, turn = descending_eigh(basis.T @ products)
+        values, turn = values[: m - PROBES], turn[:, : m - PROBES]
+        vectors, product = basis @ turn, products @ turn
+        residuals = _compute_residuals(product[:, :k], vectors[:, :k], values[:k])
+        # eigenvalues that are rounding have no relatively small residual
+        if (residuals <= np.maximum(SOLVED * values[:k] / values[0], 4.0 * d * EPS)).all():
+            is_complete = _is_complete(scatter, values[:k], vectors[:, :k])
+            return (values, vectors) if is_complete else None
+        if not new.shape[1]:
+            break
     return None
+
+
+def _is_complete(scatter: Floats, values: Floats, vectors: Floats) -> bool:
+    """Whether no eigenvalue of S beside these is larger than the last: a proof. O(d^3 / 3).
+
+    x I - (S - V theta V^T) has a Cholesky factor only where all of its eigenvalues are positive.
+    """
+    x = values[-1] + max(SOLVED * values[-1], 4.0 * len(scatter) * EPS * values[0])
+    rest = (vectors * values) @ vectors.T - scatter
+    rest.flat[:: len(rest) + 1] += x
+    return bool(dpotrf(rest.T, lower=True, overwrite_a=True)[1] == 0)
 
 
 def _compute_residuals(product: Floats, vectors: Floats, values: Floats) -> Floats:

@@ -32,6 +32,9 @@ LOSS = 1e-10
 SAME = 1e-10
 # Largest squared distance: beyond it, distances are not finite and no point is the nearest.
 FARTHEST = 1e307
+# Sizes of the support beyond which a point is as far as this: farther off, rounding would decide
+# which points are its nearest; half of the digits are left for that, and half for the limit.
+FAR = 1e8
 # Points whose coverage is computed for a typical one (error: docs/algorithms/diffusion-map.md).
 SAMPLE = 256
 EPS = float(np.finfo(np.float64).eps)
@@ -91,8 +94,16 @@ class Extension(abc.ABC):
         """Points as distances see them (b, d), and finite squared distances (b, N)."""
         with np.errstate(over="ignore", under="ignore"):
             scaled = (points - self.center) / self.scale
-            d2 = squared_distances(scaled, self.points, 0.0)
+            d2 = squared_distances(scaled * self._shrink(scaled), self.points, 0.0)
         return scaled, np.minimum(d2, FARTHEST)
+
+    def _shrink(self, scaled: Floats) -> Floats:
+        """What far points (b, d) are multiplied by to be at `FAR`; 1 for all others, (b, 1)."""
+        sizes = np.abs(scaled).max(axis=1, initial=0.0)[:, None]
+        limit = FAR * float(np.abs(self.points).max(initial=0.0))
+        factors: Floats = np.ones(sizes.shape)
+        np.divide(limit, sizes, out=factors, where=(sizes > limit) & (limit > 0.0))
+        return factors
 
     def _measure_distances(self, d: Floats) -> tuple[Floats, Floats]:
         """The same of objects without coordinates; where a distance is inf, its square is."""
@@ -139,7 +150,7 @@ class _FusedExtension(Extension):
             norms = np.einsum("ij,ij->i", scaled, scaled)
             largest = max(float(norms.max()), self.largest)
             if not largest * EPS <= LOSS * self.finest:
-                d2 = squared_distances(scaled, self.points, 0.0)
+                d2 = squared_distances(scaled * self._shrink(scaled), self.points, 0.0)
                 return scaled, np.minimum(d2, FARTHEST)
             augmented[:, d] = 1.0
             d2 = augmented @ self.fused

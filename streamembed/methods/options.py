@@ -252,13 +252,13 @@ class Config(EngineParameters):
         if self.warm_up_events < self.n_components + 2:
             name = "size" if self.warm_up is None else "warm_up"
             raise ParameterError(
-                f"{name}={self.warm_up_events} must be at least n_components + 2 = "
-                f"{self.n_components + 2}: n points have at most n - 2 components"
+                f"{name}={self.warm_up_events} must be at least {self.n_components + 2}: n points "
+                f"have at most n - 2 components, and the map has {self.n_components}"
             )
         if self.memory == "landmarks" and self.size < self.n_components + 2:
             raise ParameterError(
-                f"size={self.size} must be at least n_components + 2 = {self.n_components + 2}: n "
-                "points have at most n - 2 components"
+                f"size={self.size} must be at least {self.n_components + 2}: n points have at most "
+                f"n - 2 components, and the map has {self.n_components}"
             )
         if self.memory == "window" and self.warm_up_events > self.size:
             raise ParameterError(

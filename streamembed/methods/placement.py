@@ -77,6 +77,7 @@ class LinearExtension(_NeighborExtension):
     """
 
     offset: Floats  # (k,): what the functions are at the mean
+    by_distances: CentredExtension | None = None  # of a method that needs no features
 
     def coordinates(self, points: Floats) -> Floats:
         """Shape (n, k), of points (n, d) in the caller's units, without distances."""
@@ -85,6 +86,8 @@ class LinearExtension(_NeighborExtension):
 
     def from_distances(self, d: Floats) -> tuple[Floats, Floats]:
         """Distances do not tell the features that coordinates are functions of."""
+        if self.by_distances is not None:
+            return self.by_distances.from_distances(d)
         raise InputError(
             "a linear map has no transform of distances: its coordinates are functions of the "
             "features; use transform"
@@ -113,8 +116,9 @@ class BarycentricExtension(_NeighborExtension):
         )
 
     def _place(self, scaled: Floats, d2: Floats) -> Floats:
+        near = scaled * self._shrink(scaled)
         coordinates = barycentric.extend(
-            scaled, self.points, self.targets, self.n_neighbors, self.reg
+            near, self.points, self.targets, self.n_neighbors, self.reg
         )
         nearest = d2.argmin(axis=1)
         is_support = d2[np.arange(len(d2)), nearest] == 0.0
@@ -183,7 +187,7 @@ class GeodesicExtension(_NeighborExtension):
             rows = -0.5 * finite**2
         coordinates = project(rows, self.mean_row, self.shares, self.targets)
         coordinates[~is_connected] = 0.0
-        return coordinates
+        return coordinates / self._shrink(scaled)  # far from the support, they are proportional
 
 
 def project(rows: Floats, mean_row: Floats, shares: Floats, targets: Floats) -> Floats:

@@ -35,8 +35,12 @@ PRODUCTS = 5
 ORTHONORMAL = 1e-9
 # Below this tolerance bounds from kept products are their own rounding.
 SKETCHED_TOLERANCE = 1e-5
-# A batch aims below the tolerance, to which rounding is added.
+# A batch aims below the tolerance, to which rounding is added; and columns are measured where the
+# rounding of their bound is more than this share of it.
 BATCH_SHARE = 0.5
+# A pair is its image divided by its value, and so is the rounding of the image, up to three units
+# of the precision in 400 maps: it is added to bounds of smaller values than this.
+SMALL_VALUE, IMAGE_LOSS = 0.01, 8.0
 # The unit of a centred operator is so many times its largest Ritz value: an eigenvalue that
 # is lost and larger than 1 is never within a tolerance, and so is one beyond which bounds end.
 UNIT = 4.0
@@ -131,12 +135,15 @@ def refine(
         The exact level.
     """
     normal, tolerance = operator.normal, config.tolerance
-    is_sketched = tolerance is None or (
-        config.certify == "auto" and tolerance >= SKETCHED_TOLERANCE
-    )
     look, n = known.look(normal, config.n_pairs), len(normal.scaling)
+    is_sketched = tolerance is None or (
+        config.certify == "auto"
+        and tolerance >= SKETCHED_TOLERANCE
+        and _bound_rounding(known, look.values[: config.n_components]).max(initial=0.0)
+        <= BATCH_SHARE * tolerance * look.values[:1].max(initial=0.0)
+    )
     if is_sketched:
-        yield _claim(look, look.beyond, operator, known.rounding, "view", config)
+        yield _claim(look, look.beyond, operator, known, "view", config)
     if tolerance is None:
         return
     for attempt in range(PRODUCTS):
@@ -149,7 +156,7 @@ def refine(
         known, seen, image = _multiply(known, look, operator, parts, fresh, vectors)
         look = known.look(normal, config.n_pairs)
         if is_sketched:
-            pairs = _claim(look, seen.bound, operator, known.rounding, "refresh", config)
+            pairs = _claim(look, seen.bound, operator, known, "refresh", config)
         else:
             k, rounding = config.n_components, operator.rounding
             outside = certificate.bound_outside(look.ritz, look.coupling, seen.bound, k, rounding)
@@ -192,19 +199,21 @@ def _claim(
     look: SketchedView,
     beyond: float,
     operator: Operator,
-    rounding: float,
+    known: KnownProducts,
     refinement: str,
     config: Config,
 ) -> Eigenpairs:
     """The pairs of a view, with bounds instead of residuals; ``beyond`` is of the rest."""
-    rounding += ORTHONORMAL
+    rounding = known.rounding + ORTHONORMAL
+    lengths = np.maximum(np.linalg.norm(look.errors, axis=0), TINY)
+    errors = look.errors * (1.0 + _bound_rounding(known, look.values) / lengths)
     outside = certificate.bound_outside(
         look.ritz, look.coupling, min(beyond, 1.0), config.n_components, rounding
     )
     return Eigenpairs(
         look.values,
         look.vectors,
-        look.errors,
+        errors,
         outside,
         operator.normal,
         rounding=rounding,
@@ -213,6 +222,12 @@ def _claim(
         unit=operator.unit,
         floor=operator.floor,
     )
+
+
+def _bound_rounding(known: KnownProducts, values: Floats) -> Floats:
+    """What kept products' rounding adds to the bounds of pairs with small values; 0 for others."""
+    loss = IMAGE_LOSS * float(np.finfo(known.trial.dtype).eps)
+    return np.where(values < SMALL_VALUE, loss / values, 0.0)
 
 
 def _orthonormalise(trial: Array, constant: Floats) -> Floats:

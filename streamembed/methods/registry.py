@@ -243,13 +243,21 @@ def scale_by_root_eigenvalues(
 
 
 def extend_by_distances(snapshot: SnapshotContents) -> Extension:
-    """y(x) = sum_i m_i h(x, x_i) y_i / v, h centred: scaling of one more point."""
-    return _extend_centred(snapshot, lambda points, d2: -0.5 * d2)
+    """y(x) = sum_i m_i h(x, x_i) y_i / v, h centred: scaling of one more point.
+
+    Of points it is linear, as |x|^2 is in all h(x, x_i): a difference of squares would lose the
+    digits of points that are far away.
+    """
+    centred = _extend_centred(snapshot, lambda points, d2: -0.5 * d2)
+    if not snapshot.points.shape[1]:
+        return centred
+    targets = (centred.points - centred.shares @ centred.points).T @ centred.targets
+    return _extend_linearly(snapshot, targets, centred.shares, centred)
 
 
 def _extend_centred(
     snapshot: SnapshotContents, rows: Callable[[Floats, Floats], Floats]
-) -> Extension:
+) -> CentredExtension:
     masses = snapshot.masses
     return CentredExtension(
         **_scale_points(snapshot),
@@ -276,13 +284,24 @@ def _compute_dual(snapshot: SnapshotContents, masses: Floats) -> Floats:
 
 def extend_linearly(snapshot: SnapshotContents) -> Extension:
     """y(x) = (x - mean) loadings, with the mean under the stationary measure. O(d k) a point."""
-    scaled, targets = _scale_points(snapshot), snapshot.feature_loadings * snapshot.scale[:, None]
+    targets = snapshot.feature_loadings * snapshot.scale[:, None]
+    return _extend_linearly(snapshot, targets, snapshot.stationary)
+
+
+def _extend_linearly(
+    snapshot: SnapshotContents,
+    targets: Floats,
+    shares: Floats,
+    by_distances: CentredExtension | None = None,
+) -> Extension:
+    scaled = _scale_points(snapshot)
     return LinearExtension(
         **scaled,
         targets=targets,
-        offset=snapshot.stationary @ (scaled["points"] @ targets),
+        offset=shares @ (scaled["points"] @ targets),
         n_neighbors=snapshot.n_neighbors,
-        typical=0.0,
+        typical=0.0 if by_distances is None else by_distances.typical,
+        by_distances=by_distances,
     )
 
 

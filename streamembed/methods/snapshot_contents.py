@@ -80,9 +80,6 @@ class PictureNeighbours:
     # (N, K): the nearest of every point, oldest first, -1 behind the end of a list.
     near: Slots
     d2: Floats
-    # (N,): see `streamembed.layout.measures.measure_kept`; None where the points of the snapshot
-    # tell.
-    duplicates: Ints | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -95,6 +92,8 @@ class PictureContents:
     kept: Annotated[Floats, "n"] | None
     balance: Annotated[Floats, "n"] | None
     neighbours: PictureNeighbours | None  # by which they are
+    # The same for equal objects; None where the points of the snapshot tell.
+    duplicates: Annotated[Ints, "n"] | None
     gamma: float
     spread: float
     kept_then: float

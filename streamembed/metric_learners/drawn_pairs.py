@@ -6,6 +6,7 @@ import numpy as np
 
 from streamembed.metric_learners.labelled_examples import Examples
 from streamembed.numeric.arrays import Bools, Floats, Ints
+from streamembed.numeric.moments import drop_rounding
 from streamembed.pairs import reservoir
 from streamembed.pairs.reservoir import Reservoirs
 
@@ -23,7 +24,8 @@ def draw_pairs(reservoirs: Reservoirs, examples: Examples) -> tuple[Reservoirs, 
     pair_indices = np.flatnonzero(examples.codes < 0)
     owners = np.concatenate([labelled[partners.owners], pair_indices])
     order = np.argsort(owners, kind="stable")
-    differences = np.concatenate([partners.differences, examples.differences])[order]
+    steps = drop_rounding(partners.differences, examples.points[partners.owners])
+    differences = np.concatenate([steps, examples.differences])[order]
     return after, differences, np.concatenate([partners.similar, examples.similar])[order]
 
 

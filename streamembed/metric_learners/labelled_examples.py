@@ -9,6 +9,7 @@ from typing import Annotated, Self
 import numpy as np
 
 from streamembed.numeric.arrays import Bools, Floats, Ints
+from streamembed.numeric.moments import drop_rounding
 
 # Codes of events that are no labelled points; a class has its index, from 0.
 SIMILAR, DISSIMILAR, NOT_LEARNED = -1, -2, -3
@@ -42,9 +43,10 @@ class Examples:
 
     @property
     def differences(self) -> Floats:
-        """Differences of the given pairs, (p, d)."""
+        """Differences of the given pairs, (p, d), without rounding."""
         is_pair = self.codes < 0
-        return self.first[is_pair] - self.second[is_pair]
+        first = self.first[is_pair]
+        return drop_rounding(first - self.second[is_pair], first)
 
     @property
     def similar(self) -> Bools:

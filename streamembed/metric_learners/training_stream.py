@@ -220,7 +220,9 @@ def read_metric(
         labelled=current.labelled,
         pairs=current.pairs,
     )
-    metric = build_metric(measured.matrix, certificate, measured.scale)
+    varies = current.spread.varies
+    weights = np.outer(varies, varies) if varies.any() else 1.0  # of what never varied: 0
+    metric = build_metric(measured.matrix * weights, certificate, measured.scale)
     return metric, replace(measured.info, totals=totals)
 
 

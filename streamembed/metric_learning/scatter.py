@@ -21,13 +21,11 @@ import numpy as np
 
 from streamembed.numeric.arrays import Floats, Ints
 from streamembed.numeric.linalg import symmetrise
+from streamembed.numeric.moments import ROUNDING
 
 # A class of fewer points has no covariance of its own: one point has C_c = 0 and would lower
 # the mean of the covariances. A class whose mass decayed below this is dropped.
 LEAST_MASS = 2.0
-# A deviation of this many last bits of a feature is rounding: merged streams have different
-# origins, so that a constant feature differs by a bit or two.
-ROUNDING = 8 * np.finfo(np.float64).eps
 
 
 @dataclass(frozen=True, slots=True, eq=False)

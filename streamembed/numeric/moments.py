@@ -13,7 +13,11 @@ from typing import Annotated
 
 import numpy as np
 
-from streamembed.numeric.arrays import Floats
+from streamembed.numeric.arrays import Bools, Floats
+
+# A deviation of this many last bits of a feature is rounding: merged streams have different
+# origins, and 0.1 + 0.2 is not 0.3.
+ROUNDING = 8 * np.finfo(np.float64).eps
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -25,14 +29,30 @@ class FeatureMoments:
     squares: Annotated[Floats, "d"]
 
     @property
+    def deviations(self) -> Floats:
+        """Population deviations (d,)."""
+        deviations: Floats = np.sqrt(self.squares / np.maximum(self.counts, 1.0))
+        return deviations
+
+    @property
+    def varies(self) -> Bools:
+        """Which features vary by more than rounding, (d,)."""
+        varies: Bools = self.deviations > ROUNDING * np.abs(self.means)
+        return varies
+
+    @property
     def scale(self) -> Floats:
         """Population deviations (d,); 1 for a feature that does not vary."""
-        deviations = np.sqrt(self.squares / np.maximum(self.counts, 1.0))
-        return np.where(deviations > 0, deviations, 1.0)
+        return np.where(self.varies, self.deviations, 1.0)
 
     def fill_gaps(self, values: Floats) -> Floats:
         """The values (n, d) with the mean in the place of every NaN; 0 before any value."""
         return np.where(np.isnan(values), self.means, values)
+
+
+def drop_rounding(differences: Floats, points: Floats) -> Floats:
+    """Differences (n, d) of these points (n, d) from others, 0 where they are rounding."""
+    return np.where(np.abs(differences) <= ROUNDING * np.abs(points), 0.0, differences)
 
 
 def init(n_features: int) -> FeatureMoments:

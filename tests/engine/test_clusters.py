@@ -488,6 +488,42 @@ def test_what_cannot_be_chained(stream: tuple[Ints, list[se.Picture]]) -> None:
             early.clusters(min_cluster_size=wrong)  # type: ignore[arg-type]
 
 
+def draw_rows(kind: str) -> tuple[Floats, Ints]:
+    """Rows of which some repeat, and a label of what is to be one cluster at most."""
+    rng = np.random.default_rng(0)
+    if kind == "idle":
+        idle = rng.random(1500) < 0.85
+        return np.where(idle[:, None], 0.0, rng.normal(size=(1500, 4)) + 3.0), idle.astype(int)
+    values = rng.permutation(500) % (2 if kind == "two values" else 9)
+    return np.column_stack([values % 3, values // 3]).astype(float), values + 1
+
+
+@pytest.mark.filterwarnings("ignore::streamembed.errors.DegenerateMapWarning")
+@pytest.mark.parametrize("by_distances", [False, True], ids=["points", "distances"])
+@pytest.mark.parametrize("kind", ["idle", "two values", "nine values"])
+def test_equal_rows_are_in_one_cluster(kind: str, by_distances: bool) -> None:
+    """However many they are, however they are drawn, and from a file: one site, one cluster."""
+    rows, sites = draw_rows(kind)
+    if by_distances:
+        rows, sites = rows[:150], sites[:150]
+        engine = se.Engine(picture=True, memory="all", warm_up=150)
+        d = np.linalg.norm(rows[:, None] - rows, axis=2)
+        engine.learn_distances([d[i, : i + 1] for i in range(150)])
+    else:
+        engine = se.Engine(picture=True, size=500)
+        engine.learn(rows)
+    snapshot = engine.snapshot()
+    picture, loaded = snapshot.picture, pickle.loads(pickle.dumps(snapshot)).picture
+    assert picture is not None
+    clusters = picture.clusters()
+    sites = sites[clusters.ids.astype(int)]
+    repeated = [clusters.labels[sites == site] for site in np.unique(sites[sites > 0])]
+    assert all(len(np.unique(labels)) == 1 for labels in repeated)
+    assert len({int(labels[0]) for labels in repeated}) == len(repeated)
+    assert min(int(labels[0]) for labels in repeated) >= 0
+    assert loaded.clusters() == clusters
+
+
 @pytest.mark.parametrize("memory", ["landmarks", "all"])
 def test_other_memories(memory: str) -> None:
     """A landmark is one point, whatever its mass; ids are theirs."""

@@ -286,7 +286,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"memory": "landmarks", "size": 3, "n_components": 2, "warm_up": 60},
-        r"size=3 must be at least n_components \+ 2 = 4",
+        "size=3 must be at least 4: n points have at most",
     ),
     ({"kernel": "cosine"}, "kernel='cosine'"),
     ({"scaling": "minmax"}, "scaling='minmax' must be one of 'standard', 'global', None"),
@@ -313,7 +313,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"rank": "full"}, "rank='full'"),
     ({"tolerance": 0.0}, "tolerance=0.0"),
     ({"tolerance": "tight"}, "tolerance='tight'"),
-    ({"warm_up": 3, "n_components": 2}, "warm_up=3 must be at least n_components \\+ 2 = 4"),
+    ({"warm_up": 3, "n_components": 2}, "warm_up=3 must be at least 4: n points have at most"),
     ({"warm_up": 100, "size": 60}, "warm_up=100 must be at most size=60"),
 ]
 

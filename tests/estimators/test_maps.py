@@ -194,6 +194,21 @@ def test_objects_are_placed_in_the_snapshot_that_is_held(name: str) -> None:
     assert model.transform_one((0.1, 0.2)) != first
 
 
+@pytest.mark.filterwarnings("error")
+def test_a_picture_is_not_advised_about_components() -> None:
+    """Two values have one component, and seven parts six: a picture has no `n_components`."""
+    blobs = np.random.default_rng(0).normal(size=(420, 2))
+    for X in (
+        np.repeat([[1.0, 1.0], [2.0, 2.0]], 30, axis=0),
+        blobs + 30 * np.arange(420)[:, None] % 7,
+    ):
+        model = LiveMap(warm_up=50, size=420)
+        model.learn_many(X)
+        assert model.snapshot().picture is not None
+    with pytest.raises(ParameterError, match="must be at least 4: n points have at most"):
+        LiveMap(warm_up=2)
+
+
 def test_points_are_placed_in_the_picture_that_is_held() -> None:
     """Of a live map, too."""
     model = LiveMap(size=60, warm_up=20, n_neighbors=5, hold=50)

@@ -16,6 +16,7 @@ from streamembed.errors import ColumnWarning, FeatureError, InputError, Paramete
 from streamembed.estimators import FENN, ITML, EigDML, GeometricMeanMetric, MustLinkMetric
 from streamembed.estimators.metric_estimator import MetricEstimator
 from streamembed.pairs import reservoir
+from tests.metric_ways import WAYS, built
 
 METRICS = [
     cls
@@ -232,6 +233,25 @@ def test_the_metric_stays_one(cls: Any, params: Any) -> None:
             for i in range(0, 30, 6):
                 model.learn_pairs(POINTS[i : i + 6], second[i : i + 6], similar[i : i + 6])
                 fine(model, POINTS)
+
+
+@pytest.mark.parametrize("value", [0.3, 1e9])
+@pytest.mark.parametrize("with_pairs", [False, True], ids=["labels", "pairs"])
+@pytest.mark.parametrize("way", WAYS)
+def test_a_constant_feature_weighs_nothing(way: str, with_pairs: bool, value: float) -> None:
+    """Also one that varies in its last bit: the metric is that of the exact constant."""
+    is_odd = np.random.default_rng(1).random(60) < 0.5
+    matrices = []
+    for other in (value, np.nextafter(value, np.inf)):
+        X, model = np.column_stack([POINTS, np.where(is_odd, other, value)]), built(way)
+        if with_pairs:
+            model.learn_pairs(X, np.roll(X, 1, axis=0), np.roll(LABELS, 1) == LABELS)
+        else:
+            model.learn_many(X, LABELS)
+        model.flush()
+        matrices.append(model.metric.matrix)
+    np.testing.assert_array_equal(matrices[1][-1], 0.0)
+    np.testing.assert_allclose(matrices[1], matrices[0], rtol=1e-9, atol=1e-12)
 
 
 def test_what_leaves_the_doubles_is_refused_and_counted() -> None:

@@ -113,6 +113,40 @@ def test_the_block_finds_what_the_whole_decomposition_finds() -> None:
         np.testing.assert_allclose(found.components @ found.components.T, np.eye(k), atol=1e-12)
 
 
+def structured_streams() -> dict[str, tuple[Floats, int]]:
+    """Rows in 129 features whose covariances have equal eigenvalues, and windows."""
+    rng, d = np.random.default_rng(0), 129
+    one_hot = np.eye(d)[rng.integers(0, d, 120)]
+    in_turn = np.eye(d)[np.arange(120) % 12]
+    counter = np.zeros((160, d))
+    counter[:, :16] = np.arange(160)[:, None] >> np.arange(16) & 1
+    return {
+        "one-hot, short window": (one_hot, 5),
+        "one-hot": (one_hot, 10),
+        "twelve categories in turn": (in_turn, 24),
+        "binary counter": (counter, 64),
+        "two sites": (np.repeat(np.eye(d)[:2], 60, axis=0), 20),
+    }
+
+
+@pytest.mark.parametrize("kind", structured_streams())
+def test_no_copy_of_a_multiple_eigenvalue_is_lost(kind: str) -> None:
+    """After every event beyond 128 features the variances are those of the window."""
+    X, window = structured_streams()[kind]
+    k = min(5, window - 1)
+    settings = settings_of(k=k, window=window)
+    followed = principal_stream.init(X.shape[1], settings)
+    for stop in range(1, len(X) + 1):
+        followed = principal_stream.extend(followed, X[stop - 1 : stop], settings)
+        found = principal_stream.read_axes(followed, settings)[1]
+        s = oracle(X[max(0, stop - window) : stop])[1]
+        truth = np.zeros(k)
+        truth[: len(s)] = s[:k] ** 2
+        # eigenvalues are good to the square of a residual of 1e-5
+        np.testing.assert_allclose(found.singular_values**2, truth, atol=1e-8 * truth[0] + 1e-14)
+        assert (found.residual or 0.0) <= principal.NEAR
+
+
 def test_a_direction_that_the_reference_is_blind_to_is_found() -> None:
     """A cluster that arrives whole leads at once, also from a reference that was exact before."""
     d = 200

@@ -27,6 +27,7 @@ from streamembed.errors import (
 )
 from streamembed.estimators import ClassicalMDS, KernelPCA
 from streamembed.manifold import centering
+from streamembed.methods.trial_map import LARGEST_WHOLE
 from streamembed.numeric.arrays import Floats
 
 DIGITS = load_digits().data / 16.0
@@ -108,10 +109,11 @@ IDS = ["mds", "gaussian", "polynomial", "cosine", "pca"]
 @pytest.mark.parametrize("way", WAYS, ids=IDS)
 def test_every_chunk_is_what_its_certificate_says(way: dict[str, Any], memory: str) -> None:
     """On digits through a turnover, without a level that takes all pairs at once in the window."""
-    engine = se.Engine(**way, memory=memory, size=150, n_components=4, scaling=None)
+    size = LARGEST_WHOLE + 20  # smaller ones are decomposed for every snapshot
+    engine = se.Engine(**way, memory=memory, size=size, n_components=4, scaling=None)
     levels = []
-    for start in range(0, 400, 20):
-        engine.learn(DIGITS[start : start + 20])
+    for start in range(size, 2 * size + 80, 20):
+        engine.learn(DIGITS[engine.position : start])
         if engine.ready:
             snapshot = engine.snapshot()
             assert snapshot.certificate.met
@@ -395,6 +397,37 @@ def test_axes_keep_still(way: dict[str, Any], seed: int) -> None:
         sizes = np.linalg.norm(was, axis=0) * np.linalg.norm(now, axis=0)
         assert ((was * now).sum(axis=0) > -0.4 * sizes).all()
         before = after
+
+
+def test_far_points_are_placed_by_the_linear_map() -> None:
+    """Classical scaling of points has the digits of principal components, however far off."""
+    X = np.random.default_rng(0).standard_normal((200, 3)) * [3.0, 2.0, 1.0]
+    engine = se.Engine("classical_mds", size=200, warm_up=200, scaling=None)
+    engine.learn(X)
+    snapshot = engine.snapshot()
+    axes = np.linalg.svd(X - X.mean(axis=0), full_matrices=False)[2][:2].T
+    axes *= np.sign(np.sum((X - X.mean(axis=0)) @ axes * snapshot.coordinates, axis=0))
+    for far in (1.0, 1e8, 1e16, 1e20, 3.4e38, 1e70):
+        x = far * np.array([[1.0, 0.3, -0.2]])
+        np.testing.assert_allclose(snapshot.transform(x), (x - X.mean(axis=0)) @ axes, rtol=1e-10)
+    d = np.linalg.norm(X[:5, None] - snapshot.points, axis=2)
+    by_distances = snapshot.transform_distances(d)
+    np.testing.assert_allclose(by_distances, snapshot.transform(X[:5]), atol=1e-10)
+
+
+@pytest.mark.parametrize("method", ["isomap", "lle", "laplacian_eigenmaps", "diffusion_map"])
+def test_rounding_does_not_choose_the_neighbours_of_far_points(method: str) -> None:
+    """Along a ray places come to a limit, those of Isomap in units of the distance, and stay."""
+    X = np.random.default_rng(0).standard_normal((200, 3)) * [3.0, 2.0, 1.0]
+    engine = se.Engine(method, size=200, warm_up=200, scaling=None)
+    engine.learn(X)
+    snapshot = engine.snapshot()
+    places = []
+    for far in (1e9, 1e12, 1e18, 1e40, 1e70):
+        placed = snapshot.transform(far * np.array([[1.0, 0.3, -0.2]]))
+        places.append(placed / far if method == "isomap" else placed)
+    # half of the digits: see `streamembed.methods.extension.FAR`
+    np.testing.assert_allclose(places, np.broadcast_to(places[0], (5, 1, 2)), rtol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -478,6 +478,24 @@ def test_a_sign_that_turned_between_two_renewals_is_told() -> None:
     assert turned > 0
 
 
+@pytest.mark.parametrize("method", ["laplacian_eigenmaps", "linear_eigenmap"])
+@pytest.mark.parametrize(
+    ("n", "k", "reason"),
+    [
+        (8, 2, "joins nearly every two of the 8 points"),
+        (20, 8, "positive eigenvalues of the graph"),
+    ],
+)
+def test_few_points_are_no_points_that_do_not_differ(
+    method: str, n: int, k: int, reason: str
+) -> None:
+    """The graph of few points tells few apart, however they differ: the reason says so."""
+    engine = se.Engine(method, warm_up=n, size=100, chunk_size=8, n_components=k)
+    engine.learn(np.random.default_rng(0).normal(size=(n, 6)))
+    with pytest.warns(DegenerateMapWarning, match=reason):
+        engine.snapshot()
+
+
 @pytest.mark.parametrize(
     ("parameters", "remedy"),
     [
