@@ -15,14 +15,12 @@ from streamembed.engine.comparison import Comparison, compare
 from streamembed.engine.snapshot_parts import collect_parts
 from streamembed.engine.snapshot_views import SnapshotViews
 from streamembed.errors import FeatureError, InputError, quote
-from streamembed.geometry.kernel_weights import KernelWeights
 from streamembed.methods.eigenpairs import PublishedColumns
 from streamembed.methods.options import Config
 from streamembed.methods.snapshot_contents import Frame as Frame
 from streamembed.methods.state import State
 from streamembed.numeric import codec
 from streamembed.numeric.arrays import Floats
-from streamembed.spectral.truncation import measure_truncation
 from streamembed.storage.saved_object import SavedObject
 from streamembed.validation import check_whole
 
@@ -303,7 +301,6 @@ class Snapshot(SnapshotViews, SavedObject):
 
         Shape (N, N), ||Psi_t(i) - Psi_t(j)|| with every tracked eigenpair, not only the published
         ones; rows as in ``coordinates``. Of other methods: distances between ``coordinates``.
-        `truncation_errors` has what pairs that are not tracked would add.
 
         Source: Jain, eq. (8). Differs: (8) is the squared distance.
         """
@@ -313,76 +310,6 @@ class Snapshot(SnapshotViews, SavedObject):
         np.fill_diagonal(d2, 0.0)
         distances: Floats = np.sqrt(np.maximum(d2, 0.0))
         return distances
-
-    def truncation_errors(self, distances: Any = None) -> Floats:
-        """What `diffusion_distances` leave out, of each support point: e, shape (N,).
-
-        e_i^2 = sum of lambda**(2t) psi(i)**2 over the eigenpairs that are not tracked. Of a pair
-        drawn by ``stationary`` the mean of what is left out is 2 sum(stationary e**2), where
-        sum(stationary e**2) is the sum of lambda**(2t) left out. For whole t the exact squared
-        distance of i and j is larger than that of `diffusion_distances` by (e_i - e_j)**2 to
-        (e_i + e_j)**2; otherwise eigenvalues below 0 subtract. Tracked pairs count as they are: up
-        to their residual, which from t = 2 on is most of what is seen.
-
-        Parameters
-        ----------
-        distances
-            Where distances were learned: those between the objects ``ids``, shape (N, N),
-            unsquared. None of points.
-
-        Raises
-        ------
-        InputError
-            Of other methods than "diffusion_map"; 2 ``diffusion_time`` is no whole number;
-            ``distances`` are missing, or not wanted.
-        BadRowError
-            As in `transform_distances`.
-
-        Notes
-        -----
-        From the diagonal of S**(2t), see `streamembed.spectral.truncation`: no eigenpair is
-        computed. O(N^2 d), beyond t = 1 O(N^3 log t), and a matrix of N^2 numbers.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from streamembed import Engine
-        >>> engine, X = Engine(size=300), np.random.default_rng(0).standard_normal((300, 2))
-        >>> engine.learn(X).accepted
-        300
-        >>> snapshot = engine.snapshot()
-        >>> left_out = snapshot.stationary @ snapshot.truncation_errors() ** 2
-        >>> kept = snapshot.stationary @ (snapshot.tracked**2).sum(axis=1)
-        >>> bool(left_out < 0.5 * kept)
-        True
-        """
-        doubled = 2.0 * self.diffusion_time
-        if self.method != "diffusion_map" or doubled != int(doubled):
-            raise InputError(
-                f"method={self.method!r} with diffusion_time={self.diffusion_time:g}: truncation "
-                "errors are those of method='diffusion_map' with diffusion_time 0.5, 1, 1.5, ..."
-            )
-        if (distances is None) != bool(self.feature_names):
-            needed = (
-                "leave it out: this snapshot has points"
-                if self.feature_names
-                else "it must be those between the objects ids, (N, N): distances were learned"
-            )
-            raise InputError(f"distances={quote(distances)}: {needed}")
-        masses = self.masses
-        kernel = KernelWeights(self.widths, float(self.width), self.center, single=False)
-        if distances is None:
-            kernel = kernel.of_points((self.points - self.center) / self.scale)
-        else:
-            squares = self._read_rows(distances) ** 2
-            if len(squares) != len(masses):
-                raise InputError(
-                    f"distances has {len(squares)} rows; it must have one for each of the "
-                    f"{len(masses)} objects ids"
-                )
-            kernel = kernel.of_squares(lambda slots: squares[slots])
-        weights = kernel.rows(np.arange(len(masses)))
-        return measure_truncation(weights, masses, self.density_weights, self.tracked, int(doubled))
 
     # ------------------------------------------------------------------ files
 

@@ -1,5 +1,5 @@
 """A run as a page: figures, tables and explanations; written once, or updated as the run grows.
 
-``report_contents`` reads a run into plain values; ``figures`` and ``page`` render a page from them,
-``static_figures`` images for papers; ``watch_server`` serves a page that follows a run.
+``report_contents`` reads a run into plain values; ``figures`` and ``page`` render a page from them;
+``watch_server`` serves a page that follows a run.
 """

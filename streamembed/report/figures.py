@@ -62,8 +62,7 @@ def require_bokeh() -> None:
     """
     if MISSING_BOKEH:
         raise ParameterError(
-            f"a page needs Bokeh ({MISSING_BOKEH}): pip install 'streamembed[report]', or use "
-            "--png DIR for pictures without a page"
+            f"a page needs Bokeh ({MISSING_BOKEH}): pip install 'streamembed[report]'"
         )
 
 

@@ -16,18 +16,12 @@ LINE_COLOURS = (
     *(colour for colour in LABEL_COLOURS if colour != ALARM_COLOUR),
     *("#9467BD", "#B07060", "#808080"),
 )
-# Dashes of lines and shapes of points by Bokeh's names, and what matplotlib calls them.
-DASHES = {"solid": "-", "dashed": "--", "dotdash": "-.", "dotted": ":", "dashdot": "-."}
-MARKERS = {
-    "circle": "o",
-    "triangle": "^",
-    "square": "s",
-    "diamond": "D",
-    "inverted_triangle": "v",
-    "star": "*",
-    "hex": "h",
-    "plus": "P",
-}
+# Dashes of lines and shapes of points, by Bokeh's names.
+DASHES = ("solid", "dashed", "dotdash", "dotted", "dashdot")
+MARKERS = (
+    *("circle", "triangle", "square", "diamond"),
+    *("inverted_triangle", "star", "hex", "plus"),
+)
 # Eigenvalues and channels that are drawn.
 MOST_LINES = 12
 
@@ -106,7 +100,7 @@ def list_line_figures(n_eigenvalues: int, channels: Sequence[str]) -> dict[str, 
 
 
 def _style_lines(names: Sequence[str]) -> dict[str, Line]:
-    colours, dashes, markers = LINE_COLOURS, [*DASHES], [*MARKERS]
+    colours, dashes, markers = LINE_COLOURS, DASHES, MARKERS
     return {
         name: Line(
             name, colours[i % len(colours)], dashes[i % len(dashes)], markers[i % len(markers)]

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from streamembed.report import figures, static_figures
+from streamembed.report import figures
 from streamembed.report.line_figures import LABEL_COLOURS, MARKERS
 from streamembed.report.page import render_page, write_page
 from streamembed.report.report_contents import read_contents
@@ -108,28 +108,11 @@ def test_other_runs_have_a_page(kind: str, tmp_path: Path) -> None:
     assert len(Parts(page).scripts) == 5
 
 
-def test_the_command(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It writes what it is asked for, and says what that is."""
-    monkeypatch.setattr(static_figures, "DOTS_PER_INCH", 50)
-    done = call("report", run, "-o", tmp_path / "a.html", "--png", tmp_path / "png")
+def test_the_command(run: Path, tmp_path: Path) -> None:
+    """It writes what it is asked for, and says where."""
+    done = call("report", run, "-o", tmp_path / "a.html")
     assert done.exit_code == 0, done.output
-    told = [Path(line).name for line in done.stdout.split()]
-    named = ["cloud", "coordinates", "spectrum", "certificate", "axes", "refreshes"]
-    assert told == ["a.html", *(f"{name}.png" for name in [*named, "metric-itml"])]
-    before = {path.name: path.read_bytes() for path in (tmp_path / "png").iterdir()}
-    assert all(data.startswith(b"\x89PNG") for data in before.values())
-    assert call("report", run, "--png", tmp_path / "png").exit_code == 0
-    assert {path.name: path.read_bytes() for path in (tmp_path / "png").iterdir()} == before
-
-
-def test_pictures_of_hostile_names_and_alarms(
-    hostile: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Dollars are no formulas; the timeline is drawn, too."""
-    monkeypatch.setattr(RunReader, "monitor", lambda _: fake_monitored(240, worst=runs.ATTACK))
-    done = call("report", hostile, "--png", tmp_path / "png")
-    assert done.exit_code == 0, done.output
-    assert (tmp_path / "png" / "drift.png").exists()
+    assert done.stdout.split() == [str(tmp_path / "a.html")]
 
 
 def files_of(run: Path) -> list[str]:
@@ -142,7 +125,6 @@ def test_what_cannot_be_written_is_an_error(run: Path, tmp_path: Path) -> None:
     before = files_of(run)
     assert call("report", run).exit_code == 2
     assert call("report", run, "-o", run / "a.html").exit_code == 2
-    assert call("report", run, "--png", run / "png").exit_code == 2
     assert call("report", tmp_path / "none", "-o", tmp_path / "a.html").exit_code == 4
     assert call("report", run, "-o", tmp_path / "none" / "a.html").exit_code == 4
     assert files_of(run) == before
@@ -151,12 +133,11 @@ def test_what_cannot_be_written_is_an_error(run: Path, tmp_path: Path) -> None:
 def test_without_bokeh_the_error_says_how_to_install_it(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And pictures go without it."""
+    """For the page, and for the page that follows a run."""
     monkeypatch.setattr(figures, "MISSING_BOKEH", "No module named 'bokeh'")
     done = call("report", run, "-o", tmp_path / "a.html")
     assert done.exit_code == 2
     assert "pip install 'streamembed[report]'" in done.stderr
-    assert call("report", run, "--png", tmp_path / "png").exit_code == 0
     assert call("watch", run).exit_code == 2
 
 
