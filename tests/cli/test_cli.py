@@ -537,7 +537,7 @@ def test_messages_speak_of_flags(tmp_path: Path, log: Path, run: Path) -> None:
     for arguments, says in (
         ([*replay, "--n-neighbors", 0], "--n-neighbors 0 must be a whole number from 1 to 1000"),
         ([*replay, "--kernel", "cosine"], "with --method diffusion_map"),
-        ([*replay, "--warm-up", 1], "at least --n-components + 2"),
+        ([*replay, "--warm-up", 1], "--warm-up 1 must be at least 4"),
         ([*replay, "--clock", "event_time"], "and without --half-life none does"),
         (["replay", log, "--run", run, "--size", 90], "or replace it with --overwrite\n"),
         (["transform", run, log, "-o", run / "snapshot.arrow"], "--output "),

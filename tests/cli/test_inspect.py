@@ -259,6 +259,7 @@ def test_certificates_that_are_not_met_are_explained(tmp_path: Path, log: Path) 
     assert "is above the tolerance, or an eigenvalue outside" in facts["hints"][0]
 
 
+@pytest.mark.filterwarnings("ignore::streamembed.errors.ScalingWarning")
 def test_what_is_off_with_a_map_is_a_hint(tmp_path: Path) -> None:
     """Here a few outliers that carry a component; and a log that ended too early."""
     points = POINTS.copy()
