@@ -25,8 +25,11 @@ __all__ = ["CENTRED", "Answer", "operator", "solve_dense", "walk"]
 CENTRED = ("pca", "classical_mds", "kernel_pca", "isomap")
 # Of sums of n products in doubles, by n.
 SUMS = 1e-13
-# Deviations from the median up to which a centre takes no digits that matter.
-NEAR = 10.0
+# Deviations from the median up to which a centre takes no digits that matter: of sums, and of
+# neighbours, where another centre would break ties in another way.
+NEAR, NEAR_OF_LISTS = 10.0, 1e6
+# Methods that join neighbours.
+OF_LISTS = ("laplacian_eigenmaps", "linear_eigenmap", "isomap", "lle")
 # An edge of this length stands for 0, which in a sparse graph is no edge.
 NO_LENGTH = 1e-300
 # Largest value of a polynomial kernel (docs/algorithms/kernel-pca.md).
@@ -69,7 +72,7 @@ def solve_dense(snapshot: se.Snapshot, d: Floats | None = None) -> Answer:
     else:
         scaled = _scale_points(snapshot)
         d2 = cdist(scaled, scaled, "sqeuclidean")
-        if snapshot.method in ("laplacian_eigenmaps", "linear_eigenmap", "isomap", "lle"):
+        if snapshot.method in OF_LISTS:
             apart = scaled[:, None] - scaled  # on a lattice the last bit decides who is nearer
             d2 = np.einsum("ijk,ijk->ij", apart, apart)
     if snapshot.method == "laplacian_eigenmaps":
@@ -100,7 +103,8 @@ def _scale_points(snapshot: se.Snapshot) -> Floats:
     """
     center, middle = snapshot.center, np.median(snapshot.points, axis=0)
     with np.errstate(over="ignore", under="ignore"):
-        near = np.abs(center - middle) <= NEAR * np.abs(snapshot.points - middle).mean(axis=0)
+        most = NEAR_OF_LISTS if snapshot.method in OF_LISTS else NEAR
+        near = np.abs(center - middle) <= most * np.abs(snapshot.points - middle).mean(axis=0)
         if not (near.all() or snapshot.kernel in ("polynomial", "cosine")):
             center = middle
         scaled: Floats = (snapshot.points - center) / snapshot.scale
