@@ -33,7 +33,7 @@ from scenarios.fuzz import hostile
 from scenarios.fuzz.hostile import NAMES, D
 from streamembed import estimators
 from streamembed.cli import commands as cli
-from streamembed.errors import ResolutionWarning, StreamembedError
+from streamembed.errors import ColumnWarning, ResolutionWarning, StreamembedError
 from streamembed.estimators.map_estimator import MapEstimator
 from streamembed.logs.event_log import describe_log, open_log, write_distance_log, write_log
 from streamembed.logs.pair_log import open_pairs
@@ -205,6 +205,7 @@ class RandomCall:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             warnings.simplefilter("ignore", ResolutionWarning)
+            warnings.simplefilter("ignore", ColumnWarning)
             getattr(self, way)()
 
     # ------------------------------------------------------------------ what is called

@@ -23,7 +23,13 @@ import pyarrow.compute as pc
 
 from streamembed.data.batch import Batch
 from streamembed.data.table import InputFrame, are_dicts, is_frame, open_frame, sort_names
-from streamembed.data.values import find_storage_type, holds_vectors, is_numeric, read_lists
+from streamembed.data.values import (
+    as_number,
+    find_storage_type,
+    holds_vectors,
+    is_numeric,
+    read_lists,
+)
 from streamembed.errors import ColumnWarning, FeatureError, ParameterError, quote, warn
 
 RESERVED = ("id", "label", "event_time")
@@ -37,8 +43,8 @@ SUSPICIOUS = re.compile(
     r"(?P<id>(?i:(?:^|[\W_\d])(?:id|uuid)$)|[a-z](?:Id|ID)$)"
     # a row number that a frame of pandas was written or read with
     r"|(?P<index>^__index_level_\d+__$|^Unnamed: \d+$)"
-    r"|(?P<time>(?i:(?:^|[\W_])(?:timestamp|date|datetime|event_time)$|^time$|^ts$"
-    r"|(?:^|_)(?:created|updated|modified)_at$)|[a-z](?:Date|DateTime|Timestamp)$|^eventTime$)"
+    r"|(?P<time>(?i:(?:^|[\W_])(?:timestamp|date|datetime|event[\W_]?time)$|^time$|^ts$"
+    r"|(?:^|_)(?:created|updated|modified)[\W_]?at$)|[a-z](?:Date|DateTime|Timestamp)$)"
     r"|(?P<target>(?i:^(?:labels?|targets?|class|class_label|y_true|y)$))"
 )
 REASONS = {
@@ -59,7 +65,7 @@ MAX_LISTED = 8  # features that a line names
 
 def explain_name(name: str, others: Iterable[str] = ()) -> str | None:
     """Why a column of this name, beside others, is suspicious; None where it is not."""
-    match = SUSPICIOUS.search(name)
+    match = SUSPICIOUS.search(name.strip())
     if match is None or (name.lower() == "y" and "x" in map(str.lower, others)):
         return None
     return REASONS[str(match.lastgroup)]
@@ -469,9 +475,10 @@ def split(
     first = texts if frame is not None else [key for key in texts if key in X[0]]
     learned = (*(learned_names or ()), *(chosen or ()))
     left_out = find_suspicious(texts, learned or set(first).difference(find_suspicious(first)))
+    suspicious = set(left_out)
     if chosen is None:
         others = [key for key in texts if key not in left_out and key not in learned]
-        left_out |= _find_text(X, others) if frame is None else _find_other_types(frame, others)
+        left_out |= _find_text(X[0], others) if frame is None else _find_other_types(frame, others)
     wanted = [key for key in keys if key not in left_out]
     if chosen is not None:
         wanted = _choose_columns(texts, frame, chosen, name)
@@ -482,7 +489,9 @@ def split(
         if warned:
             warn(describe_suspicious(warned, remedy), ColumnWarning)
     points = X if frame is None else frame
-    if len(wanted) < len(keys):
+    if frame is None and chosen is None:
+        points = _drop_keys(X, set(learned or first).difference(left_out), suspicious)
+    elif len(wanted) < len(keys):
         points = _select_keys(X, set(wanted)) if frame is None else frame.select(wanted)
 
     def read(name: str) -> Any:
@@ -493,12 +502,36 @@ def split(
     return SplitTable(points, read(RESERVED[0]), read(RESERVED[1]), partial(read, RESERVED[2]))
 
 
-def _find_text(rows: Sequence[Mapping[Any, Any]], names: Iterable[str]) -> dict[str, str]:
-    """Keys of dicts under which there is text and nothing else."""
-    values = {name: [row[name] for row in rows if row.get(name) is not None] for name in names}
+def _find_text(row: Mapping[Any, Any], names: Iterable[str]) -> dict[str, str]:
+    """Keys of a dict under which there is no number, such as text, and what there is."""
+    values = {name: row[name] for name in names if name in row}
     return {
-        n: "text" for n, all_ in values.items() if all_ and all(isinstance(v, str) for v in all_)
+        name: "text" if isinstance(value, str) else type(value).__name__
+        for name, value in values.items()
+        if _is_no_number(value)
     }
+
+
+def _is_no_number(value: Any) -> bool:
+    return value is not None and as_number(value) is None
+
+
+def _drop_keys(
+    rows: Sequence[Mapping[Any, Any]], features: set[str], names: set[str]
+) -> Sequence[Mapping[Any, Any]]:
+    """Dicts without ``names``, and without what is no feature and no number: row by row, so that
+    it does not matter which rows come in one call.
+    """
+    if all(row.keys() <= features for row in rows):
+        return rows
+    return [
+        {
+            key: value
+            for key, value in row.items()
+            if key in features or not (key in names or _is_no_number(value))
+        }
+        for row in rows
+    ]
 
 
 def _find_other_types(frame: InputFrame, names: Iterable[str]) -> dict[str, str]:

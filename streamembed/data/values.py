@@ -203,8 +203,10 @@ def decode(column: Any) -> Any:
         if pa.types.is_dictionary(column.type):
             values = decode(column.dictionary)
             column = pa.DictionaryArray.from_arrays(column.indices, values).dictionary_decode()
-        else:
+        elif column.type.value_type == decode_type(column.type):
             column = pc.run_end_decode(column)
+        else:  # of which Arrow cannot decode runs
+            column = pa.array(column.to_pylist(), decode_type(column.type))
     return column.cast(replace_view(column.type))
 
 

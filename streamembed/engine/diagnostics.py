@@ -234,13 +234,13 @@ def describe_degenerate_map(snapshot: Snapshot) -> str | None:
         )
     is_graph = family in ("graph", "linear")
     if not (snapshot.coordinates[:1].any() or snapshot.coordinates.any()):
+        what = "features" if snapshot.feature_names else "distances"
         if is_graph and snapshot.reaches.any():
             return (
-                f"all {k} components are zeros: the graph joins nearly every two of the {count} "
-                f"points, and tells none of them apart; use fewer neighbours (n_neighbors=) or a "
-                "smaller radius, or learn more"
+                f"all {k} components are zeros: the graph of neighbours tells none of the {count} "
+                "points apart; use fewer neighbours (n_neighbors=) or a smaller radius, look at "
+                f"their {what}, or learn more"
             )
-        what = "features" if snapshot.feature_names else "distances"
         return (
             f"all {k} components are zeros: the {count} points that are held do not differ in "
             f"anything that this method sees; look at their {what}, or learn more"

@@ -521,10 +521,10 @@ def _check_same_layout(
         return
     if layout.list_column is None and expected_layout.list_column is None:
         names, expected = set(layout.features), set(expected_layout.features)
-        differs = (
-            f"lacks the numeric columns {sorted(expected - names)} of {first} and has the "
-            f"unexpected columns {sorted(names - expected)}"
-        )
+        missing, more = sorted(expected - names), sorted(names - expected)
+        parts = [f"lacks the numeric columns {missing} of {first}"] if missing else []
+        parts += [f"has the columns {more} that {first} does not have"] if more else []
+        differs = " and ".join(parts)
     else:
         has, had = layout.describe_features(), expected_layout.describe_features()
         differs = f"has {has}, but {first} has {had}"

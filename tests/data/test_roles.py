@@ -414,3 +414,45 @@ def test_no_exception_of_pyarrow_reaches_a_user(kind: Any, rows: int, name: str)
             ):
                 with suppress(InputError):
                     call()
+
+
+DICTS: dict[str, list[Any]] = {
+    "text": ["note"] * N,
+    "text, then numbers": ["note"] * 10 + [1.0] * (N - 10),
+    "time": [pd.Timestamp(0)] * N,
+    "dict": [{"a": 1.0}] * N,
+    "list": [[1.0, 2.0]] * N,
+}
+
+
+@pytest.mark.filterwarnings("ignore::streamembed.errors.ColumnWarning")
+@pytest.mark.parametrize("values", DICTS.values(), ids=DICTS.keys())
+@pytest.mark.parametrize("size", [1, 7, N])
+def test_what_dicts_hold_does_not_depend_on_the_cut(values: list[Any], size: int) -> None:
+    """The first dict decides; values that are no numbers were judged by all rows of a call."""
+    rows = [{"a": X[i, 0], "b": X[i, 1], "z": value} for i, value in enumerate(values)]
+    whole, cut = small(on_bad_row="skip"), small(on_bad_row="skip")
+    whole.learn(rows)
+    for start in range(0, N, size):
+        cut.learn(rows[start : start + size])
+    assert whole.feature_names == cut.feature_names
+    assert (whole.to_bytes(), whole.position) == (cut.to_bytes(), cut.position)
+
+
+def test_runs_of_a_dictionary_are_numbers() -> None:
+    """Arrow cannot decode them."""
+    runs = pa.RunEndEncodedArray.from_arrays(
+        pa.array([10, N], pa.int32()), pa.array([1.0, 2.0]).dictionary_encode()
+    )
+    engine = small()
+    assert engine.learn(pa.table({"a": X[:, 0], "z": runs})).accepted == N
+    assert set(engine.snapshot().points[:, 1].tolist()) == {2.0}
+
+
+@pytest.mark.parametrize("name", ["createdAt", "updated at", "event time", "eventTime", "id "])
+def test_names_of_times_and_ids_in_any_spelling(name: str) -> None:
+    """Some were learned in silence."""
+    engine = small()
+    with pytest.warns(ColumnWarning, match=name):
+        engine.learn(pl.DataFrame({**COLUMNS, name: X[:, 0]}))
+    assert engine.feature_names == ("a", "b", "c")

@@ -97,6 +97,7 @@ def test_nothing_is_skipped(name: str) -> None:
     assert len([1 for owner, _ in CHECKS if owner == name]) >= 28
 
 
+@pytest.mark.filterwarnings("ignore::streamembed.errors.ScalingWarning")
 @pytest.mark.parametrize(
     ("name", "check"),
     [

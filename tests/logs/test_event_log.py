@@ -349,7 +349,7 @@ def test_patterns_are_read_alike_in_every_file(tmp_path: Path) -> None:
     write_table(tmp_path / "0", pa.table({"x1": [1.0], "w": [2.0]}))
     write_table(tmp_path / "1", pa.table({"x1": [1.0], "x2": [1.0], "w": [2.0]}))
     assert open_log(tmp_path, ["w*"]).feature_names == ("w",)
-    with pytest.raises(FeatureError, match=r"1 lacks the numeric columns \[\] .* \['x2'\]"):
+    with pytest.raises(FeatureError, match=r"1 has the columns \['x2'\] that .*0 does not"):
         open_log(tmp_path, ["x*"])
     with pytest.raises(FeatureError, match=r"'z\*' .* without a match.* \['w', 'x1'\]"):
         open_log(tmp_path / "0", ["w", "z*"])
@@ -361,7 +361,7 @@ def test_files_may_differ_in_what_was_not_chosen(tmp_path: Path) -> None:
     write_table(tmp_path / "1", pa.table({"z": [2.0], "x": [2.0]}))
     assert stacked(open_log(tmp_path, features=["x"])).tolist() == [[1.0], [2.0]]
     with pytest.raises(
-        FeatureError, match=r"1 lacks the numeric columns \['w'\] .* unexpected columns \['z'\]"
+        FeatureError, match=r"1 lacks the numeric columns \['w'\] of .* has the columns \['z'\]"
     ):
         open_log(tmp_path)
 

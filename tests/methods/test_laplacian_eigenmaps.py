@@ -482,7 +482,7 @@ def test_a_sign_that_turned_between_two_renewals_is_told() -> None:
 @pytest.mark.parametrize(
     ("n", "k", "reason"),
     [
-        (8, 2, "joins nearly every two of the 8 points"),
+        (8, 2, "the graph of neighbours tells none of the 8 points apart"),
         (20, 8, "positive eigenvalues of the graph"),
     ],
 )
