@@ -42,10 +42,10 @@ LIST_ADVICE = (
 SUSPICIOUS = re.compile(
     r"(?P<id>(?i:(?:^|[\W_\d])(?:id|uuid)$)|[a-z](?:Id|ID)$)"
     # a row number that a frame of pandas was written or read with
-    r"|(?P<index>^__index_level_\d+__$|^Unnamed: \d+$)"
-    r"|(?P<time>(?i:(?:^|[\W_])(?:timestamp|date|datetime|event[\W_]?time)$|^time$|^ts$"
+    r"|(?P<index>^__index_level_\d+__$|^Unnamed: \d+$|^level_\d+$)"
+    r"|(?P<time>(?i:(?:^|[\W_])(?:timestamp|date|date[\W_]?time|event[\W_]?time)$|^time$|^ts$"
     r"|(?:^|_)(?:created|updated|modified)[\W_]?at$)|[a-z](?:Date|DateTime|Timestamp)$)"
-    r"|(?P<target>(?i:^(?:labels?|targets?|class|class_label|y_true|y)$))"
+    r"|(?P<target>(?i:^(?:labels?|targets?|class|classes|class_label|y_true|y)$))"
 )
 REASONS = {
     "id": "named like an id",

@@ -448,7 +448,12 @@ def open_files(
         for name in {*file.names}.difference(layout.event_columns, roles):
             left_out.setdefault(name, file_candidates.explain(name))
     left_out = {name: left_out[name] for name in sorted(left_out)}
-    suspicious = () if choice.features else tuple(n for n in left_out if n in candidates.suspicious)
+    doubtful = {
+        *candidates.suspicious,
+        *(n for n, t in candidates.types.items() if holds_vectors(t)),
+    }
+    doubtful -= candidates.excluded.union(files[0].names if choice.features else ())
+    suspicious = tuple(name for name in left_out if name in doubtful)
     counts = [file.rows for file in files if file.rows is not None]
     is_counted = len(counts) == len(files) and first.stdin is None
     return EventLog(

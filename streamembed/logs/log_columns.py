@@ -134,9 +134,9 @@ def find_common_type(files: Sequence[LogFile], name: str | None) -> Any:
         joint = own if kind in (None, pa.null()) else _join_types(kind, own)
         if joint is None:
             raise FeatureError(
-                f"the column {name!r} has type {own} in {file} and {kind} in {first}, in which its "
-                "values would be others; write it in one type in all files of the log, or read "
-                "the files separately"
+                f"the column {name!r} has type {own} in {file} and {kind} in {first}, which would "
+                "change its values; write it in one type in all files of the log, or read the "
+                "files separately"
             )
         first, kind = first if joint == kind else file, joint
     return kind

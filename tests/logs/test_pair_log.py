@@ -90,7 +90,7 @@ def test_what_is_no_pair_log_is_refused_before_anything_is_learned(
     wrong = {
         "no boolean column 'similar'": {k: v for k, v in whole.items() if k != "similar"},
         r"lacks the columns \['b_2'\]": {k: v for k, v in whole.items() if k != "b_2"},
-        r"has the columns \['d'\]": {**whole, "d": whole["a_1"]},
+        r"unexpected columns \['d'\]": {**whole, "d": whole["a_1"]},
         "the pair log has the features": {k: v for k, v in whole.items() if k[0] != "c"},
     }
     for i, (says, table) in enumerate(wrong.items()):
