@@ -91,8 +91,10 @@ def test_a_constant_sensor_that_moves_later_does_not_dominate(kind: str) -> None
 FILLS = (100.0, 200.0, -999.0, -9999.0, 1e12, 1e20, 9.96921e36)
 
 
-@pytest.mark.parametrize("picture", [False, True])
-@pytest.mark.parametrize(("fill", "at"), [(fill, 7) for fill in FILLS] + [(-9999.0, 150)])
+@pytest.mark.parametrize(
+    ("fill", "at", "picture"),
+    [*((fill, 7, False) for fill in FILLS), (-9999.0, 150, False), (-9999.0, 7, True)],
+)
 def test_one_value_of_no_data_sets_no_divisor(fill: float, at: int, picture: bool) -> None:
     """A -9999 in the first window made a divisor of 705 for ever, and 5-NN fell from 1.0 to .44."""
     rng = np.random.default_rng(0)
@@ -148,8 +150,7 @@ SHIFTED = [
 
 @pytest.mark.filterwarnings("ignore::streamembed.errors.ScalingWarning")
 @pytest.mark.filterwarnings("ignore::streamembed.errors.ResolutionWarning")
-@pytest.mark.parametrize("scaling", [None, "standard"])
-@pytest.mark.parametrize("memory", ["window", "landmarks"])
+@pytest.mark.parametrize(("memory", "scaling"), [("window", "standard"), ("landmarks", None)])
 @pytest.mark.parametrize(("method", "options"), SHIFTED)
 def test_points_far_from_the_first_keep_their_digits(
     method: str, options: dict[str, Any], memory: str, scaling: str | None
@@ -165,7 +166,7 @@ def test_points_far_from_the_first_keep_their_digits(
     ]
     for start in range(0, 700, 35):
         engines[0].learn(points[start : start + 35])
-        if start >= 105:
+        if start in (280, 350, 420, 665):
             assert fuzz_certificate.check(engines[0].snapshot(fresh=True), 3e-3) == []
     engines[1].learn(points)
     assert engines[0].to_bytes() == engines[1].to_bytes()
@@ -188,8 +189,13 @@ def test_a_certificate_counts_the_digits_that_points_have_lost() -> None:
     assert engine.snapshot().certificate.met is True
 
 
-@pytest.mark.parametrize("kind", ["units", "still", "awake", "constant", "error"])
-@pytest.mark.parametrize("door", ["engine", "map", "picture"])
+@pytest.mark.parametrize(
+    ("kind", "door"),
+    [
+        *((kind, "engine") for kind in ("units", "still", "awake", "constant", "error")),
+        *(("units", "map"), ("units", "picture")),
+    ],
+)
 def test_a_divisor_that_does_not_fit_any_more_is_reported(kind: str, door: str) -> None:
     """Once, with the feature, both divisors and the remedy; and not for one late error."""
     points = np.random.default_rng(4).normal(size=(800, 3))
