@@ -116,8 +116,8 @@ def describe_changed_scaling(snapshot: Snapshot, config: Config) -> str | None:
     more = f" (and {others} more features)" if others else ""
     return (
         f"the feature {snapshot.feature_names[j]!r}{more} is divided by {snapshot.scale[j]:.4g}, "
-        f"but varies by {snapshot.scale[j] * ratios[j]:.4g} among the events that are held now: "
-        "its values have changed, or were wrong when the scaling was taken; call rescale() of the "
+        f"and the events that are held now would give {snapshot.scale[j] * ratios[j]:.4g}: its "
+        "values have changed, or were wrong when the scaling was taken; call rescale() of the "
         "engine or run, which starts a new epoch, or scale the feature before"
     )
 

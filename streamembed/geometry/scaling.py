@@ -90,13 +90,11 @@ def fit_points(
 def compare_divisors(points: Floats, scaling: str, least_share: float, scale: Floats) -> Floats:
     """How many times as large as ``scale`` the divisors of these points would be, (d,).
 
-    1 of a feature that does not vary. All points count alike. A divisor above the least was the
-    deviation itself, and is compared with that of now.
+    1 of a feature that does not vary. All points count alike.
     """
     _, varies, deviations = _measure_spread(points, np.ones(len(points)))
     divisors = _choose_divisors(varies, deviations, scaling, least_share)
-    now = np.where(scale > scale.min(), deviations, divisors)
-    return np.where(varies, now / scale, 1.0)
+    return np.where(varies, divisors / scale, 1.0)
 
 
 def measure_rounding(scaled: Floats, lengths: Floats) -> float:

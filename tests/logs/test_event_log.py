@@ -291,6 +291,7 @@ def test_a_null_is_told_from_a_nan(tmp_path: Path) -> None:
     np.testing.assert_array_equal(batch.nulls[:, 1], [False, False, True, False])
 
 
+@pytest.mark.filterwarnings("ignore::streamembed.errors.ColumnWarning")
 def test_columns_that_are_not_numeric_are_ignored_and_listed(tmp_path: Path) -> None:
     """Text, times, lists, structs and nulls do not disturb; the reserved are never features."""
     columns = {
@@ -947,6 +948,7 @@ def test_files_before_a_damaged_one_are_read(tmp_path: Path, format: str) -> Non
     assert "schema" in damage
 
 
+@pytest.mark.filterwarnings("ignore::streamembed.errors.ColumnWarning")
 @pytest.mark.parametrize("format", sorted(FORMATS))
 @pytest.mark.parametrize("compression", [None, "zstd"])
 @pytest.mark.parametrize("rows", ["points", "distances", "vectors"])

@@ -396,6 +396,7 @@ def test_lists_of_one_length_are_vectors(tmp_path: Path, kind: Any) -> None:
     assert again.accepted == N - 2
 
 
+@pytest.mark.filterwarnings("ignore::streamembed.errors.ColumnWarning")
 @pytest.mark.parametrize(
     "kind",
     [
