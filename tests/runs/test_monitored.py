@@ -146,7 +146,7 @@ def test_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
     watched = [*flags, "--monitor", "--ert", "1000", "--reference", "first:200"]
     done = call("replay", log, "--run", run, *watched)
     assert done.exit_code == 0
-    assert "alarm: Since about event" in done.stderr
+    assert "alarm: Mean of 'y' shifted by +" in done.stderr
     assert "expected without drift" in done.stdout
     assert "--reference first:200 is below 500" in done.stdout
     again = call("replay", log, "--run", run, *watched, "--fail-on-alarm")
