@@ -122,7 +122,7 @@ def _count_to_boundary(state: MonitorState, first: int) -> int:
 def _find_alarm_to_explain(state: MonitorState) -> Alarm | None:
     """The last alarm, where it is to be explained again; not from events beyond a cut."""
     for record in reversed(state.records):
-        if record.kind in ("alarm", "explained"):
+        if record is state.alarm:
             is_due = record.revision < len(REVISIONS)
             return record if is_due and state.find_reference(record.reference) else None
         if record.kind == "cut":
@@ -191,8 +191,7 @@ def add_event(
     records: list[Alarm],
 ) -> MonitorState:
     """The state with a record that is no alarm."""
-    number = -1 if state.alarm is None else state.alarm.number
-    record = Alarm(kind, number, state.position, onset, reference, sentence)
+    record = Alarm(kind, state.next_number - 1, state.position, onset, reference, sentence)
     return add_record(state, record, records)
 
 

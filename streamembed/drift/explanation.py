@@ -162,7 +162,7 @@ def _build_alarm(
     run_length = float(np.exp(min(summary.log_run_length, np.log(largest))))
     alarm = Alarm(
         kind="alarm",
-        number=0 if state.alarm is None else state.alarm.number + 1,
+        number=state.next_number,
         position=state.position,
         onset=first,
         reference=reference.number,

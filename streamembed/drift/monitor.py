@@ -11,10 +11,19 @@ import pyarrow as pa
 from streamembed.data import batch, column_roles
 from streamembed.data.ids import classify_ids
 from streamembed.data.labels import LabelIndex, list_labels
-from streamembed.drift import monitor_timeline
-from streamembed.drift.advance import add_event, advance, start_watching, wait, with_due
+from streamembed.drift import missing_channel, monitor_timeline
+from streamembed.drift.advance import (
+    add_event,
+    add_record,
+    advance,
+    start_watching,
+    wait,
+    with_due,
+)
 from streamembed.drift.alarm import Alarm
+from streamembed.drift.missing_channel import MissingRows
 from streamembed.drift.monitor_state import (
+    OTHER_SHARE,
     CalibratedReference,
     Collecting,
     Events,
@@ -28,7 +37,7 @@ from streamembed.drift.reference import CHUNK
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import InputError, NotReadyError, ParameterError, quote
 from streamembed.geometry.scaling import LARGEST_BANDWIDTH, SMALLEST_BANDWIDTH
-from streamembed.numeric.arrays import Array, Floats, Ints
+from streamembed.numeric.arrays import Array, Bools, Floats, Ints
 from streamembed.numeric.chunks import PendingParts
 from streamembed.parameters import check_names
 from streamembed.storage.saved_object import SavedObject
@@ -237,7 +246,8 @@ class Monitor(SavedObject):
     @property
     def alarm(self) -> Alarm | None:
         """The last alarm, as it was explained last; None before the first."""
-        return self._state.alarm
+        kinds = ("alarm", "explained")
+        return next((r for r in reversed(self.records) if r.kind in kinds), None)
 
     @property
     def records(self) -> tuple[Alarm, ...]:
@@ -310,6 +320,8 @@ class Monitor(SavedObject):
         """What limits the rate of false alarms: the settings, and dependence in the reference."""
         n, ert, state = self._settings.n_reference, self._settings.ert, self._state
         notes: list[str] = []
+        if state.rejected and not state.position:
+            notes.append(f"all {state.rejected:,} rows so far were rejected: nothing is watched")
         reference = state.reference
         if reference is not None:
             if self._settings.labels and reference.labels is None:
@@ -391,12 +403,41 @@ class Monitor(SavedObject):
         if (kind, observed) != (state.ids_kind, state.known) or read.rejected:
             rejected = state.rejected + len(read.rejected)
             state = replace(state, ids_kind=kind, rejected=rejected, known=observed)
-        if state.position + kept < state.due:
+        is_idle = not read.rejected and state.missing.is_idle(self._settings.n_reference)
+        if is_idle and state.position + kept < state.due:
             self._state = wait(state, events)
             return ()
+        is_rejected = np.ones(n, dtype=np.bool_)
+        is_rejected[read.kept] = False
         with one_blas_thread(), np.errstate(under="ignore"):
-            self._state, records = advance(state, events, self._settings)
+            self._state, records = self._watch_rows(state, events, is_rejected)
         return tuple(records)
+
+    def _watch_rows(
+        self, state: MonitorState, events: Events, is_rejected: Bools
+    ) -> tuple[MonitorState, list[Alarm]]:
+        """Watch all rows in their order, of which those that are not rejected are events."""
+        settings, records = self._settings, list[Alarm]()
+        line = float(np.log(settings.ert / OTHER_SHARE))
+        while state.phase != "stopped":
+            missing, count, is_alarm = missing_channel.watch(
+                state.missing, is_rejected, state.position, settings.n_reference, line
+            )
+            kept = count - int(is_rejected[:count].sum())
+            state = replace(state, missing=missing)
+            state, more = advance(state, events[:kept], settings)
+            records += more
+            if not is_alarm or state.phase == "stopped":
+                events = events[kept:]
+                break
+            own = -1 if state.reference is None else state.reference.number
+            alarm = missing_channel.explain(
+                missing, state.position, own, state.next_number, settings.ert
+            )
+            state = add_record(replace(state, missing=MissingRows()), alarm, records)
+            events, is_rejected = events[kept:], is_rejected[count:]
+        state, more = advance(state, events, settings)
+        return state, records + more
 
     def _number_labels(self, y: Any, n: int, kept: Ints) -> tuple[Ints, tuple[Any, ...]]:
         if y is None:

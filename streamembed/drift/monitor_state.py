@@ -17,6 +17,7 @@ from streamembed.drift import calibration, dependence, reference, season
 from streamembed.drift.alarm import Alarm
 from streamembed.drift.calibration import N_STREAMS, Calibration
 from streamembed.drift.dependence import Dependence
+from streamembed.drift.missing_channel import CHANNEL, MissingRows
 from streamembed.drift.monitor_timeline import EVENT_CHANNELS, MonitorTimeline
 from streamembed.drift.reference import PER_SCORE, LabelReference, ReferenceMap
 from streamembed.drift.running_statistics import MEMORIES, ChannelGroups, RunningMeans
@@ -186,6 +187,7 @@ class MonitorState:
     ordered: bool = True  # True if features have positions instead of names
     position: int = 0  # events so far
     rejected: int = 0
+    missing: MissingRows = field(default_factory=MissingRows)
     ids_kind: str | None = None  # "positions", "numbers" or "strings"; None before the first event
     known: tuple[str | int | float | bool, ...] = ()  # labels so far, in the order of their codes
     # Events behind the last whole chunk, or stage of a reference; ``position`` counts them.
@@ -209,8 +211,14 @@ class MonitorState:
 
     @property
     def alarm(self) -> Alarm | None:
-        """The last alarm, as it was explained last."""
-        return next((r for r in reversed(self.records) if r.kind in ("alarm", "explained")), None)
+        """The last alarm that left a reference, as it was explained last."""
+        alarms = (r for r in reversed(self.records) if r.kind in ("alarm", "explained"))
+        return next((alarm for alarm in alarms if alarm.channel != CHANNEL), None)
+
+    @property
+    def next_number(self) -> int:
+        """Of an alarm."""
+        return max((record.number for record in self.records), default=-1) + 1
 
     @property
     def reference(self) -> CalibratedReference | None:

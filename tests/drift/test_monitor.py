@@ -21,6 +21,7 @@ import streamembed as se
 from scenarios.drift_streams import DEPENDENT, NULLS, serial
 from streamembed.drift import monitor_timeline
 from streamembed.drift.calibration import average_blocks
+from streamembed.drift.missing_channel import MissingRows, watch
 from streamembed.errors import (
     BadRowError,
     DamagedFileError,
@@ -492,6 +493,42 @@ def test_a_stream_that_moves_slowly_is_watched() -> None:
         assert 0 <= alarm.onset < alarm.position
     assert 150 < made.alarms[0].position < 1000
     assert any("too few to guarantee" in note for note in made.notes)
+
+
+def test_calls_leave_no_trace_of_rejected_rows() -> None:
+    """A share of missing values that rises is an alarm, in its place among the others."""
+    rng = np.random.default_rng(0)
+    stream = np.concatenate([points(1200), moved(800, 1.0)])
+    stream[rng.random(2000) < np.where(np.arange(2000) < 900, 0.02, 0.5), 1] = np.nan
+    whole, at = se.Monitor(**QUICK, on_bad_row="skip"), 0
+    whole.learn(stream)
+    assert [a.channel == "missing" for a in whole.alarms].count(True) == 1
+    numbers = [record.number for record in whole.records if record.kind == "alarm"]
+    assert numbers == sorted(set(numbers))
+    cut = se.Monitor(**QUICK, on_bad_row="skip")
+    while at < len(stream):
+        stop = at + int(rng.choice([1, 7, 30, 160]))
+        cut.learn(stream[at:stop])
+        at = stop
+        if rng.random() < 0.1:
+            cut = se.Monitor.from_bytes(cut.to_bytes())
+    assert cut.records == whole.records
+    assert cut.to_bytes() == whole.to_bytes()
+    assert cut.notes == whole.notes
+    silent = se.Monitor(on_bad_row="skip")
+    silent.learn(np.full((50, 3), np.nan))
+    assert "all 50 rows so far were rejected" in silent.notes[0]
+
+
+def test_a_share_of_missing_values_that_stays_is_no_alarm() -> None:
+    """At most one stream in a hundred of 20,000 rows may alarm; bursts count as one row."""
+    line, alarms = math.log(10_000 / 0.025), 0
+    for seed, rate in enumerate(np.tile([0.0005, 0.003, 0.02, 0.2, 0.5], 8)):
+        rng = np.random.default_rng(seed)
+        rejected = np.repeat(rng.random(4200 if seed % 2 else 21_000) < rate, 5 if seed % 2 else 1)
+        *_, is_alarm = watch(MissingRows(), rejected, 0, 1000, line)
+        alarms += is_alarm
+    assert alarms <= 2
 
 
 def test_one_event_raises_no_alarm() -> None:
