@@ -221,11 +221,13 @@ def _settle(
     returned = None if is_first else _find_return(state, candidate, settings)
     if returned is not None:
         return _return_to(state, returned, candidate, settings, records)
+    growing = None if n >= settings.n_reference else Collecting(candidate, target)
+    if state.watching is not None and growing is not None:  # no more than a look at returns
+        return replace(state, watching=replace(state.watching, growing=growing))
     # a provisional one, made again, keeps its number
     number = state.numbered if state.watching is None else state.watching.reference.number
     reference = build_reference(candidate, settings, number, dependence, previous)
     state = replace(state, numbered=max(state.numbered, number + 1))
-    growing = None if n >= settings.n_reference else Collecting(candidate, target)
     return start_watching(state, reference, growing)
 
 

@@ -1,7 +1,8 @@
 """The events behind an alarm, on their way to a reference: when they are enough, and what they are.
 
-At 200 events there is a provisional reference; it is made again as more come. Before, the events
-are searched for a change among themselves, and compared with the references that were left.
+At 200 events there is a provisional reference; it is made again of ``n_reference``. At either, and
+at 500, the events are compared with the references that were left; before the first they are
+searched for a change among themselves.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The calibration models means of blocks of k events as an AR(1). A score is a function of events with
 a mixture of decays: at k = 1 the model holds up to a coefficient of .4; means of two events or more
-are nearer to linear, and it holds up to .7 (docs/decisions/0029).
+are nearer to linear, and it holds up to .7 (docs/algorithms/monitor.md).
 
 The autocorrelations are those of ranks, so that neither units nor heavy tails matter. They are of
 each feature, of its square (volatility shows in nothing else), of the distance from the centre and,

@@ -14,7 +14,7 @@ from streamembed.drift.running_statistics import MEMORIES, compute_statistics
 from streamembed.numeric.arrays import Floats
 
 MOST_CARRIERS = 16
-USUAL_SHARE = 0.1  # of an alarm's run length: without its outliers a stream stays below it
+USUAL_SHARE = 0.03  # of an alarm's run length: without its outliers a stream stays below it
 
 
 def find_carriers(

@@ -327,10 +327,9 @@ class Monitor(SavedObject):
             if self._settings.labels and reference.labels is None:
                 notes.append("the reference has no labels: they are not watched")
             count = len(reference.events)
-            if state.watching is not None and state.watching.growing is not None:
+            if self.is_provisional:
                 notes.append(
-                    f"the reference is provisional: {count:,} events, and it is made again of "
-                    f"{state.watching.growing.target:,}"
+                    f"the reference is provisional: {count:,} events, and it is made again of {n:,}"
                 )
             notes += reference.dependence.notes(count, n)
         if n >= GOOD_REFERENCE and (n >= ert / 20 or not np.isfinite(ert)):

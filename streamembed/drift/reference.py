@@ -26,7 +26,7 @@ FLOOR = 1e-12  # of the mean kernel weight
 MIN_EIGENVALUE = 1e-3
 PER_SCORE = 10  # calibration events that the whitening needs for each score
 # Of the usual bandwidth: narrower, a map of many dimensions falls apart into single events, and
-# false alarms come at once (docs/decisions/0019).
+# false alarms come at once (docs/algorithms/monitor.md).
 BANDWIDTH_FACTOR = 1.5
 
 
