@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -92,8 +93,7 @@ def explain_events(
         more="wider" if v[strongest] > 0 else "narrower",
     )
     summary = _Summary(channel, memory // CHUNK * chunk, log_run_length, words)
-    outliers = carriers if carriers < MOST_OUTLIERS * len(since) else 0
-    return _build_alarm(state, settings, summary, since, components, contributions, outliers)
+    return _build_alarm(state, settings, summary, since, components, contributions, carriers)
 
 
 def _to_words(name: str, features: tuple[str, ...]) -> str:
@@ -149,15 +149,21 @@ def _build_alarm(
     since: Events,
     components: tuple[tuple[str, float], ...],
     contributions: Floats,
-    outliers: int = 0,
+    carriers: int = 0,
 ) -> Alarm:
-    """The alarm; ``outliers`` are so few that the first of its events may explain it."""
+    """The alarm; where few events carry it, and nothing else explains it, they are outliers."""
     assert state.watching is not None
     reference, first = state.watching.reference, int(since.positions[0])
-    tests = _test_features(state, reference, first, state.watching.began, summary.channel)
-    if outliers and not tests.explanation.kind:
-        own = Explanation("outliers", (), 0.0, 0.0, 1.0, outliers)
-        tests = replace(tests, explanation=own)
+    began, events = state.watching.began, list_strongest_events(contributions, since.ids, first)
+    tests = _test_features(state, reference, first, began, summary.channel)
+    most = min(len(events), int(MOST_OUTLIERS * len(since)))
+    for count in range(carriers, most + 1) if carriers else ():
+        left_out = [number for _, number, _ in events[:count]]
+        others = _test_features(state, reference, first, began, summary.channel, left_out)
+        if not others.explanation.kind:
+            own = Explanation("outliers", (), 0.0, 0.0, 1.0, count)
+            tests = replace(others, explanation=own)
+            break
     largest = LARGEST_RUN_LENGTH * settings.ert
     run_length = float(np.exp(min(summary.log_run_length, np.log(largest))))
     alarm = Alarm(
@@ -173,10 +179,10 @@ def _build_alarm(
         explanation=tests.explanation,
         components=components,
         features=_list_features(state.names, tests),
-        events=list_strongest_events(contributions, since.ids, first),
+        events=events,
     )
     often = "less than once in" if summary.log_run_length >= np.log(largest) else "once in"
-    text = _write_change(alarm, tests, state.watching.began)
+    text = _write_change(alarm, tests, began)
     text += (
         f" {summary.words}: without drift such a value comes {often} {run_length:,.0f} events (one "
         f"false alarm in {settings.ert:,.0f} was asked for)."
@@ -190,9 +196,11 @@ def _build_alarm(
 def explain_again(state: MonitorState, alarm: Alarm, reference: CalibratedReference) -> Alarm:
     """The alarm explained from more events, against the reference that was left."""
     began = int(reference.events.positions[-1]) + 1
-    tests = _test_features(state, reference, alarm.onset, began, alarm.channel)
     own = alarm.explanation
-    if own is not None and own.kind == "outliers" and not tests.explanation.kind:
+    is_few = own is not None and own.kind == "outliers"
+    left_out = [number for _, number, _ in alarm.events[: own.events]] if own and is_few else []
+    tests = _test_features(state, reference, alarm.onset, began, alarm.channel, left_out)
+    if own is not None and is_few and not tests.explanation.kind:
         tests = replace(tests, explanation=own)
     return replace(
         alarm,
@@ -227,7 +235,12 @@ def _write_change(alarm: Alarm, tests: FeatureTests, began: int = -1) -> str:
 
 
 def _test_features(
-    state: MonitorState, reference: CalibratedReference, onset: int, began: int, channel: str
+    state: MonitorState,
+    reference: CalibratedReference,
+    onset: int,
+    began: int,
+    channel: str,
+    left_out: Sequence[int] = (),
 ) -> FeatureTests:
     """Test the features of the last events, none from before the monitoring began; and labels.
 
@@ -235,6 +248,7 @@ def _test_features(
     """
     assert state.recent is not None
     recent = state.recent[int(np.searchsorted(state.recent.positions, began)) :]
+    recent = recent[~np.isin(recent.positions, left_out)]
     since = int((recent.positions >= onset).sum())
     sample = _sample(reference)
     points = _scale(reference, reference.prepare(recent))

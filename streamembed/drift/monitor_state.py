@@ -59,7 +59,7 @@ class Events:
     def __len__(self) -> int:
         return len(self.points)
 
-    def __getitem__(self, rows: slice) -> Events:
+    def __getitem__(self, rows: slice | Bools) -> Events:
         return Events(self.points[rows], self.ids[rows], self.positions[rows], self.labels[rows])
 
     @classmethod

@@ -495,6 +495,22 @@ def test_a_stream_that_moves_slowly_is_watched() -> None:
     assert any("too few to guarantee" in note for note in made.notes)
 
 
+def test_a_few_outliers_are_named_so() -> None:
+    """One event in forty is far out: no change of the spread of most features."""
+    rng = np.random.default_rng(0)
+    stream = rng.standard_normal((3500, 8))
+    far = np.arange(1500, 3500, 40)
+    stream[far] = 12 * np.sign(rng.standard_normal((len(far), 8)))
+    monitor = se.Monitor(ert=10_000, policy="stop")
+    (alarm,) = monitor.learn(stream)
+    assert alarm.explanation is not None
+    assert alarm.explanation.kind == "outliers"
+    named = [number for _, number, _ in alarm.events[: alarm.explanation.events]]
+    assert set(named) <= set(far.tolist())
+    assert f"{len(named)} outliers around event" in alarm.sentence
+    assert "open the events: " + ", ".join(map(str, named)) in alarm.sentence
+
+
 def test_calls_leave_no_trace_of_rejected_rows() -> None:
     """A share of missing values that rises is an alarm, in its place among the others."""
     rng = np.random.default_rng(0)
