@@ -18,9 +18,7 @@ __all__ = [
     "DEPENDENT",
     "FRESH",
     "NULLS",
-    "ON_TARGET",
     "REAL",
-    "RECURRING",
     "StreamChange",
 ]
 
@@ -110,17 +108,6 @@ def beside_noise(draw: Draw, d: int = 3) -> Draw:
     return lambda rng, n: np.concatenate([draw(rng, n), rng.standard_normal((n, d))], axis=1)
 
 
-def moving_mean(order: int) -> Draw:
-    """An MA of equal weights."""
-
-    def draw(rng: np.random.Generator, n: int) -> Floats:
-        noise = rng.standard_normal((n + order, 3)) / np.sqrt(order + 1)
-        events: Floats = np.sum([noise[i : n + i] for i in range(order + 1)], axis=0)
-        return events
-
-    return draw
-
-
 def two_states(flips: float) -> Draw:
     """A Markov chain that shows in the mean of one feature."""
 
@@ -136,15 +123,6 @@ def volatile(rng: np.random.Generator, n: int) -> Floats:
     """Noise of which the log of the width is an AR(1) of .99."""
     events: Floats = rng.standard_normal((n, 3)) * np.exp(serial(0.99, 1)(rng, n))
     return events
-
-
-def alternating(rng: np.random.Generator, n: int) -> Floats:
-    events: Floats = 0.3 * rng.standard_normal((n, 3)) + (-1.0) ** np.arange(n)[:, None]
-    return events
-
-
-def repeated(times: int) -> Draw:
-    return lambda rng, n: np.repeat(rng.standard_normal((n // times + 1, 3)), times, axis=0)[:n]
 
 
 def flagged(rng: np.random.Generator, n: int) -> Floats:
@@ -246,12 +224,50 @@ def readings(rng: np.random.Generator, n: int) -> Floats:
     return rows(load_readings())(rng, n)
 
 
+def sparse(rng: np.random.Generator, n: int) -> Floats:
+    """Ten features of noise, ten flags that are 1 in one event of a hundred, ten small counts."""
+    flags, counts = rng.random((n, 10)) < 0.01, rng.poisson(np.geomspace(0.05, 2, 10), (n, 10))
+    return np.concatenate([rng.standard_normal((n, 10)), flags, counts], axis=1)
+
+
+@cache
+def load_sentences() -> tuple[Floats, Ints]:
+    """Embeddings of sentences, and for each the five nearest ones of its topic."""
+    read = pq.read_table(find_file("minilm_topics"))
+    vectors = np.array(read["embedding"].to_pylist(), dtype=np.float64)
+    topics = np.array(read["topic"].to_pylist())
+    similar = np.where(topics[:, None] == topics, vectors @ vectors.T, -np.inf)
+    np.fill_diagonal(similar, -np.inf)
+    return vectors, np.argsort(-similar, axis=1)[:, :5]
+
+
+def sentences(rng: np.random.Generator, n: int) -> Floats:
+    """Embeddings between those of a sentence and of a near one, of length 1."""
+    vectors, near = load_sentences()
+    own = rng.integers(len(vectors), size=n)
+    other, weight = near[own, rng.integers(5, size=n)], rng.uniform(0, 0.5, (n, 1))
+    between = (1 - weight) * vectors[own] + weight * vectors[other]
+    unit: Floats = between / np.linalg.norm(between, axis=1, keepdims=True)
+    return unit
+
+
+def digits(rng: np.random.Generator, n: int) -> Floats:
+    return rows(table("digits")[0])(rng, n)
+
+
 NULLS: dict[str, Draw] = {
     "gaussian": gaussian,
+    "3 features": lambda rng, n: rng.standard_normal((n, 3)),
+    "1 feature": lambda rng, n: rng.standard_normal((n, 1)),
     "t3": heavy(),
-    "AR(1) 0.5": serial(0.5),
+    **{f"AR(1) {r}": serial(r, 3) for r in (0.5, 0.8, 0.9, 0.95, 0.99)},
+    "season of 400, named": seasonal(400),
     "waveform": wave(),
     "shuttle, usual state, shuffled": readings,
+    "rare flag": flagged,
+    "flags and counts": sparse,
+    "digits, pixels": digits,
+    "sentence embeddings, 384 features": sentences,
 }
 # Without a change, but events depend on each other beyond what the thresholds allow for.
 DEPENDENT: dict[str, Draw] = {
@@ -262,15 +278,6 @@ DEPENDENT: dict[str, Draw] = {
     "Markov chain, flips at .02": two_states(0.02),
     "log-volatility AR(1) 0.99": volatile,
 }
-# Without a change, and what recurs or depends does no harm to the rate.
-RECURRING: dict[str, Draw] = {
-    "alternating": alternating,
-    "blocks of 3": repeated(3),
-    "rare flag": flagged,
-    "sine of period 50": seasonal(50),
-}
-# As autocorrelated as DEPENDENT, though the rate holds: they have the note, too.
-ON_TARGET: dict[str, Draw] = {"MA(5)": moving_mean(5), "blocks of 10": repeated(10)}
 CHANGES: dict[str, StreamChange] = {
     "mean .5": StreamChange(gaussian, shifted(0.5), 130),
     "mean 1": StreamChange(gaussian, shifted(1.0), 40),

@@ -20,44 +20,24 @@ from river import drift, naive_bayes
 import streamembed as se
 from scenarios import drift_streams
 from scenarios.benchmarks import drift_labels, drift_renewal
-from scenarios.drift_streams import (
-    CHANGES,
-    DEPENDENT,
-    FRESH,
-    NULLS,
-    ON_TARGET,
-    REAL,
-    RECURRING,
-    Draw,
-    StreamChange,
-)
+from scenarios.drift_streams import CHANGES, DEPENDENT, FRESH, NULLS, REAL, Draw, StreamChange
 from streamembed.data.batch import Batch
-from streamembed.drift import geometry_channel
-from streamembed.drift.monitor_state import EVENT_CHANNEL_SHARE
 from streamembed.logs import write_log
 from streamembed.numeric.arrays import Floats, Ints
 
 N_REFERENCE = 1000
 BEFORE, AFTER = 500, 2000
-LENGTH = 12_000
+FIRST_SEED = 3000  # of the null streams
 
-ALL = [
-    *(
-        "nulls",
-        "long",
-        "notes",
-        "delays",
-        "fresh",
-        "sea",
-        "rbf",
-        "renewal",
-        "labels",
-        "geometry",
-        "cost",
-        "others",
-        "table",
-    ),
-]
+ALL = ["nulls", "real", "delays", "fresh", "sea", "rbf", "renewal", "labels", "cost", "table"]
+# Recordings: events of a reference, and at most of the stream.
+RECORDED = {
+    "gas_drift_partial": (1000, 12_000),
+    "elec2": (1000, 12_000),
+    "weather": (1000, 12_000),
+    "keystroke": (500, 1600),
+    "aedes_sex": (1000, 6000),
+}
 
 # The table of the guide.
 LABELS = "labels change sides"
@@ -70,28 +50,26 @@ TABLE = {
         drift_streams.rare(0.02), drift_streams.rare(0.08)
     ),
 }
-SEEN_AT = 10_000 * len(geometry_channel.CHANNELS) / (1 - EVENT_CHANNEL_SHARE)  # a run length
-# Changes that the geometry sees.
-SEEN = (
-    *("ring to gaussian", "gaussian to ring", "roll to gaussian", "sd x1.2, all axes"),
-    "correlation .8 to -.8",
-)
 Detector = Callable[[Floats, Floats], Iterable[int]]
 
 
-def first_alarm(stream: Floats, ert: float, seed: int, n_reference: int = N_REFERENCE) -> int:
+def first_alarm(
+    stream: Floats, ert: float, seed: int, n_reference: int = N_REFERENCE, **parameters: Any
+) -> int:
     """Events until the monitor alarms, those of its reference not counted; -1 for never."""
-    monitor = se.Monitor(ert=ert, n_reference=n_reference, policy="stop", seed=seed)
+    monitor = se.Monitor(ert=ert, n_reference=n_reference, policy="stop", seed=seed, **parameters)
     for start in range(0, len(stream), 1000):
         for alarm in monitor.learn(stream[start : start + 1000]):
             return alarm.position - n_reference
     return -1
 
 
-def find_false_alarm(draw: Draw, ert: float, seed: int, n_reference: int, length: int) -> int:
+def find_false_alarm(
+    draw: Draw, ert: float, seed: int, n_reference: int, length: int, **parameters: Any
+) -> int:
     """The first false alarm of one stream."""
     rng = np.random.default_rng([seed, 11])
-    return first_alarm(draw(rng, n_reference + length), ert, seed, n_reference)
+    return first_alarm(draw(rng, n_reference + length), ert, seed, n_reference, **parameters)
 
 
 def run_length(first_alarms: list[int], length: int, ert: float) -> tuple[float, float]:
@@ -100,17 +78,6 @@ def run_length(first_alarms: list[int], length: int, ert: float) -> tuple[float,
     alarms = sum(position >= 0 for position in first_alarms)
     early = float(np.mean([0 <= position < ert / 2 for position in first_alarms]))
     return (watched / alarms if alarms else np.inf), early
-
-
-def measure_block(draw: Draw, seed: int, n_reference: int = N_REFERENCE) -> tuple[int, int]:
-    """Events of a block, and of the reference, that the monitor chooses."""
-    rng = np.random.default_rng([seed, 16])
-    monitor = se.Monitor(ert=200, n_reference=n_reference, policy="stop", seed=seed)
-    stream = draw(rng, 17 * n_reference)
-    for start in range(0, len(stream), n_reference):
-        if monitor.state == "collecting":
-            monitor.learn(stream[start : start + n_reference])
-    return monitor.calibration["block"], len(monitor.reference[0])
 
 
 def measure_delay(change: StreamChange, seed: int, ert: float = 10_000) -> tuple[int, bool]:
@@ -199,30 +166,21 @@ def measure_other_detector(name: str, change: StreamChange, seed: int) -> tuple[
 
 def _null(task: tuple[str, float, int, int]) -> int:
     name, ert, seed, n_reference = task
-    draw = NULLS[name] if name in NULLS else drift_streams.rows(drift_streams.table(name)[0])
-    return find_false_alarm(draw, ert, seed, n_reference, 3 * int(ert))
+    draw, period = {**NULLS, **DEPENDENT}[name], 400 if "named" in name else None
+    return find_false_alarm(draw, ert, seed, n_reference, 3 * int(ert), period=period)
 
 
-def _measure_block(task: tuple[str, int, int]) -> tuple[int, int]:
-    name, seed, n_reference = task
-    return measure_block({**NULLS, **RECURRING, **DEPENDENT, **ON_TARGET}[name], seed, n_reference)
-
-
-def measure_notes(streams: int, pool: ProcessPoolExecutor) -> None:
-    """Blocks and references of streams that depend on their past, and of those that do not."""
-    for name in (*NULLS, *RECURRING, *DEPENDENT, *ON_TARGET):
-        tasks = [(name, seed, N_REFERENCE) for seed in range(streams)]
-        blocks, events = np.array(list(pool.map(_measure_block, tasks))).T
-        quantiles = " / ".join(f"{np.quantile(blocks, q):.0f}" for q in (0, 0.5, 1))
-        print(f"{name} | {quantiles} | {np.median(events):,.0f}", flush=True)
+def watch_recordings() -> None:
+    """From which event on recordings are watched, and the alarms."""
+    for name, (n_reference, most) in RECORDED.items():
+        monitor = se.Monitor(n_reference=n_reference)
+        monitor.learn(drift_streams.table(name)[0][:most])
+        began, alarms = monitor.timeline()["position"][0], [a.position for a in monitor.alarms]
+        print(f"{name} | watched from {began} | alarms {alarms}", flush=True)
 
 
 def _measure_task_delay(task: tuple[str, int]) -> tuple[int, bool]:
     return measure_delay(find_change(task[0]), task[1])
-
-
-def _measure_task_other(task: tuple[str, str, int]) -> tuple[int, int]:
-    return measure_other_detector(task[0], find_change(task[1]), task[2])
 
 
 def find_change(name: str) -> StreamChange:
@@ -260,26 +218,13 @@ def _format_delay(delay: float) -> str:
 def measure_run_lengths(
     names: Iterable[str], streams: int, ert: float, n_reference: int, pool: ProcessPoolExecutor
 ) -> None:
-    """What was asked for, and what came, of each null stream."""
+    """Run length over what was asked for, with its standard error, of each null stream."""
     for name in names:
-        tasks = [(name, ert, seed, n_reference) for seed in range(streams)]
+        tasks = [(name, ert, FIRST_SEED + i, n_reference) for i in range(streams)]
         first_alarms = list(pool.map(_null, tasks))
         mean, early = run_length(first_alarms, 3 * int(ert), ert)
-        print(f"{name} | {mean:,.0f} | {mean / ert:.2f} | {early:.2f}", flush=True)
-
-
-def side_by_side(names: Iterable[str], streams: int, pool: ProcessPoolExecutor) -> None:
-    """Medians of the other detectors, with their alarms in the 500 events before the change."""
-    for name in names:
-        cells = [name]
-        for other in OTHERS:
-            outcomes = list(
-                pool.map(_measure_task_other, [(other, name, seed) for seed in range(streams)])
-            )
-            late = np.array([AFTER + 1 if delay < 0 else delay for delay, _ in outcomes])
-            early = np.mean([delay for _, delay in outcomes])
-            cells.append(f"{_format_delay(float(np.median(late)))} ({early:.1f})")
-        print(" | ".join(cells), flush=True)
+        error = mean / ert / max(sum(at >= 0 for at in first_alarms), 1) ** 0.5
+        print(f"{name} | {mean / ert:.2f} ± {error:.2f} | {early:.2f} by half", flush=True)
 
 
 def draw_labels(rng: np.random.Generator, n: int, flip: float) -> tuple[Floats, Ints]:
@@ -382,69 +327,17 @@ def measure_rbf(labels: bool) -> None:
     print(f"rbf, {'with' if labels else 'without'} labels | {cells}", flush=True)
 
 
-def compare_stretches(before: Floats, after: Floats, seed: int) -> Floats:
-    """Run lengths of the snapshot channels of each stretch, whatever the channels of events do."""
-    monitor = se.Monitor(seed=seed)
-    monitor.learn(before)
-    reference = monitor._get_reference().with_geometry(seed)
-    assert reference.geometry is not None
-    interval = reference.interval
-    scores = np.array(
-        [
-            geometry_channel.compute_scores(
-                reference.geometry,
-                geometry_channel.measure_shape(reference.map, after[at : at + interval]),
-            )
-            for at in range(0, len(after) - interval + 1, interval)
-        ]
-    )
-    repeated = np.minimum(scores[1:], scores[:-1])
-    lengths: Floats = np.exp(geometry_channel.compute_run_lengths(repeated, interval).max(axis=1))
-    return lengths
-
-
-def _count_false_comparisons(task: tuple[str, int]) -> int:
-    """Alarms of the snapshot channels in eight comparisons of a stream without a change."""
-    name, seed = task
-    rng = np.random.default_rng([seed, 14])
-    points = NULLS[name](rng, N_REFERENCE + 4000)
-    return int(
-        (compare_stretches(points[:N_REFERENCE], points[N_REFERENCE:], seed) >= SEEN_AT).sum()
-    )
-
-
-def _is_detected(task: tuple[str, int]) -> bool:
-    """Whether the second comparison after a change is an alarm."""
-    name, seed = task
-    change, rng = CHANGES[name], np.random.default_rng([seed, 15])
-    before, after = change.before(rng, N_REFERENCE), change.after(rng, N_REFERENCE)
-    return bool(compare_stretches(before, after, seed)[0] >= SEEN_AT)
-
-
-def measure_comparisons(streams: int, pool: ProcessPoolExecutor) -> None:
-    """False alarms of the snapshot channels, per comparison; changes that the second detects."""
-    for name in NULLS:
-        hits = sum(pool.map(_count_false_comparisons, [(name, seed) for seed in range(streams)]))
-        print(f"geometry, {name} | {hits} in {8 * streams} looks", flush=True)
-    for name in SEEN:
-        count = sum(pool.map(_is_detected, [(name, seed) for seed in range(20)]))
-        print(f"geometry, {name} | seen at the second look in {count} of 20", flush=True)
-
-
 def measure_cost() -> None:
     """Milliseconds for 1,000 events, for a reference, and bytes."""
     rng = np.random.default_rng(0)
     points = rng.standard_normal((21_000, 16))
-    spent = {}
-    for ert in (math.inf, 1e8):  # no alarm, and no other reference; with inf no look at geometry
-        monitor = se.Monitor(ert=ert)
-        began = time.process_time()
-        monitor.learn(points[:1000])
-        reference = time.process_time() - began
-        monitor.learn(points[1000:1600])  # the first look
-        began = time.process_time()
-        monitor.learn(points[1600:21_000])
-        spent[ert] = (time.process_time() - began) / 19.4
+    monitor = se.Monitor(ert=math.inf)  # no alarm, and no other reference
+    began = time.process_time()
+    monitor.learn(points[:1000])
+    reference = time.process_time() - began
+    began = time.process_time()
+    monitor.learn(points[1000:])
+    spent = (time.process_time() - began) / 20
     reference_model = monitor._get_reference()
     began = time.process_time()
     for start in range(1000, 21_000, 500):
@@ -455,12 +348,9 @@ def measure_cost() -> None:
     assert recent is not None
     recent_bytes = sum(a.nbytes for a in (recent.points, recent.ids, recent.labels))
     print(
-        f"a reference {reference:.2f} s; 1,000 events {1e3 * spent[1e8]:.1f} ms, of which "
-        f"{1e3 * plain:.1f} are kernel rows, coordinates and features, "
-        f"{1e3 * (spent[math.inf] - plain):.1f} the rest of the channels of events, "
-        f"{1e3 * (spent[1e8] - spent[math.inf]):.1f} two comparisons of the geometry; state "
-        f"{whole:,} bytes, of which "
-        f"{recent_bytes:,} are the last events, most of the others the reference"
+        f"a reference {reference:.2f} s; 1,000 events {1e3 * spent:.1f} ms, of which "
+        f"{1e3 * plain:.1f} are kernel rows, coordinates and features; state {whole:,} bytes, of "
+        f"which {recent_bytes:,} are the last events, most of the others the reference"
     )
 
 
@@ -505,16 +395,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", nargs="*", default=ALL, choices=ALL, metavar="WHAT")
     parser.add_argument("--streams", type=int, default=20)
-    parser.add_argument("--null-streams", type=int, default=200)
+    parser.add_argument("--null-streams", type=int, default=60)
     asked = parser.parse_args()
     began = time.monotonic()
     with ProcessPoolExecutor(2) as pool:
         if "nulls" in asked.what:
-            measure_run_lengths([*NULLS, "letter"], asked.null_streams, 4000, N_REFERENCE, pool)
-        if "long" in asked.what:
-            measure_run_lengths(["gaussian", "letter"], asked.null_streams, 4000, 4000, pool)
-        if "notes" in asked.what:
-            measure_notes(asked.null_streams, pool)
+            measure_run_lengths(NULLS, asked.null_streams, 2000, N_REFERENCE, pool)
+        if "real" in asked.what:
+            watch_recordings()
         if "delays" in asked.what:
             measure_delays([*CHANGES, *REAL], asked.streams, pool)
         if "fresh" in asked.what:
@@ -528,15 +416,11 @@ def main() -> None:
             drift_renewal.measure_renewal(pool)
         if "labels" in asked.what:
             drift_labels.measure_labels(asked.streams, pool)
-        if "geometry" in asked.what:
-            measure_comparisons(asked.null_streams, pool)
         if "cost" in asked.what:
             measure_cost()
             measure_replays(3)
         if "table" in asked.what:
             compare_detectors(asked.streams, pool)
-        if "others" in asked.what:
-            side_by_side([*CHANGES, *REAL, *FRESH], min(asked.streams, 5), pool)
     print(f"{time.monotonic() - began:.0f} s")
 
 

@@ -87,7 +87,8 @@ def describe_monitor(monitor: Monitor) -> dict[str, Any]:
 
 def format_collection_progress(monitor: Monitor) -> str:
     """Format how many events of the reference are collected."""
-    return f"{monitor.position:,} of {monitor.wanted:,} events of the reference have been collected"
+    wanted = monitor.parameters["n_reference"]
+    return f"{monitor.position:,} of {wanted:,} events of the reference have been collected"
 
 
 def format_monitor_status(monitor: Monitor) -> str:

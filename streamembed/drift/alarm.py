@@ -33,13 +33,15 @@ class Alarm:
     reference : int
         Number of the reference that was left, or returned to.
     channel : str
-        The strongest: "coverage", "coordinates", "features", "spread", "labels", "spectrum",
-        "metric" or "pairs"; empty for kinds without one, as are the following.
+        The strongest: "coverage", "coordinates", "features", "spread", "labels", "pairs", or
+        "missing": more rows are rejected than in the reference, which is not left. Empty for kinds
+        without one, as are the following.
     memory : int
         Events over which it was detected: 40 is abrupt, 640 slow, times what is averaged; 0 for
-        spectrum, metric and pairs.
+        pairs and missing.
     run_length : float
-        Events in which such a value is expected once without drift.
+        Events in which such a value is expected once without drift; a thousand times ``ert`` at
+        most, because a reference cannot show more.
     revision : int
         0 at the alarm; 1 and 2 for its explanation 50 and 200 events later.
     explanation : Explanation or None
@@ -99,11 +101,13 @@ class Explanation:
     ----------
     kind : str
         "mean", "spread" or "rate" of a feature; "pair", the correlation of two; "all", a change
-        that most features share; "constant", a feature that was constant or is now; of an alarm of
-        the channel "labels", "label share", how often a label comes, or "label mean", the mean of a
+        that most features share; "constant", a feature that was constant or is now; "outliers", a
+        few events and nothing else; "missing", more rejected rows; of an alarm of the
+        channel "labels", "label share", how often a label comes, or "label mean", the mean of a
         feature among its events; "" where none can be named yet.
     names : tuple of str
-        The features; empty for "all", "label share" and "".
+        The features; empty for "all", "outliers", "missing", "label share"
+        and "".
     before, after : float
         Mean (0 before) in deviations, ratio of spreads (1 before), rate, share or correlation; of
         "all" the median shift or ratio.

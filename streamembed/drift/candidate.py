@@ -1,7 +1,8 @@
 """The events behind an alarm, on their way to a reference: when they are enough, and what they are.
 
-At 200 events there is a provisional reference; it is made again as more come. Before, the events
-are searched for a change among themselves, and compared with the references that were left.
+At 200 events there is a provisional reference; it is made again of ``n_reference``. At either, and
+at 500, the events are compared with the references that were left; before the first they are
+searched for a change among themselves.
 """
 
 from __future__ import annotations
@@ -12,19 +13,16 @@ import numpy as np
 from scipy.stats import rankdata
 
 from streamembed.drift import dependence, running_statistics
-from streamembed.drift.dependence import LARGEST_GROWTH, Dependence
 from streamembed.drift.monitor_state import CalibratedReference, Events
 from streamembed.numeric.arrays import Floats
 
-FIRST_STAGES = (200, 500)  # events; then n_reference, or doubled up to it
+FIRST_STAGES = (200, 500)  # events; then n_reference
 MIN_BLOCKS = 100  # of a provisional reference
 # Of an alarm's run length: a stream that stays below it has returned to a reference.
 RETURN_SHARE = 0.3
 RETURN_EVENTS = 300  # the last ones, that must be like a reference
 MIN_RETURN_EVENTS = 100
-MIN_REMEMBERED = 500  # events of a reference that a stream can return to
-MAX_REMEMBERED = 8
-MAX_REMADE = 3  # times ``n_reference``: events of one that is made again
+MIN_RETURN_REFERENCE = 500  # events of a reference that a stream can return to
 SCAN_PERMUTATIONS = 199  # either statistic above all of them: p is at most .01
 # Of the dependence's blocks, and its integrated times, of which means are permuted.
 SCAN_BLOCK, SCAN_TIMES = 3, 2
@@ -33,20 +31,10 @@ SCAN_ROWS = 200  # at most
 MIN_ROWS, MIN_SCANNED = 20, 100
 
 
-def is_enough(n: int, serial: Dependence, n_reference: int) -> bool:
-    """Whether n events make a whole reference."""
-    if n < n_reference:
-        return False
-    return n / serial.block >= n_reference / 2 or n >= LARGEST_GROWTH * n_reference
-
-
 def next_stage(n: int, block: int, n_reference: int) -> int:
     """How many events a candidate of n has at its next stage."""
-    if n < n_reference:
-        target = next((stage for stage in FIRST_STAGES if stage > n), 2 * n)
-        return max(min(target, n_reference), min(MIN_BLOCKS * block, n_reference))
-    multiple = max(n // n_reference + 1, -(-block // 2))
-    return n_reference * min(multiple, LARGEST_GROWTH)
+    target = next((stage for stage in FIRST_STAGES if stage > n), n_reference)
+    return max(min(max(target, MIN_BLOCKS * block), n_reference), n + 1)
 
 
 def find_change(points: Floats, seed: tuple[int, ...], block: int = 1) -> int:

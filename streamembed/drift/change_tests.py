@@ -33,7 +33,6 @@ class FeatureTests:
     """Tests of the features, over all windows; p is of one feature, corrected for the windows."""
 
     shifts: Floats  # (d,): of the means since the onset, in standard deviations
-    ratios: Floats  # (d,): of the spreads
     p: Floats  # (d,): the smallest of mean, spread and rate, corrected for d as well
     explanation: Explanation
 
@@ -119,8 +118,7 @@ class ReferenceSample:
             clipped = np.clip(own, self._low, self._high)
             safe = np.where(self.sd > 0, self.sd, 1.0)
             shifts = np.where(self.constant, 0.0, (clipped.mean(axis=0) - self.mean) / safe)
-            ratios = np.where(self.constant, 1.0, own.std(axis=0) / safe)
-        return FeatureTests(shifts, ratios, single, explanation)
+        return FeatureTests(shifts, single, explanation)
 
     def _choose(
         self,

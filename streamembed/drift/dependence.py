@@ -2,7 +2,7 @@
 
 The calibration models means of blocks of k events as an AR(1). A score is a function of events with
 a mixture of decays: at k = 1 the model holds up to a coefficient of .4; means of two events or more
-are nearer to linear, and it holds up to .7 (docs/decisions/0029).
+are nearer to linear, and it holds up to .7 (docs/algorithms/monitor.md).
 
 The autocorrelations are those of ranks, so that neither units nor heavy tails matter. They are of
 each feature, of its square (volatility shows in nothing else), of the distance from the centre and,
@@ -22,7 +22,7 @@ from streamembed.numeric.ranks import rank_columns
 
 LARGEST_SINGLE, LARGEST_MEAN = 0.4, 0.7  # autocorrelation of successive events, and means of blocks
 CHECKED = 4  # successive means
-LARGEST_GROWTH = 16  # of a reference, times ``n_reference``
+FEW_BLOCKS = 200  # of a reference: fewer are noted
 MAX_PRODUCTS = 8  # features of which products of pairs are looked at
 LARGEST_BIAS = 0.3  # of a lag's correlation
 SHORTEST_PERIOD, SEASON_SHARE = 20, 0.3  # events; of a feature's variance
@@ -69,14 +69,13 @@ class Dependence:
             notes.append(
                 f"events are autocorrelated ({self.lag_1:.2f} at lag 1, {self.lag_block:.2f} at "
                 f"lag {self.block}; integrated time {self.integrated:.1f}): means of "
-                f"{self.block} are watched, and the reference has {n:,} events"
+                f"{self.block} events are watched, and changes are seen later"
             )
-        wanted = count_events(self.block, n_reference)
-        if not self.is_modelled or (self.block > 1 and n < wanted):
-            more = f"{wanted:,} or more" if self.is_modelled else f"more than {n:,}"
+        if self.block > 1 and (not self.is_modelled or n // self.block < FEW_BLOCKS):
             notes.append(
-                f"a reference of {more} events is needed for this autocorrelation: false alarms "
-                "can come more often than you ask for"
+                f"the reference of {n:,} events has {n // self.block:,} independent blocks of "
+                "events, too few to guarantee the rate of false alarms: "
+                f"n_reference={FEW_BLOCKS * self.block} would have {FEW_BLOCKS}"
             )
         notes += suggest_period(self.period, n, n_reference)
         if self.changed_at >= 0:
@@ -126,11 +125,6 @@ def measure(points: Floats, usual: int = 1, enough: int = 0) -> Dependence:
 def count_rows(block: int) -> int:
     """Events of a chunk, or means of blocks of them: few, where they are long in coming."""
     return 10 if block <= 2 else 5
-
-
-def count_events(block: int, n_reference: int) -> int:
-    """Events that a reference needs: half of ``n_reference`` blocks, in multiples of it."""
-    return n_reference * min(max(1, -(-block // 2)), LARGEST_GROWTH)
 
 
 def _build_columns(points: Floats) -> Floats:

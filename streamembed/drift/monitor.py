@@ -11,12 +11,21 @@ import pyarrow as pa
 from streamembed.data import batch, column_roles
 from streamembed.data.ids import classify_ids
 from streamembed.data.labels import LabelIndex, list_labels
-from streamembed.drift import explanation, monitor_timeline
-from streamembed.drift.advance import add_event, advance, start_watching, wait, with_due
+from streamembed.drift import missing_channel, monitor_timeline
+from streamembed.drift.advance import (
+    add_event,
+    add_record,
+    advance,
+    start_watching,
+    wait,
+    with_due,
+)
 from streamembed.drift.alarm import Alarm
-from streamembed.drift.dependence import find_period, suggest_period
+from streamembed.drift.missing_channel import MissingRows
 from streamembed.drift.monitor_state import (
+    OTHER_SHARE,
     CalibratedReference,
+    Collecting,
     Events,
     MonitorSettings,
     MonitorState,
@@ -24,11 +33,11 @@ from streamembed.drift.monitor_state import (
     build_reference,
     measure_dependence,
 )
-from streamembed.drift.reference import CHUNK, count_stretch, select_map_events
+from streamembed.drift.reference import CHUNK
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import InputError, NotReadyError, ParameterError, quote
 from streamembed.geometry.scaling import LARGEST_BANDWIDTH, SMALLEST_BANDWIDTH
-from streamembed.numeric.arrays import Array, Floats, Ints
+from streamembed.numeric.arrays import Array, Bools, Floats, Ints
 from streamembed.numeric.chunks import PendingParts
 from streamembed.parameters import check_names
 from streamembed.storage.saved_object import SavedObject
@@ -44,7 +53,6 @@ from streamembed.validation import (
 MIN_REFERENCE = 100
 GOOD_REFERENCE = 500
 MIN_ERT = 10 * CHUNK
-N_COMPARED = 500  # events that are compared with the reference
 
 
 @check_names
@@ -53,13 +61,12 @@ class Monitor(SavedObject):
 
     The first ``n_reference`` events become a frozen reference: half of them a diffusion map, half
     a calibration. Every ten events after them are compared with it in what they cover, where they
-    lie in the map, in their features, and in how widely all these are spread; every
-    ``n_reference / 2`` events in their spectrum and in the metric of differences of neighbours.
+    lie in the map, in their features, and in how widely all these are spread.
 
-    Where the reference shows that events depend on each other, means of blocks of them are watched,
-    and the reference grows; ``notes`` says so. The events behind an alarm become the next
-    reference, provisional from 200 events on, unless they are like a reference that was left: the
-    stream has then returned to it.
+    Where the reference shows that events depend on each other, means of blocks of them are watched;
+    ``notes`` says so. The events behind an alarm become the next reference, provisional from 200
+    events on, unless they are like the first reference or the last one that was left: the stream
+    has then returned to it.
 
     Parameters
     ----------
@@ -146,9 +153,8 @@ class Monitor(SavedObject):
                 f"n_reference={n_reference} must have two periods, {2 * period:,} events at least: "
                 f"period={period}"
             )
-        self._state = with_due(
-            MonitorState(monitor_timeline.create_timeline(), np.full(2, np.nan)), self._settings
-        )
+        timeline = monitor_timeline.create_timeline()
+        self._state = with_due(MonitorState(timeline, Collecting(None, self._settings.n_reference)))
         self._turns = FairQueue()
 
     @classmethod
@@ -198,11 +204,11 @@ class Monitor(SavedObject):
         none = np.full(len(points), -1, dtype=np.int64)
         order = np.arange(-len(points), 0)
         events = Events(np.array(points), np.array(snapshot.ids), order, none)
-        state = replace(monitor._state.with_features(snapshot.features), builds=1, numbered=1)
+        state = replace(monitor._state.with_features(snapshot.features), numbered=1)
         with one_blas_thread():
             serial = measure_dependence(events, monitor._settings)
-            reference = build_reference(events, monitor._settings, 0, 0, serial)
-            monitor._state = with_due(start_watching(state, reference), monitor._settings)
+            reference = build_reference(events, monitor._settings, 0, serial)
+            monitor._state = with_due(start_watching(state, reference))
         return monitor
 
     def __repr__(self) -> str:
@@ -252,19 +258,14 @@ class Monitor(SavedObject):
     def is_alarmed(self) -> bool:
         """Whether the stream is away from its reference; with policy="hold", from home."""
         state = self._state
-        if state.phase != "watching" or state.watched is None:
+        if state.watching is None:
             return state.phase != "collecting"
-        return self._settings.policy == "hold" and state.watched.number != state.home
+        return self._settings.policy == "hold" and not state.watching.is_home
 
     @property
     def is_provisional(self) -> bool:
         """Whether the reference that watches is to be made again from more events."""
-        return self._state.phase == "watching" and self._state.candidate is not None
-
-    @property
-    def wanted(self) -> int:
-        """Events of the reference that is being collected, as far as is known."""
-        return self._state.target or self._settings.n_reference
+        return self._state.watching is not None and self._state.watching.growing is not None
 
     def acknowledge(self) -> Alarm | None:
         """Make the newest reference home, with ``policy="hold"``: the stream is where it belongs.
@@ -295,47 +296,40 @@ class Monitor(SavedObject):
             )
 
     def _change_home(self, kind: str) -> Alarm | None:
-        state, is_home = self._state, kind == "reset"
-        if not self.is_alarmed or state.home < 0:  # acknowledged, and there is no reference yet
+        state, home = self._state, self._state.home
+        if not self.is_alarmed or home is None:  # acknowledged, and there is no reference yet
             return None
-        if is_home:
-            home = next(one for one in state.remembered if one.number == state.home)
-            number, text = state.home, "home watches again"
-            state = replace(
-                start_watching(state, home), waiting=PendingParts(), candidate=None, target=0
-            )
+        if kind == "reset":
+            number, text = home.number, "home watches again"
+            state = replace(start_watching(state, home), waiting=PendingParts())
         else:
-            is_known = state.phase == "watching" and state.watched is not None
-            number = state.watched.number if is_known and state.watched is not None else -1
-            text = f"reference {number} is home" if is_known else "the next reference is home"
-            state = replace(state, home=number)
+            number, text = -1, "the next reference is home"
+            if state.watching is not None:
+                number = state.watching.reference.number
+                text = f"reference {number} is home"
+                state = replace(state, watching=replace(state.watching, is_home=True))
+            state = replace(state, home=None, left=home)
         sentence = f"{kind.capitalize()} at event {state.position:,}: {text}."
-        state, record = add_event(state, kind, state.position, number, sentence)
-        self._state = with_due(state, self._settings)
-        return record
+        records: list[Alarm] = []
+        state = add_event(state, kind, state.position, number, sentence, records)
+        self._state = with_due(state)
+        return records[0]
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What limits the rate of false alarms: the settings, and dependence in the reference."""
-        n, ert = self._settings.n_reference, self._settings.ert
+        n, ert, state = self._settings.n_reference, self._settings.ert, self._state
         notes: list[str] = []
-        reference = self._state.watched
-        if reference is None and self.wanted > n:
-            notes.append(
-                f"events are autocorrelated: a reference of {n:,} is too short, {self.wanted:,} "
-                "events are collected before any is watched"
-            )
-            candidate = self._state.candidate
-            if candidate is not None and self._settings.period is None:
-                notes += suggest_period(find_period(candidate.points), len(candidate), n)
-        if reference is not None and self._settings.labels and reference.labels is None:
-            notes.append("the reference has no labels: they are not watched")
+        if state.rejected and not state.position:
+            notes.append(f"all {state.rejected:,} rows so far were rejected: nothing is watched")
+        reference = state.reference
         if reference is not None:
+            if self._settings.labels and reference.labels is None:
+                notes.append("the reference has no labels: they are not watched")
             count = len(reference.events)
             if self.is_provisional:
                 notes.append(
-                    f"the reference is provisional: {count:,} events, and it is made again of "
-                    f"{self._state.target:,}"
+                    f"the reference is provisional: {count:,} events, and it is made again of {n:,}"
                 )
             notes += reference.dependence.notes(count, n)
         if n >= GOOD_REFERENCE and (n >= ert / 20 or not np.isfinite(ert)):
@@ -408,12 +402,41 @@ class Monitor(SavedObject):
         if (kind, observed) != (state.ids_kind, state.known) or read.rejected:
             rejected = state.rejected + len(read.rejected)
             state = replace(state, ids_kind=kind, rejected=rejected, known=observed)
-        if state.position + kept < state.due:
+        is_idle = not read.rejected and state.missing.is_idle(self._settings.n_reference)
+        if is_idle and state.position + kept < state.due:
             self._state = wait(state, events)
             return ()
+        is_rejected = np.ones(n, dtype=np.bool_)
+        is_rejected[read.kept] = False
         with one_blas_thread(), np.errstate(under="ignore"):
-            self._state, alarms = advance(state, events, self._settings)
-        return alarms
+            self._state, records = self._watch_rows(state, events, is_rejected)
+        return tuple(records)
+
+    def _watch_rows(
+        self, state: MonitorState, events: Events, is_rejected: Bools
+    ) -> tuple[MonitorState, list[Alarm]]:
+        """Watch all rows in their order, of which those that are not rejected are events."""
+        settings, records = self._settings, list[Alarm]()
+        line = float(np.log(settings.ert / OTHER_SHARE))
+        while state.phase != "stopped":
+            missing, count, is_alarm = missing_channel.watch(
+                state.missing, is_rejected, state.position, settings.n_reference, line
+            )
+            kept = count - int(is_rejected[:count].sum())
+            state = replace(state, missing=missing)
+            state, more = advance(state, events[:kept], settings)
+            records += more
+            if not is_alarm or state.phase == "stopped":
+                events = events[kept:]
+                break
+            own = -1 if state.reference is None else state.reference.number
+            alarm = missing_channel.explain(
+                missing, state.position, own, state.next_number, settings.ert
+            )
+            state = add_record(replace(state, missing=MissingRows()), alarm, records)
+            events, is_rejected = events[kept:], is_rejected[count:]
+        state, more = advance(state, events, settings)
+        return state, records + more
 
     def _number_labels(self, y: Any, n: int, kept: Ints) -> tuple[Ints, tuple[Any, ...]]:
         if y is None:
@@ -465,65 +488,20 @@ class Monitor(SavedObject):
         with one_blas_thread(), np.errstate(under="ignore"):
             return reference.rank_coverage(reference.map.compute_scores(points)[:, 0])
 
-    def components(self) -> pa.Table:
-        """The last 500 events compared with the reference, score by score, in words.
-
-        Raises
-        ------
-        NotReadyError
-            No event has been watched yet.
-        """
-        reference, recent = self._get_reference(), self._list_watched()
-        if not len(recent):
-            raise NotReadyError("no event has been watched yet: learn more events")
-        now = reference.compute_scores(recent[max(0, len(recent) - N_COMPARED) :])
-        before = reference.compute_scores(reference.events)[
-            ~select_map_events(
-                len(reference.events),
-                count_stretch(len(reference.events), reference.dependence.block),
-            )
-        ]
-        null = reference.calibration.null
-        low, high = null.low, null.high
-        moved = (np.clip(now, low, high).mean(axis=0) - null.mean) @ null.whitening
-        pairs = explanation.list_components(self._state.names, reference)
-        shares = moved**2 / max(float((moved**2).sum()), 1e-300)
-        return explanation.tabulate_components(
-            [name for name, _ in pairs], [channel for _, channel in pairs], before, now, shares
-        )
-
-    def _list_watched(self) -> Events:
-        """The last events that were compared with the reference."""
-        recent = self._state.recent
-        if recent is None:
-            none = np.zeros(0, dtype=np.int64)
-            return Events(np.zeros((0, len(self._state.names))), none, none, none)
-        return recent[int(np.searchsorted(recent.positions, self._state.began)) :]
-
     def _get_reference(self) -> CalibratedReference:
-        if self._state.watched is None:
+        reference = self._state.reference
+        if reference is None:
             raise NotReadyError(
-                f"there is no reference yet: {self.position} of {self.wanted} events have been "
-                "collected"
+                f"there is no reference yet: {self.position} of {self._settings.n_reference} "
+                "events have been collected"
             )
-        return self._state.watched
+        return reference
 
     @property
     def reference(self) -> tuple[Array, Array]:
         """Points (n, d) and ids (n,) of the reference; NotReadyError before there is one."""
         events = self._get_reference().events
         return events.points, events.ids
-
-    @property
-    def reference_coverage(self) -> Floats:
-        """Coverage of the reference's events, log10 of the mean kernel weight, shape (n,)."""
-        reference = self._get_reference()
-        return reference.map.compute_scores(reference.prepare(reference.events))[:, 0]
-
-    @property
-    def is_compared(self) -> bool:
-        """Whether `components` has something to compare with the reference."""
-        return self._state.watched is not None and len(self._list_watched()) > 0
 
     @property
     def threshold(self) -> float:

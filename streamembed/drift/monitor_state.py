@@ -13,12 +13,12 @@ import numpy as np
 from scipy.special import bdtrc
 
 from streamembed.data.features import Features
-from streamembed.drift import calibration, dependence, geometry_channel, reference, season
+from streamembed.drift import calibration, dependence, reference, season
 from streamembed.drift.alarm import Alarm
 from streamembed.drift.calibration import N_STREAMS, Calibration
 from streamembed.drift.dependence import Dependence
-from streamembed.drift.geometry_channel import ReferenceGeometry
-from streamembed.drift.monitor_timeline import EVENT_CHANNELS, PHASES, MonitorTimeline
+from streamembed.drift.missing_channel import CHANNEL, MissingRows
+from streamembed.drift.monitor_timeline import EVENT_CHANNELS, MonitorTimeline
 from streamembed.drift.reference import PER_SCORE, LabelReference, ReferenceMap
 from streamembed.drift.running_statistics import MEMORIES, ChannelGroups, RunningMeans
 from streamembed.drift.season import Season
@@ -27,6 +27,7 @@ from streamembed.numeric.chunks import PendingParts
 from streamembed.storage import archive
 
 EVENT_CHANNEL_SHARE = 0.95  # of the false alarms that event channels may raise
+OTHER_SHARE = (1 - EVENT_CHANNEL_SHARE) / 2  # that pairs, and missing rows, may raise
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +45,6 @@ class MonitorSettings:
     seed: int
     period: int | None
 
-    def is_immediate(self, position: int, began: int) -> bool:
-        """Whether a reference that began there is no older than it took to collect it."""
-        return position - began <= self.n_reference
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Events:
@@ -62,7 +59,7 @@ class Events:
     def __len__(self) -> int:
         return len(self.points)
 
-    def __getitem__(self, rows: slice) -> Events:
+    def __getitem__(self, rows: slice | Bools) -> Events:
         return Events(self.points[rows], self.ids[rows], self.positions[rows], self.labels[rows])
 
     @classmethod
@@ -83,7 +80,6 @@ class CalibratedReference:
     """A frozen reference, and the distribution of scores without drift."""
 
     number: int  # in the stream, from 0; one that is made again keeps its number
-    build: int  # references made before
     map: ReferenceMap
     season: Season | None
     events: Events  # all events of the reference
@@ -96,8 +92,6 @@ class CalibratedReference:
     labels: LabelReference | None
     calibration: Calibration
     dependence: Dependence
-    geometry: ReferenceGeometry | None  # None until the first comparison
-    returns: int = 0  # to it, since it was made
 
     def compute_scores(self, events: Events) -> Floats:
         """All scores of some events, shape (n, p)."""
@@ -137,19 +131,11 @@ class CalibratedReference:
         """Calibration events, or means of blocks of them."""
         return len(self.ordered) // self.dependence.block
 
-    def with_geometry(self, seed: int) -> CalibratedReference:
-        """The same with its geometry, which comparisons need."""
-        if self.geometry is not None:
-            return self
-        most = max(len(self.events) // (4 * geometry_channel.BLOCK), 1)
-        points = self.prepare(self.events)[:: min(self.dependence.block, most)]
-        own_seed = seed, self.build + 1, 2
-        return replace(self, geometry=geometry_channel.fit_geometry(self.map, points, own_seed))
-
     def compute_constant_run_lengths(self, events: Events) -> Floats:
         """Log run length of the number of events per chunk in which constant features change.
 
-        Shape (c,); 0 where nothing is constant.
+        Shape (c,); one event fewer counts, because an alarm stands on two. 0 where nothing is
+        constant.
         """
         chunk = self.chunk
         if not self.constant.any():
@@ -157,52 +143,95 @@ class CalibratedReference:
         value = self.events.points[0, self.constant]
         changed = (events.points[:, self.constant] != value).any(axis=1)
         count = changed.reshape(-1, chunk).sum(axis=1)
-        p = np.maximum(bdtrc(count - 1.0, chunk, self.chance), np.finfo(np.float64).tiny)
+        p = np.maximum(bdtrc(count - 2.0, chunk, self.chance), np.finfo(np.float64).tiny)
         logs: Floats = np.log(chunk) - np.log(p)
         return logs
 
     @property
     def interval(self) -> int:
-        """Events between two comparisons of the geometry; they do not overlap."""
+        """Events between two searches of pairs; they do not overlap."""
         half = len(self.events) // 2 if self.dependence.block > 1 else len(self.map.points)
         return max(half // self.chunk, 1) * self.chunk
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Collecting:
+    """Events of the reference to be."""
+
+    events: Events | None  # None before the first
+    target: int  # events that it has when it is looked at next
+
+    def __len__(self) -> int:
+        return 0 if self.events is None else len(self.events)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Watching:
+    """A reference that the stream is compared with."""
+
+    reference: CalibratedReference
+    is_home: bool  # whether it is the one that "hold" calls home, the first one
+    running: RunningMeans
+    began: int  # event at which it began to watch
+    growing: Collecting | None  # events of which a provisional reference is made again
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class MonitorState:
-    """State of a monitor."""
+    """State of a monitor: it collects a reference, watches, or has stopped and has neither."""
 
     timeline: MonitorTimeline
-    compared: Annotated[Floats, "2"]  # scores of the geometry at the last comparison; nan before
+    collecting: Collecting | None
+    watching: Watching | None = None
     names: tuple[str, ...] = ()  # the features; empty before the first event
     ordered: bool = True  # True if features have positions instead of names
     position: int = 0  # events so far
     rejected: int = 0
+    missing: MissingRows = field(default_factory=MissingRows)
     ids_kind: str | None = None  # "positions", "numbers" or "strings"; None before the first event
     known: tuple[str | int | float | bool, ...] = ()  # labels so far, in the order of their codes
-    phase: str = "collecting"  # "collecting", "watching", "relearning" or "stopped"
-    # Events behind the last whole chunk, or stage of a candidate; ``position`` counts them.
+    # Events behind the last whole chunk, or stage of a reference; ``position`` counts them.
     waiting: PendingParts[Events] = field(default_factory=PendingParts)
     due: int = 0  # position at which there is something to do next
     recent: Events | None = None  # the last ones before these
-    began: int = 0  # event at which the reference began to watch
-    watched: CalibratedReference | None = None
-    running: RunningMeans | None = None
-    builds: int = 0  # references made
-    # Events of the reference to be, and how many there must be for its next stage; the reference
-    # that watches is provisional while there are some.
-    candidate: Events | None = None
-    target: int = 0
-    # References that were left, the last one last; and the one that "hold" calls home.
-    remembered: tuple[CalibratedReference, ...] = ()
-    home: int = 0
+    # Home, and the last other reference that was left; None while they watch.
+    home: CalibratedReference | None = None
+    left: CalibratedReference | None = None
     numbered: int = 0  # numbers of references that were given
-    barred: int = -1  # reference to which the present candidate cannot return; -1 for none
-    returned: int = -1  # event at which the stream returned to the reference; -1 if it did not
-    recurring: int = 0  # consecutive alarms that came soon after their reference
-    alarmed: int = 0  # alarms so far
-    revision: int = -1  # explanations of the last alarm after the first; -1 where no more come
     records: tuple[Alarm, ...] = ()  # the last ones, of all kinds
+
+    @property
+    def phase(self) -> str:
+        """One of `PHASES`."""
+        if self.watching is not None:
+            return "watching"
+        if self.collecting is None:
+            return "stopped"
+        return "relearning" if self.numbered else "collecting"
+
+    @property
+    def alarm(self) -> Alarm | None:
+        """The last alarm that left a reference, as it was explained last."""
+        alarms = (r for r in reversed(self.records) if r.kind in ("alarm", "explained"))
+        return next((alarm for alarm in alarms if alarm.channel != CHANNEL), None)
+
+    @property
+    def next_number(self) -> int:
+        """Of an alarm."""
+        return max((record.number for record in self.records), default=-1) + 1
+
+    @property
+    def reference(self) -> CalibratedReference | None:
+        """The one that watches, or that the last alarm left; None before the first."""
+        if self.watching is not None:
+            return self.watching.reference
+        return None if self.alarm is None else self.find_reference(self.alarm.reference)
+
+    def find_reference(self, number: int) -> CalibratedReference | None:
+        """The reference of that number; None where it is forgotten."""
+        own = None if self.watching is None else self.watching.reference
+        kept = (one for one in (own, self.left, self.home) if one is not None)
+        return next((one for one in kept if one.number == number), None)
 
     @property
     def features(self) -> Features | None:
@@ -225,25 +254,23 @@ class SavedMonitor:
 
     def check(self) -> None:
         """Raise ValueError if the parts are inconsistent."""
-        state, watched = self.standing, self.standing.watched
-        archive.must(state.phase in PHASES, "phase")
-        archive.must((watched is not None) == (state.running is not None), "running")
-        archive.must(state.phase != "watching" or watched is not None, "reference")
-        for one in (*state.remembered, *(() if watched is None else (watched,))):
+        state, watching = self.standing, self.standing.watching
+        archive.must(state.collecting is None or watching is None, "phase")
+        own = None if watching is None else watching.reference
+        for one in filter(None, (state.home, state.left, own)):
             p = sum(one.groups.sizes)
             archive.must(one.calibration.null.mean.shape == (p,), "calibration")
             archive.must(one.calibration.location.shape == (len(one.groups.labels),), "statistics")
             archive.must(len(state.names) == one.map.center.size, "features")
-        if watched is not None and state.running is not None:
-            shape = len(MEMORIES), sum(watched.groups.sizes)
-            archive.must(state.running.carried.shape == shape, "running")
+        if watching is not None:
+            shape = len(MEMORIES), sum(watching.reference.groups.sizes)
+            archive.must(watching.running.carried.shape == shape, "running")
 
 
 def build_reference(
     events: Events,
     settings: MonitorSettings,
     number: int,
-    build: int,
     serial: Dependence,
     previous: Season | None = None,
 ) -> CalibratedReference:
@@ -251,7 +278,7 @@ def build_reference(
 
     Parameters
     ----------
-    number, build
+    number
         See `CalibratedReference`.
     serial
         Dependence of the events: stretches of so many blocks alternate.
@@ -296,13 +323,12 @@ def build_reference(
         np.flatnonzero(~chosen) // stretch,
         groups,
         settings.ert / EVENT_CHANNEL_SHARE,
-        (settings.seed, build, 1),
+        (settings.seed, number, 1),
         serial.block,
         N_STREAMS if len(events) >= settings.n_reference else N_STREAMS // 2,
     )
     return CalibratedReference(
         number=number,
-        build=build,
         map=reference_map,
         season=own_season,
         events=events,
@@ -313,7 +339,6 @@ def build_reference(
         labels=labels,
         calibration=calibrated,
         dependence=serial,
-        geometry=None,
     )
 
 

@@ -16,7 +16,7 @@ from streamembed.drift.alarm import Alarm
 from streamembed.numeric.arrays import Array, Ints
 
 EVENT_CHANNELS = ("coverage", "coordinates", "features", "spread", "labels")
-ALL_CHANNELS = (*EVENT_CHANNELS, "spectrum", "metric", "pairs")
+ALL_CHANNELS = (*EVENT_CHANNELS, "pairs")
 PHASES = ("collecting", "watching", "relearning", "stopped")
 STRETCH_LENGTH = 100  # events of a stretch, at first
 MAX_STRETCHES = 384
@@ -43,9 +43,9 @@ class ChunkRows:
     positions: Annotated[Ints, "s"]  # events of the stream when each ended
     phases: Annotated[Array, "s"]  # state of the monitor in each, as an index of `PHASES`
     # Log of the equivalent run length of each channel, and the statistic; nan where there is none.
-    logs: Annotated[Array, "s 8"]
-    statistics: Annotated[Array, "s 8"]
-    memories: Annotated[Array, "s 8"]
+    logs: Annotated[Array, "s 6"]
+    statistics: Annotated[Array, "s 6"]
+    memories: Annotated[Array, "s 6"]
     # Sums of the anomaly scores of the events that were watched, in millionths: sums of whole
     # numbers do not depend on how the stream is cut; and how many events.
     scores: Annotated[Ints, "s"]
@@ -60,7 +60,7 @@ class ChunkRows:
         scores: Ints | None = None,
         chunk: int = 0,
     ) -> ChunkRows:
-        """Rows of chunks that end at ``positions``; ``table`` is of (c, 8) each."""
+        """Rows of chunks that end at ``positions``; ``table`` is of (c, 6) each."""
         c = len(positions)
         logs, statistics, memories = table
         return cls(

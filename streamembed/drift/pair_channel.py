@@ -1,23 +1,28 @@
 """The channel of pairs: has the correlation of two of many features changed?
 
 With more than 16 features the channels of events watch 16 axes, which hide one pair among hundreds.
-So every stretch of the stream is searched for it: Fisher's z of the correlation of normal scores,
-over all pairs.
+So every stretch of the stream is searched for it, over all pairs of features of which no value
+makes up more than half of the reference: in sparse ones a correlation is that of a few events.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
-from scipy.special import log_ndtr, ndtri
+from scipy.special import log_ndtr
 
-from streamembed.drift.change_tests import LARGEST_CORRELATION, compute_normal_scores, correlate
+from streamembed.drift.change_tests import compute_normal_scores
+from streamembed.drift.monitor_state import CalibratedReference
 from streamembed.drift.reference import MAX_FEATURES
-from streamembed.numeric.arrays import Floats
+from streamembed.numeric.arrays import Floats, Ints
 
 MOST_FEATURES = 128  # the correlations of more cost more than all other channels
-MIN_EVENTS = 100
+MOST_EQUAL = 0.5  # of the reference: the share of a feature's most frequent value
+MIN_EVENTS = 10
+LARGEST_CORRELATION = 0.99
 
 
 def is_searched(d: int) -> bool:
@@ -25,40 +30,66 @@ def is_searched(d: int) -> bool:
     return MAX_FEATURES < d <= MOST_FEATURES
 
 
-def compare_pairs(
-    before: Floats, now: Floats, interval: int, integrated: float
-) -> tuple[float, Floats]:
-    """Log of the events in which such a change of a pair is expected once, and z of each, (d, d).
+@dataclass(frozen=True, slots=True, eq=False)
+class _ReferencePairs:
+    """Features of a reference whose pairs are searched, and their correlations."""
 
-    The halves of the reference are compared as well: where its pairs scatter more than those of
-    normal scores do, as with heavy common shocks, every z is divided by how much more.
+    features: Ints
+    ordered: Floats  # (n, q): their values, sorted
+    z: Floats  # Fisher's, of each pair
+    variance: Floats  # of one event
 
-    Parameters
-    ----------
-    before, now
-        Points of the reference and of the stretch, shapes (n, d) and (m, d).
-    interval
-        Events between two searches.
-    integrated
-        Integrated autocorrelation time.
+
+@lru_cache(maxsize=2)
+def _fit(reference: CalibratedReference) -> _ReferencePairs:
+    points = reference.prepare(reference.events)
+    ordered, n = np.sort(points, axis=0), len(points)
+    behind = round(MOST_EQUAL * n)
+    features = np.flatnonzero((ordered[behind:] != ordered[: n - behind]).all(axis=0))
+    ordered = ordered[:, features]
+    scores = compute_normal_scores(ordered, points[:, features])
+    return _ReferencePairs(features, ordered, *_correlate(scores))
+
+
+def search(reference: CalibratedReference, points: Floats) -> tuple[float, Ints, Floats]:
+    """Search a stretch of the stream, prepared points (m, d), for a pair that has changed.
+
+    Returns
+    -------
+    Log of the events in which such a change of a pair is expected once; features of all pairs,
+    (2, q); and how far each is from its correlation in the reference, in standard errors.
     """
-    d = before.shape[1]
-    ordered = np.sort(before, axis=0)
-    old, new = compute_normal_scores(ordered, before), compute_normal_scores(ordered, now)
-    upper = np.triu_indices(d, 1)
-    half = len(old) // 2
-    halves = _compute_z(old[:half], old[half:], integrated)[upper]
-    usual = float(ndtri(1 - math.log(2) / (2 * len(halves))))  # median of the largest
-    z = _compute_z(old, new, integrated) / max(1.0, float(np.abs(halves).max()) / usual)
-    largest = float(np.abs(z[upper]).max())
-    log_p = min(math.log(2 * len(halves)) + float(log_ndtr(-largest)), 0.0)
-    return math.log(interval) - log_p, z
+    own = _fit(reference)
+    upper = np.stack(np.triu_indices(len(own.features), 1))
+    time = reference.dependence.integrated
+    n, m = len(own.ordered) / time - 3, len(points) / time - 3
+    count = upper.shape[1]
+    if not count or min(n, m) < MIN_EVENTS:
+        return 0.0, own.features[upper], np.zeros(count)
+    now, variance = _correlate(compute_normal_scores(own.ordered, points[:, own.features]))
+    z = (now - own.z) / np.sqrt(own.variance / n + variance / m)
+    log_p = min(math.log(2 * count) + float(log_ndtr(-np.abs(z).max())), 0.0)
+    return math.log(reference.interval) - log_p, own.features[upper], z
 
 
-def _compute_z(a: Floats, b: Floats, integrated: float) -> Floats:
-    n, m = len(a) / integrated, len(b) / integrated
-    if min(n, m) < MIN_EVENTS / 10:
-        return np.zeros((a.shape[1], a.shape[1]))
-    then, now = (np.clip(correlate(x), -LARGEST_CORRELATION, LARGEST_CORRELATION) for x in (a, b))
-    z: Floats = (np.arctanh(now) - np.arctanh(then)) / np.sqrt(1 / (n - 3) + 1 / (m - 3))
-    return z
+def _correlate(x: Floats) -> tuple[Floats, Floats]:
+    """Fisher's z of each pair of columns, and its variance times the number of events.
+
+    The variance is of the influence of each event, whatever the distribution: common shocks make
+    it larger than 1, that of normal scores.
+
+    Source: Steiger & Hakstian (1982), "The asymptotic distribution of elements of a correlation
+    matrix".
+    """
+    x = x - x.mean(axis=0)
+    sd = x.std(axis=0)
+    x = x / np.where(sd > 1e-12, sd, np.inf)
+    squares, n = x * x, len(x)
+    upper = np.triu_indices(x.shape[1], 1)
+    r = np.clip((x.T @ x / n)[upper], -LARGEST_CORRELATION, LARGEST_CORRELATION)
+    fourth = (squares**2).mean(axis=0)
+    both = (squares.T @ squares / n)[upper]
+    third = (squares * x).T @ x / n
+    odd = (third + third.T)[upper]
+    variance = both - r * odd + r * r / 4 * (fourth[upper[0]] + fourth[upper[1]] + 2 * both)
+    return np.arctanh(r), np.maximum(variance / (1 - r * r) ** 2, 1.0)

@@ -26,7 +26,7 @@ FLOOR = 1e-12  # of the mean kernel weight
 MIN_EIGENVALUE = 1e-3
 PER_SCORE = 10  # calibration events that the whitening needs for each score
 # Of the usual bandwidth: narrower, a map of many dimensions falls apart into single events, and
-# false alarms come at once (docs/decisions/0019).
+# false alarms come at once (docs/algorithms/monitor.md).
 BANDWIDTH_FACTOR = 1.5
 
 
@@ -61,21 +61,11 @@ class ReferenceMap:
     points: Annotated[Floats, "m d"]  # scaled
     weights: Annotated[Floats, "m"]  # 1 / q, the kernel mass around each point
     psi: Annotated[Floats, "m k"]  # diffusion coordinates; eigenvalues are above 1e-3
-    eigenvalues: Annotated[Floats, "k"]
     # Of the features; the sd of a constant one is 1.
     mean: Annotated[Floats, "d"]
     sd: Annotated[Floats, "d"]
     # Leading axes of the standardised features, where there are more than 16.
     axes: Annotated[Floats, "d r"] | None
-
-    @property
-    def scaling(self) -> Scaling:
-        """The scaling from the caller's units to those of the kernel."""
-        return Scaling(self.center, self.scale, self.bandwidth)
-
-    def scale_points(self, points: Floats) -> Floats:
-        """Scaled points, clipped to a million deviations."""
-        return np.clip(self.scaling.apply(points), -OUTSIDE, OUTSIDE)
 
     def standardise(self, points: Floats) -> Floats:
         """Features in standard deviations, clipped to eight."""
@@ -92,7 +82,8 @@ class ReferenceMap:
         tall = len(points)
         whole = -(-tall // CHUNK) * CHUNK
         points = np.concatenate([points, np.zeros((whole - tall, points.shape[1]))])
-        scaled = self.scale_points(points)
+        scaling = Scaling(self.center, self.scale, self.bandwidth)
+        scaled = np.clip(scaling.apply(points), -OUTSIDE, OUTSIDE)
         d2 = _multiply_rows(scaled, self.points.T)
         d2 *= -2.0
         d2 += np.einsum("ij,ij->i", scaled, scaled)[:, None]
@@ -156,7 +147,7 @@ def fit(
     scaled = np.clip(kernel_scaling.apply(points), -OUTSIDE, OUTSIDE)
     feature_scaling = fit_points(points, np.ones(len(points)), "standard", 1.0)
     kernel = np.exp(-cdist(scaled, scaled, "sqeuclidean") / kernel_scaling.bandwidth**2)
-    eigenvalues, psi = _decompose_walk(kernel, n_coordinates)
+    psi = _decompose_walk(kernel, n_coordinates)
     axes = None
     if points.shape[1] > MAX_FEATURES:
         tall = np.clip(feature_scaling.apply(points), -FARTHEST, FARTHEST)
@@ -169,15 +160,14 @@ def fit(
         points=np.ascontiguousarray(scaled),
         weights=1.0 / kernel.sum(axis=1),
         psi=psi,
-        eigenvalues=eigenvalues,
         mean=feature_scaling.center,
         sd=feature_scaling.scale,
         axes=axes,
     )
 
 
-def deflate_walk(kernel: Floats) -> tuple[Floats, Floats]:
-    """The symmetric conjugate of the walk (alpha = 1) on a kernel, and its constant vector.
+def _decompose_walk(kernel: Floats, count: int) -> Floats:
+    """Leading eigenvectors of the walk (alpha = 1) on a kernel, without the constant.
 
     The constant is deflated in closed form: dividing by a computed one fails where the graph is
     disconnected.
@@ -188,17 +178,11 @@ def deflate_walk(kernel: Floats) -> tuple[Floats, Floats]:
     symmetric = walk / np.outer(root, root)
     first = root / np.linalg.norm(root)
     symmetric -= np.outer(first, first)
-    return symmetric, first
-
-
-def _decompose_walk(kernel: Floats, count: int) -> tuple[Floats, Floats]:
-    """Leading eigenpairs of the walk on a kernel, without the constant."""
-    symmetric, first = deflate_walk(kernel)
     n = len(kernel)
     eigenvalues, vectors = largest_pairs(symmetric, min(count, n - 1))
     used = np.flatnonzero(eigenvalues > MIN_EIGENVALUE)[::-1]
     psi = vectors[:, used] / first[:, None]
-    return eigenvalues[used], np.ascontiguousarray(_fix_signs(psi))
+    return np.ascontiguousarray(_fix_signs(psi))
 
 
 def _fix_signs(columns: Floats) -> Floats:

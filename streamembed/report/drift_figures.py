@@ -70,7 +70,6 @@ def describe_drift(monitor: Monitor | None) -> dict[str, Any] | None:
         "unwatched": intervals,
         "alarms": [_describe_alarm(alarm, top) for alarm in monitor.alarms],
         "calibration": _describe_calibration(monitor.calibration if has_reference else {}),
-        "components": _describe_components(monitor) if has_reference else [],
         "records": [
             {
                 "kind": record.kind,
@@ -134,14 +133,3 @@ def _describe_calibration(calibration: dict[str, Any]) -> dict[str, Any]:
     facts = {k: round_number(v) for k, v in calibration.items() if k != "run_lengths"}
     lengths = np.asarray(calibration.get("run_lengths", ()), dtype=np.float64)
     return {"facts": facts, "run_lengths": round_numbers(np.sort(lengths))}
-
-
-def _describe_components(monitor: Monitor) -> list[dict[str, Any]]:
-    if not monitor.is_compared:
-        return []
-    rows = monitor.components().to_pylist()
-    rows.sort(key=lambda row: -(row.get("share") or 0.0))
-    return [
-        {k: shorten_text(v) if isinstance(v, str) else round_number(v) for k, v in row.items()}
-        for row in rows
-    ]

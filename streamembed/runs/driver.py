@@ -71,6 +71,7 @@ class ReplayDriver:
         rejected: Sequence[int] = (),
     ) -> None:
         rows = self._recorded = engine.log_offset  # rows of the log that the recorder knows of
+        self._monitored = rows  # and that were passed to the monitor, as events or rejected
         start = start or ReplayStart(rows, RowCounts(), LogFingerprint(rows))
         self._source = log
         # all events are embedded at the end, and read from the log once more for that
@@ -192,14 +193,24 @@ class ReplayDriver:
     def _update_monitor(self) -> None:
         unmonitored, self._unmonitored = self._unmonitored, []
         monitor, on_alarm = self._options.monitor, self._options.on_alarm
-        if monitor is None or not unmonitored:
+        first = self._monitored
+        if monitor is None or (not unmonitored and self._recorded == first):
             return
-        rows = EventRows.concatenate(unmonitored)
         names = self._engine.feature_names or self._log.feature_names
-        events = Batch.of_points(rows.points, Features(names, self._log.ordered), rows.ids)
-        labels = None
-        if "label" in rows.passthrough and monitor.parameters["labels"]:
-            labels = rows.passthrough["label"].to_pylist()
+        features, labels = Features(names, self._log.ordered), None
+        points, ids, kept = np.zeros((0, len(names))), None, np.zeros(0, dtype=np.int64)
+        self._monitored = self._recorded
+        rows = EventRows.concatenate(unmonitored) if unmonitored else None
+        if rows is not None:
+            points, ids, kept = rows.points, rows.ids, rows.numbers - first
+            self._monitored = max(self._recorded, int(rows.numbers[-1]) + 1)
+        others = np.setdiff1d(np.arange(self._monitored - first), kept)
+        if monitor.parameters["labels"]:
+            labels = np.full(len(kept) + len(others), None)
+            if rows is not None and "label" in rows.passthrough:
+                labels[kept] = rows.passthrough["label"].to_pylist()
+        rejected = tuple(Rejected(i, None, "") for i in others.tolist())
+        events = Batch(points, features, ids, kept, rejected)
         alarms = monitor.watch(events, labels)
         self._recorder.write_alarms(alarms)
         if on_alarm is not None:

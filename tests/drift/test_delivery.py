@@ -25,7 +25,7 @@ from streamembed.errors import ParameterError
 from streamembed.logs import write_log
 from streamembed.runs.recorder import Recorder
 
-ALARM = Alarm("alarm", 0, 1010, 1000, 0, "Since about event 1,000.", "features", 40, 1e6)
+ALARM = Alarm("alarm", 0, 1010, 1000, 0, "Mean shifted around event 1,000.", "features", 40, 1e6)
 
 
 def serve(statuses: list[int], received: list[Any]) -> HTTPServer:
@@ -165,6 +165,6 @@ def test_a_replay_that_is_cut_off_still_hands_on_what_waits(
     arguments += ["--on-alarm", f"sleep 0.2; cat >> {lines}"]
     done = CliRunner().invoke(main, [str(argument) for argument in arguments])
     assert done.exit_code == (exit_codes.USAGE if ended == "damaged" else exit_codes.INTERRUPTED)
-    raised = re.findall(r"^(\w+): .*Since about", done.stderr, re.M)
+    raised = re.findall(r"^(\w+): .*around event", done.stderr, re.M)
     assert raised[0] == "alarm"
     assert [json.loads(line)["kind"] for line in lines.read_text().splitlines()] == raised

@@ -42,13 +42,6 @@ def fake_monitored(
                 rows[name] += values[watched].tolist()
             rows["channel"] += [channel] * int(watched.sum())
             rows["memory"] += [memory] * int(watched.sum())
-    for channel in ("spectrum", "metric"):
-        at = np.arange(n // 6 + 200, alarm, 200)
-        rows["position"] += at.tolist()
-        rows["run_length"] += (10.0 ** (1 + rng.random(len(at)))).tolist()
-        rows["channel"] += [channel] * len(at)
-        rows["memory"] += [0] * len(at)
-        rows["state"] += ["watching"] * len(at)
     for at, told in zip(chunks.tolist(), state.tolist(), strict=True):
         if told != "watching":
             for name, value in (("position", at), ("channel", "coverage"), ("memory", 40)):
@@ -63,9 +56,8 @@ def fake_monitored(
     if ids is not None:
         loudest = [(key, onset + i, 9.0 - i / 2) for i, key in enumerate(ids[:10])]
     sentence = (
-        f"Since about event {onset:,} (alarm at {alarm:,}): {features[0]} moved by +3.1 sd "
-        f"(once in 10^14 events without drift);"
-        f" 31 % of events since then lie below the reference's 3 % coverage.{worst}"
+        f"Mean of '{features[0]}' shifted by +3.1 sd around event {onset:,} (detected at "
+        f"{alarm:,}). 31 % of the events since lie where 3 % of the reference did.{worst}"
     )
     found = Alarm(
         kind="alarm",
@@ -83,23 +75,6 @@ def fake_monitored(
     )
     reset = Alarm("reset", -1, onset - 10, onset - 10, 0, "Home watches again.")
     cut = Alarm("cut", 0, alarm + 200, alarm + 90, -1, f"Another change.{worst}")
-    table = pa.table(
-        {
-            "name": [name + worst for name in features],
-            "channel": ["features"] * len(features),
-            "reference_mean": [0.0] * len(features),
-            "reference_sd": [1.0] * len(features),
-            "now_mean": [3.1 - 3 * i for i in range(len(features))],
-            "now_sd": [1.02] * len(features),
-            "ks": [0.8 - 0.7 * i for i in range(len(features))],
-            "p_adjusted": [1e-12 if not i else 0.4 for i in range(len(features))],
-            "share": [0.9 - 0.8 * i for i in range(len(features))],
-            "verdict": [
-                ("moved up" if not i else "as in the reference") + worst
-                for i in range(len(features))
-            ],
-        }
-    )
     if points is None:
         points, ids = np.zeros((0, 0)), []
     calibration = {
@@ -119,8 +94,6 @@ def fake_monitored(
         records=(reset, found, cut),
         reference=(points, np.array(ids)),
         calibration=calibration,
-        components=lambda: table,
-        is_compared=True,
         position=0,
         notes=(f"events are autocorrelated{worst}: " + "so that alarms come too often " * 9,),
     )

@@ -130,9 +130,7 @@ def test_alarms_are_drawn_and_explained(page: Page, monitored: Path, tmp_path: P
     )
     picture = page.picture(tmp_path / "a.png", "#figure-drift")
     assert painted(picture, (213, 94, 0)) > 100
-    assert page.ask("document.querySelector('.alarm p').textContent").startswith(
-        "Since about event"
-    )
+    assert page.ask("document.querySelector('.alarm p').textContent").startswith("Mean of")
     note = page.ask("document.querySelector('#drift-notes p').textContent")
     assert note.startswith(f"events are autocorrelated{runs.ATTACK}: so that alarms come too often")
     assert page.ask("document.querySelectorAll('.alarm button').length") == 10

@@ -143,7 +143,6 @@ def test_the_peaks_of_long_timelines_stay() -> None:
     assert [one["state"] for one in told["unwatched"]] == ["collecting", "relearning"]
     assert told["unwatched"][0]["start"] == 0
     assert told["alarms"][0]["height"] == 12.0
-    assert told["components"][0]["verdict"] == "moved up"
     assert told["asked"] == "10,000"
 
 

@@ -26,7 +26,7 @@ def test_tasks_show_answers_errors_and_exit_codes(capsys: pytest.CaptureFixture[
         "## 15. Save, and go on tomorrow",
         "## 19. Wrong commands and parameters",
     ]
-    assert "the correlation of 'flow' and 'heat' went from +0.79 to -0.79" in shown
+    assert "Correlation of 'flow' and 'heat' changed from +0.79 to -0.79" in shown
     assert "must be a saved engine" in shown
     assert "Usage: streamembed replay" in shown
     assert "[exit code 2]" in shown

@@ -219,7 +219,6 @@
       ...monitor.records.map((item) => [item.position, make("p", { class: "caption" }, `${item.kind}: ${item.sentence}`)])];
     fill("alarms", ...sections.sort((a, b) => a[0] - b[0]).map(([, section]) => section)); // in the order of the stream
     for (const button of by("alarms").querySelectorAll("button")) button.onclick = () => find(button.dataset.id);
-    components(monitor);
     calibration(monitor);
   }
 
@@ -231,7 +230,7 @@
   }
 
   function alarm(item) {
-    const memory = item.memory ? `memory of ${whole(item.memory)} events` : "snapshots";
+    const memory = item.memory ? `memory of ${whole(item.memory)} events` : "searched in stretches";
     const article = make("article", { class: "alarm" },
       make("h3", null, `Alarm at event ${whole(item.position)}, since about event ${whole(item.onset)}`),
       make("p", null, item.sentence || "No explanation is recorded."),
@@ -249,17 +248,6 @@
 
   const rare = (item) => (item.run_length ? once(Math.log10(item.run_length)) : `more than ${once(item.height)}`);
   const percent = (share) => (share === null ? "–" : (100 * share).toLocaleString("en-US", { maximumFractionDigits: 1 }) + " %");
-  const HEADS = [["name", "name"], ["verdict", "verdict"], ["share", "share of the alarm"], ["channel", "channel"], ["reference_mean", "reference mean"],
-    ["now_mean", "mean now"], ["reference_sd", "reference sd"], ["now_sd", "sd now"], ["ks", "KS"], ["p_adjusted", "adjusted p"]];
-
-  function components({ components: rows, alarms }) {
-    if (!rows.length) return fill("components");
-    const heads = HEADS.filter(([key]) => key !== "share" || alarms.length); // a share of an alarm
-    const caption = "Each component and feature: the reference compared with now" + (alarms.length ? ", the largest share first" : "");
-    return fill("components", make("h3", null, "Components and features"), table(caption,
-      heads.map(([, head]) => head), rows.map((row) => heads.map(([key]) => (key === "share" ? percent(row[key]) : row[key] ?? null)))));
-  }
-
   function calibration(monitor) {
     const facts = { ...monitor.calibration.facts, "state now": monitor.state };
     fill("calibration-facts", ...Object.entries(facts).flatMap(([name, value]) => [make("dt", null, name.replaceAll("_", " ")), make("dd", null, typeof value === "number" ? brief(value) : value ?? "–")]));

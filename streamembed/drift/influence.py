@@ -1,0 +1,56 @@
+"""The events that an alarm stands on: more than one, or there is no alarm.
+
+The line itself would be too strict: an event of twenty that are all a little high carries a part,
+and run lengths were twice what was asked for.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from streamembed.drift.monitor_state import CalibratedReference
+from streamembed.drift.reference import CHUNK
+from streamembed.drift.running_statistics import MEMORIES, compute_statistics
+from streamembed.numeric.arrays import Floats
+
+MOST_CARRIERS = 16
+USUAL_SHARE = 0.03  # of an alarm's run length: without its outliers a stream stays below it
+
+
+def find_carriers(
+    reference: CalibratedReference, scores: Floats, means: Floats, variances: Floats
+) -> int:
+    """How few events carry an alarm; it stands where that is not one.
+
+    Events are taken out, the most influential first. One that is taken out counts as one of the
+    mean of the reference: for exponential means that is exact.
+
+    Parameters
+    ----------
+    scores
+        Of the last events, whole chunks, shape (n, p).
+    means, variances
+        The exponential means of all memories after them, shape (3, p), and (3,).
+
+    Returns
+    -------
+    Without so many all statistics are far below the line; 0 where these are more than sixteen.
+    """
+    calibration, chunk = reference.calibration, reference.chunk
+    null, groups = calibration.null, reference.groups
+    logs = calibration.log_run_lengths(compute_statistics(means, variances, groups))
+    channel, memory, form = groups.labels[int(logs.argmax())]
+    part = groups.slices[groups.names.index(channel)]
+    w = [CHUNK * m for m in MEMORIES].index(memory)
+    clipped = np.clip(scores[::-1], null.low, null.high)
+    shares = np.matmul((clipped - null.mean)[:, None, :], null.whitening)[:, 0, :] / chunk
+    a = np.array([2.0 / (m + 1) for m in MEMORIES])[:, None]
+    weights = a * (1 - a) ** (np.arange(len(scores)) // chunk)
+    squares = (means[w, part] - weights[w, :, None] * shares[:, part]) ** 2
+    left = squares.sum(axis=1) if form == "norm" else squares.max(axis=1)
+    order = np.argsort(left, kind="stable")[:MOST_CARRIERS]
+    removed = np.cumsum(weights[:, order, None] * shares[order], axis=1)
+    rest = np.moveaxis(means[:, None] - removed, 0, 1)
+    logs = calibration.log_run_lengths(compute_statistics(rest, variances, groups)).max(axis=1)
+    usual = np.flatnonzero(logs <= calibration.threshold + np.log(USUAL_SHARE))
+    return int(usual[0]) + 1 if len(usual) else 0
