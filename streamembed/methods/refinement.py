@@ -6,8 +6,8 @@
 3. exact: a whole decomposition in float64, up to 1,000 points; batch: a filtered block on the whole
    operator, for more of them.
 
-Where bounds are not enough (`certify="exact"`, or a small tolerance), the pairs themselves are in
-that product. The state is not touched.
+For a tolerance below 1e-5, or where eigenvalues are small, bounds are not enough: the pairs
+themselves are in that product. The state is not touched.
 """
 
 from __future__ import annotations
@@ -137,8 +137,7 @@ def refine(
     normal, tolerance = operator.normal, config.tolerance
     look, n = known.look(normal, config.n_pairs), len(normal.scaling)
     is_sketched = tolerance is None or (
-        config.certify == "auto"
-        and tolerance >= SKETCHED_TOLERANCE
+        tolerance >= SKETCHED_TOLERANCE
         and _bound_rounding(known, look.values[: config.n_components]).max(initial=0.0)
         <= BATCH_SHARE * tolerance * look.values[:1].max(initial=0.0)
     )

@@ -268,7 +268,7 @@ class TrialMap(EmbeddingMap):
         normalise = config.embedding.normalise
         return normalise(self.degrees, masses, config.correction, product, EVERYWHERE)
 
-    def publish(self, state: State, config: Config, counted: bool) -> PublishedColumns:
+    def publish(self, state: State, config: Config) -> PublishedColumns:
         """Refined, where a tolerance was asked for."""
         return publish.select_best(self.list_levels(state, config), state, config)
 

@@ -176,9 +176,9 @@ class Run:
         """The engine, to be read: once it learns past the run, the run refuses to go on."""
         return self._engine
 
-    def snapshot(self, counted: bool = False, fresh: bool = False) -> Snapshot:
+    def snapshot(self, fresh: bool = False) -> Snapshot:
         """As `Engine.snapshot`."""
-        return self._engine.snapshot(counted, fresh)
+        return self._engine.snapshot(fresh)
 
     def batch_ids(self) -> list[str]:
         """Names of the batches that were acknowledged, in no order."""
