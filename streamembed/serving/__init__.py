@@ -8,5 +8,5 @@
                     │ points to transform: latest_snapshot, a snapshot that never changes
                     ▼ events to learn: batch_learner, one batch at a time
                 runs.open_run
-     server: starts and drains all of it (server_settings, tokens, metrics)
+     server: starts and drains all of it (server_settings, tokens, server_metrics)
 """

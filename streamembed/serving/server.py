@@ -15,10 +15,10 @@ from typing import Self
 import pyarrow as pa
 
 from streamembed.errors import MissingFileError, ParameterError, StreamembedError, summarise_error
-from streamembed.serving import metrics
+from streamembed.serving import server_metrics
 from streamembed.serving.authentication import Authentication
 from streamembed.serving.batch_learner import BatchLearner
-from streamembed.serving.metrics import Metrics
+from streamembed.serving.server_metrics import ServerMetrics
 from streamembed.serving.server_settings import LOOPBACK, ServerSettings, check_port
 from streamembed.serving.service import Service
 from streamembed.serving.tokens import Token, read_tokens
@@ -64,11 +64,11 @@ class Server:
         check_port("--port", settings.host, settings.port)
         if settings.metrics_port is not None:
             check_port("--metrics-port", LOOPBACK, settings.metrics_port)
-            if metrics.MISSING:
+            if server_metrics.MISSING:
                 raise ParameterError(
                     "--metrics-port needs prometheus_client: pip install 'streamembed[serve]'"
                 )
-        self._metrics = Metrics(self._read_gauges)
+        self._metrics = ServerMetrics(self._read_gauges)
         self._authentication = Authentication(
             settings.max_streams, self._read_tokens(), self._metrics.count_request
         )

@@ -32,7 +32,7 @@ from streamembed.serving.messages import (
     read_metadata,
     read_offset,
 )
-from streamembed.serving.metrics import Metrics
+from streamembed.serving.server_metrics import ServerMetrics
 from streamembed.serving.server_settings import ServerSettings
 from streamembed.version import __version__
 
@@ -84,7 +84,7 @@ class Service(fl.FlightServerBase):  # type: ignore[misc]
         settings: ServerSettings,
         learner: BatchLearner | None,
         authentication: Authentication,
-        metrics: Metrics,
+        metrics: ServerMetrics,
     ) -> None:
         self._settings, self._learner = settings, learner
         self._authentication, self._metrics = authentication, metrics

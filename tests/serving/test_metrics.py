@@ -8,12 +8,12 @@ import pytest
 
 from streamembed.data.batch import Rejected
 from streamembed.engine.call import Learned
-from streamembed.serving.metrics import BUCKETS, CALLS, CODES, GAUGES, Metrics
+from streamembed.serving.server_metrics import BUCKETS, CALLS, CODES, GAUGES, ServerMetrics
 
 LARGEST = 200
 
 
-def read(metrics: Metrics) -> dict[str, float]:
+def read(metrics: ServerMetrics) -> dict[str, float]:
     """The series that Prometheus reads."""
     port, close = metrics.listen("127.0.0.1", 0)
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
@@ -25,7 +25,7 @@ def read(metrics: Metrics) -> dict[str, float]:
 
 def test_there_are_never_more_than_200_series() -> None:
     """Even where every call has ended in every way."""
-    metrics = Metrics(lambda: dict.fromkeys(GAUGES, 1.0))
+    metrics = ServerMetrics(lambda: dict.fromkeys(GAUGES, 1.0))
     for kind in CALLS:
         for code in CODES:
             metrics.count_request(kind, code, 0.001, rows=1)
@@ -36,7 +36,7 @@ def test_there_are_never_more_than_200_series() -> None:
 
 def test_counters_count() -> None:
     """Buckets are cumulative, and end with all."""
-    metrics = Metrics(lambda: {"ready": 0.0})
+    metrics = ServerMetrics(lambda: {"ready": 0.0})
     for seconds in (0.0001, 0.0003, 0.003, 100.0):
         metrics.count_request("transform", "ok", seconds, rows=10)
     metrics.count_request("transform", "invalid")
@@ -57,7 +57,7 @@ def test_counters_count() -> None:
 
 def test_without_the_extra_nothing_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     """And nothing else fails."""
-    monkeypatch.setattr("streamembed.serving.metrics.MISSING", "no module")
-    metrics = Metrics(dict)
+    monkeypatch.setattr("streamembed.serving.server_metrics.MISSING", "no module")
+    metrics = ServerMetrics(dict)
     metrics.count_request("learn", "ok", 0.1, rows=5)
     metrics.count_learned(Learned(3, ()))

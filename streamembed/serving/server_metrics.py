@@ -46,7 +46,7 @@ GAUGES = {
 }
 
 
-class Metrics:
+class ServerMetrics:
     """Counters of a server, used by its threads; without prometheus_client they do nothing.
 
     Parameters
