@@ -58,7 +58,7 @@ def run(tmp_path: Path, log: Path) -> Path:
 def test_the_commands_are_those_written_down() -> None:
     """A roster; each has a help text."""
     assert sorted(commands.main.commands) == [
-        *("config", "demo", "export", "inspect", "merge", "replay", "report", "serve"),
+        *("demo", "export", "inspect", "merge", "replay", "report", "serve"),
         "transform",
         *("verify", "watch"),
     ]
