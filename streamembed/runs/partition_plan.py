@@ -12,9 +12,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 
-from streamembed.errors import FeatureError, LogError, ParameterError
+from streamembed.errors import FeatureError, LogError
 from streamembed.logs.event_log import EventLog, LogBatch
-from streamembed.logs.stdin import STDIN
 
 # Of a log of more files, neighbours go together.
 MAX_PARTITIONS = 64
@@ -69,18 +68,11 @@ def check_divisible(log: EventLog) -> None:
     ------
     FeatureError
         A log of distances.
-    ParameterError
-        Standard input.
     """
     if log.kind != "points":
         raise FeatureError(
             "the log contains distances, and landmarks of different partitions have none to one "
             "another: only points can be learned by several workers"
-        )
-    if STDIN in log.paths:
-        raise ParameterError(
-            "standard input is one stream, and cannot be divided: name files, or leave --workers "
-            "out"
         )
 
 

@@ -122,7 +122,7 @@ def replay_partitions(
     Parameters
     ----------
     log
-        Files or folders, as for `replay`; not standard input, and of points.
+        Files or folders, as for `replay`, of points.
     run
         The folder to create or to resume.
     workers
