@@ -70,9 +70,12 @@ class Replayed:
     pairs, rejected_pairs : int
         Rows of the pair log that were learned, and that were rejected; 0 without one.
     snapshot_every : int
-        Events between snapshots, a multiple of ``chunk_size``: what was asked for, rounded up.
+        Events between snapshots, in partitions those of each; a multiple of ``chunk_size``: what
+        was asked for, rounded up.
     resumed_at : int
         Rows of the log that an earlier call had taken and committed; 0 for a new run.
+    partitions : int
+        Partitions of the log, of `replay_partitions`; 0 where it is learned as one stream.
     """
 
     path: Path
@@ -88,6 +91,7 @@ class Replayed:
     rejected_pairs: int = 0
     snapshot_every: int = SNAPSHOT_EVERY
     resumed_at: int = 0
+    partitions: int = 0
 
 
 def replay(
