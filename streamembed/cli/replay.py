@@ -73,7 +73,7 @@ def run(logs: tuple[str, ...], run: str, **options: Any) -> None:
             _report_snapshot_interval(options["snapshot_every"], engine)
         with (
             open_deliveries(options) as deliveries,
-            catch_signals(deferred="-" not in logs) as is_stopped,
+            catch_signals(deferred=True) as is_stopped,
             ExitStack() as stack,
         ):
             log: EventLog | FollowedLog

@@ -70,14 +70,12 @@ class ReplayDriver:
         self._monitored = rows  # and that were passed to the monitor, as events or rejected
         start = start or ReplayStart(rows, RowCounts(), LogFingerprint(rows))
         self._source = log
-        # all events are embedded at the end, and read from the log once more for that
-        self._reads_again = self._log.is_repeatable and not options.causal
         self._unmonitored: list[EventRows] = []  # events to pass to the monitor
         self.counts, self._fingerprint = start.counts, start.fingerprint
         self._engine = engine
         self._recorder, self._options = recorder, options
         self._feed = create_feed(self._log, engine, rejected)
-        self._unembedded: list[EventRows] = []  # events since the last snapshot,
+        self._unembedded: list[EventRows] = []  # causal: events since the last snapshot,
         self._first_unembedded = 0  # and the stream position of the first of them
         self._start = engine.position - self.counts.accepted
         self._last_published = engine.learned  # is published already, or was
@@ -175,7 +173,7 @@ class ReplayDriver:
                     self._recorded = int(rows.numbers[i]) + 1
             return rejected
         if len(events):
-            if not self._reads_again:
+            if self._options.causal:
                 if not self._unembedded:
                     self._first_unembedded = position
                 self._unembedded.append(events)
@@ -269,10 +267,7 @@ class ReplayDriver:
         # events of an earlier replay may wait before
         count = max(snapshot.position - first, 0)
         learned, pending = rows.slice(0, count), rows.slice(count, len(rows))
-        if self._options.causal:
-            self._recorder.write_events(first, learned, self._feed.embed(snapshot, first, learned))
-        else:
-            self._recorder.buffer_events(learned)
+        self._recorder.write_events(first, learned, self._feed.embed(snapshot, first, learned))
         self._unembedded, self._first_unembedded = [pending] if len(pending) else [], first + count
 
     def _finish(self, whole: bool) -> None:
@@ -286,11 +281,8 @@ class ReplayDriver:
             self._publish()
         snapshot = self._engine.snapshot() if is_ready else None
         for rows in self._unembedded:
-            if self._options.causal:
-                self._recorder.write_events(self._first_unembedded, rows, None)
-                self._first_unembedded += len(rows)
-            else:
-                self._recorder.buffer_events(rows)
+            self._recorder.write_events(self._first_unembedded, rows, None)
+            self._first_unembedded += len(rows)
         self._unembedded = []
         if not self._options.causal:
             self._embed_all(snapshot)
@@ -319,8 +311,6 @@ class ReplayDriver:
 
     def _read_events(self) -> Iterator[EventRows]:
         """All events so far in order, in pieces that do not depend on how the log was read."""
-        if not self._reads_again:
-            return self._recorder.read_buffered()
         rejected = self._recorder.read_rejected(self._recorded)
         fingerprint, read = self.describe().fingerprint, self._feed.read
         return read_events(self._log, read, fingerprint, rejected, self._recorder.folder)

@@ -8,7 +8,7 @@ groups of the log leave no trace in their bytes, and neither does an interrupt.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,12 +31,9 @@ from streamembed.runs import origin as origins
 from streamembed.runs.event_rows import (
     EmbeddedEvents,
     EventRows,
-    from_record_batch,
-    regroup,
-    to_record_batch,
 )
 from streamembed.runs.replay_options import ReplayOptions
-from streamembed.runs.run_store import EVENTS, Commit, RunStore
+from streamembed.runs.run_store import Commit, RunStore
 from streamembed.runs.run_tables import ParquetTable
 from streamembed.storage import archive
 
@@ -154,14 +151,6 @@ class Recorder:
         else:  # nothing more comes
             self._store.database.check_in_place()  # or another run is there
             self._embedding.add(table)
-
-    def buffer_events(self, rows: EventRows) -> None:
-        """Events that will be embedded by the last snapshot, of a log that is read only once."""
-        self._store.add(EVENTS, to_record_batch(rows))
-
-    def read_buffered(self) -> Iterator[EventRows]:
-        """The same events in the same order, in pieces that do not depend on the calls."""
-        return regroup(map(from_record_batch, self._store.read(EVENTS)))
 
     def is_commit_due(self, position: int) -> bool:
         """Whether to commit what came so far, up to a stream position."""

@@ -115,9 +115,8 @@ def replay(
     Parameters
     ----------
     log
-        Files or folders of Arrow IPC (stream or file) or Parquet, "-" for standard input, or an
-        open `EventLog`, of points or of distances; or a folder that grows, by
-        `streamembed.logs.follow_log`, until it ends.
+        Files or folders of Arrow IPC (stream or file) or Parquet, or an open `EventLog`, of points
+        or of distances; or a folder that grows, by `streamembed.logs.follow_log`, until it ends.
     engine
         Learns the log, and can continue learning afterwards.
     run
@@ -198,8 +197,7 @@ def replay(
     Memory does not grow with the log: only what came since the last commit is held, some 32 MB of
     rows at most. The rest is in ``run.db`` and the folder ``parts``, which a finished run needs
     only to resume a log that has grown. With ``embed="final"`` all events are read from the log
-    once more at the end, so it must stay as it is until then; those of standard input are copied
-    into the run.
+    once more at the end, so it must stay as it is until then.
 
     Row t of a log of distances refers to the rows before it, whether learned or rejected. If the
     engine has learned before, its events precede the first row. The driver selects the distances
@@ -264,7 +262,7 @@ def replay(
                 start=start,
                 rejected=recorder.read_rejected(start.rows),
             )
-            damage = _drive(driver, recorder, opened.is_repeatable)
+            damage = _drive(driver, recorder)
             counts = driver.counts
             if damage is None:
                 store.finish(driver.describe())
@@ -281,16 +279,15 @@ def replay(
     )
 
 
-def _drive(driver: ReplayDriver, recorder: Recorder, is_repeatable: bool) -> str | None:
+def _drive(driver: ReplayDriver, recorder: Recorder) -> str | None:
     """The log through the engine; why it could not be read to its end, or None."""
     try:
         return driver.run()
     except KeyboardInterrupt as error:
         if (n_events := recorder.events) is not None:
-            hint = "; repeat the replay to resume" if is_repeatable else ""
             error.add_note(
                 f"interrupted at {n_events:,} events; {recorder.folder} holds them and "
-                f"{driver.counts.snapshots:,} snapshots{hint}"
+                f"{driver.counts.snapshots:,} snapshots; repeat the replay to resume"
             )
         raise
 

@@ -104,8 +104,7 @@ def verify(
     Raises
     ------
     ParameterError
-        ``deep`` of a replay of standard input, or with another log, or a log of a run that has
-        none.
+        ``deep`` of a run that was learned in partitions, or a log where none is read.
     LogError
         The log is damaged.
     FileError
@@ -151,11 +150,6 @@ def _check_options(deep: bool, log: Paths | None, kind: str) -> None:
         raise ParameterError(
             "a run that was learned in partitions is not repeated by verify: repeat it into "
             "another folder, and compare all files but run.db"
-        )
-    if deep and kind != SESSION and log is None:
-        raise ParameterError(
-            "deep verification of a replay of standard input needs its rows: save them, and name "
-            "the file (--log)"
         )
     if log is not None and kind == SESSION:
         raise ParameterError("this run was learned into by calls: leave the log out (--log)")

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import datetime
-import io
 import json
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -109,18 +107,6 @@ def test_folders_may_mix_formats(run: se.Replayed, tmp_path: Path) -> None:
         path = tmp_path / "log" / f"{i}.any"
         write_log(path, POINTS[chosen], NAMES, ids=ids, format=format, rows_per_batch=11)
     other = se.replay(tmp_path / "log", engine(), tmp_path / "run")
-    for name in STABLE:
-        assert (other.path / name).read_bytes() == (run.path / name).read_bytes(), name
-
-
-@pytest.mark.parametrize("format", ["stream", "file", "parquet"])
-def test_standard_input_is_a_log(
-    run: se.Replayed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: str
-) -> None:
-    """What comes through it leaves the same run."""
-    data = written(tmp_path / "log", format, 60).read_bytes()
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
-    other = se.replay("-", engine(), tmp_path / "run")
     for name in STABLE:
         assert (other.path / name).read_bytes() == (run.path / name).read_bytes(), name
 
