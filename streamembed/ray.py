@@ -67,8 +67,8 @@ def replay(
         unless this says otherwise.
     others
         As for `streamembed.replay_partitions`: ``snapshot_every`` (events of each partition
-        between two maps), ``features``, ``exclude``, ``label``, ``time``, ``on_bad_row``, ``overwrite``,
-        ``progress``, and the parameters of an engine.
+        between two maps), ``features``, ``exclude``, ``label``, ``time``, ``on_bad_row``,
+        ``overwrite``, ``progress``, and the parameters of an engine.
 
     Raises
     ------

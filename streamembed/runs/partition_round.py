@@ -271,7 +271,9 @@ class _EventReader:
         self.rejected: list[tuple[int, str]] = []  # rows of the partition, and why
         self._newest = start.covering.time if start.covering.position else None
         self._source: Iterator[LogBatch] = part.batches(start.offset)
-        self._batch: LogBatch | None = None  # the newest, and its rows, of which the first are taken
+        self._batch: LogBatch | None = (
+            None  # the newest, and its rows, of which the first are taken
+        )
         self._rows: _CheckedRows | None = None
         self._fingerprint = LogFingerprint.from_dict(start.fingerprint)
         self._taken = 0

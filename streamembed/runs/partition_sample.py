@@ -24,9 +24,7 @@ from streamembed.runs.partition_round import PartitionSettings, read_first_event
 SCALED = 1000
 
 
-def sample_first_events(
-    part: Partition, settings: PartitionSettings
-) -> tuple[int, Floats, Floats]:
+def sample_first_events(part: Partition, settings: PartitionSettings) -> tuple[int, Floats, Floats]:
     """The number of a partition, and a sample of its first events.
 
     Returns

@@ -79,8 +79,8 @@ def replay_partitions(
     Partitions are the files of the log, in order; of more than 64 files groups of neighbours; of
     one file whose number of rows is known, 8 ranges of rows. The result is the same bytes for any
     number of workers. Repeat the call to resume after whatever ended the previous one; it ends
-    with the same files. Partitions are fixed once a run has begun: replay files that came later into a run of their own, and merge the two
-    (`streamembed merge`).
+    with the same files. The partitions of a run are fixed when it begins: replay files that come
+    later into a run of their own, and merge the two (`streamembed merge`).
 
     Processes are started by spawn: a program calls this under ``if __name__ == "__main__":``.
 
@@ -143,7 +143,10 @@ def replay_partitions(
             "name some with metrics= (--metrics)"
         )
     every = check_whole(
-        "snapshot_every", SNAPSHOT_EVERY if snapshot_every is None else snapshot_every, 1, " or None"
+        "snapshot_every",
+        SNAPSHOT_EVERY if snapshot_every is None else snapshot_every,
+        1,
+        " or None",
     )
     every = -(-every // config.chunks.size) * config.chunks.size
     opened = _open_log(log, parse_choice(features, exclude, None, label, time), config)
@@ -297,12 +300,13 @@ class _PartitionReplay:
 
     def _check_rows(self, executor: Executor) -> int:
         """How many rows were taken; ParameterError where the log has others in their place."""
-        newest = map(self.root.read_newest, range(len(self._parts)))
-        learned = [pair for pair in zip(self._parts, newest, strict=True) if pair[1] is not None]
-        for part, data in learned:
-            folder = self._store.folder
-            executor.submit(partial(check_learned, part, data, self.root.agreement, folder))
-        return sum(executor.receive() for _ in learned)
+        root, folder, count = self.root, self._store.folder, 0
+        for part in self._parts:
+            data = root.read_newest(part.number)
+            if data is not None and root.agreement is not None:
+                executor.submit(partial(check_learned, part, data, root.agreement, folder))
+                count += 1
+        return sum(executor.receive() for _ in range(count))
 
     def _agree(self, features: Features, executor: Executor) -> Agreement:
         """What partitions agree on; ParameterError where the log begins in another way."""

@@ -319,6 +319,12 @@ ALARMS = "alarms"
 ALARM_SCHEMA = pa.schema([("position", pa.int64()), ("alarm", pa.string())])
 
 
+def build_timeline_row(snapshot: Snapshot, engine: Engine) -> Any:
+    """The row of a snapshot in a timeline, as a table."""
+    schema = build_timeline_schema(len(snapshot.eigenvalues), snapshot.picture is not None)
+    return pa.Table.from_pylist([list_timeline_values(snapshot, engine.refreshes)], schema)
+
+
 def build_timeline_schema(k: int, picture: bool) -> pa.Schema:
     """Columns of a timeline of so many components."""
     columns = {"position": pa.int64()}
