@@ -63,8 +63,7 @@ def begin(store: RunStore, log: EventLog, origin: Mapping[str, Any]) -> None:
         if not log.is_repeatable:
             raise ParameterError(
                 f"{place} is not empty, and standard input cannot be resumed, since what was "
-                "read is gone: choose another folder, or replace the run with overwrite=True "
-                "(--overwrite)"
+                "read is gone: choose another folder, or replace the run with overwrite=True"
             )
     store.write_fact(LOG, describe_place(log))
 

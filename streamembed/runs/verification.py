@@ -158,12 +158,12 @@ def _check_options(deep: bool, log: Paths | None, kind: str) -> None:
     if deep and kind != SESSION and log is None:
         raise ParameterError(
             "deep verification of a replay of standard input needs its rows: save them, and name "
-            "the file (--log)"
+            "the file as log"
         )
     if log is not None and kind == SESSION:
-        raise ParameterError("this run was learned into by calls: leave the log out (--log)")
+        raise ParameterError("this run was learned into by calls: leave log out")
     if log is not None and not deep:
-        raise ParameterError("a log was given, which only a deep verification reads (--deep)")
+        raise ParameterError("only deep=True reads the log: add it, or leave log out")
 
 
 def _list_checks(database: Database, folder: Path) -> Iterator[tuple[str, Callable[[], int]]]:
@@ -286,7 +286,7 @@ def _replay_again(database: Database, folder: Path, log: Any, pairs: Any) -> int
     if origin["start"]["position"]:
         raise ParameterError(f"{folder} began with an engine that had learned, which is not kept")
     if (origin["pairs"] is None) != (pairs is None):
-        raise ParameterError("the pair log of the replay, if it had one, must be given (--pairs)")
+        raise ParameterError("the pair log of the replay, if it had one, must be given")
     opened = open_recorded_log(origin, log)
     # the timeline holds what the first replay left out
     metadata = pq.read_metadata(folder / "timeline.parquet").metadata
@@ -322,13 +322,13 @@ def _replay_again(database: Database, folder: Path, log: Any, pairs: Any) -> int
 
 def _check_log(folder: Path, state: dict[str, Any], again: dict[str, Any]) -> None:
     """ParameterError where the log has other rows than the run has taken."""
-    rows, taken, remedy = again["rows"], state["rows"], "give the log of this run (--log)"
+    rows, taken, remedy = again["rows"], state["rows"], "give the log of this run"
     if rows < taken:
         raise ParameterError(f"this log has {rows:,} of the {taken:,} rows of {folder}: {remedy}")
     if rows > taken:
         raise ParameterError(
             f"this log has {rows:,} rows, and {folder} has taken {taken:,}: resume the run "
-            "first, by the same replay again, or give the log as it was (--log)"
+            "first, by the same replay again, or give the log as it was"
         )
     if differing := [
         name for name, crc in state["prefix"].items() if again["prefix"].get(name) != crc
