@@ -184,19 +184,6 @@ def test_a_signal_ends_a_replay_where_it_is_committed(tmp_path: Path, number: in
     assert (done.accepted, done.resumed_at) == (6000, position)
 
 
-@pytest.mark.long
-def test_standard_input_cannot_be_gone_on_with(tmp_path: Path) -> None:
-    """It says so, and does not begin anew by itself."""
-    log = log_of(tmp_path / "log", 100).read_bytes()
-    command = [sys.executable, "-m", "streamembed", "replay", "-", "--run", str(tmp_path / "run")]
-    first, second = (
-        subprocess.run(command, input=log, capture_output=True, check=False) for _ in range(2)
-    )
-    assert first.returncode == 0, first.stderr
-    assert second.returncode == 2
-    assert b"standard input cannot be resumed" in second.stderr
-
-
 def test_a_run_can_be_forked(tmp_path: Path) -> None:
     """Its last engine begins another; flags of an engine are refused beside it."""
     replay(log_of(tmp_path / "log"), tmp_path / "run", checkpoint_every=40)
