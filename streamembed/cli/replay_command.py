@@ -58,9 +58,6 @@ def add_monitor_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @add_engine_options
 @add_columns_options
 @click.option(
-    "--pairs", metavar="LOG", help="Log of given pairs: columns x_1, x_2, ... and similar."
-)
-@click.option(
     "--snapshot-every",
     type=int,
     help="Events between snapshots, rounded up to whole chunks.  [default: 100]",

@@ -21,7 +21,6 @@ from streamembed.errors import BadRowError, DuplicateIdError, LogError, quote
 from streamembed.logs.event_log import EventLog, LogBatch
 from streamembed.logs.fingerprint import LogFingerprint
 from streamembed.logs.followed_log import FollowedLog
-from streamembed.logs.pair_log import PairLog, match_features
 from streamembed.runs.event_rows import EventRows
 from streamembed.runs.feed import create_feed, find_slots, read_events
 from streamembed.runs.recorder import Recorder
@@ -47,8 +46,6 @@ class ReplayDriver:
         Of the kind and the features that the engine has learned; or a folder that is followed.
     recorder
         Receives the results.
-    pairs
-        Learned at the end of the warm-up; None for none, or if they were learned before.
     start
         Of a log that is resumed: counts and fingerprint of the rows before ``log_offset``.
     rejected
@@ -66,7 +63,6 @@ class ReplayDriver:
         log: EventLog | FollowedLog,
         recorder: Recorder,
         options: ReplayOptions,
-        pairs: PairLog | None = None,
         start: ReplayStart | None = None,
         rejected: Sequence[int] = (),
     ) -> None:
@@ -78,7 +74,6 @@ class ReplayDriver:
         self.counts, self._fingerprint = start.counts, start.fingerprint
         self._engine = engine
         self._recorder, self._options = recorder, options
-        self._pairs = pairs
         self._feed = create_feed(self._log, engine, rejected)
         self._unembedded: list[EventRows] = []  # causal: events since the last snapshot,
         self._first_unembedded = 0  # and the stream position of the first of them
@@ -136,7 +131,6 @@ class ReplayDriver:
             self._reject([*unusable[done:end], *rejected])
             self._recorded = int(rows.numbers[stop - 1]) + 1
             start, done = stop, end
-            self._learn_pairs()
             if self._engine.position == chunk_end and (
                 chunk_end == self._engine.config.warm_up_events
                 or chunk_end % self._options.every == 0
@@ -236,25 +230,6 @@ class ReplayDriver:
             self._fingerprint.update(self._part, self._recorded)
         return Commit(self._engine, self.counts, self._fingerprint.to_dict())
 
-    def _learn_pairs(self) -> None:
-        """Learn the pair log once the engine has a scale for it, batch by batch."""
-        if self._pairs is None or not self._engine.ready:
-            return
-        log, self._pairs = self._pairs, None
-        features = Features(self._engine.feature_names, True)
-        order = match_features(log, features.names)
-        self._recorder.write_rejected_pairs(())
-        for part in log:
-            if part.rejected and self._options.on_bad_row == "raise":
-                first = part.rejected[0]
-                raise _create_bad_row_error(first.index, first.reason, "pair log")
-            left, right = (
-                Batch.of_points(side[:, order], features) for side in (part.left, part.right)
-            )
-            self._engine.learn_pairs(left, right, part.similar)
-            self._count(pairs=len(part.similar), rejected_pairs=len(part.rejected))
-            self._recorder.write_rejected_pairs(part.rejected)
-
     def _publish(self) -> None:
         """Write a snapshot, and the coordinates of every event since the last one."""
         self._update_monitor()
@@ -353,10 +328,9 @@ def _add_row_number(error: BadRowError | DuplicateIdError, rows: EventRows) -> E
     )
 
 
-def _create_bad_row_error(number: int, reason: str, log: str = "log") -> BadRowError:
-    remedy = "fix it" if log == "pair log" else "fix the log"
+def _create_bad_row_error(number: int, reason: str) -> BadRowError:
     return BadRowError(
-        f"row {number} of the {log} cannot be learned ({reason}): {remedy}, or reject such rows "
+        f"row {number} of the log cannot be learned ({reason}): fix the log, or reject such rows "
         "with on_bad_row='skip'",
         ((number, reason),),
     )

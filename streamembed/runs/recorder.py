@@ -215,10 +215,6 @@ class Recorder:
         """Rows that could not be learned, by their number in the log, ascending over all calls."""
         self._store.add("rejected", to_rejected_table(rows, self._id_type))
 
-    def write_rejected_pairs(self, rows: Sequence[Rejected]) -> None:
-        """The same of a pair log; called at least once where there is one that was learned."""
-        self._store.add("rejected_pairs", to_rejected_table(rows))
-
     def _write(self, name: str, schema: pa.Schema, metadata: dict[str, str] | None = None) -> None:
         """One table of the folder."""
         table = ParquetTable(self.folder / f"{name}.parquet", schema)
@@ -247,8 +243,6 @@ class Recorder:
         timeline = self._timeline.with_metadata({COLUMNS_KEY: json.dumps(columns.as_dict())})
         self._write("timeline", timeline, origins.to_metadata(facts, whole))
         self._write("rejected", build_rejected_schema(self._id_type))
-        if self._origin["pairs"] is not None:
-            self._write("rejected_pairs", build_rejected_schema())
         if self._has_picture:
             self._write("picture", _build_picture_schema(self._id_type))
         if self._options.monitor is not None:

@@ -30,7 +30,6 @@ FILES = (
     "timeline.parquet",
     "picture.parquet",
     "rejected.parquet",
-    "rejected_pairs.parquet",
     "drift.parquet",
     "alarms.jsonl",
     "landmarks.arrow",

@@ -86,8 +86,6 @@ class RowCounts:
     accepted: int = 0
     rejected: int = 0
     snapshots: int = 0
-    pairs: int = 0
-    rejected_pairs: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,7 +91,6 @@ def verify(
     run: str | os.PathLike[str],
     deep: bool = False,
     log: Paths | None = None,
-    pairs: Paths | None = None,
 ) -> Verified:
     """Check every checksum of a run, that positions ascend, and that what belongs there is there.
 
@@ -101,8 +100,6 @@ def verify(
         Also learn everything again, from the batches of the run or from its log, and compare bytes.
     log
         The log of a replay, for ``deep``; default: where it was.
-    pairs
-        Its pair log, if it had one.
 
     Raises
     ------
@@ -133,7 +130,7 @@ def verify(
             if deep and not troubles:
                 compare = _learn_again if kind == SESSION else _replay_again
                 try:
-                    checked["learned again"] = compare(database, folder, log, pairs)
+                    checked["learned again"] = compare(database, folder, log)
                 except DamagedFileError as error:
                     troubles.append(Trouble(f"learned again: {_to_one_line(error)}", remedy))
     except DamagedFileError as error:
@@ -250,7 +247,7 @@ def _check_file(folder: Path, name: str, crc: int | None) -> int:
     return 1
 
 
-def _learn_again(database: Database, folder: Path, log: Any, pairs: Any) -> int:
+def _learn_again(database: Database, folder: Path, log: Any) -> int:
     engine = Engine.from_bytes(database.read(BEGINNING, 0).data)
     records = database.list_records(CHECKPOINTS)
     n_committed = database.read_fact(FINGERPRINT)["operations"] if records else -1
@@ -270,7 +267,7 @@ def _learn_again(database: Database, folder: Path, log: Any, pairs: Any) -> int:
     return count
 
 
-def _replay_again(database: Database, folder: Path, log: Any, pairs: Any) -> int:
+def _replay_again(database: Database, folder: Path, log: Any) -> int:
     """The log into another folder: its files must be those of this one."""
     origin = database.read_fact(ORIGIN)
     if not database.read_fact(STATE, {}).get("finished"):
@@ -279,8 +276,6 @@ def _replay_again(database: Database, folder: Path, log: Any, pairs: Any) -> int
         )
     if origin["start"]["position"]:
         raise ParameterError(f"{folder} began with an engine that had learned, which is not kept")
-    if (origin["pairs"] is None) != (pairs is None):
-        raise ParameterError("the pair log of the replay, if it had one, must be given (--pairs)")
     opened = open_recorded_log(origin, log)
     # the timeline holds what the first replay left out
     metadata = pq.read_metadata(folder / "timeline.parquet").metadata
@@ -300,7 +295,6 @@ def _replay_again(database: Database, folder: Path, log: Any, pairs: Any) -> int
             snapshot_every=origin["snapshot_every"],
             on_bad_row=origin["on_bad_row"],
             embed=origin["embed"],
-            pairs=pairs,
             monitor=monitor,
         )
         if done.damage is not None:

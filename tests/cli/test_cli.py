@@ -677,14 +677,6 @@ def test_replay_tells_of_metrics(tmp_path: Path) -> None:
     found = json.loads(told.stdout)["metrics"]
     assert found["itml"]["source"] == "labels"
     assert found["fenn"]["n_classes"] == 2
-    pairs = np.column_stack([points[:60], points[60:120], points[:60, 0] > points[60:120, 0]])
-    ends = ["a_1", "b_1", "c_1", "a_2", "b_2", "c_2", "similar"]
-    write_log(tmp_path / "pairs", pairs, ends)
-    taught = call(
-        "replay", tmp_path / "plain", "--run", tmp_path / "3", *arguments, "--pairs",
-        tmp_path / "pairs",
-    )  # fmt: skip
-    assert "metric itml: from 50 given pairs" in taught.output
     wrong = call("replay", str(tmp_path / "plain"), "--run", "x", "--metrics", "itml,umap")
     assert wrong.exit_code == 2
     assert "--metrics umap must be one of" in wrong.output
