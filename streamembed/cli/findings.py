@@ -19,7 +19,7 @@ from streamembed.engine.engine import Engine
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import MissingFileError, ParameterError, check_path, format_count
 from streamembed.logs.event_log import LogDescription, describe_log
-from streamembed.logs.paths import is_uri
+from streamembed.logs.place import is_uri
 from streamembed.methods.options import Config
 from streamembed.methods.registry import METHODS
 from streamembed.numeric import codec
