@@ -152,9 +152,9 @@ def _check_options(deep: bool, log: Paths | None, kind: str) -> None:
             "another folder, and compare all files but run.db"
         )
     if log is not None and kind == SESSION:
-        raise ParameterError("this run was learned into by calls: leave the log out (--log)")
+        raise ParameterError("this run was learned into by calls: leave log out")
     if log is not None and not deep:
-        raise ParameterError("a log was given, which only a deep verification reads (--deep)")
+        raise ParameterError("only deep=True reads the log: add it, or leave log out")
 
 
 def _list_checks(database: Database, folder: Path) -> Iterator[tuple[str, Callable[[], int]]]:
@@ -310,13 +310,13 @@ def _replay_again(database: Database, folder: Path, log: Any) -> int:
 
 def _check_log(folder: Path, state: dict[str, Any], again: dict[str, Any]) -> None:
     """ParameterError where the log has other rows than the run has taken."""
-    rows, taken, remedy = again["rows"], state["rows"], "give the log of this run (--log)"
+    rows, taken, remedy = again["rows"], state["rows"], "give the log of this run"
     if rows < taken:
         raise ParameterError(f"this log has {rows:,} of the {taken:,} rows of {folder}: {remedy}")
     if rows > taken:
         raise ParameterError(
             f"this log has {rows:,} rows, and {folder} has taken {taken:,}: resume the run "
-            "first, by the same replay again, or give the log as it was (--log)"
+            "first, by the same replay again, or give the log as it was"
         )
     if differing := [
         name for name, crc in state["prefix"].items() if again["prefix"].get(name) != crc
