@@ -53,7 +53,6 @@ from streamembed.logs.log_file import LogFile, build_damage_error, read_rows
 from streamembed.logs.log_writer import write_distance_log as write_distance_log
 from streamembed.logs.log_writer import write_log as write_log
 from streamembed.logs.paths import Paths, list_folders, probe_files
-from streamembed.logs.remote_path import LogPath
 from streamembed.numeric.arrays import Array, Bools, Floats
 from streamembed.validation import check_whole
 
@@ -117,8 +116,8 @@ class EventLog:
 
     Attributes
     ----------
-    paths : tuple of Path
-        The files, in the order in which they are read; of a URI something like a path.
+    paths : tuple of Path or str
+        The files, in the order in which they are read; of a URI text, without credentials.
     folders : tuple of Path
         The given folders of this machine, which contain the files.
     kind : str
@@ -138,7 +137,7 @@ class EventLog:
         Rows of all files; None where a stream or damage makes that unknown until all is read.
     """
 
-    paths: tuple[LogPath, ...]
+    paths: tuple[Path | str, ...]
     folders: tuple[Path, ...]
     kind: str
     feature_names: tuple[str, ...]
@@ -179,8 +178,8 @@ class EventLog:
         """The log from a given row; iterating over the log itself begins at its first row.
 
         Earlier rows are neither decoded nor checked: files and Parquet row groups are skipped by
-        the counts in their footers, record batches of an IPC file by their lengths; a stream is
-        read up to the row without decoding its values.
+        the counts in their footers; within an IPC file or stream, record batches are read, and
+        not decoded.
 
         Parameters
         ----------
@@ -207,13 +206,15 @@ class EventLog:
             raise _build_start_error(start, self.n_rows)
         return self._batches(start)
 
-    def _batches(self, start: int, order: TimeOrder | None = None) -> Iterator[LogBatch]:
-        """Batches from a row on; ``order`` is of the files that were read before."""
+    def _batches(
+        self, start: int, order: TimeOrder | None = None, done: int = 0
+    ) -> Iterator[LogBatch]:
+        """Batches from a row on; ``order`` is of the ``done`` files that end before this row."""
         order, layout = order or TimeOrder(), self.columns
         used = {*layout.event_columns, layout.id, layout.label, layout.time}
         columns = {name for name in used if name is not None}
-        offset = 0
-        for file in self._files:
+        offset = start if done else 0
+        for file in self._files[done:]:
             if file.rows is not None and offset < start and offset + file.rows <= start:
                 offset += file.rows
                 continue
@@ -284,7 +285,7 @@ class LogDescription:
         What the columns are for; None where there is an error.
     """
 
-    files: tuple[LogPath, ...]
+    files: tuple[Path | str, ...]
     formats: tuple[str, ...]
     rows: tuple[int | None, ...]
     damages: tuple[str | None, ...]
@@ -448,7 +449,7 @@ def open_files(
     suspicious = tuple(name for name in left_out if name in doubtful)
     counts = [file.rows for file in files if file.rows is not None]
     return EventLog(
-        paths=tuple(file.path for file in files),
+        paths=tuple(file.place.address for file in files),
         folders=folders,
         kind=layout.kind,
         feature_names=layout.features,
@@ -534,7 +535,7 @@ def describe_log(paths: Paths, features: Sequence[str] | None = None) -> LogDesc
     """
     choice, files = parse_choice(features), probe_files(paths)
     description = LogDescription(
-        files=tuple(file.path for file in files),
+        files=tuple(file.place.address for file in files),
         formats=tuple(file.format for file in files),
         rows=tuple(file.rows for file in files),
         damages=tuple(file.damage for file in files),

@@ -17,7 +17,7 @@ from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import BadRowError, FeatureError, LogError, ParameterError, quote
 from streamembed.logs.event_log import EventLog, LogBatch
 from streamembed.logs.log_writer import open_writer
-from streamembed.logs.other_formats import describe_conversion
+from streamembed.logs.other_formats import recognise_format
 from streamembed.numeric.arrays import Floats, Ints
 from streamembed.runs import run_folder
 from streamembed.runs.recorder import PLACES
@@ -69,9 +69,9 @@ def transform_log(
             f"output={quote(str(path))} already exists: choose another file, or replace it with "
             "overwrite=True"
         )
-    if conversion := describe_conversion(path.name, b""):
+    if kind := recognise_format(path.name, b""):
         raise ParameterError(
-            f"output={quote(str(path))} has the name of {conversion[0]}, and is written as Parquet "
+            f"output={quote(str(path))} has the name of {kind}, and is written as Parquet "
             "or an Arrow IPC file: let it end in .parquet or .arrow"
         )
     passthrough = {"label": log.label_type, "event_time": log.event_time_type}

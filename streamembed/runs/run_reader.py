@@ -256,7 +256,7 @@ class RunReader:
         except (LogError, ParameterError) as error:
             raise LogError(
                 f"the events of {self.path} are in its log, which cannot be read again: {error}; "
-                "put it back, or name it with log= (--log)"
+                "put it back, or name it with log=..."
             ) from error
         names = opened.feature_names
         with suppress(NotReadyError):

@@ -156,9 +156,9 @@ def _check_options(deep: bool, log: Paths | None, kind: str) -> None:
             "another folder, and compare all files but run.db"
         )
     if log is not None and kind == SESSION:
-        raise ParameterError("this run was learned into by calls: leave the log out (--log)")
+        raise ParameterError("this run was learned into by calls: leave log out")
     if log is not None and not deep:
-        raise ParameterError("a log was given, which only a deep verification reads (--deep)")
+        raise ParameterError("only deep=True reads the log: add it, or leave log out")
 
 
 def _list_checks(database: Database, folder: Path) -> Iterator[tuple[str, Callable[[], int]]]:
@@ -305,7 +305,7 @@ def _replay_again(database: Database, folder: Path, log: Any) -> int:
     if lines := list_differences(rows, rows_again):
         raise ParameterError(
             f"the log has other rows than {folder} has taken ({'; '.join(lines[:4])}): give the "
-            "log of this run (--log), or resume the run first where its log has grown"
+            "log of this run, or resume the run first where its log has grown"
         )
     if lines := list_differences(state["files"], again["files"], "checksum"):
         raise DamagedFileError(f"the log leads to files of other bytes: {'; '.join(lines)}")
