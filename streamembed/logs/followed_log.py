@@ -173,7 +173,7 @@ class FollowedLog:
         raise ParameterError(
             f"{early} has come, whose name sorts before that of {taken[-1].name}, which is taken: "
             "names must ascend; give it a later name, or replay the folder from its first row with "
-            "overwrite=True (--overwrite)"
+            "overwrite=True"
         )
 
 

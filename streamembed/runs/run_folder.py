@@ -227,14 +227,11 @@ def clear_folder(folder: Path, overwrite: bool | None) -> None:
         )
     partials = [name for name in names if _is_partial(name)]
     if names and not overwrite:
-        what = (
-            "is not empty: choose another folder, or replace the run with overwrite=True "
-            "(--overwrite)"
-        )
+        what = "is not empty: choose another folder, or replace the run with overwrite=True"
         if partials:
             what = (
                 f"contains an unfinished replay ({partials[0]}): choose another folder, or replace "
-                "the run with overwrite=True (--overwrite), which learns the log from the start"
+                "the run with overwrite=True, which learns the log from the start"
             )
         raise ParameterError(f"run={quote(str(folder))} {what}")
     for name in (*RUN_FILES, *partials):

@@ -218,7 +218,7 @@ def test_alarms_are_printed_while_it_waits(tmp_path: Path) -> None:
     folder, run = tmp_path / "log", tmp_path / "run"
     for number in range(6):
         write(folder, number)
-    process = start(folder, run, "--monitor", "--reference", "first:200", "--ert", "1000")
+    process = start(folder, run, "--monitor", "--n-reference", "200", "--ert", "1000")
     try:
         assert process.stderr is not None
         while not (line := process.stderr.readline()).startswith("alarm: "):
