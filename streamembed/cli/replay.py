@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 import warnings
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -15,7 +16,6 @@ from click.core import ParameterSource
 
 from streamembed.cli.command_options import check_logs_exist
 from streamembed.cli.exit_codes import ALARMED, DAMAGED, USAGE, catch_signals, exit_with
-from streamembed.cli.flag_names import name_flags
 from streamembed.cli.monitor_options import (
     create_monitor,
     describe_monitor,
@@ -23,7 +23,7 @@ from streamembed.cli.monitor_options import (
     format_monitor_status,
     open_deliveries,
 )
-from streamembed.cli.progress_bar import show_progress
+from streamembed.cli.progress import format_speed, show_progress
 from streamembed.cli.summary import (
     describe_metrics,
     describe_snapshot,
@@ -32,40 +32,63 @@ from streamembed.cli.summary import (
     read_summary,
 )
 from streamembed.cli.terminal_text import echo
-from streamembed.cli.worker_options import replay_with_workers
 from streamembed.data.column_roles import ColumnChoice
 from streamembed.drift.alarm import Alarm
 from streamembed.drift.monitor import Monitor
 from streamembed.engine.engine import Engine
-from streamembed.errors import LogError, ParameterError, ResolutionWarning
+from streamembed.errors import (
+    DegenerateMapWarning,
+    LogError,
+    ParameterError,
+    ResolutionWarning,
+    format_count,
+)
 from streamembed.logs.event_log import EventLog, open_with_choice, parse_choice
 from streamembed.logs.followed_log import FollowedLog, follow_log
 from streamembed.methods.options import Config
-from streamembed.runs.replay_log import Replayed, compute_snapshot_interval, replay
+from streamembed.runs.log_replay import Replayed, compute_snapshot_interval, replay
+from streamembed.runs.partitioned import replay_partitions, select_used
 from streamembed.runs.run_reader import read_run
 
 # Options that `streamembed.replay` has under the same names.
 PASSED_ON = ("snapshot_every", "embed", "overwrite", "checkpoint_every", "max_rejected")
+# Options that need a single process.
+SINGLE_PROCESS_OPTIONS = (
+    "id",
+    "embed",
+    "fork",
+    "follow",
+    "checkpoint_every",
+    "max_rejected",
+    "monitor",
+    "ert",
+    "reference",
+    "n_reference",
+    "policy",
+    "watch_labels",
+    "period",
+    "on_alarm",
+    "webhook",
+    "fail_on_alarm",
+)
 
 
 def run(logs: tuple[str, ...], run: str, **options: Any) -> None:
     """Replay the logs: what `streamembed.cli.replay_command.command` calls."""
     as_json = options["as_json"]
     parameters = {field.name: options[field.name] for field in fields(Config)}
-    uses = ("features", "exclude", "id_column", "label_column", "time_column")
+    uses = ("features", "exclude", "id", "label", "time")
     choice = parse_choice(*(options[name] for name in uses))
     if options["idle_exit"] is not None and not options["follow"]:
         raise ParameterError("--idle-exit needs --follow: add it, or leave --idle-exit out")
-    if options["round_every"] is not None and options["workers"] is None:
-        raise ParameterError("--round-every needs --workers: add it, or leave --round-every out")
     if options["workers"] is not None:
-        if options["follow"]:
-            raise ParameterError("--follow and --workers cannot be used together: leave one out")
-        replay_with_workers(check_logs_exist(logs), run, choice, options, parameters)
+        result = _replay_in_partitions(check_logs_exist(logs), run, choice, options, parameters)
+        _print_summary(result, parameters["tolerance"], as_json)
+        _exit_on_trouble(result)
         return
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResolutionWarning)  # the summary reports it
-        fork, pairs = options["fork"], options["pairs"]
+        fork = options["fork"]
         engine = Engine(**parameters) if fork is None else _load_forked_engine(fork)
         drift_monitor = create_monitor(options)
         alarms: list[Alarm] = []
@@ -73,7 +96,7 @@ def run(logs: tuple[str, ...], run: str, **options: Any) -> None:
             _report_snapshot_interval(options["snapshot_every"], engine)
         with (
             open_deliveries(options) as deliveries,
-            catch_signals(deferred="-" not in logs) as is_stopped,
+            catch_signals(deferred=True) as is_stopped,
             ExitStack() as stack,
         ):
             log: EventLog | FollowedLog
@@ -84,7 +107,7 @@ def run(logs: tuple[str, ...], run: str, **options: Any) -> None:
                 log = open_with_choice(check_logs_exist(logs), choice)
                 columns, rows = log.columns, log.n_rows
             if not as_json:
-                echo(name_flags(str(columns)), err=True)
+                echo(str(columns), err=True)
             advance = stack.enter_context(show_progress(rows, as_json))
 
             def handle_alarm(alarm: Alarm) -> None:
@@ -96,16 +119,15 @@ def run(logs: tuple[str, ...], run: str, **options: Any) -> None:
                     delivery(alarm)
 
             def handle_progress(rows: int) -> None:
-                if advance is not None:
-                    advance(rows)
+                advance(rows)
                 if is_stopped() and not engine.ready:  # before, there is nothing to commit
                     raise KeyboardInterrupt
 
+            start = time.monotonic()
             result = replay(
                 log,
                 engine,
                 run,
-                pairs=None if pairs is None else check_logs_exist((pairs,)),
                 on_bad_row=parameters["on_bad_row"],
                 progress=handle_progress,
                 stop=is_stopped,
@@ -113,10 +135,53 @@ def run(logs: tuple[str, ...], run: str, **options: Any) -> None:
                 on_alarm=handle_alarm,
                 **{name: options[name] for name in PASSED_ON},
             )
+    new_rows = result.accepted + result.rejected - result.resumed_at
+    if new_rows and not as_json:
+        echo(format_speed(new_rows, time.monotonic() - start), err=True)
     _print_summary(result, engine.config.tolerance, as_json, drift_monitor)
     _exit_on_trouble(result)
     if options["fail_on_alarm"] and drift_monitor is not None:
         _exit_on_alarm(result, drift_monitor, len(alarms))
+
+
+def _replay_in_partitions(
+    logs: list[str],
+    run: str,
+    choice: ColumnChoice,
+    options: dict[str, Any],
+    parameters: dict[str, Any],
+) -> Replayed:
+    """The replay with ``--workers``; ``parameters`` are those of an engine."""
+    context = click.get_current_context()
+    default = (None, ParameterSource.DEFAULT)
+    for option in context.command.params:
+        is_set = context.get_parameter_source(str(option.name)) not in default
+        if option.name in SINGLE_PROCESS_OPTIONS and is_set:
+            raise ParameterError(
+                f"{option.opts[0]} conflicts with --workers, which supports landmarks only: leave "
+                "one of them out"
+            )
+    if context.get_parameter_source("memory") in default:
+        parameters["memory"] = "landmarks"
+    policy, log = parameters.pop("on_bad_row"), open_with_choice(logs, choice)
+    if not options["as_json"]:
+        echo(str(select_used(log, Config(**parameters)).columns), err=True)
+    with (
+        warnings.catch_warnings(),
+        show_progress(log.n_rows, options["as_json"]) as advance,
+        catch_signals(deferred=False),
+    ):
+        warnings.simplefilter("ignore", ResolutionWarning)  # the summary reports it
+        warnings.simplefilter("ignore", DegenerateMapWarning)
+        return replay_partitions(
+            log,
+            run,
+            label=choice.label,
+            on_bad_row=policy,
+            progress=advance,
+            **{name: options[name] for name in ("workers", "snapshot_every", "overwrite")},
+            **parameters,
+        )
 
 
 def _exit_on_trouble(result: Replayed) -> None:
@@ -207,9 +272,12 @@ def _print_summary(
         if result.accepted + result.rejected > result.resumed_at:
             message = f"resumed at row {result.resumed_at:,} of the log"
         echo(f"{result.path} {message}")
+    if result.partitions:
+        counts = ((result.partitions, "partition"), (result.snapshots, "round"))
+        echo("learned in " + ", ".join(format_count(*count) for count in counts))
     for line in format_summary(result.path, result.snapshot, tolerance):
-        echo(name_flags(line))
+        echo(line)
     if monitor is not None:
         echo(f"monitor: {format_monitor_status(monitor)}")
         for note in monitor.notes:
-            echo(name_flags(note))
+            echo(note)

@@ -8,7 +8,7 @@ groups of the log leave no trace in their bytes, and neither does an interrupt.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,12 +31,9 @@ from streamembed.runs import origin as origins
 from streamembed.runs.event_rows import (
     EmbeddedEvents,
     EventRows,
-    from_record_batch,
-    regroup,
-    to_record_batch,
 )
 from streamembed.runs.replay_options import ReplayOptions
-from streamembed.runs.run_store import EVENTS, Commit, RunStore
+from streamembed.runs.run_store import Commit, RunStore
 from streamembed.runs.run_tables import ParquetTable
 from streamembed.storage import archive
 
@@ -117,7 +114,7 @@ class Recorder:
             *list_passthrough_types(log).items(),
         ]
         self._embedding = ParquetTable(self.folder / "embedding.parquet", pa.schema(fields))
-        schema = _build_timeline_schema(k, picture)
+        schema = build_timeline_schema(k, picture)
         if options.monitor is not None:
             schema = schema.append(pa.field(ALARMS, pa.int64()))
         self._timeline = schema
@@ -155,14 +152,6 @@ class Recorder:
             self._store.database.check_in_place()  # or another run is there
             self._embedding.add(table)
 
-    def buffer_events(self, rows: EventRows) -> None:
-        """Events that will be embedded by the last snapshot, of a log that is read only once."""
-        self._store.add(EVENTS, to_record_batch(rows))
-
-    def read_buffered(self) -> Iterator[EventRows]:
-        """The same events in the same order, in pieces that do not depend on the calls."""
-        return regroup(map(from_record_batch, self._store.read(EVENTS)))
-
     def is_commit_due(self, position: int) -> bool:
         """Whether to commit what came so far, up to a stream position."""
         return self._store.is_due(position)
@@ -174,7 +163,7 @@ class Recorder:
 
     def write_snapshot(self, snapshot: Snapshot, refreshes: int) -> None:
         """A row of the timeline."""
-        row = _list_timeline_values(snapshot, refreshes)
+        row = list_timeline_values(snapshot, refreshes)
         if self._options.monitor is not None:
             row[ALARMS] = self._alarms
             self._alarms = 0
@@ -226,10 +215,6 @@ class Recorder:
         """Rows that could not be learned, by their number in the log, ascending over all calls."""
         self._store.add("rejected", to_rejected_table(rows, self._id_type))
 
-    def write_rejected_pairs(self, rows: Sequence[Rejected]) -> None:
-        """The same of a pair log; called at least once where there is one that was learned."""
-        self._store.add("rejected_pairs", to_rejected_table(rows))
-
     def _write(self, name: str, schema: pa.Schema, metadata: dict[str, str] | None = None) -> None:
         """One table of the folder."""
         table = ParquetTable(self.folder / f"{name}.parquet", schema)
@@ -258,8 +243,6 @@ class Recorder:
         timeline = self._timeline.with_metadata({COLUMNS_KEY: json.dumps(columns.as_dict())})
         self._write("timeline", timeline, origins.to_metadata(facts, whole))
         self._write("rejected", build_rejected_schema(self._id_type))
-        if self._origin["pairs"] is not None:
-            self._write("rejected_pairs", build_rejected_schema())
         if self._has_picture:
             self._write("picture", _build_picture_schema(self._id_type))
         if self._options.monitor is not None:
@@ -338,11 +321,12 @@ ALARM_SCHEMA = pa.schema([("position", pa.int64()), ("alarm", pa.string())])
 
 def build_timeline_row(snapshot: Snapshot, engine: Engine) -> Any:
     """The row of a snapshot in a timeline, as a table."""
-    schema = _build_timeline_schema(len(snapshot.eigenvalues), snapshot.picture is not None)
-    return pa.Table.from_pylist([_list_timeline_values(snapshot, engine.refreshes)], schema)
+    schema = build_timeline_schema(len(snapshot.eigenvalues), snapshot.picture is not None)
+    return pa.Table.from_pylist([list_timeline_values(snapshot, engine.refreshes)], schema)
 
 
-def _build_timeline_schema(k: int, picture: bool) -> pa.Schema:
+def build_timeline_schema(k: int, picture: bool) -> pa.Schema:
+    """Columns of a timeline of so many components."""
     columns = {"position": pa.int64()}
     for name in ("eigenvalue", "effective_points"):
         columns |= dict.fromkeys(name_columns(name, k), pa.float64())
@@ -352,7 +336,7 @@ def _build_timeline_schema(k: int, picture: bool) -> pa.Schema:
     return pa.schema({**columns, **(TIMELINE_PICTURE_COLUMNS if picture else {})})
 
 
-def _list_timeline_values(snapshot: Snapshot, refreshes: int) -> dict[str, Any]:
+def list_timeline_values(snapshot: Snapshot, refreshes: int) -> dict[str, Any]:
     """The row of a snapshot in a timeline, by the names of its columns."""
     k, points = len(snapshot.eigenvalues), snapshot.certificate.effective_points
     row = {
