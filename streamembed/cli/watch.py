@@ -22,7 +22,8 @@ DEFAULT_PORT = 8765
 def command(run: str, port: int) -> None:
     """Serve a page that follows a run while it is written.
 
-    It listens on this machine only, and reads only: a slow browser does not delay the run. Ctrl-C stops it, with exit code 130.
+    It listens on this machine only, and reads only: a slow browser does not delay the run. Ctrl-C
+    stops it, with exit code 130.
     """
     server = create_server(run, port)
     click.echo(f"http://{HOST}:{server.server_address[1]}/")
