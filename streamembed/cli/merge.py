@@ -7,10 +7,11 @@ import warnings
 
 import click
 
-from streamembed.cli.summary import describe_snapshot, format_residual
-from streamembed.cli.terminal_text import echo
+from streamembed.cli.show import print_summary
 from streamembed.errors import ResolutionWarning
 from streamembed.runs.run_merge import merge_runs
+from streamembed.runs.run_reader import read_run
+from streamembed.runs.summary import describe_run
 
 
 @click.command("merge")
@@ -37,19 +38,10 @@ def command(
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResolutionWarning)  # the summary reports it
-        engine = merge_runs(runs, output, size, None if scaling == "none" else scaling)
-        snapshot = engine.snapshot()
-    facts = {
-        "run": output,
-        "runs": len(runs),
-        "events": snapshot.position,
-        "landmarks": len(snapshot.ids),
-        **describe_snapshot(snapshot),
-    }
+        merge_runs(runs, output, size, None if scaling == "none" else scaling)
+        with read_run(output) as reader:
+            facts = describe_run(reader)
     if as_json:
-        click.echo(json.dumps(facts))
-        return
-    echo(
-        f"{len(snapshot.ids):,} landmarks of {snapshot.position:,} events of {len(runs):,} runs in "
-        f"{output}; {format_residual(snapshot)}"
-    )
+        click.echo(json.dumps({"run": output, "runs": len(runs), **facts}))
+    else:
+        print_summary(facts, output)

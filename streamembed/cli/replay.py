@@ -16,36 +16,49 @@ from click.core import ParameterSource
 
 from streamembed.cli.command_options import check_logs_exist
 from streamembed.cli.exit_codes import ALARMED, DAMAGED, USAGE, catch_signals, exit_with
-from streamembed.cli.monitor_options import (
-    create_monitor,
-    describe_monitor,
-    format_collection_progress,
-    format_monitor_status,
-    open_deliveries,
-)
+from streamembed.cli.monitor_options import create_monitor, open_deliveries
 from streamembed.cli.progress import format_speed, show_progress
-from streamembed.cli.summary import (
-    describe_metrics,
-    describe_snapshot,
-    format_all_rejected,
-    format_summary,
-    read_summary,
-)
+from streamembed.cli.show import print_summary
 from streamembed.cli.terminal_text import echo
-from streamembed.cli.worker_options import replay_with_workers
 from streamembed.data.column_roles import ColumnChoice
 from streamembed.drift.alarm import Alarm
-from streamembed.drift.monitor import Monitor
 from streamembed.engine.engine import Engine
-from streamembed.errors import LogError, ParameterError, ResolutionWarning
+from streamembed.errors import (
+    DegenerateMapWarning,
+    LogError,
+    ParameterError,
+    ResolutionWarning,
+    format_count,
+)
 from streamembed.logs.event_log import EventLog, open_with_choice, parse_choice
 from streamembed.logs.followed_log import FollowedLog, follow_log
 from streamembed.methods.options import Config
+from streamembed.runs.partitioned import replay_partitions, select_used
 from streamembed.runs.replay_log import Replayed, compute_snapshot_interval, replay
 from streamembed.runs.run_reader import read_run
+from streamembed.runs.summary import describe_run
 
 # Options that `streamembed.replay` has under the same names.
 PASSED_ON = ("snapshot_every", "embed", "overwrite", "checkpoint_every", "max_rejected")
+# Options that need a single process.
+SINGLE_PROCESS_OPTIONS = (
+    "id",
+    "embed",
+    "fork",
+    "follow",
+    "checkpoint_every",
+    "max_rejected",
+    "monitor",
+    "ert",
+    "reference",
+    "n_reference",
+    "policy",
+    "watch_labels",
+    "period",
+    "on_alarm",
+    "webhook",
+    "fail_on_alarm",
+)
 
 
 def run(logs: tuple[str, ...], run: str, **options: Any) -> None:
@@ -56,12 +69,9 @@ def run(logs: tuple[str, ...], run: str, **options: Any) -> None:
     choice = parse_choice(*(options[name] for name in uses))
     if options["idle_exit"] is not None and not options["follow"]:
         raise ParameterError("--idle-exit needs --follow: add it, or leave --idle-exit out")
-    if options["round_every"] is not None and options["workers"] is None:
-        raise ParameterError("--round-every needs --workers: add it, or leave --round-every out")
     if options["workers"] is not None:
-        if options["follow"]:
-            raise ParameterError("--follow and --workers cannot be used together: leave one out")
-        replay_with_workers(check_logs_exist(logs), run, choice, options, parameters)
+        result = _replay_in_partitions(check_logs_exist(logs), run, choice, options, parameters)
+        _finish(result, as_json)
         return
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResolutionWarning)  # the summary reports it
@@ -115,18 +125,76 @@ def run(logs: tuple[str, ...], run: str, **options: Any) -> None:
     new_rows = result.accepted + result.rejected - result.resumed_at
     if new_rows and not as_json:
         echo(format_speed(new_rows, time.monotonic() - start), err=True)
-    _print_summary(result, engine.config.tolerance, as_json, drift_monitor)
-    _exit_on_trouble(result)
-    if options["fail_on_alarm"] and drift_monitor is not None:
-        _exit_on_alarm(result, drift_monitor, len(alarms))
+    monitor = _finish(result, as_json).get("monitor")
+    if options["fail_on_alarm"] and alarms:
+        exit_with(f"{format_count(len(alarms), 'alarm')}; see {run}/alarms.jsonl", ALARMED)
+    if options["fail_on_alarm"] and monitor is not None and monitor["state"] == "collecting":
+        exit_with(f"drift was not monitored: {monitor['verdict']}", USAGE)
 
 
-def _exit_on_trouble(result: Replayed) -> None:
-    """End with the code of a damaged log, or of one whose rows were all rejected."""
+def _replay_in_partitions(
+    logs: list[str],
+    run: str,
+    choice: ColumnChoice,
+    options: dict[str, Any],
+    parameters: dict[str, Any],
+) -> Replayed:
+    """The replay with ``--workers``; ``parameters`` are those of an engine."""
+    context = click.get_current_context()
+    default = (None, ParameterSource.DEFAULT)
+    for option in context.command.params:
+        is_set = context.get_parameter_source(str(option.name)) not in default
+        if option.name in SINGLE_PROCESS_OPTIONS and is_set:
+            raise ParameterError(
+                f"{option.opts[0]} conflicts with --workers, which supports landmarks only: leave "
+                "one of them out"
+            )
+    if context.get_parameter_source("memory") in default:
+        parameters["memory"] = "landmarks"
+    policy, log = parameters.pop("on_bad_row"), open_with_choice(logs, choice)
+    if not options["as_json"]:
+        echo(str(select_used(log, Config(**parameters)).columns), err=True)
+    with (
+        warnings.catch_warnings(),
+        show_progress(log.n_rows, options["as_json"]) as advance,
+        catch_signals(deferred=False),
+    ):
+        warnings.simplefilter("ignore", ResolutionWarning)  # the summary reports it
+        warnings.simplefilter("ignore", DegenerateMapWarning)
+        return replay_partitions(
+            log,
+            run,
+            label=choice.label,
+            on_bad_row=policy,
+            progress=advance,
+            **{name: options[name] for name in ("workers", "snapshot_every", "overwrite")},
+            **parameters,
+        )
+
+
+def _finish(result: Replayed, as_json: bool) -> dict[str, Any]:
+    """Print the facts of the run; end with a code where its log is damaged or all is rejected."""
+    with read_run(result.path) as reader:
+        facts = describe_run(reader)
+    if as_json:
+        of_call = {"resumed_at": result.resumed_at, "damage": result.damage}
+        columns = result.columns.as_dict()
+        click.echo(json.dumps({"run": str(result.path), **of_call, **facts, "columns": columns}))
+    else:
+        if result.resumed_at:
+            message = "is finished already"
+            if result.accepted + result.rejected > result.resumed_at:
+                message = f"resumed at row {result.resumed_at:,} of the log"
+            echo(f"{result.path} {message}")
+        if result.partitions:
+            counts = ((result.partitions, "partition"), (result.snapshots, "round"))
+            echo("learned in " + ", ".join(format_count(*count) for count in counts))
+        print_summary(facts, result.path)
     if result.damage is not None:
         exit_with(LogError(result.damage), DAMAGED)
     if result.rejected and not result.accepted:
-        exit_with(format_all_rejected(result.path, read_summary(result.path)), USAGE)
+        exit_with(facts["hints"][0], USAGE)
+    return facts
 
 
 def _follow(
@@ -171,47 +239,6 @@ def _report_snapshot_interval(requested: int | None, engine: Engine) -> None:
     if requested is not None and interval != requested:
         echo(
             f"snapshots every {interval} events instead of {requested}: they change only with "
-            f"whole chunks of {size} (--chunk-size)",
+            f"whole chunks of chunk_size={size}",
             err=True,
         )
-
-
-def _exit_on_alarm(result: Replayed, monitor: Monitor, alarms: int) -> None:
-    if alarms:
-        exit_with(
-            f"{alarms} alarm{'' if alarms == 1 else 's'}; see {result.path}/alarms.jsonl", ALARMED
-        )
-    if monitor.state == "collecting":
-        exit_with("drift was not monitored: " + format_collection_progress(monitor), USAGE)
-
-
-def _print_summary(
-    result: Replayed, tolerance: float | None, as_json: bool, monitor: Monitor | None = None
-) -> None:
-    facts: dict[str, Any] = {
-        **{field.name: getattr(result, field.name) for field in fields(result)},
-        "run": str(result.path),
-        "columns": result.columns.as_dict(),
-        **describe_snapshot(result.snapshot),
-    }
-    del facts["path"], facts["snapshot"]
-    if result.snapshot is not None:
-        if (picture := result.snapshot.picture) is not None:
-            facts["picture"] = {"kept": float(picture.kept.mean()), "aged": picture.aged}
-        facts["metrics"] = describe_metrics(result.snapshot)
-    if monitor is not None:
-        facts["monitor"] = describe_monitor(monitor)
-    if as_json:
-        click.echo(json.dumps(facts))
-        return
-    if result.resumed_at:
-        message = "is finished already"
-        if result.accepted + result.rejected > result.resumed_at:
-            message = f"resumed at row {result.resumed_at:,} of the log"
-        echo(f"{result.path} {message}")
-    for line in format_summary(result.path, result.snapshot, tolerance):
-        echo(line)
-    if monitor is not None:
-        echo(f"monitor: {format_monitor_status(monitor)}")
-        for note in monitor.notes:
-            echo(note)
