@@ -276,10 +276,8 @@ class RunReader:
         return labels
 
     def _file(self, name: str) -> Any:
-        """A table of a finished replay, as it was written; None where it has none."""
-        checksum = self._database.read_fact(STATE)["files"].get(name)
-        if checksum is None:  # partitions without a map have no timeline
-            return None
+        """A table of a finished replay, as it was written."""
+        checksum = self._database.read_fact(STATE)["files"][name]
         fault = find_file_error(self.path, name, checksum)
         if fault is not None:
             raise DamagedFileError(f"{self.path}: {fault}; repeat the replay to write it again")
