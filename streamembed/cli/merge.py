@@ -8,10 +8,9 @@ import warnings
 import click
 
 from streamembed.cli.show import print_summary
-from streamembed.errors import ResolutionWarning
+from streamembed.errors import ResolutionWarning, format_count
 from streamembed.runs.run_merge import merge_runs
-from streamembed.runs.run_reader import read_run
-from streamembed.runs.summary import describe_run
+from streamembed.runs.summary import describe_snapshot
 
 
 @click.command("merge")
@@ -38,10 +37,18 @@ def command(
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResolutionWarning)  # the summary reports it
-        merge_runs(runs, output, size, None if scaling == "none" else scaling)
-        with read_run(output) as reader:
-            facts = describe_run(reader)
+        engine = merge_runs(runs, output, size, None if scaling == "none" else scaling)
+        snapshot = describe_snapshot(engine.snapshot())
+    counts = f"{snapshot['position']:,} events of {format_count(len(runs), 'run')}"
+    facts = {
+        "run": output,
+        "runs": len(runs),
+        "events": snapshot["position"],
+        "verdict": f"{format_count(snapshot['points'], 'landmark')} of {counts}",
+        "hints": snapshot.pop("hints"),
+        "snapshot": snapshot,
+    }
     if as_json:
-        click.echo(json.dumps({"run": output, "runs": len(runs), **facts}))
+        click.echo(json.dumps(facts))
     else:
         print_summary(facts, output)

@@ -176,6 +176,7 @@ def _finish(result: Replayed, as_json: bool) -> dict[str, Any]:
     """Print the facts of the run; end with a code where its log is damaged or all is rejected."""
     with read_run(result.path) as reader:
         facts = describe_run(reader)
+    is_rejected = result.rejected > 0 == result.accepted
     if as_json:
         of_call = {"resumed_at": result.resumed_at, "damage": result.damage}
         columns = result.columns.as_dict()
@@ -189,10 +190,10 @@ def _finish(result: Replayed, as_json: bool) -> dict[str, Any]:
         if result.partitions:
             counts = ((result.partitions, "partition"), (result.snapshots, "round"))
             echo("learned in " + ", ".join(format_count(*count) for count in counts))
-        print_summary(facts, result.path)
+        print_summary({**facts, "hints": facts["hints"][is_rejected:]}, result.path)
     if result.damage is not None:
         exit_with(LogError(result.damage), DAMAGED)
-    if result.rejected and not result.accepted:
+    if is_rejected:
         exit_with(facts["hints"][0], USAGE)
     return facts
 

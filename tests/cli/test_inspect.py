@@ -296,7 +296,7 @@ def test_the_notes_of_a_monitor_reach_the_command_line(tmp_path: Path) -> None:
     assert "autocorrelated" in notes[0]
     lines, facts = inspected(tmp_path / "run")
     assert facts["monitor"] == told
-    assert "n_reference=2000 would have 200" in notes[0]
+    assert "n_reference=2000 would have 200" in notes[-1]
     note = notes[0]
     assert note in facts["hints"]
     assert f"hint: {note}" in lines
