@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from streamembed.merging.landmark_set import LandmarkSet
     from streamembed.merging.merged_set import merge
     from streamembed.metric_learning.mahalanobis import Mahalanobis
+    from streamembed.runs.log_replay import Replayed, replay
     from streamembed.runs.partitioned import replay_partitions
-    from streamembed.runs.replay_log import Replayed, replay
     from streamembed.runs.run_reader import RunReader, read_run
     from streamembed.runs.session import Run, open_run
     from streamembed.serving.client import Client, connect
@@ -92,7 +92,7 @@ _HOMES = {
     "Monitor": "drift.monitor",
     "PairGenerator": "estimators.pair_generator",
     "Picture": "engine.picture",
-    "Replayed": "runs.replay_log",
+    "Replayed": "runs.log_replay",
     "Run": "runs.session",
     "RunReader": "runs.run_reader",
     "Snapshot": "engine.snapshot",
@@ -101,7 +101,7 @@ _HOMES = {
     "merge": "merging.merged_set",
     "open_run": "runs.session",
     "read_run": "runs.run_reader",
-    "replay": "runs.replay_log",
+    "replay": "runs.log_replay",
     "replay_partitions": "runs.partitioned",
 }
 _PACKAGES = ("errors", "estimators", "logs")

@@ -20,8 +20,8 @@ from streamembed.logs.event_log import EventLog
 from streamembed.logs.paths import Location, Paths, list_paths
 from streamembed.logs.place import is_uri
 from streamembed.runs.executor import Task, TaskFailure, run_task
+from streamembed.runs.log_replay import Replayed
 from streamembed.runs.partitioned import replay_partitions
-from streamembed.runs.replay_log import Replayed
 from streamembed.validation import check_whole
 
 ray: Any = None

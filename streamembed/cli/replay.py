@@ -33,8 +33,8 @@ from streamembed.errors import (
 from streamembed.logs.event_log import EventLog, open_with_choice, parse_choice
 from streamembed.logs.followed_log import FollowedLog, follow_log
 from streamembed.methods.options import Config
+from streamembed.runs.log_replay import Replayed, compute_snapshot_interval, replay
 from streamembed.runs.partitioned import replay_partitions, select_used
-from streamembed.runs.replay_log import Replayed, compute_snapshot_interval, replay
 from streamembed.runs.run_reader import read_run
 from streamembed.runs.summary import describe_run
 

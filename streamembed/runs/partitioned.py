@@ -28,6 +28,7 @@ from streamembed.methods.options import POSITION, Config
 from streamembed.runs import origin
 from streamembed.runs import run_folder as runfolder
 from streamembed.runs.executor import Executor, open_executor
+from streamembed.runs.log_replay import Replayed, check_clock, replay
 from streamembed.runs.partition_plan import Partition, check_divisible, divide_log
 from streamembed.runs.partition_root import (
     DAMAGES,
@@ -37,7 +38,6 @@ from streamembed.runs.partition_root import (
 )
 from streamembed.runs.partition_round import PartitionSettings, check_learned, learn_round
 from streamembed.runs.partition_sample import compute_agreement, sample_first_events
-from streamembed.runs.replay_log import Replayed, check_clock, replay
 from streamembed.runs.run_store import (
     ORIGIN,
     PARTITIONS,

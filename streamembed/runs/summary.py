@@ -22,7 +22,6 @@ from streamembed.errors import format_count
 from streamembed.methods.registry import METHODS
 from streamembed.metric_learning.metric_certificate import MetricCertificate
 from streamembed.runs import run_folder
-from streamembed.runs.run_events import read_progress
 from streamembed.runs.run_reader import RunReader
 from streamembed.runs.run_store import SESSION
 
@@ -40,7 +39,7 @@ MOST_REASONS = 3  # of rejected rows, in a hint
 
 def describe_run(reader: RunReader) -> dict[str, Any]:
     """Describe a run as of its last commit; DamagedFileError where a table is damaged."""
-    progress, timeline, rejected = read_progress(reader), reader.timeline(), reader.rejected()
+    progress, timeline, rejected = reader.progress(), reader.timeline(), reader.rejected()
     state = "finished" if reader.finished else "open" if reader.kind == SESSION else "unfinished"
     events, position = progress.accepted, progress.position
     newest = reader.snapshot() if reader.positions else None

@@ -17,8 +17,8 @@ import pytest
 import streamembed as se
 from streamembed.errors import BadRowError, ColumnWarning, ParameterError
 from streamembed.logs import write_log
+from streamembed.runs.log_replay import Replayed
 from streamembed.runs.partitioned import replay_partitions
-from streamembed.runs.replay_log import Replayed
 
 pytestmark = pytest.mark.filterwarnings("ignore::streamembed.errors.ResolutionWarning")
 FILES = ("snapshot.arrow", "landmarks.arrow", "timeline.parquet", "rejected.parquet")

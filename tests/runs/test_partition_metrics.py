@@ -16,8 +16,8 @@ import streamembed as se
 from streamembed.cli import commands
 from streamembed.errors import FeatureError, ParameterError
 from streamembed.metric_learners.catalog import NAMES
+from streamembed.runs.log_replay import Replayed
 from streamembed.runs.partitioned import replay_partitions
-from streamembed.runs.replay_log import Replayed
 from streamembed.runs.verification import verify
 
 pytestmark = pytest.mark.filterwarnings("ignore::streamembed.errors.ResolutionWarning")

@@ -36,13 +36,13 @@ from streamembed.methods.options import Config
 from streamembed.report.report_contents import read_contents
 from streamembed.runs import partitioned as run_of_partitions
 from streamembed.runs.executor import PoolExecutor
+from streamembed.runs.log_replay import Replayed
 from streamembed.runs.partition_plan import divide_log
 from streamembed.runs.partition_round import PartitionSettings
 from streamembed.runs.partition_sample import compute_agreement, sample_first_events
 from streamembed.runs.partitioned import SNAPSHOT_EVERY, replay_partitions
-from streamembed.runs.replay_log import Replayed
-from streamembed.runs.run_events import RunProgress, read_progress
 from streamembed.runs.run_merge import merge_runs
+from streamembed.runs.run_reader import RunProgress
 from streamembed.runs.verification import verify
 from streamembed.storage.database import Database
 
@@ -229,7 +229,7 @@ def test_a_run_of_partitions_holds_the_merge_of_their_covers(log: Path, tmp_path
 
 
 def test_a_run_of_partitions_is_read_like_any_other(log: Path, tmp_path: Path) -> None:
-    """Inspected, verified, its engine taken, exported, shown as a page that says what it lacks."""
+    """Inspected, verified, its engine taken, shown as a page that says what it lacks."""
     run = tmp_path / "run"
     done = replayed(log, run)
     assert not verify(run).troubles
@@ -242,8 +242,6 @@ def test_a_run_of_partitions_is_read_like_any_other(log: Path, tmp_path: Path) -
     assert engine.snapshot().to_bytes() == done.snapshot.to_bytes()
     told = CliRunner().invoke(commands.main, ["inspect", str(run)])
     assert told.output.startswith("run: 1,998 events, 2 rejected; 6 snapshots, all certificates")
-    out = CliRunner().invoke(commands.main, ["export", str(run), "-o", str(tmp_path / "out")])
-    assert {Path(line).name for line in out.output.split()} == {*FILES}
     with pytest.raises(ParameterError, match="was learned in partitions is not repeated by verify"):
         verify(run, deep=True, log=str(log))
     told_of = read_contents(run)
@@ -261,7 +259,7 @@ def test_a_run_of_partitions_is_read_as_any_run(log: Path, tmp_path: Path) -> No
         if 0 < events < 1998:
             with se.read_run(tmp_path / "run") as run:
                 assert sum(run.partitions()["learned"].to_pylist()) == events
-                assert read_progress(run).accepted == events
+                assert run.progress().accepted == events
 
     replayed(log, tmp_path / "run", progress=look)
     with se.read_run(tmp_path / "run") as run:
@@ -293,7 +291,7 @@ def test_a_run_of_partitions_is_read_as_any_run(log: Path, tmp_path: Path) -> No
                 "damage": None,
             },
         ]
-        assert read_progress(run) == RunProgress(1998, 2, 1998)
+        assert run.progress() == RunProgress(1998, 2, 1998)
     data = (log / "a.arrow").read_bytes()
     (log / "a.arrow").write_bytes(data[: len(data) * 2 // 3])
     done = replayed(log, tmp_path / "cut")

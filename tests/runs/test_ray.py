@@ -17,8 +17,8 @@ from streamembed import ray as on_ray
 from streamembed.errors import BadRowError, ParameterError, StoppedError
 from streamembed.logs.event_log import write_log
 from streamembed.runs.executor import Task, run_task
+from streamembed.runs.log_replay import Replayed
 from streamembed.runs.partitioned import replay_partitions
-from streamembed.runs.replay_log import Replayed
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = [f"x{j:02d}" for j in range(16)]
