@@ -178,9 +178,14 @@ def _finish(result: Replayed, as_json: bool) -> dict[str, Any]:
         facts = describe_run(reader)
     is_rejected = result.rejected > 0 == result.accepted
     if as_json:
-        of_call = {"resumed_at": result.resumed_at, "damage": result.damage}
-        columns = result.columns.as_dict()
-        click.echo(json.dumps({"run": str(result.path), **of_call, **facts, "columns": columns}))
+        facts_of_call = {
+            "run": str(result.path),
+            "columns": result.columns.as_dict(),
+            "partitions": result.partitions,
+            "resumed_at": result.resumed_at,
+            "damage": result.damage,
+        }
+        click.echo(json.dumps({**facts_of_call, **facts}))
     else:
         if result.resumed_at:
             message = "is finished already"
