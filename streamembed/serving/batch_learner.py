@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from dataclasses import astuple
@@ -48,10 +47,6 @@ class BatchLearner:
     """
 
     def __init__(self, folder: str, checkpoint_every: str | None) -> None:
-        if not os.path.exists(os.path.join(folder, "run.db")):
-            raise ParameterError(
-                f"RUN={folder} has no run; --learn needs one made with streamembed.open_run"
-            )
         self._run = open_run(folder, checkpoint_every=checkpoint_every)
         if self._run.engine.learns_distances:
             self._run.close()
