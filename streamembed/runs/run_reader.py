@@ -236,7 +236,7 @@ class RunReader:
 
     def _read_log(self, log: Paths | None) -> Iterator[EventRows]:
         state = self._database.read_fact(STATE, {})
-        fingerprint = state.get("prefix") or self._database.read_fact(FINGERPRINT)
+        fingerprint = state.get("fingerprint") or self._database.read_fact(FINGERPRINT)
         paths = log or self._database.read_fact(LOG)
         if fingerprint is None:
             return

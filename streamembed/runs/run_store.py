@@ -36,7 +36,7 @@ KINDS = {
 }
 # Facts: how the run came about, how far it is, counts and fingerprint of the rows at the last
 # commit, and where the log is, if it can be read again.
-ORIGIN, STATE, COUNTS, FINGERPRINT, LOG = "origin", "state", "counts", "prefix", "log"
+ORIGIN, STATE, COUNTS, FINGERPRINT, LOG = "origin", "state", "counts", "fingerprint", "log"
 # Chains: engines, of which the newest two are kept, with the monitor of each; a thinned history of
 # snapshots; what a run began and ended with.
 CHECKPOINTS, MONITORS, SNAPSHOTS = "checkpoints", "monitors", "snapshots"
@@ -244,7 +244,7 @@ class RunStore:
             return None
         self._become_monitor(FINAL_MONITOR)
         engine = Engine.from_bytes(self.database.read(FINAL, state["final"]).data)
-        return Commit(engine, RowCounts(**state["counts"]), state["prefix"])
+        return Commit(engine, RowCounts(**state["counts"]), state["fingerprint"])
 
     def _become_monitor(self, chain: str) -> None:
         if self.monitor is not None:
@@ -271,7 +271,7 @@ class RunStore:
                 "finished": True,
                 "rows": engine.log_offset,
                 "counts": asdict(now.counts),
-                "prefix": now.fingerprint,
+                "fingerprint": now.fingerprint,
                 "final": number,
                 "files": {path.name: compute_file_crc(path) for path in paths if path.exists()},
             }

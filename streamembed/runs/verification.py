@@ -331,7 +331,7 @@ def _check_log(folder: Path, state: dict[str, Any], again: dict[str, Any]) -> No
             "first, by the same replay again, or give the log as it was (--log)"
         )
     if differing := [
-        name for name, crc in state["prefix"].items() if again["prefix"].get(name) != crc
+        name for name, crc in state["fingerprint"].items() if again["fingerprint"].get(name) != crc
     ]:
         raise ParameterError(
             f"the rows of this log are not those that {folder} has taken (they differ in "

@@ -111,15 +111,20 @@ def replace_file(target: Path) -> Iterator[Path]:
     temporary = target.with_name(f".{os.getpid()}-{secrets.token_hex(6)}.part")
     try:
         yield temporary
-        with temporary.open("rb") as file:
-            os.fsync(file.fileno())
-        os.replace(temporary, target)
+        replace_synced(temporary, target)
     except OSError as error:
         if isinstance(error, StreamembedError):
             raise
         raise build_file_error(error, target, "written") from error
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def replace_synced(temporary: Path, target: Path) -> None:
+    """Rename a file once its bytes are on the disk."""
+    with temporary.open("rb") as file:
+        os.fsync(file.fileno())
+    os.replace(temporary, target)
 
 
 def _find_checksums(data: bytes | bytearray) -> tuple[int, ...]:

@@ -108,7 +108,7 @@ def test_no_flip_in_an_index_makes_a_batch_unknown(tmp_path: Path) -> None:
     "statements",
     [
         ["DELETE FROM facts WHERE name = 'batch b11'"],
-        ["DELETE FROM facts WHERE name = 'prefix'"],
+        ["DELETE FROM facts WHERE name = 'fingerprint'"],
         [LAST.format("checkpoints")],
         [one.format("operations") for one in WHOLE],
         [one.format("checkpoints") for one in WHOLE],
