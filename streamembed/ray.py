@@ -13,13 +13,11 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from streamembed.errors import ParameterError, StoppedError, quote, summarise_error
 from streamembed.logs.event_log import EventLog
 from streamembed.logs.paths import Location, Paths, is_uri, list_paths
-from streamembed.logs.stdin import STDIN
 from streamembed.runs.executor import MAX_LOSSES, Task, TaskFailure, run_task
 from streamembed.runs.partitioned import Partitioned, replay_partitions
 from streamembed.validation import check_whole
@@ -105,9 +103,7 @@ def _to_absolute(log: EventLog | Paths) -> EventLog | list[str]:
     if isinstance(log, EventLog):
         return log
     paths = list_paths(log)
-    return [
-        path if is_uri(path) or Path(path) == STDIN else os.path.abspath(path) for path in paths
-    ]
+    return [path if is_uri(path) else os.path.abspath(path) for path in paths]
 
 
 @contextmanager

@@ -135,7 +135,7 @@ def add_columns_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def check_logs_exist(paths: tuple[str, ...]) -> list[str]:
-    """Return the paths if each exists and none is a run folder; - is standard input.
+    """Return the paths if each exists and none is a run folder.
 
     URIs are looked at where they are opened.
     """

@@ -19,7 +19,6 @@ from streamembed.cli.terminal_text import echo
 from streamembed.version import __version__
 
 COMMANDS = {
-    "config": "Show the settings that a replay would use, and their sources.",
     "demo": "Replay a real stream with a change: map, picture, certificates, alarms, report.",
     "export": "Export a run as Arrow and Parquet files.",
     "inspect": "Show what a log, a snapshot, a saved engine or a run folder contains.",

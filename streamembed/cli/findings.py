@@ -44,7 +44,7 @@ class Inspection:
 
 def inspect_path(location: str) -> Inspection:
     """Inspect a log, a run folder, a snapshot or another saved file; of a URI, a log."""
-    if is_uri(location) or location == "-":
+    if is_uri(location):
         return _inspect_log(describe_log(location))
     path = Path(check_path(location))
     if not path.exists():

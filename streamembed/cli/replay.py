@@ -65,7 +65,7 @@ def run(logs: tuple[str, ...], run: str, **options: Any) -> None:
         return
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResolutionWarning)  # the summary reports it
-        fork, pairs = options["fork"], options["pairs"]
+        fork = options["fork"]
         engine = Engine(**parameters) if fork is None else _load_forked_engine(fork)
         drift_monitor = create_monitor(options)
         alarms: list[Alarm] = []
@@ -73,7 +73,7 @@ def run(logs: tuple[str, ...], run: str, **options: Any) -> None:
             _report_snapshot_interval(options["snapshot_every"], engine)
         with (
             open_deliveries(options) as deliveries,
-            catch_signals(deferred="-" not in logs) as is_stopped,
+            catch_signals(deferred=True) as is_stopped,
             ExitStack() as stack,
         ):
             log: EventLog | FollowedLog
@@ -105,7 +105,6 @@ def run(logs: tuple[str, ...], run: str, **options: Any) -> None:
                 log,
                 engine,
                 run,
-                pairs=None if pairs is None else check_logs_exist((pairs,)),
                 on_bad_row=parameters["on_bad_row"],
                 progress=handle_progress,
                 stop=is_stopped,

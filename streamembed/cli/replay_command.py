@@ -58,9 +58,6 @@ def add_monitor_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @add_engine_options
 @add_columns_options
 @click.option(
-    "--pairs", metavar="LOG", help="Log of given pairs: columns x_1, x_2, ... and similar."
-)
-@click.option(
     "--snapshot-every",
     type=int,
     help="Events between snapshots, rounded up to whole chunks.  [default: 100]",
@@ -117,7 +114,7 @@ def add_monitor_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def command(**options: Any) -> None:
     """Replay Arrow logs into a run folder.
 
-    A LOG is an Arrow IPC stream or file, Parquet, or a folder of them; - is standard input. A log
+    A LOG is an Arrow IPC stream or file, Parquet, or a folder of them. A log
     with a list column distances is a log of distances to earlier rows. Writes
     snapshot.arrow, embedding.parquet, timeline.parquet and rejected.parquet, and run.db. Run
     the same command again to resume an interrupted replay, or to add the new rows of a log.

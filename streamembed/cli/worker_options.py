@@ -35,7 +35,6 @@ from streamembed.runs.partitioned import Partitioned, replay_partitions, select_
 # Options of `replay` that need a single process.
 SINGLE_PROCESS_OPTIONS = (
     "id_column",
-    "pairs",
     "snapshot_every",
     "embed",
     "fork",

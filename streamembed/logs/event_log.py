@@ -1,7 +1,7 @@
 """Arrow event logs in, numbered batches of events out, in memory that does not grow with the log.
 
 A log is one file, or many read as one: Arrow IPC streams, Arrow IPC files and Parquet, recognised
-by their first bytes; ``-`` is standard input. `streamembed.logs.log_columns` decodes the columns.
+by their first bytes. `streamembed.logs.log_columns` decodes the columns.
 Every complete row before the first damage is returned, then `LogError` names the place. Arrow
 checks the structure of a file, not its content: a bit flipped inside a number goes unnoticed,
 except in Parquet pages with checksums (`write_log` writes them).
@@ -13,7 +13,6 @@ unchanged: files may be added after the others, rewritten in another format, or 
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -53,9 +52,8 @@ from streamembed.logs import log_columns
 from streamembed.logs.log_file import LogFile, build_damage_error, read_rows
 from streamembed.logs.log_writer import write_distance_log as write_distance_log
 from streamembed.logs.log_writer import write_log as write_log
-from streamembed.logs.paths import Paths, list_folders, list_paths, probe_files
+from streamembed.logs.paths import Paths, list_folders, probe_files
 from streamembed.logs.remote_path import LogPath
-from streamembed.logs.stdin import STDIN
 from streamembed.numeric.arrays import Array, Bools, Floats
 from streamembed.validation import check_whole
 
@@ -111,7 +109,7 @@ class EventLog:
 
     `batches` reads it from a given row.
 
-    Standard input can be read once. Iterating raises `LogError` where a file is damaged or ends in
+    Iterating raises `LogError` where a file is damaged or ends in
     the middle of a batch, after all complete rows before, and `FeatureError` where an id is neither
     a 64-bit integer nor text, or a label does not have the log's type. IPC files are mapped; a
     record batch that is compressed, or in a stream, is in memory as a whole while its rows are
@@ -151,11 +149,6 @@ class EventLog:
     event_time_type: Any
     n_rows: int | None
     _files: tuple[LogFile, ...] = field(repr=False)
-
-    @property
-    def is_repeatable(self) -> bool:
-        """False of standard input, which can be read once."""
-        return STDIN not in self.paths
 
     @property
     def has_ids(self) -> bool:
@@ -319,8 +312,7 @@ def open_log(
         the files of a folder in the natural order of their names (9 before 10), without names that
         begin with "." or "_", and without subfolders except those named ``key=value``, whose names
         are not columns. The folder of a Delta, Iceberg, Hudi or Lance table is refused.
-        Formats may be mixed. "-", alone, is standard input: a stream is read as it arrives, an IPC
-        file or Parquet is copied to a temporary file first. URIs of what Arrow reads
+        Formats may be mixed. URIs of what Arrow reads
         (files and folders, ``s3://bucket/log.parquet``, ``gs://``) are read over the network, with
         the credentials that Arrow finds.
     features
@@ -357,8 +349,8 @@ def open_log(
         matches no column; vectors beside other features; two columns of one name; files that differ
         in their features, or in types of ids, labels or times that have no common one.
     ParameterError
-        No paths, a folder without logs, a pattern without files, "-" beside others or at a
-        terminal; features that are not different names, a column with two roles.
+        No paths, a folder without logs, a pattern without files, "-" (standard input);
+        features that are not different names, a column with two roles.
 
     Warns
     -----
@@ -455,7 +447,6 @@ def open_files(
     doubtful -= candidates.excluded.union(files[0].names if choice.features else ())
     suspicious = tuple(name for name in left_out if name in doubtful)
     counts = [file.rows for file in files if file.rows is not None]
-    is_counted = len(counts) == len(files) and first.stdin is None
     return EventLog(
         paths=tuple(file.path for file in files),
         folders=folders,
@@ -466,7 +457,7 @@ def open_files(
         id_column_type=log_columns.find_common_type(files, role_columns.get("id")),
         label_type=log_columns.find_common_type(files, role_columns.get("label")),
         event_time_type=log_columns.find_common_type(files, role_columns.get("time")),
-        n_rows=sum(counts) if is_counted else None,
+        n_rows=sum(counts) if len(counts) == len(files) else None,
         _files=tuple(files),
     )
 
@@ -492,11 +483,8 @@ def _read_list_sizes(files: Sequence[LogFile], choice: ColumnChoice) -> dict[str
     types = dict(files[0].columns or ())
     candidates = ColumnCandidates.of(str(files[0]), types, {}, choice)
     chosen = set(candidates.features if choice.features is None else choice.features)
-    stdin = files[0].stdin
-    is_stream = stdin is not None and stdin.copy_path is None  # which is read once
-    if (chosen and chosen <= set(candidates.numeric)) or is_stream:
+    if chosen and chosen <= set(candidates.numeric):
         return {}
-    files = [replace(file, path=file.bytes_path, stdin=None) for file in files]
     names = [name for name, kind in types.items() if holds_vectors(kind) and name != DISTANCES]
     sizes: dict[str, int] = {}
     for name in set(names).difference(candidates.vectors, choice.roles, candidates.excluded):
@@ -542,13 +530,8 @@ def _check_same_layout(
 def describe_log(paths: Paths, features: Sequence[str] | None = None) -> LogDescription:
     """Describe what a log contains, also where `open_log` would not know what its columns are for.
 
-    Parameters are those of `open_log`, errors those of files that cannot be read at all. Standard
-    input is refused: it can be read only once.
+    Parameters are those of `open_log`, errors those of files that cannot be read at all.
     """
-    if any(os.fspath(path) == str(STDIN) for path in list_paths(paths)):
-        raise ParameterError(
-            "paths contains '-', standard input, which inspecting would consume: save it to a file"
-        )
     choice, files = parse_choice(features), probe_files(paths)
     description = LogDescription(
         files=tuple(file.path for file in files),

@@ -18,10 +18,9 @@ from streamembed.data.column_roles import ColumnChoice
 from streamembed.data.times import TimeOrder
 from streamembed.errors import FeatureError, LogError, ParameterError, check_path, quote
 from streamembed.logs.event_log import LogBatch, open_files, parse_choice
-from streamembed.logs.log_file import LogFile, probe, read_rows
+from streamembed.logs.log_file import HEAD, LogFile, probe, read_rows
 from streamembed.logs.paths import Location, check_plain, list_folder
 from streamembed.logs.remote_path import LogPath
-from streamembed.logs.stdin import HEAD
 from streamembed.validation import check_real
 
 POLL = 1.0  # seconds between two lists of the folder

@@ -1,4 +1,4 @@
-"""The files of a log, from paths of files, folders or patterns, or from ``-``."""
+"""The files of a log, from paths of files, folders or patterns."""
 
 from __future__ import annotations
 
@@ -22,10 +22,9 @@ from streamembed.errors import (
     quote,
     summarise_error,
 )
-from streamembed.logs.log_file import LogFile, probe, probe_stdin
+from streamembed.logs.log_file import LogFile, probe
 from streamembed.logs.other_formats import TABLES, build_command
 from streamembed.logs.remote_path import LogPath, RemotePath, parse_uri
-from streamembed.logs.stdin import STDIN
 
 Location = str | os.PathLike[str]
 Paths = Location | Sequence[Location]
@@ -67,13 +66,13 @@ def list_folders(paths: Paths) -> tuple[Path, ...]:
 def probe_files(paths: Paths) -> tuple[LogFile, ...]:
     """Describe every file, in reading order, without reading its rows."""
     names = list_paths(paths)
-    if all(os.fspath(name) != str(STDIN) for name in names):
-        return tuple(probe(path) for path in _find_files(names))
-    if len(names) > 1:
+    if "-" in names:
         raise ParameterError(
-            f"paths contains '-', standard input, among {len(names)} paths; it must be the only one"
+            "paths contains '-', standard input, which is no log, since it can be read only once: "
+            "write files into a folder and follow it (follow_log; replay --follow), or learn what "
+            "arrives with open_run"
         )
-    return (probe_stdin(),)
+    return tuple(probe(path) for path in _find_files(names))
 
 
 def _find_files(names: list[str]) -> list[LogPath]:

@@ -11,7 +11,6 @@ import pyarrow as pa
 
 from streamembed.numeric.arrays import Array, Floats, Ints
 from streamembed.runs.run_tables import ROW_GROUP_SIZE
-from streamembed.storage import archive
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -115,14 +114,6 @@ def _join_lists(parts: Sequence[EventRows], name: str) -> list[Any] | None:
     return [row for part in parts for row in getattr(part, name)]
 
 
-def to_record_batch(rows: EventRows) -> Any:
-    """Rows as a record batch, without distances: old events have none to the last snapshot."""
-    columns = {"number": pa.array(rows.numbers), "point": archive.to_list_column(rows.points)}
-    if rows.ids is not None:
-        columns["id"] = pa.array(rows.ids.tolist())
-    return pa.record_batch({**columns, **{f"+{k}": v for k, v in rows.passthrough.items()}})
-
-
 def regroup(parts: Iterable[EventRows]) -> Iterator[EventRows]:
     """The same rows, `streamembed.runs.run_tables.ROW_GROUP_SIZE` at a time."""
     waiting: list[EventRows] = []
@@ -138,21 +129,3 @@ def regroup(parts: Iterable[EventRows]) -> Iterator[EventRows]:
             count += len(rows) - start
     if waiting:
         yield EventRows.concatenate(waiting)
-
-
-def from_record_batch(batch: Any) -> EventRows:
-    """The rows of which `to_record_batch` made it."""
-    ids = None
-    if "id" in batch.schema.names:
-        keys = batch["id"].to_pylist()
-        ids = np.empty(len(keys), dtype=object)
-        ids[:] = keys
-        if pa.types.is_integer(batch.schema.field("id").type):
-            ids = ids.astype(np.int64)
-    passthrough = {
-        name[1:]: column
-        for name, column in zip(batch.schema.names, batch.columns, strict=True)
-        if name.startswith("+")
-    }
-    points = archive.to_matrix(pa.chunked_array([batch["point"]]))
-    return EventRows(batch["number"].to_numpy(), points, passthrough, ids)

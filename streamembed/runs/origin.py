@@ -72,10 +72,8 @@ def describe_replay(
     }
 
 
-def describe_place(log: EventLog) -> list[str] | None:
-    """Where a log can be read again: its folders, or its files; None of standard input."""
-    if not log.is_repeatable:
-        return None
+def describe_place(log: EventLog) -> list[str]:
+    """Where a log can be read again: its folders, or its files."""
     places = [path.absolute() if isinstance(path, Path) else path for path in log.paths]
     folders = [folder.absolute() for folder in log.folders]
     inside = all(

@@ -72,26 +72,17 @@ def name_chain(partition: int) -> str:
 class PartitionProgress:
     """How far a partition is."""
 
-    begun: int  # rounds of the run before its first
-    rounds: int  # its own, as far as they are committed
+    rounds: int  # as far as they are committed
     done: bool  # whether the last of them was its last
-
-    @property
-    def round(self) -> int:
-        """The round of the run to which it has come."""
-        return self.begun + self.rounds
 
 
 def read_progress(database: Database) -> list[PartitionProgress]:
     """How far each partition of a run is."""
     ends = database.read_fact("ends", {})
+    count = len(database.read_fact(ORIGIN, {}).get("partitions", []))
     return [
-        PartitionProgress(
-            described.get("begun", 0),
-            database.count_records(name_chain(number)),
-            str(number) in ends,
-        )
-        for number, described in enumerate(database.read_fact(ORIGIN, {}).get("partitions", []))
+        PartitionProgress(database.count_records(name_chain(number)), str(number) in ends)
+        for number in range(count)
     ]
 
 
@@ -107,7 +98,7 @@ def list_partitions(database: Database) -> Any:
         records = database.list_records(name_chain(number))
         row = {
             "partition": number,
-            "round": progress.round,
+            "round": progress.rounds,
             "learned": records[-1][1] if records else 0,
             "rejected": rejected[number],
             "ended": progress.done,
@@ -137,7 +128,7 @@ class PartitionRoot:
     def list_due(self) -> list[int]:
         """Partitions of which a round may be learned now, those that are behind first."""
         limit = self.published + MAX_ROUNDS_AHEAD
-        rounds = [(each.round, number) for number, each in enumerate(self.progress)]
+        rounds = [(each.rounds, number) for number, each in enumerate(self.progress)]
         return [
             number
             for count, number in sorted(rounds)
@@ -162,7 +153,7 @@ class PartitionRoot:
                 database.append("rejected", 0, len(rows), to_ipc_bytes(table))
             if result.done:
                 ends = database.read_fact("ends", {})
-                database.write_fact("ends", {**ends, str(result.partition): progress.round})
+                database.write_fact("ends", {**ends, str(result.partition): progress.rounds})
             if result.damage is not None:
                 damages = database.read_fact(DAMAGES, {})
                 database.write_fact(DAMAGES, {**damages, str(result.partition): result.damage})
@@ -172,8 +163,8 @@ class PartitionRoot:
     def is_due(self) -> bool:
         """Whether every partition has come to the next round, and not all had ended before it."""
         coming = self.published + 1
-        ready = all(progress.done or progress.round >= coming for progress in self.progress)
-        return ready and any(progress.round >= coming for progress in self.progress)
+        ready = all(progress.done or progress.rounds >= coming for progress in self.progress)
+        return ready and any(progress.rounds >= coming for progress in self.progress)
 
     def publish(self) -> Snapshot | None:
         """The map of the next round, committed; None where there are too few events for one."""
@@ -193,7 +184,7 @@ class PartitionRoot:
                 snapshot = engine.publish(fresh=True)
                 table = build_timeline_row(snapshot, engine)
                 count = len(merged.positions)
-                ended = sum(each.done and each.round < coming for each in self.progress)
+                ended = sum(each.done and each.rounds < coming for each in self.progress)
                 for name, number in (("round", coming), ("partitions", count), ("ended", ended)):
                     table = table.append_column(name, pa.array([number]))
                 database.append("timeline", events, 1, to_ipc_bytes(table))
@@ -202,7 +193,7 @@ class PartitionRoot:
                 database.keep_only(MERGED, {number})
             database.write_fact(PUBLISHED, {"round": coming})
             for partition, progress in enumerate(self.progress):
-                needed = range(min(coming - progress.begun, progress.rounds) - 1, progress.rounds)
+                needed = range(min(coming, progress.rounds) - 1, progress.rounds)
                 database.keep_only(name_chain(partition), set(needed))
         self.published = coming
         return snapshot
@@ -213,7 +204,7 @@ class PartitionRoot:
         assert agreement is not None
         sets, parts = [], []
         for partition, progress in enumerate(self.progress):
-            number = min(count - progress.begun, progress.rounds) - 1
+            number = min(count, progress.rounds) - 1
             data = self._database.read(name_chain(partition), number).data
             checkpoint = PartitionCheckpoint.unpack(data, agreement)
             sets.append(from_covering(checkpoint.covering, agreement, partition, size))

@@ -10,12 +10,11 @@ was killed when, leaves a trace.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
 from inspect import signature
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +31,7 @@ from streamembed.methods.options import POSITION, Config
 from streamembed.runs import origin
 from streamembed.runs import run_folder as runfolder
 from streamembed.runs.executor import Executor, open_executor
-from streamembed.runs.partition_plan import Partition, check_divisible, extend_plan
+from streamembed.runs.partition_plan import Partition, check_divisible, divide_log
 from streamembed.runs.partition_root import DAMAGES, REJECTED_SCHEMA, PartitionRoot
 from streamembed.runs.partition_round import PartitionSettings, learn_round
 from streamembed.runs.partition_sample import compute_agreement, sample_first_events
@@ -114,16 +113,16 @@ def replay_partitions(
     Partitions are the files of the log, in order; of more than 64 files groups of neighbours; of
     one file whose number of rows is known, 8 ranges of rows. The result is the same bytes for any
     number of workers. Repeat the call to resume after whatever ended the previous one; it ends
-    with the same files. A round that is lost with its worker is learned again. Repeat it also when
-    the log has new files behind those of the run: they are divided like a log of their own, into
-    partitions that begin with the next round.
+    with the same files. A round that is lost with its worker is learned again. Partitions are fixed
+    once a run has begun: replay files that came later into a run of their own, and merge the two
+    (`streamembed merge`).
 
     Processes are started by spawn: a program calls this under ``if __name__ == "__main__":``.
 
     Parameters
     ----------
     log
-        Files or folders, as for `replay`; not standard input, and of points.
+        Files or folders, as for `replay`, of points.
     run
         The folder to create or to resume.
     workers
@@ -194,12 +193,13 @@ def replay_partitions(
         runfolder.lock_folder(run) as folder,
         runfolder.open_database(folder, check_flag("overwrite", overwrite)) as database,
     ):
-        plans = _plan(folder, database, opened, run_origin)
+        parts = divide_log(opened)
+        _begin(folder, database, run_origin, parts)
         settings = PartitionSettings(config, policy, every)
-        replay = _PartitionReplay(folder, database, settings, plans, progress)
+        replay = _PartitionReplay(folder, database, settings, parts, progress)
         resumed_at = replay.root.published
         try:
-            replay.run(opened.features, partial(executor, min(count, sum(map(len, plans)))))
+            replay.run(opened.features, partial(executor, min(count, len(parts))))
         except KeyboardInterrupt as error:
             place = "before anything was learned"
             if events := replay.root.count_learned():
@@ -277,46 +277,29 @@ def _open_log(log: EventLog | Paths, choice: Any, config: Config) -> EventLog:
     return opened
 
 
-def _plan(
-    folder: Path, database: Database, log: EventLog, run_origin: dict[str, Any]
-) -> list[tuple[Partition, ...]]:
-    """The partitions of a run: planned now, or those that it has and those of new files."""
+def _begin(
+    folder: Path, database: Database, run_origin: dict[str, Any], parts: Sequence[Partition]
+) -> None:
+    """Begin a run, or check that the one in the folder began in the same way."""
+    now = {**run_origin, "partitions": [part.describe() for part in parts]}
     before = database.read_fact(ORIGIN)
     if before is None:
-        plans = extend_plan(log, [])
-        _commit_plans(database, run_origin, plans, [0])
-        return plans
-    described = before.get("partitions", [])
-    planned = [[*plan] for _, plan in groupby(described, lambda one: one.get("begun", 0))]
-    plans = extend_plan(log, planned)
-    begun = [plan[0].get("begun", 0) for plan in planned]
-    now = {**run_origin, "version": before.get("version")}
-    now["partitions"] = _describe_plans(plans[: len(planned)], begun)
-    origin.check_same(f"run={quote(str(folder))}", before, now)
-    return plans
-
-
-def _describe_plans(
-    plans: Sequence[Sequence[Partition]], begun: Sequence[int]
-) -> list[dict[str, Any]]:
-    """What a run stores of its partitions, where plans began after so many rounds."""
-    return [
-        {**part.describe(), **({"begun": rounds} if rounds else {})}
-        for plan, rounds in zip(plans, begun, strict=False)
-        for part in plan
-    ]
-
-
-def _commit_plans(
-    database: Database,
-    run_origin: Mapping[str, Any],
-    plans: Sequence[Sequence[Partition]],
-    begun: Sequence[int],
-) -> None:
-    described = {**run_origin, "partitions": _describe_plans(plans, begun)}
-    with database.commit():
-        database.write_fact(ORIGIN, described)
-        database.write_fact(STATE, {"finished": False})
+        with database.commit():
+            database.write_fact(ORIGIN, now)
+            database.write_fact(STATE, {"finished": False})
+        return
+    place = f"run={quote(str(folder))}"
+    origin.check_same(place, {**before, "partitions": None}, {**run_origin, "partitions": None})
+    learned, files = (
+        sum(part["files"] for part in plan.get("partitions", [])) for plan in (before, now)
+    )
+    if learned < files:
+        raise ParameterError(
+            f"the log has {files:,} files, and {place} was divided from {learned:,}; its "
+            "partitions are fixed: replay the new files into a run of their own, and merge the two "
+            "(streamembed merge)"
+        )
+    origin.check_same(place, before, now)
 
 
 class _PartitionReplay:
@@ -327,11 +310,11 @@ class _PartitionReplay:
         folder: Path,
         database: Database,
         settings: PartitionSettings,
-        plans: list[tuple[Partition, ...]],
+        parts: Sequence[Partition],
         progress: Callable[[int], None] | None,
     ) -> None:
         self._folder, self._database, self._settings = folder, database, settings
-        self._plans, self._progress = plans, progress
+        self._parts, self._progress = parts, progress
         self.root = PartitionRoot(database, settings.config)
 
     def run(
@@ -339,33 +322,29 @@ class _PartitionReplay:
     ) -> None:
         """Learn what is not learned yet, and write the files, unless they are there."""
         self._report()
-        state, plans = self._database.read_fact(STATE), self._plans
-        parts = [part for plan in plans for part in plan]
-        with open_workers() as executor:
-            if not state["finished"]:
-                self._learn(parts, features, executor)
-            if len(self.root.progress) < len(parts):
-                run_origin = self._database.read_fact(ORIGIN)
-                begun = [*dict.fromkeys(one.begun for one in self.root.progress)]
-                _commit_plans(self._database, run_origin, plans, [*begun, self.root.published])
-                state = {"finished": False}
-                self.root = PartitionRoot(self._database, self._settings.config)
-                self._learn(parts, features, executor)
+        state = self._database.read_fact(STATE)
+        if not state["finished"]:
+            with open_workers() as executor:
+                self._learn(features, executor)
         files = state.get("files", {})
         if not state["finished"] or any(
             find_file_error(self._folder, name, crc) for name, crc in files.items()
         ):
             self._write()
 
-    def _learn(self, parts: Sequence[Partition], features: Features, executor: Executor) -> None:
-        """All rounds of the partitions that the run has planned."""
-        root, settings, agreement = self.root, self._settings, self.root.agreement
+    def _learn(self, features: Features, executor: Executor) -> None:
+        """All rounds that are not learned yet."""
+        root, settings, agreement, parts = (
+            self.root,
+            self._settings,
+            self.root.agreement,
+            self._parts,
+        )
         if agreement is None:
-            planned = parts[: len(root.progress)]
-            for part in planned:
+            for part in parts:
                 executor.submit(partial(sample_first_events, part, settings))
-            by_number = dict(executor.receive() for _ in planned)
-            summaries = [by_number[part.number] for part in planned]
+            by_number = dict(executor.receive() for _ in parts)
+            summaries = [by_number[part.number] for part in parts]
             agreement = compute_agreement(summaries, settings.config, features)
             root.set_agreement(agreement)
         running: set[int] = set()

@@ -8,7 +8,7 @@ groups of the log leave no trace in their bytes, and neither does an interrupt.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,12 +31,9 @@ from streamembed.runs import origin as origins
 from streamembed.runs.event_rows import (
     EmbeddedEvents,
     EventRows,
-    from_record_batch,
-    regroup,
-    to_record_batch,
 )
 from streamembed.runs.replay_options import ReplayOptions
-from streamembed.runs.run_store import EVENTS, Commit, RunStore
+from streamembed.runs.run_store import Commit, RunStore
 from streamembed.runs.run_tables import ParquetTable
 from streamembed.storage import archive
 
@@ -155,14 +152,6 @@ class Recorder:
             self._store.database.check_in_place()  # or another run is there
             self._embedding.add(table)
 
-    def buffer_events(self, rows: EventRows) -> None:
-        """Events that will be embedded by the last snapshot, of a log that is read only once."""
-        self._store.add(EVENTS, to_record_batch(rows))
-
-    def read_buffered(self) -> Iterator[EventRows]:
-        """The same events in the same order, in pieces that do not depend on the calls."""
-        return regroup(map(from_record_batch, self._store.read(EVENTS)))
-
     def is_commit_due(self, position: int) -> bool:
         """Whether to commit what came so far, up to a stream position."""
         return self._store.is_due(position)
@@ -226,10 +215,6 @@ class Recorder:
         """Rows that could not be learned, by their number in the log, ascending over all calls."""
         self._store.add("rejected", to_rejected_table(rows, self._id_type))
 
-    def write_rejected_pairs(self, rows: Sequence[Rejected]) -> None:
-        """The same of a pair log; called at least once where there is one that was learned."""
-        self._store.add("rejected_pairs", to_rejected_table(rows))
-
     def _write(self, name: str, schema: pa.Schema, metadata: dict[str, str] | None = None) -> None:
         """One table of the folder."""
         table = ParquetTable(self.folder / f"{name}.parquet", schema)
@@ -258,8 +243,6 @@ class Recorder:
         timeline = self._timeline.with_metadata({COLUMNS_KEY: json.dumps(columns.as_dict())})
         self._write("timeline", timeline, origins.to_metadata(facts, whole))
         self._write("rejected", build_rejected_schema(self._id_type))
-        if self._origin["pairs"] is not None:
-            self._write("rejected_pairs", build_rejected_schema())
         if self._has_picture:
             self._write("picture", _build_picture_schema(self._id_type))
         if self._options.monitor is not None:

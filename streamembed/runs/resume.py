@@ -9,7 +9,7 @@ from typing import Any
 
 from streamembed.drift.monitor import Monitor
 from streamembed.engine.engine import Engine
-from streamembed.errors import LogError, ParameterError, quote
+from streamembed.errors import LogError, quote
 from streamembed.logs.event_log import EventLog, LogBatch
 from streamembed.logs.fingerprint import LogFingerprint
 from streamembed.runs.feed import check_rows
@@ -53,19 +53,13 @@ def begin(store: RunStore, log: EventLog, origin: Mapping[str, Any]) -> None:
     Raises
     ------
     ParameterError
-        It came about in another way, or the log cannot be read again.
+        It came about in another way.
     """
     before, place = store.read_origin(REPLAY), f"run={quote(str(store.folder))}"
     if before is None:
         store.begin(origin, {} if store.monitor is None else {FIRST_MONITOR: store.monitor})
     else:
         check_same(place, _select_compared(before), _select_compared(origin))
-        if not log.is_repeatable:
-            raise ParameterError(
-                f"{place} is not empty, and standard input cannot be resumed, since what was "
-                "read is gone: choose another folder, or replace the run with overwrite=True "
-                "(--overwrite)"
-            )
     store.write_fact(LOG, describe_place(log))
 
 

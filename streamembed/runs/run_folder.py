@@ -30,7 +30,6 @@ FILES = (
     "timeline.parquet",
     "picture.parquet",
     "rejected.parquet",
-    "rejected_pairs.parquet",
     "drift.parquet",
     "alarms.jsonl",
     "landmarks.arrow",
@@ -93,7 +92,7 @@ def check_apart(name: str, target: Path, logs: Iterable[EventLog], folder: bool)
                 f"{name}={quote(str(target))} is, or is inside, the folder {log_folder} from which "
                 "the log is read: choose another place"
             )
-        # standard input is not there, and what a network reads is elsewhere
+        # what a network reads is elsewhere
         files = [path for path in log.paths if isinstance(path, Path) and path.exists()]
         if touched & _read_identities([*files, *_list_parents(files)]):
             first = next(

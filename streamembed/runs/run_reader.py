@@ -27,14 +27,13 @@ from streamembed.errors import (
     quote,
 )
 from streamembed.logs.paths import Paths
-from streamembed.runs.event_rows import EventRows, from_record_batch
+from streamembed.runs.event_rows import EventRows
 from streamembed.runs.feed import read_distances, read_events, read_points
 from streamembed.runs.origin import open_recorded_log
 from streamembed.runs.partition_root import list_partitions
 from streamembed.runs.recorder import build_rejected_schema
 from streamembed.runs.run_store import (
     CHECKPOINTS,
-    EVENTS,
     FINAL,
     FINAL_MONITOR,
     FINGERPRINT,
@@ -211,7 +210,7 @@ class RunReader:
         """The events that were committed, in order: the stream position of the first, and these.
 
         Of a replay they are read from its log, which must still have the rows that were learned;
-        of standard input from the copy in the run; of a run that is learned into from its calls.
+        of a run that is learned into from its calls.
 
         Parameters
         ----------
@@ -239,14 +238,6 @@ class RunReader:
         fingerprint = state.get("fingerprint") or self._database.read_fact(FINGERPRINT)
         paths = log or self._database.read_fact(LOG)
         if fingerprint is None:
-            return
-        if paths is None:
-            if self.origin.get("embed") == "causal":
-                table = self._file("embedding.parquet") if self.finished else None
-                batches = self._batches("embedding") if table is None else table.to_batches()
-                yield from map(_from_embedding, batches)
-            else:
-                yield from map(from_record_batch, self._batches(EVENTS))
             return
         try:
             opened = open_recorded_log(self.origin, paths)
@@ -328,15 +319,6 @@ class RunReader:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _from_embedding(batch: Any) -> EventRows:
-    """Events as they were written, without their points."""
-    names = [name for name in ("label", "event_time") if name in batch.schema.names]
-    ids = read_ids(batch["id"].to_pylist(), batch.num_rows)
-    points = np.zeros((batch.num_rows, 0))
-    passthrough = {name: batch[name] for name in names}
-    return EventRows(batch["position"].to_numpy(), points, passthrough, ids)
 
 
 def _to_event_rows(call: Call[Any]) -> EventRows:

@@ -35,15 +35,14 @@ KINDS = {
     PARTITIONS: "was learned in partitions (--workers)",
 }
 # Facts: how the run came about, how far it is, counts and fingerprint of the rows at the last
-# commit, and where the log is, if it can be read again.
+# commit, and where the log is.
 ORIGIN, STATE, COUNTS, FINGERPRINT, LOG = "origin", "state", "counts", "fingerprint", "log"
 # Chains: engines, of which the newest two are kept, with the monitor of each; a thinned history of
 # snapshots; what a run began and ended with.
 CHECKPOINTS, MONITORS, SNAPSHOTS = "checkpoints", "monitors", "snapshots"
 BEGINNING, FIRST_MONITOR = "beginning", "first_monitor"
 FINAL, FINAL_MONITOR = "final", "final_monitor"
-# Of a session: its calls. Of standard input: its events.
-OPERATIONS, EVENTS = "operations", "events"
+OPERATIONS = "operations"  # of a session: its calls
 # Of a replay by several workers: the landmarks of the last round, and of each partition the newest
 # few checkpoints.
 MERGED, PARTITION = "merged", "partition-"
@@ -87,8 +86,6 @@ class RowCounts:
     accepted: int = 0
     rejected: int = 0
     snapshots: int = 0
-    pairs: int = 0
-    rejected_pairs: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,8 +252,6 @@ class RunStore:
         """The run is whole, and its files are written: keep what it ended with."""
         engine, database, monitor = now.engine, self.database, self.monitor
         with database.commit():
-            if EVENTS in self._buffered:  # of a log that nothing resumes
-                self._append_buffered(EVENTS, engine.position)
             number = database.append(FINAL, engine.position, 0, engine.to_bytes())
             database.keep_only(FINAL, {number})
             if monitor is not None:

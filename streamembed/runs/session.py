@@ -186,7 +186,10 @@ class Run:
         return [name.removeprefix(_BATCH) for name in names if name.startswith(_BATCH)]
 
     def acknowledged(self, batch_id: str) -> Learned | None:
-        """What `learn` gave for the batch of a name; None where it was never learned."""
+        """What `learn` gave for the batch of a name; None where it was never learned.
+
+        Pairs are no events: none of a batch of them was accepted or rejected.
+        """
         fact = self._database.read_fact(_name_fact(batch_id))
         return None if fact is None else _from_fact(fact)
 
@@ -230,9 +233,9 @@ class Run:
         """Learn objects by their distances, as `Engine.learn_distances`; see `learn`."""
         return self._apply(lambda: self._engine.check_distances(rows, ids), batch_id)
 
-    def learn_pairs(self, X1: Any, X2: Any, similar: Any) -> None:
-        """Learn given pairs, as `Engine.learn_pairs`."""
-        self._apply(lambda: self._engine.check_pairs(X1, X2, similar))
+    def learn_pairs(self, X1: Any, X2: Any, similar: Any, *, batch_id: str | None = None) -> None:
+        """Learn given pairs, as `Engine.learn_pairs`; see `learn`."""
+        self._apply(lambda: self._engine.check_pairs(X1, X2, similar), batch_id)
 
     def label(self, ids: Any, y: Any) -> Labelled:
         """Give events a label that came late, as `Engine.label`."""
@@ -303,7 +306,7 @@ class Run:
                         f"batch_id={quote(batch_id)} was learned before, and with other rows: "
                         "nothing of this call was learned; give every batch a name of its own"
                     )
-                known: Any = _from_fact(fact)  # a call with a batch_id gives Learned
+                known: Any = _from_fact(fact)  # `learn_pairs` ignores it
                 return cast(Result, known)
             try:
                 result = self._engine.apply(call)
@@ -327,14 +330,14 @@ class Run:
         """Within a commit: the call, and what it gave."""
         position = self._engine.position
         self._database.append(OPERATIONS, position, call.rows, call.to_bytes(result, batch_id))
-        if isinstance(result, Learned):
-            if result.rejected:
-                rejected = to_ipc_bytes(to_rejected_table(result.rejected))
-                self._database.append("rejected", position, len(result.rejected), rejected)
-            if batch_id is not None:
-                rows = [astuple(row) for row in result.rejected]
-                fact = {"accepted": result.accepted, "rejected": rows, "digest": call.digest}
-                self._database.write_fact(_name_fact(batch_id), fact)
+        learned = result if isinstance(result, Learned) else Learned(0, ())  # pairs are no events
+        if learned.rejected:
+            rejected = to_ipc_bytes(to_rejected_table(learned.rejected))
+            self._database.append("rejected", position, len(learned.rejected), rejected)
+        if batch_id is not None:
+            rows = [astuple(row) for row in learned.rejected]
+            fact = {"accepted": learned.accepted, "rejected": rows, "digest": call.digest}
+            self._database.write_fact(_name_fact(batch_id), fact)
 
     def _commit_engine(self) -> None:
         snapshot = self._engine.publish(fresh=True)

@@ -91,7 +91,6 @@ def verify(
     run: str | os.PathLike[str],
     deep: bool = False,
     log: Paths | None = None,
-    pairs: Paths | None = None,
 ) -> Verified:
     """Check every checksum of a run, that positions ascend, and that what belongs there is there.
 
@@ -101,14 +100,11 @@ def verify(
         Also learn everything again, from the batches of the run or from its log, and compare bytes.
     log
         The log of a replay, for ``deep``; default: where it was.
-    pairs
-        Its pair log, if it had one.
 
     Raises
     ------
     ParameterError
-        ``deep`` of a replay of standard input, or with another log, or a log of a run that has
-        none.
+        ``deep`` of a run that was learned in partitions, or a log where none is read.
     LogError
         The log is damaged.
     FileError
@@ -134,7 +130,7 @@ def verify(
             if deep and not troubles:
                 compare = _learn_again if kind == SESSION else _replay_again
                 try:
-                    checked["learned again"] = compare(database, folder, log, pairs)
+                    checked["learned again"] = compare(database, folder, log)
                 except DamagedFileError as error:
                     troubles.append(Trouble(f"learned again: {_to_one_line(error)}", remedy))
     except DamagedFileError as error:
@@ -154,11 +150,6 @@ def _check_options(deep: bool, log: Paths | None, kind: str) -> None:
         raise ParameterError(
             "a run that was learned in partitions is not repeated by verify: repeat it into "
             "another folder, and compare all files but run.db"
-        )
-    if deep and kind != SESSION and log is None:
-        raise ParameterError(
-            "deep verification of a replay of standard input needs its rows: save them, and name "
-            "the file (--log)"
         )
     if log is not None and kind == SESSION:
         raise ParameterError("this run was learned into by calls: leave the log out (--log)")
@@ -256,7 +247,7 @@ def _check_file(folder: Path, name: str, crc: int | None) -> int:
     return 1
 
 
-def _learn_again(database: Database, folder: Path, log: Any, pairs: Any) -> int:
+def _learn_again(database: Database, folder: Path, log: Any) -> int:
     engine = Engine.from_bytes(database.read(BEGINNING, 0).data)
     records = database.list_records(CHECKPOINTS)
     n_committed = database.read_fact(FINGERPRINT)["operations"] if records else -1
@@ -276,7 +267,7 @@ def _learn_again(database: Database, folder: Path, log: Any, pairs: Any) -> int:
     return count
 
 
-def _replay_again(database: Database, folder: Path, log: Any, pairs: Any) -> int:
+def _replay_again(database: Database, folder: Path, log: Any) -> int:
     """The log into another folder: its files must be those of this one."""
     origin = database.read_fact(ORIGIN)
     if not database.read_fact(STATE, {}).get("finished"):
@@ -285,8 +276,6 @@ def _replay_again(database: Database, folder: Path, log: Any, pairs: Any) -> int
         )
     if origin["start"]["position"]:
         raise ParameterError(f"{folder} began with an engine that had learned, which is not kept")
-    if (origin["pairs"] is None) != (pairs is None):
-        raise ParameterError("the pair log of the replay, if it had one, must be given (--pairs)")
     opened = open_recorded_log(origin, log)
     # the timeline holds what the first replay left out
     metadata = pq.read_metadata(folder / "timeline.parquet").metadata
@@ -306,7 +295,6 @@ def _replay_again(database: Database, folder: Path, log: Any, pairs: Any) -> int
             snapshot_every=origin["snapshot_every"],
             on_bad_row=origin["on_bad_row"],
             embed=origin["embed"],
-            pairs=pairs,
             monitor=monitor,
         )
         if done.damage is not None:

@@ -58,7 +58,7 @@ def run(tmp_path: Path, log: Path) -> Path:
 def test_the_commands_are_those_written_down() -> None:
     """A roster; each has a help text."""
     assert sorted(commands.main.commands) == [
-        *("config", "demo", "export", "inspect", "merge", "replay", "report", "serve"),
+        *("demo", "export", "inspect", "merge", "replay", "report", "serve"),
         "transform",
         *("verify", "watch"),
     ]
@@ -164,41 +164,6 @@ def test_transform_embeds_new_events(tmp_path: Path, run: Path, name: str) -> No
     expected = snapshot.transform(pa.table(dict(zip("xyz", kept.T, strict=True))))
     found = np.column_stack([table[f"diffusion_map_{j}"].drop_null().to_numpy() for j in range(3)])
     np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
-
-
-@pytest.mark.parametrize("format", ["stream", "file", "parquet"])
-def test_a_log_may_come_through_standard_input(tmp_path: Path, run: Path, format: str) -> None:
-    """As - for replay and for transform, with what the same file gives."""
-    write_log(tmp_path / "in", POINTS, NAMES, ids=[f"e{i}" for i in range(230)], format=format)
-    data = (tmp_path / "in").read_bytes()
-    done = call("replay", "-", "--run", tmp_path / "piped", *SMALL, stdin=data)
-    assert "run: 230 events, 0 rejected" in done.stdout
-    for name in ("snapshot.arrow", "embedding.parquet"):
-        assert (tmp_path / "piped" / name).read_bytes() == (run / name).read_bytes()
-    outputs = [tmp_path / "piped.parquet", tmp_path / "read.parquet"]
-    for source, output in zip(("-", tmp_path / "in"), outputs, strict=True):
-        done = call("transform", run / "snapshot.arrow", source, "-o", output, stdin=data)
-        assert done.exit_code == 0, done.output
-    assert pq.read_table(outputs[0]).equals(pq.read_table(outputs[1]))
-
-
-@pytest.mark.skipif(not hasattr(os, "openpty"), reason="needs terminals")
-@pytest.mark.long
-def test_a_terminal_is_no_log(tmp_path: Path) -> None:
-    """It would be waited for; the message says what to do."""
-    ours, theirs = os.openpty()
-    done = subprocess.run(
-        [sys.executable, "-m", "streamembed", "replay", "-", "--run", str(tmp_path / "run")],
-        stdin=theirs,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    os.close(ours)
-    os.close(theirs)
-    assert done.returncode == 2
-    assert "standard input is a terminal: pipe a log into it" in done.stderr
-    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.long
@@ -479,8 +444,7 @@ def cases(tmp_path: Path, log: Path, run: Path) -> dict[str, tuple[list[Any], in
             2,
             "'q*' of",
         ),
-        "stdin twice": (["replay", "-", "-", "--run", out], 2, "the only one"),
-        "empty stdin": (["replay", "-", "--run", out], 3, "standard input is empty"),
+        "standard input": (["replay", "-", "--run", out], 2, "--follow"),
         "points for distances": (
             ["transform", far / "snapshot.arrow", log, "-o", out],
             2,
@@ -542,7 +506,6 @@ def test_messages_speak_of_flags(tmp_path: Path, log: Path, run: Path) -> None:
         (["replay", log, "--run", run, "--size", 90], "or replace it with --overwrite\n"),
         (["transform", run, log, "-o", run / "snapshot.arrow"], "--output "),
         (["transform", "", log, "-o", "x"], "SNAPSHOT|RUN '' must be"),
-        (["inspect", "-"], "standard input"),
         (["inspect", ""], "PATH '' must be"),
         ([*replay, "--exclude", ""], "'--exclude': it must name columns"),
     ):
@@ -714,14 +677,6 @@ def test_replay_tells_of_metrics(tmp_path: Path) -> None:
     found = json.loads(told.stdout)["metrics"]
     assert found["itml"]["source"] == "labels"
     assert found["fenn"]["n_classes"] == 2
-    pairs = np.column_stack([points[:60], points[60:120], points[:60, 0] > points[60:120, 0]])
-    ends = ["a_1", "b_1", "c_1", "a_2", "b_2", "c_2", "similar"]
-    write_log(tmp_path / "pairs", pairs, ends)
-    taught = call(
-        "replay", tmp_path / "plain", "--run", tmp_path / "3", *arguments, "--pairs",
-        tmp_path / "pairs",
-    )  # fmt: skip
-    assert "metric itml: from 50 given pairs" in taught.output
     wrong = call("replay", str(tmp_path / "plain"), "--run", "x", "--metrics", "itml,umap")
     assert wrong.exit_code == 2
     assert "--metrics umap must be one of" in wrong.output

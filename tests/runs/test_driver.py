@@ -15,7 +15,6 @@ from scenarios.fuzz.interrupts import Breaker, restore
 from streamembed.data.batch import Rejected
 from streamembed.errors import BadRowError, DamagedFileError, ParameterError
 from streamembed.logs.event_log import open_log, write_distance_log, write_log
-from streamembed.logs.pair_log import open_pairs
 from streamembed.runs.driver import ReplayDriver
 from streamembed.runs.event_rows import EmbeddedEvents, EventRows
 from streamembed.runs.replay_options import ReplayOptions
@@ -103,9 +102,6 @@ class Kept:
     def write_rejected(self, rows: Sequence[Rejected]) -> None:
         self.aside += [row.index for row in rows]
 
-    def write_rejected_pairs(self, rows: Sequence[Rejected]) -> None:
-        self.said.append(("pairs", len(rows)))
-
     def commit(self, *told: Any) -> None:
         pass
 
@@ -162,25 +158,6 @@ def test_a_checkpoint_fits_between_driver_and_sink(tmp_path: Path, kind: str) ->
         again = drive(loaded, tmp_path / "log", tmp_path / "again", known)
         assert again.said == first.said[said:], path.name
         assert known + again.aside == first.aside, path.name
-
-
-def test_pairs_are_part_of_the_first_checkpoint(tmp_path: Path) -> None:
-    """They are taught before the first snapshot, and so are not given again."""
-    write(tmp_path / "log", "metrics")
-    sides = np.random.default_rng(1).standard_normal((40, 6))
-    names = [f"{name}_{side}" for side in (1, 2) for name in "xyz"]
-    similar = (np.arange(40) % 2)[:, None]
-    write_log(tmp_path / "pairs", np.hstack([sides, similar]), [*names, "similar"])
-    taught = engine("metrics")
-    kept = Kept(taught, tmp_path)
-    log, pairs = open_log(tmp_path / "log"), open_pairs(tmp_path / "pairs")
-    ReplayDriver(taught, log, kept, ReplayOptions(40), pairs).run()
-    said, set_aside, path = kept.saved[0]
-    assert kept.said[:2] == [("pairs", 0), ("pairs", 0)]
-    (tmp_path / "again").mkdir()
-    again = drive(se.Engine.load(path), tmp_path / "log", tmp_path / "again")
-    assert again.said == kept.said[said:]
-    assert again.aside == kept.aside[set_aside:]
 
 
 @pytest.mark.parametrize("rows", [1, 7, 400])

@@ -8,7 +8,6 @@ import math
 import multiprocessing
 import os
 import random
-import shutil
 import signal
 import subprocess
 import sys
@@ -41,6 +40,7 @@ from streamembed.runs.partition_plan import divide_log
 from streamembed.runs.partition_sample import compute_agreement, merge_samples
 from streamembed.runs.partitioned import ROUND_EVERY, Partitioned, replay_partitions
 from streamembed.runs.run_events import RunProgress, read_progress
+from streamembed.runs.run_merge import merge_runs
 from streamembed.runs.verification import verify
 from streamembed.storage.database import Database
 
@@ -112,7 +112,7 @@ def test_partitions_are_files_or_ranges_of_rows(log: Path, tmp_path: Path) -> No
 
 
 def test_what_cannot_be_divided_is_refused(tmp_path: Path, log: Path) -> None:
-    """Distances, standard input, what a cover cannot learn; the message says what to do."""
+    """Distances, what a cover cannot learn; the message says what to do."""
     write_distance_log(tmp_path / "d.arrow", [[], [1.0], [1.0, 2.0]])
     with pytest.raises(FeatureError, match="only points can be learned by several workers"):
         replayed(tmp_path / "d.arrow", tmp_path / "run")
@@ -454,51 +454,17 @@ def kill_everywhere(log: Path, folder: Path, every: int) -> int:
     raise AssertionError("it never ends")
 
 
-def test_a_log_that_has_grown_is_gone_on_with(log: Path, tmp_path: Path) -> None:
-    """New files are partitions of their own, behind what was learned; by any number of workers."""
-    fixed = {"scaling": "standard", "bandwidth": "auto"}
-    first = replayed(log, tmp_path / "run", **fixed)
-    shutil.copytree(tmp_path / "run", tmp_path / "other")
-    write_log(log / "c.parquet", X[:700], NAMES, format="parquet")  # 8 ranges of its rows
-    more = replayed(log, tmp_path / "run", **fixed)
-    assert (first.partitions, first.rounds, first.learned) == (2, 6, 1998)
-    assert (more.partitions, more.rounds, more.learned) == (10, 7, 2698)
-    assert (more.resumed_at, more.rejected) == (6, 2)
-    assert more.snapshot is not None
-    assert more.snapshot.masses.sum() == pytest.approx(2698, rel=1e-12)
-    timeline = pq.read_table(tmp_path / "run" / "timeline.parquet")
-    assert timeline["round"].to_pylist() == [1, 2, 3, 4, 5, 6, 7]
-    assert timeline["partitions"].to_pylist() == [2] * 6 + [10]
-    assert timeline["ended"].to_pylist()[-1] == 2
-    replayed(log, tmp_path / "other", **fixed, workers=2)
-    assert files_of(tmp_path / "run") == files_of(tmp_path / "other")
-    for name in ("d", "e"):
-        write_log(log / f"{name}.arrow", X[700:1000], NAMES)
-    last = replayed(log, tmp_path / "run", **fixed)
-    assert (last.partitions, last.rounds, last.learned) == (12, 9, 3298)
-    assert not verify(tmp_path / "run").troubles
-    again = replayed(log, tmp_path / "run", **fixed)
-    assert (again.resumed_at, again.learned) == (9, 3298)
-
-
-def test_a_log_that_grows_while_its_run_is_killed(log: Path, tmp_path: Path) -> None:
-    """What was planned is learned first: the same bytes wherever the run was killed."""
-    fixed = {"round_every": 600, "chunk_size": 25}
-    replayed(log, tmp_path / "0", **fixed)
-    copies = [tmp_path / f"{commit}" for commit in range(1, 20)]
-    for commit, run in enumerate(copies[:7], 1):
-        with killed_after(commit), contextlib.suppress(Killed):
-            replayed(log, run, **fixed)
-    for run in copies[7:]:
-        shutil.copytree(tmp_path / "0", run)
-    write_log(log / "c.arrow", X[:700], NAMES)
-    replayed(log, tmp_path / "0", **fixed)
-    expected = files_of(tmp_path / "0")
-    for commit, run in enumerate(copies, 1):
-        with killed_after(commit), contextlib.suppress(Killed):
-            replayed(log, run, **fixed)
-        replayed(log, run, **fixed)
-        assert files_of(run) == expected, commit
+def test_new_files_are_a_run_of_their_own(log: Path, tmp_path: Path) -> None:
+    """The error says so; the merge of both runs has the events of all files."""
+    replayed(log, tmp_path / "run")
+    before = files_of(tmp_path / "run")
+    write_log(log / "c.parquet", X[:700], NAMES, format="parquet")
+    with pytest.raises(ParameterError, match=r"has 3 files, and .*from 2; .*streamembed merge"):
+        replayed(log, tmp_path / "run")
+    assert files_of(tmp_path / "run") == before
+    replayed(log / "c.parquet", tmp_path / "new")
+    merged = merge_runs([tmp_path / "run", tmp_path / "new"], tmp_path / "both")
+    assert merged.position == 2698
 
 
 def test_progress_counts_what_was_learned_before(
@@ -634,9 +600,6 @@ def test_landmarks_are_the_memory_of_workers(log: Path, tmp_path: Path) -> None:
     refused = CliRunner().invoke(commands.main, given)
     assert refused.exit_code == 2
     assert "--memory window must be 'landmarks' in partitions" in refused.stderr
-    for more, memory in ((["--workers=2"], "landmarks"), ([], "window")):
-        told = CliRunner().invoke(commands.main, ["config", "show", "--json", *more])
-        assert json.loads(told.stdout)["memory"]["value"] == memory
 
 
 @pytest.mark.long

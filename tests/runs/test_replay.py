@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import datetime
-import io
 import json
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -86,20 +84,12 @@ def test_layouts_leave_no_trace(
 def test_three_and_five_files_gave_other_bytes(tmp_path: Path) -> None:
     """Every file that docs/files.md promises is the same, with all that a replay can write."""
     runs = []
-    index = np.arange(40)
-    sides = {
-        f"{name}_{side}": POINTS[10 * side + index, j]
-        for j, name in enumerate(NAMES)
-        for side in (1, 2)
-    }
-    similar = pa.array([None, *(index[1:] % 2 == 0)], pa.bool_())
-    pq.write_table(pa.table({**sides, "similar": similar}), tmp_path / "pairs")
     for parts in (3, 5):
         log = written(tmp_path / f"log {parts}", "stream", 17 * parts, parts)
         learns = engine(picture=True, metrics=("itml",))
         watcher = se.Monitor(ert=1000, n_reference=150)
         run = tmp_path / f"run {parts}"
-        se.replay(log, learns, run, pairs=tmp_path / "pairs", monitor=watcher)
+        se.replay(log, learns, run, monitor=watcher)
         runs.append(run)
     names = {path.name for path in runs[0].iterdir()}
     assert names == {*FILES, DATABASE_NAME} - {"landmarks.arrow"}
@@ -117,18 +107,6 @@ def test_folders_may_mix_formats(run: se.Replayed, tmp_path: Path) -> None:
         path = tmp_path / "log" / f"{i}.any"
         write_log(path, POINTS[chosen], NAMES, ids=ids, format=format, rows_per_batch=11)
     other = se.replay(tmp_path / "log", engine(), tmp_path / "run")
-    for name in STABLE:
-        assert (other.path / name).read_bytes() == (run.path / name).read_bytes(), name
-
-
-@pytest.mark.parametrize("format", ["stream", "file", "parquet"])
-def test_standard_input_is_a_log(
-    run: se.Replayed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: str
-) -> None:
-    """What comes through it leaves the same run."""
-    data = written(tmp_path / "log", format, 60).read_bytes()
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
-    other = se.replay("-", engine(), tmp_path / "run")
     for name in STABLE:
         assert (other.path / name).read_bytes() == (run.path / name).read_bytes(), name
 
@@ -298,7 +276,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 def test_a_run_is_not_written_where_its_log_is_read(
     tmp_path: Path, overwrite: bool, opened: bool
 ) -> None:
-    """Its own log was deleted or polluted once: by name, through links, as pairs; none is touched.
+    """Its own log was deleted or polluted once: by name, through links; none is touched.
 
     A folder that merely lies beside the log, or below its folder, is none of its business.
     """
@@ -310,26 +288,21 @@ def test_a_run_is_not_written_where_its_log_is_read(
     os.link(folder / "embedding.parquet", tmp_path / "hard" / "snapshot.arrow")
     (tmp_path / "links").mkdir()
     (tmp_path / "links" / "a").symlink_to(folder / "embedding.parquet")
-    (tmp_path / "pairs").mkdir()
-    ends = [f"{name}_{side}" for name in NAMES for side in (1, 2)]
-    write_log(tmp_path / "pairs" / "p", np.ones((9, 7)), [*ends, "similar"])
     before = contents(tmp_path)
     file = folder / "embedding.parquet"
-    cases: list[tuple[Any, Path, dict[str, Any]]] = [
-        (file, folder, {}),
-        (folder, folder, {}),
-        (folder, tmp_path / "symbolic", {}),
-        (file, tmp_path / "hard", {}),
-        (tmp_path / "links", folder, {}),
-        (tmp_path / "links" / "a", tmp_path / "links", {}),
-        (folder, tmp_path, {}),
-        (file, tmp_path / "pairs", {"pairs": tmp_path / "pairs"}),
+    cases = [
+        (file, folder),
+        (folder, folder),
+        (folder, tmp_path / "symbolic"),
+        (file, tmp_path / "hard"),
+        (tmp_path / "links", folder),
+        (tmp_path / "links" / "a", tmp_path / "links"),
+        (folder, tmp_path),
     ]
-    for log, run, given in cases:
-        learner = engine(metrics=("itml",)) if given else engine()
+    for log, run in cases:
         source = open_log(log) if opened else log
         with pytest.raises(ParameterError, match=r"run=.*choose") as caught:
-            se.replay(source, learner, run, overwrite=overwrite, **given)
+            se.replay(source, engine(), run, overwrite=overwrite)
         assert "from which the log is read" in str(caught.value), (log, run)
         assert contents(tmp_path) == before, (log, run)
     se.replay(file, engine(), folder / "run", overwrite=overwrite)

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -188,27 +187,6 @@ def test_a_run_that_grows_is_not_finished(tmp_path: Path) -> None:
         assert not run.finished
         assert run.engine().position == run.snapshot().position == run.positions[-1] > 200
         assert run.timeline()["position"].to_pylist()[-1] == run.positions[-1]
-
-
-def pair_log(path: Path, similar: list[bool]) -> Path:
-    sides = {f"{c}_1": POINTS[:30, i] for i, c in enumerate("xyz")}
-    sides |= {f"{c}_2": POINTS[30:60, i] for i, c in enumerate("xyz")}
-    pq.write_table(pa.table({**sides, "similar": similar}), path)
-    return path
-
-
-def test_a_pair_log_belongs_to_the_run(tmp_path: Path) -> None:
-    """Another one was accepted, and a deep verification told of damage without it."""
-    log, metrics = log_of(tmp_path / "log"), {"metrics": ("itml",)}
-    one = pair_log(tmp_path / "one", [True, False] * 15)
-    other = pair_log(tmp_path / "other", [False, True] * 15)
-    stopped(log, tmp_path / "run", 3, engine=metrics, pairs=one)
-    with pytest.raises(ParameterError, match=r"pairs\.similar was"):
-        replay(log, tmp_path / "run", metrics, pairs=other)
-    replay(log, tmp_path / "run", metrics, pairs=one)
-    assert not verify(tmp_path / "run", deep=True, log=log, pairs=one).troubles
-    with pytest.raises(ParameterError, match="the pair log of the replay"):
-        verify(tmp_path / "run", deep=True, log=log)
 
 
 def test_batches_without_events_are_exported(tmp_path: Path) -> None:

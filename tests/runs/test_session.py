@@ -102,6 +102,24 @@ def test_distances_are_kept_too(tmp_path: Path) -> None:
     assert {path.name for path in files} >= {"snapshot.arrow", "timeline.parquet"}
 
 
+def test_pairs_that_were_acknowledged_are_not_learned_twice(tmp_path: Path) -> None:
+    """A second call of the name, in the next process, changes nothing; other pairs are refused."""
+    config, similar = {**SMALL, "metrics": ("itml",)}, np.arange(60) % 2 == 0
+    for _ in range(2):
+        with se.open_run(tmp_path / "run", config) as run:
+            run.learn(POINTS[:60], batch_id="events")
+            run.learn_pairs(POINTS[:60], POINTS[60:120], similar, batch_id="pairs")
+            learned = bytes_of(run.engine)
+    twin = se.Engine(**config)
+    twin.learn(POINTS[:60])
+    twin.learn_pairs(POINTS[:60], POINTS[60:120], similar)
+    assert bytes_of(twin) == learned
+    with se.open_run(tmp_path / "run") as run:
+        with pytest.raises(InputError, match="with other rows"):
+            run.learn_pairs(POINTS[:60], POINTS[60:120], ~similar, batch_id="pairs")
+        assert (bytes_of(run.engine), run.position) == (learned, 60)
+
+
 def test_a_batch_that_was_acknowledged_is_not_learned_twice(tmp_path: Path) -> None:
     """A producer that heard nothing tries again, in this process or the next."""
     with se.open_run(tmp_path / "run", SMALL) as run:
