@@ -59,7 +59,8 @@ def read_progress(reader: RunReader) -> RunProgress:
         table = reader.partitions()
         learned, rejected = (sum(table[name].to_pylist()) for name in ("learned", "rejected"))
         return RunProgress(learned, rejected, max(last, default=0))
-    last += [position for _, position in database.list_records(OPERATIONS)]
+    if length := database.count_records(OPERATIONS):
+        last.append(database.read(OPERATIONS, length - 1).position)
     position = max([begun, *last])
     return RunProgress(position - begun, reader.rejected().num_rows, position)
 

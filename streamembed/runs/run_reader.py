@@ -39,10 +39,10 @@ from streamembed.runs.run_store import (
     FINGERPRINT,
     LOG,
     MONITORS,
+    ONLINE,
     OPERATIONS,
     ORIGIN,
     PARTITIONS,
-    SESSION,
     SNAPSHOTS,
     STATE,
     find_file_error,
@@ -51,8 +51,6 @@ from streamembed.runs.run_store import (
 from streamembed.storage.database import Database
 
 T = TypeVar("T")
-# Retries where the writer has dropped a record meanwhile.
-MAX_RETRIES = 5
 
 
 def read_run(run: str | os.PathLike[str]) -> RunReader:
@@ -113,7 +111,7 @@ class RunReader:
 
     @property
     def finished(self) -> bool:
-        """Whether a replay has come to the end of its log; False of a run that is learned into."""
+        """Whether a replay has come to the end of its log; False of an online run."""
         return bool(self._database.read_fact(STATE, {}).get("finished"))
 
     @property
@@ -133,20 +131,6 @@ class RunReader:
         DamagedFileError
             It is not what was written.
         """
-        return self._read_with_retries(lambda: self._snapshot(position))
-
-    def _read_with_retries(self, read: Callable[[], T]) -> T:
-        """Read, and retry where the writer has dropped a record meanwhile."""
-        for _ in range(MAX_RETRIES):
-            length = self._database.count_records(CHECKPOINTS)
-            try:
-                return read()
-            except DamagedFileError:
-                if self._database.count_records(CHECKPOINTS) == length:
-                    raise
-        return read()
-
-    def _snapshot(self, position: int | None) -> Snapshot:
         with self._database.read_consistently():
             records = self._database.list_records(SNAPSHOTS)
             if not records:
@@ -161,9 +145,6 @@ class RunReader:
 
     def engine(self) -> Engine:
         """The engine as it was committed last, a copy of your own; NotReadyError before."""
-        return self._read_with_retries(self._engine)
-
-    def _engine(self) -> Engine:
         with self._database.read_consistently():
             chain = FINAL if self.finished else CHECKPOINTS
             records = self._database.list_records(chain)
@@ -173,9 +154,6 @@ class RunReader:
 
     def monitor(self) -> Monitor | None:
         """The monitor as it was committed last, a copy of your own; None where the run has none."""
-        return self._read_with_retries(self._monitor)
-
-    def _monitor(self) -> Monitor | None:
         with self._database.read_consistently():
             chain = FINAL_MONITOR if self.finished else MONITORS
             records = self._database.list_records(chain)
@@ -200,9 +178,6 @@ class RunReader:
         Which files and rows it is, its last round, its events and rejected rows so far, and
         whether it has ended. Of any other run without rows.
         """
-        return self._read_with_retries(self._partitions)
-
-    def _partitions(self) -> Any:
         with self._database.read_consistently():
             return list_partitions(self._database)
 
@@ -210,7 +185,7 @@ class RunReader:
         """The events that were committed, in order: the stream position of the first, and these.
 
         Of a replay they are read from its log, which must still have the rows that were learned;
-        of a run that is learned into from its calls.
+        of an online run from its calls.
 
         Parameters
         ----------
@@ -268,7 +243,7 @@ class RunReader:
     def late_labels(self) -> dict[Hashable, Any]:
         """Labels that came after their events, by id."""
         labels: dict[Hashable, Any] = {}
-        if self.kind == SESSION and self.origin["engine"].get("metrics"):
+        if self.kind == ONLINE and self.origin["engine"].get("metrics"):
             for record in self._database.read_chain(OPERATIONS):
                 call = Call.from_bytes(record.data)
                 if call.name == "label":
@@ -303,12 +278,8 @@ class RunReader:
 
     def read_at_one_moment(self, read: Callable[[], T]) -> T:
         """What a function reads of this run, as of one moment, whatever is written meanwhile."""
-
-        def read_in_transaction() -> T:
-            with self._database.read_consistently():
-                return read()
-
-        return self._read_with_retries(read_in_transaction)
+        with self._database.read_consistently():
+            return read()
 
     def close(self) -> None:
         """Close the database."""
@@ -325,7 +296,8 @@ def _to_event_rows(call: Call[Any]) -> EventRows:
     """The rows of a call that are events; labels as text."""
     arrays, metadata = call.arrays, call.metadata
     rows = arrays["kept"] if call.name == "learn" else np.arange(call.rows)
-    learned = np.flatnonzero(~np.isin(rows, np.array(call.unlearned, dtype=np.int64)))
+    gone = [] if call.result is None else [row.index for row in call.result.rejected]
+    learned = np.flatnonzero(~np.isin(rows, np.array(gone, dtype=np.int64)))
     ids = arrays["ids"] if "ids" in arrays else read_ids(metadata.get("ids"), len(rows))
     labels = metadata.get("labels")
     passthrough = {}

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from streamembed.data.features import NO_FEATURES
 from streamembed.errors import InputError, ParameterError, summarise_error
-from streamembed.runs.session import Run, open_run
+from streamembed.runs.online_run import Run, open_run
 from streamembed.serving.channel import receive_message, send_message
 from streamembed.serving.counters import RequestCounters, classify_reason
 from streamembed.serving.messages import RefusedError, convert_error

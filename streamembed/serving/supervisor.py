@@ -24,7 +24,7 @@ from streamembed.errors import MissingFileError, ServerError, StreamembedError
 from streamembed.serving.channel import receive_message, send_message
 from streamembed.serving.server_settings import ServerSettings, check_port_free
 from streamembed.serving.tokens import Token, read_tokens
-from streamembed.storage.database import DATABASE_NAME, remove_reader_files
+from streamembed.storage.database import DATABASE_NAME
 
 # Seconds: between two checks of the processes; for an answer; for a process to start.
 POLL_INTERVAL, TIMEOUT, START_TIMEOUT = 0.1, 5.0, 120.0
@@ -368,7 +368,6 @@ class Supervisor:
             if slot.process is not None:
                 slot.process.kill()
         self._temporary.cleanup()
-        remove_reader_files(Path(self._settings.run))
 
 
 def _check_run(settings: ServerSettings) -> None:

@@ -21,7 +21,6 @@ from streamembed.errors import FeatureError, ParameterError, ServerError
 from streamembed.serving.ingest_writer import IngestWriter
 from streamembed.serving.latest_snapshot import LatestSnapshot
 from streamembed.serving.tls import read_certificate_names
-from streamembed.storage.database import remove_reader_files
 from tests.report import runs
 from tests.serving.served import SMALL, X, bearer, made, serving, tokens_in
 from tests.serving.test_service import Path_
@@ -58,7 +57,6 @@ def test_a_signal_amid_puts_loses_nothing(tmp_path: Path, number: int, code: int
     assert heard[-1] < len(points)
     with se.open_run(run) as opened:
         assert opened.position == 200 + heard[-1]
-    assert not (run / ".lock").exists()
 
 
 @pytest.mark.long
@@ -201,18 +199,6 @@ def test_a_finished_run_is_left_as_it_was(tmp_path: Path) -> None:
             client.drain()
         assert server.process.wait(60) == 0
     assert {path.name: path.read_bytes() for path in run.iterdir()} == before
-
-
-def test_what_is_not_empty_is_not_tidied(tmp_path: Path) -> None:
-    """A write-ahead log with content stays for the next writer."""
-    run = made(tmp_path)
-    with se.open_run(run) as opened:
-        opened.learn(X[200:210])
-        kept = (run / "run.db-wal").stat().st_size
-        assert kept > 0
-        remove_reader_files(run)
-        assert (run / "run.db-wal").stat().st_size == kept
-    remove_reader_files(run / "nowhere")
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="makes the certificate")
