@@ -42,9 +42,8 @@ if TYPE_CHECKING:
     from streamembed.merging.landmark_set import LandmarkSet
     from streamembed.merging.merged_set import merge
     from streamembed.metric_learning.mahalanobis import Mahalanobis
-    from streamembed.runs.online_run import Run, open_run
+    from streamembed.runs.log_replay import Replayed, replay
     from streamembed.runs.partitioned import Partitioned, replay_partitions
-    from streamembed.runs.replay_log import Replayed, replay
     from streamembed.runs.run_reader import RunReader, read_run
     from streamembed.serving.client import Client, connect
     from streamembed.serving.messages import Transformed
@@ -94,7 +93,7 @@ _HOMES = {
     "PairGenerator": "estimators.pair_generator",
     "Partitioned": "runs.partitioned",
     "Picture": "engine.picture",
-    "Replayed": "runs.replay_log",
+    "Replayed": "runs.log_replay",
     "Run": "runs.online_run",
     "RunReader": "runs.run_reader",
     "Snapshot": "engine.snapshot",
@@ -103,7 +102,7 @@ _HOMES = {
     "merge": "merging.merged_set",
     "open_run": "runs.online_run",
     "read_run": "runs.run_reader",
-    "replay": "runs.replay_log",
+    "replay": "runs.log_replay",
     "replay_partitions": "runs.partitioned",
 }
 _PACKAGES = ("errors", "estimators", "logs")

@@ -17,7 +17,8 @@ from typing import Any
 
 from streamembed.errors import ParameterError, StoppedError, quote, summarise_error
 from streamembed.logs.event_log import EventLog
-from streamembed.logs.paths import Location, Paths, is_uri, list_paths
+from streamembed.logs.paths import Location, Paths, list_paths
+from streamembed.logs.place import is_uri
 from streamembed.runs.executor import MAX_LOSSES, Task, TaskFailure, run_task
 from streamembed.runs.partitioned import Partitioned, replay_partitions
 from streamembed.validation import check_whole

@@ -9,7 +9,6 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from streamembed.cli.flag_names import name_flags
 from streamembed.cli.monitor_options import describe_monitor, format_monitor_status
 from streamembed.cli.summary import format_all_rejected, list_axes_warnings
 from streamembed.data.column_roles import LOG_REMEDY, abbreviate_names
@@ -20,7 +19,7 @@ from streamembed.engine.engine import Engine
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import MissingFileError, ParameterError, check_path, format_count
 from streamembed.logs.event_log import LogDescription, describe_log
-from streamembed.logs.paths import is_uri
+from streamembed.logs.place import is_uri
 from streamembed.methods.options import Config
 from streamembed.methods.registry import METHODS
 from streamembed.numeric import codec
@@ -257,7 +256,7 @@ def _inspect_engine(engine: Engine) -> Inspection:
 
 def _inspect_log(description: LogDescription) -> Inspection:
     damages = [damage for damage in description.damages if damage]
-    error = description.error and name_flags(description.error)
+    error = description.error
     columns = description.columns
     used = {} if columns is None else columns.as_dict()
     used = {name.replace("_", " "): fact for name, fact in used.items()}

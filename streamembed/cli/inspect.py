@@ -9,7 +9,6 @@ from typing import Any
 import click
 
 from streamembed.cli.findings import Inspection, inspect_path
-from streamembed.cli.flag_names import name_flags
 from streamembed.cli.terminal_text import echo
 
 # A longer list is shown by its first and last entry.
@@ -23,7 +22,7 @@ def command(path: str, as_json: bool) -> None:
     """Show what a log, a snapshot, a saved engine or a run folder contains."""
     inspection = inspect_path(path)
     if as_json:
-        click.echo(json.dumps({**inspection.facts, "hints": [*map(name_flags, inspection.hints)]}))
+        click.echo(json.dumps({**inspection.facts, "hints": inspection.hints}))
         return
     for line in format_inspection(inspection):
         echo(line)
@@ -33,7 +32,7 @@ def format_inspection(inspection: Inspection) -> Iterator[str]:
     """Yield the verdict, the hints, and one line per fact."""
     yield inspection.verdict
     for hint in inspection.hints:
-        yield f"hint: {name_flags(hint)}"
+        yield f"hint: {hint}"
     yield ""
     shown = {**inspection.facts, **(inspection.brief or {})}
     left_out = {name for name, value in (inspection.brief or {}).items() if value is None}

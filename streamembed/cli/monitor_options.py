@@ -9,11 +9,9 @@ from typing import Any
 from streamembed.cli.replay_command import MONITOR_OPTIONS
 from streamembed.cli.terminal_text import echo
 from streamembed.drift.delivery import CommandDelivery, Delivery, WebhookDelivery
-from streamembed.drift.monitor import MIN_REFERENCE, Monitor
+from streamembed.drift.monitor import Monitor
 from streamembed.engine.snapshot import Snapshot
-from streamembed.errors import ParameterError, quote
-
-FIRST_PREFIX = "first:"
+from streamembed.errors import ParameterError
 
 
 def create_monitor(options: dict[str, Any]) -> Monitor | None:
@@ -29,28 +27,13 @@ def create_monitor(options: dict[str, Any]) -> Monitor | None:
             if options[flag.removeprefix("--").replace("-", "_")] not in (None, False):
                 raise ParameterError(f"{flag} needs --monitor: add it, or leave {flag} out")
         return None
-    parameters: dict[str, Any] = {
-        "ert": 10_000.0 if options["ert"] is None else options["ert"],
-        "policy": options["policy"] or "renew",
-        "labels": options["watch_labels"],
-        "period": options["period"],
-        "scaling": options["scaling"],
-        "seed": options["seed"],
-    }
-    reference = options["reference"]
-    if reference is None:
+    names = ("ert", "n_reference", "policy", "period")
+    parameters = {name: options[name] for name in names if options[name] is not None}
+    parameters |= {"labels": options["watch_labels"]}
+    parameters |= {name: options[name] for name in ("scaling", "seed")}
+    if options["reference"] is None:
         return Monitor(**parameters)
-    if reference.isdecimal():
-        raise ParameterError(f"--reference {reference} must be a snapshot, or first:{reference}")
-    if not reference.startswith(FIRST_PREFIX):
-        return Monitor.of(Snapshot.load(reference), **parameters)
-    count = reference.removeprefix(FIRST_PREFIX)
-    if not count.isdecimal() or int(count) < MIN_REFERENCE:
-        raise ParameterError(
-            f"--reference {quote(reference)} must be a snapshot, or first:N with N at least "
-            f"{MIN_REFERENCE}"
-        )
-    return Monitor(n_reference=int(count), **parameters)
+    return Monitor.of(Snapshot.load(options["reference"]), **parameters)
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 import warnings
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -15,7 +16,6 @@ from click.core import ParameterSource
 
 from streamembed.cli.command_options import check_logs_exist
 from streamembed.cli.exit_codes import ALARMED, DAMAGED, USAGE, catch_signals, exit_with
-from streamembed.cli.flag_names import name_flags
 from streamembed.cli.monitor_options import (
     create_monitor,
     describe_monitor,
@@ -23,7 +23,7 @@ from streamembed.cli.monitor_options import (
     format_monitor_status,
     open_deliveries,
 )
-from streamembed.cli.progress_bar import show_progress
+from streamembed.cli.progress import format_speed, show_progress
 from streamembed.cli.summary import (
     describe_metrics,
     describe_snapshot,
@@ -41,7 +41,7 @@ from streamembed.errors import LogError, ParameterError, ResolutionWarning
 from streamembed.logs.event_log import EventLog, open_with_choice, parse_choice
 from streamembed.logs.followed_log import FollowedLog, follow_log
 from streamembed.methods.options import Config
-from streamembed.runs.replay_log import Replayed, compute_snapshot_interval, replay
+from streamembed.runs.log_replay import Replayed, compute_snapshot_interval, replay
 from streamembed.runs.run_reader import read_run
 
 # Options that `streamembed.replay` has under the same names.
@@ -52,7 +52,7 @@ def run(logs: tuple[str, ...], run: str, **options: Any) -> None:
     """Replay the logs: what `streamembed.cli.replay_command.command` calls."""
     as_json = options["as_json"]
     parameters = {field.name: options[field.name] for field in fields(Config)}
-    uses = ("features", "exclude", "id_column", "label_column", "time_column")
+    uses = ("features", "exclude", "id", "label", "time")
     choice = parse_choice(*(options[name] for name in uses))
     if options["idle_exit"] is not None and not options["follow"]:
         raise ParameterError("--idle-exit needs --follow: add it, or leave --idle-exit out")
@@ -84,7 +84,7 @@ def run(logs: tuple[str, ...], run: str, **options: Any) -> None:
                 log = open_with_choice(check_logs_exist(logs), choice)
                 columns, rows = log.columns, log.n_rows
             if not as_json:
-                echo(name_flags(str(columns)), err=True)
+                echo(str(columns), err=True)
             advance = stack.enter_context(show_progress(rows, as_json))
 
             def handle_alarm(alarm: Alarm) -> None:
@@ -96,11 +96,11 @@ def run(logs: tuple[str, ...], run: str, **options: Any) -> None:
                     delivery(alarm)
 
             def handle_progress(rows: int) -> None:
-                if advance is not None:
-                    advance(rows)
+                advance(rows)
                 if is_stopped() and not engine.ready:  # before, there is nothing to commit
                     raise KeyboardInterrupt
 
+            start = time.monotonic()
             result = replay(
                 log,
                 engine,
@@ -112,6 +112,9 @@ def run(logs: tuple[str, ...], run: str, **options: Any) -> None:
                 on_alarm=handle_alarm,
                 **{name: options[name] for name in PASSED_ON},
             )
+    new_rows = result.accepted + result.rejected - result.resumed_at
+    if new_rows and not as_json:
+        echo(format_speed(new_rows, time.monotonic() - start), err=True)
     _print_summary(result, engine.config.tolerance, as_json, drift_monitor)
     _exit_on_trouble(result)
     if options["fail_on_alarm"] and drift_monitor is not None:
@@ -207,8 +210,8 @@ def _print_summary(
             message = f"resumed at row {result.resumed_at:,} of the log"
         echo(f"{result.path} {message}")
     for line in format_summary(result.path, result.snapshot, tolerance):
-        echo(name_flags(line))
+        echo(line)
     if monitor is not None:
         echo(f"monitor: {format_monitor_status(monitor)}")
         for note in monitor.notes:
-            echo(name_flags(note))
+            echo(note)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 import click
 
-from streamembed.cli import option_sources
+from streamembed.cli import settings_file
 from streamembed.cli.command_options import add_columns_options, add_engine_options
-from streamembed.cli.commands import run_command
 
 MONITOR_OPTIONS: dict[str, dict[str, Any]] = {
     "--monitor": {
@@ -21,8 +21,12 @@ MONITOR_OPTIONS: dict[str, dict[str, Any]] = {
         "help": "Mean number of events between false alarms.  [default: 10000]",
     },
     "--reference": {
-        "metavar": "SNAPSHOT|first:N",
-        "help": "Compare with a saved snapshot, or the first N events.  [default: first:1000]",
+        "metavar": "SNAPSHOT",
+        "help": "Compare with a saved snapshot.  [default: with the first events]",
+    },
+    "--n-reference": {
+        "type": int,
+        "help": "Number of the first events that are compared with.  [default: 1000]",
     },
     "--policy": {
         "type": click.Choice(["renew", "hold", "stop"]),
@@ -52,7 +56,7 @@ def add_monitor_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-@click.command("replay")
+@click.command("replay", context_settings={"auto_envvar_prefix": settings_file.PREFIX})
 @click.argument("logs", nargs=-1, required=True, metavar="LOG...")
 @click.option("--run", "run", required=True, metavar="DIR", help="Run folder to create.")
 @add_engine_options
@@ -109,8 +113,14 @@ def add_monitor_options(command: Callable[..., Any]) -> Callable[..., Any]:
     "[default: 262144]",
 )
 @click.option("--overwrite", is_flag=True, help="Replace an existing run in DIR.")
-@option_sources.add_config_option
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
+@settings_file.add_config_option
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    allow_from_autoenv=False,
+    help="One JSON object on standard output.",
+)
 def command(**options: Any) -> None:
     """Replay Arrow logs into a run folder.
 
@@ -120,7 +130,4 @@ def command(**options: Any) -> None:
     the same command again to resume an interrupted replay, or to add the new rows of a log.
     With --follow it waits for more files, and Ctrl-C or SIGTERM while it waits ends the log there.
     """
-    run_command("replay", **options)
-
-
-option_sources.add_environment_variables(command)
+    import_module("streamembed.cli.replay").run(**options)

@@ -64,7 +64,7 @@ def command(
                 f"output={quote(output)} is the input {source}: choose another file"
             )
     loaded_snapshot = Snapshot.load(path)
-    uses = (roles[f"{use}_column"] for use in ("id", "label", "time"))
+    uses = (roles[role] for role in ("id", "label", "time"))
     choice = parse_choice(features or loaded_snapshot.feature_names or None, None, *uses)
     log = open_with_choice(check_logs_exist(logs), choice)
     summary = transform_log(loaded_snapshot, log, output, overwrite=overwrite)

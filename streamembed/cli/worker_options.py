@@ -10,8 +10,7 @@ import click
 from click.core import ParameterSource
 
 from streamembed.cli.exit_codes import DAMAGED, USAGE, catch_signals, exit_with
-from streamembed.cli.flag_names import name_flags
-from streamembed.cli.progress_bar import show_progress
+from streamembed.cli.progress import show_progress
 from streamembed.cli.summary import (
     describe_metrics,
     describe_snapshot,
@@ -34,7 +33,7 @@ from streamembed.runs.partitioned import Partitioned, replay_partitions, select_
 
 # Options of `replay` that need a single process.
 SINGLE_PROCESS_OPTIONS = (
-    "id_column",
+    "id",
     "snapshot_every",
     "embed",
     "fork",
@@ -43,6 +42,7 @@ SINGLE_PROCESS_OPTIONS = (
     "monitor",
     "ert",
     "reference",
+    "n_reference",
     "policy",
     "watch_labels",
     "period",
@@ -80,10 +80,10 @@ def replay_with_workers(
     config, policy = Config(**parameters), parameters.pop("on_bad_row")
     log = open_with_choice(logs, choice)
     if not as_json:
-        echo(name_flags(str(select_columns(log, config))), err=True)
+        echo(str(select_columns(log, config)), err=True)
     with (
         warnings.catch_warnings(),
-        show_progress(log.n_rows, as_json, reports_start=True) as advance,
+        show_progress(log.n_rows, as_json) as advance,
         catch_signals(deferred=False),
     ):
         warnings.simplefilter("ignore", ResolutionWarning)  # the summary reports it
@@ -127,4 +127,4 @@ def _print_summary(result: Partitioned, tolerance: float | None, as_json: bool) 
     counts = ((result.partitions, "partition"), (result.rounds, "round"))
     echo("learned in " + ", ".join(format_count(*count) for count in counts))
     for line in format_summary(result.path, result.snapshot, tolerance):
-        echo(name_flags(line))
+        echo(line)

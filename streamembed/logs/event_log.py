@@ -53,7 +53,6 @@ from streamembed.logs.log_file import LogFile, build_damage_error, read_rows
 from streamembed.logs.log_writer import write_distance_log as write_distance_log
 from streamembed.logs.log_writer import write_log as write_log
 from streamembed.logs.paths import Paths, list_folders, probe_files
-from streamembed.logs.remote_path import LogPath
 from streamembed.numeric.arrays import Array, Bools, Floats
 from streamembed.validation import check_whole
 
@@ -117,8 +116,8 @@ class EventLog:
 
     Attributes
     ----------
-    paths : tuple of Path
-        The files, in the order in which they are read; of a URI something like a path.
+    paths : tuple of Path or str
+        The files, in the order in which they are read; of a URI text, without credentials.
     folders : tuple of Path
         The given folders of this machine, which contain the files.
     kind : str
@@ -138,7 +137,7 @@ class EventLog:
         Rows of all files; None where a stream or damage makes that unknown until all is read.
     """
 
-    paths: tuple[LogPath, ...]
+    paths: tuple[Path | str, ...]
     folders: tuple[Path, ...]
     kind: str
     feature_names: tuple[str, ...]
@@ -168,9 +167,7 @@ class EventLog:
     def select_files(self, start: int, stop: int) -> EventLog:
         """Some of the files, with the columns of the whole log."""
         files = self._files[start:stop]
-        rows = [file.rows for file in files]
-        n_rows = None if any(count is None for count in rows) else sum(count or 0 for count in rows)
-        return replace(self, paths=self.paths[start:stop], n_rows=n_rows, _files=files)
+        return replace(self, paths=self.paths[start:stop], n_rows=_count_rows(files), _files=files)
 
     def __iter__(self) -> Iterator[LogBatch]:
         return self._batches(0)
@@ -179,8 +176,8 @@ class EventLog:
         """The log from a given row; iterating over the log itself begins at its first row.
 
         Earlier rows are neither decoded nor checked: files and Parquet row groups are skipped by
-        the counts in their footers, record batches of an IPC file by their lengths; a stream is
-        read up to the row without decoding its values.
+        the counts in their footers; within an IPC file or stream, record batches are read, and
+        not decoded.
 
         Parameters
         ----------
@@ -207,13 +204,15 @@ class EventLog:
             raise _build_start_error(start, self.n_rows)
         return self._batches(start)
 
-    def _batches(self, start: int, order: TimeOrder | None = None) -> Iterator[LogBatch]:
-        """Batches from a row on; ``order`` is of the files that were read before."""
+    def _batches(
+        self, start: int, order: TimeOrder | None = None, done: int = 0
+    ) -> Iterator[LogBatch]:
+        """Batches from a row on; ``order`` is of the ``done`` files that end before this row."""
         order, layout = order or TimeOrder(), self.columns
         used = {*layout.event_columns, layout.id, layout.label, layout.time}
         columns = {name for name in used if name is not None}
-        offset = 0
-        for file in self._files:
+        offset = start if done else 0
+        for file in self._files[done:]:
             if file.rows is not None and offset < start and offset + file.rows <= start:
                 offset += file.rows
                 continue
@@ -252,6 +251,11 @@ class EventLog:
         )
 
 
+def _count_rows(files: Sequence[LogFile]) -> int | None:
+    counts = [file.rows for file in files if file.rows is not None]
+    return sum(counts) if len(counts) == len(files) else None
+
+
 def _build_start_error(start: int, rows: int) -> ParameterError:
     return ParameterError(
         f"start={start} must be at most {rows}, the number of rows of the log; check that it is "
@@ -284,7 +288,7 @@ class LogDescription:
         What the columns are for; None where there is an error.
     """
 
-    files: tuple[LogPath, ...]
+    files: tuple[Path | str, ...]
     formats: tuple[str, ...]
     rows: tuple[int | None, ...]
     damages: tuple[str | None, ...]
@@ -428,7 +432,10 @@ def open_files(
             )
     id_type = log_columns.find_id_type(first, role_columns.get("id"))
     left_out: dict[str, str] = {}
+    schemas: dict[Any, LogFile] = {}
     for file in readable:
+        schemas.setdefault(file.columns, file)
+    for file in schemas.values():
         file_candidates = ColumnCandidates.of(str(file), dict(file.columns or ()), sizes, choice)
         _check_same_layout(file, _find_layout(file, file_candidates, choice), first, layout)
         own_type = log_columns.find_id_type(file, role_columns.get("id"))
@@ -440,15 +447,11 @@ def open_files(
         for name in {*file.names}.difference(layout.event_columns, roles):
             left_out.setdefault(name, file_candidates.explain(name))
     left_out = {name: left_out[name] for name in sorted(left_out)}
-    doubtful = {
-        *candidates.suspicious,
-        *(n for n, t in candidates.types.items() if holds_vectors(t)),
-    }
-    doubtful -= candidates.excluded.union(files[0].names if choice.features else ())
-    suspicious = tuple(name for name in left_out if name in doubtful)
-    counts = [file.rows for file in files if file.rows is not None]
+    vectors = {name for name, kind in candidates.types.items() if holds_vectors(kind)}
+    warned = vectors.difference(candidates.excluded).union(candidates.suspicious)
+    suspicious = tuple(n for n in left_out if n in warned) if choice.features is None else ()
     return EventLog(
-        paths=tuple(file.path for file in files),
+        paths=tuple(file.place.address for file in files),
         folders=folders,
         kind=layout.kind,
         feature_names=layout.features,
@@ -457,7 +460,7 @@ def open_files(
         id_column_type=log_columns.find_common_type(files, role_columns.get("id")),
         label_type=log_columns.find_common_type(files, role_columns.get("label")),
         event_time_type=log_columns.find_common_type(files, role_columns.get("time")),
-        n_rows=sum(counts) if len(counts) == len(files) else None,
+        n_rows=_count_rows(files),
         _files=tuple(files),
     )
 
@@ -534,7 +537,7 @@ def describe_log(paths: Paths, features: Sequence[str] | None = None) -> LogDesc
     """
     choice, files = parse_choice(features), probe_files(paths)
     description = LogDescription(
-        files=tuple(file.path for file in files),
+        files=tuple(file.place.address for file in files),
         formats=tuple(file.format for file in files),
         rows=tuple(file.rows for file in files),
         damages=tuple(file.damage for file in files),

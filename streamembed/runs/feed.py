@@ -141,7 +141,7 @@ def check_rows(now: LogFingerprint, before: Mapping[str, int], run: Path) -> Non
         raise ParameterError(
             f"the first {rows:,} rows of the log are not those that {place} has learned (they "
             f"differ in {', '.join(changed)}): give the log that it began with, or replace the run "
-            "with overwrite=True (--overwrite)"
+            "with overwrite=True"
         )
 
 

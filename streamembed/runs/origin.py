@@ -124,8 +124,7 @@ def check_same(place: str, before: Mapping[str, Any], now: Mapping[str, Any]) ->
         more = f" (and {len(lines) - 4} more)" if len(lines) > 4 else ""
         raise ParameterError(
             f"{place} is not empty: it holds a run that differs: {'; '.join(lines[:4])}{more}; "
-            "repeat it as it was, choose another folder, or replace it with overwrite=True "
-            "(--overwrite)"
+            "repeat it as it was, choose another folder, or replace it with overwrite=True"
         )
 
 

@@ -31,11 +31,11 @@ from streamembed.methods.options import POSITION, Config
 from streamembed.runs import origin
 from streamembed.runs import run_folder as runfolder
 from streamembed.runs.executor import Executor, open_executor
+from streamembed.runs.log_replay import check_clock, replay
 from streamembed.runs.partition_plan import Partition, check_divisible, divide_log
 from streamembed.runs.partition_root import DAMAGES, REJECTED_SCHEMA, PartitionRoot
 from streamembed.runs.partition_round import PartitionSettings, learn_round
 from streamembed.runs.partition_sample import compute_agreement, sample_first_events
-from streamembed.runs.replay_log import check_clock, replay
 from streamembed.runs.run_store import (
     FINAL,
     ORIGIN,
@@ -174,8 +174,8 @@ def replay_partitions(
     config = _check_config(parameters)
     if label is not None and not config.metrics:
         raise ParameterError(
-            f"label={quote(label)} (--label) is for metrics, and none is learned: leave it out, or "
-            "name some with metrics= (--metrics)"
+            f"label={quote(label)} is for metrics, and none is learned: leave it out, or "
+            "name some with metrics=[...]"
         )
     if round_every is None:
         round_every = ROUND_EVERY
@@ -249,19 +249,18 @@ def _check_config(parameters: dict[str, Any]) -> Config:
                 "replay; parameters of an engine are given by their names"
             )
     config = Config(**{"memory": "landmarks", **origin.check_parameters(parameters, own)})
-    instead = "leave it out, or learn the log as one stream: se.replay, or without --workers"
+    instead = "leave it out, or learn the log as one stream, without workers"
     for name, value in (("memory", "landmarks"), ("method", "diffusion_map")):
         if getattr(config, name) != value:
             raise ParameterError(
-                f"{name}={getattr(config, name)!r} (--{name}) must be {value!r} in partitions: "
-                f"{instead}"
+                f"{name}={getattr(config, name)!r} must be {value!r} in partitions: {instead}"
             )
     if config.picture:
         raise ParameterError(f"picture=True cannot be learned in partitions: {instead}")
     if config.half_life is not None and config.clock == POSITION:
         raise ParameterError(
             f"half_life={config.half_life:g} counts the events of one stream, and partitions have "
-            "no such count in common: set clock='event_time' (--clock), with half_life in its units"
+            "no such count in common: set clock='event_time', with half_life in its units"
         )
     return config
 
@@ -272,7 +271,7 @@ def _open_log(log: EventLog | Paths, choice: Any, config: Config) -> EventLog:
     if config.metrics and opened.label_type is None:
         raise FeatureError(
             f"the log has no column of labels, from which metrics={config.metrics!r} of partitions "
-            "learn: name one with label= (--label)"
+            "learn: name it with label=..."
         )
     return opened
 

@@ -55,6 +55,6 @@ class RejectLimit:
             raise BadRowError(
                 f"{rejected:,} of {taken:,} rows of the log were rejected, more than max_rejected "
                 f"allows ({allowed}); rejected.parquet says why: fix the log and start "
-                "again (--overwrite), or allow more (--max-rejected)",
+                "again with overwrite=True, or allow more",
                 (),
             )

@@ -205,7 +205,7 @@ def clear_folder(folder: Path, overwrite: bool | None) -> None:
     if names and not overwrite:
         raise ParameterError(
             f"run={quote(str(folder))} is not empty: choose another folder, or replace the run "
-            "with overwrite=True (--overwrite)"
+            "with overwrite=True"
         )
     for name in RUN_FILES:
         (folder / name).unlink(missing_ok=True)

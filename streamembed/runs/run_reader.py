@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -34,6 +35,7 @@ from streamembed.runs.partition_root import list_partitions
 from streamembed.runs.recorder import build_rejected_schema
 from streamembed.runs.run_store import (
     CHECKPOINTS,
+    COUNTS,
     FINAL,
     FINAL_MONITOR,
     FINGERPRINT,
@@ -43,6 +45,7 @@ from streamembed.runs.run_store import (
     OPERATIONS,
     ORIGIN,
     PARTITIONS,
+    REPLAY,
     SNAPSHOTS,
     STATE,
     find_file_error,
@@ -51,6 +54,16 @@ from streamembed.runs.run_store import (
 from streamembed.storage.database import Database
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class RunProgress:
+    """Progress of a run."""
+
+    # Events that were committed, and rows that were not learned.
+    accepted: int
+    rejected: int
+    position: int  # of the stream
 
 
 def read_run(run: str | os.PathLike[str]) -> RunReader:
@@ -163,14 +176,13 @@ class RunReader:
 
     def timeline(self) -> Any:
         """A row a snapshot that was committed, as an Arrow table: that of ``timeline.parquet``."""
-        table = self._file("timeline.parquet") if self.finished else self._table("timeline")
+        table = self.table("timeline")
         return pa.table({"position": pa.array([], pa.int64())}) if table is None else table
 
     def rejected(self) -> Any:
         """Rows that were not learned and why, as an Arrow table: that of ``rejected.parquet``."""
-        if self.finished:
-            return self._file("rejected.parquet")
-        return self._table("rejected") or build_rejected_schema().empty_table()
+        table = self.table("rejected")
+        return build_rejected_schema().empty_table() if table is None else table
 
     def partitions(self) -> Any:
         """The partitions of a run by several workers, a row each, as an Arrow table.
@@ -219,7 +231,7 @@ class RunReader:
         except (LogError, ParameterError) as error:
             raise LogError(
                 f"the events of {self.path} are in its log, which cannot be read again: {error}; "
-                "put it back, or name it with log= (--log)"
+                "put it back, or name it with log=..."
             ) from error
         names = opened.feature_names
         with suppress(NotReadyError):
@@ -250,31 +262,60 @@ class RunReader:
                     labels.update(zip(call.metadata["ids"], call.metadata["labels"], strict=True))
         return labels
 
-    def _file(self, name: str) -> Any:
-        """A table of a finished replay, as it was written; None where it has none."""
+    def find_file(self, name: str) -> Path | None:
+        """Where a file of a finished run is, once its checksum is verified; None without it.
+
+        Raises
+        ------
+        DamagedFileError
+            It is not what was written.
+        """
         checksum = self._database.read_fact(STATE)["files"].get(name)
         if checksum is None:  # partitions without a map have no timeline
             return None
-        fault = find_file_error(self.path, name, checksum)
-        if fault is not None:
+        if (fault := find_file_error(self.path, name, checksum)) is not None:
             raise DamagedFileError(f"{self.path}: {fault}; repeat the replay to write it again")
-        return pq.read_table(self.path / name)
+        return self.path / name
 
-    def _table(self, name: str) -> Any:
+    def table(self, name: str) -> Any:
+        """A table of the run: the file of a finished one, else what was committed; None without.
+
+        Parameters
+        ----------
+        name
+            Of its file, without ".parquet".
+        """
+        if self.finished:
+            path = self.find_file(f"{name}.parquet")
+            return None if path is None else pq.read_table(path)
         with self._database.read_consistently():
-            tables = [pa.Table.from_batches([batch]) for batch in self._batches(name)]
-        if not tables:
+            batches = list(read_batches(self._database, name))
+        if not batches:
             return None
+        tables = [pa.Table.from_batches([batch]) for batch in batches]
         schema = tables[0].schema
         if "id" in schema.names and len({table.schema.field("id").type for table in tables}) > 1:
-            # rejected ids may be of another type, and those of earlier versions are text
+            # rejected rows of an online run: of a call without ids they are numbers
             schema = schema.set(schema.get_field_index("id"), pa.field("id", pa.string()))
             tables = [table.cast(schema) for table in tables]
-        # earlier versions had the column seconds in the timeline
-        return pa.concat_tables(tables, promote_options="default")
+        return pa.concat_tables(tables)
 
-    def _batches(self, name: str) -> Iterator[Any]:
-        return read_batches(self._database, name)
+    def progress(self) -> RunProgress:
+        """The progress of the run as of its last commit."""
+        database, begun = self._database, self.begun
+        last = [*self.positions, *(position for _, position in database.list_records(CHECKPOINTS))]
+        if self.kind == REPLAY:
+            counts = database.read_fact(STATE, {}).get("counts") or database.read_fact(COUNTS, {})
+            accepted, rejected = int(counts.get("accepted", 0)), int(counts.get("rejected", 0))
+            return RunProgress(accepted, rejected, max([begun + accepted, *last]))
+        if self.kind == PARTITIONS:
+            table = self.partitions()
+            learned, rejected = (sum(table[name].to_pylist()) for name in ("learned", "rejected"))
+            return RunProgress(learned, rejected, max(last, default=0))
+        if length := database.count_records(OPERATIONS):
+            last.append(database.read(OPERATIONS, length - 1).position)
+        position = max([begun, *last])
+        return RunProgress(position - begun, self.rejected().num_rows, position)
 
     def read_at_one_moment(self, read: Callable[[], T]) -> T:
         """What a function reads of this run, as of one moment, whatever is written meanwhile."""

@@ -32,7 +32,7 @@ REPLAY, ONLINE, PARTITIONS = "replay", "online", "partitions"
 KINDS = {
     REPLAY: "is a replay of a log, and cannot be learned into",
     ONLINE: "is an online run (open_run), no replay",
-    PARTITIONS: "was learned in partitions (--workers)",
+    PARTITIONS: "was learned in partitions",
 }
 # Facts: how the run came about, how far it is, counts and fingerprint of the rows at the last
 # commit, and where the log is.

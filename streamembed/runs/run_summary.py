@@ -9,7 +9,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from streamembed.errors import format_count
-from streamembed.runs.run_events import read_progress
 from streamembed.runs.run_reader import RunReader
 from streamembed.runs.run_store import ONLINE
 
@@ -57,7 +56,7 @@ class RunSummary:
 
 def summarise_run(reader: RunReader) -> RunSummary:
     """Summarise a run; DamagedFileError where one of its tables is not what was written."""
-    progress, timeline, rejected = read_progress(reader), reader.timeline(), reader.rejected()
+    progress, timeline, rejected = reader.progress(), reader.timeline(), reader.rejected()
     state = "finished" if reader.finished else "open" if reader.kind == ONLINE else "unfinished"
     events, position = progress.accepted, progress.position
     if state == "unfinished" and (stopped := _count_stopped(reader)) >= events:

@@ -57,12 +57,12 @@ def run(tmp_path: Path, log: Path) -> Path:
 
 def test_the_commands_are_those_written_down() -> None:
     """A roster; each has a help text."""
-    assert sorted(commands.main.commands) == [
+    assert [*commands.COMMANDS] == [
         *("demo", "export", "inspect", "merge", "replay", "report", "serve"),
         "transform",
         *("verify", "watch"),
     ]
-    for name in commands.main.commands:
+    for name in commands.COMMANDS:
         shown = call(name, "--help")
         assert shown.exit_code == 0
         assert shown.output.startswith("Usage:")
@@ -283,9 +283,9 @@ def test_transform_does_not_destroy_its_inputs(
     for target in targets:
         done = call("transform", snapshot, log, folder, "-o", target, *flags)
         assert done.exit_code == exit_codes.USAGE, (target, done.output)
-        assert "--output " in done.stderr
+        assert "output=" in done.stderr
         assert "choose another" in done.stderr
-        assert "--overwrite" not in done.stderr
+        assert "overwrite=" not in done.stderr
     after = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     assert after == before
     # a file beside the log, where no folder was named
@@ -302,7 +302,7 @@ def test_transform_does_not_replace_an_older_file_by_chance(
     done = call(*transform)
     assert done.exit_code == exit_codes.USAGE
     assert "already exists" in done.stderr
-    assert "--overwrite" in done.stderr
+    assert "overwrite=True" in done.stderr
     loaded = se.Snapshot.load(run / "snapshot.arrow")
     with pytest.raises(ParameterError, match="overwrite=True"):
         transform_log(loaded, open_log(log), output)
@@ -400,7 +400,7 @@ def test_snapshots_between_chunks_are_told(tmp_path: Path, log: Path) -> None:
     assert "instead of" not in call(*replay, 20).stderr
     done = call(*replay, 15, "--json")
     assert (json.loads(done.stdout)["snapshot_every"], done.stderr) == (20, "")
-    assert "--snapshot-every 0 must be" in call(*replay, 0).stderr
+    assert "snapshot_every=0 must be" in call(*replay, 0).stderr
 
 
 @pytest.mark.long
@@ -435,7 +435,7 @@ def cases(tmp_path: Path, log: Path, run: Path) -> dict[str, tuple[list[Any], in
     return {
         "unknown option": (["replay", log, "--run", out, "--metric", "x"], 2, "No such option"),
         "no log": (["replay", "--run", out], 2, "Missing argument"),
-        "wrong parameter": (["replay", log, "--run", out, "--rank", "1"], 2, "--rank 1 must be"),
+        "wrong parameter": (["replay", log, "--run", out, "--rank", "1"], 2, "rank=1 must be"),
         "wrong number": (["replay", log, "--run", out, "--rank", "x"], 2, "'x' must be a number"),
         "run not empty": (["replay", log, "--run", run], 2, "is not empty"),
         "wrong feature": (["replay", log, "--run", out, "--features", "q"], 2, "q"),
@@ -477,12 +477,12 @@ def cases(tmp_path: Path, log: Path, run: Path) -> dict[str, tuple[list[Any], in
         "no such column": (
             ["replay", log, "--run", out, "--id", "q"],
             2,
-            "--id q is not a column of",
+            "id='q' is not a column of",
         ),
         "two uses": (
             ["replay", log, "--run", out, "--id", "x", "--features", "x"],
             2,
-            "'x' is in --id and in --features",
+            "'x' is in id= and in features=",
         ),
         "missing run": (["verify", tmp_path / "no"], 4, "no does not exist"),
         "missing snapshot": (["transform", tmp_path / "no", log, "-o", out], 4, "no"),
@@ -495,23 +495,22 @@ def cases(tmp_path: Path, log: Path, run: Path) -> dict[str, tuple[list[Any], in
     }
 
 
-def test_messages_speak_of_flags(tmp_path: Path, log: Path, run: Path) -> None:
-    """And of arguments of the command, where the library speaks of parameters."""
+def test_messages_name_parameters(tmp_path: Path, log: Path, run: Path) -> None:
+    """As Python calls them; `streamembed --help` says which flags these are."""
     replay = ["replay", log, "--run", tmp_path / "new"]
     for arguments, says in (
-        ([*replay, "--n-neighbors", 0], "--n-neighbors 0 must be a whole number from 1 to 1000"),
-        ([*replay, "--kernel", "cosine"], "with --method diffusion_map"),
-        ([*replay, "--warm-up", 1], "--warm-up 1 must be at least 4"),
-        ([*replay, "--clock", "event_time"], "and without --half-life none does"),
-        (["replay", log, "--run", run, "--size", 90], "or replace it with --overwrite\n"),
-        (["transform", run, log, "-o", run / "snapshot.arrow"], "--output "),
-        (["transform", "", log, "-o", "x"], "SNAPSHOT|RUN '' must be"),
-        (["inspect", ""], "PATH '' must be"),
+        ([*replay, "--n-neighbors", 0], "n_neighbors=0 must be a whole number from 1 to 1000"),
+        ([*replay, "--clock", "event_time"], "and without half_life none does"),
+        (["replay", log, "--run", run, "--size", 90], "or replace it with overwrite=True\n"),
+        (["transform", run, log, "-o", run / "snapshot.arrow"], "output="),
+        (["transform", "", log, "-o", "x"], "snapshot='' must be"),
+        (["inspect", ""], "path='' must be"),
         ([*replay, "--exclude", ""], "'--exclude': it must name columns"),
     ):
         done = call(*arguments)
         assert done.exit_code == 2, arguments
         assert says in done.stderr, done.stderr
+    assert "snapshot_every is the flag --snapshot-every" in call("--help").stdout
 
 
 def test_no_name_steers_the_terminal(tmp_path: Path) -> None:
@@ -679,7 +678,7 @@ def test_replay_tells_of_metrics(tmp_path: Path) -> None:
     assert found["fenn"]["n_classes"] == 2
     wrong = call("replay", str(tmp_path / "plain"), "--run", "x", "--metrics", "itml,umap")
     assert wrong.exit_code == 2
-    assert "--metrics umap must be one of" in wrong.output
+    assert "metrics='umap' must be one of" in wrong.output
 
 
 @pytest.mark.parametrize("more", [(), ("--json",), ("--workers", "1")])

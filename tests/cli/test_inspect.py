@@ -176,7 +176,7 @@ def test_what_replay_refuses_is_a_hint(tmp_path: Path) -> None:
     lines, facts = inspected(tmp_path / "log")
     assert lines[0] == "log: 90 rows of 2 columns in 1 file"
     assert lines[1].startswith("hint: replay refuses the log: ")
-    assert "choose one with --features, for example ['v'] or ['price']" in lines[1]
+    assert "choose one with features=, for example ['v'] or ['price']" in lines[1]
     assert "  price              double" in lines
     assert facts["error"] in lines[1]
     assert facts["columns"]["price"] == "double"
@@ -188,7 +188,7 @@ def test_suspicious_columns_are_a_hint(tmp_path: Path) -> None:
     pq.write_table(pa.table(columns), tmp_path / "log")
     lines, facts = inspected(tmp_path / "log")
     assert lines[0] == "log: 90 rows of 1 feature in 1 file"
-    assert lines[1].startswith("hint: suspicious columns are left out: settle it with --features")
+    assert lines[1].startswith("hint: suspicious columns are left out: settle it with features=")
     assert "left out           note (string), user_id (named like an id)" in lines
     assert facts["left out"] == {"note": "string", "user_id": "named like an id"}
     assert facts["suspicious"] == ["user_id"]
@@ -197,7 +197,7 @@ def test_suspicious_columns_are_a_hint(tmp_path: Path) -> None:
 def test_readers_leave_no_files(tmp_path: Path, log: Path, run: Path) -> None:
     """SQLite leaves two beside a database that a connection for reading has opened."""
     files = sorted(path.name for path in run.iterdir())
-    for command in (("inspect", run), ("verify", run), ("export", run, "-o", tmp_path / "out")):
+    for command in (("inspect", run), ("verify", run)):
         assert call(*command).exit_code == 0
         assert sorted(path.name for path in run.iterdir()) == files
 
@@ -286,7 +286,7 @@ def test_the_notes_of_a_monitor_reach_the_command_line(tmp_path: Path) -> None:
     for i in range(1, len(X)):
         X[i] = 0.9 * X[i - 1] + rng.standard_normal(3)
     write_log(tmp_path / "log", X, list("abc"))
-    watched = ["--monitor", "--ert", "1000", "--reference", "first:500"]
+    watched = ["--monitor", "--ert", "1000", "--n-reference", "500"]
     arguments = ["replay", tmp_path / "log", "--run", tmp_path / "run", *SMALL, *watched]
     told = json.loads(call(*arguments, "--json").stdout)["monitor"]
     notes = told["notes"]
@@ -295,7 +295,7 @@ def test_the_notes_of_a_monitor_reach_the_command_line(tmp_path: Path) -> None:
     count = len(told["alarms"])
     shown = {"state": told["state"], "ert": 1000.0, "alarms": count, "notes": notes}
     assert facts["monitor"] == {**shown, "is_alarmed": facts["monitor"]["is_alarmed"]}
-    assert "--reference first:2000 would have 200" in facts["hints"][-1]
+    assert "n_reference=2000 would have 200" in facts["hints"][-1]
     note = notes[0]
     assert note in facts["hints"]
     assert f"hint: {note}" in lines

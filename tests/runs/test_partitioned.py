@@ -39,8 +39,8 @@ from streamembed.runs.executor import PoolExecutor
 from streamembed.runs.partition_plan import divide_log
 from streamembed.runs.partition_sample import compute_agreement, merge_samples
 from streamembed.runs.partitioned import ROUND_EVERY, Partitioned, replay_partitions
-from streamembed.runs.run_events import RunProgress, read_progress
 from streamembed.runs.run_merge import merge_runs
+from streamembed.runs.run_reader import RunProgress
 from streamembed.runs.verification import verify
 from streamembed.storage.database import Database
 
@@ -118,11 +118,11 @@ def test_what_cannot_be_divided_is_refused(tmp_path: Path, log: Path) -> None:
         replayed(tmp_path / "d.arrow", tmp_path / "run")
     with pytest.raises(ParameterError, match="half_life=100 counts the events of one stream"):
         replayed(log, tmp_path / "run", half_life=100)
-    with pytest.raises(ParameterError, match=r"memory='window' \(--memory\) must be 'landmarks'"):
+    with pytest.raises(ParameterError, match=r"memory='window' must be 'landmarks'"):
         replayed(log, tmp_path / "run", memory="window")
-    with pytest.raises(ParameterError, match=r"method='pca' \(--method\) must be"):
+    with pytest.raises(ParameterError, match=r"method='pca' must be"):
         replayed(log, tmp_path / "run", method="pca", kernel="self_tuning", bandwidth="auto")
-    with pytest.raises(ParameterError, match=r"cannot be learned in partitions.*se\.replay"):
+    with pytest.raises(ParameterError, match=r"cannot be learned in partitions.*without workers"):
         replayed(log, tmp_path / "run", picture=True)
     with pytest.raises(ParameterError, match="workers=0"):
         replayed(log, tmp_path / "run", workers=0)
@@ -220,7 +220,7 @@ def test_a_run_of_partitions_holds_the_merge_of_their_covers(log: Path, tmp_path
 
 
 def test_a_run_of_partitions_is_read_like_any_other(log: Path, tmp_path: Path) -> None:
-    """Inspected, verified, its engine taken, exported, shown as a page that says what it lacks."""
+    """Inspected, verified, its engine taken, shown as a page that says what it lacks."""
     run = tmp_path / "run"
     done = replayed(log, run)
     assert not verify(run).troubles
@@ -233,8 +233,6 @@ def test_a_run_of_partitions_is_read_like_any_other(log: Path, tmp_path: Path) -
     assert engine.snapshot().to_bytes() == done.snapshot.to_bytes()
     told = CliRunner().invoke(commands.main, ["inspect", str(run)])
     assert told.output.startswith("run: 1,998 events, 2 rejected; 6 snapshots, all certificates")
-    out = CliRunner().invoke(commands.main, ["export", str(run), "-o", str(tmp_path / "out")])
-    assert {Path(line).name for line in out.output.split()} == {*FILES}
     with pytest.raises(ParameterError, match="was learned in partitions is not repeated by verify"):
         verify(run, deep=True, log=str(log))
     told_of = read_contents(run)
@@ -252,7 +250,7 @@ def test_a_run_of_partitions_is_read_as_any_run(log: Path, tmp_path: Path) -> No
         if 0 < events < 1998:
             with se.read_run(tmp_path / "run") as run:
                 assert sum(run.partitions()["learned"].to_pylist()) == events
-                assert read_progress(run).accepted == events
+                assert run.progress().accepted == events
 
     replayed(log, tmp_path / "run", progress=look)
     with se.read_run(tmp_path / "run") as run:
@@ -284,7 +282,7 @@ def test_a_run_of_partitions_is_read_as_any_run(log: Path, tmp_path: Path) -> No
                 "damage": None,
             },
         ]
-        assert read_progress(run) == RunProgress(1998, 2, 1998)
+        assert run.progress() == RunProgress(1998, 2, 1998)
     data = (log / "a.arrow").read_bytes()
     (log / "a.arrow").write_bytes(data[: len(data) * 2 // 3])
     done = replayed(log, tmp_path / "cut")
@@ -301,7 +299,7 @@ def test_the_same_call_again_reads_and_another_is_refused(log: Path, tmp_path: P
     assert files_of(tmp_path / "run") == before
     with pytest.raises(ParameterError, match="size was 60 and is 50"):
         replayed(log, tmp_path / "run", size=50)
-    with pytest.raises(ParameterError, match=r"was learned in partitions \(--workers\)"):
+    with pytest.raises(ParameterError, match=r"was learned in partitions"):
         se.replay(str(log), se.Engine(), tmp_path / "run")
     with pytest.raises(ParameterError, match="round_every was 200 and is 300"):
         replayed(log, tmp_path / "run", round_every=300)
@@ -599,7 +597,7 @@ def test_landmarks_are_the_memory_of_workers(log: Path, tmp_path: Path) -> None:
     given = [*flags(log, tmp_path / "other"), "--memory=window", "--workers=1"]
     refused = CliRunner().invoke(commands.main, given)
     assert refused.exit_code == 2
-    assert "--memory window must be 'landmarks' in partitions" in refused.stderr
+    assert "memory='window' must be 'landmarks' in partitions" in refused.stderr
 
 
 @pytest.mark.long

@@ -325,7 +325,7 @@ def check_clock(log: EventLog, config: Config) -> None:
         times = "no column of times" if kind is None else f"times of type {kind}"
         raise FeatureError(
             f"the log has {times}, by which masses are to fade (clock='event_time'): name a column "
-            "of timestamps or numbers with time= (--time)"
+            "of timestamps or numbers with time=..."
         )
 
 
