@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from streamembed.merging.merged_set import merge
     from streamembed.metric_learning.mahalanobis import Mahalanobis
     from streamembed.runs.log_replay import Replayed, replay
+    from streamembed.runs.online_run import Run, open_run
     from streamembed.runs.partitioned import Partitioned, replay_partitions
     from streamembed.runs.run_reader import RunReader, read_run
     from streamembed.serving.client import Client, connect
