@@ -24,7 +24,7 @@ from streamembed.merging.labelled_stream import LabelledStream
 from streamembed.merging.landmark_set import LandmarkSet, from_covering
 from streamembed.methods.options import Config
 from streamembed.runs.partition_round import PartitionCheckpoint, RoundResult
-from streamembed.runs.recorder import build_timeline_row
+from streamembed.runs.recorder import build_timeline_schema, list_timeline_values
 from streamembed.runs.run_store import (
     MERGED,
     ORIGIN,
@@ -66,6 +66,14 @@ MAX_ROUNDS_AHEAD = 2
 def name_chain(partition: int) -> str:
     """The chain of the checkpoints of a partition, one for each of its rounds."""
     return f"{PARTITION}{partition:05d}"
+
+
+def build_rounds_schema(config: Config) -> Any:
+    """Columns of the timeline: those of any run, and of the round."""
+    schema = build_timeline_schema(config.n_components, picture=False)
+    for name in ("round", "partitions", "ended"):
+        schema = schema.append(pa.field(name, pa.int64()))
+    return schema
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,11 +190,13 @@ class PartitionRoot:
             if ready:
                 engine = self._build_engine(merged, before, training)
                 snapshot = engine.publish(fresh=True)
-                table = build_timeline_row(snapshot, engine)
-                count = len(merged.positions)
-                ended = sum(each.done and each.rounds < coming for each in self.progress)
-                for name, number in (("round", coming), ("partitions", count), ("ended", ended)):
-                    table = table.append_column(name, pa.array([number]))
+                row = {
+                    **list_timeline_values(snapshot, engine.refreshes),
+                    "round": coming,
+                    "partitions": len(merged.positions),
+                    "ended": sum(each.done and each.rounds < coming for each in self.progress),
+                }
+                table = pa.Table.from_pylist([row], build_rounds_schema(self._config))
                 database.append("timeline", events, 1, to_ipc_bytes(table))
                 append_snapshot(database, snapshot)
                 number = database.append(MERGED, events, len(merged), merged.to_bytes())
