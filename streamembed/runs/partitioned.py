@@ -28,10 +28,14 @@ from streamembed.methods.options import POSITION, Config
 from streamembed.runs import origin
 from streamembed.runs import run_folder as runfolder
 from streamembed.runs.executor import Executor, open_executor
-from streamembed.runs.log_replay import Replayed, check_clock, replay
+from streamembed.runs.log_replay import (
+    Replayed,
+    check_clock,
+    compute_snapshot_interval,
+    replay,
+)
 from streamembed.runs.partition_plan import Partition, check_divisible, divide_log
 from streamembed.runs.partition_root import (
-    DAMAGES,
     REJECTED_SCHEMA,
     PartitionRoot,
     build_rounds_schema,
@@ -142,13 +146,8 @@ def replay_partitions(
             f"label={quote(label)} is for metrics, and none is learned: leave it out, or "
             "name some with metrics=[...]"
         )
-    every = check_whole(
-        "snapshot_every",
-        SNAPSHOT_EVERY if snapshot_every is None else snapshot_every,
-        1,
-        " or None",
-    )
-    every = -(-every // config.chunks.size) * config.chunks.size
+    every = SNAPSHOT_EVERY if snapshot_every is None else snapshot_every
+    every = compute_snapshot_interval(config.chunks.size, every)
     opened = _open_log(log, parse_choice(features, exclude, None, label, time), config)
     if not isinstance(log, EventLog):
         warn_of_columns(opened)
@@ -177,14 +176,13 @@ def replay_partitions(
                 place = f"at {events:,} events; {store.folder} holds them and {rounds}"
             error.add_note(f"interrupted {place}; repeat the call to resume")
             raise
-        damages = store.database.read_fact(DAMAGES, {}).items()
         return Replayed(
             **asdict(counts),
             path=store.folder,
             learned=counts.accepted,
             position=counts.accepted,
             snapshot=root.snapshot(),
-            damage="; ".join(f"partition {number}: {why}" for number, why in damages) or None,
+            damage=root.describe_damage(),
             columns=opened.columns,
             snapshot_every=every,
             resumed_at=rows,
