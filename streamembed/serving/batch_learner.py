@@ -16,7 +16,7 @@ from streamembed.errors import (
     StreamembedError,
     summarise_error,
 )
-from streamembed.runs.session import open_run
+from streamembed.runs.online_run import open_run
 from streamembed.serving.latest_snapshot import ServedSnapshot
 from streamembed.serving.messages import ID, LABEL, RefusedError
 
@@ -73,10 +73,9 @@ class BatchLearner:
     def _load_offsets(self) -> dict[str, int]:
         """The number of rows that each producer has sent, from the ids of the batches."""
         last: dict[str, int] = {}
-        for name in self._run.batch_ids():
-            if name.startswith(BATCH_PREFIX):
-                producer, _, at = name.removeprefix(BATCH_PREFIX).partition(" ")
-                last[producer] = max(last.get(producer, 0), int(at))
+        for name in self._run.batch_ids(BATCH_PREFIX):
+            producer, _, at = name.removeprefix(BATCH_PREFIX).partition(" ")
+            last[producer] = max(last.get(producer, 0), int(at))
         offsets = {}
         for producer, offset in last.items():
             learned = self._run.acknowledged(_format_batch_id(producer, offset))
