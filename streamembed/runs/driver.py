@@ -15,6 +15,7 @@ import numpy as np
 
 from streamembed.data.batch import Batch, Rejected
 from streamembed.data.features import Features
+from streamembed.data.output_format import name_columns
 from streamembed.engine.engine import Engine
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import BadRowError, DuplicateIdError, LogError, quote
@@ -68,7 +69,7 @@ class ReplayDriver:
     ) -> None:
         rows = self._recorded = engine.log_offset  # rows of the log that the recorder knows of
         self._monitored = rows  # and that were passed to the monitor, as events or rejected
-        start = start or ReplayStart(rows, RowCounts(), LogFingerprint(rows))
+        start = start or ReplayStart(RowCounts(), LogFingerprint(rows))
         self._source = log
         self._unmonitored: list[EventRows] = []  # events to pass to the monitor
         self.counts, self._fingerprint = start.counts, start.fingerprint
@@ -301,7 +302,9 @@ class ReplayDriver:
                 known = rows.slice(0, split)
                 embedded = self._feed.embed(snapshot, position, known)
                 own, slots = find_slots(self._engine, position, split)
-                embedded.coordinates[own] = snapshot.coordinates[slots]
+                names = name_columns(snapshot.method, len(snapshot.eigenvalues))
+                for name, values in zip(names, snapshot.coordinates.T, strict=True):
+                    embedded[name][own] = values[slots]
                 self._recorder.write_events(position, known, embedded)
             if split < len(rows):
                 rest = rows.slice(split, len(rows))

@@ -37,8 +37,7 @@ from streamembed.runs import origin, resume
 from streamembed.runs import run_folder as runfolder
 from streamembed.runs.driver import ReplayDriver
 from streamembed.runs.recorder import Recorder, check_passthrough
-from streamembed.runs.reject_limit import RejectLimit
-from streamembed.runs.replay_options import ReplayOptions
+from streamembed.runs.replay_options import RejectLimit, ReplayOptions
 from streamembed.runs.run_store import REPLAY, CheckpointPolicy, RunStore
 from streamembed.validation import check_choice, check_flag, check_whole
 
@@ -249,9 +248,9 @@ def replay(
         resume.begin(store, opened, run_origin)
         engine.log_offset = 0
         start = resume.restore(store, opened, engine, grows=followed is not None)
-        counts, damage = start.counts, None
+        taken, counts, damage = engine.log_offset, start.counts, None
         if start.finished:
-            limit.check(counts.rejected, start.rows, ended=True)
+            limit.check(counts.rejected, taken, ended=True)
         else:
             recorder = Recorder(store, opened, engine.config, run_origin, options)
             driver = ReplayDriver(
@@ -260,7 +259,7 @@ def replay(
                 recorder,
                 options,
                 start=start,
-                rejected=recorder.read_rejected(start.rows),
+                rejected=recorder.read_rejected(taken),
             )
             damage = _drive(driver, recorder)
             counts = driver.counts
@@ -275,7 +274,7 @@ def replay(
         damage=damage,
         columns=(opened if followed is None else followed.log).columns,
         snapshot_every=every,
-        resumed_at=start.rows,
+        resumed_at=taken,
     )
 
 
