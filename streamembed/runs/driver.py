@@ -76,8 +76,8 @@ class ReplayDriver:
         self._engine = engine
         self._recorder, self._options = recorder, options
         self._feed = create_feed(self._log, engine, rejected)
-        self._unembedded: list[EventRows] = []  # causal: events since the last snapshot,
-        self._first_unembedded = 0  # and the stream position of the first of them
+        self._unembedded: list[EventRows] = []  # causal: events since the last snapshot
+        self._first_unembedded = 0  # stream position of the first of them
         self._start = engine.position - self.counts.accepted
         self._last_published = engine.learned  # is published already, or was
         self._part: LogBatch | None = None  # that is being learned
@@ -225,7 +225,7 @@ class ReplayDriver:
         totals = {name: getattr(self.counts, name) + number for name, number in increments.items()}
         self.counts = replace(self.counts, **totals)
 
-    def describe(self) -> Commit:
+    def build_commit(self) -> Commit:
         """The engine with counts and fingerprint of all rows so far."""
         if self._part is not None:
             self._fingerprint.update(self._part, self._recorded)
@@ -247,7 +247,7 @@ class ReplayDriver:
         self._update_monitor()
         stops = self._options.stop is not None and self._options.stop()
         if stops or self._is_commit_due():
-            self._recorder.commit(self.describe(), self._engine.publish(fresh=True))
+            self._recorder.commit(self.build_commit(), self._engine.publish(fresh=True))
         if stops:
             raise KeyboardInterrupt
 
@@ -315,7 +315,7 @@ class ReplayDriver:
     def _read_events(self) -> Iterator[EventRows]:
         """All events so far in order, in pieces that do not depend on how the log was read."""
         rejected = self._recorder.read_rejected(self._recorded)
-        fingerprint, read = self.describe().fingerprint, self._feed.read
+        fingerprint, read = self.build_commit().fingerprint, self._feed.read
         return read_events(self._log, read, fingerprint, rejected, self._recorder.folder)
 
 

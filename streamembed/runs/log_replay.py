@@ -264,7 +264,7 @@ def replay(
             damage = _drive(driver, recorder)
             counts = driver.counts
             if damage is None:
-                store.finish(driver.describe())
+                store.finish(driver.build_commit())
     return Replayed(
         **asdict(counts),
         path=folder,
@@ -323,8 +323,8 @@ def check_clock(log: EventLog, config: Config) -> None:
     if config.clock != POSITION and (kind is None or not is_time_type(kind)):
         times = "no column of times" if kind is None else f"times of type {kind}"
         raise FeatureError(
-            f"the log has {times}, by which masses are to fade (clock='event_time'): name a column "
-            "of timestamps or numbers with time=..."
+            f"the log has {times}, and clock='event_time' needs times: name a column of timestamps "
+            "or numbers with time=..."
         )
 
 

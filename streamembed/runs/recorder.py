@@ -33,7 +33,7 @@ from streamembed.runs.event_rows import (
 )
 from streamembed.runs.replay_options import ReplayOptions
 from streamembed.runs.run_store import Commit, RunStore
-from streamembed.runs.run_tables import ParquetTable
+from streamembed.runs.run_tables import RowGroupWriter
 from streamembed.storage import archive
 
 # Key of the metadata of timeline.parquet: what the columns of the log were used for, as JSON.
@@ -110,7 +110,7 @@ class Recorder:
             *((name, pa.float64()) for name in EVENT_PICTURE_COLUMNS if picture),
             *list_passthrough_types(log).items(),
         ]
-        self._embedding = ParquetTable(self.folder / "embedding.parquet", pa.schema(fields))
+        self._embedding = RowGroupWriter(self.folder / "embedding.parquet", pa.schema(fields))
         schema = _build_timeline_schema(k, picture)
         if options.monitor is not None:
             schema = schema.append(pa.field(ALARMS, pa.int64()))
@@ -190,7 +190,7 @@ class Recorder:
 
     def _write_drift(self, monitor: Monitor) -> None:
         table = monitor.timeline()
-        drift = ParquetTable(self.folder / "drift.parquet", table.schema)
+        drift = RowGroupWriter(self.folder / "drift.parquet", table.schema)
         drift.add(table)
         drift.close()
         lines = [row for part in self._store.read(ALARMS) for row in part["alarm"].to_pylist()]
@@ -208,7 +208,7 @@ class Recorder:
 
     def _write(self, name: str, schema: pa.Schema, metadata: dict[str, str] | None = None) -> None:
         """One table of the folder."""
-        table = ParquetTable(self.folder / f"{name}.parquet", schema)
+        table = RowGroupWriter(self.folder / f"{name}.parquet", schema)
         for batch in self._store.read(name):
             table.add(pa.Table.from_batches([batch]))
         table.close(metadata)

@@ -17,8 +17,8 @@ ROW_GROUP_SIZE = 4096
 
 
 @dataclass(slots=True)
-class ParquetTable:
-    """A Parquet file of row groups of one size, which gets its name only when it is complete."""
+class RowGroupWriter:
+    """Writes a Parquet file by row groups of one size; it gets its name when it is complete."""
 
     path: Path
     schema: Any

@@ -18,7 +18,7 @@ from streamembed.logs.event_log import open_log, write_distance_log, write_log
 from streamembed.runs.driver import ReplayDriver
 from streamembed.runs.event_rows import EventRows
 from streamembed.runs.replay_options import ReplayOptions
-from streamembed.runs.run_tables import ParquetTable
+from streamembed.runs.run_tables import RowGroupWriter
 from streamembed.storage import archive
 
 RNG = np.random.default_rng(11)
@@ -183,7 +183,7 @@ def test_a_second_interrupt_comes_through_too(
     def stop(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(ParquetTable, "close", stop)
+    monkeypatch.setattr(RowGroupWriter, "close", stop)
     with pytest.raises(KeyboardInterrupt) as caught:
         se.replay(tmp_path / "log", engine("points"), tmp_path / "run", progress=stop)
     assert not getattr(caught.value, "__notes__", [])
