@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from streamembed.merging.merged_set import merge
     from streamembed.metric_learning.mahalanobis import Mahalanobis
     from streamembed.runs.log_replay import Replayed, replay
-    from streamembed.runs.partitioned import Partitioned, replay_partitions
+    from streamembed.runs.partitioned import replay_partitions
     from streamembed.runs.run_reader import RunReader, read_run
     from streamembed.runs.session import Run, open_run
     from streamembed.serving.client import Client, connect
@@ -63,7 +63,6 @@ __all__ = [
     "Mahalanobis",
     "Monitor",
     "PairGenerator",
-    "Partitioned",
     "Picture",
     "Replayed",
     "Run",
@@ -92,7 +91,6 @@ _HOMES = {
     "Mahalanobis": "metric_learning.mahalanobis",
     "Monitor": "drift.monitor",
     "PairGenerator": "estimators.pair_generator",
-    "Partitioned": "runs.partitioned",
     "Picture": "engine.picture",
     "Replayed": "runs.log_replay",
     "Run": "runs.session",

@@ -32,20 +32,45 @@ from streamembed.cli.summary import (
     read_summary,
 )
 from streamembed.cli.terminal_text import echo
-from streamembed.cli.worker_options import replay_with_workers
 from streamembed.data.column_roles import ColumnChoice
 from streamembed.drift.alarm import Alarm
 from streamembed.drift.monitor import Monitor
 from streamembed.engine.engine import Engine
-from streamembed.errors import LogError, ParameterError, ResolutionWarning
+from streamembed.errors import (
+    DegenerateMapWarning,
+    LogError,
+    ParameterError,
+    ResolutionWarning,
+    format_count,
+)
 from streamembed.logs.event_log import EventLog, open_with_choice, parse_choice
 from streamembed.logs.followed_log import FollowedLog, follow_log
 from streamembed.methods.options import Config
 from streamembed.runs.log_replay import Replayed, compute_snapshot_interval, replay
+from streamembed.runs.partitioned import replay_partitions, select_used
 from streamembed.runs.run_reader import read_run
 
 # Options that `streamembed.replay` has under the same names.
 PASSED_ON = ("snapshot_every", "embed", "overwrite", "checkpoint_every", "max_rejected")
+# Options that need a single process.
+SINGLE_PROCESS_OPTIONS = (
+    "id",
+    "embed",
+    "fork",
+    "follow",
+    "checkpoint_every",
+    "max_rejected",
+    "monitor",
+    "ert",
+    "reference",
+    "n_reference",
+    "policy",
+    "watch_labels",
+    "period",
+    "on_alarm",
+    "webhook",
+    "fail_on_alarm",
+)
 
 
 def run(logs: tuple[str, ...], run: str, **options: Any) -> None:
@@ -56,12 +81,10 @@ def run(logs: tuple[str, ...], run: str, **options: Any) -> None:
     choice = parse_choice(*(options[name] for name in uses))
     if options["idle_exit"] is not None and not options["follow"]:
         raise ParameterError("--idle-exit needs --follow: add it, or leave --idle-exit out")
-    if options["round_every"] is not None and options["workers"] is None:
-        raise ParameterError("--round-every needs --workers: add it, or leave --round-every out")
     if options["workers"] is not None:
-        if options["follow"]:
-            raise ParameterError("--follow and --workers cannot be used together: leave one out")
-        replay_with_workers(check_logs_exist(logs), run, choice, options, parameters)
+        result = _replay_in_partitions(check_logs_exist(logs), run, choice, options, parameters)
+        _print_summary(result, parameters["tolerance"], as_json)
+        _exit_on_trouble(result)
         return
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResolutionWarning)  # the summary reports it
@@ -119,6 +142,46 @@ def run(logs: tuple[str, ...], run: str, **options: Any) -> None:
     _exit_on_trouble(result)
     if options["fail_on_alarm"] and drift_monitor is not None:
         _exit_on_alarm(result, drift_monitor, len(alarms))
+
+
+def _replay_in_partitions(
+    logs: list[str],
+    run: str,
+    choice: ColumnChoice,
+    options: dict[str, Any],
+    parameters: dict[str, Any],
+) -> Replayed:
+    """The replay with ``--workers``; ``parameters`` are those of an engine."""
+    context = click.get_current_context()
+    default = (None, ParameterSource.DEFAULT)
+    for option in context.command.params:
+        is_set = context.get_parameter_source(str(option.name)) not in default
+        if option.name in SINGLE_PROCESS_OPTIONS and is_set:
+            raise ParameterError(
+                f"{option.opts[0]} conflicts with --workers, which supports landmarks only: leave "
+                "one of them out"
+            )
+    if context.get_parameter_source("memory") in default:
+        parameters["memory"] = "landmarks"
+    policy, log = parameters.pop("on_bad_row"), open_with_choice(logs, choice)
+    if not options["as_json"]:
+        echo(str(select_used(log, Config(**parameters)).columns), err=True)
+    with (
+        warnings.catch_warnings(),
+        show_progress(log.n_rows, options["as_json"]) as advance,
+        catch_signals(deferred=False),
+    ):
+        warnings.simplefilter("ignore", ResolutionWarning)  # the summary reports it
+        warnings.simplefilter("ignore", DegenerateMapWarning)
+        return replay_partitions(
+            log,
+            run,
+            label=choice.label,
+            on_bad_row=policy,
+            progress=advance,
+            **{name: options[name] for name in ("workers", "snapshot_every", "overwrite")},
+            **parameters,
+        )
 
 
 def _exit_on_trouble(result: Replayed) -> None:
@@ -209,6 +272,9 @@ def _print_summary(
         if result.accepted + result.rejected > result.resumed_at:
             message = f"resumed at row {result.resumed_at:,} of the log"
         echo(f"{result.path} {message}")
+    if result.partitions:
+        counts = ((result.partitions, "partition"), (result.snapshots, "round"))
+        echo("learned in " + ", ".join(format_count(*count) for count in counts))
     for line in format_summary(result.path, result.snapshot, tolerance):
         echo(line)
     if monitor is not None:

@@ -64,7 +64,8 @@ def add_monitor_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option(
     "--snapshot-every",
     type=int,
-    help="Events between snapshots, rounded up to whole chunks.  [default: 100]",
+    help="Events between snapshots, with --workers those of each partition; rounded up to whole "
+    "chunks.  [default: 100; with --workers 262144]",
 )
 @click.option(
     "--embed",
@@ -105,12 +106,6 @@ def add_monitor_options(command: Callable[..., Any]) -> Callable[..., Any]:
     type=int,
     help="Learn the log in partitions with this many processes, and merge their landmarks; "
     "--memory then defaults to landmarks.  [default: one process, one map]",
-)
-@click.option(
-    "--round-every",
-    type=int,
-    help="With --workers: events per partition between two maps, rounded up to whole chunks.  "
-    "[default: 262144]",
 )
 @click.option("--overwrite", is_flag=True, help="Replace an existing run in DIR.")
 @settings_file.add_config_option

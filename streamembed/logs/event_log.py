@@ -167,9 +167,7 @@ class EventLog:
     def select_files(self, start: int, stop: int) -> EventLog:
         """Some of the files, with the columns of the whole log."""
         files = self._files[start:stop]
-        rows = [file.rows for file in files]
-        n_rows = None if any(count is None for count in rows) else sum(count or 0 for count in rows)
-        return replace(self, paths=self.paths[start:stop], n_rows=n_rows, _files=files)
+        return replace(self, paths=self.paths[start:stop], n_rows=_count_rows(files), _files=files)
 
     def __iter__(self) -> Iterator[LogBatch]:
         return self._batches(0)
@@ -251,6 +249,11 @@ class EventLog:
             offset=offset,
             faults=faults,
         )
+
+
+def _count_rows(files: Sequence[LogFile]) -> int | None:
+    counts = [file.rows for file in files if file.rows is not None]
+    return sum(counts) if len(counts) == len(files) else None
 
 
 def _build_start_error(start: int, rows: int) -> ParameterError:
@@ -429,7 +432,10 @@ def open_files(
             )
     id_type = log_columns.find_id_type(first, role_columns.get("id"))
     left_out: dict[str, str] = {}
+    schemas: dict[Any, LogFile] = {}
     for file in readable:
+        schemas.setdefault(file.columns, file)
+    for file in schemas.values():
         file_candidates = ColumnCandidates.of(str(file), dict(file.columns or ()), sizes, choice)
         _check_same_layout(file, _find_layout(file, file_candidates, choice), first, layout)
         own_type = log_columns.find_id_type(file, role_columns.get("id"))
@@ -441,13 +447,9 @@ def open_files(
         for name in {*file.names}.difference(layout.event_columns, roles):
             left_out.setdefault(name, file_candidates.explain(name))
     left_out = {name: left_out[name] for name in sorted(left_out)}
-    doubtful = {
-        *candidates.suspicious,
-        *(n for n, t in candidates.types.items() if holds_vectors(t)),
-    }
-    doubtful -= candidates.excluded.union(files[0].names if choice.features else ())
-    suspicious = tuple(name for name in left_out if name in doubtful)
-    counts = [file.rows for file in files if file.rows is not None]
+    vectors = {name for name, kind in candidates.types.items() if holds_vectors(kind)}
+    warned = vectors.difference(candidates.excluded).union(candidates.suspicious)
+    suspicious = tuple(n for n in left_out if n in warned) if choice.features is None else ()
     return EventLog(
         paths=tuple(file.place.address for file in files),
         folders=folders,
@@ -458,7 +460,7 @@ def open_files(
         id_column_type=log_columns.find_common_type(files, role_columns.get("id")),
         label_type=log_columns.find_common_type(files, role_columns.get("label")),
         event_time_type=log_columns.find_common_type(files, role_columns.get("time")),
-        n_rows=sum(counts) if len(counts) == len(files) else None,
+        n_rows=_count_rows(files),
         _files=tuple(files),
     )
 

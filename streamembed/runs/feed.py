@@ -207,8 +207,8 @@ class DistanceFeed:
         self._start = engine.position - len(accepted)
         if self._start < 0:
             raise ParameterError(
-                f"rejected has {len(rejected)} rows; of the {engine.log_offset} rows that this "
-                f"engine has read from its log of distances, at least {len(rejected) - self._start} were "
+                f"rejected has {len(rejected)} rows; this engine has read {engine.log_offset} rows of "
+                f"its log of distances, of which at least {len(rejected) - self._start} were "
                 "rejected: give the row number of each"
             )
         pending = np.arange(engine.learned, engine.position)

@@ -65,9 +65,12 @@ class Replayed:
     columns : Columns
         What the columns of the log were used for; also in the metadata of ``timeline.parquet``.
     snapshot_every : int
-        Events between snapshots, a multiple of ``chunk_size``: what was asked for, rounded up.
+        Events between snapshots, in partitions those of each; a multiple of ``chunk_size``: what
+        was asked for, rounded up.
     resumed_at : int
         Rows of the log that an earlier call had taken and committed; 0 for a new run.
+    partitions : int
+        Partitions of the log, of `replay_partitions`; 0 where it is learned as one stream.
     """
 
     path: Path
@@ -81,6 +84,7 @@ class Replayed:
     columns: Columns
     snapshot_every: int = SNAPSHOT_EVERY
     resumed_at: int = 0
+    partitions: int = 0
 
 
 def replay(

@@ -6,20 +6,17 @@ changes the result.
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 
-from streamembed.errors import FeatureError, LogError
+from streamembed.errors import FeatureError
 from streamembed.logs.event_log import EventLog, LogBatch
 
 # Of a log of more files, neighbours go together.
 MAX_PARTITIONS = 64
 # Of one file whose number of rows is known.
 RANGES_OF_A_FILE = 8
-FINGERPRINT_ROWS = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,27 +35,19 @@ class Partition:
                 return
             yield batch
 
-    def describe(self) -> dict[str, object]:
-        """What a run stores of it, JSON-ready: no path, for files may be moved.
+    def count_end(self, batch: LogBatch) -> int:
+        """The row behind the last of a batch that is in the partition."""
+        end = batch.offset + len(batch)
+        return end if self.stop is None else min(end, self.stop)
 
-        Its first rows stand for it: a log of other data, or of the same files in another order, is
-        another log.
-        """
+    def describe(self) -> dict[str, object]:
+        """What a run stores of it, JSON-ready: no path, for files may be moved."""
         return {
             "files": len(self.log.paths),
             "rows": self.log.n_rows,
             "start": self.start,
             "stop": self.stop,
-            "first_rows": self._fingerprint(),
         }
-
-    def _fingerprint(self) -> int:
-        """CRC32 of the first 1,000 rows; 0 where there are none, or they cannot be read."""
-        with suppress(LogError):  # the learner raises it
-            first = next(self.batches(0), None)
-            if first is not None:
-                return zlib.crc32(first.points[:FINGERPRINT_ROWS].tobytes())
-        return 0
 
 
 def check_divisible(log: EventLog) -> None:

@@ -24,7 +24,7 @@ from streamembed.merging.labelled_stream import LabelledStream
 from streamembed.merging.landmark_set import LandmarkSet, from_covering
 from streamembed.methods.options import Config
 from streamembed.runs.partition_round import PartitionCheckpoint, RoundResult
-from streamembed.runs.recorder import build_timeline_row
+from streamembed.runs.recorder import build_timeline_schema, list_timeline_values
 from streamembed.runs.run_store import (
     MERGED,
     ORIGIN,
@@ -39,8 +39,8 @@ from streamembed.threads import one_blas_thread
 
 # Facts of the database.
 AGREEMENT, PUBLISHED = "agreement", "published"
-# Of partitions that could not be read to their end, why.
-DAMAGES = "damages"
+# Of partitions that have ended: why they could not be read to their end, None where they were.
+ENDS = "ends"
 REJECTED_SCHEMA = pa.schema(
     [("partition", pa.int64()), ("offset", pa.int64()), ("reason", pa.string())]
 )
@@ -68,6 +68,14 @@ def name_chain(partition: int) -> str:
     return f"{PARTITION}{partition:05d}"
 
 
+def build_rounds_schema(config: Config) -> Any:
+    """Columns of the timeline: those of any run, and of the round."""
+    schema = build_timeline_schema(config.n_components, picture=False)
+    for name in ("round", "partitions", "ended"):
+        schema = schema.append(pa.field(name, pa.int64()))
+    return schema
+
+
 @dataclass(frozen=True, slots=True)
 class PartitionProgress:
     """How far a partition is."""
@@ -78,7 +86,7 @@ class PartitionProgress:
 
 def read_progress(database: Database) -> list[PartitionProgress]:
     """How far each partition of a run is."""
-    ends = database.read_fact("ends", {})
+    ends = database.read_fact(ENDS, {})
     count = len(database.read_fact(ORIGIN, {}).get("partitions", []))
     return [
         PartitionProgress(database.count_records(name_chain(number)), str(number) in ends)
@@ -89,7 +97,7 @@ def read_progress(database: Database) -> list[PartitionProgress]:
 def list_partitions(database: Database) -> Any:
     """The partitions of a run and how far each is, a row each, as an Arrow table."""
     described = database.read_fact(ORIGIN, {}).get("partitions", [])
-    damages, rejected = database.read_fact(DAMAGES, {}), Counter[int]()
+    ends, rejected = database.read_fact(ENDS, {}), Counter[int]()
     if described:
         for batch in read_batches(database, "rejected"):
             rejected.update(batch["partition"].to_pylist())
@@ -102,7 +110,7 @@ def list_partitions(database: Database) -> Any:
             "learned": records[-1][1] if records else 0,
             "rejected": rejected[number],
             "ended": progress.done,
-            "damage": damages.get(str(number)),
+            "damage": ends.get(str(number)),
         }
         rows.append({**described[number], **row})
     return pa.Table.from_pylist(rows, PARTITIONS_SCHEMA)
@@ -152,11 +160,8 @@ class PartitionRoot:
                 table = pa.table([partition_column, list(rows), list(why)], schema=REJECTED_SCHEMA)
                 database.append("rejected", 0, len(rows), to_ipc_bytes(table))
             if result.done:
-                ends = database.read_fact("ends", {})
-                database.write_fact("ends", {**ends, str(result.partition): progress.rounds})
-            if result.damage is not None:
-                damages = database.read_fact(DAMAGES, {})
-                database.write_fact(DAMAGES, {**damages, str(result.partition): result.damage})
+                ends = database.read_fact(ENDS, {})
+                database.write_fact(ENDS, {**ends, str(result.partition): result.damage})
         self.progress[result.partition] = progress
 
     @property
@@ -182,11 +187,13 @@ class PartitionRoot:
             if ready:
                 engine = self._build_engine(merged, before, training)
                 snapshot = engine.publish(fresh=True)
-                table = build_timeline_row(snapshot, engine)
-                count = len(merged.positions)
-                ended = sum(each.done and each.rounds < coming for each in self.progress)
-                for name, number in (("round", coming), ("partitions", count), ("ended", ended)):
-                    table = table.append_column(name, pa.array([number]))
+                row = {
+                    **list_timeline_values(snapshot, engine.refreshes),
+                    "round": coming,
+                    "partitions": len(merged.positions),
+                    "ended": sum(each.done and each.rounds < coming for each in self.progress),
+                }
+                table = pa.Table.from_pylist([row], build_rounds_schema(self._config))
                 database.append("timeline", events, 1, to_ipc_bytes(table))
                 append_snapshot(database, snapshot)
                 number = database.append(MERGED, events, len(merged), merged.to_bytes())
@@ -234,6 +241,12 @@ class PartitionRoot:
         chains = (name_chain(number) for number in range(len(self.progress)))
         records = (self._database.list_records(chain) for chain in chains)
         return sum(numbers[-1][1] for numbers in records if numbers)
+
+    def describe_damage(self) -> str | None:
+        """Why partitions could not be read to their end; None if all were."""
+        damages = self._database.read_fact(ENDS, {}).items()
+        text = "; ".join(f"partition {number}: {why}" for number, why in damages if why is not None)
+        return text or None
 
     def engine(self) -> Engine | None:
         """The engine of the last round; None before the first."""

@@ -111,7 +111,7 @@ class Recorder:
             *list_passthrough_types(log).items(),
         ]
         self._embedding = RowGroupWriter(self.folder / "embedding.parquet", pa.schema(fields))
-        schema = _build_timeline_schema(k, picture)
+        schema = build_timeline_schema(k, picture)
         if options.monitor is not None:
             schema = schema.append(pa.field(ALARMS, pa.int64()))
         self._timeline = schema
@@ -154,7 +154,7 @@ class Recorder:
 
     def write_snapshot(self, snapshot: Snapshot, refreshes: int) -> None:
         """A row of the timeline."""
-        row = _list_timeline_values(snapshot, refreshes)
+        row = list_timeline_values(snapshot, refreshes)
         if self._options.monitor is not None:
             row[ALARMS] = self._alarms
             self._alarms = 0
@@ -311,11 +311,12 @@ ALARM_SCHEMA = pa.schema([("position", pa.int64()), ("alarm", pa.string())])
 
 def build_timeline_row(snapshot: Snapshot, engine: Engine) -> Any:
     """The row of a snapshot in a timeline, as a table."""
-    schema = _build_timeline_schema(len(snapshot.eigenvalues), snapshot.picture is not None)
-    return pa.Table.from_pylist([_list_timeline_values(snapshot, engine.refreshes)], schema)
+    schema = build_timeline_schema(len(snapshot.eigenvalues), snapshot.picture is not None)
+    return pa.Table.from_pylist([list_timeline_values(snapshot, engine.refreshes)], schema)
 
 
-def _build_timeline_schema(k: int, picture: bool) -> pa.Schema:
+def build_timeline_schema(k: int, picture: bool) -> pa.Schema:
+    """Columns of a timeline of so many components."""
     columns = {"position": pa.int64()}
     for name in ("eigenvalue", "effective_points"):
         columns |= dict.fromkeys(name_columns(name, k), pa.float64())
@@ -325,7 +326,7 @@ def _build_timeline_schema(k: int, picture: bool) -> pa.Schema:
     return pa.schema({**columns, **(TIMELINE_PICTURE_COLUMNS if picture else {})})
 
 
-def _list_timeline_values(snapshot: Snapshot, refreshes: int) -> dict[str, Any]:
+def list_timeline_values(snapshot: Snapshot, refreshes: int) -> dict[str, Any]:
     """The row of a snapshot in a timeline, by the names of its columns."""
     k, points = len(snapshot.eigenvalues), snapshot.certificate.effective_points
     row = {

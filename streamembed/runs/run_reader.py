@@ -296,7 +296,7 @@ class RunReader:
             It is not what was written.
         """
         checksum = self._database.read_fact(STATE)["files"].get(name)
-        if checksum is None:  # partitions without a map have no timeline
+        if checksum is None:
             return None
         if (fault := find_file_error(self.path, name, checksum)) is not None:
             raise DamagedFileError(f"{self.path}: {fault}; repeat the replay to write it again")

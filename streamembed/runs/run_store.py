@@ -305,6 +305,11 @@ def read_batches(database: Database, chain: str) -> Iterator[Any]:
             yield from reader
 
 
+def read_table(database: Database, chain: str, schema: Any) -> Any:
+    """All rows of a chain of tables."""
+    return pa.Table.from_batches(read_batches(database, chain), schema)
+
+
 def to_ipc_bytes(table: Any) -> bytes:
     """A table as the bytes of a record."""
     sink = pa.BufferOutputStream()

@@ -59,3 +59,10 @@ class RowGroupWriter:
         if self.writer is None:
             self.writer = open_writer(self._temporary, self.schema, "parquet", "zstd")
         return self.writer
+
+
+def write_table(path: Path, table: Any, metadata: dict[str, str] | None = None) -> None:
+    """A whole table as such a file."""
+    target = RowGroupWriter(path, table.schema)
+    target.add(table)
+    target.close(metadata)

@@ -31,7 +31,7 @@ from streamembed.numeric import compilation
 from streamembed.runs import log_transform
 from streamembed.runs.driver import ReplayDriver
 from streamembed.runs.log_transform import transform_log
-from streamembed.runs.partitioned import ROUND_EVERY
+from streamembed.runs.partitioned import SNAPSHOT_EVERY as PARTITION_EVERY
 
 POINTS = np.random.default_rng(0).standard_normal((230, 3))
 NAMES = ["x", "y", "z"]
@@ -86,7 +86,7 @@ def test_every_parameter_is_a_flag() -> None:
     for parameter in fields(Config):
         assert "--" + parameter.name.replace("_", "-") in shown
         assert command_options.HELP[parameter.name].split(":")[0] in shown
-    assert f"[default: {ROUND_EVERY}]" in shown
+    assert f"with --workers {PARTITION_EVERY}]" in shown
 
 
 def test_flags_reach_the_engine(tmp_path: Path, log: Path, monkeypatch: pytest.MonkeyPatch) -> None:

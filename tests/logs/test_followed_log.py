@@ -153,7 +153,7 @@ def test_what_is_no_growing_log_is_refused(tmp_path: Path) -> None:
         (folder / "day-1").unlink()
     for flags, message in (
         (["--idle-exit", "3"], "--idle-exit needs --follow"),
-        (["--follow", "--workers", "1"], "cannot be used together"),
+        (["--follow", "--workers", "1"], "--follow conflicts with --workers"),
     ):
         done = call("replay", folder, "--run", tmp_path / "run", *flags)
         assert (done.exit_code, message in done.stderr) == (2, True)
