@@ -33,7 +33,7 @@ from streamembed.runs.event_rows import (
 )
 from streamembed.runs.replay_options import ReplayOptions
 from streamembed.runs.run_store import Commit, RunStore
-from streamembed.runs.run_tables import RowGroupWriter
+from streamembed.runs.run_tables import RowGroupWriter, write_table
 from streamembed.storage import archive
 
 # Key of the metadata of timeline.parquet: what the columns of the log were used for, as JSON.
@@ -189,10 +189,7 @@ class Recorder:
             self._store.add(ALARMS, pa.table(columns, ALARM_SCHEMA))
 
     def _write_drift(self, monitor: Monitor) -> None:
-        table = monitor.timeline()
-        drift = RowGroupWriter(self.folder / "drift.parquet", table.schema)
-        drift.add(table)
-        drift.close()
+        write_table(self.folder / "drift.parquet", monitor.timeline())
         lines = [row for part in self._store.read(ALARMS) for row in part["alarm"].to_pylist()]
         with archive.replace_file(self.folder / "alarms.jsonl") as path:
             path.write_text("".join(f"{line}\n" for line in lines))
