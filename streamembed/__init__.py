@@ -43,9 +43,9 @@ if TYPE_CHECKING:
     from streamembed.merging.merged_set import merge
     from streamembed.metric_learning.mahalanobis import Mahalanobis
     from streamembed.runs.log_replay import Replayed, replay
+    from streamembed.runs.online_run import Run, open_run
     from streamembed.runs.partitioned import replay_partitions
     from streamembed.runs.run_reader import RunReader, read_run
-    from streamembed.runs.session import Run, open_run
     from streamembed.serving.client import Client, connect
     from streamembed.serving.messages import Transformed
     from streamembed.spectral.certificate import Certificate
@@ -93,13 +93,13 @@ _HOMES = {
     "PairGenerator": "estimators.pair_generator",
     "Picture": "engine.picture",
     "Replayed": "runs.log_replay",
-    "Run": "runs.session",
+    "Run": "runs.online_run",
     "RunReader": "runs.run_reader",
     "Snapshot": "engine.snapshot",
     "Transformed": "serving.messages",
     "connect": "serving.client",
     "merge": "merging.merged_set",
-    "open_run": "runs.session",
+    "open_run": "runs.online_run",
     "read_run": "runs.run_reader",
     "replay": "runs.log_replay",
     "replay_partitions": "runs.partitioned",

@@ -1,4 +1,4 @@
-"""The drift monitor of a replay: the one that options describe, and its status as text."""
+"""The drift monitor of a replay, and what its alarms are handed to."""
 
 from __future__ import annotations
 
@@ -55,31 +55,3 @@ def open_deliveries(options: dict[str, Any]) -> Iterator[list[Delivery]]:
     finally:
         for missing in filter(None, (delivery.close() for delivery in deliveries)):
             echo(f"warning: {missing}", err=True)
-
-
-def describe_monitor(monitor: Monitor) -> dict[str, Any]:
-    """The monitor of a run, JSON-ready."""
-    return {
-        "state": monitor.state,
-        "ert": monitor.ert,
-        "alarms": [alarm.as_dict() for alarm in monitor.alarms],
-        "is_alarmed": monitor.is_alarmed,
-        "notes": monitor.notes,
-    }
-
-
-def format_collection_progress(monitor: Monitor) -> str:
-    """Format how many events of the reference are collected."""
-    wanted = monitor.parameters["n_reference"]
-    return f"{monitor.position:,} of {wanted:,} events of the reference have been collected"
-
-
-def format_monitor_status(monitor: Monitor) -> str:
-    """Format the alarms and the state of the monitor."""
-    if monitor.state == "collecting":
-        return f"not monitoring yet: {format_collection_progress(monitor)}"
-    alarms = len(monitor.alarms)
-    summary = f"{alarms} alarm{'' if alarms == 1 else 's'}" if alarms else "no alarm"
-    is_away = monitor.parameters["policy"] == "hold" and monitor.is_alarmed
-    state = f"{monitor.state}, away from home" if is_away else monitor.state
-    return f"{summary}, one in {monitor.ert:,.0f} events expected without drift; {state}"

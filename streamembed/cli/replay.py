@@ -16,25 +16,12 @@ from click.core import ParameterSource
 
 from streamembed.cli.command_options import check_logs_exist
 from streamembed.cli.exit_codes import ALARMED, DAMAGED, USAGE, catch_signals, exit_with
-from streamembed.cli.monitor_options import (
-    create_monitor,
-    describe_monitor,
-    format_collection_progress,
-    format_monitor_status,
-    open_deliveries,
-)
+from streamembed.cli.monitor_options import create_monitor, open_deliveries
 from streamembed.cli.progress import format_speed, show_progress
-from streamembed.cli.summary import (
-    describe_metrics,
-    describe_snapshot,
-    format_all_rejected,
-    format_summary,
-    read_summary,
-)
+from streamembed.cli.show import print_summary
 from streamembed.cli.terminal_text import echo
 from streamembed.data.column_roles import ColumnChoice
 from streamembed.drift.alarm import Alarm
-from streamembed.drift.monitor import Monitor
 from streamembed.engine.engine import Engine
 from streamembed.errors import (
     DegenerateMapWarning,
@@ -49,6 +36,7 @@ from streamembed.methods.options import Config
 from streamembed.runs.log_replay import Replayed, compute_snapshot_interval, replay
 from streamembed.runs.partitioned import replay_partitions, select_used
 from streamembed.runs.run_reader import read_run
+from streamembed.runs.summary import describe_run
 
 # Options that `streamembed.replay` has under the same names.
 PASSED_ON = ("snapshot_every", "embed", "overwrite", "checkpoint_every", "max_rejected")
@@ -83,8 +71,7 @@ def run(logs: tuple[str, ...], run: str, **options: Any) -> None:
         raise ParameterError("--idle-exit needs --follow: add it, or leave --idle-exit out")
     if options["workers"] is not None:
         result = _replay_in_partitions(check_logs_exist(logs), run, choice, options, parameters)
-        _print_summary(result, parameters["tolerance"], as_json)
-        _exit_on_trouble(result)
+        _finish(result, as_json)
         return
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResolutionWarning)  # the summary reports it
@@ -138,10 +125,11 @@ def run(logs: tuple[str, ...], run: str, **options: Any) -> None:
     new_rows = result.accepted + result.rejected - result.resumed_at
     if new_rows and not as_json:
         echo(format_speed(new_rows, time.monotonic() - start), err=True)
-    _print_summary(result, engine.config.tolerance, as_json, drift_monitor)
-    _exit_on_trouble(result)
-    if options["fail_on_alarm"] and drift_monitor is not None:
-        _exit_on_alarm(result, drift_monitor, len(alarms))
+    monitor = _finish(result, as_json).get("monitor")
+    if options["fail_on_alarm"] and alarms:
+        exit_with(f"{format_count(len(alarms), 'alarm')}; see {run}/alarms.jsonl", ALARMED)
+    if options["fail_on_alarm"] and monitor is not None and monitor["state"] == "collecting":
+        exit_with(f"drift was not monitored: {monitor['verdict']}", USAGE)
 
 
 def _replay_in_partitions(
@@ -184,12 +172,35 @@ def _replay_in_partitions(
         )
 
 
-def _exit_on_trouble(result: Replayed) -> None:
-    """End with the code of a damaged log, or of one whose rows were all rejected."""
+def _finish(result: Replayed, as_json: bool) -> dict[str, Any]:
+    """Print the facts of the run; end with a code where its log is damaged or all is rejected."""
+    with read_run(result.path) as reader:
+        facts = describe_run(reader)
+    is_rejected = result.rejected > 0 == result.accepted
+    if as_json:
+        facts_of_call = {
+            "run": str(result.path),
+            "columns": result.columns.as_dict(),
+            "partitions": result.partitions,
+            "resumed_at": result.resumed_at,
+            "damage": result.damage,
+        }
+        click.echo(json.dumps({**facts_of_call, **facts}))
+    else:
+        if result.resumed_at:
+            message = "is finished already"
+            if result.accepted + result.rejected > result.resumed_at:
+                message = f"resumed at row {result.resumed_at:,} of the log"
+            echo(f"{result.path} {message}")
+        if result.partitions:
+            counts = ((result.partitions, "partition"), (result.snapshots, "round"))
+            echo("learned in " + ", ".join(format_count(*count) for count in counts))
+        print_summary({**facts, "hints": facts["hints"][is_rejected:]}, result.path)
     if result.damage is not None:
         exit_with(LogError(result.damage), DAMAGED)
-    if result.rejected and not result.accepted:
-        exit_with(format_all_rejected(result.path, read_summary(result.path)), USAGE)
+    if is_rejected:
+        exit_with(facts["hints"][0], USAGE)
+    return facts
 
 
 def _follow(
@@ -234,50 +245,6 @@ def _report_snapshot_interval(requested: int | None, engine: Engine) -> None:
     if requested is not None and interval != requested:
         echo(
             f"snapshots every {interval} events instead of {requested}: they change only with "
-            f"whole chunks of {size} (--chunk-size)",
+            f"whole chunks of chunk_size={size}",
             err=True,
         )
-
-
-def _exit_on_alarm(result: Replayed, monitor: Monitor, alarms: int) -> None:
-    if alarms:
-        exit_with(
-            f"{alarms} alarm{'' if alarms == 1 else 's'}; see {result.path}/alarms.jsonl", ALARMED
-        )
-    if monitor.state == "collecting":
-        exit_with("drift was not monitored: " + format_collection_progress(monitor), USAGE)
-
-
-def _print_summary(
-    result: Replayed, tolerance: float | None, as_json: bool, monitor: Monitor | None = None
-) -> None:
-    facts: dict[str, Any] = {
-        **{field.name: getattr(result, field.name) for field in fields(result)},
-        "run": str(result.path),
-        "columns": result.columns.as_dict(),
-        **describe_snapshot(result.snapshot),
-    }
-    del facts["path"], facts["snapshot"]
-    if result.snapshot is not None:
-        if (picture := result.snapshot.picture) is not None:
-            facts["picture"] = {"kept": float(picture.kept.mean()), "aged": picture.aged}
-        facts["metrics"] = describe_metrics(result.snapshot)
-    if monitor is not None:
-        facts["monitor"] = describe_monitor(monitor)
-    if as_json:
-        click.echo(json.dumps(facts))
-        return
-    if result.resumed_at:
-        message = "is finished already"
-        if result.accepted + result.rejected > result.resumed_at:
-            message = f"resumed at row {result.resumed_at:,} of the log"
-        echo(f"{result.path} {message}")
-    if result.partitions:
-        counts = ((result.partitions, "partition"), (result.snapshots, "round"))
-        echo("learned in " + ", ".join(format_count(*count) for count in counts))
-    for line in format_summary(result.path, result.snapshot, tolerance):
-        echo(line)
-    if monitor is not None:
-        echo(f"monitor: {format_monitor_status(monitor)}")
-        for note in monitor.notes:
-            echo(note)

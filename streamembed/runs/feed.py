@@ -207,9 +207,9 @@ class DistanceFeed:
         self._start = engine.position - len(accepted)
         if self._start < 0:
             raise ParameterError(
-                f"rejected has {len(rejected)} rows; of the {engine.log_offset} rows that this "
-                f"engine has read from its log of distances, {len(rejected) - self._start} or more "
-                "were rejected: give the row number of each"
+                f"rejected has {len(rejected)} rows; this engine has read {engine.log_offset} rows "
+                f"of its log, and at least {len(rejected) - self._start} were rejected: give the "
+                "row number of each"
             )
         pending = np.arange(engine.learned, engine.position)
         self._positions: Ints = np.concatenate([engine.support_positions, pending])
