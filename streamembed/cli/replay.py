@@ -181,7 +181,6 @@ def _finish(result: Replayed, as_json: bool) -> dict[str, Any]:
         facts_of_call = {
             "run": str(result.path),
             "columns": result.columns.as_dict(),
-            "partitions": result.partitions,
             "resumed_at": result.resumed_at,
             "damage": result.damage,
         }
