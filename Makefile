@@ -88,6 +88,7 @@ soak: $(VENV)/.ready $(DOCS)/.ready chromium
 	$(BIN)/python -m scenarios.fuzz.faults
 	$(BIN)/python -m scenarios.fuzz.runs
 	$(BIN)/python -m scenarios.fuzz.hosts
+	$(BIN)/python -m scenarios.fuzz.served_kills
 	$(BIN)/python -m scenarios.fuzz.certificate
 
 clean:

@@ -47,11 +47,11 @@ if TYPE_CHECKING:
     from streamembed.metric_learning.mahalanobis import Mahalanobis as Mahalanobis
     from streamembed.runs.log_replay import Replayed as Replayed
     from streamembed.runs.log_replay import replay as replay
+    from streamembed.runs.online_run import Run as Run
+    from streamembed.runs.online_run import open_run as open_run
     from streamembed.runs.partitioned import replay_partitions as replay_partitions
     from streamembed.runs.run_reader import RunReader as RunReader
     from streamembed.runs.run_reader import read_run as read_run
-    from streamembed.runs.session import Run as Run
-    from streamembed.runs.session import open_run as open_run
     from streamembed.serving.client import Client as Client
     from streamembed.serving.client import connect as connect
     from streamembed.serving.messages import Transformed as Transformed
@@ -73,13 +73,13 @@ _HOMES = {
     "PairGenerator": "estimators.pair_generator",
     "Picture": "engine.picture",
     "Replayed": "runs.log_replay",
-    "Run": "runs.session",
+    "Run": "runs.online_run",
     "RunReader": "runs.run_reader",
     "Snapshot": "engine.snapshot",
     "Transformed": "serving.messages",
     "connect": "serving.client",
     "merge": "merging.merged_set",
-    "open_run": "runs.session",
+    "open_run": "runs.online_run",
     "read_run": "runs.run_reader",
     "replay": "runs.log_replay",
     "replay_partitions": "runs.partitioned",

@@ -9,7 +9,7 @@ Parquet page by page.
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -111,20 +111,14 @@ def read_rows(file: LogFile, column_names: set[str], limit: int, start: int = 0)
     groups of Parquet before it are not read.
     """
     rows = 0
-    parts = _read_parts(file, [name for name in file.names if name in column_names], limit, start)
+    names = [name for name in file.names if name in column_names]
     try:
-        while True:
-            try:
-                part = next(parts, None)
-            except READ_ERRORS as error:
-                _check_damage(error, file.place)
-                raise build_damage_error(file, rows, summarise_error(error)) from error
-            if part is None:
-                break
+        for part in _read_parts(file, names, limit, start):
             yield part
             rows += part if isinstance(part, int) else part.num_rows
-    finally:
-        parts.close()
+    except READ_ERRORS as error:
+        _check_damage(error, file.place)
+        raise build_damage_error(file, rows, summarise_error(error)) from error
     if file.rows is not None and rows != file.rows:
         raise build_damage_error(file, rows, f"its footer declares {file.rows} rows")
 
@@ -139,14 +133,12 @@ def _check_damage(error: BaseException, place: Place) -> None:
         raise error
 
 
-def _read_parts(
-    file: LogFile, columns: list[str], limit: int, start: int
-) -> Generator[Any, None, None]:
+def _read_parts(file: LogFile, columns: list[str], limit: int, start: int) -> Iterator[Any]:
     """The rows, with pyarrow's exceptions, and with more of them where pyarrow misses damage."""
     if file.columns is None:
         raise pa.ArrowInvalid(file.damage)
     readers = {"parquet": _read_parquet, "file": _read_file, "stream": _read_stream}
-    yield from readers[file.format](file.place, columns, limit, start)
+    return readers[file.format](file.place, columns, limit, start)
 
 
 def _read_stream(place: Place, columns: list[str], limit: int, start: int) -> Iterator[Any]:

@@ -249,7 +249,7 @@ def replay(
     )
     overwrite = check_flag("overwrite", overwrite)
     with ExitStack() as stack:
-        store = RunStore.claim(stack, run, policy, monitor, overwrite)
+        store = stack.enter_context(RunStore.claim(run, policy, monitor, overwrite))
         resume.begin(store, opened, run_origin)
         engine.log_offset = 0
         start = resume.restore(store, opened, engine, grows=followed is not None)

@@ -82,7 +82,7 @@ def restore(store: RunStore, log: EventLog, engine: Engine, grows: bool = False)
     last, state = store.load_last(), store.database.read_fact(STATE, {})
     ends = {} if last is None else {last.fingerprint["rows"]: last.fingerprint}
     if state.get("finished"):
-        ends[state["rows"]] = state["prefix"]
+        ends[state["rows"]] = state["fingerprint"]
     if not ends:
         return ReplayStart(0, RowCounts(), LogFingerprint())
     fingerprints, more = _read_fingerprints(store, log, ends)

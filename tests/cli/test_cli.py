@@ -130,7 +130,7 @@ def test_replay_leaves_a_run_and_says_so(tmp_path: Path, log: Path) -> None:
     assert "230 rows in " in done.stderr
     names = {path.name for path in (tmp_path / "run").iterdir()}
     tables = {"embedding.parquet", "timeline.parquet", "rejected.parquet"}
-    assert names == {"snapshot.arrow", "run.db", *tables}
+    assert names == {"snapshot.arrow", "run.db", ".lock", *tables}
 
 
 def test_json_is_one_object_and_nothing_else(tmp_path: Path, log: Path) -> None:

@@ -20,6 +20,7 @@ from pyarrow.parquet import encryption
 
 from streamembed.errors import FileError, LogError, ParameterError
 from streamembed.logs.event_log import describe_log, open_log, write_log
+from streamembed.logs.followed_log import follow_log
 from streamembed.logs.log_file import FORMATS
 from streamembed.logs.other_formats import CONVERSIONS, TABLES, recognise_format
 from streamembed.runs.run_folder import check_apart
@@ -66,6 +67,8 @@ def test_a_remote_folder_is_one_log(bucket: Path) -> None:
     names = ["gs://bucket/a", "gs://bucket/b9", "gs://bucket/b10", "gs://bucket/b=10/a"]
     assert [*map(str, log.paths)] == names
     assert log.folders == ()
+    followed = follow_log("gs://bucket", idle_exit=0)
+    assert sum(len(batch) for batch in followed.batches()) == 200
     check_apart("run", bucket, [log], folder=True)
     with pytest.raises(LogError, match="gs://bucket/no is missing"):
         open_log("gs://bucket/no")
