@@ -17,8 +17,8 @@ ROW_GROUP_SIZE = 4096
 
 
 @dataclass(slots=True)
-class ParquetTable:
-    """A Parquet file of row groups of one size, which gets its name only when it is complete."""
+class RowGroupWriter:
+    """Writes a Parquet file by row groups of one size; it gets its name when it is complete."""
 
     path: Path
     schema: Any
@@ -63,6 +63,6 @@ class ParquetTable:
 
 def write_table(path: Path, table: Any, metadata: dict[str, str] | None = None) -> None:
     """A whole table as such a file."""
-    target = ParquetTable(path, table.schema)
+    target = RowGroupWriter(path, table.schema)
     target.add(table)
     target.close(metadata)
