@@ -7,7 +7,7 @@ FAST := tests/test_floors.py tests/test_glossary.py tests/test_surface.py tests/
 	tests/spectral tests/pairs tests/metric_learning/test_itml.py tests/metric_learning/test_fenn.py \
 	tests/geometry/test_kernel.py tests/geometry/test_kernel_matrix.py tests/geometry/test_neighbors.py \
 	tests/manifold/test_barycentric.py tests/methods/test_registry.py tests/engine/test_saved.py \
-	tests/engine/test_engine.py tests/estimators/test_pair_generator.py tests/logs/test_pair_log.py \
+	tests/engine/test_engine.py tests/estimators/test_pair_generator.py \
 	tests/logs/test_from_a_row.py tests/cli tests/scenarios/test_literal_map.py
 
 .PHONY: demo test check lint lowest newest docs notebook first-hour scenarios drift picture bench soak chromium clean
@@ -88,6 +88,7 @@ soak: $(VENV)/.ready $(DOCS)/.ready chromium
 	$(BIN)/python -m scenarios.fuzz.faults
 	$(BIN)/python -m scenarios.fuzz.runs
 	$(BIN)/python -m scenarios.fuzz.hosts
+	$(BIN)/python -m scenarios.fuzz.served_kills
 	$(BIN)/python -m scenarios.fuzz.certificate
 
 clean:

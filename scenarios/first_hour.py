@@ -185,22 +185,18 @@ def interrupt_a_replay() -> None:
     """Ctrl-C in the middle of a replay"""
     points, _, _ = orders()
     table = pa.table({f"x{j}": points[:, j] for j in range(FEATURES)})
-    print("$ producer | streamembed replay - --run run --size 300      (and Ctrl-C)")
+    pq.write_table(pa.concat_tables([table] * 200), "long.parquet")
+    print("$ streamembed replay long.parquet --run run --size 300      (and Ctrl-C)")
+    command = ["replay", "long.parquet", "--run", "run", "--size", "300"]
     with open("told", "w+") as told:
         running = subprocess.Popen(
-            [sys.executable, "-m", "streamembed", "replay", "-", "--run", "run", "--size", "300"],
-            stdin=subprocess.PIPE, stdout=told, stderr=told,
+            [sys.executable, "-m", "streamembed", *command],
+            stdout=told, stderr=told,
             env=os.environ | {"PYTHONPATH": str(ROOT)},
         )  # fmt: skip
-        assert running.stdin is not None
-        with pa.ipc.new_stream(running.stdin, table.schema) as stream:
-            stream.write_table(table, max_chunksize=500)
-            running.stdin.flush()
-            _wait_for(Path("run") / "run.db")
-            running.send_signal(signal.SIGINT)
-            code = running.wait()
-        with contextlib.suppress(BrokenPipeError):
-            running.stdin.close()
+        _wait_for(Path("run") / "run.db")
+        running.send_signal(signal.SIGINT)
+        code = running.wait()
         told.seek(0)
         print(told.read(), end="")
     print(f"[exit code {code}]")

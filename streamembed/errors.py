@@ -37,6 +37,7 @@ the snapshot's certificate.
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
 import sys
@@ -44,38 +45,12 @@ import warnings
 from collections.abc import Iterable, Sequence
 from types import FrameType
 
-__all__ = [
-    "BadRowError",
-    "ColumnWarning",
-    "ConcurrentUseError",
-    "CostWarning",
-    "DamagedFileError",
-    "DegenerateMapWarning",
-    "DeniedFileError",
-    "DuplicateIdError",
-    "FeatureError",
-    "FileError",
-    "InputError",
-    "LogError",
-    "MissingFileError",
-    "NotAFileError",
-    "NotLearnedWarning",
-    "NotReadyError",
-    "ParameterError",
-    "ResolutionWarning",
-    "ScalingWarning",
-    "ServerError",
-    "StoppedError",
-    "StreamembedError",
-    "TimeOrderWarning",
-    "UnknownParameterError",
-]
-
-
 # Characters of a value that a message quotes.
 LONGEST_QUOTE = 120
 # How a path begins that is a URI.
 SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
+# Similarity by difflib from which a word may be a misspelling of another.
+NEAR = 0.7
 # Packages and modules whose lines no warning points to.
 LIBRARIES = ("streamembed", "river", "sklearn", "contextlib", "functools")
 
@@ -210,6 +185,13 @@ class NotLearnedWarning(UserWarning):
     """A metric is read that has learned nothing yet: it is the identity."""
 
 
+__all__ = [
+    name
+    for name, public in list(globals().items())
+    if isinstance(public, type) and public.__module__ == __name__
+]
+
+
 def build_file_error(
     error: OSError, path: object, action: str, why: str | None = None
 ) -> FileError:
@@ -291,6 +273,18 @@ def warn(message: str, kind: type[Warning]) -> None:
 def _is_library_frame(frame: FrameType) -> bool:
     """Whether a frame is of this package, or of what may stand between its user and it."""
     return str(frame.f_globals.get("__name__")).partition(".")[0] in LIBRARIES
+
+
+def suggest_word(word: str, words: Iterable[str]) -> str:
+    """Ask for the most similar one of these words; "" if none is similar.
+
+    Examples
+    --------
+    >>> suggest_word("chunk_sise", ["chunk_size", "seed"]), suggest_word("chunk", ["seed"])
+    ("did you mean 'chunk_size'?", '')
+    """
+    near = difflib.get_close_matches(word, list(words), 1, NEAR)
+    return f"did you mean {near[0]!r}?" if near else ""
 
 
 def summarise_error(error: BaseException) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import inspect
 import re
@@ -11,8 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, dataclass_transform
 
-from streamembed.errors import UnknownParameterError
-from streamembed.validation import NEAR
+from streamembed.errors import UnknownParameterError, suggest_word
 
 Class = TypeVar("Class", bound=type[Any])
 
@@ -211,8 +209,7 @@ def suggest_name(name: str, own: Collection[str]) -> str:
     owners = sorted(owner for owner, names in OWNERS.items() if name in names)
     if owners:
         return f"{name!r} is a parameter of {_join(owners)}"
-    near = difflib.get_close_matches(name, own, 1, NEAR)
-    return f"did you mean {near[0]!r}?" if near else f"it has {', '.join(own)}"
+    return suggest_word(name, own) or f"it has {', '.join(own)}"
 
 
 def _join(owners: list[str]) -> str:

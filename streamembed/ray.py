@@ -13,15 +13,15 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from streamembed.errors import ParameterError, StoppedError, quote, summarise_error
 from streamembed.logs.event_log import EventLog
-from streamembed.logs.paths import Location, Paths, is_uri, list_paths
-from streamembed.logs.stdin import STDIN
-from streamembed.runs.executor import MAX_LOSSES, Task, TaskFailure, run_task
-from streamembed.runs.partitioned import Partitioned, replay_partitions
+from streamembed.logs.paths import Location, Paths, list_paths
+from streamembed.logs.place import is_uri
+from streamembed.runs.executor import Task, TaskFailure, run_task
+from streamembed.runs.log_replay import Replayed
+from streamembed.runs.partitioned import replay_partitions
 from streamembed.validation import check_whole
 
 ray: Any = None
@@ -30,6 +30,8 @@ with suppress(ImportError):  # an optional extra
 
 __all__ = ["replay"]
 
+# Times that Ray runs a lost task again.
+MAX_LOSSES = 3
 # What of Ray's options changes nothing of the result.
 OPTIONS = {"num_cpus", "num_gpus", "memory", "resources", "runtime_env", "scheduling_strategy"}
 
@@ -41,7 +43,7 @@ def replay(
     workers: int | None = None,
     options: Mapping[str, Any] | None = None,
     **others: Any,
-) -> Partitioned:
+) -> Replayed:
     """Learn a log in partitions by tasks of Ray, and merge their landmarks round by round.
 
     The files of the run are the same bytes as those of ``streamembed replay --workers N``, and
@@ -65,9 +67,9 @@ def replay(
         ``resources``, ``runtime_env``, ``scheduling_strategy``. They are spread over the machines,
         unless this says otherwise.
     others
-        As for `streamembed.replay_partitions`: ``round_every`` (events of each partition between
-        two maps), ``features``, ``exclude``, ``label``, ``time``, ``on_bad_row``, ``overwrite``,
-        ``progress``, and the parameters of an engine.
+        As for `streamembed.replay_partitions`: ``snapshot_every`` (events of each partition
+        between two maps), ``features``, ``exclude``, ``label``, ``time``, ``on_bad_row``,
+        ``overwrite``, ``progress``, and the parameters of an engine.
 
     Raises
     ------
@@ -105,9 +107,7 @@ def _to_absolute(log: EventLog | Paths) -> EventLog | list[str]:
     if isinstance(log, EventLog):
         return log
     paths = list_paths(log)
-    return [
-        path if is_uri(path) or Path(path) == STDIN else os.path.abspath(path) for path in paths
-    ]
+    return [path if is_uri(path) else os.path.abspath(path) for path in paths]
 
 
 @contextmanager

@@ -15,11 +15,11 @@ from typing import Any
 import pyarrow as pa
 
 from streamembed.data import batch
-from streamembed.data.output_format import name_columns
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import FeatureError, ParameterError, check_path, quote
 from streamembed.logs.paths import Location
-from streamembed.runs.session import open_run
+from streamembed.runs.log_transform import embed_rows, list_columns
+from streamembed.runs.online_run import open_run
 
 types: Any = None
 with suppress(ImportError):  # an optional extra
@@ -47,7 +47,8 @@ def transform(dataframe: Any, snapshot: Snapshot, features: Sequence[str] | None
     Returns
     -------
     The data frame with more columns: coordinates, called after the method (``diffusion_map_0``),
-    ``coverage``, and ``reason``: why a row could not be placed, which then has null for the others.
+    ``coverage``, places in the picture where there is one, and ``reason``: why a row could not be
+    placed, which then has null for the others.
 
     Raises
     ------
@@ -60,7 +61,7 @@ def transform(dataframe: Any, snapshot: Snapshot, features: Sequence[str] | None
     """
     _require_spark()
     names = _check_features(snapshot, dataframe.columns, features)
-    added = [*_list_added_columns(snapshot), "reason"]
+    added = [*list_columns(snapshot), "reason"]
     if taken := sorted({*added} & {*dataframe.columns}):
         raise ParameterError(
             f"dataframe has the columns {quote(taken)} already: rename or drop them"
@@ -85,22 +86,9 @@ def place_batch(snapshot: Snapshot, rows: Any, names: Sequence[str]) -> Any:
     """
     points = pa.table([rows.column(name) for name in names], list(snapshot.feature_names))
     read = batch.read(points, None, snapshot.features, on_bad_row="skip")
-    reasons = {row.index: row.reason for row in read.rejected}
-    row_of: list[int | None] = [None] * rows.num_rows
-    for row, index in enumerate(read.kept.tolist()):
-        row_of[index] = row
-    coordinates, coverage = snapshot.transform_with_coverage(read)
-    indices = pa.array(row_of, pa.int64())
-    values = [*coordinates.T, coverage]
-    for name, column in zip(_list_added_columns(snapshot), values, strict=True):
-        rows = rows.append_column(name, pa.array(column).take(indices))
-    why = pa.array([reasons.get(index) for index in range(len(row_of))], pa.string())
-    return rows.append_column("reason", why)
-
-
-def _list_added_columns(snapshot: Snapshot) -> list[str]:
-    """Columns of numbers that `transform` adds."""
-    return [*name_columns(snapshot.method, len(snapshot.eigenvalues)), "coverage"]
+    for name, column in embed_rows(snapshot, read, rows.num_rows).items():
+        rows = rows.append_column(name, column)
+    return rows
 
 
 def _check_features(

@@ -6,7 +6,6 @@ a str or a bool, so that it can be saved, compared and shown.
 
 from __future__ import annotations
 
-import difflib
 import numbers
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
@@ -15,14 +14,13 @@ from typing import TypeVar, cast
 
 import numpy as np
 
-from streamembed.errors import ParameterError, quote
+from streamembed.errors import ParameterError, quote, suggest_word
 
 LARGEST_COUNT = 2**63 - 1  # what indexes arrays
 LARGEST_SEED = 2**128 - 1  # the entropy that numpy's own seeds have
 LARGEST_TIME = 1e6  # of a diffusion: beyond it even eigenvalues of 1 - 1e-6 are gone
 LARGEST_D2 = 1e300  # of thresholds on squared distances
 LARGEST_DRAW = 10**7  # pairs drawn at once are in memory at once
-NEAR = 0.7  # similarity by difflib from which a word may be a misspelling of another
 
 Choice = TypeVar("Choice", str, str | None)
 Value = TypeVar("Value")
@@ -43,12 +41,12 @@ def check_choice(
         if value is choice or (isinstance(value, str) and value == choice):
             return choice
     choices = ", ".join(repr(choice) for choice in allowed)
-    words = [choice for choice in allowed if choice is not None]
-    near = difflib.get_close_matches(value, words, 1, NEAR) if isinstance(value, str) else []
-    hint = f": did you mean {near[0]!r}?" if near else ""
-    if isinstance(value, str) and value.lower() in notes:
-        hint = f": {notes[value.lower()]}"
-    raise ParameterError(f"{name}={quote(value)} must be one of {choices}{other}{hint}")
+    hint = ""
+    if isinstance(value, str):
+        words = [choice for choice in allowed if choice is not None]
+        hint = notes.get(value.lower()) or suggest_word(value, words)
+    end = f": {hint}" if hint else ""
+    raise ParameterError(f"{name}={quote(value)} must be one of {choices}{other}{end}")
 
 
 def check_whole(

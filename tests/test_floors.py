@@ -44,7 +44,8 @@ QUIET = {
 }
 EXTRAS = {"numeric.compilation": {"numba", "contextlib"}}  # the extra ``fast``
 LARGEST_PACKAGE = 31
-LATE = {"__init__", "cli.commands"}  # doors that import what is asked for, when it is
+# doors that import what is asked for, when it is
+LATE = {"__init__", "cli.commands", "cli.replay"}
 
 
 def floors() -> dict[str, int]:

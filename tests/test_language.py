@@ -29,8 +29,6 @@ EXCEPTIONS = {
     "taught": "public attribute of metric certificates and of Labelled",
     "not_held": "public attribute of Labelled",
     "gone": "public attribute of comparisons, and a field of saved pairs",
-    "tell": "method that pyarrow.PythonFile calls",
-    "quiet": "the usual name of the option of commands",
     "n_found": "a count of what a search found",
 }
 WORDS_OF_PAGES = re.compile(

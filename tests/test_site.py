@@ -12,7 +12,6 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit
 
-import click
 import pytest
 
 from streamembed.cli import commands
@@ -141,10 +140,8 @@ def list_flags() -> list[str]:
     found = set()
     for name in commands.COMMANDS:
         command = commands.load_command(name)
-        subcommands = command.commands.values() if isinstance(command, click.Group) else [command]
-        for each in subcommands:
-            for parameter in each.params:
-                found |= {flag for flag in parameter.opts if flag.startswith("--")}
+        for parameter in command.params:
+            found |= {flag for flag in parameter.opts if flag.startswith("--")}
     return sorted(found)
 
 

@@ -29,7 +29,6 @@ PUBLIC = [
     "Mahalanobis",
     "Monitor",
     "PairGenerator",
-    "Partitioned",
     "Picture",
     "Replayed",
     "Run",

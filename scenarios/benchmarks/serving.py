@@ -1,7 +1,7 @@
 """CPU of a server per request, beside the transform: ``python -m scenarios.benchmarks.serving``.
 
 A thousand landmarks, 16 features, 8 components, coverage, too, over the loopback. Counted are CPU
-seconds of the server's processes, as the system tells them (Linux), and those of the same transform
+seconds of the server's process, as the system tells them (Linux), and those of the same transform
 in this process; and those of FastAPI, where it is installed. Prints; gates nothing.
 """
 
@@ -23,9 +23,6 @@ import numpy as np
 
 import streamembed as se
 from streamembed.numeric.arrays import Floats
-from streamembed.serving.server_settings import ServerSettings
-from streamembed.serving.supervisor import Supervisor
-from streamembed.serving.tokens import add_token
 from streamembed.threads import one_blas_thread
 
 SETTINGS = {"memory": "landmarks", "size": 1000, "n_components": 8, "on_bad_row": "skip"}
@@ -62,19 +59,26 @@ def draw_points(n: int) -> Floats:
 
 
 @contextlib.contextmanager
-def start_process(arguments: list[str]) -> Iterator[tuple[int, int]]:
-    """A Python process until the end, and the number that it printed first; 0 where it failed."""
+def start_process(arguments: list[str]) -> Iterator[tuple[int, str]]:
+    """A Python process until the end, and the line that it printed first; empty if it failed."""
     process = subprocess.Popen(
-        [sys.executable, *arguments], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        [sys.executable, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
     )
     assert process.stdout is not None
-    output = process.stdout.readline()
     try:
-        yield process.pid, int(output or 0)
+        yield process.pid, process.stdout.readline().strip()
     finally:
-        process.kill()
+        process.terminate()
         process.wait()
         process.stdout.close()
+
+
+def serve(run: str, *flags: str) -> contextlib.AbstractContextManager[tuple[int, str]]:
+    """A server of a run: its process id and its address."""
+    return start_process(["-m", "streamembed", "serve", run, "--port", "0", "--grace", "1", *flags])
 
 
 def connect_json(port: int, part: Floats) -> Callable[[], object]:
@@ -94,14 +98,13 @@ def connect_json(port: int, part: Floats) -> Callable[[], object]:
 
 def rows(X: Floats, folder: str, times: int) -> None:
     """CPU of requests of one row and of many."""
-    settings = ServerSettings(run=folder, port=0, learn=True)
     with (
         contextlib.ExitStack() as stack,
-        Supervisor(settings) as server,
-        se.connect(f"grpc://127.0.0.1:{server.ports[0]}") as client,
+        serve(folder, "--learn") as (server, url),
+        se.connect(url) as client,
         tempfile.TemporaryDirectory() as other,
     ):
-        snapshot, pids = client.snapshot(), [*server.pids.values()]
+        snapshot, pids = client.snapshot(), [server]
         path = Path(other) / "snapshot.arrow"
         snapshot.save(path)
         theirs = stack.enter_context(
@@ -130,7 +133,7 @@ def rows(X: Floats, folder: str, times: int) -> None:
             json_ms = "not installed"
             pid, port = theirs
             if port:
-                call = connect_json(port, part)
+                call = connect_json(int(port), part)
                 spent = measure_call(call, n, lambda: read_cpu_seconds([pid]))  # noqa: B023
                 json_ms = f"{spent:.2f}"
             print(
@@ -142,40 +145,62 @@ def rows(X: Floats, folder: str, times: int) -> None:
 
 
 def measure_silent_client(X: Floats, folder: str, count: int) -> None:
-    """Latency of one row for a token while another token opens streams and sends nothing."""
-    tokens = Path(folder).parent / "tokens"
-    noisy, other = (add_token(tokens, name, "read") for name in ("loud", "other"))
-    settings = ServerSettings(run=folder, port=0, tokens=str(tokens))
-    with Supervisor(settings) as server:
-        url = f"grpc://127.0.0.1:{server.ports[0]}"
-        with se.connect(url, token=other) as client:
-            for _ in range(100):
-                client.transform(X[:1])
-            before = measure_wait(client, X)
-            command = ["-m", "scenarios.baselines.silent_client", url, noisy, str(count)]
-            with start_process(command) as (_, opened_streams):
-                during = measure_wait(client, X)
-            print(
-                f"\none row, 99 of 100: {before:.1f} ms; with {opened_streams} silent streams of "
-                f"another token {during:.1f} ms: {during / before:.2f} times (at most 2)"
-            )
+    """Latency of one row while another client opens streams and sends nothing."""
+    with serve(folder) as (_, url), se.connect(url) as client:
+        for _ in range(100):
+            client.transform(X[:1])
+        before = measure_wait(client, X, 2000)
+        command = ["-m", "scenarios.baselines.silent_client", url, str(count)]
+        with start_process(command) as (_, opened_streams):
+            during = measure_wait(client, X, 2000)
+        print(
+            f"\none row, 99 of 100: {before[1]:.1f} ms; with {opened_streams} silent streams of "
+            f"another client {during[1]:.1f} ms: {during[1] / before[1]:.2f} times (at most 2)"
+        )
 
 
-def measure_wait(client: se.Client, X: Floats) -> float:
-    """The 99th of 100 times of a request, of 2,000, in milliseconds."""
-    spent = np.empty(2000)
-    for i in range(len(spent)):
+def measure_learner(X: Floats, folder: str) -> None:
+    """Latency of one row while another client learns without a pause, and without it, in turn."""
+    print("\n| rows a batch | idle, ms | while it learns, ms | ratio | rows learned/s |")
+    print("| ---: | ---: | ---: | ---: | ---: |")
+    for rows_ in (10, 100, 1000):
+        times: dict[bool, list[Floats]] = {False: [], True: []}
+        with serve(folder, "--learn") as (_, url), se.connect(url) as client:
+            measure_wait(client, X, 300)
+            learned = 0.0
+            for turn in range(6):
+                learns = bool(turn % 2)
+                command = ["-m", "scenarios.baselines.busy_producer", url, str(rows_)]
+                with contextlib.ExitStack() as stack:
+                    if learns:
+                        stack.enter_context(start_process(command))
+                        first, began = client.offset, time.perf_counter()
+                    times[learns].append(measure_wait(client, X, 1000))
+                    if learns:
+                        learned += (client.offset - first) / (time.perf_counter() - began) / 3
+        idle, busy = (np.median(times[learns], axis=0) for learns in (False, True))
+        print(
+            f"| {rows_} | {idle[0]:.2f}, 99 of 100 {idle[1]:.1f} | {busy[0]:.2f}, 99 of 100 "
+            f"{busy[1]:.1f} | {busy[0] / idle[0]:.2f} (at most 2.5) | {learned:,.0f} |",
+            flush=True,
+        )
+
+
+def measure_wait(client: se.Client, X: Floats, times: int) -> Floats:
+    """The median and the 99th of 100 times of a request of one row, in milliseconds."""
+    spent = np.empty(times)
+    for i in range(times):
         began = time.perf_counter()
         client.transform(X[i : i + 1])
         spent[i] = time.perf_counter() - began
-    return 1e3 * float(np.quantile(spent, 0.99))
+    return 1e3 * np.quantile(spent, [0.5, 0.99])
 
 
 def main() -> None:
-    """Print a row for each size of request, and the effect of silent clients."""
+    """Print a row for each size of request, and the effect of silent clients and of a learner."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--times", type=int, default=3000, help="requests of one row")
-    parser.add_argument("--silent", type=int, default=1000, help="streams that say nothing")
+    parser.add_argument("--silent", type=int, default=300, help="streams that say nothing")
     asked = parser.parse_args()
     X = draw_points(20_000)
     with tempfile.TemporaryDirectory() as folder:
@@ -184,6 +209,7 @@ def main() -> None:
             learning.learn(X)
         measure_silent_client(X, run, asked.silent)
         rows(X, run, asked.times)
+        measure_learner(X, run)
 
 
 if __name__ == "__main__":

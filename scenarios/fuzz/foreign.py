@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import streamembed as se
-from streamembed.cli.findings import inspect_path
+from streamembed.cli.inspect import inspect_path
 from streamembed.errors import FeatureError, LogError, StreamembedError
 from streamembed.logs.event_log import open_log
 
@@ -73,7 +73,7 @@ def main(arguments: list[str] | None = None) -> int:
                 continue
             outcome = replay(path, folder)
             if outcome.startswith(FeatureError.__name__):
-                names = list(inspect_path(str(path)).facts["columns"])
+                names = list(inspect_path(str(path))["columns"])
                 for name in names[:20]:  # one after the other
                     chosen = replay(path, folder, [name])
                     outcome = chosen if chosen.startswith(("!", "read")) else outcome

@@ -169,7 +169,7 @@ def paths(folder: Path) -> list[Any]:
         "x\0y", "\ud800", 5, None, b"x", 1.5, [], long, folder / "text", folder / "empty",
         Hostile(),
         folder / "snapshot", folder / "engine", folder / "pipeline", folder / "log", folder / "run",
-        folder / "text" / "below", object(), True, folder / "pairs",
+        folder / "text" / "below", object(), True,
     ]  # fmt: skip
 
 

@@ -36,7 +36,6 @@ from streamembed.cli import commands as cli
 from streamembed.errors import ColumnWarning, ResolutionWarning, StreamembedError
 from streamembed.estimators.map_estimator import MapEstimator
 from streamembed.logs.event_log import describe_log, open_log, write_distance_log, write_log
-from streamembed.logs.pair_log import open_pairs
 from streamembed.methods.options import DEFAULTS
 
 READERS = ["transform", "coverage", "transform_with_coverage", "transform_distances"]
@@ -128,8 +127,6 @@ class EngineCollection:
         plain.save(folder / "engine")
         plain.snapshot().save(folder / "snapshot")
         write_log(folder / "log", X, NAMES)
-        both = np.column_stack([X, X[::-1], np.arange(len(X)) % 2])
-        write_log(folder / "pairs", both, [f"{n}_{s}" for s in (1, 2) for n in NAMES] + ["similar"])
         (folder / "text").write_text("not Arrow")
         (folder / "empty").write_bytes(b"")
         os.mkfifo(folder / "pipe")
@@ -187,7 +184,7 @@ class RandomCall:
         """A file to write: its own folder, so that no call writes what another reads."""
         (self.zoo.folder / "out").mkdir(exist_ok=True)
         name = self.zoo.folder / "out" / f"f{self.rng.integers(3)}"
-        taken = {"snapshot", "engine", "log", "text", "empty", "pairs"}
+        taken = {"snapshot", "engine", "log", "text", "empty"}
         paths = [
             p
             for p in hostile.paths(self.zoo.folder)
@@ -360,7 +357,7 @@ class RandomCall:
         if way == 4:
             return describe_log(self.path("log", "run"), features)
         if way == 5:
-            return [len(part.left) for part in open_pairs(self.path("pairs"))]
+            return se.read_run(self.path("run")).positions
         if way == 6:
             rows = self.draw(
                 [[[], [1.0], [1.0, 2.0]]], lambda: hostile.draw_distance_rows(self.rng)
@@ -383,7 +380,6 @@ class RandomCall:
                 self.draw([Path(own) / "run"], lambda: [self.zoo.folder / "run", "\0", 5, None]),
                 snapshot_every=self.scalar(None, 4),
                 features=features,
-                pairs=self.draw([None], lambda: hostile.paths(self.zoo.folder)),
                 on_bad_row=self.scalar("skip", "raise"),
                 overwrite=self.scalar(False, True) if self.rng.random() < 0.1 else False,
                 progress=self.scalar(None),

@@ -18,7 +18,7 @@ PARAMETERS = read_texts(EngineParameters.__doc__)
 
 
 def _describe(name: str) -> str:
-    """The first sentence on a parameter, and what it is for, in the words of the command line."""
+    """The first sentence on a parameter, and what it is for, without quotes."""
     text = PARAMETERS.get(name, "")  # there are none under ``python -OO``
     sentence = f"{take_first_sentence(text)} {describe_use(name)}".strip()
     return re.sub(r"[\"`]|(?<!\w)'|'(?!\w)", "", sentence).replace("None", "none")
@@ -112,12 +112,9 @@ def add_features_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def add_role_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the columns of a log that are no features but have a use."""
-    for flag, name, what in (
-        ("--time", "time_column", "Time column.  [default: event_time]"),
-        ("--label", "label_column", "Label column.  [default: label]"),
-        ("--id", "id_column", "Id column.  [default: id]"),
-    ):
-        command = click.option(flag, name, metavar="NAME", help=what)(command)
+    for role, default in (("time", "event_time"), ("label", "label"), ("id", "id")):
+        text = f"{role.title()} column.  [default: {default}]"
+        command = click.option(f"--{role}", metavar="NAME", help=text)(command)
     return command
 
 
@@ -135,7 +132,7 @@ def add_columns_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def check_logs_exist(paths: tuple[str, ...]) -> list[str]:
-    """Return the paths if each exists and none is a run folder; - is standard input.
+    """Return the paths if each exists and none is a run folder.
 
     URIs are looked at where they are opened.
     """

@@ -7,19 +7,19 @@ of commands and shell completion do not wait for numba.
 
 from __future__ import annotations
 
-import os
 import warnings
 from importlib import import_module
 from typing import Any
 
 import click
+from click.core import ParameterSource
+from click.shell_completion import CompletionItem
 
 from streamembed.cli.exit_codes import handle_errors
 from streamembed.cli.terminal_text import echo
 from streamembed.version import __version__
 
 COMMANDS = {
-    "config": "Show the settings that a replay would use, and their sources.",
     "demo": "Replay a real stream with a change: map, picture, certificates, alarms, report.",
     "export": "Export a run as Arrow and Parquet files.",
     "inspect": "Show what a log, a snapshot, a saved engine or a run folder contains.",
@@ -31,59 +31,46 @@ COMMANDS = {
     "verify": "Check every checksum of a run.",
     "watch": "Serve a page that follows a run while it is written.",
 }
-# Commands whose options are in a module of their own, so that --help does not wait for the rest.
-OPTION_MODULES = {"replay": "replay_command"}
-
-
-class LazyCommand(click.Command):
-    """A command whose module is imported when it is called.
-
-    Before, it has a name and a purpose only. The command is ``command`` in the module of its name,
-    or in that of its options alone.
-    """
-
-    def make_context(
-        self,
-        info_name: str | None,
-        args: list[str],
-        parent: click.Context | None = None,
-        **extra: Any,
-    ) -> click.Context:
-        """Import the command, and return its context."""
-        return load_command(str(self.name)).make_context(info_name, args, parent, **extra)
+SOURCES: dict[ParameterSource | None, str] = {
+    ParameterSource.ENVIRONMENT: " (from the environment)",
+    ParameterSource.DEFAULT_MAP: " (from the file of --config)",
+}
 
 
 def load_command(name: str) -> click.Command:
-    """The command with its options, imported now."""
-    module = import_module(f"streamembed.cli.{OPTION_MODULES.get(name, name)}")
-    command: click.Command = module.command
+    """Import a command with its options."""
+    command: click.Command = import_module(f"streamembed.cli.{name}").command
     return command
 
 
-def run_command(name: str, **options: Any) -> None:
-    """Import the module of a command whose options are in another, and call its ``run``."""
-    import_module(f"streamembed.cli.{name}").run(**options)
+class LazyGroup(click.Group):
+    """Commands that are imported when they are called; every error is one line and an exit code."""
 
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
 
-class CommandGroup(click.Group):
-    """All commands; every error ends in one line and an exit code."""
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        return load_command(cmd_name) if cmd_name in COMMANDS else None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([*COMMANDS.items()])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        names = [name for name in COMMANDS if name.startswith(incomplete)]
+        items = [CompletionItem(name, help=COMMANDS[name]) for name in names]
+        return [*items, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Import the requested command, and run it."""
+        """Run the command; a warning is one line, once."""
+        shown: set[str] = set()
 
-        def name_flags(message: str) -> str:
-            name, module = ctx.invoked_subcommand, import_module("streamembed.cli.flag_names")
-            named: str = module.name_flags(message, None if name is None else load_command(name))
-            return named
+        def show(message: Warning | str, *_: Any, **__: Any) -> None:
+            if str(message) not in shown:
+                shown.add(str(message))
+                echo(f"warning: {message}", err=True)
 
-        with handle_errors(name_flags), warnings.catch_warnings():
-            shown: set[str] = set()
-
-            def show(message: Warning | str, *_: Any, **__: Any) -> None:
-                if str(message) not in shown:
-                    shown.add(str(message))
-                    echo(f"warning: {name_flags(str(message))}", err=True)
-
+        with handle_errors(), warnings.catch_warnings():
             warnings.showwarning = show
             try:
                 return super().invoke(ctx)
@@ -93,15 +80,20 @@ class CommandGroup(click.Group):
                 source = _describe_source(error)
                 if not source:
                     raise
-                raise click.BadParameter(
-                    error.message + source, error.ctx, error.param, error.param_hint
-                ) from error
+                raise click.BadParameter(error.message + source, error.ctx, error.param) from error
+
+
+def _describe_source(error: click.BadParameter) -> str:
+    """The source of a value that is not from the command line; empty for one that is."""
+    if error.ctx is None or error.param is None:
+        return ""
+    return SOURCES.get(error.ctx.get_parameter_source(str(error.param.name)), "")
 
 
 def _suggest_option(error: click.NoSuchOption) -> click.UsageError:
-    """The error with the hint that the Python parameter of that name has, if it has one."""
+    """The error with the name that a parameter of other libraries has here, if it has one."""
+    own = [] if error.ctx is None else [str(each.name) for each in error.ctx.command.params]
     name = error.option_name.lstrip("-").replace("-", "_")
-    own = [] if error.ctx is None else [each.name for each in error.ctx.command.params if each.name]
     hint = import_module("streamembed.parameters").suggest_synonym(name, own)
     if not hint:
         return error
@@ -109,27 +101,12 @@ def _suggest_option(error: click.NoSuchOption) -> click.UsageError:
     return click.UsageError(f"No such option {error.option_name}: {option}", error.ctx)
 
 
-def _describe_source(error: click.BadParameter) -> str:
-    """The source of a value that is not from the command line; empty for one that is."""
-    parameter, context = error.param, error.ctx
-    if parameter is None or context is None:
-        return ""
-    name = parameter.envvar
-    if isinstance(name, str) and name in os.environ:
-        return f" (from the environment variable {name})"
-    if parameter.name in (context.default_map or {}):
-        return " (from the file of --config)"
-    return ""
-
-
-@click.group(
-    cls=CommandGroup,
-    commands=[LazyCommand(name, short_help=purpose) for name, purpose in COMMANDS.items()],
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="streamembed")
 def main() -> None:
     """Streaming embeddings: certified, stable, bounded, replayable.
+
+    Messages name parameters: snapshot_every is the flag --snapshot-every.
 
     Exit codes: 0 success; 2 wrong usage, parameters or input, or every row of the log rejected; 3
     damaged data; 4 input or output failed (a missing file, no permission, a full disk); 5 drift

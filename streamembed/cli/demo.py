@@ -20,7 +20,7 @@ from streamembed.logs.log_writer import write_log
 from streamembed.numeric import compilation
 from streamembed.numeric.arrays import Floats
 from streamembed.report.page import write_page
-from streamembed.runs.replay_log import Replayed, replay
+from streamembed.runs.log_replay import Replayed, replay
 
 USUAL_STATE, NEW_STATE = "usual", "new"
 # Share of the stream before the change. By then the window of 2,000 has been full for a while.

@@ -33,11 +33,8 @@ INTERRUPTED = 130  # 128 + SIGINT: what a shell reports for a program that Ctrl-
 
 
 @contextmanager
-def handle_errors(name_flags: Callable[[str], str]) -> Iterator[None]:
-    """Print errors as one line on standard error and exit with a documented code.
-
-    ``name_flags`` puts the messages of the library into the words of the command line.
-    """
+def handle_errors() -> Iterator[None]:
+    """Print errors as one line on standard error and exit with a documented code."""
     try:
         yield
     except (DamagedFileError, LogError) as error:
@@ -45,14 +42,14 @@ def handle_errors(name_flags: Callable[[str], str]) -> Iterator[None]:
         is_io_failure = isinstance(cause, OSError) and cause.errno in IO_FAILURES
         exit_with(error, IO if is_io_failure else DAMAGED)
     except (ParameterError, InputError, NotReadyError) as error:
-        exit_with(name_flags(str(error)), USAGE)
+        exit_with(error, USAGE)
     except BrokenPipeError:  # the reader has closed the pipe: click exits without a message
         raise
     except (OSError, StoppedError) as error:
         exit_with(error, IO)
     except MemoryError as error:
         reason = f" ({error})" if str(error) else ""
-        exit_with(f"out of memory{reason}: free some, or use a smaller --size, and try again", IO)
+        exit_with(f"out of memory{reason}: free some, or use a smaller size, and try again", IO)
     except KeyboardInterrupt as error:
         click.echo(err=True)  # behind the terminal's ^C
         notes = getattr(error, "__notes__", ())  # of a replay whose run is complete

@@ -19,8 +19,8 @@ from streamembed.runs.run_export import export
 def command(run: str, output: str) -> None:
     """Export a run as Arrow and Parquet files.
 
-    Writes snapshot.arrow, embedding.parquet, timeline.parquet and rejected.parquet. The run may be
-    unfinished or still written to: the export has what is committed.
+    Writes snapshot.arrow, embedding.parquet, timeline.parquet and rejected.parquet, of what is
+    committed; another process may still be writing. A finished run has these files in its folder.
     """
     for path in export(run, output):
         click.echo(path)

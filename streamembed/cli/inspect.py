@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import click
 
-from streamembed.cli.findings import Inspection, inspect_path
-from streamembed.cli.flag_names import name_flags
-from streamembed.cli.terminal_text import echo
-
-# A longer list is shown by its first and last entry.
-LONGEST_LIST = 8
+from streamembed.cli.show import print_facts
+from streamembed.data.column_roles import LOG_REMEDY
+from streamembed.engine.engine import Engine
+from streamembed.engine.snapshot import Snapshot
+from streamembed.errors import MissingFileError, ParameterError, check_path, format_count
+from streamembed.logs.event_log import LogDescription, describe_log
+from streamembed.logs.place import is_uri
+from streamembed.numeric import codec
+from streamembed.runs import run_folder
+from streamembed.runs.run_reader import read_run
+from streamembed.runs.summary import describe_run, describe_snapshot
+from streamembed.storage import archive
+from streamembed.storage.database import DATABASE_NAME
 
 
 @click.command("inspect")
@@ -21,51 +28,81 @@ LONGEST_LIST = 8
 @click.option("--json", "as_json", is_flag=True, help="One JSON object, with every digit.")
 def command(path: str, as_json: bool) -> None:
     """Show what a log, a snapshot, a saved engine or a run folder contains."""
-    inspection = inspect_path(path)
+    facts = inspect_path(path)
     if as_json:
-        click.echo(json.dumps({**inspection.facts, "hints": [*map(name_flags, inspection.hints)]}))
-        return
-    for line in format_inspection(inspection):
-        echo(line)
+        click.echo(json.dumps(facts))
+    else:
+        print_facts(facts)
 
 
-def format_inspection(inspection: Inspection) -> Iterator[str]:
-    """Yield the verdict, the hints, and one line per fact."""
-    yield inspection.verdict
-    for hint in inspection.hints:
-        yield f"hint: {name_flags(hint)}"
-    yield ""
-    shown = {**inspection.facts, **(inspection.brief or {})}
-    left_out = {name for name, value in (inspection.brief or {}).items() if value is None}
-    yield from format_facts({name: value for name, value in shown.items() if name not in left_out})
+def inspect_path(location: str) -> dict[str, Any]:
+    """The facts of a log, a run folder, a snapshot or another saved file; of a URI, a log."""
+    if is_uri(location):
+        return _describe_log(describe_log(location))
+    path = Path(check_path(location))
+    if not path.exists():
+        raise MissingFileError(f"{path} does not exist")
+    if path.is_dir() and (path / DATABASE_NAME).exists():
+        with read_run(path) as run:
+            return describe_run(run)
+    if path.is_dir() and run_folder.is_unfinished(path):
+        raise ParameterError(run_folder.UNFINISHED.format(path))
+    kind = archive.read_kind(path) if path.is_file() else None
+    if kind == "snapshot":
+        return describe_snapshot(Snapshot.load(path))
+    if kind == "engine":
+        return _describe_engine(Engine.load(path))
+    if kind is not None:  # a saved estimator: its numbers, without arrays and states
+        header = archive.read_table(path, kind)[1]
+        plain = {k: v for k, v in header.items() if v != codec.ARRAY and not isinstance(v, dict)}
+        return {"kind": kind, "verdict": kind, "hints": [], **plain}
+    return _describe_log(describe_log(path))
 
 
-def format_facts(facts: dict[str, Any], indent: str = "") -> Iterator[str]:
-    """Yield one line per fact, nested facts indented below."""
-    for name, value in facts.items():
-        if isinstance(value, dict):
-            yield f"{indent}{name}"
-            yield from format_facts(value, indent + "  ")
-        else:
-            yield f"{indent}{name:18s} {format_value(value)}"
+def _describe_engine(engine: Engine) -> dict[str, Any]:
+    state = "ready"
+    if not engine.ready:
+        missing = engine.config.warm_up_events - engine.position
+        state = f"{missing:,} events before its first snapshot"
+    return {
+        "kind": "saved engine",
+        "verdict": f"saved engine: {engine.position:,} events, {state}",
+        "hints": [],
+        "position": engine.position,
+        "pending": engine.pending,
+        "ready": engine.ready,
+        "features": list(engine.feature_names),
+        "parameters": engine.config.as_dict(),
+    }
 
 
-def format_value(value: object) -> str:
-    """Format a fact: four digits, a dash for None, the ends of a long list.
-
-    Examples
-    --------
-    >>> format_value(0.123456), format_value([1.0, None]), format_value([])
-    ('0.1235', '1, -', '-')
-    >>> format_value([str(j) for j in range(384)])
-    '0 … 383 (384)'
-    """
-    if value is None:
-        return "-"
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    if not isinstance(value, (list, tuple)):
-        return str(value)
-    if len(value) > LONGEST_LIST:
-        return f"{format_value(value[0])} … {format_value(value[-1])} ({len(value):,})"
-    return ", ".join(map(format_value, value)) or "-"
+def _describe_log(description: LogDescription) -> dict[str, Any]:
+    damages = [damage for damage in description.damages if damage]
+    columns, rows = description.columns, "an unknown number of rows"
+    counts = [count for count in description.rows if count is not None]
+    if len(counts) == len(description.rows):
+        rows = f"{sum(counts):,} rows"
+    hints = [
+        f"{damage}: rows before it can be read, replay reports where they end" for damage in damages
+    ]
+    if columns is None:
+        what = f"of {format_count(len(description.column_types), 'column')}"
+        hints.append(f"replay refuses the log: {description.error}")
+    else:
+        n = len(columns.features)
+        what = f"of {format_count(n, 'feature')}" if n else "of distances"
+        if columns.suspicious:
+            hints.append(f"suspicious columns are left out: {LOG_REMEDY}")
+    files = format_count(len(description.files), "file")
+    return {
+        "kind": "log",
+        "verdict": f"log: {rows} {what} in {files}" + ("; DAMAGED" if damages else ""),
+        "hints": hints,
+        "holds": None if description.error else description.kind,
+        "files": [str(file) for file in description.files],
+        "formats": list(description.formats),
+        "rows": list(description.rows),
+        "damages": damages,
+        "columns": description.column_types,
+        **({} if columns is None else columns.as_dict()),
+    }

@@ -7,10 +7,10 @@ import warnings
 
 import click
 
-from streamembed.cli.summary import describe_snapshot, format_residual
-from streamembed.cli.terminal_text import echo
-from streamembed.errors import ResolutionWarning
+from streamembed.cli.show import print_summary
+from streamembed.errors import ResolutionWarning, format_count
 from streamembed.runs.run_merge import merge_runs
+from streamembed.runs.summary import describe_snapshot
 
 
 @click.command("merge")
@@ -38,18 +38,17 @@ def command(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResolutionWarning)  # the summary reports it
         engine = merge_runs(runs, output, size, None if scaling == "none" else scaling)
-        snapshot = engine.snapshot()
+        snapshot = describe_snapshot(engine.snapshot())
+    counts = f"{snapshot['position']:,} events of {format_count(len(runs), 'run')}"
     facts = {
         "run": output,
         "runs": len(runs),
-        "events": snapshot.position,
-        "landmarks": len(snapshot.ids),
-        **describe_snapshot(snapshot),
+        "events": snapshot["position"],
+        "verdict": f"{format_count(snapshot['points'], 'landmark')} of {counts}",
+        "hints": snapshot.pop("hints"),
+        "snapshot": snapshot,
     }
     if as_json:
         click.echo(json.dumps(facts))
-        return
-    echo(
-        f"{len(snapshot.ids):,} landmarks of {snapshot.position:,} events of {len(runs):,} runs in "
-        f"{output}; {format_residual(snapshot)}"
-    )
+    else:
+        print_summary(facts, output)

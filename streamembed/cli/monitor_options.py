@@ -1,4 +1,4 @@
-"""The drift monitor of a replay: the one that options describe, and its status as text."""
+"""The drift monitor of a replay, and what its alarms are handed to."""
 
 from __future__ import annotations
 
@@ -6,14 +6,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from streamembed.cli.replay_command import MONITOR_OPTIONS
+from streamembed.cli.replay import MONITOR_OPTIONS
 from streamembed.cli.terminal_text import echo
 from streamembed.drift.delivery import CommandDelivery, Delivery, WebhookDelivery
-from streamembed.drift.monitor import MIN_REFERENCE, Monitor
+from streamembed.drift.monitor import Monitor
 from streamembed.engine.snapshot import Snapshot
-from streamembed.errors import ParameterError, quote
-
-FIRST_PREFIX = "first:"
+from streamembed.errors import ParameterError
 
 
 def create_monitor(options: dict[str, Any]) -> Monitor | None:
@@ -29,28 +27,13 @@ def create_monitor(options: dict[str, Any]) -> Monitor | None:
             if options[flag.removeprefix("--").replace("-", "_")] not in (None, False):
                 raise ParameterError(f"{flag} needs --monitor: add it, or leave {flag} out")
         return None
-    parameters: dict[str, Any] = {
-        "ert": 10_000.0 if options["ert"] is None else options["ert"],
-        "policy": options["policy"] or "renew",
-        "labels": options["watch_labels"],
-        "period": options["period"],
-        "scaling": options["scaling"],
-        "seed": options["seed"],
-    }
-    reference = options["reference"]
-    if reference is None:
+    names = ("ert", "n_reference", "policy", "period")
+    parameters = {name: options[name] for name in names if options[name] is not None}
+    parameters |= {"labels": options["watch_labels"]}
+    parameters |= {name: options[name] for name in ("scaling", "seed")}
+    if options["reference"] is None:
         return Monitor(**parameters)
-    if reference.isdecimal():
-        raise ParameterError(f"--reference {reference} must be a snapshot, or first:{reference}")
-    if not reference.startswith(FIRST_PREFIX):
-        return Monitor.of(Snapshot.load(reference), **parameters)
-    count = reference.removeprefix(FIRST_PREFIX)
-    if not count.isdecimal() or int(count) < MIN_REFERENCE:
-        raise ParameterError(
-            f"--reference {quote(reference)} must be a snapshot, or first:N with N at least "
-            f"{MIN_REFERENCE}"
-        )
-    return Monitor(n_reference=int(count), **parameters)
+    return Monitor.of(Snapshot.load(options["reference"]), **parameters)
 
 
 @contextmanager
@@ -72,31 +55,3 @@ def open_deliveries(options: dict[str, Any]) -> Iterator[list[Delivery]]:
     finally:
         for missing in filter(None, (delivery.close() for delivery in deliveries)):
             echo(f"warning: {missing}", err=True)
-
-
-def describe_monitor(monitor: Monitor) -> dict[str, Any]:
-    """The monitor of a run, JSON-ready."""
-    return {
-        "state": monitor.state,
-        "ert": monitor.ert,
-        "alarms": [alarm.as_dict() for alarm in monitor.alarms],
-        "is_alarmed": monitor.is_alarmed,
-        "notes": monitor.notes,
-    }
-
-
-def format_collection_progress(monitor: Monitor) -> str:
-    """Format how many events of the reference are collected."""
-    wanted = monitor.parameters["n_reference"]
-    return f"{monitor.position:,} of {wanted:,} events of the reference have been collected"
-
-
-def format_monitor_status(monitor: Monitor) -> str:
-    """Format the alarms and the state of the monitor."""
-    if monitor.state == "collecting":
-        return f"not monitoring yet: {format_collection_progress(monitor)}"
-    alarms = len(monitor.alarms)
-    summary = f"{alarms} alarm{'' if alarms == 1 else 's'}" if alarms else "no alarm"
-    is_away = monitor.parameters["policy"] == "hold" and monitor.is_alarmed
-    state = f"{monitor.state}, away from home" if is_away else monitor.state
-    return f"{summary}, one in {monitor.ert:,.0f} events expected without drift; {state}"

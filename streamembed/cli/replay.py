@@ -1,215 +1,128 @@
-"""``replay``: Arrow logs through an engine into a run folder."""
+"""``replay --help``: the options of a replay, which are quick to import."""
 
 from __future__ import annotations
 
-import json
-import warnings
 from collections.abc import Callable
-from contextlib import ExitStack
-from dataclasses import fields
-from pathlib import Path
+from importlib import import_module
 from typing import Any
 
 import click
-from click.core import ParameterSource
 
-from streamembed.cli.command_options import check_logs_exist
-from streamembed.cli.exit_codes import ALARMED, DAMAGED, USAGE, catch_signals, exit_with
-from streamembed.cli.flag_names import name_flags
-from streamembed.cli.monitor_options import (
-    create_monitor,
-    describe_monitor,
-    format_collection_progress,
-    format_monitor_status,
-    open_deliveries,
+from streamembed.cli import settings_file
+from streamembed.cli.command_options import add_columns_options, add_engine_options
+
+MONITOR_OPTIONS: dict[str, dict[str, Any]] = {
+    "--monitor": {
+        "is_flag": True,
+        "help": "Monitor drift: write alarms.jsonl and drift.parquet.",
+    },
+    "--ert": {
+        "type": float,
+        "help": "Mean number of events between false alarms.  [default: 10000]",
+    },
+    "--reference": {
+        "metavar": "SNAPSHOT",
+        "help": "Compare with a saved snapshot.  [default: with the first events]",
+    },
+    "--n-reference": {
+        "type": int,
+        "help": "Number of the first events that are compared with.  [default: 1000]",
+    },
+    "--policy": {
+        "type": click.Choice(["renew", "hold", "stop"]),
+        "help": "After an alarm: renew the reference, hold it as home, or stop.  [default: renew]",
+    },
+    "--watch-labels": {
+        "is_flag": True,
+        "help": "Also monitor the association of features and labels.",
+    },
+    "--period": {
+        "type": int,
+        "help": "Events of a season, which is subtracted.",
+    },
+    "--on-alarm": {
+        "metavar": "COMMAND",
+        "help": "Run a command for each alarm, with its JSON on standard input.",
+    },
+    "--webhook": {"metavar": "URL", "help": "Post each alarm as JSON to a web address."},
+    "--fail-on-alarm": {"is_flag": True, "help": "Exit with 5 if this call raises an alarm."},
+}
+
+
+def add_monitor_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options of the drift monitor."""
+    for flag, settings in reversed(MONITOR_OPTIONS.items()):
+        command = click.option(flag, **settings)(command)
+    return command
+
+
+@click.command("replay", context_settings={"auto_envvar_prefix": settings_file.PREFIX})
+@click.argument("logs", nargs=-1, required=True, metavar="LOG...")
+@click.option("--run", "run", required=True, metavar="DIR", help="Run folder to create.")
+@add_engine_options
+@add_columns_options
+@click.option(
+    "--snapshot-every",
+    type=int,
+    help="Events between snapshots, with --workers those of each partition; rounded up to whole "
+    "chunks.  [default: 100; with --workers 262144]",
 )
-from streamembed.cli.progress_bar import show_progress
-from streamembed.cli.summary import (
-    describe_metrics,
-    describe_snapshot,
-    format_all_rejected,
-    format_summary,
-    read_summary,
+@click.option(
+    "--embed",
+    type=click.Choice(["final", "causal"]),
+    default="final",
+    show_default=True,
+    help="Embed all events by the last snapshot, or each by the first that includes it.",
 )
-from streamembed.cli.terminal_text import echo
-from streamembed.cli.worker_options import replay_with_workers
-from streamembed.data.column_roles import ColumnChoice
-from streamembed.drift.alarm import Alarm
-from streamembed.drift.monitor import Monitor
-from streamembed.engine.engine import Engine
-from streamembed.errors import LogError, ParameterError, ResolutionWarning
-from streamembed.logs.event_log import EventLog, open_with_choice, parse_choice
-from streamembed.logs.followed_log import FollowedLog, follow_log
-from streamembed.methods.options import Config
-from streamembed.runs.replay_log import Replayed, compute_snapshot_interval, replay
-from streamembed.runs.run_reader import read_run
+@click.option(
+    "--checkpoint-every",
+    metavar="EVENTS|<n>s",
+    help="How often to commit the run, so that it can be resumed: 5000 or 10s.  [default: 30s]",
+)
+@click.option(
+    "--max-rejected",
+    metavar="ROWS|SHARE%",
+    help="Stop when more rows are rejected: 100 or 1%.  [default: no limit]",
+)
+@click.option(
+    "--fork",
+    metavar="RUN|FILE",
+    help="Start from the last committed engine of another run, or from a saved engine.",
+)
+@click.option(
+    "--follow",
+    is_flag=True,
+    help="Wait for the files that come to LOG, a folder, until a signal or --idle-exit ends it.",
+)
+@click.option(
+    "--idle-exit",
+    type=float,
+    metavar="SECONDS",
+    help="With --follow: end when no new file is complete for so long.  [default: never]",
+)
+@add_monitor_options
+@click.option(
+    "--workers",
+    type=int,
+    help="Learn the log in partitions with this many processes, and merge their landmarks; "
+    "--memory then defaults to landmarks.  [default: one process, one map]",
+)
+@click.option("--overwrite", is_flag=True, help="Replace an existing run in DIR.")
+@settings_file.add_config_option
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    allow_from_autoenv=False,
+    help="One JSON object on standard output.",
+)
+def command(**options: Any) -> None:
+    """Replay Arrow logs into a run folder.
 
-# Options that `streamembed.replay` has under the same names.
-PASSED_ON = ("snapshot_every", "embed", "overwrite", "checkpoint_every", "max_rejected")
-
-
-def run(logs: tuple[str, ...], run: str, **options: Any) -> None:
-    """Replay the logs: what `streamembed.cli.replay_command.command` calls."""
-    as_json = options["as_json"]
-    parameters = {field.name: options[field.name] for field in fields(Config)}
-    uses = ("features", "exclude", "id_column", "label_column", "time_column")
-    choice = parse_choice(*(options[name] for name in uses))
-    if options["idle_exit"] is not None and not options["follow"]:
-        raise ParameterError("--idle-exit needs --follow: add it, or leave --idle-exit out")
-    if options["round_every"] is not None and options["workers"] is None:
-        raise ParameterError("--round-every needs --workers: add it, or leave --round-every out")
-    if options["workers"] is not None:
-        if options["follow"]:
-            raise ParameterError("--follow and --workers cannot be used together: leave one out")
-        replay_with_workers(check_logs_exist(logs), run, choice, options, parameters)
-        return
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResolutionWarning)  # the summary reports it
-        fork, pairs = options["fork"], options["pairs"]
-        engine = Engine(**parameters) if fork is None else _load_forked_engine(fork)
-        drift_monitor = create_monitor(options)
-        alarms: list[Alarm] = []
-        if not as_json:
-            _report_snapshot_interval(options["snapshot_every"], engine)
-        with (
-            open_deliveries(options) as deliveries,
-            catch_signals(deferred="-" not in logs) as is_stopped,
-            ExitStack() as stack,
-        ):
-            log: EventLog | FollowedLog
-            if options["follow"]:
-                log = _follow(logs, choice, options["idle_exit"], is_stopped)
-                columns, rows = log.log.columns, None
-            else:
-                log = open_with_choice(check_logs_exist(logs), choice)
-                columns, rows = log.columns, log.n_rows
-            if not as_json:
-                echo(name_flags(str(columns)), err=True)
-            advance = stack.enter_context(show_progress(rows, as_json))
-
-            def handle_alarm(alarm: Alarm) -> None:
-                if alarm.kind == "alarm":
-                    alarms.append(alarm)
-                if not as_json:
-                    echo(f"{alarm.kind}: {alarm.sentence}", err=True)
-                for delivery in deliveries:
-                    delivery(alarm)
-
-            def handle_progress(rows: int) -> None:
-                if advance is not None:
-                    advance(rows)
-                if is_stopped() and not engine.ready:  # before, there is nothing to commit
-                    raise KeyboardInterrupt
-
-            result = replay(
-                log,
-                engine,
-                run,
-                pairs=None if pairs is None else check_logs_exist((pairs,)),
-                on_bad_row=parameters["on_bad_row"],
-                progress=handle_progress,
-                stop=is_stopped,
-                monitor=drift_monitor,
-                on_alarm=handle_alarm,
-                **{name: options[name] for name in PASSED_ON},
-            )
-    _print_summary(result, engine.config.tolerance, as_json, drift_monitor)
-    _exit_on_trouble(result)
-    if options["fail_on_alarm"] and drift_monitor is not None:
-        _exit_on_alarm(result, drift_monitor, len(alarms))
-
-
-def _exit_on_trouble(result: Replayed) -> None:
-    """End with the code of a damaged log, or of one whose rows were all rejected."""
-    if result.damage is not None:
-        exit_with(LogError(result.damage), DAMAGED)
-    if result.rejected and not result.accepted:
-        exit_with(format_all_rejected(result.path, read_summary(result.path)), USAGE)
-
-
-def _follow(
-    logs: tuple[str, ...],
-    choice: ColumnChoice,
-    idle_exit: float | None,
-    is_stopped: Callable[[], bool],
-) -> FollowedLog:
-    if len(logs) > 1 or not Path(logs[0]).is_dir():
-        raise ParameterError("--follow needs one LOG, a folder: files that come there are learned")
-    return follow_log(
-        logs[0],
-        choice.features,
-        exclude=choice.exclude or None,
-        id=choice.id,
-        label=choice.label,
-        time=choice.time,
-        idle_exit=idle_exit,
-        stop=is_stopped,
-    )
-
-
-def _load_forked_engine(path: str) -> Engine:
-    """Load the engine of a run or a file; ParameterError if options describe another, too."""
-    context = click.get_current_context()
-    for parameter in fields(Config):
-        source = context.get_parameter_source(parameter.name)
-        if parameter.name != "on_bad_row" and source is not ParameterSource.DEFAULT:
-            raise ParameterError(
-                f"--{parameter.name.replace('_', '-')} conflicts with --fork, whose engine has its "
-                "own parameters: leave it out"
-            )
-    if not Path(path).is_dir():
-        return Engine.load(path)
-    with read_run(path) as run:
-        return run.engine()
-
-
-def _report_snapshot_interval(requested: int | None, engine: Engine) -> None:
-    size = engine.config.chunks.size
-    interval = compute_snapshot_interval(size, requested)
-    if requested is not None and interval != requested:
-        echo(
-            f"snapshots every {interval} events instead of {requested}: they change only with "
-            f"whole chunks of {size} (--chunk-size)",
-            err=True,
-        )
-
-
-def _exit_on_alarm(result: Replayed, monitor: Monitor, alarms: int) -> None:
-    if alarms:
-        exit_with(
-            f"{alarms} alarm{'' if alarms == 1 else 's'}; see {result.path}/alarms.jsonl", ALARMED
-        )
-    if monitor.state == "collecting":
-        exit_with("drift was not monitored: " + format_collection_progress(monitor), USAGE)
-
-
-def _print_summary(
-    result: Replayed, tolerance: float | None, as_json: bool, monitor: Monitor | None = None
-) -> None:
-    facts: dict[str, Any] = {
-        **{field.name: getattr(result, field.name) for field in fields(result)},
-        "run": str(result.path),
-        "columns": result.columns.as_dict(),
-        **describe_snapshot(result.snapshot),
-    }
-    del facts["path"], facts["snapshot"]
-    if result.snapshot is not None:
-        if (picture := result.snapshot.picture) is not None:
-            facts["picture"] = {"kept": float(picture.kept.mean()), "aged": picture.aged}
-        facts["metrics"] = describe_metrics(result.snapshot)
-    if monitor is not None:
-        facts["monitor"] = describe_monitor(monitor)
-    if as_json:
-        click.echo(json.dumps(facts))
-        return
-    if result.resumed_at:
-        message = "is finished already"
-        if result.accepted + result.rejected > result.resumed_at:
-            message = f"resumed at row {result.resumed_at:,} of the log"
-        echo(f"{result.path} {message}")
-    for line in format_summary(result.path, result.snapshot, tolerance):
-        echo(name_flags(line))
-    if monitor is not None:
-        echo(f"monitor: {format_monitor_status(monitor)}")
-        for note in monitor.notes:
-            echo(name_flags(note))
+    A LOG is an Arrow IPC stream or file, Parquet, or a folder of them. A log
+    with a list column distances is a log of distances to earlier rows. Writes
+    snapshot.arrow, embedding.parquet, timeline.parquet and rejected.parquet, and run.db. Run
+    the same command again to resume an interrupted replay, or to add the new rows of a log.
+    With --follow it waits for more files, and Ctrl-C or SIGTERM while it waits ends the log there.
+    """
+    import_module("streamembed.cli.replay_run").run(**options)

@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import sys
+import time
 from collections.abc import Callable
-from contextlib import ExitStack
 from dataclasses import fields
-from types import FrameType
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
-from streamembed.addresses import ALL_INTERFACES, is_loopback
-from streamembed.cli.exit_codes import catch_signals
-from streamembed.errors import ParameterError
-from streamembed.serving.http_endpoints import HttpEndpoints
-from streamembed.serving.server_settings import ServerSettings, parse_bytes
-from streamembed.serving.supervisor import Supervisor
-from streamembed.serving.tls import read_certificate_names
+from streamembed.cli.exit_codes import INTERRUPTED, IO, catch_signals
+from streamembed.errors import ParameterError, summarise_error
+from streamembed.serving.server import Server, limit_memory, tune_process
+from streamembed.serving.server_settings import (
+    LOOPBACK,
+    ServerSettings,
+    is_loopback,
+    parse_bytes,
+)
 from streamembed.serving.tokens import add_token
+
+# All addresses of a machine: to listen at, and not to call.
+ALL_INTERFACES = ("0.0.0.0", "::")
+# Seconds between two looks at whether the server must end.
+POLL_INTERVAL = 0.1
 
 
 class _ByteCount(click.ParamType[int]):
@@ -38,7 +45,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "--host": {"help": "Address to listen on."},
     "--port": {
         "type": click.IntRange(0, 65535),
-        "help": "Port of the first reader; further readers use the next ones. 0: any free ports.",
+        "help": "Port to listen on; 0: any free port.",
     },
     "--tokens": {"metavar": "FILE", "help": "File of tokens: who may read, and who may write."},
     "--tls": {"nargs": 2, "metavar": "CERT KEY", "help": "Certificate and key, PEM files."},
@@ -48,7 +55,6 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "metavar": "EVENTS|<n>s",
         "help": "With --learn: how often to commit new events for readers.  [default: 30s]",
     },
-    "--readers": {"type": click.IntRange(1, 64), "help": "Number of reader processes."},
     "--max-rows": {
         "type": click.IntRange(1, 1 << 24),
         "help": "Largest number of rows per batch.",
@@ -56,16 +62,12 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "--max-bytes": {"type": _ByteCount(), "default": "16MiB", "help": "Largest size of a batch."},
     "--max-streams": {
         "type": click.IntRange(1, 4096),
-        "help": "Largest number of open calls per reader.",
+        "help": "Largest number of open calls.",
     },
     "--max-memory": {
         "type": _ByteCount(),
         "default": "2GiB",
-        "help": "Memory that a reader may use beyond its size at start.",
-    },
-    "--idle": {
-        "type": click.FloatRange(0.1, 86400),
-        "help": "Close a stream after this many seconds without data.",
+        "help": "Memory beyond the size at start and the stacks of open calls.",
     },
     "--grace": {
         "type": click.FloatRange(0, 86400),
@@ -73,9 +75,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
     },
     "--metrics-port": {
         "type": click.IntRange(0, 65535),
-        "help": "Port of /metrics, /healthz and /readyz; 0: any free port.",
+        "help": "Port of /metrics for Prometheus, on 127.0.0.1; 0: any free port.",
     },
-    "--metrics-host": {"help": "Address of --metrics-port."},
 }
 
 
@@ -103,7 +104,7 @@ def command(run: str | None, new_token: tuple[str, str] | None, **options: Any) 
 
     RUN is a run folder of any kind; --learn needs one of open_run. By default only this machine can
     connect. SIGTERM or Ctrl-C lets open calls finish and commits received events (exit code 143 or
-    130; 0 if a client requested it); a second one stops at once. SIGHUP reads --tokens again.
+    130); a second one does not wait for open calls. SIGHUP reads --tokens again.
     """
     if new_token is not None:
         if options["tokens"] is None:
@@ -119,59 +120,44 @@ def command(run: str | None, new_token: tuple[str, str] | None, **options: Any) 
     _run_server(ServerSettings(run=run, **options))
 
 
-def _run_server(settings: ServerSettings) -> None:
-    renewals: list[int] = []
-
-    def record(number: int, _: FrameType | None) -> None:
-        renewals.append(number)
-
-    def renew() -> bool:
-        is_requested = bool(renewals)
-        renewals.clear()
-        return is_requested
-
-    with ExitStack() as stack:
-        is_stopped = stack.enter_context(catch_signals(deferred=True))
-        previous = signal.signal(signal.SIGHUP, record)
-        stack.callback(signal.signal, signal.SIGHUP, previous)
-        server = stack.enter_context(Supervisor(settings))
-        if settings.metrics_port is not None:
-            address = settings.metrics_host, settings.metrics_port
-            endpoints = HttpEndpoints(*address, server.status, server.folder)
-            stack.enter_context(endpoints)
-            click.echo(
-                f"http://{_format_host(settings.metrics_host)}:{endpoints.port}/metrics", err=True
-            )
-        scheme = "grpc" if settings.tls is None else "grpc+tls"
-        for port in server.ports:
-            click.echo(f"{scheme}://{_format_host(_get_public_host(settings))}:{port}")
-        sys.stdout.flush()
-        if settings.host in ALL_INTERFACES:
-            click.echo(f"listening on {settings.host}: all addresses of this machine", err=True)
-        if not is_loopback(settings.host) and settings.insecure:
-            click.echo(f"warning: {settings.host} serves everyone who can reach it", err=True)
-        click.echo("Press Ctrl-C to stop", err=True)
-        cut_off = server.run(is_stopped, renew)
-        message = "stopped; all acknowledged events are committed"
-        if cut_off:
-            message += (
-                f"; {cut_off} calls that were open after {settings.grace:g} seconds were cut off"
-            )
-        if is_stopped():
-            interrupt = KeyboardInterrupt()
-            interrupt.add_note(message)
-            raise interrupt
-        click.echo(f"streamembed: {message}", err=True)
+def _run_server(settings: ServerSettings) -> NoReturn:
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its log of clients is not for a terminal
+    tune_process()
+    server, code = Server(settings), IO
+    signal.signal(signal.SIGHUP, lambda *_: server.reload_tokens())
+    try:
+        with catch_signals(deferred=True) as is_stopped, server:
+            limit_memory(settings)
+            _announce(settings, server)
+            while not is_stopped() and server.failure is None:
+                time.sleep(POLL_INTERVAL)
+            server.drain()
+            if is_stopped():
+                raise KeyboardInterrupt
+    except KeyboardInterrupt as interrupt:
+        code = getattr(interrupt, "exit_code", INTERRUPTED)
+    message = "stopped; all acknowledged events are committed"
+    if n_open := server.n_open:
+        message += f"; {n_open} calls that were open after {settings.grace:g} seconds were cut off"
+    if (failure := server.failure) is not None:
+        code = IO
+        message = (
+            f"the run has stopped to learn ({summarise_error(failure)}): what was acknowledged is "
+            "safe; fix the cause, then start the server again"
+        )
+    click.echo(f"streamembed: {message}", err=True)
+    os._exit(code)  # Python would wait for the calls that clients keep open
 
 
-def _get_public_host(settings: ServerSettings) -> str:
-    """The host name for clients: the address, or the first name of the certificate."""
-    if settings.host not in ALL_INTERFACES:
-        return settings.host
-    names = [] if settings.tls is None else read_certificate_names(*settings.tls)
-    plain = [name for name in names if not name.startswith("*")]
-    return next(iter(plain), socket.gethostname())
-
-
-def _format_host(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
+def _announce(settings: ServerSettings, server: Server) -> None:
+    scheme = "grpc" if settings.tls is None else "grpc+tls"
+    host = socket.gethostname() if settings.host in ALL_INTERFACES else settings.host
+    click.echo(f"{scheme}://{f'[{host}]' if ':' in host else host}:{server.port}")
+    sys.stdout.flush()
+    if server.metrics_port is not None:
+        click.echo(f"http://{LOOPBACK}:{server.metrics_port}/metrics", err=True)
+    if settings.host in ALL_INTERFACES:
+        click.echo(f"listening on {settings.host}: all addresses of this machine", err=True)
+    if not is_loopback(settings.host) and settings.insecure:
+        click.echo(f"warning: {settings.host} serves everyone who can reach it", err=True)
+    click.echo("Press Ctrl-C to stop", err=True)

@@ -35,5 +35,5 @@ def echo(line: object, err: bool = False) -> None:
 
     On a terminal it replaces a progress bar.
     """
-    clear = "\x1b[K" if err and sys.stderr.isatty() else ""
+    clear = "\r\x1b[K" if err and sys.stderr.isatty() else ""
     click.echo(clear + escape_controls(str(line)), err=err)

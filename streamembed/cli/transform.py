@@ -49,7 +49,7 @@ def command(
 ) -> None:
     """Embed the events of logs with a saved snapshot.
 
-    A RUN folder stands for its final snapshot. A LOG of - is standard input. FILE must not be an
+    A RUN folder stands for its final snapshot. FILE must not be an
     input, nor be in the folder of a log. It has ids, labels and times as in the LOG. Rows that
     cannot be embedded keep their place, with nulls and a reason. A snapshot of distances takes logs
     of distances to its objects, in the order of its ids.
@@ -64,7 +64,7 @@ def command(
                 f"output={quote(output)} is the input {source}: choose another file"
             )
     loaded_snapshot = Snapshot.load(path)
-    uses = (roles[f"{use}_column"] for use in ("id", "label", "time"))
+    uses = (roles[role] for role in ("id", "label", "time"))
     choice = parse_choice(features or loaded_snapshot.feature_names or None, None, *uses)
     log = open_with_choice(check_logs_exist(logs), choice)
     summary = transform_log(loaded_snapshot, log, output, overwrite=overwrite)

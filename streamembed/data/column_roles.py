@@ -9,11 +9,10 @@ unless they are learned already or named as features.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from fnmatch import fnmatchcase
-from functools import partial
 from itertools import chain, groupby
 from typing import Any
 
@@ -414,14 +413,22 @@ class SplitTable:
     """A table by what its columns are for: what holds points, columns of ids, labels and times."""
 
     points: Any
-    ids: Any = None
-    labels: Any = None
-    _read_times: Callable[[], Any] = lambda: None
+    _read: Callable[[str], Any] = lambda _: None  # a column of one of these roles, by its name
+
+    @property
+    def ids(self) -> Any:
+        """The column of ids; None where there is none."""
+        return self._read("id")
+
+    @property
+    def labels(self) -> Any:
+        """The column of labels; None where there is none."""
+        return self._read("label")
 
     @property
     def times(self) -> Any:
-        """The column of times, read when it is asked for; None where there is none."""
-        return self._read_times()
+        """The column of times; None where there is none."""
+        return self._read("event_time")
 
 
 def split(
@@ -458,53 +465,87 @@ def split(
         left out.
     """
     chosen = None if features is None else check_names("features", features)
-    is_dicts = not isinstance(X, Batch) and are_dicts(X) and len(X) > 0
-    if isinstance(X, Batch) or not (is_dicts or is_frame(X)):
+    if isinstance(X, Batch) or not (are_dicts(X) or is_frame(X)) or (are_dicts(X) and not len(X)):
         if chosen is not None:
             raise ParameterError(
                 f"features={quote(features)} chooses columns of a table or keys of dicts, but "
                 f"{name} is a {type(X).__name__}: choose its columns beforehand"
             )
         return SplitTable(X)
-    frame = None if is_dicts else open_frame(X, name)
-    if frame is not None and len(set(frame.names)) < len(frame.names):
-        return SplitTable(frame)  # refused where it is read
-    keys = list(dict.fromkeys(chain.from_iterable(X))) if frame is None else list(frame.names)
-    texts = [key for key in keys if isinstance(key, str)]
-    # the first dict decides, as it does for the features
-    first = texts if frame is not None else [key for key in texts if key in X[0]]
     learned = (*(learned_names or ()), *(chosen or ()))
-    left_out = find_suspicious(texts, learned or set(first).difference(find_suspicious(first)))
-    suspicious = set(left_out)
+    if are_dicts(X):
+        return _split_dicts(X, learned, chosen, name, remedy)
+    frame = open_frame(X, name)
+    if len(set(frame.names)) < len(frame.names):
+        return SplitTable(frame)  # refused where it is read
+    return _split_frame(frame, learned, chosen, remedy)
+
+
+def _split_frame(
+    frame: InputFrame, learned: tuple[str, ...], chosen: tuple[str, ...] | None, remedy: str
+) -> SplitTable:
+    left_out = find_suspicious(frame.names, learned)
     if chosen is None:
-        others = [key for key in texts if key not in left_out and key not in learned]
-        left_out |= _find_text(X[0], others) if frame is None else _find_other_types(frame, others)
-    wanted = [key for key in keys if key not in left_out]
-    if chosen is not None:
-        wanted = _choose_columns(texts, frame, chosen, name)
-    elif not learned and left_out:
-        if not wanted:
-            raise FeatureError(describe_no_features(name, left_out))
-        warned = {key: why for key, why in left_out.items() if key not in RESERVED}
-        if warned:
-            warn(describe_suspicious(warned, remedy), ColumnWarning)
-    points = X if frame is None else frame
-    if frame is None and chosen is None:
-        points = _drop_keys(X, set(learned or first).difference(left_out), suspicious)
-    elif len(wanted) < len(keys):
-        points = _select_keys(X, set(wanted)) if frame is None else frame.select(wanted)
+        others = [name for name in frame.names if name not in left_out and name not in learned]
+        kinds = {name: column.type for name, column in _read_columns(frame, others).items()}
+        left_out |= {n: str(t) for n, t in kinds.items() if not (is_numeric(t) or holds_vectors(t))}
+        features = tuple(name for name in frame.names if name not in left_out)
+        if not learned:
+            _check_left_out(left_out, features, frame.argument, remedy)
+    else:
+        columns = _read_columns(frame, frame.names)
+        types = dict.fromkeys(frame.names, pa.float64()) | {n: c.type for n, c in columns.items()}
+        lists = {name: column for name, column in columns.items() if holds_vectors(column.type)}
+        sizes = {name: read_list_size(column) for name, column in lists.items()}
+        features = _choose_columns(types, sizes, chosen, frame.argument)
 
-    def read(name: str) -> Any:
-        if name not in left_out:
-            return None
-        return [row.get(name) for row in X] if frame is None else frame.arrow(name)
-
-    return SplitTable(points, read(RESERVED[0]), read(RESERVED[1]), partial(read, RESERVED[2]))
+    points = frame.select(features) if len(features) < len(frame.names) else frame
+    return SplitTable(points, lambda role: frame.arrow(role) if role in left_out else None)
 
 
-def _find_text(row: Mapping[Any, Any], names: Iterable[str]) -> dict[str, str]:
+def _split_dicts(
+    rows: Sequence[Mapping[Any, Any]],
+    learned: tuple[str, ...],
+    chosen: tuple[str, ...] | None,
+    name: str,
+    remedy: str,
+) -> SplitTable:
+    """The first dict decides, as it does for the features."""
+    keys = dict.fromkeys(chain.from_iterable(rows))
+    names = [key for key in keys if isinstance(key, str)]
+    first = [key for key in names if key in rows[0]]
+    known = {*learned} or {*first}.difference(find_suspicious(first))
+    left_out = suspicious = find_suspicious(names, known)
+    points = rows
+    if chosen is None:
+        left_out = suspicious | _find_text(rows[0], {*names}.difference(suspicious, learned))
+        if not learned:
+            _check_left_out(left_out, keys.keys() - left_out.keys(), name, remedy)
+        points = _drop_keys(rows, {*(learned or first)}.difference(left_out), {*suspicious})
+    else:
+        features = _choose_columns(dict.fromkeys(names, pa.float64()), {}, chosen, name)
+        if len(features) < len(keys):
+            points = [{key: row[key] for key in row if key in features} for row in rows]
+
+    return SplitTable(
+        points, lambda role: [row.get(role) for row in rows] if role in left_out else None
+    )
+
+
+def _check_left_out(
+    left_out: Mapping[str, str], features: Collection[Any], name: str, remedy: str
+) -> None:
+    """Warn of columns that are left out; FeatureError where no column is a feature."""
+    if left_out and not features:
+        raise FeatureError(describe_no_features(name, left_out))
+    warned = {key: why for key, why in left_out.items() if key not in RESERVED}
+    if warned:
+        warn(describe_suspicious(warned, remedy), ColumnWarning)
+
+
+def _find_text(row: Mapping[Any, Any], names: Collection[str]) -> dict[str, str]:
     """Keys of a dict under which there is no number, such as text, and what there is."""
-    values = {name: row[name] for name in names if name in row}
+    values = {name: value for name, value in row.items() if name in names}
     return {
         name: "text" if isinstance(value, str) else type(value).__name__
         for name, value in values.items()
@@ -534,36 +575,23 @@ def _drop_keys(
     ]
 
 
-def _find_other_types(frame: InputFrame, names: Iterable[str]) -> dict[str, str]:
-    """Columns whose type has no numbers, such as text and dates, and these types."""
-    types: dict[str, str] = {}
+def _read_columns(frame: InputFrame, names: Iterable[str]) -> dict[str, Any]:
+    """Columns in Arrow, without those whose values are judged when they are read.
+
+    Of these Arrow has no type, or that of nulls, or bytes: such come objects of polars.
+    """
+    columns = {}
     for name in names:
-        with suppress(FeatureError):  # values of several types are judged when they are read
-            kind = frame.arrow(name).type
-            # objects of polars come as bytes, and are judged by their values, too
-            is_open = pa.types.is_null(kind) or pa.types.is_fixed_size_binary(kind)
-            if not (is_numeric(kind) or holds_vectors(kind) or is_open):
-                types[name] = str(kind)
-    return types
-
-
-def _select_keys(X: Sequence[Mapping[Any, Any]], names: set[Any]) -> list[dict[Any, Any]]:
-    return [{key: row[key] for key in row if key in names} for row in X]
+        with suppress(FeatureError):
+            columns[name] = frame.arrow(name)
+    is_open = (pa.types.is_null, pa.types.is_fixed_size_binary)
+    return {n: c for n, c in columns.items() if not any(test(c.type) for test in is_open)}
 
 
 def _choose_columns(
-    names: Sequence[str], frame: InputFrame | None, chosen: tuple[str, ...], where: str
-) -> list[str]:
+    types: Mapping[str, Any], sizes: Mapping[str, int], chosen: tuple[str, ...], where: str
+) -> tuple[str, ...]:
     """The columns, or keys of dicts, that names or patterns select."""
-    # of dicts, and where Arrow has no type, values are judged when they are read
-    types: dict[str, Any] = dict.fromkeys(names, pa.float64())
-    sizes, choice = {}, ColumnChoice(chosen)
-    if frame is not None:
-        for name in names:
-            with suppress(FeatureError):
-                column = frame.arrow(name)
-                types[name] = types[name] if pa.types.is_null(column.type) else column.type
-                if holds_vectors(column.type):
-                    sizes[name] = read_list_size(column)
+    choice = ColumnChoice(chosen)
     candidates = ColumnCandidates.of(where, types, sizes, choice)
-    return list(choose_event_columns(candidates, choice).event_columns)
+    return choose_event_columns(candidates, choice).event_columns

@@ -67,7 +67,7 @@ def describe_unstable_axes(epochs: int, snapshots: int, final: Snapshot | None =
     return (
         f"{snapshots:,} snapshots have {epochs:,} epochs: axes are kept within each, and may be "
         f"lost where the next one begins{f' ({lost}{since})' if lost else ''}; use "
-        "embedding.parquet, which has one epoch (--embed final), snapshot.compare, or hold one "
+        "embedding.parquet, which has one epoch with embed='final', snapshot.compare, or hold one "
         "snapshot for longer"
     )
 

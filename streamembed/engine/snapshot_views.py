@@ -1,4 +1,4 @@
-"""Views of a snapshot: tables, a plot, what a notebook shows, and the neighbours of new points."""
+"""Views of a snapshot: tables, a plot, what a notebook shows, and neighbours of new points."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from streamembed.errors import FeatureError, ParameterError, quote
 from streamembed.methods.extension import Extension
 from streamembed.methods.registry import METHODS
 from streamembed.methods.snapshot_contents import SnapshotContents
-from streamembed.notebook import draw_scatter, write_table
+from streamembed.notebook import write_table
 from streamembed.numeric.arrays import Array, Floats, Ints
 from streamembed.validation import check_choice, check_whole
 
@@ -165,7 +165,7 @@ class SnapshotViews(SnapshotContents):
         return ax
 
     def _repr_html_(self) -> str:
-        """What notebooks show: facts, and the picture, or the first two coordinates."""
+        """What notebooks show: its facts; `plot` draws it."""
         (n, k), d, picture = self.coordinates.shape, len(self.feature_names), self.picture
         certificate = self.certificate
         rows: list[tuple[str, object]] = [
@@ -181,13 +181,9 @@ class SnapshotViews(SnapshotContents):
             ("refinement", self.rung),
             ("metrics", tuple(self.metrics)),
         ]
-        points, name = self._choose_plane(), " and ".join(name_columns(self.method, k)[:2])
         if picture is not None:
             rows.append(("picture", f"{picture.age:,} chunks old"))
-            points, name = picture.coordinates, "picture"
-        elif k == 1:
-            name = f"{name}, by age"
-        return write_table(f"Snapshot at event {self.position:,}", rows, draw_scatter(points, name))
+        return write_table(f"Snapshot at event {self.position:,}", rows)
 
     # ------------------------------------------------------------------ neighbours
 
@@ -328,13 +324,6 @@ class SnapshotViews(SnapshotContents):
         """The oldest row of every point, by its bytes."""
         rows = enumerate(self.points + 0.0)  # -0.0 is 0.0
         return {row.tobytes(): i for i, row in reversed(list(rows))}
-
-    def _choose_plane(self) -> Floats:
-        """The first two coordinates; of a single one, that by age."""
-        x = self.coordinates
-        if x.shape[1] > 1:
-            return x[:, :2]
-        return np.column_stack([np.linspace(0.0, np.ptp(x), len(x)), x])
 
 
 def _name_arrays(prefix: str, values: Floats) -> dict[str, Any]:

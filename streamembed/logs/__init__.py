@@ -4,18 +4,15 @@ from streamembed.data.column_roles import Columns
 from streamembed.logs.event_log import EventLog, LogBatch, describe_log, open_log
 from streamembed.logs.followed_log import FollowedLog, follow_log
 from streamembed.logs.log_writer import write_distance_log, write_log
-from streamembed.logs.pair_log import PairLog, open_pairs
 
 __all__ = [
     "Columns",
     "EventLog",
     "FollowedLog",
     "LogBatch",
-    "PairLog",
     "describe_log",
     "follow_log",
     "open_log",
-    "open_pairs",
     "write_distance_log",
     "write_log",
 ]

@@ -1,7 +1,7 @@
 """Arrow event logs in, numbered batches of events out, in memory that does not grow with the log.
 
 A log is one file, or many read as one: Arrow IPC streams, Arrow IPC files and Parquet, recognised
-by their first bytes; ``-`` is standard input. `streamembed.logs.log_columns` decodes the columns.
+by their first bytes. `streamembed.logs.log_columns` decodes the columns.
 Every complete row before the first damage is returned, then `LogError` names the place. Arrow
 checks the structure of a file, not its content: a bit flipped inside a number goes unnoticed,
 except in Parquet pages with checksums (`write_log` writes them).
@@ -13,7 +13,6 @@ unchanged: files may be added after the others, rewritten in another format, or 
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -53,9 +52,7 @@ from streamembed.logs import log_columns
 from streamembed.logs.log_file import LogFile, build_damage_error, read_rows
 from streamembed.logs.log_writer import write_distance_log as write_distance_log
 from streamembed.logs.log_writer import write_log as write_log
-from streamembed.logs.paths import Paths, list_folders, list_paths, probe_files
-from streamembed.logs.remote_path import LogPath
-from streamembed.logs.stdin import STDIN
+from streamembed.logs.paths import Paths, list_folders, probe_files
 from streamembed.numeric.arrays import Array, Bools, Floats
 from streamembed.validation import check_whole
 
@@ -111,7 +108,7 @@ class EventLog:
 
     `batches` reads it from a given row.
 
-    Standard input can be read once. Iterating raises `LogError` where a file is damaged or ends in
+    Iterating raises `LogError` where a file is damaged or ends in
     the middle of a batch, after all complete rows before, and `FeatureError` where an id is neither
     a 64-bit integer nor text, or a label does not have the log's type. IPC files are mapped; a
     record batch that is compressed, or in a stream, is in memory as a whole while its rows are
@@ -119,8 +116,8 @@ class EventLog:
 
     Attributes
     ----------
-    paths : tuple of Path
-        The files, in the order in which they are read; of a URI something like a path.
+    paths : tuple of Path or str
+        The files, in the order in which they are read; of a URI text, without credentials.
     folders : tuple of Path
         The given folders of this machine, which contain the files.
     kind : str
@@ -140,7 +137,7 @@ class EventLog:
         Rows of all files; None where a stream or damage makes that unknown until all is read.
     """
 
-    paths: tuple[LogPath, ...]
+    paths: tuple[Path | str, ...]
     folders: tuple[Path, ...]
     kind: str
     feature_names: tuple[str, ...]
@@ -151,11 +148,6 @@ class EventLog:
     event_time_type: Any
     n_rows: int | None
     _files: tuple[LogFile, ...] = field(repr=False)
-
-    @property
-    def is_repeatable(self) -> bool:
-        """False of standard input, which can be read once."""
-        return STDIN not in self.paths
 
     @property
     def has_ids(self) -> bool:
@@ -175,9 +167,7 @@ class EventLog:
     def select_files(self, start: int, stop: int) -> EventLog:
         """Some of the files, with the columns of the whole log."""
         files = self._files[start:stop]
-        rows = [file.rows for file in files]
-        n_rows = None if any(count is None for count in rows) else sum(count or 0 for count in rows)
-        return replace(self, paths=self.paths[start:stop], n_rows=n_rows, _files=files)
+        return replace(self, paths=self.paths[start:stop], n_rows=_count_rows(files), _files=files)
 
     def __iter__(self) -> Iterator[LogBatch]:
         return self._batches(0)
@@ -186,8 +176,8 @@ class EventLog:
         """The log from a given row; iterating over the log itself begins at its first row.
 
         Earlier rows are neither decoded nor checked: files and Parquet row groups are skipped by
-        the counts in their footers, record batches of an IPC file by their lengths; a stream is
-        read up to the row without decoding its values.
+        the counts in their footers; within an IPC file or stream, record batches are read, and
+        not decoded.
 
         Parameters
         ----------
@@ -214,13 +204,15 @@ class EventLog:
             raise _build_start_error(start, self.n_rows)
         return self._batches(start)
 
-    def _batches(self, start: int, order: TimeOrder | None = None) -> Iterator[LogBatch]:
-        """Batches from a row on; ``order`` is of the files that were read before."""
+    def _batches(
+        self, start: int, order: TimeOrder | None = None, done: int = 0
+    ) -> Iterator[LogBatch]:
+        """Batches from a row on; ``order`` is of the ``done`` files that end before this row."""
         order, layout = order or TimeOrder(), self.columns
         used = {*layout.event_columns, layout.id, layout.label, layout.time}
         columns = {name for name in used if name is not None}
-        offset = 0
-        for file in self._files:
+        offset = start if done else 0
+        for file in self._files[done:]:
             if file.rows is not None and offset < start and offset + file.rows <= start:
                 offset += file.rows
                 continue
@@ -259,6 +251,11 @@ class EventLog:
         )
 
 
+def _count_rows(files: Sequence[LogFile]) -> int | None:
+    counts = [file.rows for file in files if file.rows is not None]
+    return sum(counts) if len(counts) == len(files) else None
+
+
 def _build_start_error(start: int, rows: int) -> ParameterError:
     return ParameterError(
         f"start={start} must be at most {rows}, the number of rows of the log; check that it is "
@@ -291,7 +288,7 @@ class LogDescription:
         What the columns are for; None where there is an error.
     """
 
-    files: tuple[LogPath, ...]
+    files: tuple[Path | str, ...]
     formats: tuple[str, ...]
     rows: tuple[int | None, ...]
     damages: tuple[str | None, ...]
@@ -319,8 +316,7 @@ def open_log(
         the files of a folder in the natural order of their names (9 before 10), without names that
         begin with "." or "_", and without subfolders except those named ``key=value``, whose names
         are not columns. The folder of a Delta, Iceberg, Hudi or Lance table is refused.
-        Formats may be mixed. "-", alone, is standard input: a stream is read as it arrives, an IPC
-        file or Parquet is copied to a temporary file first. URIs of what Arrow reads
+        Formats may be mixed. URIs of what Arrow reads
         (files and folders, ``s3://bucket/log.parquet``, ``gs://``) are read over the network, with
         the credentials that Arrow finds.
     features
@@ -357,8 +353,8 @@ def open_log(
         matches no column; vectors beside other features; two columns of one name; files that differ
         in their features, or in types of ids, labels or times that have no common one.
     ParameterError
-        No paths, a folder without logs, a pattern without files, "-" beside others or at a
-        terminal; features that are not different names, a column with two roles.
+        No paths, a folder without logs, a pattern without files, "-" (standard input);
+        features that are not different names, a column with two roles.
 
     Warns
     -----
@@ -436,7 +432,10 @@ def open_files(
             )
     id_type = log_columns.find_id_type(first, role_columns.get("id"))
     left_out: dict[str, str] = {}
+    schemas: dict[Any, LogFile] = {}
     for file in readable:
+        schemas.setdefault(file.columns, file)
+    for file in schemas.values():
         file_candidates = ColumnCandidates.of(str(file), dict(file.columns or ()), sizes, choice)
         _check_same_layout(file, _find_layout(file, file_candidates, choice), first, layout)
         own_type = log_columns.find_id_type(file, role_columns.get("id"))
@@ -448,16 +447,11 @@ def open_files(
         for name in {*file.names}.difference(layout.event_columns, roles):
             left_out.setdefault(name, file_candidates.explain(name))
     left_out = {name: left_out[name] for name in sorted(left_out)}
-    doubtful = {
-        *candidates.suspicious,
-        *(n for n, t in candidates.types.items() if holds_vectors(t)),
-    }
-    doubtful -= candidates.excluded.union(files[0].names if choice.features else ())
-    suspicious = tuple(name for name in left_out if name in doubtful)
-    counts = [file.rows for file in files if file.rows is not None]
-    is_counted = len(counts) == len(files) and first.stdin is None
+    vectors = {name for name, kind in candidates.types.items() if holds_vectors(kind)}
+    warned = vectors.difference(candidates.excluded).union(candidates.suspicious)
+    suspicious = tuple(n for n in left_out if n in warned) if choice.features is None else ()
     return EventLog(
-        paths=tuple(file.path for file in files),
+        paths=tuple(file.place.address for file in files),
         folders=folders,
         kind=layout.kind,
         feature_names=layout.features,
@@ -466,7 +460,7 @@ def open_files(
         id_column_type=log_columns.find_common_type(files, role_columns.get("id")),
         label_type=log_columns.find_common_type(files, role_columns.get("label")),
         event_time_type=log_columns.find_common_type(files, role_columns.get("time")),
-        n_rows=sum(counts) if is_counted else None,
+        n_rows=_count_rows(files),
         _files=tuple(files),
     )
 
@@ -492,11 +486,8 @@ def _read_list_sizes(files: Sequence[LogFile], choice: ColumnChoice) -> dict[str
     types = dict(files[0].columns or ())
     candidates = ColumnCandidates.of(str(files[0]), types, {}, choice)
     chosen = set(candidates.features if choice.features is None else choice.features)
-    stdin = files[0].stdin
-    is_stream = stdin is not None and stdin.copy_path is None  # which is read once
-    if (chosen and chosen <= set(candidates.numeric)) or is_stream:
+    if chosen and chosen <= set(candidates.numeric):
         return {}
-    files = [replace(file, path=file.bytes_path, stdin=None) for file in files]
     names = [name for name, kind in types.items() if holds_vectors(kind) and name != DISTANCES]
     sizes: dict[str, int] = {}
     for name in set(names).difference(candidates.vectors, choice.roles, candidates.excluded):
@@ -542,16 +533,11 @@ def _check_same_layout(
 def describe_log(paths: Paths, features: Sequence[str] | None = None) -> LogDescription:
     """Describe what a log contains, also where `open_log` would not know what its columns are for.
 
-    Parameters are those of `open_log`, errors those of files that cannot be read at all. Standard
-    input is refused: it can be read only once.
+    Parameters are those of `open_log`, errors those of files that cannot be read at all.
     """
-    if any(os.fspath(path) == str(STDIN) for path in list_paths(paths)):
-        raise ParameterError(
-            "paths contains '-', standard input, which inspecting would consume: save it to a file"
-        )
     choice, files = parse_choice(features), probe_files(paths)
     description = LogDescription(
-        files=tuple(file.path for file in files),
+        files=tuple(file.place.address for file in files),
         formats=tuple(file.format for file in files),
         rows=tuple(file.rows for file in files),
         damages=tuple(file.damage for file in files),

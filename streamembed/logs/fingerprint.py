@@ -56,9 +56,14 @@ class LogFingerprint:
 
     def copy(self) -> LogFingerprint:
         """An independent copy."""
-        other = LogFingerprint(self.rows)
-        other._sums = dict(self._sums)
-        return other
+        return self.from_dict(self.to_dict())
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, int]) -> LogFingerprint:
+        """The inverse of `to_dict`."""
+        fingerprint = cls(fields["rows"])
+        fingerprint._sums = {name: crc for name, crc in fields.items() if name != "rows"}
+        return fingerprint
 
     def to_dict(self) -> dict[str, int]:
         """JSON-ready; equal for equal rows, and for others with a chance of one in four billion."""

@@ -3,18 +3,14 @@
 Arrow IPC streams, Arrow IPC files and Parquet are recognised by their first bytes. Reading returns
 every complete row before the first damage and then raises `LogError`; no exception of pyarrow
 escapes. Memory does not grow with the file: IPC files are mapped, streams read message by message,
-Parquet page by page. Standard input is such a file too, and can be read once: a stream as it
-arrives, the other formats, which need random access, from a temporary file.
+Parquet page by page.
 """
 
 from __future__ import annotations
 
-import mmap
 import re
-import sys
-from collections.abc import Generator, Iterator
-from dataclasses import dataclass, replace
-from pathlib import Path
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -22,315 +18,166 @@ import pyarrow.parquet as pq
 from pyarrow.dataset import IpcFileFormat
 
 from streamembed.errors import LogError, ParameterError, summarise_error
-from streamembed.logs.other_formats import describe_conversion
-from streamembed.logs.remote_path import LogPath, RemotePath
-from streamembed.logs.stdin import END_OF_STREAM, HEAD, STDIN, Stdin
+from streamembed.logs.other_formats import CONVERSIONS, recognise_format
+from streamembed.logs.place import Place
 
-STDIN_NAME = "standard input"
+HEAD = 8  # bytes that identify the format
 FORMATS = {"stream": b"\xff\xff\xff\xff", "file": b"ARROW1", "parquet": b"PAR1"}  # first bytes
-FILE_HEAD = 8  # after these bytes, an Arrow IPC file is a stream with a footer behind it
+END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
 PAGE_BUFFER = 2**16  # bytes of a Parquet column read ahead; without it, all of the row group
 REMOTE_BUFFER = 2**22  # the same over a network, where a request costs as much as megabytes
 # What pyarrow raises on damaged bytes; the last two come from its Python side.
 READ_ERRORS = (pa.ArrowException, OSError, MemoryError, ValueError, LookupError)
 # A MemoryError is damage where Arrow requests more than this multiple of the bytes of the file.
 EXPANSION = 1 << 10
+UNKNOWN_SIZE = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
 class LogFile:
     """One file, as described without reading its rows; as text, its path."""
 
-    path: LogPath
+    place: Place
     format: str
     rows: int | None  # None where unknown
     columns: tuple[tuple[str, Any], ...] | None  # names and Arrow types; None if these are damaged
     damage: str | None  # as far as it is visible without reading the rows
-    stdin: Stdin | None = None
 
     def __str__(self) -> str:
-        return str(self.path) if self.stdin is None else STDIN_NAME
+        return str(self.place)
 
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(name for name, _ in self.columns or ())
 
-    @property
-    def bytes_path(self) -> LogPath:
-        """Path of the bytes, unless they arrive as a stream through standard input."""
-        return (
-            self.path
-            if self.stdin is None or self.stdin.copy_path is None
-            else self.stdin.copy_path
-        )
 
-
-def probe(path: LogPath) -> LogFile:
+def probe(place: Place) -> LogFile:
     """Detect the format from the first bytes; read columns and, from a footer, the row count."""
     try:
-        head = _read_head(path)
-    except OSError as error:
-        raise LogError(f"{path} cannot be opened ({summarise_error(error)})") from error
-    return _probe_format(path, _detect_format(head, str(path)))
-
-
-def _read_head(path: LogPath) -> bytes:
-    with path.open() if isinstance(path, RemotePath) else path.open("rb") as source:
-        head: bytes = source.read(HEAD)
-        return head
-
-
-def probe_stdin() -> LogFile:
-    """`probe` for standard input; other formats than a stream are copied to a temporary file.
-
-    Raises
-    ------
-    LogError
-        It is empty, not Arrow, or cannot be copied.
-    ParameterError
-        It is a terminal, or there is no standard input.
-    """
-    source = getattr(sys.stdin, "buffer", None)
-    if source is None or sys.stdin.isatty():
-        fault = "there is no standard input" if source is None else "standard input is a terminal"
-        raise ParameterError(
-            f"paths is '-', but {fault}: pipe a log into it (producer | streamembed replay - ...), "
-            "or name files"
-        )
-    stdin = Stdin(source)
-    kind = _detect_format(stdin.head, STDIN_NAME)
-    if kind != "stream":
-        return replace(_probe_format(stdin.copy_to_disk(), kind), path=STDIN, stdin=stdin)
+        with place.open() as source:
+            head = source.read(HEAD)
+    except (pa.ArrowException, OSError) as error:
+        raise LogError(f"{place} cannot be opened ({summarise_error(error)})") from error
+    kind, rows, columns, damage = _detect_format(head, str(place)), None, None, None
     try:
-        stdin.reader = pa.ipc.open_stream(pa.PythonFile(stdin, mode="r"))
+        if kind == "parquet":
+            with _open_parquet(place) as parquet:
+                rows, schema = parquet.metadata.num_rows, parquet.schema_arrow
+        elif kind == "stream":
+            with place.open() as source:
+                schema = pa.ipc.open_stream(source).schema
+        else:
+            with place.open() as source:
+                schema = pa.ipc.open_file(source).schema
+            fragment = IpcFileFormat().make_fragment(place.path, filesystem=place.filesystem)
+            rows = fragment.count_rows()  # `count_rows` of the reader is new in pyarrow 26
+        columns = tuple((column.name, column.type) for column in schema)
     except READ_ERRORS as error:
-        damage = f"its schema cannot be read ({summarise_error(error)})"
-        return LogFile(STDIN, kind, None, None, damage, stdin)
-    columns = tuple((column.name, column.type) for column in stdin.reader.schema)
-    return LogFile(STDIN, kind, None, columns, None, stdin)
+        _check_damage(error, place)
+        part = "schema" if kind == "stream" else "footer"
+        rows, damage = None, f"its {part} cannot be read ({summarise_error(error)})"
+    return LogFile(place, kind, rows, columns, damage)
 
 
 def _detect_format(head: bytes, name: str) -> str:
     if not head:
         raise LogError(f"{name} is empty (0 bytes); write it again, or remove it from the log")
     kind = next((name for name, magic in FORMATS.items() if head.startswith(magic)), None)
-    if kind is None:
-        saved = "log" if name == STDIN_NAME else ""
-        if (conversion := describe_conversion(saved or name, head)) is not None:
-            remedy = f"save it as {saved}, and convert it" if saved else "convert it"
-            raise ParameterError(
-                f"{name} is {conversion[0]}, not Arrow or Parquet: {remedy}: {conversion[1]}"
-            )
-        raise LogError(
-            f"{name} is not Arrow: it begins with {head!r}; supported are Arrow IPC streams, Arrow "
-            "IPC files (Feather 2) and Parquet: write it as one of these, or remove it from the log"
+    if kind is not None:
+        return kind
+    if (other := recognise_format(name, head)) is not None:
+        raise ParameterError(
+            f"{name} is {other}, not Arrow or Parquet: convert it: {CONVERSIONS} has the line"
         )
-    return kind
-
-
-def _probe_format(path: LogPath, kind: str) -> LogFile:
-    rows, damage, columns = None, None, None
-    try:
-        if kind == "parquet":
-            with _open_parquet(path) as parquet:
-                rows, schema = parquet.metadata.num_rows, parquet.schema_arrow
-        elif kind == "stream":
-            schema = _read_stream_schema(path, 0)
-        else:
-            try:
-                rows, schema = _read_footer(path)
-            except pa.ArrowNotImplementedError:
-                raise
-            except READ_ERRORS as error:
-                _check_damage(error, path)
-                damage = f"its footer is missing or damaged ({summarise_error(error)})"
-                schema = _read_stream_schema(path, FILE_HEAD)
-        columns = tuple((column.name, column.type) for column in schema)
-    except READ_ERRORS as error:
-        _check_damage(error, path)
-        rows, damage = None, f"its schema cannot be read ({summarise_error(error)})"
-    return LogFile(path, kind, rows, columns, damage)
-
-
-def _read_footer(path: LogPath) -> tuple[int, Any]:
-    source = _map_file(path)[0]
-    with pa.ipc.open_file(source) as reader:  # `reader.count_rows` is new in pyarrow 26
-        return IpcFileFormat().make_fragment(source).count_rows(), reader.schema
-
-
-def _read_stream_schema(path: LogPath, start: int) -> Any:
-    with _open_file(path) as source:
-        source.seek(start)
-        return pa.ipc.open_stream(source).schema
-
-
-def _open_file(path: LogPath) -> Any:
-    """The bytes of a file as a file of pyarrow."""
-    return path.open() if isinstance(path, RemotePath) else pa.OSFile(str(path))
-
-
-def _open_parquet(path: LogPath) -> Any:
-    is_remote = isinstance(path, RemotePath)
-    return pq.ParquetFile(
-        path.open() if isinstance(path, RemotePath) else path,
-        pre_buffer=False,
-        buffer_size=REMOTE_BUFFER if is_remote else PAGE_BUFFER,
-        page_checksum_verification=True,
+    raise LogError(
+        f"{name} is not Arrow: it begins with {head!r}; supported are Arrow IPC streams, Arrow "
+        "IPC files (Feather 2) and Parquet: write it as one of these, or remove it from the log"
     )
 
 
-def _map_file(path: LogPath) -> tuple[Any, mmap.mmap | None]:
-    """What `pyarrow.ipc.open_file` reads, and the map of memory behind a file of this machine."""
-    if isinstance(path, RemotePath):
-        return path.open(), None
-    with path.open("rb") as source:
-        mapped = mmap.mmap(source.fileno(), 0, access=mmap.ACCESS_READ)
-    return pa.py_buffer(mapped), mapped
-
-
-def _read_next_batch(reader: Any, source: Stdin | _StreamEnd) -> tuple[int, Any]:
-    """Position and value of the next record batch; None at the end, an exception where damaged."""
-    before = source.tell()
-    try:
-        return before, reader.read_next_batch()
-    except StopIteration:
-        return before, None
-    except READ_ERRORS as error:
-        return before, error
+def _open_parquet(place: Place) -> Any:
+    return pq.ParquetFile(
+        place.open(),
+        pre_buffer=False,
+        buffer_size=PAGE_BUFFER if place.is_local else REMOTE_BUFFER,
+        page_checksum_verification=True,
+    )
 
 
 def read_rows(file: LogFile, column_names: set[str], limit: int, start: int = 0) -> Iterator[Any]:
     """Valid record batches of the wanted columns, until the end or the `LogError`.
 
-    Rows before ``start`` are skipped: integers, their numbers, are returned in their place. Their
-    record batches and row groups are not decoded where the format has their lengths.
+    Rows before ``start`` are skipped: integers, their numbers, are returned in their place. Row
+    groups of Parquet before it are not read.
     """
-    if file.stdin is not None:
-        file.stdin.claim()
     rows = 0
-    parts = _read_parts(file, [name for name in file.names if name in column_names], limit, start)
+    names = [name for name in file.names if name in column_names]
     try:
-        while True:
-            try:
-                part = next(parts, None)
-            except READ_ERRORS as error:
-                _check_damage(error, file.bytes_path)
-                raise build_damage_error(file, rows, summarise_error(error)) from error
-            if part is None:
-                break
+        for part in _read_parts(file, names, limit, start):
             yield part
             rows += part if isinstance(part, int) else part.num_rows
-    finally:
-        parts.close()
-        if file.stdin is not None:
-            file.stdin.delete_copy()
+    except READ_ERRORS as error:
+        _check_damage(error, file.place)
+        raise build_damage_error(file, rows, summarise_error(error)) from error
     if file.rows is not None and rows != file.rows:
         raise build_damage_error(file, rows, f"its footer declares {file.rows} rows")
 
 
-def _check_damage(error: BaseException, path: LogPath) -> None:
+def _check_damage(error: BaseException, place: Place) -> None:
     """Raise the error again where it is no damage: memory is short."""
     if not isinstance(error, MemoryError):
         return
     request = re.search(r"size (\d+) failed", str(error))  # in Arrow's message
-    # unknown for a stream and over a network
-    size = path.stat().st_size if isinstance(path, Path) and path.is_file() else 1 << 30
+    size = place.filesystem.get_file_info(place.path).size or UNKNOWN_SIZE
     if request is None or int(request[1]) <= EXPANSION * size:
         raise error
 
 
-def _read_parts(
-    file: LogFile, columns: list[str], limit: int, start: int
-) -> Generator[Any, None, None]:
+def _read_parts(file: LogFile, columns: list[str], limit: int, start: int) -> Iterator[Any]:
     """The rows, with pyarrow's exceptions, and with more of them where pyarrow misses damage."""
     if file.columns is None:
         raise pa.ArrowInvalid(file.damage)
-    if file.format == "parquet":
-        yield from _read_parquet(file.bytes_path, columns, limit, start)
-    elif file.format == "file" and file.damage is None:
-        yield from _read_file(file.bytes_path, columns, limit, start)
-    elif file.stdin is not None and file.stdin.reader is not None:
-        stdin = file.stdin
-        yield from _read_stream(stdin.reader, stdin, columns, limit, start)
-    else:
-        is_stream = file.format == "stream"
-        with _open_file(file.bytes_path) as source:
-            source.seek(0 if is_stream else FILE_HEAD)
-            end = _StreamEnd(source, is_stream)
-            yield from _read_stream(pa.ipc.open_stream(source), end, columns, limit, start)
-    if file.damage is not None:
-        raise pa.ArrowInvalid(file.damage)
+    readers = {"parquet": _read_parquet, "file": _read_file, "stream": _read_stream}
+    return readers[file.format](file.place, columns, limit, start)
 
 
-class _StreamEnd:
-    """The end of a stream in a file, with the same methods as `Stdin`."""
-
-    def __init__(self, source: Any, must_end: bool) -> None:
-        self._source = source
-        self._must_end = must_end
-        self.tell = source.tell
-
-    def last_bytes(self, size: int) -> bytes:
-        self._source.seek(self._source.tell() - size)
-        data: bytes = self._source.read(size)
-        return data
-
-    def count_rest(self) -> int:
-        """Bytes after the stream; 0 in an IPC file, whose footer follows."""
-        return self._source.size() - self._source.tell() if self._must_end else 0
-
-
-def _read_stream(
-    reader: Any, source: Stdin | _StreamEnd, columns: list[str], limit: int, start: int
-) -> Iterator[Any]:
-    """An IPC stream; it is read, not mapped, because its writer may still be writing.
+def _read_stream(place: Place, columns: list[str], limit: int, start: int) -> Iterator[Any]:
+    """An IPC stream, read message by message.
 
     pyarrow accepts a stream that was cut between two batches as complete, and does not look after
     the end-of-stream marker. The last eight bytes of a file are no proof: int32 values -1, 0 at the
     end of a batch are the bytes of the marker.
     """
-    while True:
-        before, batch = _read_next_batch(reader, source)
-        if batch is None:
-            break
-        if isinstance(batch, Exception):
-            raise batch
-        yield from _split_valid(batch, columns, limit, start)
-        start -= batch.num_rows
-    if source.last_bytes(min(source.tell() - before, len(END_OF_STREAM))) != END_OF_STREAM:
-        raise pa.ArrowInvalid("its end-of-stream marker is missing")
-    if n_rest := source.count_rest():
-        raise pa.ArrowInvalid(f"{n_rest} bytes follow its end-of-stream marker")
+    with place.open() as source:
+        reader = pa.ipc.open_stream(source)
+        while True:
+            before = source.tell()
+            try:
+                batch = reader.read_next_batch()
+            except StopIteration:
+                break
+            yield from _split_valid(batch, columns, limit, start)
+            start -= batch.num_rows
+        size = min(source.tell() - before, len(END_OF_STREAM))
+        source.seek(source.tell() - size)
+        if source.read(size) != END_OF_STREAM:
+            raise pa.ArrowInvalid("its end-of-stream marker is missing")
+        if n_rest := source.size() - source.tell():
+            raise pa.ArrowInvalid(f"{n_rest} bytes follow its end-of-stream marker")
 
 
-def _read_file(path: LogPath, columns: list[str], limit: int, start: int) -> Iterator[Any]:
-    """An IPC file; it is mapped whole, because reading chosen fields would copy the batch."""
-    source, mapped = _map_file(path)
-    reader = pa.ipc.open_file(source)
-    first, batches = 0, reader.num_record_batches
-    if start > 0:
-        # a column of numbers has the length of a record batch, and is decompressed fast
-        kinds = enumerate(reader.schema.types)
-        plain = next((i for i, kind in kinds if pa.types.is_primitive(kind)), 0)
-        options = pa.ipc.IpcReadOptions(included_fields=[plain])
-        lengths = pa.ipc.open_file(source, options=options)
-        while first < batches and (rows := lengths.get_batch(first).num_rows) <= start:
-            yield rows
-            start -= rows
-            first += 1
-    for index in range(first, batches):
-        batch = reader.get_batch(index)
-        for part in _split_valid(batch, columns, limit, start):
-            yield part
-            if isinstance(mapped, mmap.mmap) and hasattr(
-                mmap, "MADV_DONTNEED"
-            ):  # pages that are read count as resident
-                mapped.madvise(mmap.MADV_DONTNEED)
-        start -= batch.num_rows
+def _read_file(place: Place, columns: list[str], limit: int, start: int) -> Iterator[Any]:
+    """An IPC file; mapped, so that a large batch is not in memory as a whole."""
+    with pa.memory_map(place.path) if place.is_local else place.open() as source:
+        reader = pa.ipc.open_file(source)
+        for index in range(reader.num_record_batches):
+            batch = reader.get_batch(index)
+            yield from _split_valid(batch, columns, limit, start)
+            start -= batch.num_rows
 
 
-def _read_parquet(path: LogPath, columns: list[str], limit: int, start: int) -> Iterator[Any]:
-    with _open_parquet(path) as parquet:
+def _read_parquet(place: Place, columns: list[str], limit: int, start: int) -> Iterator[Any]:
+    with _open_parquet(place) as parquet:
         group, groups = 0, parquet.num_row_groups
         while group < groups and (rows := parquet.metadata.row_group(group).num_rows) <= start:
             yield rows

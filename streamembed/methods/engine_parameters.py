@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from streamembed.numeric.codec import SAVED_IF_SET
-
+# `streamembed.numeric.codec.SAVED_IF_SET`, without the import of numpy
+SAVED_IF_SET = {"saved": "if set"}
 # Masses fade by events, or by the times that come with them.
 POSITION, EVENT_TIME = "position", "event_time"
 # Kernels of the methods that have a choice, the default first.

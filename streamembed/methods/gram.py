@@ -286,7 +286,7 @@ def decompose(matrix: Floats, masses: Floats, config: Config) -> Eigenpairs:
     return replace(pairs, unit=unit, floor=CENTRED_CUT, negative_mass=share_negative(values))
 
 
-def share_negative(values: Floats) -> float:
+def share_negative(values: Array) -> float:
     """The share of negative eigenvalues in the sum of all sizes."""
     total = float(np.abs(values).sum())
     return float(np.maximum(-values, 0.0).sum()) / total if total > 0.0 else 0.0

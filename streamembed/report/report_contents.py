@@ -23,7 +23,7 @@ from streamembed.report.scatter_plots import (
 from streamembed.runs.run_events import find_events
 from streamembed.runs.run_reader import RunReader, read_run
 from streamembed.runs.run_store import PARTITIONS
-from streamembed.runs.run_summary import RunSummary, summarise_run
+from streamembed.runs.summary import describe_run
 
 # Rows and reasons in the tables of rejected rows.
 MOST_REJECTED, MOST_REASONS = 200, 20
@@ -59,7 +59,7 @@ def collect_contents(reader: RunReader) -> dict[str, Any]:
 
 
 def _collect_contents(reader: RunReader) -> dict[str, Any]:
-    summary, monitor = summarise_run(reader), reader.monitor()
+    facts, monitor = describe_run(reader), reader.monitor()
     snapshots = _load_snapshots(reader)
     reference = _choose_reference(snapshots, monitor)
     ids = {key for snapshot in snapshots for key in snapshot.ids.tolist()}
@@ -68,7 +68,7 @@ def _collect_contents(reader: RunReader) -> dict[str, Any]:
     drift = describe_drift(monitor)
     origin = reader.origin
     contents = {
-        "run": _describe_run(reader, summary, snapshots),
+        "run": _describe_run(reader, facts, snapshots),
         "reference": _describe_reference(reference, monitor),
         "labels": [shorten_text(name) for name in labels],
         "n_labels": n_labels,
@@ -78,7 +78,7 @@ def _collect_contents(reader: RunReader) -> dict[str, Any]:
         "history": describe_history(reader.timeline(), origin.get("engine", {})),
         "metrics": describe_metrics(snapshots[-1]) if snapshots else [],
         "drift": drift,
-        "rejected": _describe_rejected(reader, summary),
+        "rejected": _describe_rejected(reader, facts["reasons"]),
         "settings": dict(_list_settings(origin)),
     }
     notes, figures = list(_list_notes(contents)), _describe_figures(origin, snapshots, drift)
@@ -142,18 +142,18 @@ def _describe_reference(reference: ScatterReference | None, monitor: Monitor | N
 
 
 def _describe_run(
-    reader: RunReader, summary: RunSummary, snapshots: list[Snapshot]
+    reader: RunReader, facts: Mapping[str, Any], snapshots: list[Snapshot]
 ) -> dict[str, Any]:
     newest = snapshots[-1] if snapshots else None
     return {
         "name": shorten_text(reader.path.resolve().name),
         "kind": reader.kind,
-        "state": "unfinished" if summary.state == "stopped" else summary.state,
-        "description": summary.verdict,
+        "state": "unfinished" if facts["state"] == "stopped" else facts["state"],
+        "description": facts["verdict"],
         "begun": reader.begun,
-        "accepted": summary.events,
-        "rejected": summary.rejected,
-        "position": summary.position,
+        "accepted": facts["events"],
+        "rejected": facts["rejected"],
+        "position": facts["position"],
         "kept": [snapshot.position for snapshot in snapshots],
         "features": [shorten_text(name) for name in (newest.feature_names if newest else ())],
         "met": None if newest is None else newest.certificate.met,
@@ -162,9 +162,9 @@ def _describe_run(
     }
 
 
-def _describe_rejected(reader: RunReader, summary: RunSummary) -> dict[str, Any]:
+def _describe_rejected(reader: RunReader, reasons: Mapping[str, int]) -> dict[str, Any]:
     table = reader.rejected()
-    reasons = summary.reasons[:MOST_REASONS]
+    rows = table.slice(0, MOST_REJECTED).to_pylist()
     return {
         "total": table.num_rows,
         "rows": [
@@ -173,9 +173,9 @@ def _describe_rejected(reader: RunReader, summary: RunSummary) -> dict[str, Any]
                 "" if row.get("id") is None else shorten_text(row["id"]),
                 shorten_text(row["reason"]),
             ]
-            for row in table.slice(0, MOST_REJECTED).to_pylist()
+            for row in rows
         ],
-        "reasons": [[shorten_text(reason), count] for reason, count in reasons],
+        "reasons": [[shorten_text(key), count] for key, count in reasons.items()][:MOST_REASONS],
     }
 
 

@@ -1,4 +1,4 @@
-"""A server for a page that follows a run: by default for this machine, always read-only.
+"""A server for a page that follows a run: for this machine, and read-only.
 
 The run is read as `streamembed.read_run` reads it: no writer waits for it, and nothing is written
 to its folder. A browser asks again every few seconds. The page is rendered again only after a
@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import hashlib
 import os
+import sys
 import time
 from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from streamembed.addresses import LOOPBACK
 from streamembed.errors import FileError, StreamembedError, summarise_error
-from streamembed.http_server import HttpHandler, HttpServer
 from streamembed.report.figures import require_bokeh
 from streamembed.report.json_values import encode_json
 from streamembed.report.page import render_page
@@ -23,6 +23,9 @@ from streamembed.report.report_contents import collect_contents
 from streamembed.runs.run_follower import RunFollower
 from streamembed.runs.run_reader import RunReader
 
+HOST = "127.0.0.1"
+# Seconds that a browser may take to send its request.
+REQUEST_TIMEOUT = 30.0
 # Seconds between two requests of a page, and without a commit after which it is stale.
 POLL_SECONDS, STALE = 2.0, 90.0
 HEADERS = {
@@ -49,17 +52,33 @@ def _read_state(reader: RunReader, _: PageState | None) -> PageState:
     return PageState(contents, body, f'"{hashlib.sha256(body.encode()).hexdigest()[:20]}"')
 
 
-class _WatchServer(HttpServer):
-    follower: RunFollower[PageState]
+class WatchServer(ThreadingHTTPServer):
+    """Serves the page of one run; see `create_server`."""
+
+    daemon_threads = True
+    allow_reuse_address = os.name != "nt"  # there, two servers could listen
+
+    def __init__(self, port: int, follower: RunFollower[PageState]) -> None:
+        self.follower = follower
+        super().__init__((HOST, port), _WatchHandler)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Ignore a closed connection; report any other error, and continue."""
+        if not isinstance(sys.exc_info()[1], (ConnectionError, TimeoutError)):
+            super().handle_error(request, client_address)
 
 
-class _WatchHandler(HttpHandler):
-    server: _WatchServer
+class _WatchHandler(BaseHTTPRequestHandler):
+    server: WatchServer
+    server_version, sys_version = "streamembed", ""
+    timeout = REQUEST_TIMEOUT
 
-    def answer(self) -> None:
-        """Serve the page, or its state."""
-        if not self.is_own_host(self.server.server_address[1]):
-            message = "this host name is not allowed: use the address, or set --host\n"
+    def do_GET(self) -> None:
+        """Serve the page, or its state; the standard library refuses other methods with 501."""
+        port = self.server.server_address[1]
+        # another web site could read the answer through a browser (DNS rebinding)
+        if self.headers.get("Host", "").lower() not in (f"{HOST}:{port}", f"localhost:{port}"):
+            message = f"this host name is not allowed: use http://{HOST}:{port}/\n"
             self._respond(403, "text/plain", message)
             return
         path = self.path.partition("?")[0]
@@ -86,19 +105,25 @@ class _WatchHandler(HttpHandler):
         if etag:
             age = max(0.0, time.time() - self.server.follower.find_write_time())
             headers |= {"ETag": etag, "X-Run-Age": f"{age:.1f}"}
-        self.respond(status, f"{kind}; charset=utf-8", text.encode(), headers)
+        body = text.encode()
+        headers |= {"Content-Type": f"{kind}; charset=utf-8", "Content-Length": str(len(body))}
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Log nothing: requests do not belong in the terminal."""
 
 
-def create_server(run: str | os.PathLike[str], host: str = LOOPBACK, port: int = 0) -> HttpServer:
+def create_server(run: str | os.PathLike[str], port: int = 0) -> WatchServer:
     """Create a server that listens; its ``serve_forever`` runs it.
 
     Parameters
     ----------
     run
         A run of any kind.
-    host
-        Address to listen on; anyone who can reach an address other than the loopback can read the
-        run.
     port
         0: any free port; ``server_address`` has it.
 
@@ -109,18 +134,16 @@ def create_server(run: str | os.PathLike[str], host: str = LOOPBACK, port: int =
     MissingFileError, DamagedFileError
         There is no run, or it is damaged.
     FileError
-        The port is in use, or the address is not one of this machine.
+        The port is in use.
     """
     require_bokeh()
     follower = RunFollower(run, _read_state)
     follower.refresh()
     try:
-        server = _WatchServer((host, port), _WatchHandler)
+        return WatchServer(port, follower)
     except (OSError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise FileError(
-            f"cannot listen on {host}:{port} ({reason}): choose another port with --port, or "
+            f"cannot listen on {HOST}:{port} ({reason}): choose another port with --port, or "
             "--port 0 for any free port"
         ) from error
-    server.follower = follower
-    return server

@@ -15,13 +15,13 @@ import numpy as np
 
 from streamembed.data.batch import Batch, Rejected
 from streamembed.data.features import Features
+from streamembed.data.output_format import name_columns
 from streamembed.engine.engine import Engine
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import BadRowError, DuplicateIdError, LogError, quote
 from streamembed.logs.event_log import EventLog, LogBatch
 from streamembed.logs.fingerprint import LogFingerprint
 from streamembed.logs.followed_log import FollowedLog
-from streamembed.logs.pair_log import PairLog, match_features
 from streamembed.runs.event_rows import EventRows
 from streamembed.runs.feed import create_feed, find_slots, read_events
 from streamembed.runs.recorder import Recorder
@@ -47,8 +47,6 @@ class ReplayDriver:
         Of the kind and the features that the engine has learned; or a folder that is followed.
     recorder
         Receives the results.
-    pairs
-        Learned at the end of the warm-up; None for none, or if they were learned before.
     start
         Of a log that is resumed: counts and fingerprint of the rows before ``log_offset``.
     rejected
@@ -66,24 +64,20 @@ class ReplayDriver:
         log: EventLog | FollowedLog,
         recorder: Recorder,
         options: ReplayOptions,
-        pairs: PairLog | None = None,
         start: ReplayStart | None = None,
         rejected: Sequence[int] = (),
     ) -> None:
         rows = self._recorded = engine.log_offset  # rows of the log that the recorder knows of
         self._monitored = rows  # and that were passed to the monitor, as events or rejected
-        start = start or ReplayStart(rows, RowCounts(), LogFingerprint(rows))
+        start = start or ReplayStart(RowCounts(), LogFingerprint(rows))
         self._source = log
-        # all events are embedded at the end, and read from the log once more for that
-        self._reads_again = self._log.is_repeatable and not options.causal
         self._unmonitored: list[EventRows] = []  # events to pass to the monitor
         self.counts, self._fingerprint = start.counts, start.fingerprint
         self._engine = engine
         self._recorder, self._options = recorder, options
-        self._pairs = pairs
         self._feed = create_feed(self._log, engine, rejected)
-        self._unembedded: list[EventRows] = []  # events since the last snapshot,
-        self._first_unembedded = 0  # and the stream position of the first of them
+        self._unembedded: list[EventRows] = []  # causal: events since the last snapshot
+        self._first_unembedded = 0  # stream position of the first of them
         self._start = engine.position - self.counts.accepted
         self._last_published = engine.learned  # is published already, or was
         self._part: LogBatch | None = None  # that is being learned
@@ -138,7 +132,6 @@ class ReplayDriver:
             self._reject([*unusable[done:end], *rejected])
             self._recorded = int(rows.numbers[stop - 1]) + 1
             start, done = stop, end
-            self._learn_pairs()
             if self._engine.position == chunk_end and (
                 chunk_end == self._engine.config.warm_up_events
                 or chunk_end % self._options.every == 0
@@ -181,7 +174,7 @@ class ReplayDriver:
                     self._recorded = int(rows.numbers[i]) + 1
             return rejected
         if len(events):
-            if not self._reads_again:
+            if self._options.causal:
                 if not self._unembedded:
                     self._first_unembedded = position
                 self._unembedded.append(events)
@@ -232,30 +225,11 @@ class ReplayDriver:
         totals = {name: getattr(self.counts, name) + number for name, number in increments.items()}
         self.counts = replace(self.counts, **totals)
 
-    def describe(self) -> Commit:
+    def build_commit(self) -> Commit:
         """The engine with counts and fingerprint of all rows so far."""
         if self._part is not None:
             self._fingerprint.update(self._part, self._recorded)
         return Commit(self._engine, self.counts, self._fingerprint.to_dict())
-
-    def _learn_pairs(self) -> None:
-        """Learn the pair log once the engine has a scale for it, batch by batch."""
-        if self._pairs is None or not self._engine.ready:
-            return
-        log, self._pairs = self._pairs, None
-        features = Features(self._engine.feature_names, True)
-        order = match_features(log, features.names)
-        self._recorder.write_rejected_pairs(())
-        for part in log:
-            if part.rejected and self._options.on_bad_row == "raise":
-                first = part.rejected[0]
-                raise _create_bad_row_error(first.index, first.reason, "pair log")
-            left, right = (
-                Batch.of_points(side[:, order], features) for side in (part.left, part.right)
-            )
-            self._engine.learn_pairs(left, right, part.similar)
-            self._count(pairs=len(part.similar), rejected_pairs=len(part.rejected))
-            self._recorder.write_rejected_pairs(part.rejected)
 
     def _publish(self) -> None:
         """Write a snapshot, and the coordinates of every event since the last one."""
@@ -273,7 +247,7 @@ class ReplayDriver:
         self._update_monitor()
         stops = self._options.stop is not None and self._options.stop()
         if stops or self._is_commit_due():
-            self._recorder.commit(self.describe(), self._engine.publish(fresh=True))
+            self._recorder.commit(self.build_commit(), self._engine.publish(fresh=True))
         if stops:
             raise KeyboardInterrupt
 
@@ -294,10 +268,7 @@ class ReplayDriver:
         # events of an earlier replay may wait before
         count = max(snapshot.position - first, 0)
         learned, pending = rows.slice(0, count), rows.slice(count, len(rows))
-        if self._options.causal:
-            self._recorder.write_events(first, learned, self._feed.embed(snapshot, first, learned))
-        else:
-            self._recorder.buffer_events(learned)
+        self._recorder.write_events(first, learned, self._feed.embed(snapshot, first, learned))
         self._unembedded, self._first_unembedded = [pending] if len(pending) else [], first + count
 
     def _finish(self, whole: bool) -> None:
@@ -311,11 +282,8 @@ class ReplayDriver:
             self._publish()
         snapshot = self._engine.snapshot() if is_ready else None
         for rows in self._unembedded:
-            if self._options.causal:
-                self._recorder.write_events(self._first_unembedded, rows, None)
-                self._first_unembedded += len(rows)
-            else:
-                self._recorder.buffer_events(rows)
+            self._recorder.write_events(self._first_unembedded, rows, None)
+            self._first_unembedded += len(rows)
         self._unembedded = []
         if not self._options.causal:
             self._embed_all(snapshot)
@@ -334,7 +302,9 @@ class ReplayDriver:
                 known = rows.slice(0, split)
                 embedded = self._feed.embed(snapshot, position, known)
                 own, slots = find_slots(self._engine, position, split)
-                embedded.coordinates[own] = snapshot.coordinates[slots]
+                names = name_columns(snapshot.method, len(snapshot.eigenvalues))
+                for name, values in zip(names, snapshot.coordinates.T, strict=True):
+                    embedded[name][own] = values[slots]
                 self._recorder.write_events(position, known, embedded)
             if split < len(rows):
                 rest = rows.slice(split, len(rows))
@@ -344,10 +314,8 @@ class ReplayDriver:
 
     def _read_events(self) -> Iterator[EventRows]:
         """All events so far in order, in pieces that do not depend on how the log was read."""
-        if not self._reads_again:
-            return self._recorder.read_buffered()
         rejected = self._recorder.read_rejected(self._recorded)
-        fingerprint, read = self.describe().fingerprint, self._feed.read
+        fingerprint, read = self.build_commit().fingerprint, self._feed.read
         return read_events(self._log, read, fingerprint, rejected, self._recorder.folder)
 
 
@@ -363,10 +331,9 @@ def _add_row_number(error: BadRowError | DuplicateIdError, rows: EventRows) -> E
     )
 
 
-def _create_bad_row_error(number: int, reason: str, log: str = "log") -> BadRowError:
-    remedy = "fix it" if log == "pair log" else "fix the log"
+def _create_bad_row_error(number: int, reason: str) -> BadRowError:
     return BadRowError(
-        f"row {number} of the {log} cannot be learned ({reason}): {remedy}, or reject such rows "
+        f"row {number} of the log cannot be learned ({reason}): fix the log, or reject such rows "
         "with on_bad_row='skip'",
         ((number, reason),),
     )

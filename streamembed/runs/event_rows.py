@@ -11,29 +11,6 @@ import pyarrow as pa
 
 from streamembed.numeric.arrays import Array, Floats, Ints
 from streamembed.runs.run_tables import ROW_GROUP_SIZE
-from streamembed.storage import archive
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class EmbeddedEvents:
-    """Coordinates of events in a snapshot; NaN where unknown."""
-
-    coordinates: Floats  # (n, k)
-    coverage: Floats  # (n,)
-    # Position of the snapshot, and the epoch of its frame.
-    snapshot: int
-    epoch: int
-    picture: Floats | None = None  # (n, 2) or None: in its picture, where there is one
-    # (n,) or None: see `streamembed.engine.picture.Picture`; NaN for events that have no slot any
-    # more.
-    picture_kept: Floats | None = None
-
-    @classmethod
-    def unknown(cls, n: int, k: int) -> Self:
-        """For n events that no snapshot has."""
-        unknown = np.full((n, k + 4), np.nan)
-        picture, picture_kept = unknown[:, k + 1 : -1], unknown[:, -1]
-        return cls(unknown[:, :k], unknown[:, k], -1, -1, picture, picture_kept)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -115,14 +92,6 @@ def _join_lists(parts: Sequence[EventRows], name: str) -> list[Any] | None:
     return [row for part in parts for row in getattr(part, name)]
 
 
-def to_record_batch(rows: EventRows) -> Any:
-    """Rows as a record batch, without distances: old events have none to the last snapshot."""
-    columns = {"number": pa.array(rows.numbers), "point": archive.to_list_column(rows.points)}
-    if rows.ids is not None:
-        columns["id"] = pa.array(rows.ids.tolist())
-    return pa.record_batch({**columns, **{f"+{k}": v for k, v in rows.passthrough.items()}})
-
-
 def regroup(parts: Iterable[EventRows]) -> Iterator[EventRows]:
     """The same rows, `streamembed.runs.run_tables.ROW_GROUP_SIZE` at a time."""
     waiting: list[EventRows] = []
@@ -138,21 +107,3 @@ def regroup(parts: Iterable[EventRows]) -> Iterator[EventRows]:
             count += len(rows) - start
     if waiting:
         yield EventRows.concatenate(waiting)
-
-
-def from_record_batch(batch: Any) -> EventRows:
-    """The rows of which `to_record_batch` made it."""
-    ids = None
-    if "id" in batch.schema.names:
-        keys = batch["id"].to_pylist()
-        ids = np.empty(len(keys), dtype=object)
-        ids[:] = keys
-        if pa.types.is_integer(batch.schema.field("id").type):
-            ids = ids.astype(np.int64)
-    passthrough = {
-        name[1:]: column
-        for name, column in zip(batch.schema.names, batch.columns, strict=True)
-        if name.startswith("+")
-    }
-    points = archive.to_matrix(pa.chunked_array([batch["point"]]))
-    return EventRows(batch["number"].to_numpy(), points, passthrough, ids)

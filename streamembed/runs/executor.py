@@ -1,7 +1,6 @@
 """Executors of pure tasks: in this process, or in a pool of processes.
 
-A task is any call that can be pickled and whose result depends on its arguments alone. So one that
-is lost with its process is run again, and nobody can tell.
+A task is any call that can be pickled and whose result depends on its arguments alone.
 """
 
 from __future__ import annotations
@@ -27,10 +26,6 @@ from typing import Any, Protocol
 from streamembed.errors import StoppedError, StreamembedError
 
 Task = Callable[[], Any]
-# Losses of a pool without a result in between, after which the run stops.
-MAX_LOSSES = 3
-# Of the pool's folder: there once a worker has started.
-STARTED = "started"
 
 
 class Executor(Protocol):
@@ -94,7 +89,7 @@ def run_task(task: Task) -> Any:
 
 
 class PoolExecutor:
-    """Runs tasks in processes, started by spawn; a pool that has lost one is made again.
+    """Runs tasks in processes, started by spawn; one that is killed ends the pool.
 
     Tasks and results are files in a temporary folder, and through the pipes of the pool go their
     paths: a worker that is killed within a long message would leave everyone waiting for its rest.
@@ -103,34 +98,46 @@ class PoolExecutor:
     def __init__(self, workers: int) -> None:
         self.workers = workers
         self._folder = Path(tempfile.mkdtemp(prefix="streamembed-"))
+        context = multiprocessing.get_context("spawn")
         # workers end when this end is closed, as it is when this process is gone
-        self._theirs, self._own = multiprocessing.get_context("spawn").Pipe(duplex=False)
+        self._theirs, self._own = context.Pipe(duplex=False)
+        self._pool = ProcessPoolExecutor(
+            workers, context, initializer=_start_worker, initargs=(self._theirs, self._folder)
+        )
         self._numbers = itertools.count()
-        self._running: dict[Future[None], Path] = {}
-        self._losses = 0
-        self._pool = self._open_pool()
+        self._running: set[Future[Path]] = set()
+        self._has_results = False
 
     def submit(self, task: Task) -> None:
         path = self._folder / str(next(self._numbers))
         path.write_bytes(pickle.dumps(task))
-        self._send(path)
+        with self._raise_stopped():
+            self._running.add(self._pool.submit(_run_file, path))
 
     def receive(self) -> Any:
-        while True:
-            (future, *_), _ = wait(self._running, return_when=FIRST_COMPLETED)
-            try:
-                future.result()
-            except BrokenProcessPool as error:
-                self._replace_pool(error)
-                continue
-            self._losses = 0
-            path = self._running.pop(future)
-            result = pickle.loads(_name_result(path).read_bytes())
-            path.unlink()
-            _name_result(path).unlink()
-            if isinstance(result, TaskFailure):
-                raise result.error
-            return result
+        future = wait(self._running, return_when=FIRST_COMPLETED).done.pop()
+        self._running.remove(future)
+        with self._raise_stopped():
+            path = future.result()
+        self._has_results = True
+        result = pickle.loads(path.read_bytes())
+        path.unlink()
+        if isinstance(result, TaskFailure):
+            raise result.error
+        return result
+
+    @contextlib.contextmanager
+    def _raise_stopped(self) -> Iterator[None]:
+        try:
+            yield
+        except BrokenProcessPool as error:
+            message = "a worker was killed; repeat the command to resume"
+            if not self._has_results:
+                message += (
+                    "; if none could start (the error is above): a script must call this under "
+                    'if __name__ == "__main__":, since every worker imports it'
+                )
+            raise StoppedError(message) from error
 
     def close(self) -> None:
         """End all processes, whatever they are at."""
@@ -139,49 +146,11 @@ class PoolExecutor:
         self._theirs.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _open_pool(self) -> ProcessPoolExecutor:
-        return ProcessPoolExecutor(
-            self.workers,
-            multiprocessing.get_context("spawn"),
-            initializer=_start_worker,
-            initargs=(self._theirs, self._folder),
-        )
-
-    def _send(self, path: Path) -> None:
-        while True:
-            try:
-                self._running[self._pool.submit(_run_file, path)] = path
-                return
-            except BrokenProcessPool as error:
-                self._replace_pool(error)
-
-    def _replace_pool(self, error: BrokenProcessPool) -> None:
-        """Another pool runs the tasks that are without a result."""
-        self._losses += 1
-        self._pool.shutdown()
-        if self._losses > 1 and not (self._folder / STARTED).exists():
-            raise StoppedError(
-                "workers could not be started (the error is above): a script must call this under "
-                'if __name__ == "__main__":, for every worker begins by importing it'
-            ) from error
-        if self._losses > MAX_LOSSES:
-            raise StoppedError(
-                f"workers have died {self._losses} times without getting anywhere: is there enough "
-                "memory? Fix the cause, then repeat the command to resume"
-            ) from error
-        lost = [future for future in self._running if future.exception() is not None]
-        paths = [self._running.pop(future) for future in lost]
-        self._pool = self._open_pool()
-        for path in paths:
-            self._send(path)
-
 
 def _start_worker(root: Connection, folder: Path) -> None:
     """In a worker: the root says when to stop."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_root, args=(root, folder), daemon=True).start()
-    with contextlib.suppress(FileNotFoundError):  # the root is closing
-        (folder / STARTED).touch()
 
 
 def _end_with_root(root: Connection, folder: Path) -> None:
@@ -192,11 +161,7 @@ def _end_with_root(root: Connection, folder: Path) -> None:
     os._exit(0)
 
 
-def _run_file(path: Path) -> None:
-    """In a worker: run the task in a file, and write its result beside it."""
-    result = run_task(pickle.loads(path.read_bytes()))
-    _name_result(path).write_bytes(pickle.dumps(result))
-
-
-def _name_result(task: Path) -> Path:
-    return task.with_suffix(".result")
+def _run_file(path: Path) -> Path:
+    """In a worker: run the task in a file, and write its result in place of it."""
+    path.write_bytes(pickle.dumps(run_task(pickle.loads(path.read_bytes()))))
+    return path

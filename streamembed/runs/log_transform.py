@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from streamembed.data import batch, distance_rows
+from streamembed.data.batch import Batch
 from streamembed.data.output_format import name_columns
 from streamembed.data.table import find_columns
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import BadRowError, FeatureError, LogError, ParameterError, quote
 from streamembed.logs.event_log import EventLog, LogBatch
 from streamembed.logs.log_writer import open_writer
-from streamembed.logs.other_formats import describe_conversion
-from streamembed.numeric.arrays import Floats
+from streamembed.logs.other_formats import recognise_format
+from streamembed.numeric.arrays import Floats, Ints
 from streamembed.runs import run_folder
 from streamembed.runs.recorder import PLACES
 from streamembed.storage.archive import check_writable, replace_file
@@ -66,21 +69,18 @@ def transform_log(
             f"output={quote(str(path))} already exists: choose another file, or replace it with "
             "overwrite=True"
         )
-    if conversion := describe_conversion(path.name, b""):
+    if kind := recognise_format(path.name, b""):
         raise ParameterError(
-            f"output={quote(str(path))} has the name of {conversion[0]}, and is written as Parquet "
+            f"output={quote(str(path))} has the name of {kind}, and is written as Parquet "
             "or an Arrow IPC file: let it end in .parquet or .arrow"
         )
-    names = [*name_columns(snapshot.method, len(snapshot.eigenvalues)), "coverage"]
-    if snapshot.picture is not None:
-        names += PLACES
     passthrough = {"label": log.label_type, "event_time": log.event_time_type}
     schema = pa.schema(
         [
             ("offset", pa.int64()),
             ("id", log.id_column_type or pa.int64()),
             *((name, kind) for name, kind in passthrough.items() if kind is not None),
-            *((name, pa.float64()) for name in names),
+            *((name, pa.float64()) for name in list_columns(snapshot)),
             ("reason", pa.string()),
         ]
     )
@@ -95,9 +95,10 @@ def transform_log(
     ):
         try:
             for part in log:
-                table, n_rejected = _embed(snapshot, part, order, schema)
+                table = _embed(snapshot, part, order, schema)
                 writer.write_table(table)
-                embedded, rejected = embedded + table.num_rows - n_rejected, rejected + n_rejected
+                n_embedded = table["reason"].null_count
+                embedded, rejected = embedded + n_embedded, rejected + table.num_rows - n_embedded
         except LogError as error:
             damage = str(error)
     return {"output": str(output), "embedded": embedded, "rejected": rejected, "damage": damage}
@@ -112,53 +113,80 @@ def _check_fit(snapshot: Snapshot, log: EventLog) -> None:
         )
 
 
-def _embed(snapshot: Snapshot, part: LogBatch, order: list[int], schema: Any) -> tuple[Any, int]:
-    """One batch of a log as a table of this schema, and how many of its rows have a reason."""
-    if part.distances is None:
-        features, nulls = snapshot.features, part.nulls[:, order]
-        points, faults = part.points[:, order], part.faults
-        read = batch.check_table(points, features, nulls, faults, None, "skip")
-        usable = read.kept.tolist()
-        reasons = {row.index: row.reason for row in read.rejected}
-        coordinates, coverage = snapshot.transform_with_coverage(read)
-        picture = None if snapshot.picture is None else snapshot.picture.transform(read)
-    else:
-        rows, usable, reasons = _check_rows(snapshot, part.distances)
-        coordinates = snapshot.transform_distances(rows)
-        coverage = snapshot.coverage_distances(rows)
-        picture = None if snapshot.picture is None else snapshot.picture.transform_distances(rows)
-    n = len(part)
-    row_of: list[int | None] = [None] * n
-    for row, index in enumerate(usable):
-        row_of[index] = row
-    indices = pa.array(row_of, pa.int64())
-    values = [*coordinates.T, coverage, *(() if picture is None else picture.T)]
-    columns = [
-        pa.array(range(part.offset, part.offset + n)),
-        [None] * n if part.id_column is None else part.id_column,
-        *(column for column in (part.labels, part.event_times) if column is not None),
-        *(pa.array(column).take(indices) for column in values),
-        [reasons.get(i) for i in range(n)],
-    ]
-    return pa.table(columns, schema=schema), len(reasons)
+def list_columns(snapshot: Snapshot) -> list[str]:
+    """Names of the columns of numbers that `embed_rows` gives."""
+    places = PLACES if snapshot.picture is not None else ()
+    return [*name_columns(snapshot.method, len(snapshot.eigenvalues)), "coverage", *places]
 
 
-def _check_rows(
-    snapshot: Snapshot, rows: list[Floats | None]
-) -> tuple[list[Floats], list[int], dict[int, str]]:
-    """Rows that hold a distance to every item of a snapshot, their indices, and what is wrong."""
+def embed_rows(snapshot: Snapshot, read: Batch, n: int) -> dict[str, Any]:
+    """Columns for n rows in their order, as Arrow arrays: null where a row was rejected.
+
+    Parameters
+    ----------
+    read
+        The n rows, checked: those that are kept, and the others with a reason.
+
+    Returns
+    -------
+    Coordinates, ``coverage``, places in the picture where there is one, and ``reason``: why a row
+    was rejected.
+    """
+    coordinates, coverage = snapshot.transform_with_coverage(read)
+    places = () if snapshot.picture is None else snapshot.picture.transform(read).T
+    reasons = {row.index: row.reason for row in read.rejected}
+    return _place_rows(snapshot, (*coordinates.T, coverage, *places), read.kept, reasons, n)
+
+
+def _embed_distances(snapshot: Snapshot, rows: list[Floats | None]) -> dict[str, Any]:
+    """The same for distances to all items of a snapshot."""
     usable: list[Floats] = []
-    indices: list[int] = []
+    kept: list[int] = []
     reasons: dict[int, str] = {}
     for index, row in enumerate(rows):
-        if row is None:
-            reasons[index] = "null in 'distances'"
-            continue
         try:
+            if row is None:
+                raise BadRowError("null in 'distances'", ((index, "null in 'distances'"),))
             distance_rows.read_support_distances([row], snapshot.ids)
         except BadRowError as error:
             reasons[index] = error.rows[0][1]
         else:
             usable.append(row)
-            indices.append(index)
-    return usable, indices, reasons
+            kept.append(index)
+    coordinates, coverage = (
+        snapshot.transform_distances(usable),
+        snapshot.coverage_distances(usable),
+    )
+    places = () if snapshot.picture is None else snapshot.picture.transform_distances(usable).T
+    columns = (*coordinates.T, coverage, *places)
+    return _place_rows(snapshot, columns, np.array(kept, dtype=np.int64), reasons, len(rows))
+
+
+def _place_rows(
+    snapshot: Snapshot, columns: Sequence[Floats], kept: Ints, reasons: dict[int, str], n: int
+) -> dict[str, Any]:
+    place = np.full(n, -1)
+    place[kept] = np.arange(len(kept))
+    index = pa.array(place, mask=place < 0)
+    names = list_columns(snapshot)
+    placed = {name: pa.array(c).take(index) for name, c in zip(names, columns, strict=True)}
+    return {**placed, "reason": pa.array([reasons.get(i) for i in range(n)], pa.string())}
+
+
+def _embed(snapshot: Snapshot, part: LogBatch, order: list[int], schema: Any) -> Any:
+    """One batch of a log as a table of this schema."""
+    n = len(part)
+    if part.distances is None:
+        points, nulls = part.points[:, order], part.nulls[:, order]
+        read = batch.check_table(points, snapshot.features, nulls, part.faults, None, "skip")
+        embedded = embed_rows(snapshot, read, n)
+    else:
+        embedded = _embed_distances(snapshot, part.distances)
+    columns = {
+        "offset": pa.array(range(part.offset, part.offset + n)),
+        "id": pa.nulls(n, pa.int64()) if part.id_column is None else part.id_column,
+        "label": part.labels,
+        "event_time": part.event_times,
+        **embedded,
+    }
+    return pa.table([columns[name] for name in schema.names], schema=schema)

@@ -26,7 +26,7 @@ METADATA_KEY = "streamembed-run"
 
 
 def check_parameters(given: Mapping[str, Any], others: Iterable[str] = ()) -> dict[str, Any]:
-    """Parameters of an engine; UnknownParameterError for what is none, with a hint.
+    """Parameters of an engine; UnknownParameterError for a name that no engine has.
 
     Parameters
     ----------
@@ -72,10 +72,8 @@ def describe_replay(
     }
 
 
-def describe_place(log: EventLog) -> list[str] | None:
-    """Where a log can be read again: its folders, or its files; None of standard input."""
-    if not log.is_repeatable:
-        return None
+def describe_place(log: EventLog) -> list[str]:
+    """Where a log can be read again: its folders, or its files."""
     places = [path.absolute() if isinstance(path, Path) else path for path in log.paths]
     folders = [folder.absolute() for folder in log.folders]
     inside = all(
@@ -126,8 +124,7 @@ def check_same(place: str, before: Mapping[str, Any], now: Mapping[str, Any]) ->
         more = f" (and {len(lines) - 4} more)" if len(lines) > 4 else ""
         raise ParameterError(
             f"{place} is not empty: it holds a run that differs: {'; '.join(lines[:4])}{more}; "
-            "repeat it as it was, choose another folder, or replace it with overwrite=True "
-            "(--overwrite)"
+            "repeat it as it was, choose another folder, or replace it with overwrite=True"
         )
 
 

@@ -6,22 +6,17 @@ changes the result.
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
-from streamembed.errors import FeatureError, LogError, ParameterError
+from streamembed.errors import FeatureError
 from streamembed.logs.event_log import EventLog, LogBatch
-from streamembed.logs.stdin import STDIN
 
 # Of a log of more files, neighbours go together.
 MAX_PARTITIONS = 64
 # Of one file whose number of rows is known.
 RANGES_OF_A_FILE = 8
-FINGERPRINT_ROWS = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,27 +35,19 @@ class Partition:
                 return
             yield batch
 
-    def describe(self) -> dict[str, object]:
-        """What a run stores of it, JSON-ready: no path, for files may be moved.
+    def count_end(self, batch: LogBatch) -> int:
+        """The row behind the last of a batch that is in the partition."""
+        end = batch.offset + len(batch)
+        return end if self.stop is None else min(end, self.stop)
 
-        Its first rows stand for it: a log of other data, or of the same files in another order, is
-        another log.
-        """
+    def describe(self) -> dict[str, object]:
+        """What a run stores of it, JSON-ready: no path, for files may be moved."""
         return {
             "files": len(self.log.paths),
             "rows": self.log.n_rows,
             "start": self.start,
             "stop": self.stop,
-            "first_rows": self._fingerprint(),
         }
-
-    def _fingerprint(self) -> int:
-        """CRC32 of the first 1,000 rows; 0 where there are none, or they cannot be read."""
-        with suppress(LogError):  # the learner raises it
-            first = next(self.batches(0), None)
-            if first is not None:
-                return zlib.crc32(first.points[:FINGERPRINT_ROWS].tobytes())
-        return 0
 
 
 def check_divisible(log: EventLog) -> None:
@@ -70,23 +57,16 @@ def check_divisible(log: EventLog) -> None:
     ------
     FeatureError
         A log of distances.
-    ParameterError
-        Standard input.
     """
     if log.kind != "points":
         raise FeatureError(
             "the log contains distances, and landmarks of different partitions have none to one "
             "another: only points can be learned by several workers"
         )
-    if STDIN in log.paths:
-        raise ParameterError(
-            "standard input is one stream, and cannot be divided: name files, or leave --workers "
-            "out"
-        )
 
 
-def divide_log(log: EventLog, first: int = 0) -> tuple[Partition, ...]:
-    """The partitions of a log, numbered from ``first``.
+def divide_log(log: EventLog) -> tuple[Partition, ...]:
+    """The partitions of a log.
 
     Its files, in order; of more than 64 files, 64 groups of neighbours. A log of one file whose
     number of rows is known is cut into 8 ranges of rows.
@@ -96,39 +76,12 @@ def divide_log(log: EventLog, first: int = 0) -> tuple[Partition, ...]:
         pieces = max(1, min(RANGES_OF_A_FILE, log.n_rows))
         cuts = [log.n_rows * piece // pieces for piece in range(pieces + 1)]
         return tuple(
-            Partition(first + number, log, start, stop)
+            Partition(number, log, start, stop)
             for number, (start, stop) in enumerate(pairwise(cuts))
         )
     parts = min(MAX_PARTITIONS, count)
     cuts = [count * part // parts for part in range(parts + 1)]
     return tuple(
-        Partition(first + number, log.select_files(start, stop), 0, None)
+        Partition(number, log.select_files(start, stop), 0, None)
         for number, (start, stop) in enumerate(pairwise(cuts))
     )
-
-
-def extend_plan(
-    log: EventLog, planned: Sequence[Sequence[Mapping[str, Any]]]
-) -> list[tuple[Partition, ...]]:
-    """The partitions of a log that may have grown, plan by plan: the last is of its new files.
-
-    Files behind those that a run has planned are divided like a log of their own, so that the
-    partitions before stay what they are.
-
-    Parameters
-    ----------
-    planned
-        What `Partition.describe` gave of each partition, plan by plan.
-    """
-    plans: list[tuple[Partition, ...]] = []
-    start, number = 0, 0
-    for plan in planned:
-        is_one_file = plan[0]["stop"] is not None
-        count = 1 if is_one_file else sum(described["files"] for described in plan)
-        if start >= len(log.paths):  # files are gone: what is left differs from what was planned
-            break
-        plans.append(divide_log(log.select_files(start, start + count), number))
-        start, number = start + count, number + len(plans[-1])
-    if start < len(log.paths):
-        plans.append(divide_log(log.select_files(start, len(log.paths)), number))
-    return plans

@@ -24,7 +24,7 @@ from streamembed.merging.labelled_stream import LabelledStream
 from streamembed.merging.landmark_set import LandmarkSet, from_covering
 from streamembed.methods.options import Config
 from streamembed.runs.partition_round import PartitionCheckpoint, RoundResult
-from streamembed.runs.recorder import build_timeline_row
+from streamembed.runs.recorder import build_timeline_schema, list_timeline_values
 from streamembed.runs.run_store import (
     MERGED,
     ORIGIN,
@@ -39,8 +39,8 @@ from streamembed.threads import one_blas_thread
 
 # Facts of the database.
 AGREEMENT, PUBLISHED = "agreement", "published"
-# Of partitions that could not be read to their end, why.
-DAMAGES = "damages"
+# Of partitions that have ended: why they could not be read to their end, None where they were.
+ENDS = "ends"
 REJECTED_SCHEMA = pa.schema(
     [("partition", pa.int64()), ("offset", pa.int64()), ("reason", pa.string())]
 )
@@ -68,37 +68,36 @@ def name_chain(partition: int) -> str:
     return f"{PARTITION}{partition:05d}"
 
 
+def build_rounds_schema(config: Config) -> Any:
+    """Columns of the timeline: those of any run, and of the round."""
+    schema = build_timeline_schema(config.n_components, picture=False)
+    for name in ("round", "partitions", "ended"):
+        schema = schema.append(pa.field(name, pa.int64()))
+    return schema
+
+
 @dataclass(frozen=True, slots=True)
 class PartitionProgress:
     """How far a partition is."""
 
-    begun: int  # rounds of the run before its first
-    rounds: int  # its own, as far as they are committed
+    rounds: int  # as far as they are committed
     done: bool  # whether the last of them was its last
-
-    @property
-    def round(self) -> int:
-        """The round of the run to which it has come."""
-        return self.begun + self.rounds
 
 
 def read_progress(database: Database) -> list[PartitionProgress]:
     """How far each partition of a run is."""
-    ends = database.read_fact("ends", {})
+    ends = database.read_fact(ENDS, {})
+    count = len(database.read_fact(ORIGIN, {}).get("partitions", []))
     return [
-        PartitionProgress(
-            described.get("begun", 0),
-            database.count_records(name_chain(number)),
-            str(number) in ends,
-        )
-        for number, described in enumerate(database.read_fact(ORIGIN, {}).get("partitions", []))
+        PartitionProgress(database.count_records(name_chain(number)), str(number) in ends)
+        for number in range(count)
     ]
 
 
 def list_partitions(database: Database) -> Any:
     """The partitions of a run and how far each is, a row each, as an Arrow table."""
     described = database.read_fact(ORIGIN, {}).get("partitions", [])
-    damages, rejected = database.read_fact(DAMAGES, {}), Counter[int]()
+    ends, rejected = database.read_fact(ENDS, {}), Counter[int]()
     if described:
         for batch in read_batches(database, "rejected"):
             rejected.update(batch["partition"].to_pylist())
@@ -107,11 +106,11 @@ def list_partitions(database: Database) -> Any:
         records = database.list_records(name_chain(number))
         row = {
             "partition": number,
-            "round": progress.round,
+            "round": progress.rounds,
             "learned": records[-1][1] if records else 0,
             "rejected": rejected[number],
             "ended": progress.done,
-            "damage": damages.get(str(number)),
+            "damage": ends.get(str(number)),
         }
         rows.append({**described[number], **row})
     return pa.Table.from_pylist(rows, PARTITIONS_SCHEMA)
@@ -137,7 +136,7 @@ class PartitionRoot:
     def list_due(self) -> list[int]:
         """Partitions of which a round may be learned now, those that are behind first."""
         limit = self.published + MAX_ROUNDS_AHEAD
-        rounds = [(each.round, number) for number, each in enumerate(self.progress)]
+        rounds = [(each.rounds, number) for number, each in enumerate(self.progress)]
         return [
             number
             for count, number in sorted(rounds)
@@ -161,19 +160,16 @@ class PartitionRoot:
                 table = pa.table([partition_column, list(rows), list(why)], schema=REJECTED_SCHEMA)
                 database.append("rejected", 0, len(rows), to_ipc_bytes(table))
             if result.done:
-                ends = database.read_fact("ends", {})
-                database.write_fact("ends", {**ends, str(result.partition): progress.round})
-            if result.damage is not None:
-                damages = database.read_fact(DAMAGES, {})
-                database.write_fact(DAMAGES, {**damages, str(result.partition): result.damage})
+                ends = database.read_fact(ENDS, {})
+                database.write_fact(ENDS, {**ends, str(result.partition): result.damage})
         self.progress[result.partition] = progress
 
     @property
     def is_due(self) -> bool:
         """Whether every partition has come to the next round, and not all had ended before it."""
         coming = self.published + 1
-        ready = all(progress.done or progress.round >= coming for progress in self.progress)
-        return ready and any(progress.round >= coming for progress in self.progress)
+        ready = all(progress.done or progress.rounds >= coming for progress in self.progress)
+        return ready and any(progress.rounds >= coming for progress in self.progress)
 
     def publish(self) -> Snapshot | None:
         """The map of the next round, committed; None where there are too few events for one."""
@@ -191,18 +187,20 @@ class PartitionRoot:
             if ready:
                 engine = self._build_engine(merged, before, training)
                 snapshot = engine.publish(fresh=True)
-                table = build_timeline_row(snapshot, engine)
-                count = len(merged.positions)
-                ended = sum(each.done and each.round < coming for each in self.progress)
-                for name, number in (("round", coming), ("partitions", count), ("ended", ended)):
-                    table = table.append_column(name, pa.array([number]))
+                row = {
+                    **list_timeline_values(snapshot, engine.refreshes),
+                    "round": coming,
+                    "partitions": len(merged.positions),
+                    "ended": sum(each.done and each.rounds < coming for each in self.progress),
+                }
+                table = pa.Table.from_pylist([row], build_rounds_schema(self._config))
                 database.append("timeline", events, 1, to_ipc_bytes(table))
                 append_snapshot(database, snapshot)
                 number = database.append(MERGED, events, len(merged), merged.to_bytes())
                 database.keep_only(MERGED, {number})
             database.write_fact(PUBLISHED, {"round": coming})
             for partition, progress in enumerate(self.progress):
-                needed = range(min(coming - progress.begun, progress.rounds) - 1, progress.rounds)
+                needed = range(min(coming, progress.rounds) - 1, progress.rounds)
                 database.keep_only(name_chain(partition), set(needed))
         self.published = coming
         return snapshot
@@ -213,7 +211,7 @@ class PartitionRoot:
         assert agreement is not None
         sets, parts = [], []
         for partition, progress in enumerate(self.progress):
-            number = min(count - progress.begun, progress.rounds) - 1
+            number = min(count, progress.rounds) - 1
             data = self._database.read(name_chain(partition), number).data
             checkpoint = PartitionCheckpoint.unpack(data, agreement)
             sets.append(from_covering(checkpoint.covering, agreement, partition, size))
@@ -243,6 +241,12 @@ class PartitionRoot:
         chains = (name_chain(number) for number in range(len(self.progress)))
         records = (self._database.list_records(chain) for chain in chains)
         return sum(numbers[-1][1] for numbers in records if numbers)
+
+    def describe_damage(self) -> str | None:
+        """Why partitions could not be read to their end; None if all were."""
+        damages = self._database.read_fact(ENDS, {}).items()
+        text = "; ".join(f"partition {number}: {why}" for number, why in damages if why is not None)
+        return text or None
 
     def engine(self) -> Engine | None:
         """The engine of the last round; None before the first."""

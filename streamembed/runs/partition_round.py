@@ -10,17 +10,19 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import numpy as np
 
 from streamembed.data import batch
 from streamembed.data.labels import Label
 from streamembed.data.times import find_late, read_times
-from streamembed.errors import BadRowError, LogError
+from streamembed.errors import BadRowError, LogError, ParameterError, quote
 from streamembed.geometry.scaling import Scaling
 from streamembed.landmarks import covering
 from streamembed.landmarks.covering import Covering
 from streamembed.logs.event_log import LogBatch
+from streamembed.logs.fingerprint import LogFingerprint
 from streamembed.merging import labelled_stream
 from streamembed.merging.agreement import Agreement
 from streamembed.merging.labelled_stream import LabelledStream
@@ -29,6 +31,7 @@ from streamembed.metric_learners.catalog import STATES
 from streamembed.numeric import codec
 from streamembed.numeric.arrays import LARGEST_VALUE, Floats, Ints
 from streamembed.numeric.codec import SAVED_IF_SET
+from streamembed.runs.feed import check_rows
 from streamembed.runs.partition_plan import Partition
 from streamembed.storage import archive
 from streamembed.threads import one_blas_thread
@@ -58,6 +61,7 @@ class PartitionCheckpoint:
     offset: int  # rows of the partition that were taken, learned or rejected
     done: bool  # whether it has no others
     damage: str | None  # why it could not be read to its end
+    fingerprint: dict[str, int]  # of the rows that were taken
     # What metrics have learned; None without.
     training: LabelledStream | None = field(default=None, metadata=SAVED_IF_SET)
 
@@ -79,12 +83,12 @@ class PartitionCheckpoint:
         return replace(checkpoint, covering=replace(checkpoint.covering, support=support))
 
     @classmethod
-    def create(cls, n_features: int, config: Config) -> PartitionCheckpoint:
+    def create(cls, part: Partition, config: Config) -> PartitionCheckpoint:
         """Of a partition of which nothing was taken."""
-        training = None
+        training, n_features = None, len(part.log.feature_names)
         if config.metrics:
             training = labelled_stream.init(config.metrics, n_features, config.seed)
-        return cls(covering.init(n_features), 0, False, None, training)
+        return cls(covering.init(n_features), 0, False, None, {"rows": part.start}, training)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +118,7 @@ def learn_round(
     BadRowError
         Under "raise", at the first row that cannot be learned.
     """
-    start = PartitionCheckpoint.create(len(agreement.features), settings.config)
+    start = PartitionCheckpoint.create(part, settings.config)
     if data is not None:
         start = PartitionCheckpoint.unpack(data, agreement)
     events = _EventReader(part, settings, agreement, start)
@@ -132,9 +136,46 @@ def learn_round(
             "fix the log, or reject such rows with on_bad_row='skip'",
             ((row, why),),
         )
-    checkpoint = PartitionCheckpoint(learned, events.offset, events.done, events.damage, training)
+    checkpoint = PartitionCheckpoint(
+        learned, events.offset, events.done, events.damage, events.read_fingerprint(), training
+    )
     packed, position = checkpoint.pack(), learned.position
     return RoundResult(part.number, packed, position, events.done, events.damage, rejected)
+
+
+def check_learned(part: Partition, data: bytes, agreement: Agreement, run: Path) -> int:
+    """How many rows a checkpoint has taken, all of which must still be there.
+
+    Raises
+    ------
+    ParameterError
+        The partition has other rows, or more than those with which it ended.
+    LogError
+        They cannot be read again.
+    """
+    checkpoint = PartitionCheckpoint.unpack(data, agreement)
+    before, now = checkpoint.fingerprint, LogFingerprint(part.start)
+    place, more = f"partition {part.number} of the log ({part.log.paths[0]})", False
+    try:
+        for rows in part.batches(0):
+            now.update(rows, before["rows"])
+            more = part.count_end(rows) > before["rows"]
+            if more:
+                break
+    except LogError:  # behind them, learning notes it
+        if now.rows < before["rows"]:
+            raise
+    try:
+        check_rows(now, before, run)
+    except ParameterError as error:
+        raise ParameterError(f"in {place}: {error}") from None
+    if more and checkpoint.done:
+        raise ParameterError(
+            f"{place} has more rows than the {checkpoint.offset:,} with which it ended in "
+            f"run={quote(str(run))}: replay the new rows, as files, into a run of their own, and "
+            "merge the two (streamembed merge); or replace the run with overwrite=True"
+        )
+    return checkpoint.offset
 
 
 def _learn_events(
@@ -187,7 +228,7 @@ def _check_rows(
     part: Partition, rows: LogBatch, timed: bool, labelled: bool = False
 ) -> _CheckedRows:
     """The rows of a batch that belong to a partition."""
-    n = len(rows) if part.stop is None else min(len(rows), part.stop - rows.offset)
+    n = part.count_end(rows) - rows.offset
     faults = {at: why for at, why in rows.faults.items() if at < n}
     nulls = rows.nulls[:n]
     read = batch.check_table(rows.points[:n], part.log.features, nulls, faults, None, "skip")
@@ -230,7 +271,11 @@ class _EventReader:
         self.rejected: list[tuple[int, str]] = []  # rows of the partition, and why
         self._newest = start.covering.time if start.covering.position else None
         self._source: Iterator[LogBatch] = part.batches(start.offset)
-        self._rows: _CheckedRows | None = None  # of which the first are taken
+        self._batch: LogBatch | None = (
+            None  # the newest, and its rows, of which the first are taken
+        )
+        self._rows: _CheckedRows | None = None
+        self._fingerprint = LogFingerprint.from_dict(start.fingerprint)
         self._taken = 0
 
     def take(self, wanted: int) -> tuple[Floats, Floats | None, list[Label | None]]:
@@ -259,7 +304,7 @@ class _EventReader:
                 labels += [rows.labels[start + index] for index in np.flatnonzero(usable).tolist()]
             wanted -= int(usable.sum())
             self._taken = stop
-            self._pass(int(rows.numbers[stop - 1]) + 1, rows)
+            self._advance_to(int(rows.numbers[stop - 1]) + 1, rows)
         joined: Floats = np.concatenate(points)
         return joined, np.concatenate(times) if self._settings.timed else None, labels
 
@@ -267,7 +312,8 @@ class _EventReader:
         """Have rows at hand that were not taken; False at the end of the partition."""
         while not self.done and (self._rows is None or self._taken == len(self._rows.numbers)):
             if self._rows is not None:  # what was bad behind its last row
-                self._pass(None, self._rows)
+                self._advance_to(None, self._rows)
+            self.read_fingerprint()
             try:
                 rows = next(self._source, None)
             except LogError as error:
@@ -279,10 +325,17 @@ class _EventReader:
             labelled = bool(settings.config.metrics)
             read = _check_rows(self._part, rows, settings.timed, labelled)
             self._rows, self._taken = _reject_far_rows(read, self._scale), 0
+            self._batch = rows
         return not self.done
 
-    def _pass(self, row: int | None, rows: _CheckedRows) -> None:
-        """Rows before that one are taken, None for the whole batch: reject the bad ones."""
+    def read_fingerprint(self) -> dict[str, int]:
+        """The fingerprint of the rows that were taken, in all rounds."""
+        if self._batch is not None:
+            self._fingerprint.update(self._batch, self._part.start + self.offset)
+        return self._fingerprint.to_dict()
+
+    def _advance_to(self, row: int | None, rows: _CheckedRows) -> None:
+        """Count the rows before `row`, None for the whole batch, as taken; reject the bad ones."""
         while rows.bad and (row is None or rows.bad[0][0] < row):
             number, why = rows.bad.popleft()
             self.rejected.append((number, why))

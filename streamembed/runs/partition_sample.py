@@ -1,16 +1,14 @@
 """Samples of the first events of partitions, and the agreement that is computed from them.
 
-A sample has the rows with the least hashes of (seed, partition, position). It is the same for any
-worker, and samples merge exactly.
+A sample has the rows with the least random numbers by (seed, partition, position). It is the same
+for any worker, and the sample of several samples is that of all their rows.
 
 Source: docs/algorithms/merge.md; the sample is the bottom-k sketch of Cohen & Kaplan (2007).
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -18,7 +16,7 @@ from streamembed.data.features import Features
 from streamembed.geometry.scaling import fit_points
 from streamembed.merging.agreement import Agreement
 from streamembed.methods.options import Config
-from streamembed.numeric.arrays import Floats
+from streamembed.numeric.arrays import Floats, Ints
 from streamembed.runs.partition_plan import Partition
 from streamembed.runs.partition_round import PartitionSettings, read_first_events
 
@@ -26,47 +24,34 @@ from streamembed.runs.partition_round import PartitionSettings, read_first_event
 SCALED = 1000
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class PartitionSample:
-    """Of some events."""
+def sample_first_events(part: Partition, settings: PartitionSettings) -> tuple[int, Floats, Floats]:
+    """The number of a partition, and a sample of its first events.
 
-    # (k,): hashes of the rows, ascending, uint64.
-    ranks: np.ndarray[tuple[int], np.dtype[np.uint64]]
-    points: Floats  # (k, d): these rows, raw
-
-
-def sample_first_events(
-    part: Partition, settings: PartitionSettings
-) -> tuple[int, PartitionSample]:
-    """The number of a partition, and a sample of its first events."""
-    warm_up, seed = settings.config.warm_up_events, settings.config.seed
-    points = read_first_events(part, settings.timed, max(warm_up, settings.config.size))
-    return part.number, sample_partition(points, part.number, seed, max(warm_up, SCALED))
-
-
-def sample_partition(points: Floats, partition: int, seed: int, size: int) -> PartitionSample:
-    """Of the first events of a partition, (n, d): at most ``size`` of them."""
-    ranks = np.array([_rank(seed, partition, at) for at in range(len(points))], dtype=np.uint64)
-    return merge_samples([PartitionSample(ranks, points)], size)
-
-
-def merge_samples(samples: Sequence[PartitionSample], size: int) -> PartitionSample:
-    """Of all, at most ``size`` rows."""
-    ranks = np.concatenate([each.ranks for each in samples])
-    points = np.concatenate([each.points for each in samples])
-    order = np.argsort(ranks, kind="stable")[:size]
-    return PartitionSample(ranks[order], points[order])
+    Returns
+    -------
+    number
+    ranks : (k,)
+        Random numbers by seed, partition and position, ascending.
+    points : (k, d)
+        These rows, raw; k is at most 1,000 or the warm-up.
+    """
+    config = settings.config
+    points = read_first_events(part, settings.timed, max(config.warm_up_events, config.size))
+    ranks = np.random.default_rng((config.seed, part.number)).random(len(points))
+    least = _find_least(ranks, config)
+    return part.number, ranks[least], points[least]
 
 
 def compute_agreement(
-    samples: Sequence[PartitionSample], config: Config, features: Features
+    samples: Sequence[tuple[Floats, Floats]], config: Config, features: Features
 ) -> Agreement:
-    """What all partitions scale by, from their samples.
+    """What all partitions scale by, from the ranks and points of their samples, in order.
 
     The bandwidth of a gaussian kernel is the median distance to the 7th neighbour among exactly
     ``warm_up`` rows: it shrinks as their number grows.
     """
-    points = merge_samples(samples, max(config.warm_up_events, SCALED)).points
+    ranks, points = (np.concatenate(arrays) for arrays in zip(*samples, strict=True))
+    points = points[_find_least(ranks, config)]
     scale, bandwidth = np.ones(len(features.names)), config.fixed_bandwidth or 1.0
     if len(points):  # without, no row can be learned, and they are still reported as rejected
         scaling, least = config.scaling, config.least_share
@@ -83,6 +68,6 @@ def compute_agreement(
     )
 
 
-def _rank(seed: int, partition: int, position: int) -> int:
-    text = f"{seed}|{partition}|{position}".encode()
-    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big")
+def _find_least(ranks: Floats, config: Config) -> Ints:
+    """The places of the least ranks, ascending: of a warm-up, or 1,000."""
+    return np.argsort(ranks, kind="stable")[: max(config.warm_up_events, SCALED)]

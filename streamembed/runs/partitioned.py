@@ -9,88 +9,57 @@ was killed when, leaves a trace.
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, replace
 from functools import partial
 from inspect import signature
-from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
-from streamembed.data.column_roles import Columns
 from streamembed.data.features import Features
-from streamembed.engine.snapshot import Snapshot
-from streamembed.errors import FeatureError, ParameterError, check_path, quote
+from streamembed.engine.engine import Engine
+from streamembed.errors import FeatureError, ParameterError, check_path, format_count, quote
 from streamembed.logs.event_log import EventLog, open_with_choice, parse_choice, warn_of_columns
 from streamembed.logs.paths import Location, Paths
+from streamembed.merging.agreement import Agreement
 from streamembed.methods.options import POSITION, Config
 from streamembed.runs import origin
 from streamembed.runs import run_folder as runfolder
 from streamembed.runs.executor import Executor, open_executor
-from streamembed.runs.partition_plan import Partition, check_divisible, extend_plan
-from streamembed.runs.partition_root import DAMAGES, REJECTED_SCHEMA, PartitionRoot
-from streamembed.runs.partition_round import PartitionSettings, learn_round
+from streamembed.runs.log_replay import (
+    Replayed,
+    check_clock,
+    compute_snapshot_interval,
+    replay,
+)
+from streamembed.runs.partition_plan import Partition, check_divisible, divide_log
+from streamembed.runs.partition_root import (
+    REJECTED_SCHEMA,
+    PartitionRoot,
+    build_rounds_schema,
+)
+from streamembed.runs.partition_round import PartitionSettings, check_learned, learn_round
 from streamembed.runs.partition_sample import compute_agreement, sample_first_events
-from streamembed.runs.replay_log import check_clock, replay
 from streamembed.runs.run_store import (
-    FINAL,
     ORIGIN,
     PARTITIONS,
-    STATE,
-    find_file_error,
-    read_batches,
+    CheckpointPolicy,
+    Commit,
+    RowCounts,
+    RunStore,
+    read_table,
 )
-from streamembed.storage.archive import replace_file
-from streamembed.storage.database import Database
+from streamembed.runs.run_tables import write_table
 from streamembed.validation import check_choice, check_flag, check_whole
 
 LANDMARKS = "landmarks.arrow"
 # Events of a partition between two rounds: about a second, where a merge and a map of 1,000 take as
 # long: with 8 partitions they are a tenth of the work.
-ROUND_EVERY = 262_144
+SNAPSHOT_EVERY = 262_144
 # Rounds that an executor has at once: the next of a worker waits while it learns one.
 TASKS_PER_WORKER = 2
-# What the timeline says of it: as of any replay, with rounds in the place of snapshots.
-TIMELINE_FIELDS = ("version", "engine", "round_every", "on_bad_row", "embed", "log")
-
-
-@dataclass(frozen=True, slots=True)
-class Partitioned:
-    """The result of a replay by several workers.
-
-    Attributes
-    ----------
-    path : Path
-        The run folder.
-    partitions : int
-    rounds : int
-        Times that they were merged.
-    learned, rejected : int
-        Rows that became events, all of them learned; rejected rows.
-    snapshot : Snapshot or None
-        The final map; None where there were too few events for one.
-    damages : dict of int to str
-        Partitions that could not be read to their end, and why.
-    resumed_at : int
-        Rounds that an earlier call had published; 0 for a new run.
-    columns : Columns
-        What the columns of the log were used for.
-    """
-
-    path: Path
-    partitions: int
-    rounds: int
-    learned: int
-    rejected: int
-    snapshot: Snapshot | None
-    damages: dict[int, str]
-    resumed_at: int
-    columns: Columns
 
 
 def replay_partitions(
@@ -98,7 +67,7 @@ def replay_partitions(
     run: Location,
     *,
     workers: int = 2,
-    round_every: int | None = None,
+    snapshot_every: int | None = None,
     features: Sequence[str] | None = None,
     exclude: Sequence[str] | None = None,
     label: str | None = None,
@@ -108,31 +77,30 @@ def replay_partitions(
     progress: Callable[[int], None] | None = None,
     executor: Callable[[int], AbstractContextManager[Executor]] = open_executor,
     **parameters: Any,
-) -> Partitioned:
+) -> Replayed:
     """Learn a log in partitions, each in landmarks of its own, and merge them round by round.
 
     Partitions are the files of the log, in order; of more than 64 files groups of neighbours; of
     one file whose number of rows is known, 8 ranges of rows. The result is the same bytes for any
     number of workers. Repeat the call to resume after whatever ended the previous one; it ends
-    with the same files. A round that is lost with its worker is learned again. Repeat it also when
-    the log has new files behind those of the run: they are divided like a log of their own, into
-    partitions that begin with the next round.
+    with the same files. The partitions of a run are fixed when it begins: replay files that come
+    later into a run of their own, and merge the two (`streamembed merge`).
 
     Processes are started by spawn: a program calls this under ``if __name__ == "__main__":``.
 
     Parameters
     ----------
     log
-        Files or folders, as for `replay`; not standard input, and of points.
+        Files or folders, as for `replay`, of points.
     run
         The folder to create or to resume.
     workers
         Processes, at least 1; with 1 all is done in this one.
-    round_every
+    snapshot_every
         Events of each partition between two maps, rounded up to whole chunks; default: 262,144.
     features, exclude, label, time
         As for `replay`. Ids are not used, nor labels without ``metrics``, nor times without a clock
-        of theirs: ``Partitioned.columns`` says what is.
+        of theirs: ``Replayed.columns`` says what is.
     on_bad_row
         "skip" rejects rows that cannot be learned, "raise" stops at the first.
     overwrite
@@ -161,7 +129,7 @@ def replay_partitions(
     KeyboardInterrupt
         With a note on how much the run holds.
     StoppedError
-        A worker dies again and again.
+        A worker was killed: repeat the call to resume.
     FileError, LogError
         As for `replay`; a file that is damaged further on ends its partition there.
 
@@ -175,68 +143,69 @@ def replay_partitions(
     config = _check_config(parameters)
     if label is not None and not config.metrics:
         raise ParameterError(
-            f"label={quote(label)} (--label) is for metrics, and none is learned: leave it out, or "
-            "name some with metrics= (--metrics)"
+            f"label={quote(label)} is for metrics, and none is learned: leave it out, or "
+            "name some with metrics=[...]"
         )
-    if round_every is None:
-        round_every = ROUND_EVERY
-    every = check_whole("round_every", round_every, 1, " or None")
-    every = -(-every // config.chunks.size) * config.chunks.size
+    every = SNAPSHOT_EVERY if snapshot_every is None else snapshot_every
+    every = compute_snapshot_interval(config.chunks.size, every)
     opened = _open_log(log, parse_choice(features, exclude, None, label, time), config)
     if not isinstance(log, EventLog):
         warn_of_columns(opened)
     check_divisible(opened)
-    folder = Path(check_path(run, "run"))
-    runfolder.check_apart("run", folder, (opened,), folder=True)
-    columns = select_columns(opened, config)
-    run_origin = _describe_run(opened, columns, config, every, policy)
-    with (
-        runfolder.lock_folder(run) as folder,
-        runfolder.open_database(folder, check_flag("overwrite", overwrite)) as database,
-    ):
-        plans = _plan(folder, database, opened, run_origin)
+    opened = select_used(opened, config)
+    runfolder.check_apart("run", Path(check_path(run, "run")), (opened,), folder=True)
+    parts = divide_log(opened)
+    run_origin = {
+        "kind": PARTITIONS,
+        **origin.describe_replay(opened, config, every, policy, "none"),
+        "partitions": [part.describe() for part in parts],
+    }
+    replaces = check_flag("overwrite", overwrite)
+    with RunStore.claim(run, CheckpointPolicy(), overwrite=replaces) as store:
+        _begin(store, run_origin)
         settings = PartitionSettings(config, policy, every)
-        replay = _PartitionReplay(folder, database, settings, plans, progress)
-        resumed_at = replay.root.published
+        replay = _PartitionReplay(store, settings, parts, progress)
+        root = replay.root
         try:
-            replay.run(opened.features, partial(executor, min(count, sum(map(len, plans)))))
+            with executor(min(count, len(parts))) as workers_of_call:
+                rows, counts = replay.run(opened.features, workers_of_call)
         except KeyboardInterrupt as error:
             place = "before anything was learned"
-            if events := replay.root.count_learned():
-                published = replay.root.published
-                rounds = f"{published:,} round{'' if published == 1 else 's'}"
-                place = f"at {events:,} events; {folder} holds them and {rounds}"
+            if events := root.count_learned():
+                rounds = format_count(root.published, "round")
+                place = f"at {events:,} events; {store.folder} holds them and {rounds}"
             error.add_note(f"interrupted {place}; repeat the call to resume")
             raise
-        return replay.result(columns, resumed_at)
+        return Replayed(
+            **asdict(counts),
+            path=store.folder,
+            learned=counts.accepted,
+            position=counts.accepted,
+            snapshot=root.snapshot(),
+            damage=root.describe_damage(),
+            columns=opened.columns,
+            snapshot_every=every,
+            resumed_at=rows,
+            partitions=len(parts),
+        )
 
 
-def select_columns(log: EventLog, config: Config) -> Columns:
-    """What the columns of a log are used for: ids and labels are not, nor times without a clock."""
+def select_used(log: EventLog, config: Config) -> EventLog:
+    """The log with the columns that partitions use: no ids, labels for metrics, times for a clock.
+
+    The columns of the others are left out.
+    """
     columns = log.columns
-    uses = {"ids": columns.id}
+    unused = {"id": columns.id}
+    types: dict[str, Any] = {"id_type": None, "id_column_type": None}
     if not config.metrics:
-        uses["labels"] = columns.label
+        unused["label"], types["label_type"] = columns.label, None
     if config.clock == POSITION:
-        uses["times"] = columns.time
-    unused = {name: f"{use} are not used" for use, name in uses.items() if name is not None}
-    left_out = {**columns.left_out, **unused}
-    label = columns.label if config.metrics else None
-    time = None if config.clock == POSITION else columns.time
-    return replace(columns, id=None, label=label, time=time, left_out=left_out)
-
-
-def _describe_run(
-    log: EventLog, columns: Columns, config: Config, every: int, policy: str
-) -> dict[str, Any]:
-    description = {"kind": PARTITIONS, **origin.describe_replay(log, config, every, policy, "none")}
-    description["round_every"] = description.pop("snapshot_every")
-    description["log"]["has_ids"] = False
-    if columns.label is None:
-        description["log"]["label"] = None
-    if columns.time is None:
-        description["log"]["event_time"] = None
-    return description
+        unused["time"], types["event_time_type"] = columns.time, None
+    reasons = {name: f"{role}s are not used" for role, name in unused.items() if name is not None}
+    roles: dict[str, Any] = dict.fromkeys(unused)
+    columns = replace(columns, **roles, left_out={**columns.left_out, **reasons})
+    return replace(log, columns=columns, **types)
 
 
 def _check_config(parameters: dict[str, Any]) -> Config:
@@ -249,19 +218,18 @@ def _check_config(parameters: dict[str, Any]) -> Config:
                 "replay; parameters of an engine are given by their names"
             )
     config = Config(**{"memory": "landmarks", **origin.check_parameters(parameters, own)})
-    instead = "leave it out, or learn the log as one stream: se.replay, or without --workers"
+    instead = "leave it out, or learn the log as one stream, without workers"
     for name, value in (("memory", "landmarks"), ("method", "diffusion_map")):
         if getattr(config, name) != value:
             raise ParameterError(
-                f"{name}={getattr(config, name)!r} (--{name}) must be {value!r} in partitions: "
-                f"{instead}"
+                f"{name}={getattr(config, name)!r} must be {value!r} in partitions: {instead}"
             )
     if config.picture:
         raise ParameterError(f"picture=True cannot be learned in partitions: {instead}")
     if config.half_life is not None and config.clock == POSITION:
         raise ParameterError(
             f"half_life={config.half_life:g} counts the events of one stream, and partitions have "
-            "no such count in common: set clock='event_time' (--clock), with half_life in its units"
+            "no such count in common: set clock='event_time', with half_life in its units"
         )
     return config
 
@@ -272,51 +240,26 @@ def _open_log(log: EventLog | Paths, choice: Any, config: Config) -> EventLog:
     if config.metrics and opened.label_type is None:
         raise FeatureError(
             f"the log has no column of labels, from which metrics={config.metrics!r} of partitions "
-            "learn: name one with label= (--label)"
+            "learn: name it with label=..."
         )
     return opened
 
 
-def _plan(
-    folder: Path, database: Database, log: EventLog, run_origin: dict[str, Any]
-) -> list[tuple[Partition, ...]]:
-    """The partitions of a run: planned now, or those that it has and those of new files."""
-    before = database.read_fact(ORIGIN)
+def _begin(store: RunStore, now: dict[str, Any]) -> None:
+    """Begin a run, or check that the one in the folder began in the same way."""
+    before, place = store.read_origin(PARTITIONS), f"run={quote(str(store.folder))}"
     if before is None:
-        plans = extend_plan(log, [])
-        _commit_plans(database, run_origin, plans, [0])
-        return plans
-    described = before.get("partitions", [])
-    planned = [[*plan] for _, plan in groupby(described, lambda one: one.get("begun", 0))]
-    plans = extend_plan(log, planned)
-    begun = [plan[0].get("begun", 0) for plan in planned]
-    now = {**run_origin, "version": before.get("version")}
-    now["partitions"] = _describe_plans(plans[: len(planned)], begun)
-    origin.check_same(f"run={quote(str(folder))}", before, now)
-    return plans
-
-
-def _describe_plans(
-    plans: Sequence[Sequence[Partition]], begun: Sequence[int]
-) -> list[dict[str, Any]]:
-    """What a run stores of its partitions, where plans began after so many rounds."""
-    return [
-        {**part.describe(), **({"begun": rounds} if rounds else {})}
-        for plan, rounds in zip(plans, begun, strict=False)
-        for part in plan
-    ]
-
-
-def _commit_plans(
-    database: Database,
-    run_origin: Mapping[str, Any],
-    plans: Sequence[Sequence[Partition]],
-    begun: Sequence[int],
-) -> None:
-    described = {**run_origin, "partitions": _describe_plans(plans, begun)}
-    with database.commit():
-        database.write_fact(ORIGIN, described)
-        database.write_fact(STATE, {"finished": False})
+        store.begin(now, {})
+        return
+    origin.check_same(place, {**before, "partitions": None}, {**now, "partitions": None})
+    learned, files = (sum(part["files"] for part in run["partitions"]) for run in (before, now))
+    if learned < files:
+        raise ParameterError(
+            f"the log has {files:,} files, and {place} was divided from {learned:,}; its "
+            "partitions are fixed: replay the new files into a run of their own, and merge the two "
+            "(streamembed merge)"
+        )
+    origin.check_same(place, before, now)
 
 
 class _PartitionReplay:
@@ -324,57 +267,70 @@ class _PartitionReplay:
 
     def __init__(
         self,
-        folder: Path,
-        database: Database,
+        store: RunStore,
         settings: PartitionSettings,
-        plans: list[tuple[Partition, ...]],
+        parts: Sequence[Partition],
         progress: Callable[[int], None] | None,
     ) -> None:
-        self._folder, self._database, self._settings = folder, database, settings
-        self._plans, self._progress = plans, progress
-        self.root = PartitionRoot(database, settings.config)
+        self._store, self._settings = store, settings
+        self._parts, self._progress = parts, progress
+        self.root = PartitionRoot(store.database, settings.config)
 
-    def run(
-        self, features: Features, open_workers: Callable[[], AbstractContextManager[Executor]]
-    ) -> None:
-        """Learn what is not learned yet, and write the files, unless they are there."""
+    def run(self, features: Features, executor: Executor) -> tuple[int, RowCounts]:
+        """Learn what is not learned yet, and write the files, unless they are there.
+
+        Returns
+        -------
+        rows
+            Rows that earlier calls had taken.
+        counts
+            Those of the run.
+        """
         self._report()
-        state, plans = self._database.read_fact(STATE), self._plans
-        parts = [part for plan in plans for part in plan]
-        with open_workers() as executor:
-            if not state["finished"]:
-                self._learn(parts, features, executor)
-            if len(self.root.progress) < len(parts):
-                run_origin = self._database.read_fact(ORIGIN)
-                begun = [*dict.fromkeys(one.begun for one in self.root.progress)]
-                _commit_plans(self._database, run_origin, plans, [*begun, self.root.published])
-                state = {"finished": False}
-                self.root = PartitionRoot(self._database, self._settings.config)
-                self._learn(parts, features, executor)
-        files = state.get("files", {})
-        if not state["finished"] or any(
-            find_file_error(self._folder, name, crc) for name, crc in files.items()
-        ):
-            self._write()
+        rows = self._check_rows(executor)
+        if (final := self._store.load_final()) is not None:
+            return rows, final.counts
+        self._learn(features, executor)
+        return rows, self._finish()
 
-    def _learn(self, parts: Sequence[Partition], features: Features, executor: Executor) -> None:
-        """All rounds of the partitions that the run has planned."""
-        root, settings, agreement = self.root, self._settings, self.root.agreement
-        if agreement is None:
-            planned = parts[: len(root.progress)]
-            for part in planned:
-                executor.submit(partial(sample_first_events, part, settings))
-            by_number = dict(executor.receive() for _ in planned)
-            summaries = [by_number[part.number] for part in planned]
-            agreement = compute_agreement(summaries, settings.config, features)
-            root.set_agreement(agreement)
+    def _check_rows(self, executor: Executor) -> int:
+        """How many rows were taken; ParameterError where the log has others in their place."""
+        root, folder, count = self.root, self._store.folder, 0
+        for part in self._parts:
+            data = root.read_newest(part.number)
+            if data is not None and root.agreement is not None:
+                executor.submit(partial(check_learned, part, data, root.agreement, folder))
+                count += 1
+        return sum(executor.receive() for _ in range(count))
+
+    def _agree(self, features: Features, executor: Executor) -> Agreement:
+        """What partitions agree on; ParameterError where the log begins in another way."""
+        for part in self._parts:
+            executor.submit(partial(sample_first_events, part, self._settings))
+        samples = sorted((executor.receive() for _ in self._parts), key=itemgetter(0))
+        pairs = [(ranks, points) for _, ranks, points in samples]
+        agreement = compute_agreement(pairs, self._settings.config, features)
+        if self.root.agreement is None:
+            self.root.set_agreement(agreement)
+        elif self.root.agreement != agreement:
+            raise ParameterError(
+                f"the first rows of the log are not those that run="
+                f"{quote(str(self._store.folder))} began with: give the log that it began with, or "
+                "replace the run with overwrite=True"
+            )
+        return agreement
+
+    def _learn(self, features: Features, executor: Executor) -> None:
+        """All rounds that are not learned yet."""
+        root, settings = self.root, self._settings
+        agreement = self._agree(features, executor)
         running: set[int] = set()
         while True:
             for number in root.list_due():
                 if number not in running and len(running) < TASKS_PER_WORKER * executor.workers:
                     running.add(number)
-                    data = root.read_newest(number)
-                    executor.submit(partial(learn_round, parts[number], settings, agreement, data))
+                    part, data = self._parts[number], root.read_newest(number)
+                    executor.submit(partial(learn_round, part, settings, agreement, data))
             if root.is_due:  # while workers learn the next
                 root.publish()
             elif running:
@@ -389,57 +345,22 @@ class _PartitionReplay:
         if self._progress is not None:
             self._progress(self.root.count_learned())
 
-    def _write(self) -> None:
-        folder, database = self._folder, self._database
-        database.check_in_place()
-        snapshot, merged = self.root.snapshot(), self.root.read_merged()
-        run_origin = database.read_fact(ORIGIN)
-        metadata = {name: run_origin[name] for name in TIMELINE_FIELDS}
-        timeline = _read_table(database, "timeline")
-        if timeline is not None:
-            timeline = timeline.replace_schema_metadata(origin.to_metadata(metadata, True))
-            _write_table(folder / "timeline.parquet", timeline)
-        rejected = _read_table(database, "rejected")
-        rejected = REJECTED_SCHEMA.empty_table() if rejected is None else rejected
-        rejected = rejected.sort_by([("partition", "ascending"), ("offset", "ascending")])
-        _write_table(folder / "rejected.parquet", rejected)
+    def _finish(self) -> RowCounts:
+        """Write the files, and commit that the run is whole."""
+        root, store, config = self.root, self._store, self._settings.config
+        store.database.check_in_place()
+        run_origin = store.database.read_fact(ORIGIN)
+        facts = {name: run_origin[name] for name in origin.TIMELINE_FIELDS}
+        timeline = read_table(store.database, "timeline", build_rounds_schema(config))
+        rejected = read_table(store.database, "rejected", REJECTED_SCHEMA)
+        order = [("partition", "ascending"), ("offset", "ascending")]
+        write_table(store.folder / "timeline.parquet", timeline, origin.to_metadata(facts, True))
+        write_table(store.folder / "rejected.parquet", rejected.sort_by(order))
+        snapshot, merged = root.snapshot(), root.read_merged()
         if snapshot is not None and merged is not None:
-            snapshot.save(folder / "snapshot.arrow")
-            merged.save(folder / LANDMARKS)
-        names = ("snapshot.arrow", LANDMARKS, "timeline.parquet", "rejected.parquet")
-        paths = [folder / name for name in names]
-        files = {path.name: zlib.crc32(path.read_bytes()) for path in paths if path.exists()}
-        state: dict[str, Any] = {"finished": True, "files": files, "rejected": rejected.num_rows}
-        engine = self.root.engine()
-        with database.commit():
-            if engine is not None:
-                number = database.append(FINAL, engine.position, 0, engine.to_bytes())
-                database.keep_only(FINAL, {number})
-                state["final"] = number
-            database.write_fact(STATE, state)
-
-    def result(self, columns: Columns, resumed_at: int) -> Partitioned:
-        """What the run holds."""
-        damages = self._database.read_fact(DAMAGES, {})
-        return Partitioned(
-            path=self._folder,
-            partitions=len(self.root.progress),
-            rounds=self.root.published,
-            learned=self.root.count_learned(),
-            rejected=int(self._database.read_fact(STATE)["rejected"]),
-            snapshot=self.root.snapshot(),
-            damages={int(number): why for number, why in damages.items()},
-            resumed_at=resumed_at,
-            columns=columns,
-        )
-
-
-def _write_table(path: Path, table: Any) -> None:
-    with replace_file(path) as temporary:
-        pq.write_table(table, temporary, write_page_checksum=True)
-
-
-def _read_table(database: Database, chain: str) -> Any:
-    """All rows of a chain of tables; None where there are none."""
-    batches = list(read_batches(database, chain))
-    return pa.Table.from_batches(batches) if batches else None
+            snapshot.save(store.folder / "snapshot.arrow")
+            merged.save(store.folder / LANDMARKS)
+        counts = RowCounts(root.count_learned(), rejected.num_rows, timeline.num_rows)
+        engine = root.engine() or Engine(**config.as_dict())
+        store.finish(Commit(engine, counts, {"rows": counts.accepted + counts.rejected}))
+        return counts

@@ -9,7 +9,7 @@ from typing import Any
 
 from streamembed.drift.monitor import Monitor
 from streamembed.engine.engine import Engine
-from streamembed.errors import LogError, ParameterError, quote
+from streamembed.errors import LogError, quote
 from streamembed.logs.event_log import EventLog, LogBatch
 from streamembed.logs.fingerprint import LogFingerprint
 from streamembed.runs.feed import check_rows
@@ -28,9 +28,8 @@ from streamembed.runs.run_store import (
 class ReplayStart:
     """Where a replay begins."""
 
-    rows: int  # rows of the log that were taken before
     counts: RowCounts
-    fingerprint: LogFingerprint  # of these rows
+    fingerprint: LogFingerprint  # of the rows that were taken before
     finished: bool = False  # whether the log has no others, and the run is whole
 
 
@@ -53,19 +52,13 @@ def begin(store: RunStore, log: EventLog, origin: Mapping[str, Any]) -> None:
     Raises
     ------
     ParameterError
-        It came about in another way, or the log cannot be read again.
+        It came about in another way.
     """
     before, place = store.read_origin(REPLAY), f"run={quote(str(store.folder))}"
     if before is None:
         store.begin(origin, {} if store.monitor is None else {FIRST_MONITOR: store.monitor})
     else:
         check_same(place, _select_compared(before), _select_compared(origin))
-        if not log.is_repeatable:
-            raise ParameterError(
-                f"{place} is not empty, and standard input cannot be resumed, since what was "
-                "read is gone: choose another folder, or replace the run with overwrite=True "
-                "(--overwrite)"
-            )
     store.write_fact(LOG, describe_place(log))
 
 
@@ -88,19 +81,18 @@ def restore(store: RunStore, log: EventLog, engine: Engine, grows: bool = False)
     last, state = store.load_last(), store.database.read_fact(STATE, {})
     ends = {} if last is None else {last.fingerprint["rows"]: last.fingerprint}
     if state.get("finished"):
-        ends[state["rows"]] = state["prefix"]
+        ends[state["rows"]] = state["fingerprint"]
     if not ends:
-        return ReplayStart(0, RowCounts(), LogFingerprint())
+        return ReplayStart(RowCounts(), LogFingerprint())
     fingerprints, more = _read_fingerprints(store, log, ends)
     if not more and not grows and (final := store.load_final()) is not None:
         engine.become(final.engine)
-        return ReplayStart(state["rows"], final.counts, LogFingerprint(), finished=True)
+        return ReplayStart(final.counts, LogFingerprint(), finished=True)
     store.write_fact(STATE, {"finished": False})
     if last is None:
-        return ReplayStart(0, RowCounts(), LogFingerprint())
+        return ReplayStart(RowCounts(), LogFingerprint())
     engine.become(last.engine)
-    rows = last.fingerprint["rows"]
-    return ReplayStart(rows, last.counts, fingerprints[rows])
+    return ReplayStart(last.counts, fingerprints[engine.log_offset])
 
 
 def _read_fingerprints(

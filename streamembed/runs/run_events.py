@@ -10,17 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from streamembed.errors import DamagedFileError
 from streamembed.runs.run_reader import RunReader, format_label
-from streamembed.runs.run_store import (
-    CHECKPOINTS,
-    COUNTS,
-    OPERATIONS,
-    PARTITIONS,
-    SNAPSHOTS,
-    STATE,
-    find_file_error,
-)
 
 Key = int | str
 COLUMNS = ("position", "id", "label", "event_time")
@@ -34,34 +24,6 @@ class EventMetadata:
     # As text; None where there is none.
     label: str | None = None
     time: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class RunProgress:
-    """Progress of a run."""
-
-    # Events that were committed, and rows that were not learned.
-    accepted: int
-    rejected: int
-    position: int  # of the stream
-
-
-def read_progress(reader: RunReader) -> RunProgress:
-    """The progress of the run as of its last commit."""
-    database, begun = reader._database, reader.begun
-    last = [position for _, position in database.list_records(SNAPSHOTS)]
-    last += [position for _, position in database.list_records(CHECKPOINTS)]
-    if reader.kind == "replay":
-        counts = database.read_fact(STATE, {}).get("counts") or database.read_fact(COUNTS, {})
-        accepted = int(counts.get("accepted", 0))
-        return RunProgress(accepted, int(counts.get("rejected", 0)), max([begun + accepted, *last]))
-    if reader.kind == PARTITIONS:
-        table = reader.partitions()
-        learned, rejected = (sum(table[name].to_pylist()) for name in ("learned", "rejected"))
-        return RunProgress(learned, rejected, max(last, default=0))
-    last += [position for _, position in database.list_records(OPERATIONS)]
-    position = max([begun, *last])
-    return RunProgress(position - begun, reader.rejected().num_rows, position)
 
 
 def find_events(reader: RunReader, ids: Collection[Key]) -> dict[Key, EventMetadata]:
@@ -104,13 +66,10 @@ def _read_events(reader: RunReader) -> Iterator[Mapping[str, Any]]:
 
 
 def _read_embedding(reader: RunReader) -> Iterator[Mapping[str, Any]]:
-    name = "embedding.parquet"
-    files = reader._database.read_fact(STATE)["files"]
-    if name not in files:
+    path = reader.find_file("embedding.parquet")
+    if path is None:
         return
-    if (fault := find_file_error(reader.path, name, files[name])) is not None:
-        raise DamagedFileError(f"{reader.path}: {fault}; repeat the replay to write it again")
-    with pq.ParquetFile(reader.path / name) as file:
+    with pq.ParquetFile(path) as file:
         columns = [name for name in COLUMNS if name in file.schema_arrow.names]
         for batch in file.iter_batches(columns=columns):
             yield {name: batch[name] for name in columns}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,21 +22,19 @@ from streamembed.errors import (
     check_path,
     quote,
 )
-from streamembed.runs import run_folder as runfolder
+from streamembed.runs.log_transform import embed_rows
 from streamembed.runs.run_reader import RunReader, read_run
-from streamembed.runs.run_store import STATE, find_file_error
 
 
 def export(run: str | os.PathLike[str], output: str | os.PathLike[str]) -> list[Path]:
     """Write ``snapshot.arrow``, ``embedding.parquet``, ``timeline.parquet``, ``rejected.parquet``.
 
-    Of a finished replay these are its files. Of any other run they are what was committed: the
-    newest snapshot, and every event by it.
+    They are what was committed: the newest snapshot, and every event by it.
 
     Parameters
     ----------
     run
-        A run; another process may be writing to it.
+        An online run, or an unfinished replay; another process may be writing to it.
     output
         A folder that is empty or not there.
 
@@ -48,7 +45,7 @@ def export(run: str | os.PathLike[str], output: str | os.PathLike[str]) -> list[
     Raises
     ------
     ParameterError
-        ``output`` is not empty.
+        ``output`` is not empty; or the run is finished, and its folder has these files already.
     DamagedFileError, FileError
         The run cannot be read, or the files cannot be written.
     """
@@ -56,22 +53,18 @@ def export(run: str | os.PathLike[str], output: str | os.PathLike[str]) -> list[
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise ParameterError(f"output={quote(str(target))} must be a new folder, or an empty one")
     with read_run(run) as reader:
+        if reader.finished:
+            raise ParameterError(
+                f"run={quote(str(run))} is finished, and its folder has these files already: copy "
+                "them"
+            )
         try:
             target.mkdir(parents=True, exist_ok=True)
-            return _copy_files(reader, target) if reader.finished else _write_files(reader, target)
+            return _write_files(reader, target)
         except OSError as error:
             if isinstance(error, (DamagedFileError, FileError)):
                 raise
             raise FileError(f"{target} cannot be written: {error.strerror or error}") from error
-
-
-def _copy_files(reader: RunReader, target: Path) -> list[Path]:
-    files = reader._database.read_fact(STATE)["files"]
-    for name, crc in files.items():
-        if (fault := find_file_error(reader.path, name, crc)) is not None:
-            raise DamagedFileError(f"{reader.path}: {fault}; repeat the replay to write it again")
-    names = [name for name in runfolder.FILES if name in files]
-    return [Path(shutil.copyfile(reader.path / name, target / name)) for name in names]
 
 
 def _write_files(reader: RunReader, target: Path) -> list[Path]:
@@ -86,7 +79,7 @@ def _write_files(reader: RunReader, target: Path) -> list[Path]:
     snapshot.save(target / "snapshot.arrow")
     written.append(target / "snapshot.arrow")
     if reader.origin.get("embed") == "causal":
-        embedding = reader._table("embedding")
+        embedding = reader.table("embedding")
         parts = [] if embedding is None else [embedding]
     else:
         parts = [part for part in _embed_events(reader, snapshot) if part.num_rows]
@@ -99,21 +92,15 @@ def _write_files(reader: RunReader, target: Path) -> list[Path]:
 def _embed_events(reader: RunReader, snapshot: Snapshot) -> Iterator[Any]:
     """Events that were committed, by the snapshot; of distances only those that it holds."""
     if not snapshot.feature_names:
+        names = name_columns(snapshot.method, len(snapshot.eigenvalues))
+        coordinates = dict(zip(names, snapshot.coordinates.T, strict=True))
         coverage = np.ones(len(snapshot.ids))
-        yield _build_table(
-            snapshot.method, np.arange(0), snapshot.ids, snapshot.coordinates, coverage
-        )
+        yield pa.table({"id": snapshot.ids.tolist(), **coordinates, "coverage": coverage})
         return
     for position, rows in reader.events():
-        events = Batch.of_points(rows.points, snapshot.features)
-        coordinates, coverage = snapshot.transform_with_coverage(events)
-        positions = np.arange(position, position + len(rows))
+        n = len(rows)
+        columns = embed_rows(snapshot, Batch.of_points(rows.points, snapshot.features), n)
+        del columns["reason"]
+        positions = np.arange(position, position + n)
         ids = positions if rows.ids is None else rows.ids
-        yield _build_table(snapshot.method, positions, ids, coordinates, coverage)
-
-
-def _build_table(method: str, positions: Any, ids: Any, coordinates: Any, coverage: Any) -> Any:
-    columns = {"position": positions} if len(positions) == len(ids) else {}
-    columns |= {"id": pa.array(ids.tolist())}
-    columns |= zip(name_columns(method, coordinates.shape[1]), coordinates.T, strict=True)
-    return pa.table({**columns, "coverage": coverage})
+        yield pa.table({"position": positions, "id": pa.array(ids.tolist()), **columns})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -27,23 +28,24 @@ from streamembed.errors import (
     quote,
 )
 from streamembed.logs.paths import Paths
-from streamembed.runs.event_rows import EventRows, from_record_batch
+from streamembed.runs.event_rows import EventRows
 from streamembed.runs.feed import read_distances, read_events, read_points
 from streamembed.runs.origin import open_recorded_log
 from streamembed.runs.partition_root import list_partitions
 from streamembed.runs.recorder import build_rejected_schema
 from streamembed.runs.run_store import (
     CHECKPOINTS,
-    EVENTS,
+    COUNTS,
     FINAL,
     FINAL_MONITOR,
     FINGERPRINT,
     LOG,
     MONITORS,
+    ONLINE,
     OPERATIONS,
     ORIGIN,
     PARTITIONS,
-    SESSION,
+    REPLAY,
     SNAPSHOTS,
     STATE,
     find_file_error,
@@ -52,8 +54,16 @@ from streamembed.runs.run_store import (
 from streamembed.storage.database import Database
 
 T = TypeVar("T")
-# Retries where the writer has dropped a record meanwhile.
-MAX_RETRIES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class RunProgress:
+    """Progress of a run."""
+
+    # Events that were committed, and rows that were not learned.
+    accepted: int
+    rejected: int
+    position: int  # of the stream
 
 
 def read_run(run: str | os.PathLike[str]) -> RunReader:
@@ -114,7 +124,7 @@ class RunReader:
 
     @property
     def finished(self) -> bool:
-        """Whether a replay has come to the end of its log; False of a run that is learned into."""
+        """Whether a replay has come to the end of its log; False of an online run."""
         return bool(self._database.read_fact(STATE, {}).get("finished"))
 
     @property
@@ -134,20 +144,6 @@ class RunReader:
         DamagedFileError
             It is not what was written.
         """
-        return self._read_with_retries(lambda: self._snapshot(position))
-
-    def _read_with_retries(self, read: Callable[[], T]) -> T:
-        """Read, and retry where the writer has dropped a record meanwhile."""
-        for _ in range(MAX_RETRIES):
-            length = self._database.count_records(CHECKPOINTS)
-            try:
-                return read()
-            except DamagedFileError:
-                if self._database.count_records(CHECKPOINTS) == length:
-                    raise
-        return read()
-
-    def _snapshot(self, position: int | None) -> Snapshot:
         with self._database.read_consistently():
             records = self._database.list_records(SNAPSHOTS)
             if not records:
@@ -162,9 +158,6 @@ class RunReader:
 
     def engine(self) -> Engine:
         """The engine as it was committed last, a copy of your own; NotReadyError before."""
-        return self._read_with_retries(self._engine)
-
-    def _engine(self) -> Engine:
         with self._database.read_consistently():
             chain = FINAL if self.finished else CHECKPOINTS
             records = self._database.list_records(chain)
@@ -174,9 +167,6 @@ class RunReader:
 
     def monitor(self) -> Monitor | None:
         """The monitor as it was committed last, a copy of your own; None where the run has none."""
-        return self._read_with_retries(self._monitor)
-
-    def _monitor(self) -> Monitor | None:
         with self._database.read_consistently():
             chain = FINAL_MONITOR if self.finished else MONITORS
             records = self._database.list_records(chain)
@@ -186,14 +176,13 @@ class RunReader:
 
     def timeline(self) -> Any:
         """A row a snapshot that was committed, as an Arrow table: that of ``timeline.parquet``."""
-        table = self._file("timeline.parquet") if self.finished else self._table("timeline")
+        table = self.table("timeline")
         return pa.table({"position": pa.array([], pa.int64())}) if table is None else table
 
     def rejected(self) -> Any:
         """Rows that were not learned and why, as an Arrow table: that of ``rejected.parquet``."""
-        if self.finished:
-            return self._file("rejected.parquet")
-        return self._table("rejected") or build_rejected_schema().empty_table()
+        table = self.table("rejected")
+        return build_rejected_schema().empty_table() if table is None else table
 
     def partitions(self) -> Any:
         """The partitions of a run by several workers, a row each, as an Arrow table.
@@ -201,9 +190,6 @@ class RunReader:
         Which files and rows it is, its last round, its events and rejected rows so far, and
         whether it has ended. Of any other run without rows.
         """
-        return self._read_with_retries(self._partitions)
-
-    def _partitions(self) -> Any:
         with self._database.read_consistently():
             return list_partitions(self._database)
 
@@ -211,7 +197,7 @@ class RunReader:
         """The events that were committed, in order: the stream position of the first, and these.
 
         Of a replay they are read from its log, which must still have the rows that were learned;
-        of standard input from the copy in the run; of a run that is learned into from its calls.
+        of an online run from its calls.
 
         Parameters
         ----------
@@ -236,24 +222,16 @@ class RunReader:
 
     def _read_log(self, log: Paths | None) -> Iterator[EventRows]:
         state = self._database.read_fact(STATE, {})
-        fingerprint = state.get("prefix") or self._database.read_fact(FINGERPRINT)
+        fingerprint = state.get("fingerprint") or self._database.read_fact(FINGERPRINT)
         paths = log or self._database.read_fact(LOG)
         if fingerprint is None:
-            return
-        if paths is None:
-            if self.origin.get("embed") == "causal":
-                table = self._file("embedding.parquet") if self.finished else None
-                batches = self._batches("embedding") if table is None else table.to_batches()
-                yield from map(_from_embedding, batches)
-            else:
-                yield from map(from_record_batch, self._batches(EVENTS))
             return
         try:
             opened = open_recorded_log(self.origin, paths)
         except (LogError, ParameterError) as error:
             raise LogError(
                 f"the events of {self.path} are in its log, which cannot be read again: {error}; "
-                "put it back, or name it with log= (--log)"
+                "put it back, or name it with log=..."
             ) from error
         names = opened.feature_names
         with suppress(NotReadyError):
@@ -277,47 +255,72 @@ class RunReader:
     def late_labels(self) -> dict[Hashable, Any]:
         """Labels that came after their events, by id."""
         labels: dict[Hashable, Any] = {}
-        if self.kind == SESSION and self.origin["engine"].get("metrics"):
+        if self.kind == ONLINE and self.origin["engine"].get("metrics"):
             for record in self._database.read_chain(OPERATIONS):
                 call = Call.from_bytes(record.data)
                 if call.name == "label":
                     labels.update(zip(call.metadata["ids"], call.metadata["labels"], strict=True))
         return labels
 
-    def _file(self, name: str) -> Any:
-        """A table of a finished replay, as it was written; None where it has none."""
-        checksum = self._database.read_fact(STATE)["files"].get(name)
-        if checksum is None:  # partitions without a map have no timeline
-            return None
-        fault = find_file_error(self.path, name, checksum)
-        if fault is not None:
-            raise DamagedFileError(f"{self.path}: {fault}; repeat the replay to write it again")
-        return pq.read_table(self.path / name)
+    def find_file(self, name: str) -> Path | None:
+        """Where a file of a finished run is, once its checksum is verified; None without it.
 
-    def _table(self, name: str) -> Any:
-        with self._database.read_consistently():
-            tables = [pa.Table.from_batches([batch]) for batch in self._batches(name)]
-        if not tables:
+        Raises
+        ------
+        DamagedFileError
+            It is not what was written.
+        """
+        checksum = self._database.read_fact(STATE)["files"].get(name)
+        if checksum is None:
             return None
+        if (fault := find_file_error(self.path, name, checksum)) is not None:
+            raise DamagedFileError(f"{self.path}: {fault}; repeat the replay to write it again")
+        return self.path / name
+
+    def table(self, name: str) -> Any:
+        """A table of the run: the file of a finished one, else what was committed; None without.
+
+        Parameters
+        ----------
+        name
+            Of its file, without ".parquet".
+        """
+        if self.finished:
+            path = self.find_file(f"{name}.parquet")
+            return None if path is None else pq.read_table(path)
+        with self._database.read_consistently():
+            batches = list(read_batches(self._database, name))
+        if not batches:
+            return None
+        tables = [pa.Table.from_batches([batch]) for batch in batches]
         schema = tables[0].schema
         if "id" in schema.names and len({table.schema.field("id").type for table in tables}) > 1:
-            # rejected ids may be of another type, and those of earlier versions are text
+            # rejected rows of an online run: of a call without ids they are numbers
             schema = schema.set(schema.get_field_index("id"), pa.field("id", pa.string()))
             tables = [table.cast(schema) for table in tables]
-        # earlier versions had the column seconds in the timeline
-        return pa.concat_tables(tables, promote_options="default")
+        return pa.concat_tables(tables)
 
-    def _batches(self, name: str) -> Iterator[Any]:
-        return read_batches(self._database, name)
+    def progress(self) -> RunProgress:
+        """The progress of the run as of its last commit."""
+        database, begun = self._database, self.begun
+        last = [*self.positions, *(position for _, position in database.list_records(CHECKPOINTS))]
+        if self.kind == REPLAY:
+            counts = database.read_fact(STATE, {}).get("counts") or database.read_fact(COUNTS, {})
+            accepted, rejected = int(counts.get("accepted", 0)), int(counts.get("rejected", 0))
+            return RunProgress(accepted, rejected, max([begun + accepted, *last]))
+        if self.kind == PARTITIONS:
+            table = self.partitions()
+            learned, rejected = (sum(table[name].to_pylist()) for name in ("learned", "rejected"))
+            return RunProgress(learned, rejected, max(last, default=0))
+        if length := database.count_records(OPERATIONS):
+            last.append(database.read(OPERATIONS, length - 1).position)
+        position = max([begun, *last])
+        return RunProgress(position - begun, self.rejected().num_rows, position)
 
     def read_at_one_moment(self, read: Callable[[], T]) -> T:
         """What a function reads of this run, as of one moment, whatever is written meanwhile."""
-
-        def read_in_transaction() -> T:
-            with self._database.read_consistently():
-                return read()
-
-        return self._read_with_retries(read_in_transaction)
+        with self._database.read_consistently():
+            return read()
 
     def close(self) -> None:
         """Close the database."""
@@ -330,20 +333,12 @@ class RunReader:
         self.close()
 
 
-def _from_embedding(batch: Any) -> EventRows:
-    """Events as they were written, without their points."""
-    names = [name for name in ("label", "event_time") if name in batch.schema.names]
-    ids = read_ids(batch["id"].to_pylist(), batch.num_rows)
-    points = np.zeros((batch.num_rows, 0))
-    passthrough = {name: batch[name] for name in names}
-    return EventRows(batch["position"].to_numpy(), points, passthrough, ids)
-
-
 def _to_event_rows(call: Call[Any]) -> EventRows:
     """The rows of a call that are events; labels as text."""
     arrays, metadata = call.arrays, call.metadata
     rows = arrays["kept"] if call.name == "learn" else np.arange(call.rows)
-    learned = np.flatnonzero(~np.isin(rows, np.array(call.unlearned, dtype=np.int64)))
+    gone = [] if call.result is None else [row.index for row in call.result.rejected]
+    learned = np.flatnonzero(~np.isin(rows, np.array(gone, dtype=np.int64)))
     ids = arrays["ids"] if "ids" in arrays else read_ids(metadata.get("ids"), len(rows))
     labels = metadata.get("labels")
     passthrough = {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import filecmp
 import json
 import os
 import tempfile
@@ -28,9 +27,9 @@ from streamembed.errors import (
 from streamembed.logs.paths import Paths
 from streamembed.merging.landmark_set import LandmarkSet
 from streamembed.runs import run_folder as runfolder
-from streamembed.runs.origin import open_recorded_log
+from streamembed.runs.log_replay import replay
+from streamembed.runs.origin import list_differences, open_recorded_log
 from streamembed.runs.recorder import COLUMNS_KEY
-from streamembed.runs.replay_log import replay
 from streamembed.runs.run_store import (
     BEGINNING,
     CHECKPOINTS,
@@ -41,11 +40,11 @@ from streamembed.runs.run_store import (
     LOG,
     MERGED,
     MONITORS,
+    ONLINE,
     OPERATIONS,
     ORIGIN,
     PARTITION,
     PARTITIONS,
-    SESSION,
     SNAPSHOTS,
     STATE,
     find_file_error,
@@ -62,12 +61,17 @@ RESTORE_REMEDY = (
 )
 
 
-# What the records of a chain are, where they are no tables.
-LOADERS: dict[str, Callable[[bytes], object]] = {
-    **dict.fromkeys((CHECKPOINTS, FINAL, BEGINNING), Engine.from_bytes),
-    **dict.fromkeys((MONITORS, FIRST_MONITOR, FINAL_MONITOR), Monitor.from_bytes),
-    SNAPSHOTS: Snapshot.from_bytes,
-    MERGED: LandmarkSet.from_bytes,
+# Chains that are no tables: what loads a record, and how many of the newest are kept (of snapshots
+# others, too).
+CHAINS: dict[str, tuple[Callable[[bytes], object], int]] = {
+    BEGINNING: (Engine.from_bytes, 1),
+    FIRST_MONITOR: (Monitor.from_bytes, 1),
+    CHECKPOINTS: (Engine.from_bytes, 2),
+    MONITORS: (Monitor.from_bytes, 2),
+    FINAL: (Engine.from_bytes, 1),
+    FINAL_MONITOR: (Monitor.from_bytes, 1),
+    MERGED: (LandmarkSet.from_bytes, 1),
+    SNAPSHOTS: (Snapshot.from_bytes, 1),
 }
 
 
@@ -91,7 +95,6 @@ def verify(
     run: str | os.PathLike[str],
     deep: bool = False,
     log: Paths | None = None,
-    pairs: Paths | None = None,
 ) -> Verified:
     """Check every checksum of a run, that positions ascend, and that what belongs there is there.
 
@@ -101,14 +104,11 @@ def verify(
         Also learn everything again, from the batches of the run or from its log, and compare bytes.
     log
         The log of a replay, for ``deep``; default: where it was.
-    pairs
-        Its pair log, if it had one.
 
     Raises
     ------
     ParameterError
-        ``deep`` of a replay of standard input, or with another log, or a log of a run that has
-        none.
+        ``deep`` of a run that was learned in partitions, or a log where none is read.
     LogError
         The log is damaged.
     FileError
@@ -120,8 +120,8 @@ def verify(
     try:
         with Database.open(folder) as database:
             kind = _read_kind(database)
-            remedy = RESTORE_REMEDY if kind == SESSION else REPLAY_REMEDY
-            if log is None and deep and kind != SESSION:
+            remedy = RESTORE_REMEDY if kind == ONLINE else REPLAY_REMEDY
+            if log is None and deep and kind != ONLINE:
                 log = database.read_fact(LOG)
             _check_options(deep, log, kind)
             for name, check in _list_checks(database, folder):
@@ -132,9 +132,9 @@ def verify(
                 except (OSError, pa.ArrowException, ValueError, KeyError) as error:
                     troubles.append(Trouble(f"{name}: {_to_one_line(error)}", remedy))
             if deep and not troubles:
-                compare = _learn_again if kind == SESSION else _replay_again
+                compare = _learn_again if kind == ONLINE else _replay_again
                 try:
-                    checked["learned again"] = compare(database, folder, log, pairs)
+                    checked["learned again"] = compare(database, folder, log)
                 except DamagedFileError as error:
                     troubles.append(Trouble(f"learned again: {_to_one_line(error)}", remedy))
     except DamagedFileError as error:
@@ -146,7 +146,7 @@ def _read_kind(database: Database) -> str:
     try:
         return str(database.read_fact(ORIGIN, {}).get("kind", "replay"))
     except DamagedFileError:
-        return SESSION  # which nothing can be replayed of
+        return ONLINE  # which nothing can be replayed of
 
 
 def _check_options(deep: bool, log: Paths | None, kind: str) -> None:
@@ -155,15 +155,10 @@ def _check_options(deep: bool, log: Paths | None, kind: str) -> None:
             "a run that was learned in partitions is not repeated by verify: repeat it into "
             "another folder, and compare all files but run.db"
         )
-    if deep and kind != SESSION and log is None:
-        raise ParameterError(
-            "deep verification of a replay of standard input needs its rows: save them, and name "
-            "the file (--log)"
-        )
-    if log is not None and kind == SESSION:
-        raise ParameterError("this run was learned into by calls: leave the log out (--log)")
+    if log is not None and kind == ONLINE:
+        raise ParameterError("this is an online run, which has no log: leave log out")
     if log is not None and not deep:
-        raise ParameterError("a log was given, which only a deep verification reads (--deep)")
+        raise ParameterError("only deep=True reads the log: add it, or leave log out")
 
 
 def _list_checks(database: Database, folder: Path) -> Iterator[tuple[str, Callable[[], int]]]:
@@ -204,15 +199,12 @@ def _check_chain(database: Database, chain: str) -> int:
     """All records of one chain, and whether these are the ones that must be there."""
     length = database.count_records(chain)
     numbers = [number for number, _ in database.list_records(chain)]
-    expected = set(range(length))
+    load, n_newest = CHAINS.get(chain, (None, length))
+    if chain.startswith(PARTITION):  # those that were not merged yet, and the newest
+        n_newest = length - min(numbers, default=0)
+    expected = set(range(max(0, length - n_newest), length))
     if chain == SNAPSHOTS:
         expected = select_retained(length)
-    elif chain in (CHECKPOINTS, MONITORS):
-        expected = set(range(max(0, length - 2), length))
-    elif chain in (FINAL, FINAL_MONITOR, MERGED):
-        expected = {length - 1}
-    if chain.startswith(PARTITION):  # those that were not merged yet, and the newest
-        expected = set(range(min(numbers, default=0), length))
     if set(numbers) != expected:
         lost = sorted(expected - set(numbers))
         raise DamagedFileError(f"records {lost[:5]} are lost" if lost else "records were added")
@@ -225,8 +217,8 @@ def _check_chain(database: Database, chain: str) -> int:
         if record.position < before:
             raise DamagedFileError(f"record {record.number} is of an earlier event than the last")
         before = record.position
-        if chain in LOADERS:
-            LOADERS[chain](record.data)
+        if load is not None:
+            load(record.data)
         elif chain == OPERATIONS:
             start += Call.from_bytes(record.data).events
             if record.position != start:
@@ -256,7 +248,7 @@ def _check_file(folder: Path, name: str, crc: int | None) -> int:
     return 1
 
 
-def _learn_again(database: Database, folder: Path, log: Any, pairs: Any) -> int:
+def _learn_again(database: Database, folder: Path, log: Any) -> int:
     engine = Engine.from_bytes(database.read(BEGINNING, 0).data)
     records = database.list_records(CHECKPOINTS)
     n_committed = database.read_fact(FINGERPRINT)["operations"] if records else -1
@@ -276,17 +268,15 @@ def _learn_again(database: Database, folder: Path, log: Any, pairs: Any) -> int:
     return count
 
 
-def _replay_again(database: Database, folder: Path, log: Any, pairs: Any) -> int:
+def _replay_again(database: Database, folder: Path, log: Any) -> int:
     """The log into another folder: its files must be those of this one."""
-    origin = database.read_fact(ORIGIN)
-    if not database.read_fact(STATE, {}).get("finished"):
+    origin, state = database.read_fact(ORIGIN), database.read_fact(STATE, {})
+    if not state.get("finished"):
         raise ParameterError(
             f"{folder} is not finished, so there is nothing to compare with: resume it first"
         )
     if origin["start"]["position"]:
         raise ParameterError(f"{folder} began with an engine that had learned, which is not kept")
-    if (origin["pairs"] is None) != (pairs is None):
-        raise ParameterError("the pair log of the replay, if it had one, must be given (--pairs)")
     opened = open_recorded_log(origin, log)
     # the timeline holds what the first replay left out
     metadata = pq.read_metadata(folder / "timeline.parquet").metadata
@@ -294,7 +284,6 @@ def _replay_again(database: Database, folder: Path, log: Any, pairs: Any) -> int
     left_out, suspicious = written["left_out"], tuple(written["suspicious"])
     columns = replace(opened.columns, left_out=left_out, suspicious=suspicious)
     opened = replace(opened, columns=columns)
-    names = [name for name in runfolder.FILES if (folder / name).exists()]
     monitor = None
     if origin.get("monitor"):
         monitor = Monitor.from_bytes(database.read(FIRST_MONITOR, 0).data)
@@ -306,37 +295,23 @@ def _replay_again(database: Database, folder: Path, log: Any, pairs: Any) -> int
             snapshot_every=origin["snapshot_every"],
             on_bad_row=origin["on_bad_row"],
             embed=origin["embed"],
-            pairs=pairs,
             monitor=monitor,
         )
         if done.damage is not None:
             raise LogError(done.damage)
-        with Database.open(done.path) as again:
-            _check_log(folder, database.read_fact(STATE), again.read_fact(STATE))
-        for name in names:
-            replayed = Path(other) / "run" / name
-            if not filecmp.cmp(folder / name, replayed, shallow=False):
-                raise DamagedFileError(f"{name} has other bytes than the log leads to")
-    return len(names)
-
-
-def _check_log(folder: Path, state: dict[str, Any], again: dict[str, Any]) -> None:
-    """ParameterError where the log has other rows than the run has taken."""
-    rows, taken, remedy = again["rows"], state["rows"], "give the log of this run (--log)"
-    if rows < taken:
-        raise ParameterError(f"this log has {rows:,} of the {taken:,} rows of {folder}: {remedy}")
-    if rows > taken:
+        with Database.open(done.path) as database_again:
+            again = database_again.read_fact(STATE)
+    rows, rows_again = (
+        {name: one[name] for name in ("rows", "fingerprint")} for one in (state, again)
+    )
+    if lines := list_differences(rows, rows_again):
         raise ParameterError(
-            f"this log has {rows:,} rows, and {folder} has taken {taken:,}: resume the run "
-            "first, by the same replay again, or give the log as it was (--log)"
+            f"the log has other rows than {folder} has taken ({'; '.join(lines[:4])}): give the "
+            "log of this run, or resume the run first where its log has grown"
         )
-    if differing := [
-        name for name, crc in state["prefix"].items() if again["prefix"].get(name) != crc
-    ]:
-        raise ParameterError(
-            f"the rows of this log are not those that {folder} has taken (they differ in "
-            f"{', '.join(differing)}): {remedy}"
-        )
+    if lines := list_differences(state["files"], again["files"], "checksum"):
+        raise DamagedFileError(f"the log leads to files of other bytes: {'; '.join(lines)}")
+    return len(state["files"])
 
 
 def _to_one_line(error: BaseException) -> str:

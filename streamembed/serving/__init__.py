@@ -1,14 +1,12 @@
-"""A run served by Arrow Flight, and its client.
+"""A run served by Arrow Flight from one process, and its client.
 
 ::
 
-     client ──► reader: a separate process with bounded memory
-                  authentication   token, role, number of open calls, idle connections
-                  messages         checks of schema, sizes, values; answers and errors
+     client ──► authentication   token, role, number of open calls: before anything is parsed
                   service          the Flight calls
-                  latest_snapshot  the newest complete snapshot
-                    │ ingest: checked rows, names, offset
-                    ▼
-                writer: the one process that learns, commits, and acknowledges (ingest_writer)
-     supervisor: starts both, restarts ended processes, drains; never sees data (channel, counters)
+                  messages         checks of schema, sizes, values; answers and errors
+                    │ points to transform: latest_snapshot, a snapshot that never changes
+                    ▼ events to learn: batch_learner, one batch at a time
+                runs.open_run
+     server: starts and drains all of it (server_settings, tokens, server_metrics)
 """

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import random
 import re
 import time
 from collections.abc import Callable
@@ -29,7 +28,6 @@ from streamembed.errors import (
     build_file_error,
     quote,
 )
-from streamembed.merging.landmark_set import LARGEST_PARTITION, LandmarkSet
 from streamembed.serving.messages import (
     Transformed,
     build_table,
@@ -41,13 +39,7 @@ from streamembed.serving.messages import (
     read_code,
     read_rows,
 )
-from streamembed.serving.tls import (
-    DEFINITE_REASONS,
-    UNKNOWN_SIGNER,
-    create_context,
-    diagnose_connection,
-)
-from streamembed.validation import check_real, check_whole
+from streamembed.validation import check_real
 
 T = TypeVar("T")
 URL = re.compile(r"grpc(\+tcp|\+tls)?://(\[[^\]/@]+\]|[^:/@\[\]]+):(\d{1,5})/?")
@@ -55,8 +47,6 @@ URL = re.compile(r"grpc(\+tcp|\+tls)?://(\[[^\]/@]+\]|[^:/@\[\]]+):(\d{1,5})/?")
 MAX_ROWS = 1 << 13
 # Seconds between two attempts, at first and at most.
 PAUSE, MAX_PAUSE = 0.05, 1.0
-# Seconds of the handshake that finds out why there is no connection.
-HANDSHAKE_TIMEOUT = 2.0
 
 
 def connect(
@@ -84,8 +74,7 @@ def connect(
     ParameterError
         An argument is not valid.
     ServerError
-        The server cannot be reached, or refuses the token; or its certificate is not trusted, which
-        is raised without a retry (code "untrusted").
+        The server cannot be reached, its certificate is not trusted, or it refuses the token.
 
     Examples
     --------
@@ -105,11 +94,11 @@ def connect(
             roots = Path(tls_roots).read_bytes()
         except OSError as error:
             raise build_file_error(error, tls_roots, "read") from error
-    if roots is not None:
-        create_context(roots)
+        if b"-----BEGIN CERTIFICATE-----" not in roots:
+            raise ParameterError("tls_roots has no certificates in PEM")
     client = Client(url, token, roots, check_real("patience", patience, 0.0, 3600.0))
     try:
-        client._discover()
+        client._call_action("health")
     except BaseException:
         client.close()
         raise
@@ -127,11 +116,11 @@ class Client:
         """Use `connect`."""
         headers = [] if token is None else [(b"authorization", f"Bearer {token}".encode())]
         self._options = fl.FlightCallOptions(headers=headers)
-        self._roots, self._patience = roots, patience
-        self._urls = [url]
-        self._has_answered = False  # whether the server has ever answered
+        self._roots = {} if roots is None else {"tls_root_certs": roots}
+        self._url, self._patience = url, patience
+        self._is_closed = False
         self._flight: Any = None
-        self._stream: Any = None  # open exchange of points, by the newest snapshot
+        self._stream: Any = None  # writer and reader of an open exchange of points
         self._features: Features | None = None
         self._learns_labels: bool | None = None  # of the run; None until the server has said it
         self._offset: int | None = None
@@ -141,7 +130,7 @@ class Client:
         self._limits = MAX_ROWS, 1 << 24
 
     def __repr__(self) -> str:
-        return f"<Client of {self._urls[0]}>" if self._urls else "<Client, closed>"
+        return f"<Client of {self._url}{', closed' * self._is_closed}>"
 
     # ------------------------------------------------------------------ public methods
 
@@ -249,16 +238,6 @@ class Client:
         """
         return bool(json.loads(self._call_action("ready"))["ready"])
 
-    def drain(self) -> None:
-        """Shut the server down: it waits for open calls, and commits all received events.
-
-        Raises
-        ------
-        ServerError
-            The token may only read, or the server cannot be reached.
-        """
-        self._call_action("drain")
-
     def _call_action(self, name: str) -> bytes:
         action = fl.Action(name, b"")
         (answer,) = self._retry(lambda: list(self._connect().do_action(action, self._options)))
@@ -276,25 +255,6 @@ class Client:
         table = self._retry(lambda: self._get(f"snapshot/{which}"))
         return Snapshot.from_bytes(b"".join(table["bytes"].to_pylist()))
 
-    def landmark_set(self, partition: int = 0) -> LandmarkSet:
-        """The last committed landmarks and masses, to be merged with those of other runs.
-
-        They may be newer than `snapshot()`, which the server refreshes periodically.
-
-        Parameters
-        ----------
-        partition
-            Number of this stream among the merged ones, 0 to 65,535.
-
-        Raises
-        ------
-        NotReadyError, ServerError
-            There are no landmarks yet, or the run does not use landmarks.
-        """
-        number = check_whole("partition", partition, 0, high=LARGEST_PARTITION)
-        table = self._retry(lambda: self._get(f"landmarks/{number}"))
-        return LandmarkSet.from_bytes(b"".join(table["bytes"].to_pylist()))
-
     def timeline(self) -> pa.Table:
         """A table with a row per committed snapshot, as from `RunReader.timeline`."""
         return self._retry(lambda: self._get("timeline"))
@@ -302,7 +262,7 @@ class Client:
     def close(self) -> None:
         """Close the connection; the client cannot be used afterwards."""
         self._drop()
-        self._urls = []
+        self._is_closed = True
 
     def __enter__(self) -> Self:
         return self
@@ -313,39 +273,11 @@ class Client:
     # ------------------------------------------------------------------ calls
 
     def _connect(self) -> Any:
-        if not self._urls:
+        if self._is_closed:
             raise ParameterError("this client is closed; connect again")
         if self._flight is None:
-            # gRPC would log the failure without its reason
-            if self._urls[0].startswith("grpc+tls"):
-                self._check_tls(DEFINITE_REASONS | (UNKNOWN_SIGNER if self._roots else frozenset()))
-            roots = {} if self._roots is None else {"tls_root_certs": self._roots}
-            self._flight = fl.FlightClient(self._urls[0], **roots)
+            self._flight = fl.FlightClient(self._url, **self._roots)
         return self._flight
-
-    def _check_tls(self, reasons: frozenset[int] | None = None) -> None:
-        """ServerError with code "untrusted" where TLS fails with a server that never answered."""
-        if self._has_answered:
-            return
-        secure, host, port = URL.fullmatch(self._urls[0]).groups()  # type: ignore[union-attr]
-        context = create_context(self._roots) if secure == "+tls" else None
-        patience = min(max(self._patience, 0.5), HANDSHAKE_TIMEOUT)
-        why = diagnose_connection(host.strip("[]"), int(port), context, patience, reasons)
-        if why is not None:
-            raise ServerError(why, "untrusted")
-
-    def _discover(self) -> None:
-        """Check the connection and the token, and find the addresses of all readers."""
-        infos = self._retry(lambda: list(self._connect().list_flights(b"", self._options)))
-        self._has_answered = True
-        locations: set[str] = set()
-        for info in infos:
-            if b"/".join(info.descriptor.path) == b"transform":
-                uris = [location.uri for end in info.endpoints for location in end.locations]
-                locations |= {uri.decode() for uri in uris if uri.startswith(b"grpc")}
-        if len(locations) > 1:  # several readers: clients choose among them at random
-            self._drop()
-            self._urls = random.sample(sorted(locations), len(locations))
 
     def _describe(self, *path: str) -> dict[str, Any]:
         """The metadata of a path; sets the features and limits of this client."""
@@ -372,21 +304,26 @@ class Client:
         points, features, _ = read_rows(X, self._features)
         table = build_table(points, features, None, None)
         rows = self._compute_batch_rows(table)
-        if len(points) <= rows:
-            stream = self._stream or self._open_exchange("transform", "follow")
-            self._stream = stream
-            no_rows = [pa.RecordBatch.from_pylist([], table.schema)]
-            return join_answers([stream.answer(table.to_batches() or no_rows)])
-        stream = self._open_exchange("transform")
-        try:
-            pieces = (table.slice(at, rows) for at in range(0, len(points), rows))
-            return join_answers([stream.answer(piece.to_batches()) for piece in pieces])
-        finally:
-            stream.close()
+        if self._stream is None:
+            descriptor = fl.FlightDescriptor.for_path("transform")
+            writer, reader = self._connect().do_exchange(descriptor, self._options)
+            writer.begin(table.schema)
+            self._stream = writer, reader
+        pieces = [table.slice(at, rows) for at in range(0, len(table), rows)] or [table]
+        return join_answers([self._exchange(piece, i > 0) for i, piece in enumerate(pieces)])
 
-    def _open_exchange(self, *path: str) -> _ExchangeStream:
-        descriptor = fl.FlightDescriptor.for_path(*path)
-        return _ExchangeStream(*self._connect().do_exchange(descriptor, self._options))
+    def _exchange(self, points: pa.Table, continues: bool) -> Any:
+        """The answer for one batch, by the snapshot of the batch before if it ``continues``."""
+        batches = points.combine_chunks().to_batches()
+        batch = batches[0] if batches else pa.RecordBatch.from_pylist([], points.schema)
+        writer, reader = self._stream
+        try:
+            writer.write_with_metadata(batch, pack_metadata(continues=continues))
+            return reader.read_chunk()
+        except StopIteration:
+            raise ServerError("the server ended the stream") from None
+        except (pa.ArrowException, OSError) as error:
+            raise _close_and_convert(writer, error) from None
 
     def _ingest(self, table: pa.Table, first: int) -> list[dict[str, Any]]:
         """Send the unacknowledged rows; returns the answers, also of an interrupted stream."""
@@ -428,46 +365,19 @@ class Client:
             code = failure.code
             if self._stream is not None or code == "unavailable":
                 self._drop()
-            if code == "unavailable":
-                self._check_tls()
             if code != "unavailable" or time.monotonic() + pause > until:
                 raise failure
-            self._urls = [*self._urls[1:], *self._urls[:1]]
             time.sleep(pause)
             pause = min(2 * pause, MAX_PAUSE)
 
     def _drop(self) -> None:
         """Close the connection, and forget the features that it sent."""
         if self._stream is not None:
-            self._stream.close()
+            with contextlib.suppress(pa.ArrowException, OSError):
+                self._stream[0].close()
         if self._flight is not None:
             self._flight.close()
         self._flight = self._stream = self._features = None
-
-
-class _ExchangeStream:
-    """One open exchange: each batch of points is followed by its answer."""
-
-    def __init__(self, writer: Any, reader: Any) -> None:
-        self._writer, self._reader = writer, reader
-        self._has_begun = False
-
-    def answer(self, batches: list[Any]) -> Any:
-        (batch,) = batches
-        try:
-            if not self._has_begun:
-                self._writer.begin(batch.schema)
-                self._has_begun = True
-            self._writer.write_batch(batch)
-            return self._reader.read_chunk()
-        except StopIteration:
-            raise ServerError("the server ended the stream") from None
-        except (pa.ArrowException, OSError) as error:
-            raise _close_and_convert(self._writer, error) from None
-
-    def close(self) -> None:
-        with contextlib.suppress(pa.ArrowException, OSError):
-            self._writer.close()
 
 
 def _close_and_convert(writer: Any, error: BaseException) -> StreamembedError:

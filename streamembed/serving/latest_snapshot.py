@@ -1,7 +1,8 @@
-"""The newest complete snapshot of a run, which another process may be writing.
+"""The newest complete snapshot of a run, shared by all calls: it never changes.
 
-A snapshot is published after its checksums are verified. Where the run is missing, damaged or
-replaced, the last good snapshot stays published, and its age grows.
+The server that learns into the run computes it from what is committed. Any other server reads it
+from the run, which another process may be writing: where that is missing, damaged or replaced, the
+last good snapshot stays published, and its age grows.
 """
 
 from __future__ import annotations
@@ -16,16 +17,10 @@ import pyarrow as pa
 from streamembed.data.batch import Batch
 from streamembed.data.features import Features
 from streamembed.engine.snapshot import Snapshot
-from streamembed.errors import StreamembedError
-from streamembed.numeric.arrays import Bools, Floats
+from streamembed.numeric.arrays import Floats
 from streamembed.runs.run_follower import RunFollower
 from streamembed.runs.run_reader import RunReader
-from streamembed.serving.messages import (
-    RefusedError,
-    build_answer_schema,
-    mask_usable,
-    pack_metadata,
-)
+from streamembed.serving.messages import build_answer_schema, mask_usable, pack_metadata
 from streamembed.threads import one_blas_thread
 
 
@@ -62,35 +57,29 @@ class ServedSnapshot:
         """The snapshot as the bytes of its file."""
         return self.snapshot.to_bytes()
 
-    def embed(self, points: Floats) -> tuple[Any, Bools]:
-        """The answer for points (n, d), and which rows are valid, shape (n,)."""
+    def embed(self, points: Floats) -> Any:
+        """The answer for points (n, d): null in rows that are not valid."""
         valid = mask_usable(points)
-        all_valid = bool(valid.all())
-        if all_valid:
-            coordinates, coverage = self._transform(points)
-        else:
-            coordinates = np.zeros((len(points), len(self.snapshot.eigenvalues)))
-            coverage = np.zeros(len(points))
-            if valid.any():
-                coordinates[valid], coverage[valid] = self._transform(points[valid])
-        nulls = None if all_valid else pa.array(~valid)
+        coordinates = np.zeros((len(points), len(self.snapshot.eigenvalues)))
+        coverage = np.zeros(len(points))
+        if valid.any():
+            rows = Batch.of_points(points[valid], self.snapshot.features)
+            with one_blas_thread():
+                embedded = self.snapshot.transform_with_coverage(rows)
+            coordinates[valid], coverage[valid] = embedded
         kind = self.schema.field(0).type
         columns = [
-            pa.FixedSizeListArray.from_arrays(pa.array(coordinates.ravel()), type=kind, mask=nulls),
-            pa.array(coverage, mask=None if all_valid else ~valid),
+            pa.FixedSizeListArray.from_arrays(
+                pa.array(coordinates.ravel()), type=kind, mask=pa.array(~valid)
+            ),
+            pa.array(coverage, mask=~valid),
             pa.array(valid),
         ]
-        return pa.record_batch(columns, schema=self.schema), valid
-
-    def _transform(self, points: Floats) -> tuple[Floats, Floats]:
-        rows = Batch.of_points(points, self.snapshot.features)
-        with one_blas_thread():
-            embedded: tuple[Floats, Floats] = self.snapshot.transform_with_coverage(rows)
-        return embedded
+        return pa.record_batch(columns, schema=self.schema)
 
 
 class LatestSnapshot(RunFollower[ServedSnapshot]):
-    """The newest snapshot of a run, None before its warm-up has ended; and its other files."""
+    """The newest snapshot of a run, None before its warm-up has ended; and its other tables."""
 
     def __init__(self, folder: str) -> None:
         super().__init__(folder, self._read_newest)
@@ -102,34 +91,3 @@ class LatestSnapshot(RunFollower[ServedSnapshot]):
         if not positions or (previous and positions[-1] <= previous.snapshot.position):
             return previous
         return ServedSnapshot(reader.snapshot(), self.find_write_time())
-
-    def require_current(self) -> ServedSnapshot:
-        """The current snapshot; RefusedError before the first one."""
-        if self.current is None:
-            raise RefusedError("not_ready", "the warm-up has not ended: there is no snapshot yet")
-        return self.current
-
-    def read_snapshot(self, position: int) -> bytes:
-        """The bytes of the file of a stored snapshot."""
-        if (current := self.current) is not None and current.snapshot.position == position:
-            return current.file_bytes
-        with self.open_reader() as reader:
-            if position not in reader.positions:
-                raise RefusedError("not_found", f"there is no snapshot at position {position}")
-            return reader.snapshot(position).to_bytes()
-
-    def read_landmarks(self, partition: int) -> bytes:
-        """The file of the landmarks of the last committed engine, as those of a partition."""
-        with self.open_reader() as reader:
-            engine = reader.engine()
-        if engine.config.memory != "landmarks" or engine.learns_distances:
-            raise RefusedError("not_found", "this run has no landmarks to merge")
-        return engine.landmark_set(partition).to_bytes()
-
-    def list_positions(self) -> list[int]:
-        """Positions of the stored snapshots; of the current one where the run cannot be read."""
-        try:
-            with self.open_reader() as reader:
-                return sorted({*reader.positions})
-        except StreamembedError:
-            return [] if self.current is None else [self.current.snapshot.position]

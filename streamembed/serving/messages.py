@@ -19,8 +19,6 @@ from streamembed.data import column_roles
 from streamembed.data.batch import choose_features
 from streamembed.data.column_roles import SplitTable
 from streamembed.data.features import Features
-from streamembed.data.ids import read_ids
-from streamembed.data.labels import Label, list_labels
 from streamembed.data.table import are_dicts, find_columns, read_table, sort_names, with_text_keys
 from streamembed.data.values import (
     column_to_floats,
@@ -36,7 +34,7 @@ from streamembed.errors import (
     StreamembedError,
     summarise_error,
 )
-from streamembed.numeric.arrays import LARGEST_VALUE, Array, Bools, Floats
+from streamembed.numeric.arrays import LARGEST_VALUE, Bools, Floats
 
 # Columns beside the features, where events are learned.
 ID, LABEL = "id", "label"
@@ -104,21 +102,26 @@ def pack_metadata(**values: Any) -> bytes:
     return json.dumps(values).encode()
 
 
-def parse_number(metadata: Any, name: str) -> int:
-    """A whole number, at least 0, from ``app_metadata``."""
-    number: Any = None
-    if metadata is not None and len(metadata) <= MAX_METADATA:
-        try:
-            number = json.loads(bytes(metadata))[name]
-        except (ValueError, KeyError, TypeError, RecursionError):
-            number = None
-    if type(number) is not int or not 0 <= number < MAX_OFFSET:
+def read_metadata(metadata: Any, name: str) -> Any:
+    """A value of ``app_metadata``; None where it has none of this name, or is not valid."""
+    if metadata is None or len(metadata) > MAX_METADATA:
+        return None
+    try:
+        return json.loads(bytes(metadata))[name]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+
+
+def read_offset(metadata: Any) -> int:
+    """The offset of a batch of events, at least 0."""
+    offset = read_metadata(metadata, "offset")
+    if type(offset) is not int or not 0 <= offset < MAX_OFFSET:
         raise RefusedError(
             "offset",
-            f'every batch must have app_metadata such as {{"{name}": 0}}, a whole number: the rows '
+            'every batch must have app_metadata such as {"offset": 0}, a whole number: the rows '
             "that this producer has sent before",
         )
-    return number
+    return offset
 
 
 # ------------------------------------------------------------------------ received rows
@@ -188,26 +191,6 @@ def mask_usable(points: Floats) -> Bools:
     """Which points can be embedded, shape (n,): no NaN, no infinity, nothing beyond 1e150."""
     valid: Bools = np.all(np.abs(points) <= LARGEST_VALUE, axis=1)
     return valid
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class EventBatch:
-    """Checked events."""
-
-    points: Array  # (n, d)
-    # Plain values, one per row.
-    ids: list[int | str | None] | None
-    labels: list[Label | None] | None
-
-
-def extract_events(batch: Any, features: Features) -> EventBatch:
-    """The events of a checked batch whose schema `check_schema` has accepted."""
-    n, columns = batch.num_rows, batch.schema.names
-    ids = read_ids(batch.column(ID), n) if ID in columns else None
-    labels = list_labels(batch.column(LABEL), n) if LABEL in columns else None
-    return EventBatch(
-        extract_points(batch, features), None if ids is None else ids.tolist(), labels
-    )
 
 
 def infer_features(schema: pa.Schema, exclude: tuple[str, ...] = ()) -> Features:
@@ -310,7 +293,11 @@ def convert_flight_error(error: BaseException) -> StreamembedError:
     if code == "internal" and isinstance(error, pa.ArrowInvalid) and "handshake" not in text:
         code = "invalid"
     if code == "unavailable" and not getattr(error, "extra_info", None):
-        text = "the server cannot be reached; check the address, and grpc:// against grpc+tls://"
+        text = (
+            "the server cannot be reached, or its certificate is not trusted: check the address, "
+            "grpc:// against grpc+tls://, and tls_roots (`openssl s_client -connect HOST:PORT` "
+            "says why)"
+        )
     if code not in ERROR_TYPES:
         return ServerError(text, code)
     failure = ERROR_TYPES[code](text)

@@ -1,17 +1,17 @@
-"""The settings of a server; the parent checks them and sends them to its processes."""
+"""The settings of a server, checked before it starts."""
 
 from __future__ import annotations
 
-import errno
+import ipaddress
 import re
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from streamembed.addresses import LOOPBACK, is_loopback
 from streamembed.errors import MissingFileError, ParameterError, quote
 
+LOOPBACK = "127.0.0.1"
 PORT = 8815
 UNITS = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
@@ -24,27 +24,18 @@ class ServerSettings:
     host: str = LOOPBACK
     port: int = PORT
     learn: bool = False
-    readers: int = 1
     tokens: str | None = None
     tls: Sequence[str] | None = None  # PEM files of the certificate and of its key
     insecure: bool = False
     max_rows: int = 1 << 16
     max_bytes: int = 1 << 24
-    max_streams: int = 64
-    max_memory: int = 1 << 31  # bytes that a reader may allocate beyond what it starts with
-    # Seconds.
-    idle: float = 60.0
-    grace: float = 10.0
+    max_streams: int = 512
+    max_memory: int = 1 << 31  # bytes beyond what the server starts with and the stacks of calls
+    grace: float = 10.0  # seconds
     checkpoint_every: str | None = None
-    metrics_host: str = LOOPBACK
     metrics_port: int | None = None
 
     def __post_init__(self) -> None:
-        if self.port and self.port + self.readers - 1 > 65535:
-            raise ParameterError(
-                f"--port {self.port} is too high for {self.readers} readers, which take this port "
-                "and the next ones; choose a lower one"
-            )
         for path in self.tls or ():
             if not Path(path).is_file():
                 raise MissingFileError(f"--tls {path} is not an existing file")
@@ -80,13 +71,24 @@ def parse_bytes(text: str) -> int:
     return size
 
 
-def check_port_free(host: str, port: int, flag: str = "port") -> None:
-    """Check that a server can listen there; port 0 is any free port.
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches it.
 
-    Parameters
-    ----------
-    flag
-        The option that the message names.
+    Examples
+    --------
+    >>> is_loopback("127.0.0.1"), is_loopback("localhost"), is_loopback("::1"), is_loopback("")
+    (True, True, True, False)
+    >>> is_loopback("0.0.0.0"), is_loopback("example.org")
+    (False, False)
+    """
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def check_port(flag: str, host: str, port: int) -> None:
+    """Check that a server can listen there; port 0 is any free port.
 
     Raises
     ------
@@ -94,31 +96,11 @@ def check_port_free(host: str, port: int, flag: str = "port") -> None:
         The port is in use or not allowed, or the address is not one of this machine.
     """
     try:
-        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        for family, kind, protocol, _, address in addresses[:1]:
-            with socket.socket(family, kind, protocol) as listener:
-                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                listener.bind(address)
-                listener.listen(1)
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        socket.create_server((host, port), family=family).close()
     except OSError as error:
-        raise build_listen_error(error, host, port, flag) from error
-
-
-def build_listen_error(error: OSError, host: str, port: int, flag: str = "port") -> ParameterError:
-    """The error of a server that cannot listen there, with what to choose instead.
-
-    Examples
-    --------
-    >>> raise build_listen_error(OSError(errno.EADDRINUSE, ""), "127.0.0.1", 8815)
-    Traceback (most recent call last):
-    streamembed.errors.ParameterError: port 8815 is in use: choose another --port, or 0
-    """
-    if error.errno == errno.EADDRINUSE:
-        return ParameterError(f"port {port} is in use: choose another --{flag}, or 0")
-    if error.errno == errno.EACCES:
-        return ParameterError(f"port {port} is not allowed: choose --{flag} 1024 or higher, or 0")
-    other = flag.replace("port", "host")
-    why = error.strerror or str(error)
-    return ParameterError(
-        f"{host} is not an address of this machine ({why}): choose another --{other}"
-    )
+        reason = (error.strerror or str(error)).partition(" (while")[0]
+        raise ParameterError(
+            f"{flag} {port} cannot be used at {host} ({reason}): choose another, or 0 for any "
+            "free port"
+        ) from error

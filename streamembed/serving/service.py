@@ -12,13 +12,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.flight as fl
 
-from streamembed.addresses import ALL_INTERFACES
 from streamembed.data.column_roles import RENAME, describe_suspicious, find_suspicious
 from streamembed.errors import StreamembedError, summarise_error
-from streamembed.merging.landmark_set import LARGEST_PARTITION
-from streamembed.serving.authentication import Authentication, OpenCall, parse_peer
-from streamembed.serving.counters import RequestCounters, classify_reason
-from streamembed.serving.ingest import IngestClient
+from streamembed.serving.authentication import Authentication, OpenCall
+from streamembed.serving.batch_learner import BatchLearner
 from streamembed.serving.latest_snapshot import LatestSnapshot, ServedSnapshot
 from streamembed.serving.messages import (
     ID,
@@ -29,24 +26,30 @@ from streamembed.serving.messages import (
     check_batch,
     check_schema,
     convert_error,
-    extract_events,
     extract_points,
     infer_features,
     pack_metadata,
-    parse_number,
+    read_metadata,
+    read_offset,
 )
+from streamembed.serving.server_metrics import ServerMetrics
 from streamembed.serving.server_settings import ServerSettings
 from streamembed.version import __version__
 
 AUTHENTICATION = "authentication"
 ACTIONS = {
-    "health": "ok, if this process answers",
+    "health": "ok, if this server answers",
     "ready": "whether a snapshot is served, and the server is not shutting down",
-    "drain": "shut down after the open calls have ended; needs a token with role write",
     "version": "version of streamembed",
 }
+PATHS = ("timeline", "learn", "transform", "snapshot/latest")
 # Bytes of a file in one message.
 CHUNK_SIZE = 1 << 20
+_UNKNOWN_PATH = (
+    "unknown path; the paths are transform, learn, timeline, snapshot/latest and snapshot/POSITION "
+    "of a position in the timeline"
+)
+_FILE_SCHEMA = pa.schema([("bytes", pa.binary())])
 
 
 def _handle_errors(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -57,144 +60,126 @@ def _handle_errors(method: Callable[..., Any]) -> Callable[..., Any]:
         call: OpenCall = context.get_middleware(AUTHENTICATION)
         began = time.perf_counter()
         try:
-            call.peer = parse_peer(context.peer())
-            call.touch(busy=call.kind not in ("transform", "learn"))  # these wait for rows first
             result = method(self, call, *args)
         except BaseException as error:
             raise build_flight_error(self._refuse(call.kind, error)) from None
         if call.kind not in ("transform", "learn"):  # these count their batches
-            self._counters.count_request(call.kind, "ok", time.perf_counter() - began)
-        call.touch(busy=False)
+            self._metrics.count_request(call.kind, "ok", time.perf_counter() - began)
         return result
 
     return answer
 
 
 class Service(fl.FlightServerBase):  # type: ignore[misc]
-    """The Arrow Flight server of a run.
+    """The Arrow Flight server of a run; it listens once it is made.
 
     Parameters
     ----------
-    port
-        Where it listens; 0: any free port.
-    writer
-        Path of the writer's socket; None where the server does not learn.
+    learner
+        Learns the events of producers; None where the server only reads.
     """
 
     def __init__(
         self,
         settings: ServerSettings,
-        port: int,
-        follower: LatestSnapshot,
+        learner: BatchLearner | None,
         authentication: Authentication,
-        counters: RequestCounters,
-        writer: str | None,
+        metrics: ServerMetrics,
     ) -> None:
-        self._settings = settings
-        self._follower, self._authentication, self._counters = follower, authentication, counters
-        self._writer = writer
-        self.ports: list[int] = []  # of all readers, once they have started
-        self.is_drain_requested = False
+        self._settings, self._learner = settings, learner
+        self._authentication, self._metrics = authentication, metrics
+        self._follower = LatestSnapshot(settings.run)
+        self.served: ServedSnapshot | None = None  # replaced by one assignment
+        self.refresh()
         certificates = []
         if settings.tls is not None:
             with open(settings.tls[0], "rb") as cert, open(settings.tls[1], "rb") as key:
                 certificates = [(cert.read(), key.read())]
+        scheme = "grpc+tcp" if settings.tls is None else "grpc+tls"
+        host = f"[{settings.host}]" if ":" in settings.host else settings.host
         super().__init__(
-            self._format_location(settings.host, port),
+            f"{scheme}://{host}:{settings.port}",
             tls_certificates=certificates,
             middleware={AUTHENTICATION: authentication},
         )
 
-    def _format_location(self, host: str, port: int) -> str:
-        scheme = "grpc+tcp" if self._settings.tls is None else "grpc+tls"
-        return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
-
-    @property
-    def _limits(self) -> dict[str, int]:
-        return {"max_rows": self._settings.max_rows, "max_bytes": self._settings.max_bytes}
-
     @property
     def ready(self) -> bool:
         """Whether points can be transformed."""
-        return self._follower.current is not None and not self._authentication.draining
+        return self.served is not None and not self._authentication.draining
+
+    def refresh(self) -> None:
+        """Serve the newest snapshot; StreamembedError where the run cannot be read."""
+        if self._learner is not None:
+            self.served = self._learner.compute_snapshot(self.served)
+            return
+        self._follower.refresh()
+        self.served = self._follower.current
+
+    def _require_served(self) -> ServedSnapshot:
+        if self.served is None:
+            raise RefusedError("not_ready", "the warm-up has not ended: there is no snapshot yet")
+        return self.served
+
+    def _require_learner(self) -> BatchLearner:
+        if self._learner is None:
+            raise RefusedError(
+                "not_found", "this server does not learn: it was started without --learn"
+            )
+        return self._learner
 
     # ------------------------------------------------------------------ rows in, rows out
 
     @_handle_errors
     def do_exchange(self, call: OpenCall, descriptor: Any, reader: Any, writer: Any) -> None:
         """Points in, coordinates and coverage out, batch by batch."""
-        path = _parse_path(descriptor)
-        if path not in ("transform", "transform/follow"):
-            raise RefusedError(
-                "not_found", "DoExchange needs the path transform or transform/follow"
-            )
-        served = self._follower.require_current()
-        if served.features is None:
-            raise RefusedError("invalid", "this run learned distances: it cannot transform points")
-        check_schema(_read_arrow(lambda: reader.schema), served.features)
+        if _parse_path(descriptor) != "transform":
+            raise RefusedError("not_found", "DoExchange needs the path transform")
+        served = self._require_served()
+        features = _require_features(served)
+        check_schema(_read_arrow(lambda: reader.schema), features)
         writer.begin(served.schema)
-        for batch, _ in self._read_batches(call, reader):
+        for batch, metadata in self._read_batches(reader):
             began = time.perf_counter()
-            newest = served if path == "transform" else self._follower.require_current()
-            if newest is not served:
-                served = _check_compatible(served, newest)
-            assert served.features is not None
-            answer, valid = served.embed(extract_points(batch, served.features))
-            writer.write_with_metadata(answer, served.metadata)
-            if answer.column(0).null_count:
-                self._count_invalid(batch, valid, served)
-            self._counters.count_request(
+            if not read_metadata(metadata, "continues"):
+                served = _check_compatible(served, self._require_served())
+            writer.write_with_metadata(
+                served.embed(extract_points(batch, features)), served.metadata
+            )
+            self._metrics.count_request(
                 "transform", "ok", time.perf_counter() - began, batch.num_rows
             )
-
-    def _count_invalid(self, batch: Any, valid: Any, served: ServedSnapshot) -> None:
-        assert served.features is not None
-        for row in extract_points(batch, served.features)[~valid].tolist():
-            finite = [abs(value) for value in row if value == value]
-            reason = "NaN" if len(finite) < len(row) else "value"
-            reason = "infinite" if reason == "value" and max(finite) == float("inf") else reason
-            self._counters.count_rejected([classify_reason(reason)])
 
     @_handle_errors
     def do_put(self, call: OpenCall, descriptor: Any, reader: Any, writer: Any) -> None:
         """Events in; each batch is acknowledged once it is committed."""
         if _parse_path(descriptor) != "learn":
             raise RefusedError("not_found", "DoPut needs the path learn")
-        with self._connect_writer() as writer_client:
-            features, _ = writer_client.fetch_features()
-            schema = _read_arrow(lambda: reader.schema)
-            if features is None:  # the first events define the features
-                features = infer_features(schema, (ID, LABEL))
-                if not features.names:
-                    raise RefusedError("invalid", "the schema must have a column for each feature")
-                if suspicious := find_suspicious(features.names):
-                    raise RefusedError("invalid", describe_suspicious(suspicious, RENAME))
-            check_schema(schema, features, (ID, LABEL))
-            for batch, metadata in self._read_batches(call, reader):
-                began = time.perf_counter()
-                offset, events = parse_number(metadata, "offset"), extract_events(batch, features)
-                acknowledged = writer_client.learn(call.token.name, offset, events, features)
-                writer.write(pack_metadata(**acknowledged))
-                self._counters.count_request(
-                    "learn", "ok", time.perf_counter() - began, batch.num_rows
-                )
-
-    def _connect_writer(self) -> IngestClient:
-        if self._writer is None:
-            raise RefusedError(
-                "not_found", "this server does not learn: it was started without --learn"
+        learner = self._require_learner()
+        schema, features = _read_arrow(lambda: reader.schema), learner.features
+        if features is None:  # the first events define the features
+            features = infer_features(schema, (ID, LABEL))
+            if not features.names:
+                raise RefusedError("invalid", "the schema must have a column for each feature")
+            if suspicious := find_suspicious(features.names):
+                raise RefusedError("invalid", describe_suspicious(suspicious, RENAME))
+        check_schema(schema, features, (ID, LABEL))
+        for batch, metadata in self._read_batches(reader):
+            began = time.perf_counter()
+            learned, acknowledgement = learner.learn(
+                call.token.name, read_offset(metadata), batch, features
             )
-        return IngestClient(self._writer)
+            writer.write(pack_metadata(**acknowledgement))
+            self._metrics.count_request("learn", "ok", time.perf_counter() - began, batch.num_rows)
+            self._metrics.count_learned(learned)
 
-    def _read_batches(self, call: OpenCall, reader: Any) -> Iterator[tuple[Any, Any]]:
+    def _read_batches(self, reader: Any) -> Iterator[tuple[Any, Any]]:
         """Yield the checked batches of a stream, with their metadata, until the client ends it."""
         while True:
-            call.touch(busy=False)
             try:
                 chunk = _read_arrow(reader.read_chunk)
             except StopIteration:
                 return
-            call.touch(busy=True)
             if self._authentication.draining:
                 raise RefusedError("unavailable", "the server is shutting down")
             if chunk.data is None:
@@ -206,93 +191,67 @@ class Service(fl.FlightServerBase):  # type: ignore[misc]
 
     @_handle_errors
     def do_get(self, call: OpenCall, ticket: Any) -> Any:
-        """The file of a snapshot or of landmarks, in chunks; or the timeline."""
+        """The file of a snapshot, in chunks; or the timeline."""
         path = _decode_path(ticket.ticket)
-        table = self._read_timeline() if path == "timeline" else _split_file(self._read_file(path))
-        return fl.RecordBatchStream(_track_activity(call, table))
+        if path == "timeline":
+            return fl.RecordBatchStream(self._read_timeline())
+        data = self._read_snapshot(path)
+        chunks = [
+            pa.record_batch([[data[at : at + CHUNK_SIZE]]], schema=_FILE_SCHEMA)
+            for at in range(0, len(data), CHUNK_SIZE)
+        ]
+        return fl.RecordBatchStream(pa.Table.from_batches(chunks, _FILE_SCHEMA))
 
     def _read_timeline(self) -> pa.Table:
         with self._follower.open_reader() as reader:
             return reader.timeline().replace_schema_metadata(None)
 
-    def _read_file(self, path: str) -> bytes:
-        kind, _, number = path.partition("/")
-        if kind != "landmarks":
-            return self._read_snapshot(path)
-        if not number.isdecimal() or int(number[:9]) > LARGEST_PARTITION:
-            raise RefusedError(
-                "not_found", f"landmarks/PARTITION needs a partition from 0 to {LARGEST_PARTITION}"
-            )
-        return self._follower.read_landmarks(int(number))
-
     def _read_snapshot(self, path: str) -> bytes:
         kind, _, which = path.partition("/")
-        if kind == "snapshot" and which == "latest":
-            return self._follower.require_current().file_bytes
-        if kind == "snapshot" and which.isdecimal() and len(which) < 19:
-            return self._follower.read_snapshot(int(which))
-        raise RefusedError("not_found", _UNKNOWN_PATH)
+        if path == "snapshot/latest":
+            return self._require_served().file_bytes
+        if kind != "snapshot" or not which.isdecimal() or len(which) > 18:
+            raise RefusedError("not_found", _UNKNOWN_PATH)
+        with self._follower.open_reader() as reader:
+            if int(which) not in reader.positions:
+                raise RefusedError("not_found", f"there is no snapshot at position {which}")
+            return reader.snapshot(int(which)).to_bytes()
 
     @_handle_errors
     def list_flights(self, call: OpenCall, _: bytes) -> list[fl.FlightInfo]:
         """Describe everything that is available now."""
         infos = []
-        for path in ("timeline", "learn", "transform", "snapshot/latest"):
+        for path in PATHS:
             # what is not available now, as in a damaged run, is not listed
             with contextlib.suppress(RefusedError, StreamembedError):
-                infos.append(self._build_info(path, *self._describe(call, path)))
-        if self._follower.current is not None:
-            for position in self._follower.list_positions():
-                described = _describe_stored(position)
-                infos.append(self._build_info(f"snapshot/{position}", *described))
+                infos.append(self._describe(call, path))
         return infos
 
     @_handle_errors
     def get_flight_info(self, call: OpenCall, descriptor: Any) -> fl.FlightInfo:
-        """Schema, number of rows and bytes, endpoints and metadata of a path."""
-        path = _parse_path(descriptor)
-        return self._build_info(path, *self._describe(call, path))
+        """Schema, number of rows and bytes, endpoint and metadata of a path."""
+        return self._describe(call, _parse_path(descriptor))
 
-    def _build_info(
-        self, path: str, schema: pa.Schema, rows: int, size: int, metadata: bytes
-    ) -> fl.FlightInfo:
-        ticket = fl.Ticket(path.encode())
-        locations = [self._format_location(self._settings.host, port) for port in self.ports]
-        if self._settings.host in ALL_INTERFACES:  # clients keep the address that they called
-            locations = locations[:1] and ["arrow-flight-reuse-connection://?"]
-        endpoints = [fl.FlightEndpoint(ticket, [location]) for location in locations]
-        if path not in ("transform", "learn"):  # every reader has all of it: one endpoint
-            endpoints = [fl.FlightEndpoint(ticket, locations)]
-        descriptor = fl.FlightDescriptor.for_path(*path.split("/"))
-        return fl.FlightInfo(schema, descriptor, endpoints, rows, size, app_metadata=metadata)
-
-    def _describe(self, call: OpenCall, path: str) -> tuple[pa.Schema, int, int, bytes]:
-        """Schema, number of rows and of bytes (-1 where unknown), and metadata of a path."""
-        if path in ("transform", "transform/follow"):
-            served = self._follower.require_current()
-            if served.features is None:
-                raise RefusedError(
-                    "not_found", "this run learned distances: it cannot transform points"
-                )
-            return build_point_schema(served.features), -1, -1, pack_metadata(**self._limits)
-        if path == "learn":
-            with self._connect_writer() as writer_client:
-                features, labels = writer_client.fetch_features()
-                offset = writer_client.fetch_offset(call.token.name)
+    def _describe(self, call: OpenCall, path: str) -> fl.FlightInfo:
+        rows, size, metadata = -1, -1, b""  # -1 where unknown
+        limits = {"max_rows": self._settings.max_rows, "max_bytes": self._settings.max_bytes}
+        if path == "transform":
+            schema = build_point_schema(_require_features(self._require_served()))
+            metadata = pack_metadata(**limits)
+        elif path == "learn":
+            learner = self._require_learner()
+            features, offset = learner.features, learner.get_offset(call.token.name)
             schema = pa.schema([]) if features is None else build_point_schema(features)
-            return schema, -1, -1, pack_metadata(offset=offset, labels=labels, **self._limits)
-        if path == "timeline":
+            metadata = pack_metadata(offset=offset, labels=learner.learns_labels, **limits)
+        elif path == "timeline":
             table = self._read_timeline()
-            return table.schema, table.num_rows, table.nbytes, b""
-        if path == "snapshot/latest":
-            data = self._read_snapshot(path)
-            return _FILE_SCHEMA, -1, len(data), self._follower.require_current().metadata
-        if path.startswith("landmarks/"):
-            return _FILE_SCHEMA, -1, len(self._read_file(path)), b""
-        position = path.partition("/")[2]
-        if not position.isdecimal() or int(position[:19]) not in self._follower.list_positions():
-            raise RefusedError("not_found", _UNKNOWN_PATH)
-        return _describe_stored(int(position))
+            schema, rows, size = table.schema, table.num_rows, table.nbytes
+        else:
+            schema, size = _FILE_SCHEMA, len(self._read_snapshot(path))
+        descriptor = fl.FlightDescriptor.for_path(*path.split("/"))
+        # without a location a client keeps the address that it called
+        endpoint = fl.FlightEndpoint(fl.Ticket(path.encode()), [])
+        return fl.FlightInfo(schema, descriptor, [endpoint], rows, size, app_metadata=metadata)
 
     # ------------------------------------------------------------------ actions
 
@@ -307,12 +266,6 @@ class Service(fl.FlightServerBase):  # type: ignore[misc]
         name = action.type
         if name not in ACTIONS:
             raise RefusedError("not_found", f"unknown action; the actions are {', '.join(ACTIONS)}")
-        if name == "drain":
-            if call.token.role != "write":
-                raise RefusedError(
-                    "unauthorized", "this token may only read; drain needs a token with role write"
-                )
-            self.is_drain_requested = True
         if name == "version":
             return [__version__.encode()]
         return [pack_metadata(ready=self.ready) if name == "ready" else b"ok"]
@@ -320,7 +273,7 @@ class Service(fl.FlightServerBase):  # type: ignore[misc]
     def _refuse(self, kind: str, error: BaseException) -> RefusedError:
         """An error as the client receives it; the log receives what the client must not see."""
         refused = convert_error(error)
-        self._counters.count_request(kind, refused.code)
+        self._metrics.count_request(kind, refused.code)
         if refused.code == "internal" or isinstance(error, StreamembedError):
             print(
                 f"streamembed: {type(error).__name__}: {summarise_error(error)}",
@@ -330,32 +283,10 @@ class Service(fl.FlightServerBase):  # type: ignore[misc]
         return refused
 
 
-_UNKNOWN_PATH = (
-    "unknown path; the paths are snapshot/latest, snapshot/POSITION of a listed position, "
-    "landmarks/PARTITION and timeline"
-)
-_FILE_SCHEMA = pa.schema([("bytes", pa.binary())])
-
-
-def _describe_stored(position: int) -> tuple[pa.Schema, int, int, bytes]:
-    """Schema, sizes and metadata of a stored snapshot, without reading it."""
-    return _FILE_SCHEMA, -1, -1, pack_metadata(position=position)
-
-
-def _split_file(data: bytes) -> pa.Table:
-    chunks = [data[start : start + CHUNK_SIZE] for start in range(0, len(data), CHUNK_SIZE)]
-    return pa.table({"bytes": pa.array(chunks, pa.binary())}, _FILE_SCHEMA)
-
-
-def _track_activity(call: OpenCall, table: pa.Table) -> pa.RecordBatchReader:
-    """A reader of a table that marks its call as active whenever a batch is read."""
-
-    def batches() -> Iterator[Any]:
-        for batch in table.to_batches(max_chunksize=1 if table.schema == _FILE_SCHEMA else None):
-            call.touch(busy=False)
-            yield batch
-
-    return pa.RecordBatchReader.from_batches(table.schema, batches())
+def _require_features(served: ServedSnapshot) -> Any:
+    if served.features is None:
+        raise RefusedError("not_found", "this run learned distances: it cannot transform points")
+    return served.features
 
 
 def _check_compatible(previous: ServedSnapshot, newest: ServedSnapshot) -> ServedSnapshot:
@@ -372,9 +303,9 @@ def _read_arrow(read: Callable[[], Any]) -> Any:
         raise
     except fl.FlightError:
         raise RefusedError("unavailable", "the stream was interrupted") from None
-    except (MemoryError, pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        if isinstance(error, MemoryError):
-            raise RefusedError("invalid", "the message is too large") from None
+    except MemoryError:
+        raise RefusedError("invalid", "the message is too large") from None
+    except (pa.ArrowException, OSError, UnicodeDecodeError):
         raise RefusedError("invalid", "the message is not valid Arrow data") from None
 
 

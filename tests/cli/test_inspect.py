@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 
 import streamembed as se
 from streamembed.cli import commands, exit_codes
-from streamembed.cli.inspect import format_value
+from streamembed.cli.show import format_value
 from streamembed.estimators import PCA
 from streamembed.logs.event_log import write_log
 from streamembed.methods.options import Config
@@ -113,7 +113,7 @@ def test_inspect_says_nothing_in_one_way(tmp_path: Path, log: Path) -> None:
     se.Engine().save(tmp_path / "engine")
     told = call("inspect", folder).stdout.splitlines()
     assert [line.split(maxsplit=1)[1] for line in told if line.startswith("rows")] == ["230, -"]
-    assert [line.split()[-1] for line in told if line.startswith("list column")] == ["-"]
+    assert [line.split()[-1] for line in told if line.startswith("list_column")] == ["-"]
     for path in (folder, tmp_path / "engine"):
         assert "None" not in call("inspect", path).stdout
 
@@ -139,9 +139,9 @@ def test_a_run_says_how_it_came_about(tmp_path: Path, run: Path) -> None:
     lines, facts = inspected(run)
     assert "engine             n_components=3, size=80; defaults otherwise" in lines
     assert f"version            {__version__}" in lines
-    assert "  rejected.parquet   0 rows: offset, id, reason" in lines
-    names = "position, id, learned, diffusion_map_0 … diffusion_map_2, coverage"
-    assert f"  embedding.parquet  230 rows: {names}" in lines
+    assert "    columns            offset, id, reason" in lines
+    names = "position, id, learned, diffusion_map_0, diffusion_map_1, diffusion_map_2, coverage"
+    assert f"    columns            {names}" in lines
     parameters = Config(n_components=3, size=80, on_bad_row="skip").as_dict()
     assert facts["engine"] == {**parameters, "metrics": []}
     assert facts["log"] == {
@@ -152,7 +152,11 @@ def test_a_run_says_how_it_came_about(tmp_path: Path, run: Path) -> None:
         "label": None,
         "event_time": None,
     }
-    assert (facts["snapshot_every"], facts["on_bad_row"], facts["whole"]) == (100, "skip", True)
+    assert (facts["snapshot_every"], facts["on_bad_row"], facts["state"]) == (
+        100,
+        "skip",
+        "finished",
+    )
     for name, table in facts["tables"].items():
         assert table["columns"] == pq.read_schema(run / name).names
     assert str(tmp_path) not in json.dumps(facts)
@@ -162,8 +166,8 @@ def test_json_keeps_every_digit(run: Path) -> None:
     """People are shown four."""
     lines, facts = inspected(run)
     snapshot = se.Snapshot.load(run / "snapshot.arrow")
-    assert facts["final snapshot"]["eigenvalues"] == snapshot.eigenvalues.tolist()
-    assert facts["final snapshot"]["frame"]["epoch"] == snapshot.frame.epoch
+    assert facts["snapshot"]["eigenvalues"] == snapshot.eigenvalues.tolist()
+    assert facts["snapshot"]["frame"]["epoch"] == snapshot.frame.epoch
     told = ", ".join(f"{value:.4g}" for value in snapshot.eigenvalues)
     assert f"  eigenvalues        {told}" in lines
 
@@ -176,9 +180,9 @@ def test_what_replay_refuses_is_a_hint(tmp_path: Path) -> None:
     lines, facts = inspected(tmp_path / "log")
     assert lines[0] == "log: 90 rows of 2 columns in 1 file"
     assert lines[1].startswith("hint: replay refuses the log: ")
-    assert "choose one with --features, for example ['v'] or ['price']" in lines[1]
+    assert "choose one with features=, for example ['v'] or ['price']" in lines[1]
     assert "  price              double" in lines
-    assert facts["error"] in lines[1]
+    assert facts["hints"][0] in lines[1]
     assert facts["columns"]["price"] == "double"
 
 
@@ -188,16 +192,16 @@ def test_suspicious_columns_are_a_hint(tmp_path: Path) -> None:
     pq.write_table(pa.table(columns), tmp_path / "log")
     lines, facts = inspected(tmp_path / "log")
     assert lines[0] == "log: 90 rows of 1 feature in 1 file"
-    assert lines[1].startswith("hint: suspicious columns are left out: settle it with --features")
-    assert "left out           note (string), user_id (named like an id)" in lines
-    assert facts["left out"] == {"note": "string", "user_id": "named like an id"}
+    assert lines[1].startswith("hint: suspicious columns are left out: settle it with features=")
+    assert "  user_id            named like an id" in lines
+    assert facts["left_out"] == {"note": "string", "user_id": "named like an id"}
     assert facts["suspicious"] == ["user_id"]
 
 
 def test_readers_leave_no_files(tmp_path: Path, log: Path, run: Path) -> None:
     """SQLite leaves two beside a database that a connection for reading has opened."""
     files = sorted(path.name for path in run.iterdir())
-    for command in (("inspect", run), ("verify", run), ("export", run, "-o", tmp_path / "out")):
+    for command in (("inspect", run), ("verify", run)):
         assert call(*command).exit_code == 0
         assert sorted(path.name for path in run.iterdir()) == files
 
@@ -224,7 +228,7 @@ def test_an_interrupted_or_damaged_run_says_so(tmp_path: Path, log: Path, run: P
     lines, facts = inspected(run)
     assert lines[0].endswith("the log was NOT read to the end")
     assert lines[1].startswith("hint: the log was not read to the end: it is damaged, or")
-    assert facts["whole"] is False
+    assert facts["state"] == "stopped"
     lines, facts = inspected(cut)
     assert "DAMAGED" in lines[0] or facts["damages"] == []
 
@@ -237,7 +241,7 @@ def test_a_run_of_rejected_rows_was_said_to_end_before_its_warm_up(tmp_path: Pat
     assert (
         "hint: all 30 rows of the log are rejected, most often with the reason: NaN in 'x'" in told
     )
-    assert "warm-up:" not in told
+    assert "warm_up" not in told
     assert "every row of the log rejected" in " ".join(call("--help").stdout.split())
 
 
@@ -252,9 +256,9 @@ def test_certificates_that_are_not_met_are_explained(tmp_path: Path, log: Path) 
     lines, facts = inspected(run)
     assert lines[0].endswith(f"{missed} certificates NOT met")
     assert facts["hints"][0].startswith(f"{missed} of 4 certificates are not met, at events ")
-    last = facts["final snapshot"]["certificate"]["residual"]
+    last = facts["snapshot"]["certificate"]["residual"]
     why = f"its residual {last:.4g} is above the tolerance 1e-12; use a larger"
-    assert facts["hints"][1].startswith(f"final snapshot: the certificate is not met: {why}")
+    assert facts["hints"][1].startswith(f"the certificate is not met: {why}")
     _, facts = inspected(run / "snapshot.arrow")  # which does not know its tolerance
     assert "is above the tolerance, or an eigenvalue outside" in facts["hints"][0]
 
@@ -268,14 +272,13 @@ def test_what_is_off_with_a_map_is_a_hint(tmp_path: Path) -> None:
     options = ["--kernel", "gaussian", "--bandwidth", "1", *SMALL]
     call("replay", tmp_path / "log", "--run", tmp_path / "run", *options)
     assert any(
-        line.startswith("hint: final snapshot: component 1 is carried")
-        for line in inspected(tmp_path / "run")[0]
+        line.startswith("hint: component 1 is carried") for line in inspected(tmp_path / "run")[0]
     )
     write_log(tmp_path / "few", POINTS[:20], NAMES)
     call("replay", tmp_path / "few", "--run", tmp_path / "short", *SMALL)
     lines, _ = inspected(tmp_path / "short")
     assert lines[0] == "run: 20 events, 0 rejected; no snapshot"
-    assert "see --warm-up" in lines[1]
+    assert "see warm_up" in lines[1]
     call("replay", tmp_path / "log", "--run", tmp_path / "plain", *SMALL, "--tolerance", "none")
     assert inspected(tmp_path / "plain")[0][0].endswith("4 snapshots without a tolerance")
 
@@ -286,16 +289,14 @@ def test_the_notes_of_a_monitor_reach_the_command_line(tmp_path: Path) -> None:
     for i in range(1, len(X)):
         X[i] = 0.9 * X[i - 1] + rng.standard_normal(3)
     write_log(tmp_path / "log", X, list("abc"))
-    watched = ["--monitor", "--ert", "1000", "--reference", "first:500"]
+    watched = ["--monitor", "--ert", "1000", "--n-reference", "500"]
     arguments = ["replay", tmp_path / "log", "--run", tmp_path / "run", *SMALL, *watched]
     told = json.loads(call(*arguments, "--json").stdout)["monitor"]
     notes = told["notes"]
     assert "autocorrelated" in notes[0]
     lines, facts = inspected(tmp_path / "run")
-    count = len(told["alarms"])
-    shown = {"state": told["state"], "ert": 1000.0, "alarms": count, "notes": notes}
-    assert facts["monitor"] == {**shown, "is_alarmed": facts["monitor"]["is_alarmed"]}
-    assert "--reference first:2000 would have 200" in facts["hints"][-1]
+    assert facts["monitor"] == told
+    assert "n_reference=2000 would have 200" in notes[-1]
     note = notes[0]
     assert note in facts["hints"]
     assert f"hint: {note}" in lines

@@ -38,7 +38,7 @@ def format_section(name: str) -> str:
 
 def write_page() -> None:
     """The introduction stays; every command follows, in alphabetical order."""
-    introduction = PAGE.read_text().split("\n## config")[0]
+    introduction = PAGE.read_text().split("\n## demo")[0]
     PAGE.write_text(
         introduction.rstrip()
         + "\n\n"

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 import streamembed as se
-from streamembed.cli.summary import format_axes, list_axes_warnings
 from streamembed.engine import diagnostics
 from streamembed.engine.axis_messages import describe_frame, describe_lost_axes, name_components
 from streamembed.engine.snapshot import Frame
+from streamembed.runs.summary import describe_snapshot
 
 
 def take_snapshot(frame: Frame) -> se.Snapshot:
@@ -28,18 +28,20 @@ def test_a_price_is_a_hint() -> None:
     words = (
         "5 % of the spread of components 0 to 4 is not shown: axes have been kept since event 3,000"
     )
-    assert format_axes(snapshot) == f"axes: epoch 1 since event 3,000, fidelity 0.99; {words}"
+    assert (
+        describe_snapshot(snapshot)["axes"] == f"epoch 1 since event 3,000, fidelity 0.99; {words}"
+    )
 
 
 def test_axes_that_were_lost_often_are_named() -> None:
     """Those of the last snapshot; nothing is said of a run whose axes were kept."""
     snapshot = take_snapshot(Frame(11, 3000, (1, 3), (0, 3000, 0, 3000), 0.9, 0.0, ()))
-    (message,) = list_axes_warnings(list(range(12)), snapshot)
+    message = diagnostics.describe_unstable_axes(12, 12, snapshot)
     assert message.startswith("12 snapshots have 12 epochs: axes are kept within each")
     assert "(axes 1 and 3 are lost, since event 3,000)" in message
-    (message,) = list_axes_warnings(list(range(12)), None)
-    assert "are lost" not in message
-    assert list(list_axes_warnings([0] * 12, snapshot)) == []
+    assert "are lost" not in diagnostics.describe_unstable_axes(12, 12)
+    assert diagnostics.are_axes_unstable(12, 12)
+    assert not diagnostics.are_axes_unstable(1, 12)
 
 
 def test_axes_and_components_count_from_0() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -75,17 +73,6 @@ def test_from_every_row_on(tmp_path: Path, format: str, compression: str | None)
     """One file, from each of its rows, its end included."""
     write(tmp_path / "log", format, slice(None), compression)
     assert_every_tail(open_log(tmp_path / "log"), N)
-
-
-@pytest.mark.parametrize("format", FORMATS)
-def test_standard_input(tmp_path: Path, format: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It can be read once, from any row on."""
-    write(tmp_path / "log", format, slice(None))
-    data, whole = (tmp_path / "log").read_bytes(), joined(open_log(tmp_path / "log"))
-    for start in (0, 3, 7, 41, N):
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
-        tail = {name: values[start:] for name, values in whole.items()}
-        assert joined(open_log("-").batches(start)) == tail
 
 
 def test_folders_of_files_of_all_formats(tmp_path: Path) -> None:

@@ -147,7 +147,7 @@ def test_the_command_warns_of_times_that_fall(tmp_path: Path) -> None:
 def test_tables_that_delete_rows_are_no_folders_of_files(
     tmp_path: Path, kind: str, door: str
 ) -> None:
-    """By any door, also from a folder inside; the message has the line that reads their rows."""
+    """By any door, also from a folder inside; the message names the table, and what to do."""
     table = tmp_path / "events"
     write_part(table / "p=1" / "part-0.parquet")
     mark = table / MARKS[kind]
@@ -165,11 +165,8 @@ def test_tables_that_delete_rows_are_no_folders_of_files(
     if door == "transform":  # a folder of tables
         table.rename(tmp_path / "day=1")
         table = tmp_path / "day=1"
-    with pytest.raises(ParameterError, match=f"belongs to {kind}.*rows of its newest") as caught:
+    with pytest.raises(ParameterError, match=f"belongs to {kind} in {table}, .*formats.md"):
         doors[door]()
-    place = str(table / MARKS[kind]) if "Iceberg" in kind else str(table)
-    assert repr(place) in str(caught.value)
-    assert "write_table(" in str(caught.value)
 
 
 def test_chosen_files_of_a_table_are_read(tmp_path: Path) -> None:

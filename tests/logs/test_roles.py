@@ -304,7 +304,7 @@ def test_the_command_names_the_columns_first(tmp_path: Path) -> None:
         done = CliRunner().invoke(main, base)
         said = (
             "features: a, b; id: none; label: none; time: none; left out: note (string), user_id "
-            "(named like an id); settle it with --features, --exclude, --id, --label or --time"
+            "(named like an id); settle it with features=, exclude=, id=, label= or time="
         )
         assert done.exit_code == 0
         assert done.stderr.splitlines()[0] == said

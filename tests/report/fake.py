@@ -87,6 +87,8 @@ def fake_monitored(
     }
     told: Any = SimpleNamespace(
         ert=10_000.0,
+        parameters={"policy": "renew"},
+        is_alarmed=True,
         state="relearning",
         timeline=lambda: timeline,
         threshold=14_000.0,

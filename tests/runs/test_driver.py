@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +15,10 @@ from scenarios.fuzz.interrupts import Breaker, restore
 from streamembed.data.batch import Rejected
 from streamembed.errors import BadRowError, DamagedFileError, ParameterError
 from streamembed.logs.event_log import open_log, write_distance_log, write_log
-from streamembed.logs.pair_log import open_pairs
 from streamembed.runs.driver import ReplayDriver
-from streamembed.runs.event_rows import EmbeddedEvents, EventRows
+from streamembed.runs.event_rows import EventRows
 from streamembed.runs.replay_options import ReplayOptions
-from streamembed.runs.run_tables import ParquetTable
+from streamembed.runs.run_tables import RowGroupWriter
 from streamembed.storage import archive
 
 RNG = np.random.default_rng(11)
@@ -75,19 +74,14 @@ class Kept:
         self.saved: list[tuple[int, int, Path]] = []  # what was kept by then
         self.save = True
 
-    def write_events(self, position: int, rows: EventRows, embedded: EmbeddedEvents | None) -> None:
+    def write_events(
+        self, position: int, rows: EventRows, embedded: Mapping[str, Any] | None
+    ) -> None:
         for i in range(len(rows)):
-            at = None if embedded is None else embedded.coordinates[i].tobytes()
-            mass = None if embedded is None else embedded.coverage[i].tobytes()
+            at = embedded and np.array([values[i] for values in embedded.values()]).tobytes()
             carried = {name: column[i].as_py() for name, column in rows.passthrough.items()}
             key = None if rows.ids is None else rows.ids[i]
-            self.said.append(("event", position + i, int(rows.numbers[i]), key, carried, at, mass))
-
-    def buffer_events(self, rows: EventRows) -> None:
-        raise AssertionError("events are embedded at once")
-
-    def read_buffered(self) -> Iterator[EventRows]:
-        raise AssertionError("events are embedded at once")
+            self.said.append(("event", position + i, int(rows.numbers[i]), key, carried, at))
 
     def write_snapshot(self, snapshot: se.Snapshot, refreshes: int) -> None:
         values = (snapshot.coordinates.tobytes(), snapshot.eigenvalues.tobytes())
@@ -102,9 +96,6 @@ class Kept:
 
     def write_rejected(self, rows: Sequence[Rejected]) -> None:
         self.aside += [row.index for row in rows]
-
-    def write_rejected_pairs(self, rows: Sequence[Rejected]) -> None:
-        self.said.append(("pairs", len(rows)))
 
     def commit(self, *told: Any) -> None:
         pass
@@ -164,25 +155,6 @@ def test_a_checkpoint_fits_between_driver_and_sink(tmp_path: Path, kind: str) ->
         assert known + again.aside == first.aside, path.name
 
 
-def test_pairs_are_part_of_the_first_checkpoint(tmp_path: Path) -> None:
-    """They are taught before the first snapshot, and so are not given again."""
-    write(tmp_path / "log", "metrics")
-    sides = np.random.default_rng(1).standard_normal((40, 6))
-    names = [f"{name}_{side}" for side in (1, 2) for name in "xyz"]
-    similar = (np.arange(40) % 2)[:, None]
-    write_log(tmp_path / "pairs", np.hstack([sides, similar]), [*names, "similar"])
-    taught = engine("metrics")
-    kept = Kept(taught, tmp_path)
-    log, pairs = open_log(tmp_path / "log"), open_pairs(tmp_path / "pairs")
-    ReplayDriver(taught, log, kept, ReplayOptions(40), pairs).run()
-    said, set_aside, path = kept.saved[0]
-    assert kept.said[:2] == [("pairs", 0), ("pairs", 0)]
-    (tmp_path / "again").mkdir()
-    again = drive(se.Engine.load(path), tmp_path / "log", tmp_path / "again")
-    assert again.said == kept.said[said:]
-    assert again.aside == kept.aside[set_aside:]
-
-
 @pytest.mark.parametrize("rows", [1, 7, 400])
 @pytest.mark.parametrize("kind", ["points", "distances window"])
 def test_a_row_that_stops_the_replay_is_not_taken(tmp_path: Path, kind: str, rows: int) -> None:
@@ -211,11 +183,11 @@ def test_a_second_interrupt_comes_through_too(
     def stop(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(ParquetTable, "close", stop)
+    monkeypatch.setattr(RowGroupWriter, "close", stop)
     with pytest.raises(KeyboardInterrupt) as caught:
         se.replay(tmp_path / "log", engine("points"), tmp_path / "run", progress=stop)
     assert not getattr(caught.value, "__notes__", [])
-    assert [path.name for path in (tmp_path / "run").iterdir()] == ["run.db"]
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == [".lock", "run.db"]
 
 
 def test_distances_cannot_go_on_without_what_was_set_aside(tmp_path: Path) -> None:

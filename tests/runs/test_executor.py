@@ -1,10 +1,11 @@
-"""A pool of processes: what is lost is run again, whatever is killed when."""
+"""A pool of processes: a result a task, and an error where one is killed."""
 
 from __future__ import annotations
 
 import os
 import signal
 import tempfile
+import time
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -16,14 +17,6 @@ from streamembed.errors import BadRowError, StoppedError
 from streamembed.runs.executor import PoolExecutor, SerialExecutor, Task
 
 BIG = 1 << 20  # bytes, many times what a pipe holds
-
-
-def die_once(marker: Path, result: Any) -> Any:
-    """Killed by the system at first; then what it was asked for."""
-    if not marker.exists():
-        marker.touch()
-        os.kill(os.getpid(), signal.SIGKILL)
-    return result
 
 
 def die() -> None:
@@ -49,23 +42,22 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_every_task_has_one_result(folder: Path) -> None:
-    """Of two processes, of which three tasks each kill one; large results are whole."""
+    """Of two processes; large results are whole."""
     tasks: list[Task] = [partial(bytes, BIG + number) for number in range(8)]
-    tasks += [partial(die_once, folder / f"died{number}", number) for number in range(3)]
-    expected = [BIG + number for number in range(8)] + [0, 1, 2]
     with closing(PoolExecutor(2)) as executor:
-        found = [one if isinstance(one, int) else len(one) for one in run_all(executor, tasks)]
-    assert sorted(found) == sorted(expected)
+        found = [len(one) for one in run_all(executor, tasks)]
+    assert sorted(found) == [BIG + number for number in range(8)]
     assert not [*folder.glob("streamembed-*")]
-    plain = run_all(SerialExecutor(), tasks)
-    assert [one if isinstance(one, int) else len(one) for one in plain] == expected
+    assert [len(one) for one in run_all(SerialExecutor(), tasks)] == sorted(found)
 
 
-def test_a_task_that_always_dies_ends_the_run(folder: Path) -> None:
-    """And says what to do; others that come to an end do not count as its own."""
-    message = r"workers have died 4 times.*memory\?"
-    with closing(PoolExecutor(2)) as executor, pytest.raises(StoppedError, match=message):
-        run_all(executor, [os.getpid, os.getpid, die])
+def test_a_worker_that_is_killed_ends_the_pool(folder: Path) -> None:
+    """And the error says what to do; no process stays, and no file."""
+    with (
+        closing(PoolExecutor(2)) as executor,
+        pytest.raises(StoppedError, match="a worker was killed; repeat the command to resume"),
+    ):
+        run_all(executor, [os.getpid, os.getpid, die, partial(time.sleep, 600)])
     assert not [*folder.glob("streamembed-*")]
 
 

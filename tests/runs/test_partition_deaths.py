@@ -17,11 +17,12 @@ import pytest
 import streamembed as se
 from streamembed.errors import BadRowError, ColumnWarning, ParameterError
 from streamembed.logs import write_log
-from streamembed.runs.partitioned import Partitioned, replay_partitions
+from streamembed.runs.log_replay import Replayed
+from streamembed.runs.partitioned import replay_partitions
 
 pytestmark = pytest.mark.filterwarnings("ignore::streamembed.errors.ResolutionWarning")
 FILES = ("snapshot.arrow", "landmarks.arrow", "timeline.parquet", "rejected.parquet")
-FIXED: dict[str, Any] = {"size": 50, "chunk_size": 50, "round_every": 200, "scaling": None}
+FIXED: dict[str, Any] = {"size": 50, "chunk_size": 50, "snapshot_every": 200, "scaling": None}
 X = np.random.default_rng(0).standard_normal((1000, 2))
 
 
@@ -32,7 +33,7 @@ def logged(folder: Path, *parts: np.ndarray) -> Path:
     return folder
 
 
-def replayed(log: Path, run: Path, **changes: Any) -> Partitioned:
+def replayed(log: Path, run: Path, **changes: Any) -> Replayed:
     return replay_partitions(log, run, **{"workers": 1, **FIXED, **changes})
 
 
@@ -113,7 +114,7 @@ def test_a_row_out_of_reach_is_rejected(kernel: str, scaling: str | None, tmp_pa
     points = 1e-12 * X
     points[700] = 1e149
     log = logged(tmp_path / "log", points)
-    done = replayed(log, tmp_path / "run", kernel=kernel, scaling=scaling, round_every=100)
+    done = replayed(log, tmp_path / "run", kernel=kernel, scaling=scaling, snapshot_every=100)
     far = 0 if scaling is None else 1
     assert (done.learned, done.rejected) == (1000 - far, far)
     assert done.snapshot is not None
@@ -121,22 +122,53 @@ def test_a_row_out_of_reach_is_rejected(kernel: str, scaling: str | None, tmp_pa
 
 
 def test_a_log_that_has_changed_is_another_log(tmp_path: Path) -> None:
-    """Other data under the same names, or the same files in another order: not gone on with."""
-    log = logged(tmp_path / "log", X[:500], X[500:])
+    """Other data in any row, the same files in another order, more rows, or fewer."""
+    log = tmp_path / "log"
+    log.mkdir()
+    points = X.copy()
+    for number, rows in enumerate((slice(500), slice(500, 1000))):
+        write_log(log / f"{number}.arrow", points[rows], ["x", "y"])
     replayed(log, tmp_path / "run")
     kept = files_of(tmp_path / "run")
-    (log / "0.parquet").rename(log / "9.parquet")
-    with pytest.raises(ParameterError, match=r"partitions\[0\]|first_rows"):
+    (log / "0.arrow").rename(log / "9.arrow")
+    with pytest.raises(ParameterError, match=r"in partition 0 .*1\.arrow\).*differ in points"):
         replayed(log, tmp_path / "run")
-    (log / "9.parquet").rename(log / "0.parquet")
-    assert replayed(log, tmp_path / "run").resumed_at == 3
-    write_log(log / "1.parquet", X[500:900], ["x", "y"], format="parquet")
-    with pytest.raises(ParameterError, match="partitions"):
+    (log / "9.arrow").rename(log / "0.arrow")
+    assert replayed(log, tmp_path / "run").resumed_at == 1000
+    points[990, 1] += 1e-9
+    for stop, message in (
+        (1000, "in partition 1 .*first 500 rows of the log are not those"),
+        (900, "in partition 1 .*the log has 400 rows"),
+    ):
+        write_log(log / "1.arrow", points[500:stop], ["x", "y"])
+        with pytest.raises(ParameterError, match=message):
+            replayed(log, tmp_path / "run")
+    write_log(log / "1.arrow", np.concatenate([X[500:], X[:3]]), ["x", "y"])
+    with pytest.raises(ParameterError, match=r"more rows than the 500 .*streamembed merge"):
         replayed(log, tmp_path / "run")
-    (log / "1.parquet").unlink()
+    (log / "1.arrow").unlink()
     with pytest.raises(ParameterError, match="partitions"):
         replayed(log, tmp_path / "run")
     assert files_of(tmp_path / "run") == kept
+
+
+def test_a_log_that_changes_before_its_first_round_is_another_log(tmp_path: Path) -> None:
+    """What partitions agree on was computed from rows that are gone."""
+    log = logged(tmp_path / "log", X[:500], X[500:])
+
+    class Stopped(BaseException):
+        pass
+
+    def stop(*_: Any) -> None:
+        raise Stopped
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("streamembed.runs.partitioned.PartitionRoot.list_due", stop)
+        with pytest.raises(Stopped):
+            replayed(log, tmp_path / "run", scaling="standard")
+    write_log(log / "1.parquet", 2 * X[500:], ["x", "y"], format="parquet")
+    with pytest.raises(ParameterError, match="the first rows of the log are not those"):
+        replayed(log, tmp_path / "run", scaling="standard")
 
 
 def test_columns_in_doubt_are_told(tmp_path: Path) -> None:

@@ -16,12 +16,13 @@ import streamembed as se
 from streamembed.cli import commands
 from streamembed.errors import FeatureError, ParameterError
 from streamembed.metric_learners.catalog import NAMES
-from streamembed.runs.partitioned import Partitioned, replay_partitions
+from streamembed.runs.log_replay import Replayed
+from streamembed.runs.partitioned import replay_partitions
 from streamembed.runs.verification import verify
 
 pytestmark = pytest.mark.filterwarnings("ignore::streamembed.errors.ResolutionWarning")
 FILES = ("snapshot.arrow", "landmarks.arrow", "timeline.parquet", "rejected.parquet")
-FIXED: dict[str, Any] = {"size": 60, "n_components": 3, "chunk_size": 50, "round_every": 200}
+FIXED: dict[str, Any] = {"size": 60, "n_components": 3, "chunk_size": 50, "snapshot_every": 200}
 # Whose merged sums are those of the whole stream, to rounding.
 EXACT = ("contrast", "geometric_mean", "must_link", "fenn", "discriminant")
 
@@ -46,7 +47,7 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def replayed(log: Path, run: Path, **changes: Any) -> Partitioned:
+def replayed(log: Path, run: Path, **changes: Any) -> Replayed:
     return replay_partitions(str(log), run, **{"workers": 1, "metrics": NAMES, **FIXED, **changes})
 
 
@@ -94,14 +95,14 @@ def test_workers_leave_no_trace_in_metrics(log: Path, tmp_path: Path) -> None:
 def test_labels_are_for_metrics_alone(log: Path, tmp_path: Path) -> None:
     """A log without labels is refused, and a label without a metric; the command says the same."""
     pq.write_table(pq.read_table(log / "0.parquet").drop_columns("label"), tmp_path / "a.parquet")
-    with pytest.raises(FeatureError, match=r"no column of labels.*\(--label\)"):
+    with pytest.raises(FeatureError, match=r"no column of labels.*label="):
         replayed(tmp_path / "a.parquet", tmp_path / "run")
-    with pytest.raises(ParameterError, match=r"label='label' \(--label\) is for metrics"):
+    with pytest.raises(ParameterError, match=r"label='label' is for metrics"):
         replayed(log, tmp_path / "run", metrics=(), label="label")
     plain = replayed(log, tmp_path / "plain", metrics=())
     assert plain.columns.left_out["label"] == "labels are not used"
     flags = ["replay", str(log), "--workers=1", "--size=60", "--chunk-size=50", "--json"]
-    flags += ["--metrics=fenn", "--round-every=200", "--n-components=3"]
+    flags += ["--metrics=fenn", "--snapshot-every=200", "--n-components=3"]
     done = CliRunner().invoke(commands.main, [*flags, "--label=label", f"--run={tmp_path / 'cli'}"])
     assert done.exit_code == 0, done.output
     facts = json.loads(done.stdout)

@@ -17,7 +17,8 @@ from streamembed import ray as on_ray
 from streamembed.errors import BadRowError, ParameterError, StoppedError
 from streamembed.logs.event_log import write_log
 from streamembed.runs.executor import Task, run_task
-from streamembed.runs.partitioned import Partitioned, replay_partitions
+from streamembed.runs.log_replay import Replayed
+from streamembed.runs.partitioned import replay_partitions
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = [f"x{j:02d}" for j in range(16)]
@@ -28,7 +29,7 @@ FIXED: dict[str, Any] = {
     "chunk_size": 50,
     "scaling": "standard",
     "kernel": "gaussian",
-    "round_every": 200,
+    "snapshot_every": 200,
 }
 # That a process dies before a round, and after it; four times in a row of one round: 1 in 20,000.
 CHANCE = 0.043
@@ -84,7 +85,7 @@ def files_of(run: Path) -> dict[str, bytes]:
     return {name: (run / name).read_bytes() for name in FILES}
 
 
-def replayed(log: Path, run: Path, **changes: Any) -> Partitioned:
+def replayed(log: Path, run: Path, **changes: Any) -> Replayed:
     return on_ray.replay(log, run, **{"workers": 2, **FIXED, **changes})
 
 
@@ -100,7 +101,7 @@ def test_tasks_give_the_bytes_of_processes(
     assert (done.partitions, done.learned, done.rejected) == (3, 1998, 2)
     assert files_of(tmp_path / "run") == expected
     again = replayed(log, tmp_path / "run", workers=None)  # nothing is left to be done
-    assert (again.resumed_at, again.learned) == (done.rounds, 1998)
+    assert (again.resumed_at, again.learned) == (2000, 1998)
 
 
 def die(_: Task) -> Any:
@@ -165,7 +166,7 @@ def test_a_run_goes_on_with_tasks_and_the_other_way_round(
         assert files_of(tmp_path / name) == expected
 
 
-def here(log: Path, run: Path, **changes: Any) -> Partitioned:
+def here(log: Path, run: Path, **changes: Any) -> Replayed:
     return replay_partitions(str(log), run, workers=1, **FIXED, **changes)
 
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import io
-import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -33,13 +30,6 @@ def write(path: Path, rows: int = N, points: Any = POINTS) -> Path:
 
 def replay(log: Any, run: Path, **more: Any) -> se.Replayed:
     return se.replay(log, se.Engine(**SMALL), run, snapshot_every=1000, **more)
-
-
-def pipe(monkeypatch: pytest.MonkeyPatch, path: Path) -> str:
-    """Standard input is that file."""
-    source = SimpleNamespace(buffer=io.BytesIO(path.read_bytes()), isatty=lambda: False)
-    monkeypatch.setattr(sys, "stdin", source)
-    return "-"
 
 
 def read(run: Path, **more: Any) -> tuple[np.ndarray, np.ndarray, list[Any], list[Any]]:
@@ -93,28 +83,6 @@ def test_a_log_with_other_rows_is_an_error(tmp_path: Path) -> None:
     write(log, 7000)
     with pytest.raises(ParameterError, match=r"the log has 7,000 rows, and .* has learned 8,000"):
         read(run)
-
-
-@pytest.mark.parametrize("embed", ["final", "causal"])
-def test_standard_input_is_copied(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, embed: str
-) -> None:
-    """The files are those of the same log; its events are read from the copy."""
-    log = write(tmp_path / "log")
-    run = replay(pipe(monkeypatch, log), tmp_path / "run", embed=embed).path
-    again = replay(log, tmp_path / "again", embed=embed).path
-    for path in again.glob("*.*"):
-        if path.name != "run.db":
-            assert path.read_bytes() == (run / path.name).read_bytes(), path.name
-    if embed == "final":
-        check(run, len(ACCEPTED))
-    else:
-        with se.read_run(run) as reader:
-            parts = [rows for _, rows in reader.events()]
-        assert [key for rows in parts for key in rows.ids.tolist()] == IDS[ACCEPTED].tolist()
-    with pytest.raises(ParameterError, match="standard input needs its rows"):
-        verify(run, deep=True)
-    assert not verify(run, deep=True, log=log).troubles
 
 
 def test_events_of_calls_are_read_from_them(tmp_path: Path) -> None:

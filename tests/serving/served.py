@@ -37,20 +37,14 @@ class Server:
 
     Attributes
     ----------
-    urls : list of str
-        One a reader.
     web : str
         Where /metrics is.
     """
 
     process: subprocess.Popen[str]
-    urls: list[str]
+    url: str
     web: str
     said: list[str] = field(default_factory=list)
-
-    @property
-    def url(self) -> str:
-        return self.urls[0]
 
     def client(self, token: str | None = None, **more: Any) -> se.Client:
         """A client of it."""
@@ -60,15 +54,6 @@ class Server:
         """A plain client of Flight."""
         return fl.FlightClient(self.url)
 
-    def pid(self, kind: str) -> int:
-        """Of its first reader, or of its writer."""
-        path = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
-        for pid in path.read_text().split():
-            with contextlib.suppress(OSError):
-                if Path(f"/proc/{pid}/cmdline").read_bytes().endswith(f"{kind}\0".encode()):
-                    return int(pid)
-        raise AssertionError(f"there is no {kind}")
-
     def stop(self, number: int = signal.SIGTERM) -> int:
         """Its exit code."""
         if self.process.poll() is None:
@@ -77,9 +62,9 @@ class Server:
 
 
 @contextlib.contextmanager
-def serving(run: Path, *flags: Any, readers: int = 1) -> Iterator[Server]:
+def serving(run: Path, *flags: Any) -> Iterator[Server]:
     """Start a server with any free ports, and end it."""
-    arguments = ["serve", run, "--port", 0, "--metrics-port", 0, "--readers", readers, *flags]
+    arguments = ["serve", run, "--port", 0, "--metrics-port", 0, *flags]
     process = subprocess.Popen(
         [sys.executable, "-c", PROGRAM, *map(str, arguments)],
         stdout=subprocess.PIPE,
@@ -89,10 +74,9 @@ def serving(run: Path, *flags: Any, readers: int = 1) -> Iterator[Server]:
     )
     assert process.stdout is not None
     assert process.stderr is not None
-    urls = [process.stdout.readline().strip() for _ in range(readers)]
-    if not all(urls):
+    if not (url := process.stdout.readline().strip()):
         raise AssertionError(process.communicate()[1])
-    server = Server(process, urls, process.stderr.readline().strip())
+    server = Server(process, url, process.stderr.readline().strip())
     lines = process.stderr
     listener = threading.Thread(target=lambda: server.said.extend(lines))
     listener.start()

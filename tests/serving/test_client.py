@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import uuid
 from pathlib import Path
@@ -13,7 +14,6 @@ import pyarrow.flight as fl
 import pytest
 
 import streamembed as se
-from streamembed.data.features import Features
 from streamembed.data.ids import read_ids
 from streamembed.errors import (
     ColumnWarning,
@@ -24,9 +24,7 @@ from streamembed.errors import (
     ParameterError,
     ServerError,
 )
-from streamembed.serving.latest_snapshot import LatestSnapshot
-from streamembed.serving.messages import RefusedError, extract_events
-from tests.serving.served import made, serving
+from tests.serving.served import serving
 
 SMALL: dict[str, Any] = {"size": 50, "n_components": 2, "warm_up": 20, "chunk_size": 10}
 
@@ -73,51 +71,31 @@ def test_a_missing_server_is_an_error_of_one_line() -> None:
     assert "\n" not in str(told.value)
 
 
-def test_landmarks_of_a_server_are_merged_with_others(tmp_path: Path) -> None:
-    """Under a number of its own; a number that is none is refused, by the server as well."""
-    points = np.random.default_rng(3).standard_normal((600, 2))
-    parameters = {"memory": "landmarks", "size": 50, "warm_up": 40, "scaling": None}
-    other = se.Engine(**parameters)
-    other.learn(points[:300])
-    with se.open_run(tmp_path / "run", parameters) as run:
-        run.learn(points[300:])
-        expected = run.engine.landmark_set(1).to_bytes()
-    with serving(tmp_path / "run") as server, server.client() as client:
-        served = client.landmark_set(1)
-        assert served.to_bytes() == expected
-        with pytest.raises(ParameterError, match="partition"):
-            client.landmark_set(-1)
-        ticket = fl.Ticket(b"landmarks/65536")
-        with pytest.raises(fl.FlightError, match="a partition from 0 to 65535"):
-            server.flight().do_get(ticket).read_all()
-    merged = se.merge([other.landmark_set(0), served])
-    assert round(merged.mass) == 600
-    assert se.Engine.of_landmarks(merged).snapshot().certificate.met
-
-
-def test_ids_and_labels_of_all_kinds_are_those_of_an_engine(tmp_path: Path) -> None:
+def test_ids_of_all_kinds_are_those_of_an_engine(tmp_path: Path) -> None:
     """UUIDs by any container, and columns that another client of Flight sends as they are."""
-    rng = np.random.default_rng(0)
-    X, y = rng.normal(size=(60, 2)), rng.integers(0, 2, 60) + 0.5
+    points = np.random.default_rng(0).normal(size=(60, 2))
     keys = [uuid.UUID(int=k + 1) for k in range(60)]
     column = pa.array([key.bytes for key in keys], pa.uuid())
-    expected = se.Engine(**SMALL, metrics=("contrast",))
-    expected.learn(X, y, keys)
-    table = pa.table({"x": X[:, 0], "z": X[:, 1], "id": column, "label": y})
-    with se.open_run(tmp_path / "run", {**SMALL}) as run:
-        run.learn(table.drop_columns(["label"]))
-        assert run.snapshot().ids.tolist() == expected.snapshot().ids.tolist()
-    events = extract_events(table.to_batches()[0], Features(("x", "z"), False))
-    assert events.ids == [*map(str, keys)]
-    assert events.labels == y.tolist()
+    table = pa.table({"x": points[:, 0], "z": points[:, 1], "id": column})
+    with se.open_run(tmp_path / "run", {**SMALL}):
+        pass
+    with serving(tmp_path / "run", "--learn") as server:
+        path = fl.FlightDescriptor.for_path("learn")
+        writer, reader = server.flight().do_put(path, table.schema)
+        writer.write_with_metadata(table.to_batches()[0], b'{"offset": 0}')
+        assert json.loads(reader.read().to_pybytes())["accepted"] == 60
+        writer.close()
+        wrong = table.set_column(2, "id", column.storage)
+        writer, reader = server.flight().do_put(path, wrong.schema)
+        writer.write_with_metadata(wrong.to_batches()[0], b'{"offset": 60}')
+        with pytest.raises(fl.FlightServerError, match=r"ids has b'.*strings \(or UUIDs\)"):
+            writer.close()
+    with se.open_run(tmp_path / "run") as run:
+        assert run.snapshot().ids.tolist() == [str(key) for key in keys[-50:]]
     for given in (keys, column, pa.chunked_array([column]), np.array(keys, dtype=object)):
         ids = read_ids(given, 60)
         assert ids is not None
-        assert ids.tolist() == events.ids
-    with pytest.raises(InputError, match=r"ids has b'.*strings \(or UUIDs\)"):
-        extract_events(
-            table.set_column(2, "id", column.storage).to_batches()[0], Features(("x", "z"), False)
-        )
+        assert ids.tolist() == [*map(str, keys)]
 
 
 def test_ids_and_labels_of_a_table_are_sent(tmp_path: Path) -> None:
@@ -179,12 +157,6 @@ def test_suspicious_columns_are_left_out_by_clients(tmp_path: Path) -> None:
     with se.open_run(tmp_path / "run") as run:
         assert run.snapshot().feature_names == ("x", "z")
         assert run.snapshot().ids.tolist() == list(range(10, 60))
-
-
-def test_a_run_without_landmarks_has_none(tmp_path: Path) -> None:
-    follower = LatestSnapshot(str(made(tmp_path)))
-    with pytest.raises(RefusedError, match="no landmarks to merge"):
-        follower.read_landmarks(0)
 
 
 def test_before_the_first_event_there_is_no_map_and_no_name(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ the engine's parameters: files, record batches, row groups and interrupts leave 
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
@@ -32,15 +31,13 @@ from streamembed.errors import (
 )
 from streamembed.logs.event_log import EventLog, open_with_choice, parse_choice, warn_of_columns
 from streamembed.logs.followed_log import FollowedLog
-from streamembed.logs.pair_log import PairLog, match_features, open_pairs
 from streamembed.logs.paths import Location, Paths
 from streamembed.methods.options import POSITION, Config
 from streamembed.runs import origin, resume
 from streamembed.runs import run_folder as runfolder
 from streamembed.runs.driver import ReplayDriver
 from streamembed.runs.recorder import Recorder, check_passthrough
-from streamembed.runs.reject_limit import RejectLimit
-from streamembed.runs.replay_options import ReplayOptions
+from streamembed.runs.replay_options import RejectLimit, ReplayOptions
 from streamembed.runs.run_store import REPLAY, CheckpointPolicy, RunStore
 from streamembed.validation import check_choice, check_flag, check_whole
 
@@ -67,12 +64,13 @@ class Replayed:
         Why the log could not be read to the end; None if it was.
     columns : Columns
         What the columns of the log were used for; also in the metadata of ``timeline.parquet``.
-    pairs, rejected_pairs : int
-        Rows of the pair log that were learned, and that were rejected; 0 without one.
     snapshot_every : int
-        Events between snapshots, a multiple of ``chunk_size``: what was asked for, rounded up.
+        Events between snapshots, in partitions those of each; a multiple of ``chunk_size``: what
+        was asked for, rounded up.
     resumed_at : int
         Rows of the log that an earlier call had taken and committed; 0 for a new run.
+    partitions : int
+        Partitions of the log, of `replay_partitions`; 0 where it is learned as one stream.
     """
 
     path: Path
@@ -84,10 +82,9 @@ class Replayed:
     snapshot: Snapshot | None
     damage: str | None
     columns: Columns
-    pairs: int = 0
-    rejected_pairs: int = 0
     snapshot_every: int = SNAPSHOT_EVERY
     resumed_at: int = 0
+    partitions: int = 0
 
 
 def replay(
@@ -101,7 +98,6 @@ def replay(
     id: str | None = None,
     label: str | None = None,
     time: str | None = None,
-    pairs: Paths | None = None,
     on_bad_row: str = "skip",
     embed: str = "final",
     overwrite: bool = False,
@@ -122,9 +118,8 @@ def replay(
     Parameters
     ----------
     log
-        Files or folders of Arrow IPC (stream or file) or Parquet, "-" for standard input, or an
-        open `EventLog`, of points or of distances; or a folder that grows, by
-        `streamembed.logs.follow_log`, until it ends.
+        Files or folders of Arrow IPC (stream or file) or Parquet, or an open `EventLog`, of points
+        or of distances; or a folder that grows, by `streamembed.logs.follow_log`, until it ends.
     engine
         Learns the log, and can continue learning afterwards.
     run
@@ -139,9 +134,6 @@ def replay(
         the engine, or those of the log.
     exclude, id, label, time
         Columns to leave out, and those with ids, labels and times, as in `open_log`.
-    pairs
-        A pair log (`streamembed.logs.pair_log`) for the engine's metrics, learned completely at the
-        end of the warm-up, before the first snapshot.
     on_bad_row
         "skip" rejects rows that cannot be learned, "raise" stops at the first. The parameter of the
         same name of the engine applies only to calls of the engine.
@@ -182,9 +174,9 @@ def replay(
         The run folder cannot be created or written to.
     ParameterError
         The run folder holds something else, or a run that began in another way or with other rows
-        (the message says what differs); another replay is using it, or the log or the pairs are
-        read from it; ``snapshot_every`` is not a multiple of the chunk size, ``features`` or other
-        columns were given with an open log, or ``pairs`` for an engine without metrics.
+        (the message says what differs); another replay is using it, or the log is read
+        from it; ``snapshot_every`` is not a multiple of the chunk size, or ``features`` or other
+        columns were given with an open log.
     FeatureError
         The log lacks the features that the engine has learned, or has a label or time that Parquet
         cannot store.
@@ -208,8 +200,7 @@ def replay(
     Memory does not grow with the log: only what came since the last commit is held, some 32 MB of
     rows at most. The rest is in ``run.db`` and the folder ``parts``, which a finished run needs
     only to resume a log that has grown. With ``embed="final"`` all events are read from the log
-    once more at the end, so it must stay as it is until then; those of standard input are copied
-    into the run.
+    once more at the end, so it must stay as it is until then.
 
     Row t of a log of distances refers to the rows before it, whether learned or rejected. If the
     engine has learned before, its events precede the first row. The driver selects the distances
@@ -235,15 +226,12 @@ def replay(
             "monitor= was given with a log of distances, which have no coordinates to watch: leave "
             "it out"
         )
-    pair_log = None if pairs is None else _open_pairs(pairs, engine, opened)
     folder = Path(check_path(run, "run"))
-    logs = (opened,) if pair_log is None else (opened, pair_log.log)
-    runfolder.check_apart("run", folder, logs, folder=True)
+    runfolder.check_apart("run", folder, (opened,), folder=True)
     run_origin = {
         "kind": REPLAY,
         **origin.describe_replay(opened, engine.config, every, on_bad_row, embed),
         "start": resume.describe_engine(engine),
-        "pairs": None if pair_log is None else _compute_pair_fingerprint(pair_log),
         "columns": opened.columns.as_dict(),
         "monitor": resume.describe_monitor(monitor),
     }
@@ -260,13 +248,13 @@ def replay(
     )
     overwrite = check_flag("overwrite", overwrite)
     with ExitStack() as stack:
-        store = RunStore.claim(stack, run, policy, monitor, overwrite)
+        store = stack.enter_context(RunStore.claim(run, policy, monitor, overwrite))
         resume.begin(store, opened, run_origin)
         engine.log_offset = 0
         start = resume.restore(store, opened, engine, grows=followed is not None)
-        counts, damage = start.counts, None
+        taken, counts, damage = engine.log_offset, start.counts, None
         if start.finished:
-            limit.check(counts.rejected, start.rows, ended=True)
+            limit.check(counts.rejected, taken, ended=True)
         else:
             recorder = Recorder(store, opened, engine.config, run_origin, options)
             driver = ReplayDriver(
@@ -274,14 +262,13 @@ def replay(
                 followed or opened,
                 recorder,
                 options,
-                pairs=None if start.rows else pair_log,
                 start=start,
-                rejected=recorder.read_rejected(start.rows),
+                rejected=recorder.read_rejected(taken),
             )
-            damage = _drive(driver, recorder, opened.is_repeatable)
+            damage = _drive(driver, recorder)
             counts = driver.counts
             if damage is None:
-                store.finish(driver.describe())
+                store.finish(driver.build_commit())
     return Replayed(
         **asdict(counts),
         path=folder,
@@ -291,20 +278,19 @@ def replay(
         damage=damage,
         columns=(opened if followed is None else followed.log).columns,
         snapshot_every=every,
-        resumed_at=start.rows,
+        resumed_at=taken,
     )
 
 
-def _drive(driver: ReplayDriver, recorder: Recorder, is_repeatable: bool) -> str | None:
+def _drive(driver: ReplayDriver, recorder: Recorder) -> str | None:
     """The log through the engine; why it could not be read to its end, or None."""
     try:
         return driver.run()
     except KeyboardInterrupt as error:
         if (n_events := recorder.events) is not None:
-            hint = "; repeat the replay to resume" if is_repeatable else ""
             error.add_note(
                 f"interrupted at {n_events:,} events; {recorder.folder} holds them and "
-                f"{driver.counts.snapshots:,} snapshots{hint}"
+                f"{driver.counts.snapshots:,} snapshots; repeat the replay to resume"
             )
         raise
 
@@ -319,27 +305,6 @@ def _check_receivers(engine: Any, progress: Any, monitor: Any) -> None:
         )
     if monitor is not None and not isinstance(monitor, Monitor):
         raise ParameterError(f"monitor={quote(monitor)} must be a Monitor, or None")
-
-
-def _compute_pair_fingerprint(pairs: PairLog) -> dict[str, int]:
-    """Of all rows of a pair log, whatever the pieces it comes in."""
-    sums = {"left": 0, "right": 0, "similar": 0, "rejected": 0}
-    for part in pairs:
-        rejected = ";".join(f"{row.index}" for row in part.rejected).encode()
-        parts = (part.left.tobytes(), part.right.tobytes(), part.similar.tobytes(), rejected)
-        for name, data in zip(sums, parts, strict=True):
-            sums[name] = zlib.crc32(data, sums[name])
-    return sums
-
-
-def _open_pairs(pairs: Paths, engine: Engine, log: EventLog) -> PairLog:
-    if not engine.config.metrics:
-        raise ParameterError(
-            "pairs were given, but the engine learns no metrics: create it with metrics=('itml',)"
-        )
-    opened = open_pairs(pairs)
-    match_features(opened, log.feature_names)
-    return opened
 
 
 def _open_log(log: EventLog | Paths, choice: ColumnChoice, engine: Engine) -> EventLog:
@@ -362,8 +327,8 @@ def check_clock(log: EventLog, config: Config) -> None:
     if config.clock != POSITION and (kind is None or not is_time_type(kind)):
         times = "no column of times" if kind is None else f"times of type {kind}"
         raise FeatureError(
-            f"the log has {times}, by which masses are to fade (clock='event_time'): name a column "
-            "of timestamps or numbers with time= (--time)"
+            f"the log has {times}, and clock='event_time' needs times: name a column of timestamps "
+            "or numbers with time=..."
         )
 
 
