@@ -24,7 +24,6 @@ from typing import Annotated, Self
 import numpy as np
 from scipy.sparse import csr_array
 
-from streamembed.geometry.kernel_matrix import KernelMatrix
 from streamembed.geometry.lists import NeighborLists, RadiusEdges
 from streamembed.geometry.scaling import Scaling
 from streamembed.geometry.support import Support
@@ -172,9 +171,9 @@ class GeodesicMap(EmbeddingMap):
             levels = iter([_spread_pairs(decompose(), geodesics.sources, state)])
             columns = publish.select_best(levels, state, config)
         else:
-            position, rows = state.position, KernelMatrix.of(matrix, len(matrix))
+            position = state.position
             bound, known = gram.multiply_block(matrix, masses, self.block, position, config)
-            levels = refine(bound, known, rows, position, decompose, config)
+            levels = refine(bound, known, None, position, decompose, config)
             columns = publish.select_best(levels, state, config)
             if len(matrix) <= LARGEST_EXACT:
                 values = np.linalg.eigvalsh(build_dense(matrix, bound.normal, True))

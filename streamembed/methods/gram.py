@@ -21,7 +21,7 @@ from streamembed.geometry.scaling import Scaling, measure_rounding
 from streamembed.methods.eigenpairs import LARGEST_EXACT, Eigenpairs, PublishedColumns
 from streamembed.methods.options import Config
 from streamembed.methods.placement import measure_neighbor_distance
-from streamembed.methods.refinement import UNIT, KnownProducts
+from streamembed.methods.refinement import UNIT, KnownProducts, Weights
 from streamembed.methods.registry import KernelInput
 from streamembed.methods.state import BuildInput, State, UpdateInput
 from streamembed.methods.trial_map import (
@@ -29,7 +29,6 @@ from streamembed.methods.trial_map import (
     REBUILD_SHARE,
     SMALL_CHUNK,
     TrialMap,
-    Weights,
     build_dense,
     fill_matrix,
     start_space,
@@ -37,7 +36,7 @@ from streamembed.methods.trial_map import (
 from streamembed.numeric.arrays import Array, Floats, Ints
 from streamembed.numeric.linalg import descending_eigh
 from streamembed.spectral import certificate, operator
-from streamembed.spectral.certificate import Certificate, Outside
+from streamembed.spectral.certificate import Certificate
 from streamembed.spectral.operator import CENTRED_CUT, Normalisation, Operator, deflate
 from streamembed.spectral.trial_space import PROBES
 
@@ -143,10 +142,11 @@ class GramMap(TrialMap):
         past = KernelInput(before, None, scaling, None, None, computed)
         leaving = GramRows.of(past, config).rows(old)
         updated = replace(self, largest=largest).replace_rows(
-            rows, leaving, arriving, slots, inputs, config, restart
+            rows, leaving, arriving, slots, inputs, config
         )
-        has_drifted = _has_drifted(updated.degrees, rows, inputs)
-        return (restart() if has_drifted else updated), len(slots)
+        if updated is None or _has_drifted(updated.degrees, rows, inputs):
+            updated = restart()
+        return updated, len(slots)
 
     def bind_weights(self, state: State, config: Config) -> GramRows:
         """Rows of H."""
@@ -274,15 +274,8 @@ def decompose(matrix: Floats, masses: Floats, config: Config) -> Eigenpairs:
     loss = ROUNDING * len(values) * float(np.abs(matrix).max() * masses.max())
     unit = max(2.0 * float(np.abs(values).max(initial=0.0)), 2.0 * loss, TINY)
     values, dense, rounding = values / unit, dense / unit, loss / unit
-    is_real = values > max(CENTRED_CUT, rounding)
-    n_kept = min(config.n_pairs, int(np.count_nonzero(is_real)))
-    leading = deflate(vectors[:, :n_kept], normal.constant)
-    errors = dense @ leading - leading * values[:n_kept]
-    n_shown = min(n_kept, config.n_components)
-    following = float(values[n_shown]) if n_shown < len(values) else 0.0
-    following = following if following > rounding else 0.0
-    outside = Outside(following, following, values[:n_shown])
-    pairs = Eigenpairs(values[:n_kept], leading, errors, outside, normal, rounding, "exact")
+    cut = max(CENTRED_CUT, rounding)
+    pairs = Eigenpairs.of_dense(dense, values, vectors, normal, rounding, cut, config)
     return replace(pairs, unit=unit, floor=CENTRED_CUT, negative_mass=share_negative(values))
 
 

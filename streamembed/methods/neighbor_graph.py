@@ -45,7 +45,7 @@ from streamembed.spectral.block import Block, RitzPairs
 from streamembed.spectral.certificate import TINY, Outside, bound_outside
 from streamembed.spectral.lanczos import bound_largest
 from streamembed.spectral.neighbor_walk import Parts, Walk
-from streamembed.spectral.operator import Normalisation, deflate
+from streamembed.spectral.operator import Normalisation
 
 # Share of the tolerance that the block keeps to after every chunk.
 BLOCK_TOLERANCE_SHARE = 0.6
@@ -438,17 +438,11 @@ class GraphMap(WalkMap):
 
     def _decompose(self, state: State, config: Config) -> Eigenpairs:
         """Every pair at once. O(n^3)."""
-        normal, count = self.normalise(state, config), config.n_pairs
+        normal = self.normalise(state, config)
         dense = self.walk.operator.toarray()
         dense -= np.outer(normal.constant, normal.constant)
         values, vectors = descending_eigh(dense)
-        n_kept = min(count, int(np.count_nonzero(values > NEGLIGIBLE)))
-        leading = deflate(vectors[:, :n_kept], normal.constant)
-        errors = dense @ leading - leading * values[:n_kept]
-        n_shown = min(n_kept, config.n_components)
-        following = float(values[n_shown:].max(initial=0.0))
-        outside = Outside(following, following, values[:n_shown])
-        return Eigenpairs(values[:n_kept], leading, errors, outside, normal, ROUNDING, "exact")
+        return Eigenpairs.of_dense(dense, values, vectors, normal, ROUNDING, NEGLIGIBLE, config)
 
 
 def _observe(ritz: RitzPairs, bound: float, k: int) -> Outside:
