@@ -50,7 +50,7 @@ def command(
     """Embed the events of logs with a saved snapshot.
 
     A RUN folder stands for its final snapshot. FILE must not be an
-    input, nor be in the folder of a log. It has ids, labels and times as in the LOG. Rows that
+    input, nor be in the folder of a log. It has the ids, labels and times of the LOG. Rows that
     cannot be embedded keep their place, with nulls and a reason. A snapshot of distances takes logs
     of distances to its objects, in the order of its ids.
     """

@@ -117,7 +117,7 @@ def test_every_layout_gives_the_same_rows(tmp_path: Path, format: str, rows_per_
     for path in (whole, folder):
         log = open_log(path)
         assert log.feature_names == ("a", "b", "c")
-        assert log.has_ids
+        assert log.id_type == pa.int64()
         np.testing.assert_array_equal(stacked(log), SORTED_POINTS)
         np.testing.assert_array_equal(np.concatenate([b.ids for b in log]), ids)
         assert not any(batch.nulls.any() for batch in log)
@@ -613,7 +613,7 @@ def test_ids_are_int64_or_text(tmp_path: Path, format: str, column: Any, expecte
     assert ids is not None
     assert ids.tolist() == expected
     assert ids.dtype == (np.int64 if all(type(key) is int for key in expected) else object)
-    assert open_log(path).has_ids
+    assert open_log(path).id_type == (pa.int64() if type(expected[0]) is int else pa.string())
 
 
 def test_ids_that_cannot_be_held_are_feature_errors(tmp_path: Path) -> None:
@@ -652,7 +652,7 @@ def test_labels_and_times_are_carried(tmp_path: Path, format: str) -> None:
     assert pa.concat_arrays([batch.event_times for batch in batches]).equals(times)
     write_log(tmp_path / "y", POINTS, NAMES, format=format)
     log = open_log(tmp_path / "y")
-    assert not log.has_ids
+    assert log.id_type is None
     assert log.label_type is None
     batch = next(iter(log))
     assert batch.ids is None
