@@ -475,10 +475,7 @@ def split(
     learned = (*(learned_names or ()), *(chosen or ()))
     if are_dicts(X):
         return _split_dicts(X, learned, chosen, name, remedy)
-    frame = open_frame(X, name)
-    if len(set(frame.names)) < len(frame.names):
-        return SplitTable(frame)  # refused where it is read
-    return _split_frame(frame, learned, chosen, remedy)
+    return _split_frame(open_frame(X, name), learned, chosen, remedy)
 
 
 def _split_frame(
