@@ -147,6 +147,22 @@ def are_positions(names: Iterable[str]) -> bool:
     return all(name.isdecimal() and len(name) < LONGEST_PLACE for name in names)
 
 
+def check_places(
+    table: NumericTable, names: Sequence[str], ordered: bool, learner: str, name: str
+) -> None:
+    """Refuse an array where features are known by name, or are not as many as its columns."""
+    if not ordered:
+        raise FeatureError(
+            f"{name} has no feature names, but the features are known by name "
+            f"({quote(list(names))}): pass a data frame or dicts, so that columns cannot be mixed "
+            "up"
+        )
+    if len(table.names) != len(names):
+        raise FeatureError(
+            f"{name} has {len(table.names)} columns; {learner} {len(names)}: {quote(list(names))}"
+        )
+
+
 def to_feature_name(name: Any) -> str:
     """A name as text; FeatureError where it has none, or one that no file can hold."""
     try:
