@@ -22,6 +22,7 @@ from streamembed.errors import (
 from streamembed.logs.event_log import open_with_choice, parse_choice
 from streamembed.runs import run_folder
 from streamembed.runs.log_transform import transform_log
+from streamembed.storage.database import LOCK
 
 
 @click.command("transform")
@@ -57,7 +58,7 @@ def command(
     path = _find_snapshot_file(Path(check_path(snapshot, "snapshot")))
     inputs = [path]
     if path != Path(snapshot):
-        inputs = [path.parent / name for name in run_folder.RUN_FILES]
+        inputs = [path.parent / name for name in (*run_folder.RUN_FILES, LOCK)]
     for source in inputs:
         if run_folder.is_same_path(output, source):
             raise ParameterError(

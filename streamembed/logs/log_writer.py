@@ -18,7 +18,6 @@ from streamembed.errors import (
     FeatureError,
     InputError,
     LogError,
-    MissingFileError,
     quote,
     summarise_error,
 )
@@ -59,6 +58,8 @@ def write_log(
     ------
     FeatureError, InputError
         Names that do not fit the points; ids or labels that do not.
+    FileError
+        Its folder does not exist.
     LogError
         The file cannot be written.
     ParameterError
@@ -120,6 +121,8 @@ def write_distance_log(
     ------
     InputError
         A row that is not a row of numbers; ids or labels of another length.
+    FileError
+        Its folder does not exist.
     LogError
         The file cannot be written.
     ParameterError
@@ -165,10 +168,7 @@ def _build_column(name: str, data: Any, n: int) -> Any:
 
 def _write(path: Location, table: Any, rows_per_batch: int, format: str) -> None:
     """Write a table as one file; not into a pipe, where writing waits for a reader."""
-    try:
-        target = check_writable(path)
-    except MissingFileError as error:
-        raise LogError(str(error)) from error
+    target = check_writable(path)
     try:
         with (
             pa.OSFile(str(target), "wb") as sink,

@@ -20,7 +20,14 @@ import pytest
 
 import streamembed as se
 from streamembed.data.column_roles import Columns
-from streamembed.errors import FeatureError, InputError, LogError, ParameterError, TimeOrderWarning
+from streamembed.errors import (
+    FeatureError,
+    InputError,
+    LogError,
+    MissingFileError,
+    ParameterError,
+    TimeOrderWarning,
+)
 from streamembed.logs.event_log import (
     BYTES_PER_BATCH,
     ROWS_PER_BATCH,
@@ -1026,7 +1033,7 @@ DISTANCE_LOG = {"path": "x", "rows": ROWS}
                 ({"ids": [1, 2]}, InputError, "ids has 2 entries; it must have 53"),
                 ({"labels": [1, 2]}, InputError, "labels has 2 entries; it must have 53"),
                 ({"ids": [1, "a"] * 26 + [1]}, InputError, "ids are not a column"),
-                ({"path": "missing/x"}, LogError, "cannot be written"),
+                ({"path": "missing/x"}, MissingFileError, "create it first"),
             )
         ),
         (POINT_LOG | {"points": [1.0, 2.0, 3.0]}, InputError, "has shape"),
