@@ -330,7 +330,7 @@ class Monitor(SavedObject):
                 notes.append(
                     f"the reference is provisional: {count:,} events, and it is made again of {n:,}"
                 )
-            notes += reference.dependence.notes(count, n)
+            notes += reference.dependence.notes(count)
         if n >= GOOD_REFERENCE and (n >= ert / 20 or not np.isfinite(ert)):
             return tuple(notes)
         wanted = max(GOOD_REFERENCE, 0 if not np.isfinite(ert) else int(np.ceil(ert / 20)))

@@ -373,9 +373,7 @@ def measure_dependence(
     points, own_season = events.points, fit_season(events, settings.period, previous)
     if own_season is not None:
         points = own_season.remove(points, events.positions)
-    measured = dependence.measure(points, usual, settings.n_reference)
-    # one season is all that is subtracted
-    return measured if settings.period is None else replace(measured, period=0)
+    return dependence.measure(points, usual, settings.n_reference)
 
 
 def _estimate_change_probability(points: Floats) -> float:
