@@ -32,50 +32,30 @@ if TYPE_CHECKING:
     from streamembed import errors as errors
     from streamembed import estimators as estimators
     from streamembed import logs as logs
-    from streamembed.drift.alarm import Alarm
-    from streamembed.drift.monitor import Monitor
-    from streamembed.engine.call import Call, Labelled, Learned
-    from streamembed.engine.engine import Engine
-    from streamembed.engine.picture import Picture
-    from streamembed.engine.snapshot import Frame, Snapshot
-    from streamembed.estimators.pair_generator import PairGenerator
-    from streamembed.merging.landmark_set import LandmarkSet
-    from streamembed.merging.merged_set import merge
-    from streamembed.metric_learning.mahalanobis import Mahalanobis
-    from streamembed.runs.log_replay import Replayed, replay
-    from streamembed.runs.partitioned import replay_partitions
-    from streamembed.runs.run_reader import RunReader, read_run
-    from streamembed.runs.session import Run, open_run
-    from streamembed.serving.client import Client, connect
-    from streamembed.serving.messages import Transformed
-    from streamembed.spectral.certificate import Certificate
-
-__all__ = [
-    "Alarm",
-    "Call",
-    "Certificate",
-    "Client",
-    "Engine",
-    "Frame",
-    "Labelled",
-    "LandmarkSet",
-    "Learned",
-    "Mahalanobis",
-    "Monitor",
-    "PairGenerator",
-    "Picture",
-    "Replayed",
-    "Run",
-    "RunReader",
-    "Snapshot",
-    "Transformed",
-    "connect",
-    "merge",
-    "open_run",
-    "read_run",
-    "replay",
-    "replay_partitions",
-]
+    from streamembed.drift.alarm import Alarm as Alarm
+    from streamembed.drift.monitor import Monitor as Monitor
+    from streamembed.engine.call import Call as Call
+    from streamembed.engine.call import Labelled as Labelled
+    from streamembed.engine.call import Learned as Learned
+    from streamembed.engine.engine import Engine as Engine
+    from streamembed.engine.picture import Picture as Picture
+    from streamembed.engine.snapshot import Frame as Frame
+    from streamembed.engine.snapshot import Snapshot as Snapshot
+    from streamembed.estimators.pair_generator import PairGenerator as PairGenerator
+    from streamembed.merging.landmark_set import LandmarkSet as LandmarkSet
+    from streamembed.merging.merged_set import merge as merge
+    from streamembed.metric_learning.mahalanobis import Mahalanobis as Mahalanobis
+    from streamembed.runs.log_replay import Replayed as Replayed
+    from streamembed.runs.log_replay import replay as replay
+    from streamembed.runs.online_run import Run as Run
+    from streamembed.runs.online_run import open_run as open_run
+    from streamembed.runs.partitioned import replay_partitions as replay_partitions
+    from streamembed.runs.run_reader import RunReader as RunReader
+    from streamembed.runs.run_reader import read_run as read_run
+    from streamembed.serving.client import Client as Client
+    from streamembed.serving.client import connect as connect
+    from streamembed.serving.messages import Transformed as Transformed
+    from streamembed.spectral.certificate import Certificate as Certificate
 
 # Where each public name is, as above; and the packages that are public as a whole.
 _HOMES = {
@@ -93,17 +73,18 @@ _HOMES = {
     "PairGenerator": "estimators.pair_generator",
     "Picture": "engine.picture",
     "Replayed": "runs.log_replay",
-    "Run": "runs.session",
+    "Run": "runs.online_run",
     "RunReader": "runs.run_reader",
     "Snapshot": "engine.snapshot",
     "Transformed": "serving.messages",
     "connect": "serving.client",
     "merge": "merging.merged_set",
-    "open_run": "runs.session",
+    "open_run": "runs.online_run",
     "read_run": "runs.run_reader",
     "replay": "runs.log_replay",
     "replay_partitions": "runs.partitioned",
 }
+__all__ = [*_HOMES]
 _PACKAGES = ("errors", "estimators", "logs")
 
 if not TYPE_CHECKING:  # a type checker is to find out which names there are not

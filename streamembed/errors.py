@@ -45,34 +45,6 @@ import warnings
 from collections.abc import Iterable, Sequence
 from types import FrameType
 
-__all__ = [
-    "BadRowError",
-    "ColumnWarning",
-    "ConcurrentUseError",
-    "CostWarning",
-    "DamagedFileError",
-    "DegenerateMapWarning",
-    "DeniedFileError",
-    "DuplicateIdError",
-    "FeatureError",
-    "FileError",
-    "InputError",
-    "LogError",
-    "MissingFileError",
-    "NotAFileError",
-    "NotLearnedWarning",
-    "NotReadyError",
-    "ParameterError",
-    "ResolutionWarning",
-    "ScalingWarning",
-    "ServerError",
-    "StoppedError",
-    "StreamembedError",
-    "TimeOrderWarning",
-    "UnknownParameterError",
-]
-
-
 # Characters of a value that a message quotes.
 LONGEST_QUOTE = 120
 # How a path begins that is a URI.
@@ -211,6 +183,13 @@ class TimeOrderWarning(UserWarning):
 
 class NotLearnedWarning(UserWarning):
     """A metric is read that has learned nothing yet: it is the identity."""
+
+
+__all__ = [
+    name
+    for name, public in list(globals().items())
+    if isinstance(public, type) and public.__module__ == __name__
+]
 
 
 def build_file_error(

@@ -19,7 +19,7 @@ from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import FeatureError, ParameterError, check_path, quote
 from streamembed.logs.paths import Location
 from streamembed.runs.log_transform import embed_rows, list_columns
-from streamembed.runs.session import open_run
+from streamembed.runs.online_run import open_run
 
 types: Any = None
 with suppress(ImportError):  # an optional extra

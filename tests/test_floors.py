@@ -45,7 +45,7 @@ QUIET = {
 EXTRAS = {"numeric.compilation": {"numba", "contextlib"}}  # the extra ``fast``
 LARGEST_PACKAGE = 31
 # doors that import what is asked for, when it is
-LATE = {"__init__", "cli.commands", "cli.replay_command"}
+LATE = {"__init__", "cli.commands", "cli.replay"}
 
 
 def floors() -> dict[str, int]:

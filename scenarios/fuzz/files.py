@@ -188,9 +188,8 @@ def _is_fine(place: tuple[str, ...], was: Any, wrong: Any) -> bool:
     key = place[-1]
     if (
         wrong == was
-        or (key in ("missed", "fidelity") and wrong is None)
-        or (key == "missed" and wrong == 10**30)
-        or (key in ("counted", "bounded", "rounded") and wrong == -1)
+        or (key == "fidelity" and wrong is None)
+        or (key in ("bounded", "rounded") and wrong == -1)
     ):
         return True
     if was == codec.ARRAY:

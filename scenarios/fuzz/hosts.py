@@ -34,7 +34,7 @@ from scenarios.fuzz.kills import SMALL, digest, replay, write_run_log
 from streamembed.errors import DamagedFileError, FileError, StoppedError
 from streamembed.runs import run_folder as runfolder
 from streamembed.runs import verify
-from streamembed.storage import database, sqlite
+from streamembed.storage import database
 
 POINTS = np.random.default_rng(11).standard_normal((400, 3))
 STEP = 20  # events of a batch
@@ -187,7 +187,7 @@ def try_content(folder: Path, rng: np.random.Generator) -> str | None:
     Only what the file had is lost by it: closing the run makes it no worse.
     """
     run, batches = folder / "run", int(rng.integers(3, 14))
-    connect, pages = sqlite.connect, int(rng.integers(1, 60))
+    connect, pages = database.connect, int(rng.integers(1, 60))
 
     def often(path: Path, mode: str) -> Any:
         connection = connect(path, mode)
@@ -197,7 +197,7 @@ def try_content(folder: Path, rng: np.random.Generator) -> str | None:
     die_after(run, int(rng.integers(1, 3)))
     path = run / (database.DATABASE_NAME, f"{database.DATABASE_NAME}-wal")[int(rng.integers(2))]
     copies = []
-    with mock.patch.object(sqlite, "connect", often) if rng.random() < 0.5 else nullcontext():
+    with mock.patch.object(database, "connect", often) if rng.random() < 0.5 else nullcontext():
         online = se.open_run(run, SMALL, checkpoint_every=60)
         for number in range(batches):
             learn(online, number)
@@ -302,14 +302,14 @@ def try_memory(folder: Path, rng: np.random.Generator) -> str | None:
 def try_log(folder: Path, rng: np.random.Generator) -> str | None:
     """The write-ahead log of a killed process ends early, some of it checkpointed already."""
     run, batches = folder / "run", int(rng.integers(3, 12))
-    connect = sqlite.connect
+    connect = database.connect
 
     def often(path: Path, mode: str) -> Any:
         connection = connect(path, mode)
         connection.execute(f"PRAGMA wal_autocheckpoint={int(rng.integers(1, 60))}")
         return connection
 
-    patched = mock.patch.object(sqlite, "connect", often)
+    patched = mock.patch.object(database, "connect", often)
     with patched if rng.random() < 0.5 else nullcontext():
         die_after(run, batches)
     name = f"{database.DATABASE_NAME}-wal"

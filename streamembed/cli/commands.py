@@ -39,8 +39,7 @@ SOURCES: dict[ParameterSource | None, str] = {
 
 def load_command(name: str) -> click.Command:
     """Import a command with its options."""
-    module = "replay_command" if name == "replay" else name
-    command: click.Command = import_module(f"streamembed.cli.{module}").command
+    command: click.Command = import_module(f"streamembed.cli.{name}").command
     return command
 
 

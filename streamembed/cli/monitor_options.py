@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from streamembed.cli.replay_command import MONITOR_OPTIONS
+from streamembed.cli.replay import MONITOR_OPTIONS
 from streamembed.cli.terminal_text import echo
 from streamembed.drift.delivery import CommandDelivery
 from streamembed.drift.monitor import Monitor

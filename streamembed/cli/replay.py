@@ -1,249 +1,127 @@
-"""``replay``: Arrow logs through an engine into a run folder."""
+"""``replay --help``: the options of a replay, which are quick to import."""
 
 from __future__ import annotations
 
-import json
-import time
-import warnings
 from collections.abc import Callable
-from contextlib import ExitStack
-from dataclasses import fields
-from pathlib import Path
+from importlib import import_module
 from typing import Any
 
 import click
-from click.core import ParameterSource
 
-from streamembed.cli.command_options import check_logs_exist
-from streamembed.cli.exit_codes import ALARMED, DAMAGED, USAGE, catch_signals, exit_with
-from streamembed.cli.monitor_options import create_monitor, open_deliveries
-from streamembed.cli.progress import format_speed, show_progress
-from streamembed.cli.show import print_summary
-from streamembed.cli.terminal_text import echo
-from streamembed.data.column_roles import ColumnChoice
-from streamembed.drift.alarm import Alarm
-from streamembed.engine.engine import Engine
-from streamembed.errors import (
-    DegenerateMapWarning,
-    LogError,
-    ParameterError,
-    ResolutionWarning,
-    format_count,
+from streamembed.cli import settings_file
+from streamembed.cli.command_options import add_columns_options, add_engine_options
+
+MONITOR_OPTIONS: dict[str, dict[str, Any]] = {
+    "--monitor": {
+        "is_flag": True,
+        "help": "Monitor drift: write alarms.jsonl and drift.parquet.",
+    },
+    "--ert": {
+        "type": float,
+        "help": "Mean number of events between false alarms.  [default: 10000]",
+    },
+    "--reference": {
+        "metavar": "SNAPSHOT",
+        "help": "Compare with a saved snapshot.  [default: with the first events]",
+    },
+    "--n-reference": {
+        "type": int,
+        "help": "Number of the first events that are compared with.  [default: 1000]",
+    },
+    "--policy": {
+        "type": click.Choice(["renew", "hold", "stop"]),
+        "help": "After an alarm: renew the reference, hold it as home, or stop.  [default: renew]",
+    },
+    "--watch-labels": {
+        "is_flag": True,
+        "help": "Also monitor the association of features and labels.",
+    },
+    "--period": {
+        "type": int,
+        "help": "Events of a season, which is subtracted.",
+    },
+    "--on-alarm": {
+        "metavar": "COMMAND",
+        "help": "Run a command for each alarm, with its JSON on standard input.",
+    },
+    "--fail-on-alarm": {"is_flag": True, "help": "Exit with 5 if this call raises an alarm."},
+}
+
+
+def add_monitor_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options of the drift monitor."""
+    for flag, settings in reversed(MONITOR_OPTIONS.items()):
+        command = click.option(flag, **settings)(command)
+    return command
+
+
+@click.command("replay", context_settings={"auto_envvar_prefix": settings_file.PREFIX})
+@click.argument("logs", nargs=-1, required=True, metavar="LOG...")
+@click.option("--run", "run", required=True, metavar="DIR", help="Run folder to create.")
+@add_engine_options
+@add_columns_options
+@click.option(
+    "--snapshot-every",
+    type=int,
+    help="Events between snapshots, with --workers those of each partition; rounded up to whole "
+    "chunks.  [default: 100; with --workers 262144]",
 )
-from streamembed.logs.event_log import EventLog, open_with_choice, parse_choice
-from streamembed.logs.followed_log import FollowedLog, follow_log
-from streamembed.methods.options import Config
-from streamembed.runs.log_replay import Replayed, compute_snapshot_interval, replay
-from streamembed.runs.partitioned import replay_partitions, select_used
-from streamembed.runs.run_reader import read_run
-from streamembed.runs.summary import describe_run
-
-# Options that `streamembed.replay` has under the same names.
-PASSED_ON = ("snapshot_every", "embed", "overwrite", "checkpoint_every", "max_rejected")
-# Options that need a single process.
-SINGLE_PROCESS_OPTIONS = (
-    "id",
-    "embed",
-    "fork",
-    "follow",
-    "checkpoint_every",
-    "max_rejected",
-    "monitor",
-    "ert",
-    "reference",
-    "n_reference",
-    "policy",
-    "watch_labels",
-    "period",
-    "on_alarm",
-    "fail_on_alarm",
+@click.option(
+    "--embed",
+    type=click.Choice(["final", "causal"]),
+    default="final",
+    show_default=True,
+    help="Embed all events by the last snapshot, or each by the first that includes it.",
 )
+@click.option(
+    "--checkpoint-every",
+    metavar="EVENTS|<n>s",
+    help="How often to commit the run, so that it can be resumed: 5000 or 10s.  [default: 30s]",
+)
+@click.option(
+    "--max-rejected",
+    metavar="ROWS|SHARE%",
+    help="Stop when more rows are rejected: 100 or 1%.  [default: no limit]",
+)
+@click.option(
+    "--fork",
+    metavar="RUN|FILE",
+    help="Start from the last committed engine of another run, or from a saved engine.",
+)
+@click.option(
+    "--follow",
+    is_flag=True,
+    help="Wait for the files that come to LOG, a folder, until a signal or --idle-exit ends it.",
+)
+@click.option(
+    "--idle-exit",
+    type=float,
+    metavar="SECONDS",
+    help="With --follow: end when no new file is complete for so long.  [default: never]",
+)
+@add_monitor_options
+@click.option(
+    "--workers",
+    type=int,
+    help="Learn the log in partitions with this many processes, and merge their landmarks; "
+    "--memory then defaults to landmarks.  [default: one process, one map]",
+)
+@click.option("--overwrite", is_flag=True, help="Replace an existing run in DIR.")
+@settings_file.add_config_option
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    allow_from_autoenv=False,
+    help="One JSON object on standard output.",
+)
+def command(**options: Any) -> None:
+    """Replay Arrow logs into a run folder.
 
-
-def run(logs: tuple[str, ...], run: str, **options: Any) -> None:
-    """Replay the logs: what `streamembed.cli.replay_command.command` calls."""
-    as_json = options["as_json"]
-    parameters = {field.name: options[field.name] for field in fields(Config)}
-    uses = ("features", "exclude", "id", "label", "time")
-    choice = parse_choice(*(options[name] for name in uses))
-    if options["idle_exit"] is not None and not options["follow"]:
-        raise ParameterError("--idle-exit needs --follow: add it, or leave --idle-exit out")
-    if options["workers"] is not None:
-        result = _replay_in_partitions(check_logs_exist(logs), run, choice, options, parameters)
-        _finish(result, as_json)
-        return
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResolutionWarning)  # the summary reports it
-        fork = options["fork"]
-        engine = Engine(**parameters) if fork is None else _load_forked_engine(fork)
-        drift_monitor = create_monitor(options)
-        alarms: list[Alarm] = []
-        if not as_json:
-            _report_snapshot_interval(options["snapshot_every"], engine)
-        with (
-            open_deliveries(options) as deliveries,
-            catch_signals(deferred=True) as is_stopped,
-            ExitStack() as stack,
-        ):
-            log: EventLog | FollowedLog
-            if options["follow"]:
-                log = _follow(logs, choice, options["idle_exit"], is_stopped)
-                columns, rows = log.log.columns, None
-            else:
-                log = open_with_choice(check_logs_exist(logs), choice)
-                columns, rows = log.columns, log.n_rows
-            if not as_json:
-                echo(str(columns), err=True)
-            advance = stack.enter_context(show_progress(rows, as_json))
-
-            def handle_alarm(alarm: Alarm) -> None:
-                if alarm.kind == "alarm":
-                    alarms.append(alarm)
-                if not as_json:
-                    echo(f"{alarm.kind}: {alarm.sentence}", err=True)
-                for delivery in deliveries:
-                    delivery(alarm)
-
-            def handle_progress(rows: int) -> None:
-                advance(rows)
-                if is_stopped() and not engine.ready:  # before, there is nothing to commit
-                    raise KeyboardInterrupt
-
-            start = time.monotonic()
-            result = replay(
-                log,
-                engine,
-                run,
-                on_bad_row=parameters["on_bad_row"],
-                progress=handle_progress,
-                stop=is_stopped,
-                monitor=drift_monitor,
-                on_alarm=handle_alarm,
-                **{name: options[name] for name in PASSED_ON},
-            )
-    new_rows = result.accepted + result.rejected - result.resumed_at
-    if new_rows and not as_json:
-        echo(format_speed(new_rows, time.monotonic() - start), err=True)
-    monitor = _finish(result, as_json).get("monitor")
-    if options["fail_on_alarm"] and alarms:
-        exit_with(f"{format_count(len(alarms), 'alarm')}; see {run}/alarms.jsonl", ALARMED)
-    if options["fail_on_alarm"] and monitor is not None and monitor["state"] == "collecting":
-        exit_with(f"drift was not monitored: {monitor['verdict']}", USAGE)
-
-
-def _replay_in_partitions(
-    logs: list[str],
-    run: str,
-    choice: ColumnChoice,
-    options: dict[str, Any],
-    parameters: dict[str, Any],
-) -> Replayed:
-    """The replay with ``--workers``; ``parameters`` are those of an engine."""
-    context = click.get_current_context()
-    default = (None, ParameterSource.DEFAULT)
-    for option in context.command.params:
-        is_set = context.get_parameter_source(str(option.name)) not in default
-        if option.name in SINGLE_PROCESS_OPTIONS and is_set:
-            raise ParameterError(
-                f"{option.opts[0]} conflicts with --workers, which supports landmarks only: leave "
-                "one of them out"
-            )
-    if context.get_parameter_source("memory") in default:
-        parameters["memory"] = "landmarks"
-    policy, log = parameters.pop("on_bad_row"), open_with_choice(logs, choice)
-    if not options["as_json"]:
-        echo(str(select_used(log, Config(**parameters)).columns), err=True)
-    with (
-        warnings.catch_warnings(),
-        show_progress(log.n_rows, options["as_json"]) as advance,
-        catch_signals(deferred=False),
-    ):
-        warnings.simplefilter("ignore", ResolutionWarning)  # the summary reports it
-        warnings.simplefilter("ignore", DegenerateMapWarning)
-        return replay_partitions(
-            log,
-            run,
-            label=choice.label,
-            on_bad_row=policy,
-            progress=advance,
-            **{name: options[name] for name in ("workers", "snapshot_every", "overwrite")},
-            **parameters,
-        )
-
-
-def _finish(result: Replayed, as_json: bool) -> dict[str, Any]:
-    """Print the facts of the run; end with a code where its log is damaged or all is rejected."""
-    with read_run(result.path) as reader:
-        facts = describe_run(reader)
-    is_rejected = result.rejected > 0 == result.accepted
-    if as_json:
-        facts_of_call = {
-            "run": str(result.path),
-            "columns": result.columns.as_dict(),
-            "partitions": result.partitions,
-            "resumed_at": result.resumed_at,
-            "damage": result.damage,
-        }
-        click.echo(json.dumps({**facts_of_call, **facts}))
-    else:
-        if result.resumed_at:
-            message = "is finished already"
-            if result.accepted + result.rejected > result.resumed_at:
-                message = f"resumed at row {result.resumed_at:,} of the log"
-            echo(f"{result.path} {message}")
-        if result.partitions:
-            counts = ((result.partitions, "partition"), (result.snapshots, "round"))
-            echo("learned in " + ", ".join(format_count(*count) for count in counts))
-        print_summary({**facts, "hints": facts["hints"][is_rejected:]}, result.path)
-    if result.damage is not None:
-        exit_with(LogError(result.damage), DAMAGED)
-    if is_rejected:
-        exit_with(facts["hints"][0], USAGE)
-    return facts
-
-
-def _follow(
-    logs: tuple[str, ...],
-    choice: ColumnChoice,
-    idle_exit: float | None,
-    is_stopped: Callable[[], bool],
-) -> FollowedLog:
-    if len(logs) > 1 or not Path(logs[0]).is_dir():
-        raise ParameterError("--follow needs one LOG, a folder: files that come there are learned")
-    return follow_log(
-        logs[0],
-        choice.features,
-        exclude=choice.exclude or None,
-        id=choice.id,
-        label=choice.label,
-        time=choice.time,
-        idle_exit=idle_exit,
-        stop=is_stopped,
-    )
-
-
-def _load_forked_engine(path: str) -> Engine:
-    """Load the engine of a run or a file; ParameterError if options describe another, too."""
-    context = click.get_current_context()
-    for parameter in fields(Config):
-        source = context.get_parameter_source(parameter.name)
-        if parameter.name != "on_bad_row" and source is not ParameterSource.DEFAULT:
-            raise ParameterError(
-                f"--{parameter.name.replace('_', '-')} conflicts with --fork, whose engine has its "
-                "own parameters: leave it out"
-            )
-    if not Path(path).is_dir():
-        return Engine.load(path)
-    with read_run(path) as run:
-        return run.engine()
-
-
-def _report_snapshot_interval(requested: int | None, engine: Engine) -> None:
-    size = engine.config.chunks.size
-    interval = compute_snapshot_interval(size, requested)
-    if requested is not None and interval != requested:
-        echo(
-            f"snapshots every {interval} events instead of {requested}: they change only with "
-            f"whole chunks of chunk_size={size}",
-            err=True,
-        )
+    A LOG is an Arrow IPC stream or file, Parquet, or a folder of them. A log
+    with a list column distances is a log of distances to earlier rows. Writes
+    snapshot.arrow, embedding.parquet, timeline.parquet and rejected.parquet, and run.db. Run
+    the same command again to resume an interrupted replay, or to add the new rows of a log.
+    With --follow it waits for more files, and Ctrl-C or SIGTERM while it waits ends the log there.
+    """
+    import_module("streamembed.cli.replay_run").run(**options)

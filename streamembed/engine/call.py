@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import astuple, dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -77,15 +77,20 @@ class Labelled:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Call(Generic[Result]):
-    """A checked call of an engine: of `Engine.check`, or without arguments ``Call("flush")``."""
+    """A checked call of an engine: of `Engine.check`, or without arguments ``Call("flush")``.
+
+    Attributes
+    ----------
+    result : Learned or None
+        Of a call that was written with its result, and that learned events.
+    """
 
     # The method of `Engine`: "learn", "learn_distances", "learn_pairs", "label", "flush", "rescale"
     # or "relayout".
     name: str
     arrays: dict[str, Array] = field(default_factory=dict)  # its arguments that are numbers or ids
     metadata: dict[str, Any] = field(default_factory=dict)  # the rest, JSON-ready
-    # Of a call that was written with its result: the rows that were rejected.
-    unlearned: tuple[int, ...] = ()
+    result: Learned | None = None
 
     def __post_init__(self) -> None:
         """Refuse a name that no engine has, and freeze the arrays: they were checked."""
@@ -107,7 +112,7 @@ class Call(Generic[Result]):
     @property
     def events(self) -> int:
         """Events that it adds to the position, where it was written with its result."""
-        return self.rows - len(self.unlearned) if self.name in NAMES[:2] else 0
+        return 0 if self.result is None else self.result.accepted
 
     @property
     def features(self) -> Features:
@@ -123,12 +128,10 @@ class Call(Generic[Result]):
             crc = zlib.crc32(data, zlib.crc32(f"{name}{array.shape}".encode(), crc))
         return crc
 
-    def to_bytes(
-        self, result: Learned | Labelled | None = None, batch_id: str | None = None
-    ) -> bytes:
-        """The call as bytes with a checksum; with its result, and a name of your own, if given."""
-        rejected = [row.index for row in result.rejected] if isinstance(result, Learned) else []
-        header = {**self.metadata, "name": self.name, "batch_id": batch_id, "gone": rejected}
+    def to_bytes(self, result: Learned | Labelled | None = None) -> bytes:
+        """The call as bytes with a checksum; with its result, if that is of events."""
+        learned = astuple(result) if isinstance(result, Learned) else None
+        header = {**self.metadata, "name": self.name, "result": learned}
         return archive.seal(archive.to_table(self.arrays), KIND, header)
 
     @classmethod
@@ -136,10 +139,12 @@ class Call(Generic[Result]):
         """The call of which `to_bytes` gave these; DamagedFileError where they are others."""
         table, header = archive.unseal(check_bytes("data", data), KIND, "a written call")
         with archive.raise_damaged("a written call", KIND):
-            name, unlearned = str(header.pop("name")), tuple(header.pop("gone"))
-            del header["batch_id"]
+            name, result = str(header.pop("name")), header.pop("result")
             archive.must(name in NAMES, f"its call is {name}")
-            call: Call[Any] = Call(name, archive.unpack(table), header, unlearned)
+            if result is not None:
+                accepted, rejected = result
+                result = Learned(accepted, tuple(Rejected(*row) for row in rejected))
+            call: Call[Any] = Call(name, archive.unpack(table), header, result)
             _check_contents(call)
             return call
 
@@ -147,8 +152,12 @@ class Call(Generic[Result]):
 def _check_contents(call: Call[Any]) -> None:
     """Refuse what no engine has checked; within `archive.raise_damaged`."""
     must, arrays, facts = archive.must, call.arrays, call.metadata
-    n = facts.get("n", 0)
+    n, result = facts.get("n", 0), call.result
     must(type(n) is int and n >= 0, "n")
+    if result is not None:
+        must(type(result.accepted) is int, "result")
+        must(result.accepted + len(result.rejected) == n, "result")
+        _check_rejected(result.rejected)
     points = {"learn": ("points",), "learn_pairs": ("left", "right")}.get(call.name, ())
     if points:
         names = facts["names"]
@@ -161,9 +170,7 @@ def _check_contents(call: Call[Any]) -> None:
         must((np.abs(arrays[name]) <= LARGEST_VALUE).all(), f"{name} are not finite")
     if call.name == "learn":
         kept, rejected = arrays["kept"], [Rejected(*row) for row in facts["rejected"]]
-        must(
-            all(type(row.index) is int and type(row.reason) is str for row in rejected), "rejected"
-        )
+        _check_rejected(rejected)
         order = np.sort(np.concatenate([kept, [row.index for row in rejected]]).astype(np.int64))
         must(kept.dtype == np.int64 and np.array_equal(order, np.arange(n)), "kept")
         must((np.diff(kept) > 0).all(), "kept")
@@ -184,6 +191,12 @@ def _check_contents(call: Call[Any]) -> None:
         _read_ids(facts["ids"])
     if call.name in ("learn", "label") and not (optional and facts["labels"] is None):
         must(list_labels(facts["labels"], n) == facts["labels"], "labels")
+
+
+def _check_rejected(rows: Sequence[Rejected]) -> None:
+    archive.must(
+        all(type(row.index) is int and type(row.reason) is str for row in rows), "rejected"
+    )
 
 
 def _read_ids(ids: Any) -> Array:

@@ -125,7 +125,6 @@ class Engine(HintedAttributes, SavedObject):
         n_landmarks: int | None = None,
         rank: int | str = "auto",
         axes: str = "auto",
-        certify: str = "auto",
         tolerance: float | None = 3e-3,
         chunk_size: int | str = "auto",
         warm_up: int | None = None,
@@ -284,7 +283,7 @@ class Engine(HintedAttributes, SavedObject):
         """Ids to which the next distance row must hold distances, in order, shape (L,)."""
         return self._learner.progress.distance_row_ids(self.config)
 
-    def snapshot(self, counted: bool = False, fresh: bool = False) -> Snapshot:
+    def snapshot(self, fresh: bool = False) -> Snapshot:
         """The embedding of the support after the last complete chunk, with its certificate.
 
         The same object until the state changes; reading changes nothing. If another thread is
@@ -292,10 +291,6 @@ class Engine(HintedAttributes, SavedObject):
 
         Parameters
         ----------
-        counted
-            Of a graph of neighbours: count its eigenvalues, so that ``certificate.missed`` is
-            proven. Costs as much as some chunks, and far more where data have many dimensions; such
-            a snapshot is computed again at every call.
         fresh
             Of a graph of neighbours: bound the eigenvalues that are not published as of now,
             so that ``certificate.bound_age`` is 0. Costs about as much as learning a chunk. Other
@@ -322,7 +317,7 @@ class Engine(HintedAttributes, SavedObject):
             Once, and again after every rescaling, if a component is carried by a few points
             or is all zeros, or all components do nothing but tell separate parts apart.
         """
-        snapshot = self.publish(check_flag("counted", counted), check_flag("fresh", fresh))
+        snapshot = self.publish(check_flag("fresh", fresh))
         self._warn(diagnostics.describe_coarse_landmarks(snapshot), ResolutionWarning)
         self._warn(diagnostics.describe_snapshot_cost(self.config, snapshot), CostWarning)
         self._warn(
@@ -330,11 +325,11 @@ class Engine(HintedAttributes, SavedObject):
         )
         return snapshot
 
-    def publish(self, counted: bool = False, fresh: bool = False) -> Snapshot:
+    def publish(self, fresh: bool = False) -> Snapshot:
         """`snapshot` with a warning of its scaling alone, for internal use."""
         published = self._published.get(fresh)
-        if published is None or published[0] is not self._learner.state or counted:
-            published = self._learner.run_between_chunks(self._publish, counted, fresh)
+        if published is None or published[0] is not self._learner.state:
+            published = self._learner.run_between_chunks(self._publish, fresh)
         state, snapshot = published
         if self._scaling_checked != state.frame.position:  # half of the support is new
             self._scaling_checked = state.frame.position
@@ -342,22 +337,21 @@ class Engine(HintedAttributes, SavedObject):
             self._warn(message, ScalingWarning, self._scalings)
         return snapshot
 
-    def _publish(self, counted: bool, fresh: bool) -> tuple[State, Snapshot]:
+    def _publish(self, fresh: bool) -> tuple[State, Snapshot]:
         state = self._learner.need_state("learn more, or create the engine with a smaller warm_up")
         previous = {kind: one for kind, one in self._published.items() if one[0] is state}
-        if fresh in previous and not counted:
+        if fresh in previous:
             return previous[fresh]
         with one_blas_thread():
             source = publish.renew_bound(state, self.config) if fresh else state
-            if source is state and fresh and not counted:
-                published = self._publish(counted, fresh=False)
+            if source is state and fresh:
+                published = self._publish(fresh=False)
                 previous = self._published
             else:
-                columns = source.map.publish(source, self.config, counted)
+                columns = source.map.publish(source, self.config)
                 features = self.features or NO_FEATURES
                 published = state, Snapshot.of(source, columns, self.config, features)
-        if not counted:  # or later snapshots would depend on counted ones
-            self._published = previous | {fresh: published}
+        self._published = previous | {fresh: published}
         return published
 
     @property

@@ -97,7 +97,7 @@ def _align_axes(
     points = Batch.of_points(state.support.points, landmarks.agreement.as_features())
     frame = frame_reference.adopt_columns(state, like.transform(points), like.frame.epoch)
     aligned = replace(state, frame=frame)
-    published = aligned.map.publish(aligned, config, counted=False)
+    published = aligned.map.publish(aligned, config)
     moved = published.measure()
     if moved.fidelity >= LEAST_FIDELITY and moved.price <= LARGEST_PRICE:
         return aligned, published

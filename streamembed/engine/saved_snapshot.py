@@ -117,7 +117,6 @@ def _check(snapshot: SnapshotContents) -> None:
 
 def _check_certificate(snapshot: SnapshotContents, method: Method) -> None:
     certificate, (n, k) = snapshot.certificate, snapshot.coordinates.shape
-    must(certificate.missed is None or certificate.missed <= n, "certificate.missed")
     must(certificate.isolated <= n, "certificate.isolated")
     must(certificate.bound_age <= snapshot.position, "certificate.bound_age")
     has_rate = certificate.residual_rate is not None

@@ -32,7 +32,6 @@ class DiffusionMap(MapEstimator):
     alpha: float | str = "auto"
     diffusion_time: float | str = "auto"
     rank: int | str = "auto"
-    certify: str = "auto"
 
     @classmethod
     def _unit_test_params(cls) -> Any:

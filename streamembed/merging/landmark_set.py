@@ -31,7 +31,7 @@ from streamembed.methods.state import State
 from streamembed.numeric import codec
 from streamembed.numeric.arrays import LARGEST_VALUE, Bools, Floats, Ints, freeze
 from streamembed.numeric.codec import NOT_SAVED, Within
-from streamembed.storage import stream
+from streamembed.storage import archive
 from streamembed.storage.archive import (
     must,
     raise_damaged,
@@ -198,7 +198,7 @@ class LandmarkSet:
             "radius": self.radius,
             "mass": self.mass,
         }
-        return stream.seal(columns, KIND, header)
+        return archive.seal(pa.table(columns), KIND, header)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
@@ -224,14 +224,13 @@ class LandmarkSet:
 
     @classmethod
     def _of(cls, data: bytes, path: str | os.PathLike[str]) -> Self:
-        batch, header = stream.unseal(data, KIND, path)
+        table, header = archive.unseal(data, KIND, path)
         with raise_damaged(path, KIND):
-            must(tuple(batch.schema.names) == COLUMNS, "its columns have other names")
-            points = to_matrix(pa.chunked_array([batch.column("points")]))
-            masses, partition, position = (
-                batch.column(name).to_numpy().copy() for name in COLUMNS[1:4]
+            must(tuple(table.schema.names) == COLUMNS, "its columns have other names")
+            points = to_matrix(table["points"])
+            masses, partition, position, stale = (
+                table[name].to_numpy().copy() for name in COLUMNS[1:]
             )
-            stale = batch.column("stale").to_numpy(zero_copy_only=False).copy()
             keys = np.column_stack([partition.astype(np.int64), position])
             agreement = Agreement.from_dict(header["agreement"])
             must(agreement.hash == header["hash"], "its agreement is not that of its hash")

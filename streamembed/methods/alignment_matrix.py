@@ -111,7 +111,7 @@ class AlignmentMap(EmbeddingMap):
         vectors = np.divide(vectors, lengths, out=np.zeros_like(vectors), where=lengths > 0)
         return unit / (bottom.values[:c] + unit), normal.eigenfunctions(vectors)
 
-    def publish(self, state: State, config: Config, counted: bool) -> PublishedColumns:
+    def publish(self, state: State, config: Config) -> PublishedColumns:
         """Solved with more and more steps."""
         return publish.select_best(self.refine(state, config), state, config)
 

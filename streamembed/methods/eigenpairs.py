@@ -14,7 +14,7 @@ from streamembed.numeric.linalg import descending_eigh
 from streamembed.spectral import certificate
 from streamembed.spectral.alignment import FrameMovement
 from streamembed.spectral.certificate import Certificate, Outside
-from streamembed.spectral.operator import Normalisation
+from streamembed.spectral.operator import Normalisation, deflate
 
 # Supports up to the first are decomposed at once (0.4 ms); up to the second as a last resort
 # (0.25 s).
@@ -51,6 +51,30 @@ class Eigenpairs:
         empty = np.zeros((len(normal.stationary), 0))
         outside = Outside(0.0, 0.0, np.zeros(0))
         return cls(np.zeros(0), empty, empty, outside, normal, 0.0, "view")
+
+    @classmethod
+    def of_dense(
+        cls,
+        dense: Floats,
+        values: Floats,
+        vectors: Floats,
+        normal: Normalisation,
+        rounding: float,
+        cut: float,
+        config: Config,
+    ) -> Self:
+        """The leading of all pairs of S without its constant, (n, n), descending.
+
+        Eigenvalues up to ``cut`` are rounding, and are not published.
+        """
+        n_kept = min(config.n_pairs, int(np.count_nonzero(values > cut)))
+        leading = deflate(vectors[:, :n_kept], normal.constant)
+        errors = dense @ leading - leading * values[:n_kept]
+        n_shown = min(n_kept, config.n_components)
+        following = float(values[n_shown:].max(initial=0.0))
+        following = following if following > rounding else 0.0
+        outside = Outside(following, following, values[:n_shown])
+        return cls(values[:n_kept], leading, errors, outside, normal, rounding, "exact")
 
     def largest_residual(self, k: int) -> float:
         """The largest residual norm among the first k."""

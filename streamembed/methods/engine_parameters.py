@@ -21,8 +21,7 @@ _GRAPH_OPTIONS = frozenset(
 )
 # Parameters that not every method has, by method.
 OPTIONS_OF: Mapping[str, frozenset[str]] = {
-    "diffusion_map": _KERNEL_OPTIONS
-    | {"alpha", "certify", "diffusion_time", "n_neighbors", "width"},
+    "diffusion_map": _KERNEL_OPTIONS | {"alpha", "diffusion_time", "n_neighbors", "width"},
     "laplacian_eigenmaps": _GRAPH_OPTIONS,
     "linear_eigenmap": _GRAPH_OPTIONS,
     "classical_mds": frozenset({"rank"}),
@@ -124,10 +123,6 @@ class EngineParameters:
         are turned onto what they were before, so that they can be compared; "eigen": they keep
         their signs, and nothing else; "auto": steady, but with memory "all", which equals the batch
         result. `docs/algorithms/frames.md` says when axes are lost.
-    certify
-        How a diffusion map is certified: "auto" or "exact". "auto": by kept products and random
-        probes, whose claims are too small with a chance of 1e-4, and by a product with all weights
-        where these do not suffice; "exact": always by the product.
     tolerance
         Largest residual of a certified snapshot, relative to lambda_1; None: no certificate.
         Then it is the plain view, with an estimate that claims nothing.
@@ -183,7 +178,6 @@ class EngineParameters:
     n_landmarks: int | None = None
     rank: int | str = "auto"
     axes: str = field(default="auto", metadata=SAVED_IF_SET)
-    certify: str = field(default="auto", metadata=SAVED_IF_SET)
     tolerance: float | None = 3e-3
     chunk_size: int | str = "auto"
     warm_up: int | None = None

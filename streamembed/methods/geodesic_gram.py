@@ -24,7 +24,6 @@ from typing import Annotated, Self
 import numpy as np
 from scipy.sparse import csr_array
 
-from streamembed.geometry.kernel_matrix import KernelMatrix
 from streamembed.geometry.lists import NeighborLists, RadiusEdges
 from streamembed.geometry.scaling import Scaling
 from streamembed.geometry.support import Support
@@ -32,7 +31,7 @@ from streamembed.manifold import geodesics as paths
 from streamembed.manifold import geodesics_numba as compiled
 from streamembed.manifold.geodesics import SAMPLE, Geodesics
 from streamembed.methods import gram, publish
-from streamembed.methods.eigenpairs import Eigenpairs, Paths, PublishedColumns
+from streamembed.methods.eigenpairs import LARGEST_EXACT, Eigenpairs, Paths, PublishedColumns
 from streamembed.methods.gram import LARGEST_TRACKED
 from streamembed.methods.options import Config
 from streamembed.methods.placement import measure_neighbor_distance, project
@@ -162,7 +161,7 @@ class GeodesicMap(EmbeddingMap):
         kept = int(np.count_nonzero(values[:count] > CENTRED_CUT * np.abs(values).max(initial=0.0)))
         return values[:kept], normal.eigenfunctions(vectors[:, :kept])
 
-    def publish(self, state: State, config: Config, counted: bool) -> PublishedColumns:
+    def publish(self, state: State, config: Config) -> PublishedColumns:
         """Refined, with the paths that were used and the share of negative eigenvalues."""
         geodesics, stale = self._choose_geodesics(state, config)
         matrix, masses = self._build_gram(state, geodesics)
@@ -172,12 +171,15 @@ class GeodesicMap(EmbeddingMap):
             levels = iter([_spread_pairs(decompose(), geodesics.sources, state)])
             columns = publish.select_best(levels, state, config)
         else:
-            position, rows = state.position, KernelMatrix.of(matrix, len(matrix))
+            position = state.position
             bound, known = gram.multiply_block(matrix, masses, self.block, position, config)
-            levels = refine(bound, known, rows, position, decompose, config)
+            levels = refine(bound, known, None, position, decompose, config)
             columns = publish.select_best(levels, state, config)
-            degrees = matrix @ masses
-            mass = gram.estimate_negative_mass(bound, known, degrees, position, config.seed)
+            if len(matrix) <= LARGEST_EXACT:
+                values = np.linalg.eigvalsh(build_dense(matrix, bound.normal, True))
+                mass = gram.share_negative(values)
+            else:
+                mass = gram.bound_negative_mass(known, bound.normal, matrix @ masses)
         certified = replace(
             columns.certificate,
             stale=stale,

@@ -21,7 +21,7 @@ from streamembed.geometry.scaling import Scaling, measure_rounding
 from streamembed.methods.eigenpairs import LARGEST_EXACT, Eigenpairs, PublishedColumns
 from streamembed.methods.options import Config
 from streamembed.methods.placement import measure_neighbor_distance
-from streamembed.methods.refinement import UNIT, KnownProducts
+from streamembed.methods.refinement import UNIT, KnownProducts, Weights
 from streamembed.methods.registry import KernelInput
 from streamembed.methods.state import BuildInput, State, UpdateInput
 from streamembed.methods.trial_map import (
@@ -29,17 +29,15 @@ from streamembed.methods.trial_map import (
     REBUILD_SHARE,
     SMALL_CHUNK,
     TrialMap,
-    Weights,
     build_dense,
     fill_matrix,
     start_space,
 )
 from streamembed.numeric.arrays import Array, Floats, Ints
-from streamembed.numeric.linalg import descending_eigh, orthonormal_basis, symmetrise
-from streamembed.spectral import certificate, operator, trial_space
-from streamembed.spectral.certificate import Certificate, Outside
+from streamembed.numeric.linalg import descending_eigh
+from streamembed.spectral import certificate, operator
+from streamembed.spectral.certificate import Certificate
 from streamembed.spectral.operator import CENTRED_CUT, Normalisation, Operator, deflate
-from streamembed.spectral.quadrature import estimate_negative_trace
 from streamembed.spectral.trial_space import PROBES
 
 # Of the norm of H: sums of a thousand products in doubles.
@@ -52,9 +50,6 @@ SAMPLED, LARGEST_DRIFT = 4, 1e-10
 # Entries of H above this have squares of which a sum is not finite.
 LARGEST_TRACKED = 1e150
 TINY = float(np.finfo(np.float64).tiny)
-# Random columns of the quadrature of all eigenvalues that trial functions lack, directions of these
-# that probes show, and steps (docs/algorithms/classical-mds.md has errors).
-COLUMNS, STEPS = 8, 6
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -147,10 +142,11 @@ class GramMap(TrialMap):
         past = KernelInput(before, None, scaling, None, None, computed)
         leaving = GramRows.of(past, config).rows(old)
         updated = replace(self, largest=largest).replace_rows(
-            rows, leaving, arriving, slots, inputs, config, restart
+            rows, leaving, arriving, slots, inputs, config
         )
-        has_drifted = _has_drifted(updated.degrees, rows, inputs)
-        return (restart() if has_drifted else updated), len(slots)
+        if updated is None or _has_drifted(updated.degrees, rows, inputs):
+            updated = restart()
+        return updated, len(slots)
 
     def bind_weights(self, state: State, config: Config) -> GramRows:
         """Rows of H."""
@@ -182,19 +178,19 @@ class GramMap(TrialMap):
             matrix = self.bind_weights(state, config).rows(np.arange(len(state.support)))
         return decompose(matrix, state.support.masses, config)
 
-    def publish(self, state: State, config: Config, counted: bool) -> PublishedColumns:
+    def publish(self, state: State, config: Config) -> PublishedColumns:
         """Refined, where a tolerance was asked for; of learned distances with their sign."""
-        columns = super().publish(state, config, counted)
+        columns = super().publish(state, config)
         if state.distances is None:  # a kernel of points
             return columns
         mass = columns.negative_mass
         if mass is None and self.space is not None and not state.coincide:
             normal = self.estimate_normal(state.support.masses, config)
-            known = self.read_products(normal)
-            operator = self.bind_operator(self.bind_weights(state, config), normal, known.unit)
-            mass = estimate_negative_mass(
-                operator, known, self.degrees, state.position, config.seed
-            )
+            if len(self.degrees) <= LARGEST_EXACT:
+                matrix = self.bind_weights(state, config).rows(np.arange(len(self.degrees)))
+                mass = share_negative(np.linalg.eigvalsh(build_dense(matrix, normal, True)))
+            else:
+                mass = bound_negative_mass(self.read_products(normal), normal, self.degrees)
         certified = replace(columns.certificate, negative_mass=mass or 0.0)  # of equal points 0
         return replace(columns, certificate=certified)
 
@@ -278,50 +274,24 @@ def decompose(matrix: Floats, masses: Floats, config: Config) -> Eigenpairs:
     loss = ROUNDING * len(values) * float(np.abs(matrix).max() * masses.max())
     unit = max(2.0 * float(np.abs(values).max(initial=0.0)), 2.0 * loss, TINY)
     values, dense, rounding = values / unit, dense / unit, loss / unit
-    is_real = values > max(CENTRED_CUT, rounding)
-    n_kept = min(config.n_pairs, int(np.count_nonzero(is_real)))
-    leading = deflate(vectors[:, :n_kept], normal.constant)
-    errors = dense @ leading - leading * values[:n_kept]
-    n_shown = min(n_kept, config.n_components)
-    following = float(values[n_shown]) if n_shown < len(values) else 0.0
-    following = following if following > rounding else 0.0
-    outside = Outside(following, following, values[:n_shown])
-    pairs = Eigenpairs(values[:n_kept], leading, errors, outside, normal, rounding, "exact")
+    cut = max(CENTRED_CUT, rounding)
+    pairs = Eigenpairs.of_dense(dense, values, vectors, normal, rounding, cut, config)
+    return replace(pairs, unit=unit, floor=CENTRED_CUT, negative_mass=share_negative(values))
+
+
+def share_negative(values: Array) -> float:
+    """The share of negative eigenvalues in the sum of all sizes."""
     total = float(np.abs(values).sum())
-    share = float(np.maximum(-values, 0.0).sum()) / total if total > 0.0 else 0.0
-    return replace(pairs, unit=unit, floor=CENTRED_CUT, negative_mass=share)
+    return float(np.maximum(-values, 0.0).sum()) / total if total > 0.0 else 0.0
 
 
-def estimate_negative_mass(
-    operator: Operator, known: KnownProducts, degrees: Floats, position: int, seed: int
-) -> float:
-    """Share of negative eigenvalues in the sum of all sizes, of distances: N / (trace + 2 N).
+def bound_negative_mass(known: KnownProducts, normal: Normalisation, degrees: Floats) -> float:
+    """The share of negative eigenvalues in the sum of all sizes, at least.
 
-    N is that of the trial functions and of what the probes show beside them (Meyer et al., 2021,
-    Hutch++), and an estimate of all others; the trace is exact.
+    It is N / (trace + 2 N), where N is the negative part of the trial functions' values alone; the
+    trace is exact.
     """
-    masses, constant = operator.normal.scaling**2, operator.normal.constant
-    trial, n = known.trial.T, len(masses)
-    mix = trial_space.whiten(trial.T @ trial, np.zeros(trial.shape[1]))
-    residuals = known.look(operator.normal, 0).residuals
-    squares, turn = descending_eigh(residuals @ residuals.T)
-    is_real = squares[:COLUMNS] > CENTRED_CUT**2 * n  # the others are rounding
-    leading = np.column_stack([constant, trial @ mix])
-    seen = residuals.T @ turn[:, :COLUMNS][:, is_real]
-    seen = orthonormal_basis(seen - leading @ (leading.T @ seen))
-    basis = np.column_stack([leading, seen])
-    image = np.column_stack([known.images.T @ mix, operator.apply(seen)])
-    inside = basis[:, 1:].T @ image
-    negative = float(np.maximum(-np.linalg.eigvalsh(symmetrise(inside)), 0.0).sum())
-
-    def project_out(block: Floats) -> Floats:
-        return block - basis @ (basis.T @ block)
-
-    generator = np.random.default_rng((seed, position, n))
-    starts = generator.standard_normal((n, COLUMNS)) * (masses > 0)[:, None]
-    dimension = int(np.count_nonzero(masses)) - basis.shape[1]
-    negative += estimate_negative_trace(
-        lambda block: project_out(operator.apply(block)), project_out(starts), dimension, STEPS
-    )
-    trace = -float(masses @ degrees) / float(masses.sum()) / operator.unit
+    masses = normal.scaling**2
+    negative = float(np.maximum(-known.look(normal, 0).ritz, 0.0).sum())
+    trace = -float(masses @ degrees) / float(masses.sum()) / known.unit
     return negative / (trace + 2.0 * negative) if trace > 0.0 else 0.0

@@ -23,7 +23,7 @@ from streamembed.geometry.support import Support
 from streamembed.methods.eigenpairs import LARGEST_EXACT, Eigenpairs
 from streamembed.methods.extension import sum_coverage
 from streamembed.methods.options import USUAL_TOLERANCE, Config
-from streamembed.methods.refinement import ORTHONORMAL
+from streamembed.methods.refinement import ORTHONORMAL, Weights
 from streamembed.methods.registry import EVERYWHERE, KernelInput, compute_kernel_matrix
 from streamembed.methods.state import BuildInput, KernelWidths, State, UpdateInput
 from streamembed.methods.trial_map import (
@@ -32,7 +32,6 @@ from streamembed.methods.trial_map import (
     ROLLED,
     SMALL_CHUNK,
     TrialMap,
-    Weights,
     build_dense,
     fill_matrix,
     start_space,
@@ -41,8 +40,7 @@ from streamembed.numeric.arrays import Array, Floats, Ints
 from streamembed.numeric.codec import NOT_SAVED
 from streamembed.numeric.linalg import descending_eigh
 from streamembed.spectral import certificate
-from streamembed.spectral.certificate import Outside
-from streamembed.spectral.operator import RANK_CUT, Normalisation, Operator, deflate
+from streamembed.spectral.operator import RANK_CUT, Normalisation, Operator
 
 # Slots filled again with a chunk, at most, beside its own: this share of n, unless they are few.
 BIG_CHUNK_SHARE = 0.05
@@ -184,11 +182,8 @@ class KernelMap(TrialMap):
             return replace(following, matrix=matrix, degrees=matrix @ masses)
         arriving, old = weights.rows(refilled), refilled[refilled < n_before]
         leaving = self._read_leaving(inputs, old)
-
-        def restart() -> KernelMap:
-            return following._start_again(kernel, config)
-
-        return following.replace_rows(weights, leaving, arriving, refilled, inputs, config, restart)
+        updated = following.replace_rows(weights, leaving, arriving, refilled, inputs, config)
+        return following._start_again(kernel, config) if updated is None else updated
 
     def _start_again(self, kernel: KernelInput, config: Config) -> Self:
         built = self._from_scratch(kernel, self.counts, config)
@@ -243,13 +238,8 @@ class KernelMap(TrialMap):
         rounding = bound_rounding(precision, len(values))
         floor = min(rounding / (config.tolerance or USUAL_TOLERANCE), certificate.NEGLIGIBLE)
         # where even the first eigenvalue is too small for its tolerance, the constant is all
-        is_real = values > (REAL if values[0] > floor else np.inf)
-        n_kept = min(config.n_pairs, int(np.count_nonzero(is_real)))
-        leading = deflate(vectors[:, :n_kept], normal.constant)
-        errors = deflated @ leading - leading * values[:n_kept]
-        following = float(values[min(n_kept, config.n_components) :].max(initial=0.0))
-        outside = Outside(following, following, values[: min(n_kept, config.n_components)])
-        return Eigenpairs(values[:n_kept], leading, errors, outside, normal, rounding, "exact")
+        cut = REAL if values[0] > floor else np.inf
+        return Eigenpairs.of_dense(deflated, values, vectors, normal, rounding, cut, config)
 
     def count_components(self, state: State, config: Config, pairs: Eigenpairs) -> int:
         """Looked at only where a second eigenvalue 1 is not ruled out."""

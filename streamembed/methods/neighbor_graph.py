@@ -2,8 +2,7 @@
 
 The walk on the graph is computed with every chunk from retained lists. Its leading pairs are
 kept in a block, which one round of a filter follows (`streamembed.spectral.block`). There is no
-n x n ring. A random vector bounds what the block lacks (`streamembed.spectral.lanczos`); a
-count of pivots (`streamembed.spectral.inertia`) proves it now and then.
+n x n ring. A random vector bounds what the block lacks (`streamembed.spectral.lanczos`).
 
 Source: Jain, section 1.1; Belkin & Niyogi (2003), "Laplacian eigenmaps". Differs: see
 `streamembed.spectral.neighbor_walk`.
@@ -40,13 +39,13 @@ from streamembed.methods.state import (
 from streamembed.numeric.arrays import Floats, Ints
 from streamembed.numeric.codec import NOT_SAVED, Count
 from streamembed.numeric.linalg import descending_eigh
-from streamembed.spectral import adjacency, inertia, local_relaxation, neighbor_walk
+from streamembed.spectral import adjacency, local_relaxation, neighbor_walk
 from streamembed.spectral import block as blocks
 from streamembed.spectral.block import Block, RitzPairs
 from streamembed.spectral.certificate import TINY, Outside, bound_outside
 from streamembed.spectral.lanczos import bound_largest
 from streamembed.spectral.neighbor_walk import Parts, Walk
-from streamembed.spectral.operator import Normalisation, deflate
+from streamembed.spectral.operator import Normalisation
 
 # Share of the tolerance that the block keeps to after every chunk.
 BLOCK_TOLERANCE_SHARE = 0.6
@@ -56,10 +55,8 @@ USUAL_TOLERANCE = 3e-3
 # chunk: rows that a chunk moves are as many as they have. So are graphs with so many changed rows.
 LARGEST_WHOLE, MOST_TOUCHED = 10_000, 0.5
 BOUND_SHARE, BOUND_EVENTS = 0.02, (20, 1000)
-# Slots refilled, as a share of n, after which the least eigenvalue is computed again, and
-# eigenvalues are counted, in supports up to this many points: beyond, the fill of the factors may
-# take more than all the rest.
-TURNED_SHARE, LARGEST_COUNTED = 0.5, 5000
+# The least eigenvalue is computed again when this share of the slots has been refilled.
+TURNED_SHARE = 0.5
 # Rounds of each refinement level after the view.
 LEVELS = {"polish": 2, "refresh": 6, "batch": 40}
 # Products with S lose this much at most: sums of a hundred terms in doubles.
@@ -119,31 +116,19 @@ class WalkMap(EmbeddingMap):
     def refine(self, state: State, config: Config) -> Iterator[Eigenpairs]:
         """Leading pairs, level by level."""
 
-    def count_missed(self, state: State, columns: PublishedColumns, config: Config) -> int | None:
-        """Eigenvalues above the published ones that are missing, by a count; None without one."""
-        return None
-
-    def publish(self, state: State, config: Config, counted: bool) -> PublishedColumns:
-        """Refined; with ``counted`` eigenvalues are counted, too."""
+    def publish(self, state: State, config: Config) -> PublishedColumns:
+        """Refined."""
         columns = publish.select_best(self.refine(state, config), state, config)
-        missed = self.find_count(state)
-        if counted:
-            missed = self.count_missed(state, columns, config)
         values = columns.eigenvalues[: config.n_components]
         rate = 1.0 - float(values[-1])
         error = columns.certificate.residual * float(values[0])
         certified = replace(
             columns.certificate,
-            missed=missed,
             isolated=len(self.parts.isolated),
             residual_rate=min(error / rate, 1.0) if rate > 0.0 else 1.0,
             bound_age=self.measure_bound_age(state, columns, config),
         )
         return replace(columns, certificate=certified)
-
-    def find_count(self, state: State) -> int | None:
-        """What the last update counted; None without a count."""
-        return None
 
     def measure_bound_age(self, state: State, columns: PublishedColumns, config: Config) -> int:
         """How many events ago the bound on unpublished eigenvalues was taken."""
@@ -227,9 +212,7 @@ class GraphMap(WalkMap):
     """The map of a graph: a walk among neighbours, and a block of its leading pairs."""
 
     block: Block
-    turned_rows: Count = 0  # slots filled since eigenvalues were counted, and the least computed
-    counted: int = -1  # stream position of the last count; -1 before one
-    missed: Count | None = None  # its result; see `streamembed.spectral.inertia`
+    turned_rows: Count = 0  # slots filled since the least eigenvalue was computed
     # No unpublished eigenvalue was larger, at that stream position; see `Certificate.bound_age`.
     bound: float = 1.0
     bounded: int = -1
@@ -247,12 +230,12 @@ class GraphMap(WalkMap):
         return built._renew_bound(inputs.position, config), scaling
 
     def update(self, inputs: UpdateInput, config: Config) -> tuple[Self, int]:
-        """After a chunk: one round of a filter, and now and then a bound and a count."""
+        """After a chunk: one round of a filter, and now and then a bound."""
         slots, position, n = inputs.slots, inputs.position, len(inputs.support)
         fields, touched = self.replace_slots(inputs)
         following, turned_rows = replace(self, **fields), self.turned_rows + len(slots)
         walk, parts, count = following.walk, following.parts, config.n_components + 1
-        if is_turned := turned_rows >= TURNED_SHARE * n:
+        if turned_rows >= TURNED_SHARE * n:
             low = blocks.find_lowest(walk, config.seed)
             following, turned_rows = replace(following, block=replace(self.block, low=low)), 0
         following, has_jumped = following._follow_block(self, touched, inputs, config)
@@ -260,18 +243,12 @@ class GraphMap(WalkMap):
         is_due = has_jumped or following._is_old(following.bounded, position)
         if is_due := is_due or not following._is_bounded(config):
             following = following._renew_bound(position, config)
-        missed = self.missed
-        if is_counted := is_turned and n <= LARGEST_COUNTED:
-            missed = _count_missing(following, following.block, config)
-        if (is_counted and missed != 0) or (is_due and not following._is_bounded(config)):
+        if is_due and not following._is_bounded(config):
             tolerance = _choose_tolerance(config)
             accuracy = 0.5 * BLOCK_TOLERANCE_SHARE * tolerance
             seed = (config.seed, position, n, 1)
             block, _ = blocks.refine(following.block, walk, parts, count, accuracy, seed)
             following = following._settle(block, position, tolerance)._renew_bound(position, config)
-            missed = _count_missing(following, block, config) if is_counted else missed
-        if is_counted:
-            following = replace(following, counted=position, missed=missed)
         return following, len(slots)
 
     def _follow_block(
@@ -394,35 +371,10 @@ class GraphMap(WalkMap):
         if n <= LARGEST_EXACT:
             yield self._decompose(state, config)
 
-    def find_count(self, state: State) -> int | None:
-        """Of this position."""
-        return self.missed if self.counted == state.position else None
-
     def measure_bound_age(self, state: State, columns: PublishedColumns, config: Config) -> int:
         """That of the block's; every later level takes a bound of its own."""
         is_kept = columns.refinement == "view" and config.tolerance is not None
         return state.position - self.bounded if is_kept else 0
-
-    def count_missed(self, state: State, columns: PublishedColumns, config: Config) -> int | None:
-        """By a count of pivots; see `streamembed.spectral.inertia`."""
-        k = config.n_components
-        values, psi = columns.eigenvalues[:k], columns.psi[:, :k]
-        return self.count_missing(state, values, psi, config)
-
-    def count_missing(
-        self, state: State, values: Floats, psi: Floats, config: Config
-    ) -> int | None:
-        """The same of any pairs."""
-        operator = self.walk.operator
-        is_real = values > NEGLIGIBLE
-        if not is_real.any():
-            return None
-        normal = self.normalise(state, config)
-        vectors = (normal.constant[:, None] * psi)[:, is_real]
-        errors = self.walk.apply(vectors) - vectors * values[is_real]
-        error = float(np.linalg.norm(errors, 2))
-        tolerance = _choose_tolerance(config) * float(values[0])
-        return inertia.count_missing(operator, values[is_real], 1, error, tolerance).missed
 
     def _select_pairs(self, block: Block, config: Config) -> RitzPairs:
         """All pairs of a block and of the parts that are of use."""
@@ -486,34 +438,17 @@ class GraphMap(WalkMap):
 
     def _decompose(self, state: State, config: Config) -> Eigenpairs:
         """Every pair at once. O(n^3)."""
-        normal, count = self.normalise(state, config), config.n_pairs
+        normal = self.normalise(state, config)
         dense = self.walk.operator.toarray()
         dense -= np.outer(normal.constant, normal.constant)
         values, vectors = descending_eigh(dense)
-        n_kept = min(count, int(np.count_nonzero(values > NEGLIGIBLE)))
-        leading = deflate(vectors[:, :n_kept], normal.constant)
-        errors = dense @ leading - leading * values[:n_kept]
-        n_shown = min(n_kept, config.n_components)
-        following = float(values[n_shown:].max(initial=0.0))
-        outside = Outside(following, following, values[:n_shown])
-        return Eigenpairs(values[:n_kept], leading, errors, outside, normal, ROUNDING, "exact")
+        return Eigenpairs.of_dense(dense, values, vectors, normal, ROUNDING, NEGLIGIBLE, config)
 
 
 def _observe(ritz: RitzPairs, bound: float, k: int) -> Outside:
     """What a block shows of lambda_(k+1), and a bound on it."""
     estimate = max(float(ritz.values[k : k + 1].max(initial=0.0)), 0.0)
     return Outside(estimate, max(bound, estimate), ritz.values[:k])
-
-
-def _count_missing(graph: GraphMap, block: Block, config: Config) -> int | None:
-    """The same of a block."""
-    ritz = blocks.select_pairs(block, graph.walk, graph.parts, config.n_components)
-    count = int(np.count_nonzero(ritz.values > NEGLIGIBLE))
-    if not count:
-        return None
-    error = float(np.sqrt(np.linalg.norm(ritz.products[:count, :count], 2)))
-    values, tolerance = ritz.values[:count], _choose_tolerance(config) * float(ritz.values[0])
-    return inertia.count_missing(graph.walk.operator, values, 1, error, tolerance).missed
 
 
 def _choose_tolerance(config: Config) -> float:

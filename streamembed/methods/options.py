@@ -114,7 +114,6 @@ class Config(EngineParameters):
                 check_real, "diffusion_time", self.diffusion_time, 0.0, 1e6
             ),
             axes=check_choice("axes", self.axes, ("auto", "steady", "eigen")),
-            certify=check_choice("certify", self.certify, ("auto", "exact")),
             n_neighbors=check_whole("n_neighbors", self.n_neighbors, 1, high=LARGEST_NEIGHBORS),
             width=_check_or_auto(check_real, "width", self.width, *WIDTHS),
             alpha=_check_or_auto(check_real, "alpha", self.alpha, 0.0, 2.0),

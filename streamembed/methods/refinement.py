@@ -6,8 +6,8 @@
 3. exact: a whole decomposition in float64, up to 1,000 points; batch: a filtered block on the whole
    operator, for more of them.
 
-Where bounds are not enough (`certify="exact"`, or a small tolerance), the pairs themselves are in
-that product. The state is not touched.
+For a tolerance below 1e-5, or where eigenvalues are small, bounds are not enough: the pairs
+themselves are in that product. The state is not touched.
 """
 
 from __future__ import annotations
@@ -47,8 +47,17 @@ UNIT = 4.0
 TINY = float(np.finfo(np.float64).tiny)
 
 
-class Rows(Protocol):
-    """W, of which rows can be read."""
+class Weights(Protocol):
+    """W between all slots, computed when it is needed."""
+
+    def __len__(self) -> int: ...
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Of weights."""
+
+    def product(self, block: Array) -> Array:
+        """W @ block, shape (n, m)."""
 
     def rows(self, slots: Ints) -> Array:
         """W between ``slots`` and all, shape (b, n)."""
@@ -120,7 +129,7 @@ class KnownProducts:
 def refine(
     operator: Operator,
     known: KnownProducts,
-    weights: Rows,
+    weights: Weights | None,
     position: int,
     decompose: Callable[[], Eigenpairs],
     config: Config,
@@ -131,14 +140,15 @@ def refine(
     ----------
     position
         Of the stream: with the seed it decides all draws.
+    weights
+        Of a walk; None of a centred operator, which has no parts.
     decompose
         The exact level.
     """
     normal, tolerance = operator.normal, config.tolerance
     look, n = known.look(normal, config.n_pairs), len(normal.scaling)
     is_sketched = tolerance is None or (
-        config.certify == "auto"
-        and tolerance >= SKETCHED_TOLERANCE
+        tolerance >= SKETCHED_TOLERANCE
         and _bound_rounding(known, look.values[: config.n_components]).max(initial=0.0)
         <= BATCH_SHARE * tolerance * look.values[:1].max(initial=0.0)
     )
@@ -150,7 +160,7 @@ def refine(
         generator = np.random.default_rng((config.seed + attempt + 1, position, n))
         fresh = generator.standard_normal((n, PROBES))
         parts = look.vectors[:, :0]
-        if attempt == 0 and not operator.is_centred and _reaches_one(look):
+        if attempt == 0 and weights is not None and _reaches_one(look):
             parts = _find_parts(weights, normal, config.rank_limits[0])
         vectors = look.vectors[:, : 0 if is_sketched else None]
         known, seen, image = _multiply(known, look, operator, parts, fresh, vectors)
@@ -265,7 +275,7 @@ def _bound_rest(
     return replace(pairs, outside=outside)
 
 
-def _find_parts(weights: Rows, normal: Normalisation, most: int) -> Floats:
+def _find_parts(weights: Weights, normal: Normalisation, most: int) -> Floats:
     """An orthonormal basis of the eigenvalue 1 of S, at most ``most`` columns, shape (n, c - 1)."""
     labels = components.label_components(weights.rows, len(normal.scaling))
     return components.build_indicators(labels, normal.constant, most)
@@ -302,7 +312,7 @@ def _reaches_one(look: SketchedView) -> bool:
 
 
 def _filter_block(
-    weights: Rows,
+    weights: Weights | None,
     operator: Operator,
     config: Config,
     best: Eigenpairs,
@@ -313,7 +323,7 @@ def _filter_block(
     assert config.tolerance is not None
     count, constant = config.n_components + 1, operator.normal.constant
     start = [best.vectors, starts]
-    if not operator.is_centred and best.outside.bound + best.rounding >= 1.0:
+    if weights is not None and best.outside.bound + best.rounding >= 1.0:
         start.insert(1, _find_parts(weights, operator.normal, count))
     _, vectors, image = filtered.leading_pairs(
         lambda block: deflate(operator.apply(block), constant),

@@ -177,11 +177,8 @@ class EmbeddingMap(abc.ABC):
         return operator.weigh_equally(state.active_masses)
 
     @abc.abstractmethod
-    def publish(self, state: State, config: Config, counted: bool) -> PublishedColumns:
-        """The columns of a snapshot, certified where a tolerance was asked for.
-
-        With ``counted`` the eigenvalues of a graph are counted, too; see `Certificate.missed`.
-        """
+    def publish(self, state: State, config: Config) -> PublishedColumns:
+        """The columns of a snapshot, certified where a tolerance was asked for."""
 
     @abc.abstractmethod
     def count_components(self, state: State, config: Config, pairs: Eigenpairs) -> int:

@@ -8,17 +8,17 @@ support before. Few slots have a whole matrix.
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Annotated, Protocol, Self
+from typing import Annotated, Self
 
 import numpy as np
 
 from streamembed.methods import publish, refinement
 from streamembed.methods.eigenpairs import Eigenpairs, PublishedColumns
 from streamembed.methods.options import Config
-from streamembed.methods.refinement import KnownProducts
+from streamembed.methods.refinement import KnownProducts, Weights
 from streamembed.methods.registry import EVERYWHERE
 from streamembed.methods.state import EmbeddingMap, State, UpdateInput
 from streamembed.numeric.arrays import Array, Floats, Ints, pad_rows
@@ -67,22 +67,6 @@ STEPS = 6
 UNTOUCHED = 1e-12
 
 
-class Weights(Protocol):
-    """W between all slots, computed when it is needed."""
-
-    def __len__(self) -> int: ...
-
-    @property
-    def dtype(self) -> np.dtype:
-        """Of weights."""
-
-    def rows(self, slots: Ints) -> Array:
-        """W between ``slots`` and all, shape (b, n)."""
-
-    def product(self, block: Array) -> Array:
-        """W @ block, shape (n, m)."""
-
-
 @dataclass(frozen=True, eq=False)
 class TrialMap(EmbeddingMap):
     """Degrees of all slots; and W of few, or the products of trial functions with it."""
@@ -126,12 +110,11 @@ class TrialMap(EmbeddingMap):
         refilled: Ints,
         inputs: UpdateInput,
         config: Config,
-        restart: Callable[[], TrialMap],
-    ) -> TrialMap:
+    ) -> TrialMap | None:
         """The map with a space after ``refilled`` slots were filled, for the first time or again.
 
-        ``leaving`` are rows of W before, of those of them that were in use; ``arriving`` are rows
-        now.
+        None where it must be made from scratch. ``leaving`` are the rows of W before, of those
+        refilled slots that were in use; ``arriving`` are the rows now.
         """
         assert self.space is not None
         masses, before = inputs.support.masses, inputs.state.support.masses
@@ -158,23 +141,18 @@ class TrialMap(EmbeddingMap):
             space = space.replace(refilled, leaving, arriving, normal.scaling, constant, draws)
         products += self.products
         following = replace(self, degrees=degrees, space=space, products=products)
-        return following._keep_good(weights, inputs, len(refilled), config, restart)
+        return following._roll_and_turn(weights, inputs, len(refilled), config)
 
-    def _keep_good(
-        self,
-        weights: Weights,
-        inputs: UpdateInput,
-        n_filled: int,
-        config: Config,
-        restart: Callable[[], TrialMap],
-    ) -> TrialMap:
+    def _roll_and_turn(
+        self, weights: Weights, inputs: UpdateInput, n_filled: int, config: Config
+    ) -> TrialMap | None:
         """The map with a share of its slots rolled; after a large chunk with all values again."""
         assert self.space is not None
         state, masses = inputs.state, inputs.support.masses
         n = len(masses)
         if n_filled > max(REFRESH_SHARE * n, SMALL_CHUNK):
             refreshed = self._refresh(weights, masses, inputs.position, config)
-            return refreshed if refreshed._shows_all(masses, config) else restart()
+            return refreshed if refreshed._shows_all(masses, config) else None
         share = 0.0
         if state.cover is not None:  # masses move as well
             before = pad_rows(state.support.masses / state.support.masses.sum(), n)
@@ -268,7 +246,7 @@ class TrialMap(EmbeddingMap):
         normalise = config.embedding.normalise
         return normalise(self.degrees, masses, config.correction, product, EVERYWHERE)
 
-    def publish(self, state: State, config: Config, counted: bool) -> PublishedColumns:
+    def publish(self, state: State, config: Config) -> PublishedColumns:
         """Refined, where a tolerance was asked for."""
         return publish.select_best(self.list_levels(state, config), state, config)
 
@@ -293,7 +271,8 @@ class TrialMap(EmbeddingMap):
         operator = self.bind_operator(weights, normal, known.unit)
         decompose = partial(self.decompose, state, config)
         known = replace(known, rounding=self.bound_loss(operator))
-        yield from refinement.refine(operator, known, weights, state.position, decompose, config)
+        walk = None if config.is_centred else weights
+        yield from refinement.refine(operator, known, walk, state.position, decompose, config)
 
     def read_products(self, normal: Normalisation) -> KnownProducts:
         """Vectors whose products with S are kept."""

@@ -2,9 +2,9 @@
 
 from streamembed.runs.log_replay import Replayed, replay
 from streamembed.runs.log_transform import transform_log
+from streamembed.runs.online_run import Run, open_run
 from streamembed.runs.run_export import export
 from streamembed.runs.run_reader import RunReader, read_run
-from streamembed.runs.session import Run, open_run
 from streamembed.runs.verification import Trouble, Verified, verify
 
 __all__ = [

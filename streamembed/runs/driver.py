@@ -15,6 +15,7 @@ import numpy as np
 
 from streamembed.data.batch import Batch, Rejected
 from streamembed.data.features import Features
+from streamembed.data.output_format import name_columns
 from streamembed.engine.engine import Engine
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import BadRowError, DuplicateIdError, LogError, quote
@@ -68,15 +69,15 @@ class ReplayDriver:
     ) -> None:
         rows = self._recorded = engine.log_offset  # rows of the log that the recorder knows of
         self._monitored = rows  # and that were passed to the monitor, as events or rejected
-        start = start or ReplayStart(rows, RowCounts(), LogFingerprint(rows))
+        start = start or ReplayStart(RowCounts(), LogFingerprint(rows))
         self._source = log
         self._unmonitored: list[EventRows] = []  # events to pass to the monitor
         self.counts, self._fingerprint = start.counts, start.fingerprint
         self._engine = engine
         self._recorder, self._options = recorder, options
         self._feed = create_feed(self._log, engine, rejected)
-        self._unembedded: list[EventRows] = []  # causal: events since the last snapshot,
-        self._first_unembedded = 0  # and the stream position of the first of them
+        self._unembedded: list[EventRows] = []  # causal: events since the last snapshot
+        self._first_unembedded = 0  # stream position of the first of them
         self._start = engine.position - self.counts.accepted
         self._last_published = engine.learned  # is published already, or was
         self._part: LogBatch | None = None  # that is being learned
@@ -224,7 +225,7 @@ class ReplayDriver:
         totals = {name: getattr(self.counts, name) + number for name, number in increments.items()}
         self.counts = replace(self.counts, **totals)
 
-    def describe(self) -> Commit:
+    def build_commit(self) -> Commit:
         """The engine with counts and fingerprint of all rows so far."""
         if self._part is not None:
             self._fingerprint.update(self._part, self._recorded)
@@ -246,7 +247,7 @@ class ReplayDriver:
         self._update_monitor()
         stops = self._options.stop is not None and self._options.stop()
         if stops or self._is_commit_due():
-            self._recorder.commit(self.describe(), self._engine.publish(fresh=True))
+            self._recorder.commit(self.build_commit(), self._engine.publish(fresh=True))
         if stops:
             raise KeyboardInterrupt
 
@@ -301,7 +302,9 @@ class ReplayDriver:
                 known = rows.slice(0, split)
                 embedded = self._feed.embed(snapshot, position, known)
                 own, slots = find_slots(self._engine, position, split)
-                embedded.coordinates[own] = snapshot.coordinates[slots]
+                names = name_columns(snapshot.method, len(snapshot.eigenvalues))
+                for name, values in zip(names, snapshot.coordinates.T, strict=True):
+                    embedded[name][own] = values[slots]
                 self._recorder.write_events(position, known, embedded)
             if split < len(rows):
                 rest = rows.slice(split, len(rows))
@@ -312,7 +315,7 @@ class ReplayDriver:
     def _read_events(self) -> Iterator[EventRows]:
         """All events so far in order, in pieces that do not depend on how the log was read."""
         rejected = self._recorder.read_rejected(self._recorded)
-        fingerprint, read = self.describe().fingerprint, self._feed.read
+        fingerprint, read = self.build_commit().fingerprint, self._feed.read
         return read_events(self._log, read, fingerprint, rejected, self._recorder.folder)
 
 

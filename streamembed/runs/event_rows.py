@@ -14,28 +14,6 @@ from streamembed.runs.run_tables import ROW_GROUP_SIZE
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class EmbeddedEvents:
-    """Coordinates of events in a snapshot; NaN where unknown."""
-
-    coordinates: Floats  # (n, k)
-    coverage: Floats  # (n,)
-    # Position of the snapshot, and the epoch of its frame.
-    snapshot: int
-    epoch: int
-    picture: Floats | None = None  # (n, 2) or None: in its picture, where there is one
-    # (n,) or None: see `streamembed.engine.picture.Picture`; NaN for events that have no slot any
-    # more.
-    picture_kept: Floats | None = None
-
-    @classmethod
-    def unknown(cls, n: int, k: int) -> Self:
-        """For n events that no snapshot has."""
-        unknown = np.full((n, k + 4), np.nan)
-        picture, picture_kept = unknown[:, k + 1 : -1], unknown[:, -1]
-        return cls(unknown[:, :k], unknown[:, k], -1, -1, picture, picture_kept)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class EventRows:
     """Rows of a log that may become events, or have."""
 

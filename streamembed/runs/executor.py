@@ -106,23 +106,38 @@ class PoolExecutor:
         )
         self._numbers = itertools.count()
         self._running: set[Future[Path]] = set()
+        self._has_results = False
 
     def submit(self, task: Task) -> None:
         path = self._folder / str(next(self._numbers))
         path.write_bytes(pickle.dumps(task))
-        with _raise_stopped():
+        with self._raise_stopped():
             self._running.add(self._pool.submit(_run_file, path))
 
     def receive(self) -> Any:
         future = wait(self._running, return_when=FIRST_COMPLETED).done.pop()
         self._running.remove(future)
-        with _raise_stopped():
+        with self._raise_stopped():
             path = future.result()
+        self._has_results = True
         result = pickle.loads(path.read_bytes())
         path.unlink()
         if isinstance(result, TaskFailure):
             raise result.error
         return result
+
+    @contextlib.contextmanager
+    def _raise_stopped(self) -> Iterator[None]:
+        try:
+            yield
+        except BrokenProcessPool as error:
+            message = "a worker was killed; repeat the command to resume"
+            if not self._has_results:
+                message += (
+                    "; if none could start (the error is above): a script must call this under "
+                    'if __name__ == "__main__":, since every worker imports it'
+                )
+            raise StoppedError(message) from error
 
     def close(self) -> None:
         """End all processes, whatever they are at."""
@@ -130,17 +145,6 @@ class PoolExecutor:
         self._pool.shutdown(cancel_futures=True)
         self._theirs.close()
         shutil.rmtree(self._folder, ignore_errors=True)
-
-
-@contextlib.contextmanager
-def _raise_stopped() -> Iterator[None]:
-    try:
-        yield
-    except BrokenProcessPool as error:
-        raise StoppedError(
-            "a worker was killed; repeat the command to resume (is there enough memory? And a "
-            'script must call this under if __name__ == "__main__":, since every worker imports it)'
-        ) from error
 
 
 def _start_worker(root: Connection, folder: Path) -> None:

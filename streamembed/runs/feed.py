@@ -18,14 +18,16 @@ from streamembed.data import batch
 from streamembed.data.batch import Batch, Rejected
 from streamembed.data.features import Features
 from streamembed.data.ids import read_ids, select_ids
+from streamembed.data.output_format import name_columns
 from streamembed.data.table import find_columns
 from streamembed.engine.engine import Engine
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import BadRowError, LogError, ParameterError, quote
 from streamembed.logs.event_log import EventLog, LogBatch
 from streamembed.logs.fingerprint import LogFingerprint
-from streamembed.numeric.arrays import Bools, Floats, Ints
-from streamembed.runs.event_rows import EmbeddedEvents, EventRows, regroup
+from streamembed.numeric.arrays import Array, Bools, Floats, Ints
+from streamembed.runs.event_rows import EventRows, regroup
+from streamembed.runs.recorder import EVENT_PICTURE_COLUMNS, PLACES
 
 TILE = 256  # rows of distances to a whole support at once
 
@@ -177,18 +179,17 @@ class PointFeed:
         rejected = [replace(row, index=int(rows.numbers[row.index])) for row in learned.rejected]
         return rows.drop([row.index for row in learned.rejected]), rejected
 
-    def embed(self, snapshot: Snapshot, position: int, rows: EventRows) -> EmbeddedEvents:
-        """Coordinates of the events from a position on."""
+    def embed(self, snapshot: Snapshot, position: int, rows: EventRows) -> dict[str, Array]:
+        """Columns of ``embedding.parquet`` for the events from a position on; NaN where unknown."""
         events = Batch.of_points(rows.points, snapshot.features)
-        coordinates, coverage = snapshot.transform_with_coverage(events)
-        picture, picture_kept = _find_picture(self._engine, snapshot, position, len(rows))
-        if picture is not None and snapshot.picture is not None:
-            missing = np.isnan(picture[:, 0])
-            if missing.any():
-                others = Batch.of_points(rows.points[missing], snapshot.features)
-                picture[missing] = snapshot.picture.transform(others)
-        version = snapshot.position, snapshot.frame.epoch
-        return EmbeddedEvents(coordinates, coverage, *version, picture, picture_kept)
+        embedded = snapshot.transform_with_coverage(events)
+        columns = _build_columns(self._engine, snapshot, position, *embedded)
+        if snapshot.picture is not None and (missing := np.isnan(columns[PLACES[0]])).any():
+            others = Batch.of_points(rows.points[missing], snapshot.features)
+            places = snapshot.picture.transform(others)
+            for name, values in zip(PLACES, places.T, strict=True):
+                columns[name][missing] = values
+        return columns
 
 
 class DistanceFeed:
@@ -206,9 +207,9 @@ class DistanceFeed:
         self._start = engine.position - len(accepted)
         if self._start < 0:
             raise ParameterError(
-                f"aside has {len(rejected)} rows; of the {engine.log_offset} rows that this engine "
-                f"has read from its log of distances, at least {len(rejected) - self._start} were "
-                "rejected: give the row number of each"
+                f"rejected has {len(rejected)} rows; this engine has read {engine.log_offset} rows "
+                f"of its log, and at least {len(rejected) - self._start} were rejected: give the "
+                "row number of each"
             )
         pending = np.arange(engine.learned, engine.position)
         self._positions: Ints = np.concatenate([engine.support_positions, pending])
@@ -304,8 +305,8 @@ class DistanceFeed:
             f"begins at {where}: it must cover the last {number - oldest} rows{suffix}"
         )
 
-    def embed(self, snapshot: Snapshot, position: int, rows: EventRows) -> EmbeddedEvents:
-        """Those of their own slots; of an event without a slot, by the distances of its row."""
+    def embed(self, snapshot: Snapshot, position: int, rows: EventRows) -> dict[str, Array]:
+        """The same: an event without a slot is placed by the distances of its row."""
         support = self._engine.support_positions
         coordinates = np.full((len(rows), len(snapshot.eigenvalues)), np.nan)
         coverage = np.full(len(rows), np.nan)
@@ -326,9 +327,7 @@ class DistanceFeed:
             if finite.any():
                 coordinates[tile[finite]] = snapshot.transform_distances(d[finite])
                 coverage[tile[finite]] = snapshot.coverage_distances(d[finite])
-        picture = _find_picture(self._engine, snapshot, position, len(rows))
-        version = snapshot.position, snapshot.frame.epoch
-        return EmbeddedEvents(coordinates, coverage, *version, *picture)
+        return _build_columns(self._engine, snapshot, position, coordinates, coverage)
 
 
 Feed = PointFeed | DistanceFeed
@@ -348,16 +347,24 @@ def create_feed(log: EventLog, engine: Engine, rejected: Sequence[int] = ()) -> 
     return PointFeed(engine, log)
 
 
-def _find_picture(
-    engine: Engine, snapshot: Snapshot, position: int, n: int
-) -> tuple[Floats | None, Floats | None]:
-    picture = snapshot.picture
-    if picture is None:
-        return None, None
-    own, slots = find_slots(engine, position, n)
-    coordinates, picture_kept = np.full((n, 2), np.nan), np.full(n, np.nan)
-    coordinates[own], picture_kept[own] = picture.coordinates[slots], picture.kept[slots]
-    return coordinates, picture_kept
+def _build_columns(
+    engine: Engine, snapshot: Snapshot, position: int, coordinates: Floats, coverage: Floats
+) -> dict[str, Array]:
+    """Columns for events from a position on; places in the picture of those that have a slot."""
+    n, names = len(coverage), name_columns(snapshot.method, coordinates.shape[1])
+    columns: dict[str, Array] = {
+        "snapshot": np.full(n, snapshot.position),
+        "epoch": np.full(n, snapshot.frame.epoch),
+        **dict(zip(names, coordinates.T, strict=True)),
+        "coverage": coverage,
+    }
+    if (picture := snapshot.picture) is not None:
+        own, slots = find_slots(engine, position, n)
+        parts = *picture.coordinates.T, picture.kept
+        for name, values in zip(EVENT_PICTURE_COLUMNS, parts, strict=True):
+            columns[name] = np.full(n, np.nan)
+            columns[name][own] = values[slots]
+    return columns
 
 
 def find_slots(engine: Engine, position: int, n: int) -> tuple[Bools, Ints]:

@@ -37,8 +37,7 @@ from streamembed.runs import origin, resume
 from streamembed.runs import run_folder as runfolder
 from streamembed.runs.driver import ReplayDriver
 from streamembed.runs.recorder import Recorder, check_passthrough
-from streamembed.runs.reject_limit import RejectLimit
-from streamembed.runs.replay_options import ReplayOptions
+from streamembed.runs.replay_options import RejectLimit, ReplayOptions
 from streamembed.runs.run_store import REPLAY, CheckpointPolicy, RunStore
 from streamembed.validation import check_choice, check_flag, check_whole
 
@@ -249,13 +248,13 @@ def replay(
     )
     overwrite = check_flag("overwrite", overwrite)
     with ExitStack() as stack:
-        store = RunStore.claim(stack, run, policy, monitor, overwrite)
+        store = stack.enter_context(RunStore.claim(run, policy, monitor, overwrite))
         resume.begin(store, opened, run_origin)
         engine.log_offset = 0
         start = resume.restore(store, opened, engine, grows=followed is not None)
-        counts, damage = start.counts, None
+        taken, counts, damage = engine.log_offset, start.counts, None
         if start.finished:
-            limit.check(counts.rejected, start.rows, ended=True)
+            limit.check(counts.rejected, taken, ended=True)
         else:
             recorder = Recorder(store, opened, engine.config, run_origin, options)
             driver = ReplayDriver(
@@ -264,12 +263,12 @@ def replay(
                 recorder,
                 options,
                 start=start,
-                rejected=recorder.read_rejected(start.rows),
+                rejected=recorder.read_rejected(taken),
             )
             damage = _drive(driver, recorder)
             counts = driver.counts
             if damage is None:
-                store.finish(driver.describe())
+                store.finish(driver.build_commit())
     return Replayed(
         **asdict(counts),
         path=folder,
@@ -279,7 +278,7 @@ def replay(
         damage=damage,
         columns=(opened if followed is None else followed.log).columns,
         snapshot_every=every,
-        resumed_at=start.rows,
+        resumed_at=taken,
     )
 
 
@@ -328,8 +327,8 @@ def check_clock(log: EventLog, config: Config) -> None:
     if config.clock != POSITION and (kind is None or not is_time_type(kind)):
         times = "no column of times" if kind is None else f"times of type {kind}"
         raise FeatureError(
-            f"the log has {times}, by which masses are to fade (clock='event_time'): name a column "
-            "of timestamps or numbers with time=..."
+            f"the log has {times}, and clock='event_time' needs times: name a column of timestamps "
+            "or numbers with time=..."
         )
 
 

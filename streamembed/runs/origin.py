@@ -26,7 +26,7 @@ METADATA_KEY = "streamembed-run"
 
 
 def check_parameters(given: Mapping[str, Any], others: Iterable[str] = ()) -> dict[str, Any]:
-    """Parameters of an engine; UnknownParameterError for what is none, with a hint.
+    """Parameters of an engine; UnknownParameterError for a name that no engine has.
 
     Parameters
     ----------

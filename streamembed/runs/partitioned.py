@@ -10,7 +10,7 @@ was killed when, leaves a trace.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
 from functools import partial
 from inspect import signature
@@ -160,10 +160,8 @@ def replay_partitions(
         **origin.describe_replay(opened, config, every, policy, "none"),
         "partitions": [part.describe() for part in parts],
     }
-    with ExitStack() as stack:
-        store = RunStore.claim(
-            stack, run, CheckpointPolicy(), overwrite=check_flag("overwrite", overwrite)
-        )
+    replaces = check_flag("overwrite", overwrite)
+    with RunStore.claim(run, CheckpointPolicy(), overwrite=replaces) as store:
         _begin(store, run_origin)
         settings = PartitionSettings(config, policy, every)
         replay = _PartitionReplay(store, settings, parts, progress)

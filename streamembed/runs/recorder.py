@@ -26,15 +26,14 @@ from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import FeatureError, summarise_error
 from streamembed.logs.event_log import EventLog
 from streamembed.methods.options import Config
-from streamembed.numeric.arrays import Floats
+from streamembed.numeric.arrays import Array
 from streamembed.runs import origin as origins
 from streamembed.runs.event_rows import (
-    EmbeddedEvents,
     EventRows,
 )
 from streamembed.runs.replay_options import ReplayOptions
 from streamembed.runs.run_store import Commit, RunStore
-from streamembed.runs.run_tables import ParquetTable
+from streamembed.runs.run_tables import RowGroupWriter, write_table
 from streamembed.storage import archive
 
 # Key of the metadata of timeline.parquet: what the columns of the log were used for, as JSON.
@@ -100,52 +99,44 @@ class Recorder:
         self.events: int | None = None
         self._store, self.folder = store, store.folder
         self._origin = origin
-        self._k, self._method = k, config.method
         self._id_type = log.id_type or pa.int64()
-        self._names = name_columns(config.method, k)
         self._has_picture = picture
         fields = [
             ("position", pa.int64()),
             ("id", self._id_type),
             ("learned", pa.bool_()),
             *((name, pa.int64()) for name in CAUSAL_COLUMNS if causal),
-            *((name, pa.float64()) for name in (*self._names, "coverage")),
+            *((name, pa.float64()) for name in (*name_columns(config.method, k), "coverage")),
             *((name, pa.float64()) for name in EVENT_PICTURE_COLUMNS if picture),
             *list_passthrough_types(log).items(),
         ]
-        self._embedding = ParquetTable(self.folder / "embedding.parquet", pa.schema(fields))
+        self._embedding = RowGroupWriter(self.folder / "embedding.parquet", pa.schema(fields))
         schema = build_timeline_schema(k, picture)
         if options.monitor is not None:
             schema = schema.append(pa.field(ALARMS, pa.int64()))
         self._timeline = schema
         self._timeline_rows: list[dict[str, Any]] = []
 
-    def write_events(self, position: int, rows: EventRows, embedded: EmbeddedEvents | None) -> None:
+    def write_events(
+        self, position: int, rows: EventRows, embedded: Mapping[str, Array] | None
+    ) -> None:
         """Events from a stream position on, as of the snapshot that comes next.
 
-        ``embedded`` is None where the log ended before they were learned.
+        ``embedded`` has columns for them, NaN where unknown; None where the log ended before they
+        were learned.
         """
-        n = len(rows)
-        placed = EmbeddedEvents.unknown(n, self._k) if embedded is None else embedded
+        n, schema = len(rows), self._embedding.schema
         positions = np.arange(position, position + n)
         ids = positions if rows.ids is None else rows.ids
         columns: dict[str, Any] = {
             "position": positions,
             "id": ids if ids.dtype.kind == "i" else ids.tolist(),
             "learned": np.full(n, embedded is not None),
+            **rows.passthrough,
+            **{name: _to_nullable(values) for name, values in (embedded or {}).items()},
         }
-        if self._options.causal:
-            version = (np.full(n, values) for values in (placed.snapshot, placed.epoch))
-            unknown = np.full(n, embedded is None)
-            columns["snapshot"], columns["epoch"] = (
-                pa.array(values, mask=unknown) for values in version
-            )
-        columns |= zip(self._names, map(_to_nullable, placed.coordinates.T), strict=True)
-        columns["coverage"] = _to_nullable(placed.coverage)
-        if self._has_picture and placed.picture is not None and placed.picture_kept is not None:
-            values = *placed.picture.T, placed.picture_kept
-            columns |= zip(EVENT_PICTURE_COLUMNS, map(_to_nullable, values), strict=True)
-        table = pa.table({**columns, **rows.passthrough}, self._embedding.schema)
+        arrays = [columns.get(field.name, pa.nulls(n, field.type)) for field in schema]
+        table = pa.table(arrays, schema=schema)
         if self._options.causal:
             self._store.add("embedding", table)
         else:  # nothing more comes
@@ -198,10 +189,7 @@ class Recorder:
             self._store.add(ALARMS, pa.table(columns, ALARM_SCHEMA))
 
     def _write_drift(self, monitor: Monitor) -> None:
-        table = monitor.timeline()
-        drift = ParquetTable(self.folder / "drift.parquet", table.schema)
-        drift.add(table)
-        drift.close()
+        write_table(self.folder / "drift.parquet", monitor.timeline())
         lines = [row for part in self._store.read(ALARMS) for row in part["alarm"].to_pylist()]
         with archive.replace_file(self.folder / "alarms.jsonl") as path:
             path.write_text("".join(f"{line}\n" for line in lines))
@@ -217,7 +205,7 @@ class Recorder:
 
     def _write(self, name: str, schema: pa.Schema, metadata: dict[str, str] | None = None) -> None:
         """One table of the folder."""
-        table = ParquetTable(self.folder / f"{name}.parquet", schema)
+        table = RowGroupWriter(self.folder / f"{name}.parquet", schema)
         for batch in self._store.read(name):
             table.add(pa.Table.from_batches([batch]))
         table.close(metadata)
@@ -281,8 +269,8 @@ def _build_picture_schema(id_type: Any) -> pa.Schema:
     return pa.schema([(name, kinds.get(name, pa.float32())) for name in PICTURE_COLUMNS])
 
 
-def _to_nullable(values: Floats) -> Any:
-    """A column of doubles, null where they are NaN."""
+def _to_nullable(values: Array) -> Any:
+    """A column of numbers, null where they are NaN."""
     return pa.array(values, mask=np.isnan(values))
 
 
@@ -309,7 +297,6 @@ CAUSAL_COLUMNS = ("snapshot", "epoch")
 PLACES = name_columns(PREFIX, 2)
 EVENT_PICTURE_COLUMNS = (*PLACES, "picture_kept")
 PICTURE_COLUMNS = ("position", "id", *PLACES, "kept", "balance", "moved")
-# What earlier versions called the places, in events and in pictures.
 TIMELINE_PICTURE_COLUMNS = {
     **dict.fromkeys(("picture_kept", "picture_balance", "picture_moved"), pa.float64()),
     **dict.fromkeys(("picture_age", "picture_epoch"), pa.int64()),

@@ -28,9 +28,8 @@ from streamembed.runs.run_store import (
 class ReplayStart:
     """Where a replay begins."""
 
-    rows: int  # rows of the log that were taken before
     counts: RowCounts
-    fingerprint: LogFingerprint  # of these rows
+    fingerprint: LogFingerprint  # of the rows that were taken before
     finished: bool = False  # whether the log has no others, and the run is whole
 
 
@@ -82,19 +81,18 @@ def restore(store: RunStore, log: EventLog, engine: Engine, grows: bool = False)
     last, state = store.load_last(), store.database.read_fact(STATE, {})
     ends = {} if last is None else {last.fingerprint["rows"]: last.fingerprint}
     if state.get("finished"):
-        ends[state["rows"]] = state["prefix"]
+        ends[state["rows"]] = state["fingerprint"]
     if not ends:
-        return ReplayStart(0, RowCounts(), LogFingerprint())
+        return ReplayStart(RowCounts(), LogFingerprint())
     fingerprints, more = _read_fingerprints(store, log, ends)
     if not more and not grows and (final := store.load_final()) is not None:
         engine.become(final.engine)
-        return ReplayStart(state["rows"], final.counts, LogFingerprint(), finished=True)
+        return ReplayStart(final.counts, LogFingerprint(), finished=True)
     store.write_fact(STATE, {"finished": False})
     if last is None:
-        return ReplayStart(0, RowCounts(), LogFingerprint())
+        return ReplayStart(RowCounts(), LogFingerprint())
     engine.become(last.engine)
-    rows = last.fingerprint["rows"]
-    return ReplayStart(rows, last.counts, fingerprints[rows])
+    return ReplayStart(last.counts, fingerprints[engine.log_offset])
 
 
 def _read_fingerprints(

@@ -34,7 +34,7 @@ def export(run: str | os.PathLike[str], output: str | os.PathLike[str]) -> list[
     Parameters
     ----------
     run
-        A run that is learned into, or an unfinished replay; another process may be writing to it.
+        An online run, or an unfinished replay; another process may be writing to it.
     output
         A folder that is empty or not there.
 

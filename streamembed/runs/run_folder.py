@@ -1,9 +1,9 @@
 """The run folder: created, cleared of an older run on request, locked by one writer at a time.
 
-A replay, or a run that is learned into, holds the lock of the file ``.lock`` until it ends. The
-system releases it when the process is gone, however that came about, so that no lock is ever stale;
-what a killed process leaves are the file itself, the database, and partial tables, whose names
-carry its number. Nothing is written where a log is read.
+A replay or an online run holds the lock of the file ``.lock`` until it ends. The system releases
+it when the process is gone, however that came about, so that no lock is ever stale; the file stays.
+What a killed process leaves besides are the database, and partial tables, whose names carry its
+number; the next writer removes these. Nothing is written where a log is read.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import BinaryIO
 
 from streamembed.errors import ParameterError, StreamembedError, build_file_error, check_path, quote
 from streamembed.logs.event_log import EventLog
-from streamembed.storage.database import DATABASE_NAME, LOCK, PARTS, Database
+from streamembed.storage.database import DATABASE_NAME, LOCK, PARTS, WRITER_FILES, Database
 
 try:
     import fcntl
@@ -35,8 +35,7 @@ FILES = (
     "landmarks.arrow",
 )
 # Besides tables, the database with what SQLite has beside it.
-DATABASE_FILES = (DATABASE_NAME, f"{DATABASE_NAME}-wal", f"{DATABASE_NAME}-shm")
-RUN_FILES = (*FILES, *DATABASE_FILES)
+RUN_FILES = (*FILES, *WRITER_FILES, f"{DATABASE_NAME}-shm")
 UNFINISHED = (
     "{} is an unfinished run: its replay is still running, or was killed; wait until it ends, or "
     "repeat the command to resume it, or replay the log again with --overwrite"
@@ -50,14 +49,16 @@ def name_partial(path: Path) -> Path:
 
 def is_unfinished(folder: Path) -> bool:
     """True if a replay is at work in the folder, or was killed there."""
-    names = [path.name for path in folder.iterdir()]
-    left = [name for name in names if name == LOCK or _is_partial(name)]
-    begun = DATABASE_NAME in names and "timeline.parquet" not in names
-    return (bool(left) or begun) and {*names} <= {*left, *RUN_FILES, PARTS}
+    names = {path.name for path in folder.iterdir()}
+    partials = {name for name in names if _is_partial(name)}
+    begun = partials or names & {DATABASE_NAME, LOCK}
+    known = {*partials, *RUN_FILES, PARTS, LOCK}
+    return bool(begun) and "timeline.parquet" not in names and names <= known
 
 
 def _is_partial(name: str) -> bool:
-    return name.endswith(".part") and name.startswith((*FILES, DATABASE_NAME))
+    # SQLite has files beside a database that is being created
+    return ".part" in name and name.startswith((*FILES, DATABASE_NAME))
 
 
 def check_apart(name: str, target: Path, logs: Iterable[EventLog], folder: bool) -> None:
@@ -132,7 +133,7 @@ def _read_identities(paths: Iterable[Path]) -> set[tuple[int, int]]:
 
 @contextlib.contextmanager
 def lock_folder(run: str | os.PathLike[str]) -> Iterator[Path]:
-    """Create the folder and lock it until the block ends.
+    """Create the folder and lock it until the block ends; the lock file stays.
 
     Raises
     ------
@@ -148,62 +149,38 @@ def lock_folder(run: str | os.PathLike[str]) -> Iterator[Path]:
                 f"run={quote(str(folder))} must be a folder, or not exist yet; it is a file"
             )
         folder.mkdir(parents=True, exist_ok=True)
-        lock = _open_lock(folder)
+        with (folder / LOCK).open("a+b") as lock:
+            _lock(lock, folder)
+            for path in folder.iterdir():  # of a process that was killed
+                if _is_partial(path.name):
+                    path.unlink()
+            try:
+                yield folder
+            finally:
+                with contextlib.suppress(OSError):
+                    for path in folder.glob(f"*.{os.getpid()}.part"):
+                        path.unlink()
     except OSError as error:
-        raise _to_file_error(error, folder) from error
-    try:
-        for left in folder.glob(
-            f"{DATABASE_NAME}.*.part*"
-        ):  # of a process that was killed creating it
-            left.unlink()
-        yield folder
-    except OSError as error:
-        raise _to_file_error(error, folder) from error
-    finally:
-        with contextlib.suppress(OSError):
-            for left in folder.glob(f"*.{os.getpid()}.part"):
-                left.unlink()
-            if _is_at(lock, folder / LOCK):  # else it is that of another writer
-                (folder / LOCK).unlink()
-        lock.close()
-
-
-def _to_file_error(error: OSError, folder: Path) -> OSError:
-    if isinstance(error, StreamembedError):
-        return error
-    return build_file_error(error, folder, "used as a run folder")
-
-
-def _open_lock(folder: Path) -> BinaryIO:
-    """The lock file, locked; it names the process."""
-    path = folder / LOCK
-    while True:
-        lock = path.open("a+b")
-        try:
-            if fcntl is not None:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # the one before may have removed its file between our opening and our locking of it
-            if _is_at(lock, path):
-                lock.truncate(0)
-                lock.write(b"%d" % os.getpid())
-                lock.flush()
-                return lock
-        except BlockingIOError as error:
-            lock.seek(0)
-            owner = lock.read(20).decode(errors="replace")
-            lock.close()
-            raise ParameterError(
-                f"run={quote(str(folder))} is being written by another writer (process {owner}): "
-                "wait until it ends, or choose another folder"
-            ) from error
-        except BaseException:
-            lock.close()
+        if isinstance(error, StreamembedError):
             raise
-        lock.close()
+        raise build_file_error(error, folder, "used as a run folder") from error
 
 
-def _is_at(file: BinaryIO, path: Path) -> bool:
-    return path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat())
+def _lock(lock: BinaryIO, folder: Path) -> None:
+    """Lock the file, and write the number of this process into it."""
+    try:
+        if fcntl is not None:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        lock.seek(0)
+        owner = lock.read(20).decode(errors="replace")
+        raise ParameterError(
+            f"run={quote(str(folder))} is being written by another writer (process {owner}): "
+            "wait until it ends, or choose another folder"
+        ) from error
+    lock.truncate(0)
+    lock.write(b"%d" % os.getpid())
+    lock.flush()
 
 
 def open_database(folder: Path, overwrite: bool | None) -> Database:
@@ -225,16 +202,12 @@ def clear_folder(folder: Path, overwrite: bool | None) -> None:
             f"run={quote(str(folder))} holds {quote(names[0])} and no run: choose an empty folder, "
             "or one that does not exist yet"
         )
-    partials = [name for name in names if _is_partial(name)]
     if names and not overwrite:
-        what = "is not empty: choose another folder, or replace the run with overwrite=True"
-        if partials:
-            what = (
-                f"contains an unfinished replay ({partials[0]}): choose another folder, or replace "
-                "the run with overwrite=True, which learns the log from the start"
-            )
-        raise ParameterError(f"run={quote(str(folder))} {what}")
-    for name in (*RUN_FILES, *partials):
+        raise ParameterError(
+            f"run={quote(str(folder))} is not empty: choose another folder, or replace the run "
+            "with overwrite=True"
+        )
+    for name in RUN_FILES:
         (folder / name).unlink(missing_ok=True)
     if (folder / PARTS).is_dir():
         shutil.rmtree(folder / PARTS)

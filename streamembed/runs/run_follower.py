@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 
 from streamembed.errors import DamagedFileError, check_path
 from streamembed.runs.run_reader import RunReader, read_run
-from streamembed.storage.database import find_write_time, stat_files
+from streamembed.storage.database import stat_files
 
 T = TypeVar("T")
 # The largest share of the time that reading may take.
@@ -43,7 +43,7 @@ class RunFollower(Generic[T]):
         self._read = read
         self._lock = threading.Lock()
         self._origin: dict[str, Any] | None = None
-        self._last_changes: list[Any] = []
+        self._last_stats: list[Any] = []
         self._not_before = 0.0
 
     def refresh(self) -> None:
@@ -64,11 +64,10 @@ class RunFollower(Generic[T]):
             if began < self._not_before:
                 return
             stats = stat_files(self._folder)
-            changes = [stat and (stat.st_ino, stat.st_size, stat.st_mtime_ns) for stat in stats]
-            if changes != self._last_changes:
+            if stats != self._last_stats:
                 with self.open_reader() as reader:
                     self.current = self._read(reader, self.current)
-                self._last_changes = changes
+                self._last_stats = stats
                 now = time.monotonic()
                 self._not_before = now + (now - began) / MAX_SHARE
         finally:
@@ -89,4 +88,6 @@ class RunFollower(Generic[T]):
 
     def find_write_time(self) -> float:
         """When the run was last written, in seconds of the system clock."""
-        return find_write_time(stat_files(self._folder))
+        # an empty file is what readers leave
+        times = [stat[3] for stat in stat_files(self._folder) if stat is not None and stat[2]]
+        return max(times, default=0) / 1e9

@@ -12,10 +12,10 @@ from streamembed.errors import ParameterError, check_path, quote
 from streamembed.merging.landmark_set import LandmarkSet, renumber
 from streamembed.merging.merged_set import merge
 from streamembed.methods.options import Config
+from streamembed.runs.online_run import open_run
 from streamembed.runs.origin import list_differences
 from streamembed.runs.run_folder import is_same_path
 from streamembed.runs.run_reader import read_run
-from streamembed.runs.session import open_run
 
 # Parameters in which runs may differ: none changes how landmarks are compared or mapped.
 FREE_PARAMETERS = ("seed", "on_bad_row", "size", "warm_up")

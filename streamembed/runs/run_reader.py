@@ -41,11 +41,11 @@ from streamembed.runs.run_store import (
     FINGERPRINT,
     LOG,
     MONITORS,
+    ONLINE,
     OPERATIONS,
     ORIGIN,
     PARTITIONS,
     REPLAY,
-    SESSION,
     SNAPSHOTS,
     STATE,
     find_file_error,
@@ -54,8 +54,6 @@ from streamembed.runs.run_store import (
 from streamembed.storage.database import Database
 
 T = TypeVar("T")
-# Retries where the writer has dropped a record meanwhile.
-MAX_RETRIES = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +124,7 @@ class RunReader:
 
     @property
     def finished(self) -> bool:
-        """Whether a replay has come to the end of its log; False of a run that is learned into."""
+        """Whether a replay has come to the end of its log; False of an online run."""
         return bool(self._database.read_fact(STATE, {}).get("finished"))
 
     @property
@@ -146,20 +144,6 @@ class RunReader:
         DamagedFileError
             It is not what was written.
         """
-        return self._read_with_retries(lambda: self._snapshot(position))
-
-    def _read_with_retries(self, read: Callable[[], T]) -> T:
-        """Read, and retry where the writer has dropped a record meanwhile."""
-        for _ in range(MAX_RETRIES):
-            length = self._database.count_records(CHECKPOINTS)
-            try:
-                return read()
-            except DamagedFileError:
-                if self._database.count_records(CHECKPOINTS) == length:
-                    raise
-        return read()
-
-    def _snapshot(self, position: int | None) -> Snapshot:
         with self._database.read_consistently():
             records = self._database.list_records(SNAPSHOTS)
             if not records:
@@ -174,9 +158,6 @@ class RunReader:
 
     def engine(self) -> Engine:
         """The engine as it was committed last, a copy of your own; NotReadyError before."""
-        return self._read_with_retries(self._engine)
-
-    def _engine(self) -> Engine:
         with self._database.read_consistently():
             chain = FINAL if self.finished else CHECKPOINTS
             records = self._database.list_records(chain)
@@ -186,9 +167,6 @@ class RunReader:
 
     def monitor(self) -> Monitor | None:
         """The monitor as it was committed last, a copy of your own; None where the run has none."""
-        return self._read_with_retries(self._monitor)
-
-    def _monitor(self) -> Monitor | None:
         with self._database.read_consistently():
             chain = FINAL_MONITOR if self.finished else MONITORS
             records = self._database.list_records(chain)
@@ -212,9 +190,6 @@ class RunReader:
         Which files and rows it is, its last round, its events and rejected rows so far, and
         whether it has ended. Of any other run without rows.
         """
-        return self._read_with_retries(self._partitions)
-
-    def _partitions(self) -> Any:
         with self._database.read_consistently():
             return list_partitions(self._database)
 
@@ -222,7 +197,7 @@ class RunReader:
         """The events that were committed, in order: the stream position of the first, and these.
 
         Of a replay they are read from its log, which must still have the rows that were learned;
-        of a run that is learned into from its calls.
+        of an online run from its calls.
 
         Parameters
         ----------
@@ -247,7 +222,7 @@ class RunReader:
 
     def _read_log(self, log: Paths | None) -> Iterator[EventRows]:
         state = self._database.read_fact(STATE, {})
-        fingerprint = state.get("prefix") or self._database.read_fact(FINGERPRINT)
+        fingerprint = state.get("fingerprint") or self._database.read_fact(FINGERPRINT)
         paths = log or self._database.read_fact(LOG)
         if fingerprint is None:
             return
@@ -280,7 +255,7 @@ class RunReader:
     def late_labels(self) -> dict[Hashable, Any]:
         """Labels that came after their events, by id."""
         labels: dict[Hashable, Any] = {}
-        if self.kind == SESSION and self.origin["engine"].get("metrics"):
+        if self.kind == ONLINE and self.origin["engine"].get("metrics"):
             for record in self._database.read_chain(OPERATIONS):
                 call = Call.from_bytes(record.data)
                 if call.name == "label":
@@ -320,7 +295,7 @@ class RunReader:
         tables = [pa.Table.from_batches([batch]) for batch in batches]
         schema = tables[0].schema
         if "id" in schema.names and len({table.schema.field("id").type for table in tables}) > 1:
-            # rejected rows of a run that is learned into: of a call without ids they are numbers
+            # rejected rows of an online run: of a call without ids they are numbers
             schema = schema.set(schema.get_field_index("id"), pa.field("id", pa.string()))
             tables = [table.cast(schema) for table in tables]
         return pa.concat_tables(tables)
@@ -337,18 +312,15 @@ class RunReader:
             table = self.partitions()
             learned, rejected = (sum(table[name].to_pylist()) for name in ("learned", "rejected"))
             return RunProgress(learned, rejected, max(last, default=0))
-        last += [position for _, position in database.list_records(OPERATIONS)]
+        if length := database.count_records(OPERATIONS):
+            last.append(database.read(OPERATIONS, length - 1).position)
         position = max([begun, *last])
         return RunProgress(position - begun, self.rejected().num_rows, position)
 
     def read_at_one_moment(self, read: Callable[[], T]) -> T:
         """What a function reads of this run, as of one moment, whatever is written meanwhile."""
-
-        def read_in_transaction() -> T:
-            with self._database.read_consistently():
-                return read()
-
-        return self._read_with_retries(read_in_transaction)
+        with self._database.read_consistently():
+            return read()
 
     def close(self) -> None:
         """Close the database."""
@@ -365,7 +337,8 @@ def _to_event_rows(call: Call[Any]) -> EventRows:
     """The rows of a call that are events; labels as text."""
     arrays, metadata = call.arrays, call.metadata
     rows = arrays["kept"] if call.name == "learn" else np.arange(call.rows)
-    learned = np.flatnonzero(~np.isin(rows, np.array(call.unlearned, dtype=np.int64)))
+    gone = [] if call.result is None else [row.index for row in call.result.rejected]
+    learned = np.flatnonzero(~np.isin(rows, np.array(gone, dtype=np.int64)))
     ids = arrays["ids"] if "ids" in arrays else read_ids(metadata.get("ids"), len(rows))
     labels = metadata.get("labels")
     passthrough = {}

@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -28,21 +28,21 @@ from streamembed.storage.database import Database
 from streamembed.validation import parse_count_or_unit
 
 # Kinds of runs, the fact ORIGIN has them; and what a call that wants another one is told.
-REPLAY, SESSION, PARTITIONS = "replay", "online", "partitions"
+REPLAY, ONLINE, PARTITIONS = "replay", "online", "partitions"
 KINDS = {
     REPLAY: "is a replay of a log, and cannot be learned into",
-    SESSION: "is a run that is learned into (open_run), no replay",
+    ONLINE: "is an online run (open_run), no replay",
     PARTITIONS: "was learned in partitions",
 }
 # Facts: how the run came about, how far it is, counts and fingerprint of the rows at the last
 # commit, and where the log is.
-ORIGIN, STATE, COUNTS, FINGERPRINT, LOG = "origin", "state", "counts", "prefix", "log"
+ORIGIN, STATE, COUNTS, FINGERPRINT, LOG = "origin", "state", "counts", "fingerprint", "log"
 # Chains: engines, of which the newest two are kept, with the monitor of each; a thinned history of
 # snapshots; what a run began and ended with.
 CHECKPOINTS, MONITORS, SNAPSHOTS = "checkpoints", "monitors", "snapshots"
 BEGINNING, FIRST_MONITOR = "beginning", "first_monitor"
 FINAL, FINAL_MONITOR = "final", "final_monitor"
-OPERATIONS = "operations"  # of a session: its calls
+OPERATIONS = "operations"  # of an online run: its calls
 # Of a replay by several workers: the landmarks of the last round, and of each partition the newest
 # few checkpoints.
 MERGED, PARTITION = "merged", "partition-"
@@ -121,22 +121,21 @@ class RunStore:
         self._position: int | None = None  # of the last commit
 
     @classmethod
+    @contextmanager
     def claim(
         cls,
-        stack: ExitStack,
         run: Any,
         policy: CheckpointPolicy,
         monitor: Monitor | None = None,
         overwrite: bool | None = False,
-    ) -> Self:
-        """Lock the folder of a run, and open its store, a new one where there is none.
+    ) -> Iterator[Self]:
+        """Lock the folder of a run and open its database; both are released together.
 
-        Both are entered on the stack, with no line between, so that no error leaves a lock behind.
-        ``overwrite`` is whether to replace an older run; None where that is no choice.
+        The database is a new one where there is none. ``overwrite`` is whether to replace an older
+        run; None where that is no choice.
         """
-        folder = stack.enter_context(lock_folder(run))
-        database = stack.enter_context(open_database(folder, overwrite))
-        return cls(database, policy, monitor)
+        with lock_folder(run) as folder, open_database(folder, overwrite) as database:
+            yield cls(database, policy, monitor)
 
     # ------------------------------------------------------------------ origin
 
@@ -241,7 +240,7 @@ class RunStore:
             return None
         self._become_monitor(FINAL_MONITOR)
         engine = Engine.from_bytes(self.database.read(FINAL, state["final"]).data)
-        return Commit(engine, RowCounts(**state["counts"]), state["prefix"])
+        return Commit(engine, RowCounts(**state["counts"]), state["fingerprint"])
 
     def _become_monitor(self, chain: str) -> None:
         if self.monitor is not None:
@@ -266,7 +265,7 @@ class RunStore:
                 "finished": True,
                 "rows": engine.log_offset,
                 "counts": asdict(now.counts),
-                "prefix": now.fingerprint,
+                "fingerprint": now.fingerprint,
                 "final": number,
                 "files": {path.name: compute_file_crc(path) for path in paths if path.exists()},
             }

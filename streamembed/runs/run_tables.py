@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,14 +10,15 @@ import pyarrow as pa
 
 from streamembed.logs.log_writer import open_writer
 from streamembed.runs.run_folder import name_partial
+from streamembed.storage.archive import replace_synced
 
 # Rows buffered before a row group is written: fixed, so that the log's own batches do not show.
 ROW_GROUP_SIZE = 4096
 
 
 @dataclass(slots=True)
-class ParquetTable:
-    """A Parquet file of row groups of one size, which gets its name only when it is complete."""
+class RowGroupWriter:
+    """Writes a Parquet file by row groups of one size; it gets its name when it is complete."""
 
     path: Path
     schema: Any
@@ -45,7 +45,7 @@ class ParquetTable:
         if metadata is not None:
             self._open().add_key_value_metadata(metadata)
         self._open().close()
-        os.replace(self._temporary, self.path)
+        replace_synced(self._temporary, self.path)
 
     def _write_group(self, group: Any) -> None:
         # in one piece: Parquet ends its pages where the pieces of a column end
@@ -63,6 +63,6 @@ class ParquetTable:
 
 def write_table(path: Path, table: Any, metadata: dict[str, str] | None = None) -> None:
     """A whole table as such a file."""
-    target = ParquetTable(path, table.schema)
+    target = RowGroupWriter(path, table.schema)
     target.add(table)
     target.close(metadata)

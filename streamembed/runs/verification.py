@@ -40,11 +40,11 @@ from streamembed.runs.run_store import (
     LOG,
     MERGED,
     MONITORS,
+    ONLINE,
     OPERATIONS,
     ORIGIN,
     PARTITION,
     PARTITIONS,
-    SESSION,
     SNAPSHOTS,
     STATE,
     find_file_error,
@@ -120,8 +120,8 @@ def verify(
     try:
         with Database.open(folder) as database:
             kind = _read_kind(database)
-            remedy = RESTORE_REMEDY if kind == SESSION else REPLAY_REMEDY
-            if log is None and deep and kind != SESSION:
+            remedy = RESTORE_REMEDY if kind == ONLINE else REPLAY_REMEDY
+            if log is None and deep and kind != ONLINE:
                 log = database.read_fact(LOG)
             _check_options(deep, log, kind)
             for name, check in _list_checks(database, folder):
@@ -132,7 +132,7 @@ def verify(
                 except (OSError, pa.ArrowException, ValueError, KeyError) as error:
                     troubles.append(Trouble(f"{name}: {_to_one_line(error)}", remedy))
             if deep and not troubles:
-                compare = _learn_again if kind == SESSION else _replay_again
+                compare = _learn_again if kind == ONLINE else _replay_again
                 try:
                     checked["learned again"] = compare(database, folder, log)
                 except DamagedFileError as error:
@@ -146,7 +146,7 @@ def _read_kind(database: Database) -> str:
     try:
         return str(database.read_fact(ORIGIN, {}).get("kind", "replay"))
     except DamagedFileError:
-        return SESSION  # which nothing can be replayed of
+        return ONLINE  # which nothing can be replayed of
 
 
 def _check_options(deep: bool, log: Paths | None, kind: str) -> None:
@@ -155,8 +155,8 @@ def _check_options(deep: bool, log: Paths | None, kind: str) -> None:
             "a run that was learned in partitions is not repeated by verify: repeat it into "
             "another folder, and compare all files but run.db"
         )
-    if log is not None and kind == SESSION:
-        raise ParameterError("this run was learned into by calls: leave log out")
+    if log is not None and kind == ONLINE:
+        raise ParameterError("this is an online run, which has no log: leave log out")
     if log is not None and not deep:
         raise ParameterError("only deep=True reads the log: add it, or leave log out")
 
@@ -301,7 +301,9 @@ def _replay_again(database: Database, folder: Path, log: Any) -> int:
             raise LogError(done.damage)
         with Database.open(done.path) as database_again:
             again = database_again.read_fact(STATE)
-    rows, rows_again = ({name: one[name] for name in ("rows", "prefix")} for one in (state, again))
+    rows, rows_again = (
+        {name: one[name] for name in ("rows", "fingerprint")} for one in (state, again)
+    )
     if lines := list_differences(rows, rows_again):
         raise ParameterError(
             f"the log has other rows than {folder} has taken ({'; '.join(lines[:4])}): give the "

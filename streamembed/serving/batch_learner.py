@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from dataclasses import astuple
@@ -17,7 +16,7 @@ from streamembed.errors import (
     StreamembedError,
     summarise_error,
 )
-from streamembed.runs.session import open_run
+from streamembed.runs.online_run import open_run
 from streamembed.serving.latest_snapshot import ServedSnapshot
 from streamembed.serving.messages import ID, LABEL, RefusedError
 
@@ -48,10 +47,6 @@ class BatchLearner:
     """
 
     def __init__(self, folder: str, checkpoint_every: str | None) -> None:
-        if not os.path.exists(os.path.join(folder, "run.db")):
-            raise ParameterError(
-                f"RUN={folder} has no run; --learn needs one made with streamembed.open_run"
-            )
         self._run = open_run(folder, checkpoint_every=checkpoint_every)
         if self._run.engine.learns_distances:
             self._run.close()
@@ -78,10 +73,9 @@ class BatchLearner:
     def _load_offsets(self) -> dict[str, int]:
         """The number of rows that each producer has sent, from the ids of the batches."""
         last: dict[str, int] = {}
-        for name in self._run.batch_ids():
-            if name.startswith(BATCH_PREFIX):
-                producer, _, at = name.removeprefix(BATCH_PREFIX).partition(" ")
-                last[producer] = max(last.get(producer, 0), int(at))
+        for name in self._run.batch_ids(BATCH_PREFIX):
+            producer, _, at = name.removeprefix(BATCH_PREFIX).partition(" ")
+            last[producer] = max(last.get(producer, 0), int(at))
         offsets = {}
         for producer, offset in last.items():
             learned = self._run.acknowledged(_format_batch_id(producer, offset))

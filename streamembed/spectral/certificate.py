@@ -72,16 +72,14 @@ class Certificate:
         Components carried by fewer than 1 % of the events, or by fewer than 3 of at least 60.
     parts : int
         Parts that hardly any weight joins, at least: 1, and one for each eigenvalue above 0.999.
-    missed : int or None
-        Of a graph of neighbours: eigenvalues above the published ones that are not among them, by a
-        count that proves it; None where they were not counted.
     isolated : int
         Of a graph of neighbours: points that nothing joins; of Isomap: those outside of the largest
         part. Their coordinates are 0.
     negative_mass : float
         Of classical scaling and kernel PCA of learned distances, and of Isomap: the share of
-        negative eigenvalues in the sum of all sizes, to about 0.03; 0 where the distances, or
-        lengths of paths, are Euclidean, and of every other method. With ``n_landmarks`` of Isomap
+        negative eigenvalues in the sum of all sizes: exact up to 1,000 points, a lower bound
+        above. 0 where the distances, or lengths of paths, are Euclidean, and of every other
+        method. With ``n_landmarks`` of Isomap
         it is that of the paths between landmarks alone, which is smaller than that of all.
     stale : float
         Of Isomap: mean relative error of the shortest paths that were used, by a sample; 0 where
@@ -110,7 +108,6 @@ class Certificate:
     effective_points: tuple[float, ...] = ()
     lone: tuple[Count, ...] = ()
     parts: Annotated[int, "positive"] = 1
-    missed: Count | None = None
     isolated: Count = 0
     negative_mass: float = 0.0
     stale: float = 0.0

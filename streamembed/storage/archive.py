@@ -1,15 +1,19 @@
-"""Saved objects: one Arrow IPC file each, versioned, checksummed to the byte, no pickle.
+"""Saved objects: one Arrow IPC stream each and a checksum, versioned, no pickle.
 
-The seal (`streamembed.storage.sealing`) stands in two places, in the schema at the front and in the
-footer.
+The metadata of the schema holds what the bytes are (``streamembed-kind``), the version of their
+layout (``streamembed-version``) and a JSON header (``streamembed-header``). Behind the end of the
+stream, where readers of Arrow do not look, stands ``crc32:`` and the CRC32 of all bytes before it
+in eight hexadecimal digits. Arrow validates structure, not content; the checksum finds a flipped
+bit, wherever it is.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import stat
-import struct
+import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,18 +26,16 @@ import pyarrow.compute  # (pyarrow would import it lazily, while a file is being
 from streamembed.errors import (
     DamagedFileError,
     NotAFileError,
+    NotReadyError,
     StreamembedError,
     build_file_error,
     check_path,
+    quote,
 )
 from streamembed.numeric.arrays import Array
-from streamembed.storage import sealing
-from streamembed.storage.sealing import must as must
-from streamembed.storage.sealing import raise_damaged as raise_damaged
 
-VERSION = 9
-_MAGIC = b"ARROW1"
-_FRAME = struct.Struct("<i")
+VERSION = 10  # of the layout of saved objects and of the database of a run
+_TRAILER = 14  # bytes
 _ARRAYS = (pa.string(), pa.string(), pa.list_(pa.int64()), pa.large_binary())
 _TEXT = "text"  # what stands for the dtype of an array of strings
 
@@ -61,12 +63,26 @@ def write_bytes(path: str | os.PathLike[str], data: bytes) -> None:
 
 def seal(table: Any, kind: str, header: Mapping[str, Any]) -> bytes:
     """The bytes of such a file: a function of the table, the kind and the header alone."""
-    meta = sealing.build_metadata(kind, VERSION, header)
+    meta = {
+        "streamembed-kind": kind,
+        "streamembed-version": str(VERSION),
+        "streamembed-header": json.dumps(header, sort_keys=True, default=_to_python),
+    }
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_file(sink, table.schema.with_metadata(meta)) as writer:
+    with pa.ipc.new_stream(sink, table.schema.with_metadata(meta)) as writer:
         writer.write_table(table.replace_schema_metadata(meta))
-    data = bytearray(sink.getvalue())
-    return sealing.write_checksum(data, _find_checksums(data))
+    data: bytes = sink.getvalue().to_pybytes()
+    return data + _build_trailer(data)
+
+
+def _to_python(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"{value!r} cannot be saved")
+
+
+def _build_trailer(data: bytes | memoryview) -> bytes:
+    return b"crc32:%08x" % zlib.crc32(data)
 
 
 def check_writable(path: str | os.PathLike[str]) -> Path:
@@ -111,9 +127,7 @@ def replace_file(target: Path) -> Iterator[Path]:
     temporary = target.with_name(f".{os.getpid()}-{secrets.token_hex(6)}.part")
     try:
         yield temporary
-        with temporary.open("rb") as file:
-            os.fsync(file.fileno())
-        os.replace(temporary, target)
+        replace_synced(temporary, target)
     except OSError as error:
         if isinstance(error, StreamembedError):
             raise
@@ -122,18 +136,11 @@ def replace_file(target: Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
-def _find_checksums(data: bytes | bytearray) -> tuple[int, ...]:
-    """Where the digits of the seal stand: in the schema at the front, and in the footer.
-
-    ValueError where either has none, or more than one.
-    """
-    (front,) = _FRAME.unpack_from(data, 12)
-    (back,) = _FRAME.unpack_from(data, len(data) - len(_MAGIC) - _FRAME.size)
-    end = len(data) - len(_MAGIC) - _FRAME.size
-    regions = ((16, 16 + front), (end - back, end))
-    if not all(16 <= start <= stop <= end for start, stop in regions):
-        raise ValueError("its framing is damaged")
-    return sealing.find_checksums(data, regions)
+def replace_synced(temporary: Path, target: Path) -> None:
+    """Rename a file once its bytes are on the disk."""
+    with temporary.open("rb") as file:
+        os.fsync(file.fileno())
+    os.replace(temporary, target)
 
 
 def read_table(path: str | os.PathLike[str], kind: str) -> tuple[Any, dict[str, Any]]:
@@ -159,21 +166,59 @@ def unseal(data: bytes, kind: str, path: str | os.PathLike[str]) -> tuple[Any, d
     DamagedFileError
         As `read_table`.
     """
-    try:
-        if not data.startswith(_MAGIC) or not data.endswith(_MAGIC):
-            raise ValueError("it does not begin and end like an Arrow file")
-        places = _find_checksums(data)
-    except (ValueError, struct.error) as error:
+    view = memoryview(data)
+    if view[-_TRAILER:] != _build_trailer(view[:-_TRAILER]):
         raise DamagedFileError(
-            f"{path} is not a file that streamembed saved, or it is damaged ({error}): "
-            "restore it from a copy, or save it again"
-        ) from error
-    sealing.check_checksum(data, places, path)
+            f"{path} is damaged, or is not a {kind} that this release saved (layout version "
+            f"{VERSION}): its last bytes are not the checksum of the others; restore it from a "
+            "copy, or save it again"
+        )
     with raise_damaged(path, kind):
-        table = pa.ipc.open_file(pa.py_buffer(data)).read_all()
+        table = pa.ipc.open_stream(pa.py_buffer(view[:-_TRAILER])).read_all()
         table.validate(full=True)
-        header = sealing.read_header(table.schema.metadata, kind, VERSION, path)
-    return table, header
+        return table, _read_header(table.schema.metadata, kind, path)
+
+
+def _read_header(
+    metadata: Mapping[bytes, bytes], kind: str, path: str | os.PathLike[str]
+) -> dict[str, Any]:
+    texts = {key.decode(): value.decode() for key, value in metadata.items()}
+    version, saved_kind = int(texts["streamembed-version"]), texts["streamembed-kind"]
+    if version != VERSION:
+        raise DamagedFileError(
+            f"{path} has layout version {version}; this release reads {VERSION}: use the release "
+            "that wrote it, or learn and save it again"
+        )
+    if saved_kind != kind:
+        raise DamagedFileError(f"{path} is a saved {saved_kind}; it must be a saved {kind}")
+    header = json.loads(texts["streamembed-header"])
+    must(isinstance(header, dict), "its header is not an object")
+    return dict(header)
+
+
+@contextmanager
+def raise_damaged(path: str | os.PathLike[str], kind: str) -> Iterator[None]:
+    """Whatever goes wrong while sealed bytes are taken apart is damage: `DamagedFileError`.
+
+    Bytes with the right checksum may have been made by another program, or by an
+    attacker: any error of reading them means that they are not what this package writes. Only a
+    lack of memory says nothing about the bytes.
+    """
+    try:
+        yield
+    except (DamagedFileError, NotReadyError, MemoryError):
+        raise
+    except Exception as error:
+        raise DamagedFileError(
+            f"{path} matches its checksum, but is not a valid saved {kind} "
+            f"({type(error).__name__}: {quote(str(error))[1:-1]}): save it again"
+        ) from error
+
+
+def must(condition: object, what: str) -> None:
+    """Within `raise_damaged`: refuse the bytes where a condition does not hold."""
+    if not condition:
+        raise ValueError(what)
 
 
 def read_bytes(path: str | os.PathLike[str]) -> bytes:
@@ -193,7 +238,7 @@ def read_kind(path: str | os.PathLike[str]) -> str | None:
     """What a file says it holds, "snapshot" or "engine"; None where streamembed did not save it."""
     try:
         with pa.memory_map(str(path)) as file:
-            metadata = pa.ipc.open_file(file).schema.metadata or {}
+            metadata = pa.ipc.open_stream(file).schema.metadata or {}
     except MemoryError:  # Arrow's is an ArrowException
         raise
     except (pa.ArrowException, OSError, ValueError):

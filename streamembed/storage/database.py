@@ -1,9 +1,10 @@
 """The database of a run: numbered records in chains, and facts. Large records are files beside it.
 
-SQLite is the well-kept answer to torn writes, locks, concurrent readers and full disks; it checks
-structure, not content. So every record carries a CRC32 of its bytes, its place and its number,
-chained over the record before it, and every fact one of its own: a record that was changed, moved
-or lost is seen when it is read. Whatever belongs together is written in one transaction.
+SQLite is the well-kept answer to torn writes, locks, concurrent readers and full disks. It checks
+structure, not content. So every record has a CRC32 of its place, its name and its bytes, and the
+lengths of all chains have one: a record that was changed, moved or lost is found when it is read.
+A fact is the newest record of a chain of its own. What belongs together is written in one
+transaction.
 """
 
 from __future__ import annotations
@@ -15,38 +16,37 @@ import sqlite3
 import threading
 import weakref
 import zlib
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
+from urllib.parse import quote
 
 from streamembed.errors import (
     DamagedFileError,
+    FileError,
     MissingFileError,
-    NotAFileError,
     StoppedError,
+    StreamembedError,
+    build_file_error,
 )
-from streamembed.storage import sqlite
+from streamembed.storage.archive import VERSION
 
 # Of a run folder: the database, the folder of files beside it, and the file that its writer locks.
 DATABASE_NAME, PARTS, LOCK = "run.db", "parts", ".lock"
-# What a writer writes is lost, or another writer may be at work, once these are other files.
-WRITER_FILES = (DATABASE_NAME, f"{DATABASE_NAME}-wal", LOCK)
-# "SEdb", so that other tools can tell what the file is; and the version of the tables.
-APPLICATION, VERSION = 0x53456462, 1
-# Records of more bytes than that are files: SQLite's own limit is a billion.
+# The files that a writer writes to: the database and its write-ahead log.
+WRITER_FILES = (DATABASE_NAME, f"{DATABASE_NAME}-wal")
+APPLICATION = 0x53456462  # "SEdb", so that other tools can tell what the file is
+# Records of more bytes are files: SQLite's own limit is a billion.
 LARGEST_BLOB = 1 << 22
+_FACT = "fact "  # begins the name of the chain of a fact
 _TABLES = """
-CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL, crc INTEGER NOT NULL);
-CREATE TABLE manifest (key INTEGER PRIMARY KEY, told TEXT NOT NULL);
-CREATE TABLE chains (
-    chain TEXT PRIMARY KEY, length INTEGER NOT NULL, crc INTEGER NOT NULL, seal INTEGER NOT NULL
-);
+CREATE TABLE lengths (value TEXT NOT NULL, crc INTEGER NOT NULL);
 CREATE TABLE records (
-    key INTEGER PRIMARY KEY, chain TEXT NOT NULL, number INTEGER NOT NULL,
-    position INTEGER NOT NULL, rows INTEGER NOT NULL, file TEXT, data BLOB NOT NULL,
-    before INTEGER NOT NULL, crc INTEGER NOT NULL, UNIQUE (chain, number)
+    chain TEXT NOT NULL, number INTEGER NOT NULL, position INTEGER NOT NULL, rows INTEGER NOT NULL,
+    name TEXT, file TEXT, data BLOB NOT NULL, crc INTEGER NOT NULL, PRIMARY KEY (chain, number)
 );
+CREATE UNIQUE INDEX names ON records (name) WHERE name IS NOT NULL;
 """
 
 
@@ -54,36 +54,45 @@ CREATE TABLE records (
 class DatabaseRecord:
     """One record of a chain."""
 
-    chain: str  # what it is one of
-    number: int  # its place there, from 0
+    chain: str
+    number: int  # its place in the chain, from 0
     position: int  # of the stream, once it was written
     rows: int  # how many it holds
+    name: str | None  # no two records of a database have the same
     data: bytes
+
+    def compute_crc(self) -> int:
+        """The checksum of all of it."""
+        place = f"{self.chain}|{self.number!r}|{self.position!r}|{self.rows!r}|{self.name!r}|"
+        return zlib.crc32(self.data, zlib.crc32(place.encode()))
 
 
 class Database:
     """The database of one run folder; used by any thread, written by one process.
 
-    After an error of the disk it refuses to write, and still reads: what was asked for last may
-    be written or not, and is found out by opening it again. It also refuses where the files at its
-    path are not those that it opened, and where another process wrote after it.
+    After an error of the disk it refuses to write, and still reads: open it again to find whether
+    the last commit was written. It also refuses to write where the files at its path are not those
+    that it opened and wrote, and where another process has written.
     """
 
     def __init__(self, folder: Path, connection: sqlite3.Connection, writes: bool) -> None:
         """Use `create` or `open`."""
         self.folder = folder
-        self._connection = connection
+        self._connection, self._writes = connection, writes
         # from Python 3.13 on a connection that is never closed warns
         weakref.finalize(self, connection.close).atexit = False
-        self._writes = writes
         self._failure: str | None = None
-        # of the transaction: how many facts, and their mixed checksums; files that it drops
-        self._facts, self._dropped = (0, 0), list[Path]()
         self._lock = threading.RLock()
         self._absolute_folder = folder.absolute()  # wherever the process goes meanwhile
-        self._manifest: str | None = None  # as this process wrote or read it last
-        self._identities: list[tuple[int, int] | None] = []
-        self._file_states: list[tuple[int, int]] = []
+        # files of records that the current commit drops, and those that the last such one dropped
+        self._dropped, self._obsolete = list[Path](), list[Path]()
+        self._version = self._read_version()
+        self._read_lengths()
+        if writes:
+            if self.check():
+                raise self._create_damage_error("its tables are not in order")
+            self._remove_orphans()
+        self._stats = stat_files(self._absolute_folder)
 
     # ------------------------------------------------------------------ opening
 
@@ -92,24 +101,17 @@ class Database:
         """A new one, empty; it gets its name once it is whole."""
         path = folder / DATABASE_NAME
         temporary = path.with_name(f"{DATABASE_NAME}.{os.getpid()}.part")
-        with sqlite.translate_errors(path, "written"):
+        with translate_errors(path, "written"):
             temporary.unlink(missing_ok=True)
-            connection = sqlite.connect(temporary, "rwc")
-            try:
+            with contextlib.closing(connect(temporary, "rwc")) as connection:
                 connection.executescript(
-                    f"PRAGMA application_id={APPLICATION}; PRAGMA user_version={VERSION};{_TABLES}"
-                    f"INSERT INTO manifest VALUES (1, '0|{zlib.crc32(b'[]')}|0|0');"
+                    f"PRAGMA application_id={APPLICATION}; PRAGMA user_version={VERSION}; BEGIN;"
+                    f"{_TABLES} INSERT INTO lengths VALUES ('{{}}', {zlib.crc32(b'{}')}); COMMIT;"
+                    "PRAGMA journal_mode=WAL"
                 )
-            finally:
-                connection.close()
             os.replace(temporary, path)
             sync_folder(folder)
-            connection = sqlite.connect(path, "rw")
-            connection.execute("PRAGMA journal_mode=WAL")
-            database = cls(folder, connection, True)
-            with database.read_consistently():
-                database._check_manifest()
-        return database
+        return cls.open(folder, writes=True)
 
     @classmethod
     def open(cls, folder: Path, writes: bool = False) -> Self:
@@ -126,165 +128,60 @@ class Database:
         """
         path = folder / DATABASE_NAME
         if not path.exists():
-            what = (
-                f"holds no {DATABASE_NAME}: it is no run" if folder.exists() else "does not exist"
-            )
-            raise MissingFileError(f"{folder} {what}")
-        with sqlite.translate_errors(path, "read"):
-            connection = sqlite.connect(path, "rw" if writes else sqlite.choose_read_mode(path))
-            try:
-                (application,) = connection.execute("PRAGMA application_id").fetchone()
-                (version,) = connection.execute("PRAGMA user_version").fetchone()
-                if application != APPLICATION:
-                    raise DamagedFileError(f"{path} is not the database of a run, or it is damaged")
-                if version != VERSION:
-                    raise DamagedFileError(
-                        f"{path} has layout version {version}; this release reads {VERSION}: "
-                        "use the release that wrote it, or replay from scratch with --overwrite"
-                    )
-                database = cls(folder, connection, writes)
-                with database.read_consistently(writes):
-                    database._check_manifest()
-                    if writes:
-                        database._remove_orphans()
-            except BaseException:
-                connection.close()
-                raise
+            what = f"holds no {DATABASE_NAME}: it is no run"
+            raise MissingFileError(f"{folder} {what if folder.exists() else 'does not exist'}")
+        mode = "rw" if writes else "ro"
+        # SQLite makes two files beside a database that it reads. Where it cannot, as on a disk
+        # that is mounted for reading, it reads the database alone.
+        if not (writes or os.access(folder, os.W_OK) or (folder / WRITER_FILES[1]).exists()):
+            mode = "ro&immutable=1"
+        with translate_errors(path, "read"), contextlib.ExitStack() as stack:
+            connection = stack.enter_context(contextlib.closing(connect(path, mode)))
+            for pragma in ("synchronous=FULL", "cell_size_check=ON", "trusted_schema=OFF"):
+                connection.execute(f"PRAGMA {pragma}")
+            (application,) = connection.execute("PRAGMA application_id").fetchone()
+            (version,) = connection.execute("PRAGMA user_version").fetchone()
+            if application != APPLICATION:
+                raise DamagedFileError(f"{path} is not the database of a run, or it is damaged")
+            if version != VERSION:
+                raise DamagedFileError(
+                    f"{path} has layout version {version}; this release reads {VERSION}: "
+                    "use the release that wrote it, or replay from scratch with --overwrite"
+                )
+            database = cls(folder, connection, writes)
+            stack.pop_all()
         return database
 
-    def _check_manifest(self) -> None:
-        """Refuse a file in which a whole chain, or a fact, is lost or cannot be found.
-
-        What is here now is what the next commit must find.
-        """
-        for table in ("facts", "chains"):
-            rows = self._connection.execute(f"PRAGMA integrity_check({table})").fetchall()
-            if rows != [("ok",)]:
-                raise self._create_damage_error(f"the table of {table} is not in order")
-        self._manifest = self._read_manifest()
-        if self._manifest != self._compute_manifest():
-            raise self._create_damage_error("facts or chains of records were lost")
-        self._identities, self._file_states = self._stat_files()
-
-    def _read_manifest(self) -> str | None:
-        row = self._connection.execute("SELECT told FROM manifest WHERE key = 1").fetchone()
-        return None if row is None else row[0]
-
-    def _compute_manifest(self) -> str:
-        """The same, from the facts and chains themselves."""
-        count = mixed = 0
-        for name, value, crc in self._connection.execute("SELECT * FROM facts NOT INDEXED"):
-            if crc != sqlite.compute_fact_crc(str(name), str(value)):
-                raise self._create_damage_error(f"the fact {name!r} does not match its checksum")
-            count, mixed = count + 1, mixed ^ crc
-        return self._format_manifest(count, mixed)
-
-    def _format_manifest(self, count: int, mixed: int) -> str:
-        chains = self._connection.execute("SELECT * FROM chains ORDER BY chain").fetchall()
-        return f"{len(chains)}|{zlib.crc32(repr(chains).encode())}|{count}|{mixed}"
-
-    def _check_sole_writer(self) -> tuple[int, int]:
-        """How many facts there are, and their mixed checksums, within a transaction.
-
-        The manifest has the length of every chain, the checksum of its last record, and the
-        facts: where it is what this process wrote or read last, no other writer has written since.
-
-        Raises
-        ------
-        StoppedError
-            Another writer has.
-        """
-        manifest = self._read_manifest()
-        if manifest is None or manifest != self._manifest:
-            raise StoppedError(
-                f"another writer has written to {self.folder} after this one: nothing since "
-                f"the last commit is written; let one process write, and do not remove {LOCK}; "
-                "then open the run again"
-            )
-        count, mixed = manifest.split("|")[2:]
-        return int(count), int(mixed)
-
-    def _stat_files(self) -> tuple[list[tuple[int, int] | None], list[tuple[int, int]]]:
-        """What the system knows the files of a writer by, None where one is not there.
-
-        Beside it, of those that are written: how long each is, and when it was changed.
-        """
-        identities: list[tuple[int, int] | None] = []
-        written = []
-        for name in WRITER_FILES:
-            try:
-                status = os.stat(f"{self._absolute_folder}/{name}")
-            except OSError:
-                identities.append(None)
-                continue
-            identities.append((status.st_dev, status.st_ino))
-            if name != LOCK:
-                written.append((status.st_size, status.st_mtime_ns))
-        return identities, written
-
-    def check_in_place(self) -> None:
-        """Refuse where what is at the path is not what was opened, and written since.
-
-        Raises
-        ------
-        StoppedError
-            The folder, its database or its lock was removed or replaced, or another program has
-            changed the database or its write-ahead log.
-        """
-        with self._lock:  # a commit changes them
-            identities, written = self._stat_files()
-        if identities != self._identities:
-            name = _first_difference(identities, self._identities)
-            remedy = "put the folder back"
-            if name == LOCK:  # which the system releases when a process ends
-                remedy = "make sure that no other process writes to the run, and leave this file"
-            raise StoppedError(
-                f"{self.folder / name} was removed or replaced while the run was open: nothing "
-                f"since the last commit is written; {remedy}, then open the run again"
-            )
-        if written != self._file_states:
-            name = _first_difference(written, self._file_states)
-            raise StoppedError(
-                f"{self.folder / name} was changed while the run was open: another writer has "
-                "written to it, or a program has cut or overwritten it; nothing since the last "
-                "commit is written; let no other process write to the folder, then open the run "
-                f"again; `streamembed verify {self.folder}` says what is left"
-            )
-
     def _remove_orphans(self) -> None:
-        """Remove files that no record knows: they were written before a commit that never came."""
-        with sqlite.translate_errors(self.folder / DATABASE_NAME, "read"):
-            recorded = {name for (name,) in self._connection.execute("SELECT file FROM records")}
+        """Remove files that no record names: they were written before a commit that never came."""
+        named = {file for (file,) in self._query("SELECT file FROM records WHERE file IS NOT NULL")}
         for path in (self._absolute_folder / PARTS).glob("*"):
-            if path.name not in recorded:
+            if path.name not in named:
                 path.unlink()
 
     def close(self) -> None:
-        """Nothing more is read or written.
+        """Close it.
 
         SQLite copies the write-ahead log into the database when its last connection is closed. If
-        another program has changed the files, a second connection, which cannot write, prevents
-        that: both stay as they are.
+        another program has changed the files, a second connection prevents that, since what is
+        copied would be broken.
         """
         with self._lock, contextlib.ExitStack() as stack:
-            if self._is_changed():
+            stats, before = stat_files(self._absolute_folder), self._stats
+            is_in_place = stats[0] and before[0] and stats[0][:2] == before[0][:2]
+            if self._writes and is_in_place and stats != before:
                 with contextlib.suppress(sqlite3.Error):  # it is open also after an error
-                    second = sqlite3.connect(
-                        sqlite.build_uri(self._absolute_folder / DATABASE_NAME, "ro"), uri=True
-                    )
+                    second = connect(self._absolute_folder / DATABASE_NAME, "ro")
                     stack.enter_context(contextlib.closing(second))
                     second.execute("PRAGMA schema_version")
             with contextlib.suppress(sqlite3.Error):
                 self._connection.close()
-        if not self._writes:
-            remove_reader_files(self.folder)
-
-    def _is_changed(self) -> bool:
-        """Whether the files at the path are those of this writer, with what it did not write."""
-        identities, written = self._stat_files()
-        is_changed = identities[:2] == self._identities[:2] and written != self._file_states
-        # SQLite deletes the log beside an empty database, once that is opened
-        return self._writes and is_changed and written[0][0] > 0
+        if not self._writes:  # SQLite leaves two files, until a connection that may write ends
+            wal = self._absolute_folder / WRITER_FILES[1]
+            with contextlib.suppress(OSError, sqlite3.Error):
+                if not wal.stat().st_size:
+                    with contextlib.closing(connect(wal.with_name(DATABASE_NAME), "rw")) as last:
+                        last.execute("PRAGMA user_version").fetchone()
 
     def __enter__(self) -> Self:
         return self
@@ -293,6 +190,27 @@ class Database:
         self.close()
 
     # ------------------------------------------------------------------ writing
+
+    def check_in_place(self) -> None:
+        """Refuse where what is at the path is not what was opened, and written since.
+
+        Raises
+        ------
+        StoppedError
+            The folder or its database was removed or replaced, or another program has changed the
+            database or its write-ahead log.
+        """
+        with self._lock:  # a commit changes them
+            stats = stat_files(self._absolute_folder)
+        for name, now, before in zip(WRITER_FILES, stats, self._stats, strict=True):
+            if now != before:
+                raise StoppedError(
+                    f"{self.folder / name} was removed, replaced or changed while the run was "
+                    "open: another writer has written to it, or a program has changed it; nothing "
+                    "since the last commit is written; put the file back, let no other process "
+                    "write to the folder, then open the run again; `streamembed verify "
+                    f"{self.folder}` says what is left"
+                )
 
     @contextlib.contextmanager
     def commit(self) -> Iterator[None]:
@@ -308,25 +226,29 @@ class Database:
         """
         with self._lock:
             self._check_writable()
+            self._dropped = []
             try:
-                with sqlite.translate_errors(self.folder / DATABASE_NAME, "written"):
+                with translate_errors(self.folder / DATABASE_NAME, "written"):
                     self._connection.execute("BEGIN IMMEDIATE")
-                    self._facts, self._dropped = self._check_sole_writer(), []
+                    if self._read_version() != self._version:
+                        raise StoppedError(
+                            f"another writer has written to {self.folder} after this one: nothing "
+                            "since the last commit is written; let one process write, and do not "
+                            f"remove {LOCK}; then open the run again"
+                        )
                     yield
-                    manifest = self._format_manifest(*self._facts)
-                    query = "INSERT OR REPLACE INTO manifest VALUES (1, ?)"
-                    self._connection.execute(query, (manifest,))
                     self._connection.execute("COMMIT")
-                    self._manifest = manifest
             except BaseException as error:
                 with contextlib.suppress(sqlite3.Error):
                     self._connection.execute("ROLLBACK")
                 self._failure = str(error) or type(error).__name__
                 raise
             finally:  # a large transaction is written before its end, also one that is undone
-                self._file_states = self._stat_files()[1]
-            for path in self._dropped:
-                path.unlink(missing_ok=True)
+                self._stats = stat_files(self._absolute_folder)
+            if self._dropped:  # what was dropped before may be read until now
+                for path in self._obsolete:
+                    path.unlink(missing_ok=True)
+                self._obsolete = self._dropped
 
     def _check_writable(self) -> None:
         if not self._writes:
@@ -338,25 +260,23 @@ class Database:
                 "committed is safe and can be read; fix the cause, then open the run again"
             )
 
-    def append(self, chain: str, position: int, rows: int, data: bytes) -> int:
+    def append(
+        self, chain: str, position: int, rows: int, data: bytes, name: str | None = None
+    ) -> int:
         """A record behind all of its chain, within `commit`; its number."""
-        length, before = self._read_head(chain)
-        crc = sqlite.compute_crc(chain, length, position, rows, data, before)
+        lengths = self._read_lengths()
+        record = DatabaseRecord(chain, lengths.get(chain, 0), position, rows, name, data)
         file = None
         if len(data) > LARGEST_BLOB:
-            file = f"{chain}-{length:08d}"
-            self._write_part(file, data)
-            data = b""
-        self._connection.execute(
-            "INSERT INTO records (chain, number, position, rows, file, data, before, crc)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            (chain, length, position, rows, file, data, before, crc),
+            file, data = f"{chain}-{record.number:08d}", b""
+            self._write_part(file, record.data)
+        self._query(
+            "INSERT INTO records VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            *(chain, record.number, position, rows, name, file, data, record.compute_crc()),
         )
-        self._connection.execute(
-            "INSERT OR REPLACE INTO chains VALUES (?, ?, ?, ?)",
-            (chain, length + 1, crc, sqlite.compute_seal(chain, length + 1, crc)),
-        )
-        return length
+        text = json.dumps({**lengths, chain: record.number + 1}, sort_keys=True)
+        self._query("UPDATE lengths SET value = ?, crc = ?", text, zlib.crc32(text.encode()))
+        return record.number
 
     def _write_part(self, file: str, data: bytes) -> None:
         path = self._absolute_folder / PARTS / file
@@ -370,55 +290,58 @@ class Database:
         sync_folder(path.parent)
 
     def keep_only(self, chain: str, numbers: Collection[int]) -> None:
-        """Drop the other records of a chain, within `commit`; their files are removed after it."""
-        rows = self._connection.execute(
-            "SELECT number, file FROM records WHERE chain = ?", (chain,)
-        ).fetchall()
-        for number, file in rows:
-            if number in numbers:
-                continue
-            self._connection.execute(
-                "DELETE FROM records WHERE chain = ? AND number = ?", (chain, number)
-            )
-            if file is not None:
-                self._dropped.append(self._absolute_folder / PARTS / file)
+        """Drop the other records of a chain, within `commit`.
+
+        Their files are removed by the next commit that drops some, so that readers of the commit
+        before still find them.
+        """
+        for number, file in self._query("SELECT number, file FROM records WHERE chain = ?", chain):
+            if number not in numbers:
+                self._query("DELETE FROM records WHERE chain = ? AND number = ?", chain, number)
+                if file is not None:
+                    self._dropped.append(self._absolute_folder / PARTS / file)
 
     def write_fact(self, name: str, value: Any) -> None:
         """A fact, anything that JSON has, within `commit`."""
-        text = json.dumps(value, sort_keys=True)
-        crc = sqlite.compute_fact_crc(name, text)
-        row = self._connection.execute("SELECT crc FROM facts WHERE name = ?", (name,)).fetchone()
-        count, mixed = self._facts
-        self._facts = (count + 1, mixed ^ crc) if row is None else (count, mixed ^ row[0] ^ crc)
-        self._connection.execute("INSERT OR REPLACE INTO facts VALUES (?, ?, ?)", (name, text, crc))
+        chain = _FACT + name
+        number = self.append(chain, 0, 0, json.dumps(value, sort_keys=True).encode())
+        self.keep_only(chain, {number})
 
     # ------------------------------------------------------------------ reading
 
     def read_fact(self, name: str, default: Any = None) -> Any:
-        """A fact; ``default`` where it was never noted."""
-        with self._lock, sqlite.translate_errors(self.folder / DATABASE_NAME, "read"):
-            row = self._connection.execute(
-                "SELECT value, crc FROM facts WHERE name = ?", (name,)
-            ).fetchone()
-        if row is None:
-            return default
-        if not isinstance(row[0], str) or row[1] != sqlite.compute_fact_crc(name, row[0]):
-            raise self._create_damage_error(f"the fact {name!r} does not match its checksum")
-        return json.loads(row[0])
+        """A fact; ``default`` where it was never written."""
+        with self.read_consistently():
+            length = self.count_records(_FACT + name)
+            return json.loads(self.read(_FACT + name, length - 1).data) if length else default
+
+    def list_facts(self) -> list[str]:
+        """Names of the facts."""
+        chains = self._read_lengths()
+        return [name.removeprefix(_FACT) for name in chains if name.startswith(_FACT)]
+
+    def list_chains(self) -> list[str]:
+        """Of which chains there are records, or were; without those of facts."""
+        left = {str(name) for (name,) in self._query("SELECT DISTINCT chain FROM records")}
+        return sorted(name for name in left | {*self._read_lengths()} if name[:5] != _FACT)
 
     def count_records(self, chain: str) -> int:
         """Records that the chain ever had."""
-        with self._lock, sqlite.translate_errors(self.folder / DATABASE_NAME, "read"):
-            return self._read_head(chain)[0]
+        return self._read_lengths().get(chain, 0)
 
     def list_records(self, chain: str) -> list[tuple[int, int]]:
         """Number and stream position of each record that it has, ascending."""
-        with self._lock, sqlite.translate_errors(self.folder / DATABASE_NAME, "read"):
-            query = "SELECT number, position FROM records WHERE chain = ? ORDER BY number"
-            records = list(self._connection.execute(query, (chain,)))
+        records = self._query(
+            "SELECT number, position FROM records WHERE chain = ? ORDER BY number", chain
+        )
         if not all(type(value) is int for row in records for value in row):
             raise self._create_damage_error(f"the numbers of {chain} are no numbers")
         return records
+
+    def list_names(self, prefix: str = "") -> list[str]:
+        """Names of records that begin with a prefix."""
+        query = "SELECT name FROM records WHERE name IS NOT NULL AND substr(name, 1, ?) = ?"
+        return [name for (name,) in self._query(query, len(prefix), prefix)]
 
     def read(self, chain: str, number: int) -> DatabaseRecord:
         """One record, checked.
@@ -428,7 +351,15 @@ class Database:
         DamagedFileError
             It is not there, or not what was written.
         """
-        return self._read(chain, number)[0]
+        rows = self._query("SELECT * FROM records WHERE chain = ? AND number = ?", chain, number)
+        if not rows:
+            raise self._create_damage_error(f"record {number} of {chain} is lost")
+        return self._check_record(*rows[0])
+
+    def find(self, name: str) -> DatabaseRecord | None:
+        """The record of a name, checked; None where there is none."""
+        rows = self._query("SELECT * FROM records WHERE name = ?", name)
+        return self._check_record(*rows[0]) if rows else None
 
     def read_chain(self, chain: str, start: int = 0) -> Iterator[DatabaseRecord]:
         """All records of a chain of which none is ever dropped, checked one by one.
@@ -436,106 +367,75 @@ class Database:
         Raises
         ------
         DamagedFileError
-            One is lost, or not what was written; those before it were yielded.
+            One is lost, before ``start`` too, or not what was written.
         """
-        with self._lock, sqlite.translate_errors(self.folder / DATABASE_NAME, "read"):
-            length, last = self._read_head(chain)
-        before = 0
+        with self.read_consistently():
+            length = self.count_records(chain)
+            query = "SELECT count(*) FROM records WHERE chain = ?"
+            if self._query(query, chain) != [(length,)]:
+                raise self._create_damage_error(f"records of {chain} were lost")
         for number in range(start, length):
-            record, previous, crc = self._read(chain, number)
-            if number > start and previous != before:
-                raise self._create_damage_error(
-                    f"record {number} of {chain} does not follow the one before it"
-                )
-            before = crc
-            yield record
-        if start < length and before != last:
-            raise self._create_damage_error(
-                f"the last record of {chain} is not the one that was written last"
-            )
+            yield self.read(chain, number)
 
-    def _read_head(self, chain: str) -> tuple[int, int]:
-        """How many records a chain ever had, and the checksum of the last."""
-        row = self._connection.execute(
-            "SELECT length, crc, seal FROM chains WHERE chain = ?", (chain,)
-        ).fetchone()
-        if row is None:
-            (left,) = self._connection.execute(
-                "SELECT count(*) FROM records WHERE chain = ?", (chain,)
-            ).fetchone()
-            if left:
-                raise self._create_damage_error(f"the end of the chain {chain} is lost")
-            return 0, 0
-        if row[2] != sqlite.compute_seal(chain, row[0], row[1]):
-            raise self._create_damage_error(
-                f"the end of the chain {chain} does not match its checksum"
-            )
-        return row[0], row[1]
-
-    def _read(self, chain: str, number: int) -> tuple[DatabaseRecord, int, int]:
-        """A record, the checksum before it, and its own."""
-        with self._lock, sqlite.translate_errors(self.folder / DATABASE_NAME, "read"):
-            row = self._connection.execute(
-                "SELECT position, rows, file, data, before, crc FROM records"
-                " WHERE chain = ? AND number = ?",
-                (chain, number),
-            ).fetchone()
-        if row is None:
-            raise self._create_damage_error(f"record {number} of {chain} is lost")
-        position, rows, file, data, before, crc = row
-        numbers = all(type(value) is int for value in (position, rows, before, crc))
-        is_text = file is None or (isinstance(file, str) and file == os.path.basename(file))
-        if not (numbers and is_text and isinstance(data, bytes)):
-            raise self._create_damage_error(f"record {number} of {chain} is not what a record is")
+    def _check_record(
+        self,
+        chain: str,
+        number: int,
+        position: int,
+        rows: int,
+        name: Any,
+        file: Any,
+        data: Any,
+        crc: int,
+    ) -> DatabaseRecord:
         if file is not None:
-            path = self._absolute_folder / PARTS / file
+            path = self._absolute_folder / PARTS / os.path.basename(str(file))
             try:
-                with sqlite.translate_errors(path, "read"):
+                with translate_errors(path, "read"):
                     data = path.read_bytes()
-            except (MissingFileError, NotAFileError) as error:
+            except MissingFileError as error:
                 raise self._create_damage_error(f"{path.name} is lost") from error
-        if sqlite.compute_crc(chain, number, position, rows, data, before) != crc:
-            raise self._create_damage_error(
-                f"record {number} of {chain} does not match its checksum"
-            )
-        return DatabaseRecord(chain, number, position, rows, data), before, crc
+        if isinstance(data, bytes):
+            record = DatabaseRecord(chain, number, position, rows, name, data)
+            if record.compute_crc() == crc:
+                return record
+        raise self._create_damage_error(f"record {number} of {chain} does not match its checksum")
+
+    def _read_lengths(self) -> dict[str, int]:
+        """How many records each chain ever had."""
+        rows = self._query("SELECT value, crc FROM lengths")
+        if len(rows) != 1 or zlib.crc32(str(rows[0][0]).encode()) != rows[0][1]:
+            raise self._create_damage_error("the lengths of its chains do not match their checksum")
+        lengths: dict[str, int] = json.loads(rows[0][0])
+        return lengths
 
     def check(self) -> list[str]:
         """What is wrong with the file itself, by SQLite's own check; nothing where all is well."""
-        with self._lock, sqlite.translate_errors(self.folder / DATABASE_NAME, "read"):
-            rows = self._connection.execute("PRAGMA integrity_check").fetchall()
-        return [text for (text,) in rows if text != "ok"]
+        return [text for (text,) in self._query("PRAGMA integrity_check") if text != "ok"]
 
-    def list_chains(self) -> list[str]:
-        """Of which chains there are records, or were."""
-        with self._lock, sqlite.translate_errors(self.folder / DATABASE_NAME, "read"):
-            query = "SELECT chain FROM chains UNION SELECT chain FROM records ORDER BY 1"
-            return [str(name) for (name,) in self._connection.execute(query)]
-
-    def list_facts(self) -> list[str]:
-        """Names of the facts."""
-        with self._lock, sqlite.translate_errors(self.folder / DATABASE_NAME, "read"):
-            return [str(name) for (name,) in self._connection.execute("SELECT name FROM facts")]
+    def _read_version(self) -> int:
+        """A number that changes when another connection commits."""
+        version: int = self._query("PRAGMA data_version")[0][0]
+        return version
 
     @contextlib.contextmanager
-    def read_consistently(self, alone: bool = False) -> Iterator[None]:
-        """What is read in here is of one moment, whatever is written meanwhile; may be nested.
-
-        Parameters
-        ----------
-        alone
-            Whether nothing can be written meanwhile.
-        """
-        with self._lock, sqlite.translate_errors(self.folder / DATABASE_NAME, "read"):
+    def read_consistently(self) -> Iterator[None]:
+        """What is read in here is of one moment, whatever is written meanwhile; may be nested."""
+        with self._lock, translate_errors(self.folder / DATABASE_NAME, "read"):
             if self._connection.in_transaction:
                 yield
                 return
-            self._connection.execute("BEGIN IMMEDIATE" if alone else "BEGIN")
+            self._connection.execute("BEGIN")
             try:
                 yield
             finally:
                 with contextlib.suppress(sqlite3.Error):
                     self._connection.execute("ROLLBACK")
+
+    def _query(self, query: str, *values: Any) -> list[Any]:
+        what = "read" if query.startswith(("SELECT", "PRAGMA")) else "written"
+        with self._lock, translate_errors(self.folder / DATABASE_NAME, what):
+            return self._connection.execute(query, values).fetchall()
 
     def _create_damage_error(self, what: str) -> DamagedFileError:
         return DamagedFileError(
@@ -544,45 +444,47 @@ class Database:
         )
 
 
-def _first_difference(now: Sequence[object], before: Sequence[object]) -> str:
-    """The name of the first of the files of a writer of which something differs."""
-    return next(name for name, a, b in zip(WRITER_FILES, now, before, strict=False) if a != b)
+def connect(path: Path, mode: str) -> sqlite3.Connection:
+    """A connection to SQLite; ``mode`` is "ro", "rw" or "rwc", to create the file."""
+    uri = f"file:{quote(str(path.absolute()))}?mode={mode}"
+    return sqlite3.connect(
+        uri, uri=True, isolation_level=None, check_same_thread=False, timeout=30.0
+    )
 
 
-def stat_files(folder: Path) -> list[os.stat_result | None]:
-    """What the system says of the database and its write-ahead log; None where one is missing.
+@contextlib.contextmanager
+def translate_errors(path: Path, what: str) -> Iterator[None]:
+    """Errors of SQLite and of the system as those of this package."""
+    try:
+        yield
+    except StreamembedError:
+        raise
+    except sqlite3.OperationalError as error:
+        raise FileError(
+            f"{path} cannot be {what}: {error}; free or repair the disk, then open the run again"
+        ) from error
+    except sqlite3.DatabaseError as error:
+        raise DamagedFileError(f'{path} is damaged: SQLite reports "{error}"') from error
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise DamagedFileError(f"{path} is damaged: {error}") from error
+    except OSError as error:
+        raise build_file_error(error, path, what) from error
 
-    Inode, size and time change with every write.
+
+def stat_files(folder: Path) -> list[tuple[int, int, int, int] | None]:
+    """Device, inode, size in bytes and time in ns of the database and its write-ahead log.
+
+    They change with every write; None where one is missing.
     """
-    stats: list[os.stat_result | None] = []
-    for name in WRITER_FILES[:2]:
+    stats: list[tuple[int, int, int, int] | None] = []
+    for name in WRITER_FILES:
         try:
-            stats.append((folder / name).stat())
+            stat = os.stat(folder / name)
         except OSError:
             stats.append(None)
+        else:
+            stats.append((stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns))
     return stats
-
-
-def find_write_time(stats: Iterable[os.stat_result | None]) -> float:
-    """When the last of these files was written, in seconds of the system clock."""
-    # an empty file is what readers leave
-    return max((stat.st_mtime for stat in stats if stat is not None and stat.st_size), default=0.0)
-
-
-def remove_reader_files(folder: Path) -> None:
-    """Remove the two files of SQLite that connections for reading leave, where nothing is in them.
-
-    SQLite does it when the last connection that may write is closed; where another is open, or the
-    folder cannot be written to, they stay.
-    """
-    try:
-        if (folder / f"{DATABASE_NAME}-wal").stat().st_size:
-            return
-        connection = sqlite.connect(folder / DATABASE_NAME, "rw")
-    except (OSError, sqlite3.Error):
-        return
-    with contextlib.suppress(sqlite3.Error), contextlib.closing(connection):
-        connection.execute("PRAGMA user_version").fetchone()
 
 
 def sync_folder(folder: Path) -> None:

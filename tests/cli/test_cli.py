@@ -21,8 +21,7 @@ from click.testing import CliRunner, Result
 
 import streamembed as se
 from scenarios.pictures import shuttle
-from streamembed.cli import command_options, commands, demo, exit_codes
-from streamembed.cli import replay as replay_command
+from streamembed.cli import command_options, commands, demo, exit_codes, replay_run
 from streamembed.engine.snapshot import Frame
 from streamembed.errors import ParameterError, StoppedError
 from streamembed.logs.event_log import open_log, write_distance_log, write_log
@@ -131,7 +130,7 @@ def test_replay_leaves_a_run_and_says_so(tmp_path: Path, log: Path) -> None:
     assert "230 rows in " in done.stderr
     names = {path.name for path in (tmp_path / "run").iterdir()}
     tables = {"embedding.parquet", "timeline.parquet", "rejected.parquet"}
-    assert names == {"snapshot.arrow", "run.db", *tables}
+    assert names == {"snapshot.arrow", "run.db", ".lock", *tables}
 
 
 def test_json_is_one_object_and_nothing_else(tmp_path: Path, log: Path) -> None:
@@ -609,7 +608,7 @@ def test_an_interrupted_replay_says_that_its_run_is_whole(
     assert f"interrupted at {held} events; {target} holds them and 3 snapshots" in done.stderr
     assert done.stdout == ""
     assert json.loads(call("inspect", target, "--json").stdout)["events"] == held
-    monkeypatch.setattr(replay_command, "open_with_choice", stop)
+    monkeypatch.setattr(replay_run, "open_with_choice", stop)
     done = call("replay", tmp_path / "in pieces", "--run", run, "--overwrite", *SMALL)
     assert (done.exit_code, "holds" in done.stderr) == (exit_codes.INTERRUPTED, False)
     assert "streamembed: interrupted" in done.stderr
@@ -724,6 +723,6 @@ def test_a_stopped_run_or_a_lack_of_memory_was_a_traceback(
     def fails(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr(replay_command, "replay", fails)
+    monkeypatch.setattr(replay_run, "replay", fails)
     done = call("replay", log, "--run", tmp_path / "run", *SMALL)
     assert (done.exit_code, says in done.stderr) == (exit_codes.IO, True), done.output

@@ -429,7 +429,7 @@ def test_a_snapshot_of_distances_survives_the_disk(tmp_path: Any) -> None:
     snapshot = engine.snapshot()
     snapshot.save(tmp_path / "s.arrow")
     loaded = se.Snapshot.load(tmp_path / "s.arrow")
-    assert "point" not in pa.ipc.open_file(tmp_path / "s.arrow").schema.names
+    assert "point" not in pa.ipc.open_stream(tmp_path / "s.arrow").schema.names
     rows = d[80:, :80]
     np.testing.assert_array_equal(
         loaded.transform_distances(rows), snapshot.transform_distances(rows)

@@ -157,7 +157,7 @@ def test_a_snapshot_is_loaded_bit_for_bit(tmp_path: Path, ids: bool) -> None:
 def test_any_arrow_reader_opens_a_snapshot(tmp_path: Path, snapshot: se.Snapshot) -> None:
     """The file is a plain Arrow table, one row a support point."""
     snapshot.save(tmp_path / "s.arrow")
-    table = pa.ipc.open_file(tmp_path / "s.arrow").read_all()
+    table = pa.ipc.open_stream(tmp_path / "s.arrow").read_all()
     assert table.num_rows == 80
     np.testing.assert_array_equal(np.array(table["coordinates"].to_pylist()), snapshot.coordinates)
 
@@ -206,7 +206,7 @@ def test_a_cut_file_or_another_kind_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DamagedFileError, match=r"checksum|not a file"):
         se.Snapshot.load(tmp_path / "cut.arrow")
     (tmp_path / "other").write_bytes(b"not arrow")
-    with pytest.raises(DamagedFileError, match="not a file that streamembed saved"):
+    with pytest.raises(DamagedFileError, match="not a snapshot that this release saved"):
         se.Snapshot.load(tmp_path / "other")
 
 
@@ -226,18 +226,15 @@ def test_every_attribute_is_in_the_file(tmp_path: Path) -> None:
                 assert found == wanted, name
 
 
-@pytest.mark.parametrize(
-    ("version", "told"),
-    [(99, r"layout version 99.*update streamembed"), (1, r"layout version 1.*learn and save")],
-)
+@pytest.mark.parametrize("version", [99, 1])
 def test_another_layout_is_refused(
-    version: int, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    version: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A file of a later release, or of an earlier layout, says so, instead of being misread."""
     monkeypatch.setattr("streamembed.storage.archive.VERSION", version)
     engine_of().snapshot().save(tmp_path / "s.arrow")
     monkeypatch.undo()
-    with pytest.raises(DamagedFileError, match=told):
+    with pytest.raises(DamagedFileError, match=f"layout version {version}.*and save it again"):
         se.Snapshot.load(tmp_path / "s.arrow")
 
 

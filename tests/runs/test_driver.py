@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,9 @@ from streamembed.data.batch import Rejected
 from streamembed.errors import BadRowError, DamagedFileError, ParameterError
 from streamembed.logs.event_log import open_log, write_distance_log, write_log
 from streamembed.runs.driver import ReplayDriver
-from streamembed.runs.event_rows import EmbeddedEvents, EventRows
+from streamembed.runs.event_rows import EventRows
 from streamembed.runs.replay_options import ReplayOptions
-from streamembed.runs.run_tables import ParquetTable
+from streamembed.runs.run_tables import RowGroupWriter
 from streamembed.storage import archive
 
 RNG = np.random.default_rng(11)
@@ -74,19 +74,14 @@ class Kept:
         self.saved: list[tuple[int, int, Path]] = []  # what was kept by then
         self.save = True
 
-    def write_events(self, position: int, rows: EventRows, embedded: EmbeddedEvents | None) -> None:
+    def write_events(
+        self, position: int, rows: EventRows, embedded: Mapping[str, Any] | None
+    ) -> None:
         for i in range(len(rows)):
-            at = None if embedded is None else embedded.coordinates[i].tobytes()
-            mass = None if embedded is None else embedded.coverage[i].tobytes()
+            at = embedded and np.array([values[i] for values in embedded.values()]).tobytes()
             carried = {name: column[i].as_py() for name, column in rows.passthrough.items()}
             key = None if rows.ids is None else rows.ids[i]
-            self.said.append(("event", position + i, int(rows.numbers[i]), key, carried, at, mass))
-
-    def buffer_events(self, rows: EventRows) -> None:
-        raise AssertionError("events are embedded at once")
-
-    def read_buffered(self) -> Iterator[EventRows]:
-        raise AssertionError("events are embedded at once")
+            self.said.append(("event", position + i, int(rows.numbers[i]), key, carried, at))
 
     def write_snapshot(self, snapshot: se.Snapshot, refreshes: int) -> None:
         values = (snapshot.coordinates.tobytes(), snapshot.eigenvalues.tobytes())
@@ -188,11 +183,11 @@ def test_a_second_interrupt_comes_through_too(
     def stop(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(ParquetTable, "close", stop)
+    monkeypatch.setattr(RowGroupWriter, "close", stop)
     with pytest.raises(KeyboardInterrupt) as caught:
         se.replay(tmp_path / "log", engine("points"), tmp_path / "run", progress=stop)
     assert not getattr(caught.value, "__notes__", [])
-    assert [path.name for path in (tmp_path / "run").iterdir()] == ["run.db"]
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == [".lock", "run.db"]
 
 
 def test_distances_cannot_go_on_without_what_was_set_aside(tmp_path: Path) -> None:

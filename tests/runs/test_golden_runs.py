@@ -82,9 +82,11 @@ def write() -> None:
             "picture": None if snapshot.picture is None else snapshot.picture.coordinates.tolist(),
         }
     (GOLDEN / "expected.json").write_text(json.dumps(expected) + "\n")
+    shutil.rmtree(GOLDEN / "run")
     with se.open_run(GOLDEN / "run", {"size": 30, "warm_up": 20}, checkpoint_every=40) as run:
         for start in range(0, 70, 10):
             run.learn(POINTS[start : start + 10], batch_id=str(start))
+    (GOLDEN / "run" / ".lock").unlink()
 
 
 if __name__ == "__main__":

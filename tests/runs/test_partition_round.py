@@ -81,7 +81,7 @@ def test_errors_say_where(parts: tuple[Partition, ...]) -> None:
 
 def test_only_who_asks_for_a_cluster_imports_one() -> None:
     """Neither the package nor the command that replays by workers brings Ray or Spark."""
-    rooms = ("Engine", "open_run", "replay"), ("runs.partitioned", "cli.replay")
+    rooms = ("Engine", "open_run", "replay"), ("runs.partitioned", "cli.replay_run")
     program = f"import sys; from streamembed import {', '.join(rooms[0])}\n"
     program += "".join(f"import streamembed.{room}\n" for room in rooms[1])
     program += "print(sorted({'ray', 'pyspark'} & {*sys.modules}))"

@@ -92,8 +92,8 @@ def test_three_and_five_files_gave_other_bytes(tmp_path: Path) -> None:
         se.replay(log, learns, run, monitor=watcher)
         runs.append(run)
     names = {path.name for path in runs[0].iterdir()}
-    assert names == {*FILES, DATABASE_NAME} - {"landmarks.arrow"}
-    for name in names - {DATABASE_NAME}:
+    assert names == {*FILES, DATABASE_NAME, ".lock"} - {"landmarks.arrow"}
+    for name in names - {DATABASE_NAME, ".lock"}:
         assert (runs[0] / name).read_bytes() == (runs[1] / name).read_bytes(), name
 
 
@@ -145,7 +145,7 @@ def test_all_events_are_embedded_by_the_last_snapshot(run: se.Replayed) -> None:
     good = np.delete(np.arange(437), BAD)[:310]
     expected = snapshot.transform(pa.table(dict(zip("xyz", POINTS[good].T, strict=True))))
     np.testing.assert_allclose(found[:310], expected, rtol=1e-9, atol=1e-12)
-    assert {path.name for path in run.path.iterdir()} == {*STABLE, "run.db"}
+    assert {path.name for path in run.path.iterdir()} == {*STABLE, "run.db", ".lock"}
     with pytest.raises(ParameterError, match="embed='first'"):
         se.replay(written(run.path.parent / "x", "file", 50), engine(), run.path, embed="first")
 
@@ -224,7 +224,7 @@ def test_a_damaged_log_is_learned_up_to_the_damage(tmp_path: Path) -> None:
     assert "log" in done.damage
     assert 200 <= done.accepted <= 320
     assert done.snapshot is not None
-    assert sorted(path.name for path in done.path.iterdir()) == sorted((*STABLE, "run.db"))
+    assert sorted(path.name for path in done.path.iterdir()) == sorted((*STABLE, "run.db", ".lock"))
 
 
 def test_a_log_shorter_than_the_warm_up_has_no_snapshot(tmp_path: Path) -> None:
@@ -384,7 +384,7 @@ def test_an_interrupted_replay_leaves_a_whole_run(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         se.replay(log, taught, tmp_path / "run", progress=stop)
     names = sorted(path.name for path in (tmp_path / "run").iterdir())
-    assert names == sorted((*STABLE, "run.db"))
+    assert names == sorted((*STABLE, "run.db", ".lock"))
     said = pq.read_metadata(tmp_path / "run" / "timeline.parquet").metadata
     assert json.loads(said[origin.METADATA_KEY.encode()])["whole"] is False
     assert pq.read_metadata(tmp_path / "run" / "embedding.parquet").num_rows == taught.position

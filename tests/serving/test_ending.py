@@ -21,7 +21,6 @@ from streamembed.data.features import Features
 from streamembed.errors import FeatureError, ParameterError, ServerError
 from streamembed.serving.batch_learner import BatchLearner
 from streamembed.serving.latest_snapshot import LatestSnapshot
-from streamembed.storage.database import remove_reader_files
 from tests.report import runs
 from tests.serving.served import SMALL, X, made, serving, tokens_in
 
@@ -57,7 +56,6 @@ def test_a_signal_amid_puts_loses_nothing(tmp_path: Path, number: int, code: int
     assert heard[-1] < len(points)
     with se.open_run(run) as opened:
         assert opened.position == 200 + heard[-1]
-    assert not (run / ".lock").exists()
 
 
 def test_an_idle_stream_is_cut_off(tmp_path: Path) -> None:
@@ -148,18 +146,6 @@ def test_a_finished_run_is_left_as_it_was(tmp_path: Path) -> None:
             client.timeline()
         assert server.stop() == 143
     assert {path.name: path.read_bytes() for path in run.iterdir()} == before
-
-
-def test_what_is_not_empty_is_not_tidied(tmp_path: Path) -> None:
-    """A write-ahead log with content stays for the next writer."""
-    run = made(tmp_path)
-    with se.open_run(run) as opened:
-        opened.learn(X[200:210])
-        kept = (run / "run.db-wal").stat().st_size
-        assert kept > 0
-        remove_reader_files(run)
-        assert (run / "run.db-wal").stat().st_size == kept
-    remove_reader_files(run / "nowhere")
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="makes the certificate")

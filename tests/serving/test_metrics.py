@@ -8,9 +8,11 @@ import pytest
 
 from streamembed.data.batch import Rejected
 from streamembed.engine.call import Learned
-from streamembed.serving.server_metrics import BUCKETS, CALLS, CODES, GAUGES, ServerMetrics
+from streamembed.serving.server_metrics import BUCKETS, CALLS, GAUGES, ServerMetrics
 
 LARGEST = 200
+CODES = ("ok", "invalid", "offset", "not_found", "not_ready", "unavailable", "internal")
+CODES += ("unauthenticated", "unauthorized")
 
 
 def read(metrics: ServerMetrics) -> dict[str, float]:

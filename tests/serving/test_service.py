@@ -1,4 +1,4 @@
-"""Every call of a server, of one run that is learned into: what is answered, and to whom."""
+"""Every call of a server, of one online run: what is answered, and to whom."""
 
 from __future__ import annotations
 

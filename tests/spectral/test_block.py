@@ -13,7 +13,6 @@ from streamembed.geometry.neighbors import find_nearest
 from streamembed.spectral import block, neighbor_walk
 from streamembed.spectral.block import Block
 from streamembed.spectral.fixed_gain import compute_ritz_pairs
-from streamembed.spectral.inertia import count_missing
 from streamembed.spectral.neighbor_walk import Parts, Walk
 from tests.oracles.oracle import largest_angle_sine
 from tests.spectral import walks
@@ -152,8 +151,6 @@ def test_a_cluster_that_arrives_whole_is_found(far: float, seed: int) -> None:
     assert report.residual <= TOLERANCE
     found = block.select_pairs(held, walk, parts, COUNT)
     np.testing.assert_allclose(found.values, dense(walk)[0][:COUNT], atol=2e-3)
-    error = float(np.sqrt(np.linalg.norm(found.products, 2)))
-    assert count_missing(walk.operator, found.values, 1, error, TOLERANCE).missed == 0
 
 
 @pytest.mark.parametrize("seed", range(5))

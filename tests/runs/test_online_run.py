@@ -1,4 +1,4 @@
-"""Runs that are learned into: what was acknowledged is there, once, whatever happened."""
+"""Online runs: what was acknowledged is there, once, whatever happened."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def test_another_engine_or_another_kind_of_run_is_refused(tmp_path: Path) -> Non
         se.open_run(tmp_path / "replayed"),
     ):
         pass
-    with pytest.raises(ParameterError, match="learned into"):
+    with pytest.raises(ParameterError, match="online run"):
         se.replay(tmp_path / "log", se.Engine(**SMALL), tmp_path / "run")
     with pytest.raises(MissingFileError, match=r"holds no run\.db"):
         se.read_run(tmp_path)
@@ -380,7 +380,7 @@ def test_a_lost_record_is_seen(tmp_path: Path) -> None:
         connection = sqlite3.connect(tmp_path / "run" / "run.db")
         statement = f"DELETE FROM records WHERE chain = '{chain}' AND number = {number}"
         if chain == "facts":
-            statement = "UPDATE facts SET value = '{}' WHERE name = 'origin'"
+            statement = "UPDATE records SET data = CAST('{}' AS BLOB) WHERE chain = 'fact origin'"
         connection.execute(statement)
         connection.commit()
         connection.close()
@@ -389,3 +389,32 @@ def test_a_lost_record_is_seen(tmp_path: Path) -> None:
         assert chain.rstrip("s") in troubles[0].what
         assert "restore" in troubles[0].remedy
         (tmp_path / "run" / "run.db").write_bytes(clean)
+
+
+def test_opening_reads_as_much_of_a_long_run_as_of_a_short_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every reader read a fact of every batch: 300 ms where 100,000 had been served."""
+    steps: list[int] = []
+    connect = database.connect
+
+    def count_steps(path: Path, mode: str) -> sqlite3.Connection:
+        connection = connect(path, mode)
+        connection.set_progress_handler(lambda: steps.append(1), 1)  # an instruction of SQLite
+        return connection
+
+    counts = []
+    with se.open_run(tmp_path / "run", SMALL) as run:
+        run.learn(POINTS[:60], batch_id="first")
+        for n in (2, 200):
+            for i in range(n):
+                run.learn(POINTS[i : i + 1], batch_id=f"served a {n} {i}")
+            steps.clear()
+            with monkeypatch.context() as patched:
+                patched.setattr(database, "connect", count_steps)
+                with se.read_run(tmp_path / "run") as reader:
+                    assert reader.positions == [60]
+            counts.append(len(steps))
+        assert len(run.batch_ids("served a 200 ")) == 200
+    assert counts[0] > 50
+    assert counts[1] < counts[0] + 20

@@ -13,23 +13,27 @@ import os
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import astuple
 from pathlib import Path
 from typing import Any, Self, TypeVar, cast
 
-from streamembed.data.batch import Rejected
 from streamembed.engine.call import Call, Labelled, Learned
 from streamembed.engine.engine import Engine
 from streamembed.engine.snapshot import Snapshot
-from streamembed.errors import InputError, ParameterError, StoppedError, StreamembedError, quote
+from streamembed.errors import (
+    InputError,
+    ParameterError,
+    StoppedError,
+    StreamembedError,
+    quote,
+)
 from streamembed.methods.options import Config
 from streamembed.runs.origin import check_parameters, list_differences
 from streamembed.runs.recorder import build_timeline_row, to_rejected_table
 from streamembed.runs.run_store import (
     BEGINNING,
     CHECKPOINTS,
+    ONLINE,
     OPERATIONS,
-    SESSION,
     CheckpointPolicy,
     Commit,
     RowCounts,
@@ -38,8 +42,6 @@ from streamembed.runs.run_store import (
 )
 from streamembed.version import __version__
 
-# Begins the name of the fact that a batch was learned.
-_BATCH = "batch "
 Result = TypeVar("Result")
 
 
@@ -88,7 +90,7 @@ def open_run(
     """
     policy = CheckpointPolicy.parse(checkpoint_every)
     with ExitStack() as stack:
-        store = RunStore.claim(stack, run, policy, overwrite=None)
+        store = stack.enter_context(RunStore.claim(run, policy, overwrite=None))
         opened = Run(store, _load_beginning(store, engine))
         opened._recover()
         opened._resources = stack.pop_all()
@@ -97,14 +99,14 @@ def open_run(
 
 def _load_beginning(store: RunStore, given: Engine | Mapping[str, Any] | None) -> Engine:
     """The engine as it was when the run began."""
-    before, place = store.read_origin(SESSION), f"run={quote(str(store.folder))}"
+    before, place = store.read_origin(ONLINE), f"run={quote(str(store.folder))}"
     if isinstance(given, Engine):
         engine = given
     elif given is not None or before is None:
         engine = Engine(**check_parameters(given or {}))
     else:
         engine = Engine(**before["engine"])
-    origin = {"kind": SESSION, "version": __version__, "engine": engine.config.as_dict()}
+    origin = {"kind": ONLINE, "version": __version__, "engine": engine.config.as_dict()}
     if before is None:
         store.begin(origin, {BEGINNING: engine})
         return engine
@@ -142,7 +144,7 @@ class Run:
         self._failure: str | None = None
         self._closed = False
         self._resources = ExitStack()  # the folder and the database, until it is closed
-        self._known_token = engine.state_token  # of what the run knows of
+        self._known_state = engine.state_token  # of what the run knows of
         self._committed = 0  # calls that the engine knew when it was committed last
 
     def __enter__(self) -> Self:
@@ -176,22 +178,21 @@ class Run:
         """The engine, to be read: once it learns past the run, the run refuses to go on."""
         return self._engine
 
-    def snapshot(self, counted: bool = False, fresh: bool = False) -> Snapshot:
+    def snapshot(self, fresh: bool = False) -> Snapshot:
         """As `Engine.snapshot`."""
-        return self._engine.snapshot(counted, fresh)
+        return self._engine.snapshot(fresh)
 
-    def batch_ids(self) -> list[str]:
-        """Names of the batches that were acknowledged, in no order."""
-        names = self._database.list_facts()
-        return [name.removeprefix(_BATCH) for name in names if name.startswith(_BATCH)]
+    def batch_ids(self, prefix: str = "") -> list[str]:
+        """Names of the acknowledged batches that begin with a prefix, in no order."""
+        return self._database.list_names(prefix)
 
     def acknowledged(self, batch_id: str) -> Learned | None:
         """What `learn` gave for the batch of a name; None where it was never learned.
 
         Pairs are no events: none of a batch of them was accepted or rejected.
         """
-        fact = self._database.read_fact(_name_fact(batch_id))
-        return None if fact is None else _from_fact(fact)
+        record = self._database.find(batch_id)
+        return None if record is None else Call.from_bytes(record.data).result or Learned(0, ())
 
     # ------------------------------------------------------------------ learning
 
@@ -222,8 +223,8 @@ class Run:
             The system refused to write: the run refuses to learn from now on. Whether these events
             are kept is found out by opening it again.
         StoppedError
-            That happened before, or the run is closed; or its folder, database or lock file was
-            removed, replaced or changed by another process: nothing of this call is kept.
+            That happened before, or the run is closed; or its folder or database was removed,
+            replaced or changed by another process: nothing of this call is kept.
         """
         return self._apply(lambda: self._engine.check(X, y, ids, features, times), batch_id)
 
@@ -283,7 +284,7 @@ class Run:
             self._closed = True
             if is_well:
                 self._database.check_in_place()
-                is_well = self._engine.ready and self._engine.state_token is self._known_token
+                is_well = self._engine.ready and self._engine.state_token is self._known_state
             if is_well and self._committed < self._database.count_records(OPERATIONS):
                 self._commit_engine()
 
@@ -299,15 +300,15 @@ class Run:
         with self._lock:
             self._check_open()
             call = check()
-            fact = None if batch_id is None else self._database.read_fact(_name_fact(batch_id))
-            if fact is not None:
-                if fact["digest"] != call.digest:
+            record = None if batch_id is None else self._database.find(batch_id)
+            if record is not None:
+                known = Call.from_bytes(record.data)
+                if known.digest != call.digest:
                     raise InputError(
                         f"batch_id={quote(batch_id)} was learned before, and with other rows: "
                         "nothing of this call was learned; give every batch a name of its own"
                     )
-                known: Any = _from_fact(fact)  # `learn_pairs` ignores it
-                return cast(Result, known)
+                return cast(Result, known.result)
             try:
                 result = self._engine.apply(call)
             except StreamembedError:
@@ -318,7 +319,7 @@ class Run:
             try:
                 with self._database.commit():
                     self._record(call, batch_id, result)
-                self._known_token = self._engine.state_token
+                self._known_state = self._engine.state_token
                 if self._engine.ready and self._store.is_due(self._engine.position):
                     self._commit_engine()
             except BaseException as error:
@@ -329,15 +330,10 @@ class Run:
     def _record(self, call: Call[Any], batch_id: str | None, result: Any) -> None:
         """Within a commit: the call, and what it gave."""
         position = self._engine.position
-        self._database.append(OPERATIONS, position, call.rows, call.to_bytes(result, batch_id))
-        learned = result if isinstance(result, Learned) else Learned(0, ())  # pairs are no events
-        if learned.rejected:
-            rejected = to_ipc_bytes(to_rejected_table(learned.rejected))
-            self._database.append("rejected", position, len(learned.rejected), rejected)
-        if batch_id is not None:
-            rows = [astuple(row) for row in learned.rejected]
-            fact = {"accepted": learned.accepted, "rejected": rows, "digest": call.digest}
-            self._database.write_fact(_name_fact(batch_id), fact)
+        self._database.append(OPERATIONS, position, call.rows, call.to_bytes(result), batch_id)
+        if isinstance(result, Learned) and result.rejected:
+            rejected = to_ipc_bytes(to_rejected_table(result.rejected))
+            self._database.append("rejected", position, len(result.rejected), rejected)
 
     def _commit_engine(self) -> None:
         snapshot = self._engine.publish(fresh=True)
@@ -359,13 +355,13 @@ class Run:
                     f"batch {record.number} of {self.path} led to event {self._engine.position} "
                     f"and not to {record.position}: `streamembed verify {self.path}` says more"
                 )
-        self._known_token = self._engine.state_token
+        self._known_state = self._engine.state_token
 
     def _check_open(self) -> None:
         if self._closed:
             raise StoppedError(f"{self.path} is closed: open it again with open_run")
         self._database.check_in_place()
-        if self._failure is None and self._engine.state_token is not self._known_token:
+        if self._failure is None and self._engine.state_token is not self._known_state:
             self._failure = "its engine was changed past the run"
         if self._failure is not None:
             raise StoppedError(
@@ -375,11 +371,3 @@ class Run:
 
     def _fail(self, error: BaseException) -> None:
         self._failure = str(error) or type(error).__name__
-
-
-def _name_fact(batch_id: str) -> str:
-    return f"{_BATCH}{batch_id}"
-
-
-def _from_fact(fact: Mapping[str, Any]) -> Learned:
-    return Learned(fact["accepted"], tuple(Rejected(*row) for row in fact["rejected"]))
