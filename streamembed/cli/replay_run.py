@@ -56,7 +56,6 @@ SINGLE_PROCESS_OPTIONS = (
     "watch_labels",
     "period",
     "on_alarm",
-    "webhook",
     "fail_on_alarm",
 )
 
