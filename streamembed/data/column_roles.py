@@ -205,14 +205,10 @@ class Columns:
 
     def __str__(self) -> str:
         roles = [f"{role}: {getattr(self, role) or 'none'}" for role in ("id", "label", "time")]
-        left_out = ", ".join(self.list_left_out()) or "none"
+        left_out = ", ".join(f"{name} ({why})" for name, why in self.left_out.items()) or "none"
         remedy = [LOG_REMEDY] if self.suspicious else []
         features = f"features: {self.describe_features()}"
         return "; ".join([features, *roles, f"left out: {left_out}", *remedy])
-
-    def list_left_out(self) -> list[str]:
-        """Every column that is left out, with the reason."""
-        return [f"{name} ({why})" for name, why in self.left_out.items()]
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,7 +74,7 @@ class FeatureRows(NumericTable):
         if self.names == names or (self.ordered and len(self.names) == len(names)):
             return self.values, 0
         place = {name: j for j, name in enumerate(self.names)}
-        if len(place) == len(names) and not self.absent.size and all(n in place for n in names):
+        if len(place) == len(names) and not self.absent.any() and all(n in place for n in names):
             return self.values[:, [place[name] for name in names]], 0
         values = np.full((len(self), len(names)), np.nan)
         for j, name in enumerate(names):
@@ -82,7 +82,7 @@ class FeatureRows(NumericTable):
                 values[:, j] = self.values[:, place[name]]
         others = set(place).difference(names)
         unknown = [place[name] for name in others if explain_name(name) is None]
-        absent = np.count_nonzero(self.absent[:, unknown]) if self.absent.size else 0
+        absent = np.count_nonzero(self.absent[:, unknown]) if self.absent.any() else 0
         return values, len(self) * len(unknown) - int(absent)
 
     def take(self, chosen: list[int] | slice) -> FeatureRows:
