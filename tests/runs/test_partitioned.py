@@ -501,7 +501,7 @@ def test_progress_counts_what_was_learned_before(
     def never(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(run_of_partitions._PartitionReplay, "_learn", never)
+    monkeypatch.setattr(run_of_partitions.PartitionRoot, "_learn", never)
     done = CliRunner().invoke(commands.main, [*flags(log, tmp_path / "new"), "--workers=1"])
     assert done.exit_code == 130
     assert "interrupted before anything was learned; repeat the call to resume" in done.stderr
