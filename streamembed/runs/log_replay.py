@@ -227,7 +227,7 @@ def replay(
             "it out"
         )
     folder = Path(check_path(run, "run"))
-    runfolder.check_apart("run", folder, (opened,), folder=True)
+    runfolder.check_apart("run", folder, opened, folder=True)
     run_origin = {
         "kind": REPLAY,
         **origin.describe_replay(opened, engine.config, every, on_bad_row, embed),
