@@ -26,6 +26,7 @@ from streamembed.merging.agreement import Agreement
 from streamembed.merging.labelled_stream import LabelledStream
 from streamembed.merging.landmark_set import LandmarkSet, from_covering
 from streamembed.methods.options import Config
+from streamembed.runs import chains
 from streamembed.runs import origin as origins
 from streamembed.runs.executor import Executor
 from streamembed.runs.partition_plan import Partition
@@ -39,10 +40,6 @@ from streamembed.runs.partition_round import (
 from streamembed.runs.partition_sample import compute_agreement, sample_first_events
 from streamembed.runs.recorder import build_timeline_schema, list_timeline_values
 from streamembed.runs.run_store import (
-    MERGED,
-    ORIGIN,
-    PARTITION,
-    SNAPSHOTS,
     Commit,
     RowCounts,
     RunStore,
@@ -86,7 +83,7 @@ MAX_ROUNDS_AHEAD = 2
 
 def name_chain(partition: int) -> str:
     """The chain of the checkpoints of a partition, one for each of its rounds."""
-    return f"{PARTITION}{partition:05d}"
+    return f"{chains.PARTITION}{partition:05d}"
 
 
 def build_rounds_schema(config: Config) -> Any:
@@ -108,7 +105,7 @@ class PartitionProgress:
 def read_progress(database: Database) -> list[PartitionProgress]:
     """How far each partition of a run is."""
     ends = database.read_fact(ENDS, {})
-    count = len(database.read_fact(ORIGIN, {}).get("partitions", []))
+    count = len(database.read_fact(chains.ORIGIN, {}).get("partitions", []))
     return [
         PartitionProgress(database.count_records(name_chain(number)), str(number) in ends)
         for number in range(count)
@@ -117,7 +114,7 @@ def read_progress(database: Database) -> list[PartitionProgress]:
 
 def list_partitions(database: Database) -> Any:
     """The partitions of a run and how far each is, a row each, as an Arrow table."""
-    described = database.read_fact(ORIGIN, {}).get("partitions", [])
+    described = database.read_fact(chains.ORIGIN, {}).get("partitions", [])
     ends, rejected = database.read_fact(ENDS, {}), Counter[int]()
     if described:
         for batch in read_batches(database, "rejected"):
@@ -230,7 +227,7 @@ class PartitionRoot:
         """Write the files, and commit that the run is whole."""
         store = self._store
         self._database.check_in_place()
-        run_origin = self._database.read_fact(ORIGIN)
+        run_origin = self._database.read_fact(chains.ORIGIN)
         facts = {name: run_origin[name] for name in origins.TIMELINE_FIELDS}
         timeline = read_table(self._database, "timeline", build_rounds_schema(self._config))
         rejected = read_table(self._database, "rejected", REJECTED_SCHEMA)
@@ -309,8 +306,8 @@ class PartitionRoot:
                 table = pa.Table.from_pylist([row], build_rounds_schema(self._config))
                 database.append("timeline", events, 1, to_ipc_bytes(table))
                 append_snapshot(database, snapshot)
-                number = database.append(MERGED, events, len(merged), merged.to_bytes())
-                database.keep_only(MERGED, {number})
+                number = database.append(chains.MERGED, events, len(merged), merged.to_bytes())
+                database.keep_only(chains.MERGED, {number})
             database.write_fact(PUBLISHED, {"round": coming})
             for partition, progress in enumerate(self.progress):
                 needed = range(min(coming, progress.rounds) - 1, progress.rounds)
@@ -351,8 +348,8 @@ class PartitionRoot:
 
     def count_learned(self) -> int:
         """Events learned of all partitions, as far as they are committed."""
-        chains = (name_chain(number) for number in range(len(self.progress)))
-        records = (self._database.list_records(chain) for chain in chains)
+        own = (name_chain(number) for number in range(len(self.progress)))
+        records = (self._database.list_records(chain) for chain in own)
         return sum(numbers[-1][1] for numbers in records if numbers)
 
     def describe_damage(self) -> str | None:
@@ -371,14 +368,14 @@ class PartitionRoot:
 
     def read_merged(self) -> LandmarkSet | None:
         """The landmarks of the last round; None before the first."""
-        length = self._database.count_records(MERGED)
+        length = self._database.count_records(chains.MERGED)
         if not length:
             return None
-        return LandmarkSet.from_bytes(self._database.read(MERGED, length - 1).data)
+        return LandmarkSet.from_bytes(self._database.read(chains.MERGED, length - 1).data)
 
     def snapshot(self, before: int = 0) -> Snapshot | None:
         """The map of the last round, or the one before, as a reader of the run sees it."""
-        number = self._database.count_records(SNAPSHOTS) - 1 - before
+        number = self._database.count_records(chains.SNAPSHOTS) - 1 - before
         if number < 0:
             return None
-        return Snapshot.from_bytes(self._database.read(SNAPSHOTS, number).data)
+        return Snapshot.from_bytes(self._database.read(chains.SNAPSHOTS, number).data)

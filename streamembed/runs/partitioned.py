@@ -20,14 +20,14 @@ from streamembed.errors import FeatureError, ParameterError, check_path, format_
 from streamembed.logs.event_log import EventLog, open_with_choice, parse_choice, warn_of_columns
 from streamembed.logs.paths import Location, Paths
 from streamembed.methods.options import POSITION, Config
-from streamembed.runs import origin
+from streamembed.runs import chains, origin
 from streamembed.runs import run_folder as runfolder
 from streamembed.runs.executor import Executor, open_executor
 from streamembed.runs.log_replay import Replayed, check_clock, compute_snapshot_interval, replay
 from streamembed.runs.partition_plan import check_divisible, divide_log
 from streamembed.runs.partition_root import PartitionRoot
 from streamembed.runs.partition_round import PartitionSettings
-from streamembed.runs.run_store import PARTITIONS, CheckpointPolicy, RunStore
+from streamembed.runs.run_store import CheckpointPolicy, RunStore
 from streamembed.validation import check_choice, check_flag, check_whole
 
 # Events of a partition between two rounds: about a second, where a merge and a map of 1,000 take as
@@ -129,7 +129,7 @@ def replay_partitions(
     runfolder.check_apart("run", Path(check_path(run, "run")), opened, folder=True)
     parts = divide_log(opened)
     run_origin = {
-        "kind": PARTITIONS,
+        "kind": chains.PARTITIONS,
         **origin.describe_replay(opened, config, every, policy, "none"),
         "partitions": [part.describe() for part in parts],
     }
@@ -218,7 +218,7 @@ def _open_log(log: EventLog | Paths, choice: Any, config: Config) -> EventLog:
 
 def _begin(store: RunStore, now: dict[str, Any]) -> None:
     """Begin a run, or check that the one in the folder began in the same way."""
-    before, place = store.read_origin(PARTITIONS), f"run={quote(str(store.folder))}"
+    before, place = store.read_origin(chains.PARTITIONS), f"run={quote(str(store.folder))}"
     if before is None:
         store.begin(now, {})
         return
