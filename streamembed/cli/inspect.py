@@ -77,32 +77,32 @@ def _describe_engine(engine: Engine) -> dict[str, Any]:
 
 
 def _describe_log(description: LogDescription) -> dict[str, Any]:
-    damages = [damage for damage in description.damages if damage]
-    columns, rows = description.columns, "an unknown number of rows"
-    counts = [count for count in description.rows if count is not None]
-    if len(counts) == len(description.rows):
-        rows = f"{sum(counts):,} rows"
+    files, log = description.files, description.log
+    damages = [file.damage for file in files if file.damage]
+    counts = [file.rows for file in files if file.rows is not None]
+    rows = f"{sum(counts):,} rows" if len(counts) == len(files) else "an unknown number of rows"
+    types = {name: str(kind) for name, kind in files[0].columns or ()}
     hints = [
         f"{damage}: rows before it can be read, replay reports where they end" for damage in damages
     ]
-    if columns is None:
-        what = f"of {format_count(len(description.column_types), 'column')}"
+    if log is None:
+        what = f"of {format_count(len(types), 'column')}"
         hints.append(f"replay refuses the log: {description.error}")
     else:
-        n = len(columns.features)
+        n = len(log.feature_names)
         what = f"of {format_count(n, 'feature')}" if n else "of distances"
-        if columns.suspicious:
+        if log.columns.suspicious:
             hints.append(f"suspicious columns are left out: {LOG_REMEDY}")
-    files = format_count(len(description.files), "file")
+    count = format_count(len(files), "file")
     return {
         "kind": "log",
-        "verdict": f"log: {rows} {what} in {files}" + ("; DAMAGED" if damages else ""),
+        "verdict": f"log: {rows} {what} in {count}" + ("; DAMAGED" if damages else ""),
         "hints": hints,
-        "holds": None if description.error else description.kind,
-        "files": [str(file) for file in description.files],
-        "formats": list(description.formats),
-        "rows": list(description.rows),
+        "holds": None if log is None else log.kind,
+        "files": [str(file) for file in files],
+        "formats": [file.format for file in files],
+        "rows": [file.rows for file in files],
         "damages": damages,
-        "columns": description.column_types,
-        **({} if columns is None else columns.as_dict()),
+        "columns": types,
+        **({} if log is None else log.columns.as_dict()),
     }

@@ -8,7 +8,7 @@ from typing import Any
 
 from streamembed.cli.replay import MONITOR_OPTIONS
 from streamembed.cli.terminal_text import echo
-from streamembed.drift.delivery import CommandDelivery, Delivery, WebhookDelivery
+from streamembed.drift.delivery import CommandDelivery
 from streamembed.drift.monitor import Monitor
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import ParameterError
@@ -37,19 +37,16 @@ def create_monitor(options: dict[str, Any]) -> Monitor | None:
 
 
 @contextmanager
-def open_deliveries(options: dict[str, Any]) -> Iterator[list[Delivery]]:
+def open_deliveries(options: dict[str, Any]) -> Iterator[list[CommandDelivery]]:
     """What alarms are handed to; at the end, also of an interrupt, waits for them.
 
     Raises
     ------
     ParameterError
-        An invalid command or address.
+        An invalid command.
     """
-    deliveries: list[Delivery] = []
-    if options["on_alarm"] is not None:
-        deliveries.append(CommandDelivery(options["on_alarm"]))
-    if options["webhook"] is not None:
-        deliveries.append(WebhookDelivery(options["webhook"]))
+    command = options["on_alarm"]
+    deliveries = [] if command is None else [CommandDelivery(command)]
     try:
         yield deliveries
     finally:

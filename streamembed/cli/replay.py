@@ -44,7 +44,6 @@ MONITOR_OPTIONS: dict[str, dict[str, Any]] = {
         "metavar": "COMMAND",
         "help": "Run a command for each alarm, with its JSON on standard input.",
     },
-    "--webhook": {"metavar": "URL", "help": "Post each alarm as JSON to a web address."},
     "--fail-on-alarm": {"is_flag": True, "help": "Exit with 5 if this call raises an alarm."},
 }
 

@@ -56,7 +56,6 @@ SINGLE_PROCESS_OPTIONS = (
     "watch_labels",
     "period",
     "on_alarm",
-    "webhook",
     "fail_on_alarm",
 )
 
@@ -65,8 +64,8 @@ def run(logs: tuple[str, ...], run: str, **options: Any) -> None:
     """Replay the logs: what `streamembed.cli.replay.command` calls."""
     as_json = options["as_json"]
     parameters = {field.name: options[field.name] for field in fields(Config)}
-    uses = ("features", "exclude", "id", "label", "time")
-    choice = parse_choice(*(options[name] for name in uses))
+    names = ("features", "exclude", "id", "label", "time")
+    choice = parse_choice(*(options[name] for name in names))
     if options["idle_exit"] is not None and not options["follow"]:
         raise ParameterError("--idle-exit needs --follow: add it, or leave --idle-exit out")
     if options["workers"] is not None:

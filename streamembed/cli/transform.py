@@ -64,8 +64,7 @@ def command(
                 f"output={quote(output)} is the input {source}: choose another file"
             )
     loaded_snapshot = Snapshot.load(path)
-    uses = (roles[role] for role in ("id", "label", "time"))
-    choice = parse_choice(features or loaded_snapshot.feature_names or None, None, *uses)
+    choice = parse_choice(features or loaded_snapshot.feature_names or None, **roles)
     log = open_with_choice(check_logs_exist(logs), choice)
     summary = transform_log(loaded_snapshot, log, output, overwrite=overwrite)
     if as_json:

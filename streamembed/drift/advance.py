@@ -21,10 +21,12 @@ from streamembed.drift.candidate import (
 )
 from streamembed.drift.explanation import (
     REVISIONS,
+    Trigger,
+    explain,
     explain_again,
-    explain_constants,
-    explain_events,
-    explain_pairs,
+    find_constant_trigger,
+    find_event_trigger,
+    find_pair_trigger,
 )
 from streamembed.drift.influence import find_carriers
 from streamembed.drift.monitor_state import (
@@ -39,7 +41,7 @@ from streamembed.drift.monitor_state import (
     fit_season,
     measure_dependence,
 )
-from streamembed.drift.monitor_timeline import ALL_CHANNELS, SCORE_UNITS, ChunkRows
+from streamembed.drift.monitor_timeline import ALL_CHANNELS, SCORE_UNITS, build_rows
 from streamembed.drift.reference import CHUNK
 from streamembed.drift.running_statistics import RunningMeans
 from streamembed.numeric.arrays import Floats, Ints
@@ -50,8 +52,6 @@ MOST_SCORED = 1000  # events at once: a kernel row each
 MAX_RECORDS = 1000  # that the state keeps
 PAIRS = ALL_CHANNELS.index("pairs")
 
-# By chunk and channel: log run lengths, statistics, memories.
-ChannelTable = tuple[Floats, Floats, Ints]
 Step = tuple[MonitorState, list[Alarm]]
 
 
@@ -306,12 +306,9 @@ def start_watching(
     state: MonitorState, reference: CalibratedReference, growing: Collecting | None = None
 ) -> MonitorState:
     """The state of a monitor that compares with this reference from now on."""
-    missing = np.full((1, len(ALL_CHANNELS)), np.nan)
     timeline = state.timeline
     if state.position and state.watching is None:
-        memories = np.zeros(missing.shape, dtype=np.int64)
-        table = missing, missing, memories
-        timeline = timeline.append(ChunkRows.of(np.array([state.position]), state.phase, table))
+        timeline = timeline.append(build_rows(np.array([state.position]), state.phase))
     running = running_statistics.init_means(reference.calibration.null.mean.size)
     is_home = state.home is None or reference is state.home
     return replace(
@@ -346,10 +343,9 @@ def _watch(
 ) -> Step:
     """Score whole chunks up to a boundary, or the next alarm."""
     reference, growing = watching.reference, watching.growing
-    chunks = _score(state, watching, block)
+    chunks = _score(state, reference, watching.running, block)
     chunk, count = reference.chunk, len(chunks)
     block = block[: count * chunk]
-    table = _tabulate_channels(chunks, reference)
     position = first + count * chunk
     if growing is not None:
         growing = replace(growing, events=_join_events(growing.events, block))
@@ -360,107 +356,89 @@ def _watch(
         recent=_keep_recent(state, block),
         watching=replace(watching, running=chunks.running, growing=growing),
     )
-    alarm = _explain_chunks(chunks, state, settings)
+    table = _tabulate_channels(chunks, reference)
+    trigger = _find_trigger(chunks, state)
     is_search = pair_channel.is_searched(len(state.names)) and growing is None
     if is_search and (position - watching.began) % reference.interval == 0:
-        of_pair = _search_pairs(state, reference, table, settings)
-        alarm = alarm or of_pair
+        trigger = _search_pairs(state, reference, table[-1], settings) or trigger
     ends = first + chunk * np.arange(1, count + 1)
-    rows = ChunkRows.of(ends, "watching", table, chunks.anomalies, chunk)
+    rows = build_rows(ends, "watching", table, chunks.anomalies, chunk)
     state = replace(state, timeline=state.timeline.append(rows))
-    if alarm is not None:
-        return _apply_alarm(state, watching, alarm, settings), [alarm]
-    return _pass_boundaries(state, settings)
+    if trigger is None:
+        return _pass_boundaries(state, settings)
+    alarm = explain(state, settings, trigger)
+    return _apply_alarm(state, watching, alarm, settings), [alarm]
 
 
-def _score(state: MonitorState, watching: Watching, block: Events) -> _ScoredChunks:
-    reference, chunk = watching.reference, watching.reference.chunk
+def _score(
+    state: MonitorState, reference: CalibratedReference, running: RunningMeans, block: Events
+) -> _ScoredChunks:
+    chunk, threshold = reference.chunk, reference.calibration.threshold
     scores = reference.compute_scores(block)
     z = reference.calibration.null.whiten_chunks(scores, chunk)
     anomalies = np.rint(SCORE_UNITS * reference.rank_coverage(scores[:, 0])).astype(np.int64)
     anomalies = anomalies.reshape(-1, chunk).sum(axis=1)
-    after, means, variances = running_statistics.update_means(watching.running, z)
+    after, means, variances = running_statistics.update_means(running, z)
     statistics = running_statistics.compute_statistics(means, variances, reference.groups)
     logs = reference.calibration.log_run_lengths(statistics)
     constant_logs = reference.compute_constant_run_lengths(block)
-    n, carriers, threshold = len(logs), None, reference.calibration.threshold
-    before: Floats | None = None
-    for hit in np.flatnonzero(np.maximum(logs.max(axis=1), constant_logs) > threshold).tolist():
-        own = 0
+    n, carriers = len(logs), None
+    hits = np.flatnonzero(np.maximum(logs.max(axis=1), constant_logs) > threshold).tolist()
+    if hits:
+        before = reference.compute_scores(state.list_watched() if state.recent else block[:0])
+        scores = np.concatenate([before, scores])
+    for hit in hits:
+        stop, own = len(before) + (hit + 1) * chunk, 0
         if constant_logs[hit] <= threshold:
-            if before is None:
-                before = reference.compute_scores(_list_watched(state, watching, block))
-            last = np.concatenate([before, scores[: (hit + 1) * chunk]])
-            last = last[max(0, len(last) - _count_recent(reference) // chunk * chunk) :]
-            own = find_carriers(reference, last, means[hit], variances[hit])
+            start = max(0, stop - _count_recent(reference) // chunk * chunk)
+            own = find_carriers(reference, scores[start:stop], means[hit], variances[hit])
         if own != 1:
             n, carriers = hit + 1, own
-            after, _, _ = running_statistics.update_means(watching.running, z[:n])
+            after, _, _ = running_statistics.update_means(running, z[:n])
             break
     rows = statistics[:n], logs[:n], constant_logs[:n], anomalies[:n]
     return _ScoredChunks(after, means[n - 1], *rows, carriers)
 
 
-def _list_watched(state: MonitorState, watching: Watching, block: Events) -> Events:
-    """Whole chunks of the last events that this reference has watched, before a block."""
-    chunk = watching.reference.chunk
-    recent = block[:0] if state.recent is None else state.recent
-    since = state.position - state.waiting.count - watching.began
-    count = min(len(recent), since) // chunk * chunk
-    return recent[len(recent) - count :]
-
-
-def _search_pairs(
-    state: MonitorState,
-    reference: CalibratedReference,
-    table: ChannelTable,
-    settings: MonitorSettings,
-) -> Alarm | None:
-    """Search the last stretch for a pair; its run length goes into the last row of the table."""
-    assert state.recent is not None
-    count = min(reference.interval, len(state.recent))
-    stretch = reference.prepare(state.recent[len(state.recent) - count :])
-    log, pairs, z = pair_channel.search(reference, stretch)
-    if not len(z):
-        return None
-    table[0][-1, PAIRS], table[1][-1, PAIRS] = log, np.abs(z).max()
-    if not log + np.log(OTHER_SHARE) >= np.log(settings.ert):
-        return None
-    return explain_pairs(state, settings, log + float(np.log(OTHER_SHARE)), pairs, z)
-
-
-def _explain_chunks(
-    chunks: _ScoredChunks, state: MonitorState, settings: MonitorSettings
-) -> Alarm | None:
+def _find_trigger(chunks: _ScoredChunks, state: MonitorState) -> Trigger | None:
     if chunks.carriers is None:
         return None
     logs, constant_log = chunks.logs[-1], float(chunks.constant_logs[-1])
     index = int(logs.argmax())
     if constant_log > logs[index]:
-        return explain_constants(state, settings, constant_log)
-    return explain_events(state, settings, index, float(logs[index]), chunks.means, chunks.carriers)
+        return find_constant_trigger(state, constant_log)
+    return find_event_trigger(state, index, float(logs[index]), chunks.means, chunks.carriers)
 
 
-def _tabulate_channels(chunks: _ScoredChunks, reference: CalibratedReference) -> ChannelTable:
+def _search_pairs(
+    state: MonitorState, reference: CalibratedReference, row: Floats, settings: MonitorSettings
+) -> Trigger | None:
+    """Search the last stretch for a pair; its run length goes into this row of the timeline."""
+    stretch = reference.prepare(state.list_watched(reference.interval))
+    log, z = pair_channel.search(reference, stretch)
+    if not len(z):
+        return None
+    row[:, PAIRS] = log, np.abs(z).max(), 0
+    log += float(np.log(OTHER_SHARE))
+    return find_pair_trigger(state, log) if log >= np.log(settings.ert) else None
+
+
+def _tabulate_channels(chunks: _ScoredChunks, reference: CalibratedReference) -> Floats:
+    """Log run length, statistic and memory of each chunk and channel, shape (c, 3, 6)."""
     columns, memories = reference.groups.columns
-    shape = (len(chunks), len(ALL_CHANNELS))
-    table = np.full(shape, np.nan), np.full(shape, np.nan), np.zeros(shape, dtype=np.int64)
+    table = np.full((len(chunks), 3, len(ALL_CHANNELS)), np.nan)
     own = chunks.logs[:, columns]
     chosen = own.argmax(axis=2)
     places = [ALL_CHANNELS.index(name) for name in reference.groups.names]
     rows, channels = np.arange(len(chunks))[:, None], np.arange(len(places))
-    table[0][:, places] = own[rows, channels, chosen]
-    table[1][:, places] = chunks.statistics[rows, columns[channels, chosen]]
-    table[2][:, places] = memories[channels, chosen] // CHUNK * reference.chunk
-    if not reference.constant.any():
-        return table
+    table[:, 0, places] = own[rows, channels, chosen]
+    table[:, 1, places] = chunks.statistics[rows, columns[channels, chosen]]
+    table[:, 2, places] = memories[channels, chosen] // CHUNK * reference.chunk
     # constant features count as features where their value is the stronger
     column = ALL_CHANNELS.index("features")
-    stronger = np.flatnonzero(
-        chunks.constant_logs > np.nan_to_num(table[0][:, column], nan=-np.inf)
-    )
-    table[0][stronger, column] = table[1][stronger, column] = chunks.constant_logs[stronger]
-    table[2][stronger, column] = reference.chunk
+    stronger = chunks.constant_logs > np.fmax(table[:, 0, column], 0.0)
+    table[stronger, :2, column] = chunks.constant_logs[stronger, None]
+    table[stronger, 2, column] = reference.chunk
     return table
 
 

@@ -46,8 +46,6 @@ class Alarm:
         0 at the alarm; 1 and 2 for its explanation 50 and 200 events later.
     explanation : Explanation or None
         What has changed, by the statistic that shows it best.
-    components : tuple of (str, float)
-        Components of the channel with their share of the alarm, largest first.
     features : tuple of (str, float, float)
         Name, how far its mean has moved in standard deviations of the reference, and the smallest p
         of tests of its mean, spread and rate (corrected for their number), most changed first.
@@ -68,7 +66,6 @@ class Alarm:
     run_length: float = 0.0
     revision: int = 0
     explanation: Explanation | None = None
-    components: tuple[tuple[str, float], ...] = ()
     features: tuple[tuple[str, float, float], ...] = ()
     events: tuple[tuple[int | str, int, float], ...] = ()
 
@@ -86,7 +83,6 @@ class Alarm:
             ("channel", self.channel),
             ("memory", self.memory),
             ("run length", self.run_length),
-            ("components", "; ".join(f"{name} {share:.0%}" for name, share in self.components)),
             ("features", "; ".join(changes)),
             ("events", ", ".join(f"{event} ({share:.2g})" for event, _, share in self.events)),
         ]

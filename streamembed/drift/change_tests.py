@@ -21,6 +21,7 @@ LEVEL = 0.01  # of an explanation, over all that is tested
 RATE_WINDOWS = (40, 160, 500)  # events, beside those since the onset
 WINDOWS = (160, 500)  # before the alarm, beside those since the onset
 CLIP = 0.01
+FIGURE_CLIP = 0.1  # of the events of a window: what an explanation says counts the others whole
 SPREAD_CAP = 3.0  # times the 99 % point
 MIN_SPREAD, MIN_PAIR, MIN_CONSTANT = 4, 8, 10  # events
 PAIR_MARGIN = 1e3  # a pair must be so many times less likely by chance than a single feature
@@ -114,11 +115,7 @@ class ReferenceSample:
         else:
             tests, singles = (mean, spread, rate), (p_mean, p_spread, p_rate)
             explanation = self._choose(names, tests, singles, pairs, common, share)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            clipped = np.clip(own, self._low, self._high)
-            safe = np.where(self.sd > 0, self.sd, 1.0)
-            shifts = np.where(self.constant, 0.0, (clipped.mean(axis=0) - self.mean) / safe)
-        return FeatureTests(shifts, single, explanation)
+        return FeatureTests(self._measure_shifts(own), single, explanation)
 
     def _choose(
         self,
@@ -162,30 +159,36 @@ class ReferenceSample:
         error: Floats = np.sqrt(now**2 / m + sd**2 / n)
         return error
 
-    def _compute_mean_z(
-        self, window: Floats, is_spread: Bools | None = None
-    ) -> tuple[Floats, Floats]:
+    def _measure_shifts(self, window: Floats) -> Floats:
+        """How far means have moved, in deviations, where most of the values beyond are counted."""
+        low, high = np.quantile(window, [FIGURE_CLIP, 1 - FIGURE_CLIP], axis=0)
+        own = np.clip(window, np.minimum(low, self._low), np.maximum(high, self._high))
+        safe = np.where(self.sd > 0, self.sd, 1.0)
+        return np.where(self.constant, 0.0, (own.mean(axis=0) - self.mean) / safe)
+
+    def _compute_mean_z(self, window: Floats, is_spread: Bools | None = None) -> Floats:
         own = np.clip(window, self._low, self._high)
         sd = self.sd
         if is_spread is not None and len(window) >= MIN_PAIR:
             sd = np.where(is_spread, own.std(axis=0), sd)
-        shifts = own.mean(axis=0) - self.mean
         error = self._compute_error(self.sd, window, self._mean_time, sd)
-        return shifts / np.maximum(error, 1e-300), shifts
+        z: Floats = (own.mean(axis=0) - self.mean) / np.maximum(error, 1e-300)
+        return z
 
     def _test_means(self, window: Floats, is_spread: Bools) -> tuple[Floats, Floats, Floats]:
-        z, shifts = self._compute_mean_z(window, is_spread)
+        z = self._compute_mean_z(window, is_spread)
         z[self.constant] = 0.0
-        safe = np.where(self.sd > 0, self.sd, 1.0)
-        return 2 * special.ndtr(-np.abs(z)), np.zeros(len(z)), shifts / safe
+        return 2 * special.ndtr(-np.abs(z)), np.zeros(len(z)), self._measure_shifts(window)
 
     def _compute_spread_z(self, window: Floats) -> tuple[Floats, Floats]:
         m = len(window)
         deviations = np.abs(window - np.median(window, axis=0)) * np.sqrt(m / (m - 1))
         now = np.minimum(deviations, self._cap).mean(axis=0)
+        cap = np.maximum(self._cap, np.quantile(deviations, 1 - FIGURE_CLIP, axis=0))
+        figure = np.minimum(deviations, cap).mean(axis=0)
         error = self._compute_error(self._spread_sd, window, self._spread_time, self._spread_sd)
         z = np.where(error > 0, (now - self._spread) / np.where(error > 0, error, 1.0), 0.0)
-        return z, now / np.where(self._spread > 0, self._spread, 1.0)
+        return z, figure / np.where(self._spread > 0, self._spread, 1.0)
 
     def _test_spreads(self, window: Floats) -> tuple[Floats, Floats, Floats]:
         d = window.shape[1]
@@ -243,7 +246,7 @@ class ReferenceSample:
         return self._merge(windows, test)
 
     def _test_common(self, window: Floats) -> tuple[Floats, Floats, Floats]:
-        """Spreads, and means, of the half of the features that has changed least.
+        """Means, and spreads, of the half of the features that has changed least.
 
         Source: Benjamini & Heller (2008), "Screening for partial conjunction hypotheses": that more
         than half have changed is tested by the others.
@@ -251,21 +254,21 @@ class ReferenceSample:
         q = len(self._plain)
         n_left = q - q // 2
         if n_left < 2 or len(window) < MIN_SPREAD:
-            return np.ones(2), np.array([1.0, 0.0]), np.array([1.0, 0.0])
+            return np.ones(2), np.array([0.0, 1.0]), np.array([0.0, 1.0])
         z, ratios = self._compute_spread_z(window)
         z, ratio = z[self._plain], float(np.median(ratios[self._plain]))
         kept = np.argsort(np.abs(z), kind="stable")[:n_left]
         R = correlate(self._deviations[:, self._plain[kept]])
         of_spread = 2 * special.ndtr(-np.abs(z[kept].sum()) / np.sqrt(max(R.sum(), 1e-9)))
-        z, shifts = self._compute_mean_z(window)
-        z, shifts = z[self._plain], np.abs(shifts[self._plain] / self.sd[self._plain])
+        z = self._compute_mean_z(window)[self._plain]
+        shifts = np.abs(self._measure_shifts(window)[self._plain])
         kept = np.argsort(np.abs(z), kind="stable")[:n_left]
         values = np.linalg.eigvalsh(correlate(self.points[:, self._plain[kept]]))
         scale = (values**2).sum() / values.sum()
         degrees = values.sum() ** 2 / (values**2).sum()
         of_mean = stats.chi2.sf((z[kept] ** 2).sum() / scale, degrees)
-        after = np.array([ratio, float(np.median(shifts))])
-        return np.array([of_spread, of_mean]), np.array([1.0, 0.0]), after
+        after = np.array([float(np.median(shifts)), ratio])
+        return np.array([of_mean, of_spread]), np.array([0.0, 1.0]), after
 
     def _find_constants(self, own: Floats) -> tuple[Ints, tuple[float, float]]:
         """Features that were constant and are not, or are now; 1 where they vary, 0 where not."""

@@ -25,8 +25,6 @@ CHECKED = 4  # successive means
 FEW_BLOCKS = 200  # of a reference: fewer are noted
 MAX_PRODUCTS = 8  # features of which products of pairs are looked at
 LARGEST_BIAS = 0.3  # of a lag's correlation
-SHORTEST_PERIOD, SEASON_SHARE = 20, 0.3  # events; of a feature's variance
-MIN_CYCLES = 3  # autocorrelated events without a season seem to have one of two or fewer
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +41,6 @@ class Dependence:
         Largest integrated autocorrelation time, 1 + 2 (r_1 + r_2 + ...); 1 for independent events.
     is_modelled : bool
         Whether means of so many events depend on each other as little as the calibration needs.
-    period : int
-        Of a season that the features show; 0 for none.
     changed_at : int
         Event of the reference at which it changes itself; -1 for none.
     """
@@ -54,7 +50,6 @@ class Dependence:
     lag_block: float
     integrated: float
     is_modelled: bool
-    period: int = 0
     changed_at: int = -1
 
     @property
@@ -62,7 +57,7 @@ class Dependence:
         """Events of a chunk."""
         return count_rows(self.block) * self.block
 
-    def notes(self, n: int, n_reference: int) -> list[str]:
+    def notes(self, n: int) -> list[str]:
         """What a user should know about a reference of n events."""
         notes = []
         if self.block > 1:
@@ -77,7 +72,6 @@ class Dependence:
                 "events, too few to guarantee the rate of false alarms: "
                 f"n_reference={FEW_BLOCKS * self.block} would have {FEW_BLOCKS}"
             )
-        notes += suggest_period(self.period, n, n_reference)
         if self.changed_at >= 0:
             notes.append(
                 f"the reference itself changes at about event {self.changed_at:,}: it holds events "
@@ -118,7 +112,6 @@ def measure(points: Floats, usual: int = 1, enough: int = 0) -> Dependence:
         float(lags[min(block, len(lags) - 1)]),
         float(integrated.max(initial=1.0)),
         is_modelled,
-        find_period(points),
     )
 
 
@@ -176,32 +169,3 @@ def _correlate_means(r: Floats, k: int) -> Floats:
         rows.append(weights @ r[around])
     variances = np.maximum(rows[0], 1e-3 * k)
     return np.array(rows) / variances
-
-
-def suggest_period(period: int, n: int, n_reference: int) -> list[str]:
-    """The note of a season that n events show; none where they show none."""
-    if not period:
-        return []
-    cycles = round(n / period)
-    longer = f", with n_reference={2 * period} or more" if 2 * period > n_reference else ""
-    return [
-        f"the events show a period of about {period:,} ({n / (cycles + 0.5):,.0f} to "
-        f"{n / (cycles - 0.5):,.0f}): set period={period}, or what you know it to be, if this is a "
-        f"season{longer}"
-    ]
-
-
-def find_period(points: Floats) -> int:
-    """Period of the largest ordinate of the periodogram, 0 where no feature shows a season."""
-    n = len(points)
-    varying = points[:, (points != points[0]).any(axis=0)]
-    u = (rank_columns(varying) - 0.5) / n - 0.5
-    if not u.shape[1]:
-        return 0
-    power = np.abs(np.fft.rfft(u, axis=0)[1:]) ** 2
-    shares = (power / power.sum(axis=0)).max(axis=1)
-    i = int(shares.argmax())
-    period = n / (i + 1)
-    if shares[i] <= SEASON_SHARE or not SHORTEST_PERIOD <= period <= n / MIN_CYCLES:
-        return 0
-    return round(period)

@@ -11,7 +11,7 @@ import pyarrow as pa
 from streamembed.data import batch, column_roles
 from streamembed.data.ids import classify_ids
 from streamembed.data.labels import LabelIndex, list_labels
-from streamembed.drift import missing_channel, monitor_timeline
+from streamembed.drift import missing_channel
 from streamembed.drift.advance import (
     add_event,
     add_record,
@@ -153,8 +153,7 @@ class Monitor(SavedObject):
                 f"n_reference={n_reference} must have two periods, {2 * period:,} events at least: "
                 f"period={period}"
             )
-        timeline = monitor_timeline.create_timeline()
-        self._state = with_due(MonitorState(timeline, Collecting(None, self._settings.n_reference)))
+        self._state = with_due(MonitorState(Collecting(None, self._settings.n_reference)))
         self._turns = FairQueue()
 
     @classmethod
@@ -331,7 +330,7 @@ class Monitor(SavedObject):
                 notes.append(
                     f"the reference is provisional: {count:,} events, and it is made again of {n:,}"
                 )
-            notes += reference.dependence.notes(count, n)
+            notes += reference.dependence.notes(count)
         if n >= GOOD_REFERENCE and (n >= ert / 20 or not np.isfinite(ert)):
             return tuple(notes)
         wanted = max(GOOD_REFERENCE, 0 if not np.isfinite(ert) else int(np.ceil(ert / 20)))

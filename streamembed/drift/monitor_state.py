@@ -5,6 +5,7 @@ All of them are immutable, so that no update is half applied; the codec of the p
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated
@@ -180,9 +181,9 @@ class Watching:
 class MonitorState:
     """State of a monitor: it collects a reference, watches, or has stopped and has neither."""
 
-    timeline: MonitorTimeline
     collecting: Collecting | None
     watching: Watching | None = None
+    timeline: MonitorTimeline = field(default_factory=MonitorTimeline)
     names: tuple[str, ...] = ()  # the features; empty before the first event
     ordered: bool = True  # True if features have positions instead of names
     position: int = 0  # events so far
@@ -214,6 +215,21 @@ class MonitorState:
         """The last alarm that left a reference, as it was explained last."""
         alarms = (r for r in reversed(self.records) if r.kind in ("alarm", "explained"))
         return next((alarm for alarm in alarms if alarm.channel != CHANNEL), None)
+
+    @property
+    def watched_reference(self) -> CalibratedReference:
+        """The one that watches; there must be one."""
+        assert self.watching is not None
+        return self.watching.reference
+
+    def list_watched(self, most: int = sys.maxsize) -> Events:
+        """Whole chunks of the last events that this reference has watched, at most so many."""
+        assert self.watching is not None
+        assert self.recent is not None
+        since = self.position - self.waiting.count - self.watching.began
+        chunk = self.watching.reference.chunk
+        count = min(len(self.recent), since, most) // chunk * chunk
+        return self.recent[len(self.recent) - count :]
 
     @property
     def next_number(self) -> int:
@@ -357,9 +373,7 @@ def measure_dependence(
     points, own_season = events.points, fit_season(events, settings.period, previous)
     if own_season is not None:
         points = own_season.remove(points, events.positions)
-    measured = dependence.measure(points, usual, settings.n_reference)
-    # one season is all that is subtracted
-    return measured if settings.period is None else replace(measured, period=0)
+    return dependence.measure(points, usual, settings.n_reference)
 
 
 def _estimate_change_probability(points: Floats) -> float:

@@ -6,14 +6,14 @@ Its memory is bounded: when there are too many stretches, pairs are merged, to t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Annotated
+from dataclasses import dataclass, field
+from typing import Annotated, Any
 
 import numpy as np
 import pyarrow as pa
 
 from streamembed.drift.alarm import Alarm
-from streamembed.numeric.arrays import Array, Ints
+from streamembed.numeric.arrays import Floats, Ints
 
 EVENT_CHANNELS = ("coverage", "coordinates", "features", "spread", "labels")
 ALL_CHANNELS = (*EVENT_CHANNELS, "pairs")
@@ -36,169 +36,102 @@ SCHEMA = pa.schema(
 )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ChunkRows:
-    """What some chunks add to the timeline, or what its stretches have."""
-
-    positions: Annotated[Ints, "s"]  # events of the stream when each ended
-    phases: Annotated[Array, "s"]  # state of the monitor in each, as an index of `PHASES`
-    # Log of the equivalent run length of each channel, and the statistic; nan where there is none.
-    logs: Annotated[Array, "s 6"]
-    statistics: Annotated[Array, "s 6"]
-    memories: Annotated[Array, "s 6"]
-    # Sums of the anomaly scores of the events that were watched, in millionths: sums of whole
-    # numbers do not depend on how the stream is cut; and how many events.
-    scores: Annotated[Ints, "s"]
-    counts: Annotated[Array, "s"]
-
-    @classmethod
-    def of(
-        cls,
-        positions: Ints,
-        phase: str,
-        table: tuple[Array, Array, Array],
-        scores: Ints | None = None,
-        chunk: int = 0,
-    ) -> ChunkRows:
-        """Rows of chunks that end at ``positions``; ``table`` is of (c, 6) each."""
-        c = len(positions)
-        logs, statistics, memories = table
-        return cls(
-            positions,
-            np.full(c, PHASES.index(phase), dtype=np.int8),
-            logs.astype(np.float32),
-            np.clip(statistics, -1e38, 1e38).astype(np.float32),
-            memories.astype(np.int32),
-            np.zeros(c, np.int64) if scores is None else scores,
-            np.full(c, chunk, dtype=np.int32),
-        )
-
-    def __len__(self) -> int:
-        return len(self.positions)
-
-    def __getitem__(self, rows: slice) -> ChunkRows:
-        return ChunkRows(*(a[rows] for a in self._arrays()))
-
-    def _arrays(self) -> tuple[Array, ...]:
-        return (
-            self.positions,
-            self.phases,
-            self.logs,
-            self.statistics,
-            self.memories,
-            self.scores,
-            self.counts,
-        )
-
-    def followed_by(self, more: ChunkRows) -> ChunkRows:
-        """These rows and some more."""
-        pairs = zip(self._arrays(), more._arrays(), strict=True)
-        return ChunkRows(*(np.concatenate(pair) for pair in pairs))
-
-    def merge(self, length: int) -> ChunkRows:
-        """One row for neighbours of one stretch and phase: the largest run lengths of them."""
-        if not len(self):
-            return self
-        new = np.diff((self.positions - 1) // length) != 0
-        # of longer stretches the last phase counts, so that their number is bounded
-        if length == STRETCH_LENGTH:
-            new |= np.diff(self.phases) != 0
-        if len(self) == 2 and not new[0]:
-            return self._merge_two()
-        starts = np.flatnonzero(np.concatenate([[True], new]))
-        stops = np.append(starts[1:], len(self))
-        filled = np.where(np.isnan(self.logs), -np.inf, self.logs)
-        columns = np.arange(self.logs.shape[1])
-        pairs = zip(starts, stops, strict=True)
-        chosen = np.array([a + filled[a:b].argmax(axis=0) for a, b in pairs])
-        last = stops - 1
-        return ChunkRows(
-            self.positions[last],
-            self.phases[last],
-            self.logs[chosen, columns],
-            self.statistics[chosen, columns],
-            self.memories[chosen, columns],
-            _add_up(self.scores, starts),
-            _add_up(self.counts, starts),
-        )
-
-    def _merge_two(self) -> ChunkRows:
-        """The same of two neighbours, as they come in a loop over events."""
-        first, second = np.where(np.isnan(self.logs), -np.inf, self.logs)
-        is_second = second > first
-        best = (np.where(is_second, a[1], a[0])[None] for a in self._arrays()[2:5])
-        sums = (a.sum(keepdims=True, dtype=a.dtype) for a in (self.scores, self.counts))
-        return ChunkRows(self.positions[1:], self.phases[1:], *best, *sums)
+_N = len(ALL_CHANNELS)
+# Of a row: the event at which it ends, the phase as an index of `PHASES`, the sum of the anomaly
+# scores of its events in millionths, and how many were watched. Sums of whole numbers do not depend
+# on how the stream is cut.
+_END, _PHASE, _SUMS = 0, 1, slice(2, 4)
+# Then three values a channel, nan where it is not watched: log run length, statistic, memory.
+_CHANNELS = slice(4, 4 + 3 * _N)
 
 
-def _add_up(values: Array, starts: Ints) -> Array:
-    sums: Array = np.add.reduceat(values, starts)
-    return sums
+def build_rows(
+    ends: Ints,
+    phase: str,
+    channels: Floats | None = None,
+    scores: Ints | None = None,
+    chunk: int = 0,
+) -> Floats:
+    """Rows of chunks that end at ``ends``.
+
+    Parameters
+    ----------
+    channels
+        Log run length, statistic and memory of each channel, shape (c, 3, 6); None without.
+    scores
+        Sums of the anomaly scores of their ``chunk`` events each, in millionths.
+    """
+    rows = np.full((len(ends), _CHANNELS.stop), np.nan)
+    rows[:, _END], rows[:, _PHASE], rows[:, _SUMS] = ends, PHASES.index(phase), 0.0
+    if channels is not None:
+        rows[:, _CHANNELS] = channels.reshape(len(ends), 3 * _N)
+    if scores is not None:
+        rows[:, _SUMS] = np.stack([scores, np.full(len(ends), chunk)], axis=1)
+    return rows
+
+
+def _merge(rows: Floats, length: int) -> Floats:
+    """One row for neighbours of one stretch and phase: the largest run lengths of them."""
+    new = np.diff((rows[:, _END] - 1) // length) != 0
+    # of longer stretches the last phase counts, so that their number is bounded
+    if length == STRETCH_LENGTH:
+        new |= np.diff(rows[:, _PHASE]) != 0
+    starts = np.flatnonzero(np.concatenate([np.ones(min(len(rows), 1), dtype=np.bool_), new]))
+    stops = np.append(starts[1:], len(rows))
+    merged: Floats = rows[stops - 1]
+    if len(merged) == len(rows):
+        return merged
+    merged[:, _SUMS] = np.add.reduceat(rows[:, _SUMS], starts)
+    channels = rows[:, _CHANNELS].reshape(-1, 3, _N)
+    logs = np.where(np.isnan(channels[:, 0]), -np.inf, channels[:, 0])
+    for row, start, stop in zip(merged, starts, stops, strict=True):
+        best = start + logs[start:stop].argmax(axis=0)
+        row[_CHANNELS] = channels[best, :, np.arange(_N)].T.ravel()
+    return merged
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MonitorTimeline:
-    """Stretches of the stream, ascending."""
+    """Stretches of the stream, ascending; see `build_rows`."""
 
-    length: int  # events of a stretch
-    rows: ChunkRows  # stretches that do not change any more, but the last of longer ones
-    last: ChunkRows  # the last one
+    length: int = STRETCH_LENGTH  # events of a stretch
+    rows: Annotated[Floats, "s 22"] = field(default_factory=lambda: np.zeros((0, _CHANNELS.stop)))
 
-    def append(self, more: ChunkRows) -> MonitorTimeline:
+    def append(self, more: Floats) -> MonitorTimeline:
         """The timeline with some more chunks."""
-        tail = self.last.followed_by(more).merge(self.length)
-        if len(tail) <= 1:
-            return MonitorTimeline(self.length, self.rows, tail)
-        rows, last, length = self.rows.followed_by(tail[:-1]), tail[-1:], self.length
-        while len(rows) >= MAX_STRETCHES:
+        tail = _merge(np.concatenate([self.rows[-1:], more]), self.length)
+        rows, length = np.concatenate([self.rows[:-1], tail]), self.length
+        while len(rows) > MAX_STRETCHES:
             length *= 2
-            merged = rows.followed_by(last).merge(length)
-            rows, last = merged[:-1], merged[-1:]
-        return MonitorTimeline(length, rows, last)
+            rows = _merge(rows, length)
+        return MonitorTimeline(length, rows)
 
     def table(self, records: Sequence[Alarm] = ()) -> pa.Table:
         """A row a stretch and watched channel, or one with nulls; and one a record, by its kind."""
-        stretches = self.rows.followed_by(self.last)
-        rows = []
-        for s, position in enumerate(stretches.positions.tolist()):
-            state = PHASES[int(stretches.phases[s])]
-            count = int(stretches.counts[s])
-            score = float(stretches.scores[s]) / (SCORE_UNITS * count) if count else None
-            watched = np.flatnonzero(~np.isnan(stretches.logs[s])).tolist()
-            rows += [
+        rows: list[dict[str, Any]] = []
+        for row in self.rows:
+            total, count = row[_SUMS].tolist()
+            own = {"position": int(row[_END]), "state": PHASES[int(row[_PHASE])]}
+            channels = [
                 {
-                    "position": position,
-                    "channel": ALL_CHANNELS[j],
-                    "memory": int(stretches.memories[s, j]),
-                    "statistic": float(stretches.statistics[s, j]),
-                    "run_length": float(np.exp(min(float(stretches.logs[s, j]), 709.0))),
-                    "score": score,
-                    "state": state,
+                    **own,
+                    "channel": name,
+                    "memory": int(memory),
+                    "statistic": statistic,
+                    "run_length": float(np.exp(min(log, 709.0))),
+                    "score": total / (SCORE_UNITS * count) if count else None,
                 }
-                for j in watched
-            ] or [{"position": position, "state": state}]
-        rows += [
-            {
-                "position": record.position,
-                "kind": record.kind,
-                **(
-                    {
-                        "channel": record.channel,
-                        "memory": record.memory,
-                        "run_length": record.run_length,
-                    }
-                    if record.channel
-                    else {}
-                ),
-            }
-            for record in records
-        ]
+                for name, (log, statistic, memory) in zip(
+                    ALL_CHANNELS, row[_CHANNELS].reshape(3, _N).T.tolist(), strict=True
+                )
+                if not np.isnan(log)
+            ]
+            rows += channels or [own]
+        for record in records:
+            own = {"position": record.position, "kind": record.kind}
+            if record.channel:
+                names = ("channel", "memory", "run_length")
+                own |= {name: getattr(record, name) for name in names}
+            rows.append(own)
         rows.sort(key=lambda row: row["position"])
         return pa.Table.from_pylist(rows, schema=SCHEMA)
-
-
-def create_timeline() -> MonitorTimeline:
-    """The empty timeline."""
-    none = np.zeros((0, len(ALL_CHANNELS)))
-    empty = ChunkRows.of(np.zeros(0, dtype=np.int64), "watching", (none, none, none))
-    return MonitorTimeline(STRETCH_LENGTH, empty, empty)

@@ -51,25 +51,24 @@ def _fit(reference: CalibratedReference) -> _ReferencePairs:
     return _ReferencePairs(features, ordered, *_correlate(scores))
 
 
-def search(reference: CalibratedReference, points: Floats) -> tuple[float, Ints, Floats]:
+def search(reference: CalibratedReference, points: Floats) -> tuple[float, Floats]:
     """Search a stretch of the stream, prepared points (m, d), for a pair that has changed.
 
     Returns
     -------
-    Log of the events in which such a change of a pair is expected once; features of all pairs,
-    (2, q); and how far each is from its correlation in the reference, in standard errors.
+    Log of the events in which such a change of a pair is expected once; and how far each pair is
+    from its correlation in the reference, in standard errors.
     """
     own = _fit(reference)
-    upper = np.stack(np.triu_indices(len(own.features), 1))
     time = reference.dependence.integrated
     n, m = len(own.ordered) / time - 3, len(points) / time - 3
-    count = upper.shape[1]
+    count = len(own.z)
     if not count or min(n, m) < MIN_EVENTS:
-        return 0.0, own.features[upper], np.zeros(count)
+        return 0.0, np.zeros(count)
     now, variance = _correlate(compute_normal_scores(own.ordered, points[:, own.features]))
     z = (now - own.z) / np.sqrt(own.variance / n + variance / m)
     log_p = min(math.log(2 * count) + float(log_ndtr(-np.abs(z).max())), 0.0)
-    return math.log(reference.interval) - log_p, own.features[upper], z
+    return math.log(reference.interval) - log_p, z
 
 
 def _correlate(x: Floats) -> tuple[Floats, Floats]:

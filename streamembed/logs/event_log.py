@@ -275,27 +275,19 @@ class LogDescription:
 
     Attributes
     ----------
-    files, formats, rows, damages : tuple
-        For each file in order: its path; "stream", "file" (both Arrow IPC) or "parquet"; its number
-        of rows, None where unknown; damage that is visible without reading the rows, or None.
-    column_types : dict of str to str
-        The columns of the first file.
+    files : tuple of LogFile
+        In reading order: `place`; `format` ("stream", "file", both Arrow IPC, or "parquet");
+        `rows`, None where unknown; `columns`, names and Arrow types, None where they are damaged;
+        `damage` that is visible without reading the rows, or None.
+    log : EventLog or None
+        The log as `open_log` opens it; None where there is an error.
     error : str or None
         Why `open_log` refuses it, such as that no column is a feature.
-    kind : str
-        "points" or "distances".
-    columns : Columns or None
-        What the columns are for; None where there is an error.
     """
 
-    files: tuple[Path | str, ...]
-    formats: tuple[str, ...]
-    rows: tuple[int | None, ...]
-    damages: tuple[str | None, ...]
-    column_types: dict[str, str]
+    files: tuple[LogFile, ...]
+    log: EventLog | None = None
     error: str | None = None
-    kind: str = "points"
-    columns: Columns | None = None
 
 
 def open_log(
@@ -536,15 +528,7 @@ def describe_log(paths: Paths, features: Sequence[str] | None = None) -> LogDesc
     Parameters are those of `open_log`, errors those of files that cannot be read at all.
     """
     choice, files = parse_choice(features), probe_files(paths)
-    description = LogDescription(
-        files=tuple(file.place.address for file in files),
-        formats=tuple(file.format for file in files),
-        rows=tuple(file.rows for file in files),
-        damages=tuple(file.damage for file in files),
-        column_types={name: str(kind) for name, kind in files[0].columns or ()},
-    )
     try:
-        log = open_files(files, choice, list_folders(paths))
+        return LogDescription(files, open_files(files, choice, list_folders(paths)))
     except FeatureError as error:
-        return replace(description, error=str(error))
-    return replace(description, kind=log.kind, columns=log.columns)
+        return LogDescription(files, error=str(error))

@@ -115,9 +115,6 @@ def _describe_alarm(alarm: Alarm, top: float) -> dict[str, Any]:
         "run_length": round_number(alarm.run_length),
         "height": round_number(np.clip(height, 0.0, top)),
         "sentence": " ".join(str(alarm.sentence).split()),
-        "components": [
-            [shorten_text(name), round_number(share)] for name, share in alarm.components
-        ],
         "features": [
             [shorten_text(name), round_number(size), round_number(p)]
             for name, size, p in alarm.features

@@ -87,8 +87,8 @@ def open_recorded_log(origin: Mapping[str, Any], paths: Paths) -> EventLog:
     """The log of a run, with the columns that it used."""
     columns = origin["columns"]
     features = columns["features"] or None  # none of distances
-    uses = (columns["id"], columns["label"], columns["time"])
-    return open_with_choice(paths, parse_choice(features, None, *uses))
+    roles = {role: columns[role] for role in ("id", "label", "time")}
+    return open_with_choice(paths, parse_choice(features, **roles))
 
 
 def list_differences(before: Any, now: Any, name: str = "") -> list[str]:

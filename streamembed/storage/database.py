@@ -127,9 +127,10 @@ class Database:
             It cannot be read.
         """
         path = folder / DATABASE_NAME
-        if not path.exists():
-            what = f"holds no {DATABASE_NAME}: it is no run"
-            raise MissingFileError(f"{folder} {what if folder.exists() else 'does not exist'}")
+        with translate_errors(folder, "read"):  # such as of a name that is too long
+            if not path.exists():
+                what = f"holds no {DATABASE_NAME}: it is no run"
+                raise MissingFileError(f"{folder} {what if folder.exists() else 'does not exist'}")
         mode = "rw" if writes else "ro"
         # SQLite makes two files beside a database that it reads. Where it cannot, as on a disk
         # that is mounted for reading, it reads the database alone.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import pytest
 from scipy.stats import fisher_exact
 
 import streamembed as se
@@ -159,3 +160,19 @@ def test_a_small_change_of_a_correlation_is_told_with_the_digits_that_it_needs()
     large = describe(Explanation("pair", ("a", "b"), 0.1, 0.8, 1e-9, 50))
     assert "from +0.9991 to +0.9962" in small
     assert "from +0.10 to +0.80" in large
+
+
+@pytest.mark.parametrize("size", [3.0, 30.0, 1e8])
+def test_what_is_said_of_a_shift_is_its_size(size: float) -> None:
+    """Clipped at seven deviations it was too small, and at a million features were constant."""
+    rng = np.random.default_rng(0)
+    before, moved = rng.standard_normal((1000, 4)), rng.standard_normal((700, 4))
+    moved[500:, :3] += size
+    tests = ReferenceSample(before).explain(["a", "b", "c", "d"], moved, 200)
+    assert tests.explanation.kind == "all"
+    np.testing.assert_allclose(tests.explanation.after, size, rtol=0.1)
+    np.testing.assert_allclose(tests.shifts[:3], size, rtol=0.1)
+    wider = np.concatenate([moved[:500, :1], size * moved[:200, :1]])
+    one = ReferenceSample(before[:, :1]).explain(["a"], wider, 200).explanation
+    assert one.kind == "spread"
+    np.testing.assert_allclose(one.after, size, rtol=0.3)  # 10 % of the values are cut off

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-import socket
 import sys
-import threading
 from collections.abc import Sequence
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -20,90 +16,12 @@ from streamembed.cli import exit_codes
 from streamembed.cli.commands import main
 from streamembed.drift import delivery
 from streamembed.drift.alarm import Alarm
-from streamembed.drift.delivery import CommandDelivery, WebhookDelivery
+from streamembed.drift.delivery import CommandDelivery
 from streamembed.errors import ParameterError
 from streamembed.logs import write_log
 from streamembed.runs.recorder import Recorder
 
 ALARM = Alarm("alarm", 0, 1010, 1000, 0, "Mean shifted around event 1,000.", "features", 40, 1e6)
-
-
-def serve(statuses: list[int], received: list[Any]) -> HTTPServer:
-    """A server that answers with these, one after the other; then 200."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            received.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-            status = statuses.pop(0) if statuses else 200
-            self.send_response(status)
-            if status == 302:
-                self.send_header("Location", "/login")
-            self.end_headers()
-
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.end_headers()
-
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    server = HTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    return server
-
-
-def test_an_alarm_is_posted_and_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(delivery, "PAUSE", 0.01)
-    received: list[Any] = []
-    server = serve([500, 200, 500, 500, 500], received)
-    post = WebhookDelivery(f"http://127.0.0.1:{server.server_port}/alarms")
-    post(ALARM)
-    post(ALARM)
-    message = post.close()
-    assert message is not None
-    assert "1 of 2 records did not reach 127.0.0.1: 1 not accepted (last error: HTTP Error 500" in (
-        message
-    )
-    assert (post.delivered, post.failed, len(received)) == (1, 1, 5)
-    assert received[0] == json.loads(json.dumps(ALARM.as_dict()))
-    server.shutdown()
-    server.server_close()
-
-
-def test_a_redirect_is_no_delivery(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It would be followed by a GET without the record, and a login page answers 200."""
-    monkeypatch.setattr(delivery, "PAUSE", 0.01)
-    received: list[Any] = []
-    server = serve([302, 302, 302], received)
-    post = WebhookDelivery(f"http://127.0.0.1:{server.server_port}/alarms")
-    post(ALARM)
-    assert "HTTP Error 302" in str(post.close())
-    assert (post.delivered, post.failed, len(received)) == (0, 1, 3)
-    server.shutdown()
-    server.server_close()
-
-
-def test_an_answer_that_is_no_http_is_an_attempt_that_failed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The thread goes on with what waits: an error of http.client is no OSError."""
-    monkeypatch.setattr(delivery, "PAUSE", 0.01)
-    listener = socket.create_server(("127.0.0.1", 0))
-
-    def answer() -> None:
-        for _ in range(6):
-            connection, _address = listener.accept()
-            connection.recv(1 << 16)
-            connection.sendall(b"no http\r\n\r\n")
-            connection.close()
-
-    threading.Thread(target=answer, daemon=True).start()
-    post = WebhookDelivery(f"http://127.0.0.1:{listener.getsockname()[1]}/alarms")
-    post(ALARM)
-    post(ALARM)
-    assert "2 of 2 records did not reach" in str(post.close())
-    assert post.failed == 2
-    listener.close()
 
 
 def test_a_slow_receiver_never_holds_up_the_stream(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,10 +48,7 @@ def test_a_command_has_a_line_of_json(tmp_path: Path) -> None:
     assert "1 not accepted" in str(refused.close())
 
 
-def test_bad_addresses_are_refused() -> None:
-    for url in ("ftp://a/b", "alarms", "http://", "http://a:b/c", "http://a/b c"):
-        with pytest.raises(ParameterError, match="must be an http or https address"):
-            WebhookDelivery(url)
+def test_an_empty_command_is_refused() -> None:
     with pytest.raises(ParameterError, match="must be a command"):
         CommandDelivery(" ")
 

@@ -25,7 +25,6 @@ from streamembed.logs.event_log import (
     BYTES_PER_BATCH,
     ROWS_PER_BATCH,
     LogBatch,
-    LogDescription,
     describe_log,
     open_log,
     write_distance_log,
@@ -131,7 +130,7 @@ def test_formats_may_be_mixed_and_are_told_by_content(tmp_path: Path) -> None:
     for part, (format, name) in zip(parts, wrong.items(), strict=True):
         write_log(tmp_path / name, part, NAMES, format=format)
     np.testing.assert_array_equal(stacked(open_log(tmp_path)), SORTED_POINTS)
-    assert describe_log(tmp_path).formats == ("stream", "file", "parquet")
+    assert [file.format for file in describe_log(tmp_path).files] == ["stream", "file", "parquet"]
 
 
 def test_files_of_a_folder_are_read_by_name(tmp_path: Path) -> None:
@@ -388,7 +387,7 @@ def test_a_vector_column_holds_features_by_place(tmp_path: Path, format: str, ki
     assert log.feature_names == tuple(str(j) for j in range(12))
     assert (log.kind, log.columns.list_column, log.ordered) == ("points", "embedding", True)
     np.testing.assert_array_equal(stacked(log), points[5:])
-    assert describe_log(tmp_path / "x").columns == log.columns
+    assert describe_log(tmp_path / "x").log == log
 
 
 @pytest.mark.parametrize("format", FORMATS_OF_NULL_VECTORS)
@@ -534,9 +533,8 @@ def test_a_distance_log_is_read_back(tmp_path: Path, format: str, rows_per_batch
             np.testing.assert_array_equal(row, expected)
     assert np.concatenate([batch.ids for batch in log]).tolist() == ids
     assert [label for batch in log for label in batch.labels.to_pylist()] == list(range(55))
-    what = describe_log(tmp_path / "x")
-    assert what.columns == Columns((), "distances", id="id", label="label")
-    assert what.kind == "distances"
+    assert log.columns == Columns((), "distances", id="id", label="label")
+    assert log.kind == "distances"
 
 
 @pytest.mark.parametrize(
@@ -753,24 +751,20 @@ def test_values_that_do_not_fit_are_feature_errors(tmp_path: Path) -> None:
 
 
 def test_describe_tells_what_a_log_holds(tmp_path: Path) -> None:
-    """Files, formats, rows and the use of every column, damage that shows, without reading."""
+    """Files, formats, rows and the role of every column, damage that shows, without reading."""
     table = pa.table({"x": [1.0, 2.0], "label": [1, 2], "t": ["a", "b"]})
     for name, format in (("0", "stream"), ("1", "file"), ("2", "parquet"), ("3", "file")):
         write_table(tmp_path / name, table, format)
     (tmp_path / "3").write_bytes((tmp_path / "3").read_bytes()[:-1])
     what = describe_log(tmp_path)
-    damage = what.damages[3]
-    assert damage is not None
-    assert "its footer cannot be read" in damage
-    assert what == LogDescription(
-        files=tuple(tmp_path / name for name in "0123"),
-        formats=("stream", "file", "parquet", "file"),
-        rows=(None, 2, 2, None),
-        damages=(None, None, None, damage),
-        column_types={"x": "double", "label": "int64", "t": "string"},
-        kind="points",
-        columns=Columns(("x",), label="label", left_out={"t": "string"}),
-    )
+    *whole, cut = what.files
+    assert [file.place.address for file in what.files] == [tmp_path / name for name in "0123"]
+    assert [file.format for file in what.files] == ["stream", "file", "parquet", "file"]
+    assert [(file.rows, file.damage) for file in whole] == [(None, None), (2, None), (2, None)]
+    assert "its footer cannot be read" in str(cut.damage)
+    assert whole[0].columns == tuple(zip(table.column_names, table.schema.types, strict=True))
+    assert what.log is not None
+    assert what.log.columns == Columns(("x",), label="label", left_out={"t": "string"})
 
 
 # ----------------------------------------------------------------------------------------- damage
@@ -875,7 +869,7 @@ def test_files_before_a_damaged_one_are_read(tmp_path: Path, format: str) -> Non
     assert str(tmp_path / "1") in str(error)
     assert "0 complete rows" in str(error)
     assert open_log(tmp_path).n_rows is None
-    damage = describe_log(tmp_path).damages[1]
+    damage = describe_log(tmp_path).files[1].damage
     assert damage is not None
     assert "cannot be read" in damage
 

@@ -158,7 +158,7 @@ def test_suspicious_columns_of_a_log_are_left_out_and_named(tmp_path: Path, name
     assert log.feature_names == ("a", "b")
     assert dict(log.columns.left_out) == {name: why}
     assert log.columns.suspicious == (name,)
-    assert describe_log(path).columns == log.columns
+    assert describe_log(path).log == log
     assert name in open_log(path, ["a", name]).feature_names
 
 

@@ -69,7 +69,6 @@ def fake_monitored(
         channel="features",
         memory=40,
         run_length=1e14,
-        components=tuple((name + worst, 0.9 - 0.8 * i) for i, name in enumerate(features)),
         features=tuple((name + worst, 3.1 - 3 * i, 1e-9) for i, name in enumerate(features)),
         events=tuple(loudest),
     )

@@ -237,7 +237,6 @@
       make("p", { class: "caption" }, `Channel ${item.channel}, ${memory}; a value this high occurs once in ${rare(item)} without drift.`));
     const tables = make("div", { class: "tables" });
     if (item.features.length) tables.append(table("Features, most changed first; changes of means in standard deviations of the reference", ["feature", "moved by", "p"], item.features));
-    if (item.components.length) tables.append(table("Components and their share of the alarm", ["component", "share"], item.components.map(([name, share]) => [name, percent(share)])));
     if (item.events.length) {
       tables.append(table("Most unusual events", ["id", "event", "contribution", "in the scatter plot"],
         item.events.map(([id, position, size]) => [id, position, size, make("button", { type: "button", "data-id": id, "aria-label": `show event ${id} in the scatter plot` }, "show")])));
