@@ -22,6 +22,7 @@ from streamembed.errors import (
 from streamembed.logs.event_log import open_with_choice, parse_choice
 from streamembed.runs import run_folder
 from streamembed.runs.log_transform import transform_log
+from streamembed.storage.database import LOCK
 
 
 @click.command("transform")
@@ -50,14 +51,14 @@ def command(
     """Embed the events of logs with a saved snapshot.
 
     A RUN folder stands for its final snapshot. FILE must not be an
-    input, nor be in the folder of a log. It has ids, labels and times as in the LOG. Rows that
+    input, nor be in the folder of a log. It has the ids, labels and times of the LOG. Rows that
     cannot be embedded keep their place, with nulls and a reason. A snapshot of distances takes logs
     of distances to its objects, in the order of its ids.
     """
     path = _find_snapshot_file(Path(check_path(snapshot, "snapshot")))
     inputs = [path]
     if path != Path(snapshot):
-        inputs = [path.parent / name for name in run_folder.RUN_FILES]
+        inputs = [path.parent / name for name in (*run_folder.RUN_FILES, LOCK)]
     for source in inputs:
         if run_folder.is_same_path(output, source):
             raise ParameterError(

@@ -17,6 +17,7 @@ from streamembed.data.ids import read_ids, select_ids
 from streamembed.data.table import (
     NumericTable,
     are_dicts,
+    check_places,
     find_columns,
     read_table,
     sort_names,
@@ -140,17 +141,7 @@ def choose_features(table: NumericTable, features: Features | None, name: str = 
         if set(table.names) != set(names):
             raise FeatureError(describe_feature_mismatch(name, table.names, names))
         return Features(names, features.ordered and names != table.names)
-    if not features.ordered:
-        raise FeatureError(
-            f"{name} has no feature names, but the features are known by name "
-            f"({quote(list(names))}): pass a data frame or dicts, so that columns cannot be mixed "
-            "up"
-        )
-    if len(table.names) != len(names):
-        raise FeatureError(
-            f"{name} has {len(table.names)} columns; it must have {len(names)}: "
-            f"{quote(list(names))}"
-        )
+    check_places(table, names, features.ordered, "it must have", name)
     return features
 
 

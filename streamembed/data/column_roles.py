@@ -410,25 +410,11 @@ def _use_vector(name: str, size: int) -> Columns:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SplitTable:
-    """A table by what its columns are for: what holds points, columns of ids, labels and times."""
+    """A table by what its columns are for."""
 
-    points: Any
-    _read: Callable[[str], Any] = lambda _: None  # a column of one of these roles, by its name
-
-    @property
-    def ids(self) -> Any:
-        """The column of ids; None where there is none."""
-        return self._read("id")
-
-    @property
-    def labels(self) -> Any:
-        """The column of labels; None where there is none."""
-        return self._read("label")
-
-    @property
-    def times(self) -> Any:
-        """The column of times; None where there is none."""
-        return self._read("event_time")
+    points: Any  # what holds the points
+    # The column of ids, labels or times by its reserved name; None where there is none.
+    read: Callable[[str], Any] = lambda _: None
 
 
 def split(
@@ -475,10 +461,7 @@ def split(
     learned = (*(learned_names or ()), *(chosen or ()))
     if are_dicts(X):
         return _split_dicts(X, learned, chosen, name, remedy)
-    frame = open_frame(X, name)
-    if len(set(frame.names)) < len(frame.names):
-        return SplitTable(frame)  # refused where it is read
-    return _split_frame(frame, learned, chosen, remedy)
+    return _split_frame(open_frame(X, name), learned, chosen, remedy)
 
 
 def _split_frame(

@@ -15,6 +15,7 @@ from streamembed.data.column_roles import explain_name
 from streamembed.data.table import (
     NumericTable,
     are_positions,
+    check_places,
     check_point,
     read_dicts,
     read_table,
@@ -49,17 +50,8 @@ class FeatureRows(NumericTable):
             Such columns. Names of which some are missing or unknown are fine.
         """
         by_place = are_positions(names)
-        if self.ordered and names and not by_place:
-            raise FeatureError(
-                f"{name} has no feature names, but the features are known by name "
-                f"({quote(list(names))}): pass a data frame or dicts, so that columns cannot be "
-                "mixed up"
-            )
-        if self.ordered and len(self.names) != len(names):
-            raise FeatureError(
-                f"{name} has {len(self.names)} columns; {learner} has {len(names)} features: "
-                f"{quote(list(names))}"
-            )
+        if self.ordered:
+            check_places(self, names, by_place, f"{learner} has", name)
         if by_place and self.names and not set(self.names) & set(names):
             raise FeatureError(
                 f"{name} has the features {list(self.names)}; {learner} learned from arrays, whose "
@@ -173,11 +165,6 @@ def check_pairs(left: FeatureRows, right: FeatureRows) -> None:
         )
     if left.is_dicts or right.is_dicts or set(left.names) == set(right.names):
         return
-    if left.ordered and right.ordered:
-        raise FeatureError(
-            f"X1 has {len(left.names)} columns and X2 has {len(right.names)}: both ends of a pair "
-            "must have the same features"
-        )
     raise FeatureError(
         f"X1 has the features {quote(sorted(left.names))} and X2 has {quote(sorted(right.names))}: "
         "both ends of a pair must have the same features"

@@ -67,7 +67,7 @@ def order_distances(
     missing = [key for key in order if key not in distances]
     if missing:
         raise InputError(
-            f"x lacks the distance to {_list_first(missing)}; it needs one to each of the "
+            f"x lacks the distance to {quote(missing)}; it needs one to each of the "
             f"{len(order)} objects that the engine holds: engine.distance_row_ids lists them"
         )
     expected = set(order)
@@ -76,7 +76,7 @@ def order_distances(
     if not has_ids:
         if others:
             raise InputError(
-                f"x has distances to {_list_first(others)}, which are unknown or forgotten; "
+                f"x has distances to {quote(others)}, which are unknown or forgotten; "
                 "objects of this stream are identified by position, and engine.distance_row_ids "
                 "lists those that the engine holds"
             )
@@ -84,7 +84,7 @@ def order_distances(
     if len(others) != 1:
         raise InputError(
             f"x has {len(others)} keys besides the objects that the engine holds "
-            f"({_list_first(others)}); it must have exactly one, the object's own id with "
+            f"({quote(others)}); it must have exactly one, the object's own id with "
             "distance 0: the others may have been forgotten, see engine.distance_row_ids"
         )
     own_id = others[0]
@@ -127,11 +127,3 @@ def _number(key: Any, value: Any) -> float:
     if number is None:
         raise BadRowError(f"the distance to {quote(key)} is {quote(value)}; it must be a number")
     return number
-
-
-def _list_first(keys: Sequence[Any]) -> str:
-    """The first three keys as text."""
-    if not keys:
-        return "none"
-    text = ", ".join(quote(key) for key in keys[:3])
-    return text if len(keys) <= 3 else f"{text} and {len(keys) - 3} more"

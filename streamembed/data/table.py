@@ -11,8 +11,7 @@ import array
 import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any, TypeGuard
 
@@ -148,6 +147,22 @@ def are_positions(names: Iterable[str]) -> bool:
     return all(name.isdecimal() and len(name) < LONGEST_PLACE for name in names)
 
 
+def check_places(
+    table: NumericTable, names: Sequence[str], ordered: bool, learner: str, name: str
+) -> None:
+    """Refuse an array where features are known by name, or are not as many as its columns."""
+    if not ordered:
+        raise FeatureError(
+            f"{name} has no feature names, but the features are known by name "
+            f"({quote(list(names))}): pass a data frame or dicts, so that columns cannot be mixed "
+            "up"
+        )
+    if len(table.names) != len(names):
+        raise FeatureError(
+            f"{name} has {len(table.names)} columns; {learner} {len(names)}: {quote(list(names))}"
+        )
+
+
 def to_feature_name(name: Any) -> str:
     """A name as text; FeatureError where it has none, or one that no file can hold."""
     try:
@@ -250,7 +265,8 @@ def read_dicts(
             faults[i] = str(error)
     names = tuple(dict.fromkeys(chain.from_iterable(rows))) if wanted is None else wanted
     expected = set(names)
-    values, nulls, absent = np.empty((len(X), len(names))), NO_NULLS, NO_NULLS
+    values = np.empty((len(X), len(names)))
+    nulls, absent = np.zeros((2, *values.shape), dtype=bool)
     for i, row in enumerate(rows):
         if wanted is not None and row.keys() != expected:
             faults.setdefault(i, _describe_keys(row.keys(), expected))
@@ -263,21 +279,13 @@ def read_dicts(
             for j in [j for j, number in enumerate(numbers) if number is None]:
                 numbers[j] = math.nan
                 if cells[j] is _ABSENT:
-                    absent = _mark(absent, values.shape, i, j)
+                    absent[i, j] = True
                 elif is_null(cells[j]):
-                    nulls = _mark(nulls, values.shape, i, j)
+                    nulls[i, j] = True
                 elif wanted is not None:
                     faults.setdefault(i, f"{quote(cells[j])} in {names[j]!r} is not a number")
         values[i] = numbers
     return NumericTable(values, names, False, nulls=nulls, absent=absent, faults=faults)
-
-
-def _mark(mask: Bools, shape: tuple[int, ...], i: int, j: int) -> Bools:
-    """The mask, of that shape from now on, with one more True."""
-    if not mask.size:
-        mask = np.zeros(shape, dtype=bool)
-    mask[i, j] = True
-    return mask
 
 
 def _describe_keys(keys: Collection[str], wanted: set[str]) -> str:
@@ -289,17 +297,16 @@ def _describe_keys(keys: Collection[str], wanted: set[str]) -> str:
 
 
 def _from_frame(X: InputFrame, wanted: tuple[str, ...] | None) -> NumericTable:
-    names, frame = X.names, X.native
-    if len(set(names)) < len(names):
-        raise FeatureError(f"{X.argument} has duplicate column names: {quote(list(names))}")
+    names = X.names
     if len(names) == 1 and (table := _from_lists(X, wanted)) is not None:
         return table
     values = np.empty((len(X), len(names)))
     nulls, refused = NO_NULLS, None
-    if any(isinstance(name, tuple) for name in X.given):
+    given = list(X.columns.values())
+    if any(isinstance(name, tuple) for name in given):
         refused = FeatureError(
-            f"{X.argument} has multi-level columns ({quote(list(X.given))}): flatten their names, "
-            "one text per column"
+            f"{X.argument} has multi-level columns ({quote(given)}): flatten their names, one text "
+            "per column"
         )
     for j, name in enumerate(names):
         try:
@@ -322,7 +329,7 @@ def _from_frame(X: InputFrame, wanted: tuple[str, ...] | None) -> NumericTable:
         if is_null_there.any():
             nulls = nulls if nulls.size else np.zeros(values.shape, dtype=bool)
             nulls[:, j] = is_null_there
-    return NumericTable(values, names, False, nulls=nulls, refused=refused, frame=frame)
+    return NumericTable(values, names, False, nulls=nulls, refused=refused, frame=X.native)
 
 
 def _from_lists(X: InputFrame, wanted: tuple[str, ...] | None) -> NumericTable | None:
@@ -347,23 +354,21 @@ class InputFrame:
     """A data frame or an Arrow table, whichever it came as."""
 
     native: Any  # an Arrow table or a frame of narwhals
-    names: tuple[str, ...]  # of its columns
-    given: tuple[Any, ...]  # the same as the frame has them
+    columns: dict[str, Any]  # the names of its columns as text, and as the frame has them
     argument: str = "X"  # what it was passed as, for messages
 
     def __len__(self) -> int:
         return len(self.native)
 
-    @cached_property
-    def _original_names(self) -> dict[str, Any]:
-        return dict(zip(self.names, self.given, strict=True))
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of its columns."""
+        return tuple(self.columns)
 
     def select(self, names: Collection[str]) -> InputFrame:
         """Some of the columns, in the order of the frame."""
         wanted = set(names)
-        pairs = [pair for pair in zip(self.names, self.given, strict=True) if pair[0] in wanted]
-        chosen, given = tuple(name for name, _ in pairs), tuple(own for _, own in pairs)
-        return InputFrame(self.native, chosen, given, self.argument)
+        return replace(self, columns={n: own for n, own in self.columns.items() if n in wanted})
 
     def arrow(self, name: str) -> Any:
         """A column as an Arrow array; FeatureError where Arrow has none."""
@@ -388,7 +393,7 @@ class InputFrame:
         return values
 
     def _column(self, name: str) -> Any:
-        original = self._original_names[name]
+        original = self.columns[name]
         is_arrow = isinstance(self.native, pa.Table)
         return self.native.column(original) if is_arrow else self.native.get_column(original)
 
@@ -425,12 +430,12 @@ def open_frame(X: Any, name: str = "X") -> InputFrame:
                 X = pa.table(X)
             elif hasattr(X, "__arrow_c_array__"):
                 X = pa.Table.from_batches([pa.record_batch(X)])
-        if isinstance(X, pa.Table):
-            names = tuple(X.column_names)
-            return InputFrame(X, tuple(map(to_feature_name, names)), names, name)
-        if isinstance(X, nw.DataFrame):
-            names = tuple(X.columns)
-            return InputFrame(X, tuple(map(to_feature_name, names)), names, name)
+        if isinstance(X, (pa.Table, nw.DataFrame)):
+            given = X.column_names if isinstance(X, pa.Table) else X.columns
+            columns = {to_feature_name(own): own for own in given}
+            if len(columns) < len(given):
+                raise FeatureError(f"{name} has duplicate column names: {quote(given)}")
+            return InputFrame(X, columns, name)
     except (FeatureError, MemoryError):
         raise
     # a foreign frame may raise anything when its columns are not columns of Arrow

@@ -369,12 +369,12 @@ class Monitor(SavedObject):
         table = column_roles.split(X, state.names or None, remedy=column_roles.RENAME)
         read = batch.read(
             table.points,
-            table.ids if ids is None else ids,
+            table.read("id") if ids is None else ids,
             state.features,
             self._settings.on_bad_row,
             "nothing was watched: fix them, or leave them out with on_bad_row='skip'",
         )
-        return self._watch_batch(read, table.labels if y is None else y)
+        return self._watch_batch(read, table.read("label") if y is None else y)
 
     def watch(self, events: batch.Batch, y: Any = None) -> tuple[Alarm, ...]:
         """As `learn`, for a checked batch; the records of all kinds."""
@@ -480,7 +480,7 @@ class Monitor(SavedObject):
         """
         reference, state = self._get_reference(), self._state
         table = column_roles.split(X, state.names or None)
-        read = batch.read(table.points, table.ids, state.features, "raise", "fix them")
+        read = batch.read(table.points, table.read("id"), state.features, "raise", "fix them")
         none = np.full(len(read.kept), -1, dtype=np.int64)
         positions = np.arange(state.position, state.position + len(read.kept))
         points = reference.prepare(Events(read.points, positions, positions, none))

@@ -261,8 +261,8 @@ def read_points(
         X = X.read_all()
     now.check_input_kind(distances=False)
     table = column_roles.split(X, now.feature_names or None, features)
-    ids = table.ids if ids is None else ids
-    y = table.labels if y is None and config.metrics else y
+    ids = table.read("id") if ids is None else ids
+    y = table.read("label") if y is None and config.metrics else y
     rows = batch.read(table.points, ids, now.features, config.on_bad_row)
     n = len(rows.kept) + len(rows.rejected)
     labels = None if y is None else list_labels(y, n)
@@ -302,7 +302,7 @@ def choose_times(config: Config, table: SplitTable | None, times: Any, n: int) -
             )
         return None
     if times is None and table is not None:
-        times = table.times
+        times = table.read("event_time")
     if times is None:
         raise InputError(
             "masses fade by event times (clock='event_time'), and these rows have none: give "

@@ -79,7 +79,7 @@ class LogBatch:
     ids : (n,) or None
         int64; objects (int or str, None for a null) where an id is null or not an integer; None
         where the log has no ids.
-    id_column, labels, event_times : pyarrow.Array of n, or None
+    labels, event_times : pyarrow.Array of n, or None
         In the types of the log; dictionaries are decoded. None where no file has the column, nulls
         where only this file lacks it. They hold the memory of their whole record batch.
     offset : int
@@ -92,7 +92,6 @@ class LogBatch:
     nulls: Bools
     distances: list[Floats | None] | None
     ids: Array | None
-    id_column: Any
     labels: Any
     event_times: Any
     offset: int
@@ -129,8 +128,6 @@ class EventLog:
         What each column is for, and why others are left out; as text, one line.
     id_type : pyarrow.DataType or None
         int64 or string, as ids are compared; None where there is no column of ids.
-    id_column_type : pyarrow.DataType or None
-        That of ``LogBatch.id_column``.
     label_type, event_time_type : pyarrow.DataType or None
         Types of these columns, dictionaries decoded; None where no file has the column.
     n_rows : int or None
@@ -143,16 +140,10 @@ class EventLog:
     feature_names: tuple[str, ...]
     columns: Columns
     id_type: Any
-    id_column_type: Any
     label_type: Any
     event_time_type: Any
     n_rows: int | None
     _files: tuple[LogFile, ...] = field(repr=False)
-
-    @property
-    def has_ids(self) -> bool:
-        """True where there is a column of ids."""
-        return self.id_type is not None
 
     @property
     def ordered(self) -> bool:
@@ -188,8 +179,7 @@ class EventLog:
         Raises
         ------
         ParameterError
-            It is beyond the end of the log; raised only after reading where streams make the number
-            of rows unknown.
+            It is beyond the end of the log; raised when reading has reached that.
 
         Examples
         --------
@@ -199,10 +189,7 @@ class EventLog:
         ...     [(part.offset, len(part)) for part in open_log(folder).batches(3)]
         [(3, 1), (4, 1)]
         """
-        start = check_whole("start", start, 0)
-        if self.n_rows is not None and start > self.n_rows:
-            raise _build_start_error(start, self.n_rows)
-        return self._batches(start)
+        return self._batches(check_whole("start", start, 0))
 
     def _batches(
         self, start: int, order: TimeOrder | None = None, done: int = 0
@@ -227,7 +214,10 @@ class EventLog:
                     yield batch
                     offset += piece.num_rows
         if offset < start:
-            raise _build_start_error(start, offset)
+            raise ParameterError(
+                f"start={start} must be at most {offset}, the number of rows of the log; check "
+                "that it is the log that you read before"
+            )
 
     def _decode_batch(self, part: Any, layout: Columns, offset: int, file: LogFile) -> LogBatch:
         distances = None
@@ -243,7 +233,6 @@ class EventLog:
             nulls=nulls,
             distances=distances,
             ids=log_columns.decode_ids(part, layout.id, offset, file),
-            id_column=decode(name=layout.id, kind=self.id_column_type),
             labels=decode(name=layout.label, kind=self.label_type),
             event_times=decode(name=layout.time, kind=self.event_time_type),
             offset=offset,
@@ -254,13 +243,6 @@ class EventLog:
 def _count_rows(files: Sequence[LogFile]) -> int | None:
     counts = [file.rows for file in files if file.rows is not None]
     return sum(counts) if len(counts) == len(files) else None
-
-
-def _build_start_error(start: int, rows: int) -> ParameterError:
-    return ParameterError(
-        f"start={start} must be at most {rows}, the number of rows of the log; check that it is "
-        "the log that you read before"
-    )
 
 
 def _compute_row_limit(layout: Columns, file: LogFile) -> int:
@@ -449,7 +431,6 @@ def open_files(
         feature_names=layout.features,
         columns=replace(layout, **role_columns, left_out=left_out, suspicious=suspicious),
         id_type=id_type,
-        id_column_type=log_columns.find_common_type(files, role_columns.get("id")),
         label_type=log_columns.find_common_type(files, role_columns.get("label")),
         event_time_type=log_columns.find_common_type(files, role_columns.get("time")),
         n_rows=_count_rows(files),

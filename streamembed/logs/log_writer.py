@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from itertools import accumulate
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,20 +11,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from streamembed.data.column_roles import DISTANCES, RESERVED
-from streamembed.data.distance_rows import read_row
+from streamembed.data.distance_rows import list_rows
 from streamembed.data.table import read_array, to_feature_name
-from streamembed.data.values import to_list
+from streamembed.data.values import is_null, is_sequence, to_list
 from streamembed.errors import (
     FeatureError,
     InputError,
     LogError,
-    MissingFileError,
     quote,
     summarise_error,
 )
 from streamembed.logs.log_file import FORMATS
 from streamembed.logs.paths import Location
-from streamembed.numeric.arrays import Floats
 from streamembed.storage.archive import check_writable
 from streamembed.validation import check_choice, check_whole
 
@@ -61,6 +58,8 @@ def write_log(
     ------
     FeatureError, InputError
         Names that do not fit the points; ids or labels that do not.
+    FileError
+        Its folder does not exist.
     LogError
         The file cannot be written.
     ParameterError
@@ -68,19 +67,7 @@ def write_log(
     """
     format = check_choice("format", format, tuple(FORMATS))
     rows_per_batch = check_whole("rows_per_batch", rows_per_batch, 1)
-    rows = _build_record_batch(points, _check_names(feature_names), ids, labels)
-    starts = range(0, rows.num_rows, rows_per_batch)
-    parts = (rows.slice(start, rows_per_batch) for start in starts)
-    _write(path, rows.schema, parts, format)
-
-
-def _build_record_batch(points: npt.ArrayLike, names: list[str], ids: Any, labels: Any) -> Any:
-    if not names or len({*names, *RESERVED}) < len(names) + len(RESERVED):
-        raise FeatureError(
-            f"feature_names={names} must be different names, at least one, and none of "
-            f"{list(RESERVED)}"
-        )
-    values = read_array(points)
+    names, values = _check_names(feature_names), read_array(points)
     if values.shape[1] != len(names):
         raise FeatureError(
             f"points has {values.shape[1]} columns; there must be {len(names)}, one per name in "
@@ -88,17 +75,19 @@ def _build_record_batch(points: npt.ArrayLike, names: list[str], ids: Any, label
         )
     columns = _build_columns(len(values), ids, labels)
     columns |= zip(names, map(pa.array, values.T), strict=True)
-    return pa.record_batch(columns)
+    _write(path, pa.table(columns), rows_per_batch, format)
 
 
 def _check_names(feature_names: Any) -> list[str]:
     is_array = isinstance(feature_names, np.ndarray) and feature_names.ndim == 1
-    is_list = is_array or isinstance(feature_names, Sequence)
-    if not is_list or not all(isinstance(name, str) for name in feature_names):
+    names = [*feature_names] if is_array or is_sequence(feature_names) else []
+    is_text = all(isinstance(name, str) for name in names)
+    if not names or not is_text or len({*names, *RESERVED}) < len(names) + len(RESERVED):
         raise FeatureError(
-            f"feature_names={quote(feature_names)} must be a list of different names"
+            f"feature_names={quote(feature_names)} must be a list of different names, at least "
+            f"one, and none of {list(RESERVED)}"
         )
-    return [to_feature_name(name) for name in feature_names]
+    return [to_feature_name(name) for name in names]
 
 
 def write_distance_log(
@@ -132,6 +121,8 @@ def write_distance_log(
     ------
     InputError
         A row that is not a row of numbers; ids or labels of another length.
+    FileError
+        Its folder does not exist.
     LogError
         The file cannot be written.
     ParameterError
@@ -139,37 +130,18 @@ def write_distance_log(
     """
     format = check_choice("format", format, tuple(FORMATS))
     rows_per_batch = check_whole("rows_per_batch", rows_per_batch, 1)
-    given: Any = np.asarray(rows) if isinstance(rows, memoryview) else rows
-    is_listed = isinstance(given, Sequence) and not isinstance(given, (str, bytes))
-    if not is_listed and (not isinstance(given, np.ndarray) or given.ndim == 0):
-        raise InputError(f"rows is a {type(given).__name__}; it must be a list of rows")
-    numbers = [_check_row(row, i) for i, row in enumerate(given)]
+    numbers = list_rows(rows)
+    for index, values in enumerate(numbers):
+        if values is None and not is_null(rows[index]):
+            raise InputError(
+                f"row {index} of rows is not a row of numbers ({quote(rows[index])}); it must be "
+                "(L,), one distance per object"
+            )
     columns = _build_columns(len(numbers), ids, labels)
-    fields = [(name, column.type) for name, column in columns.items()]
-    schema = pa.schema([*fields, (DISTANCES, pa.list_(pa.float64()))])
-    parts = (
-        pa.record_batch(
-            [
-                *(column.slice(start, rows_per_batch) for column in columns.values()),
-                _build_list_column(numbers[start : start + rows_per_batch]),
-            ],
-            schema=schema,
-        )
-        for start in range(0, len(numbers), rows_per_batch)
-    )
-    _write(path, schema, parts, format)
-
-
-def _check_row(row: Any, index: int) -> Floats | None:
-    if row is None:
-        return None
-    values = read_row(row)
-    if values is None:
-        raise InputError(
-            f"row {index} of rows is not a row of numbers ({quote(row)}); it must be (L,), one "
-            "distance per object"
-        )
-    return values
+    kind, starts = pa.list_(pa.float64()), range(0, len(numbers), rows_per_batch)
+    lists = [pa.array(numbers[start : start + rows_per_batch], kind) for start in starts]
+    columns[DISTANCES] = pa.chunked_array(lists, kind)
+    _write(path, pa.table(columns), rows_per_batch, format)
 
 
 def _build_columns(n: int, ids: Any, labels: Any) -> dict[str, Any]:
@@ -194,24 +166,15 @@ def _build_column(name: str, data: Any, n: int) -> Any:
     return column
 
 
-def _build_list_column(rows: list[Floats | None]) -> Any:
-    """A column of lists; None is written as null."""
-    ends = accumulate((0 if row is None else len(row) for row in rows), initial=0)
-    values = np.concatenate([np.zeros(0), *(row for row in rows if row is not None)])
-    nulls = pa.array([row is None for row in rows])
-    return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), values, mask=nulls)
-
-
-def _write(path: Location, schema: Any, batches: Iterable[Any], format: str) -> None:
-    """Write record batches as one file; not into a pipe, where writing waits for a reader."""
+def _write(path: Location, table: Any, rows_per_batch: int, format: str) -> None:
+    """Write a table as one file; not into a pipe, where writing waits for a reader."""
+    target = check_writable(path)
     try:
-        target = check_writable(path)
-    except MissingFileError as error:
-        raise LogError(str(error)) from error
-    try:
-        with pa.OSFile(str(target), "wb") as sink, open_writer(sink, schema, format) as writer:
-            for part in batches:
-                writer.write_batch(part)
+        with (
+            pa.OSFile(str(target), "wb") as sink,
+            open_writer(sink, table.schema, format) as writer,
+        ):
+            writer.write_table(table, rows_per_batch)
     except (pa.ArrowException, OSError) as error:
         raise LogError(
             f"{path} cannot be written ({summarise_error(error)}); try another folder"

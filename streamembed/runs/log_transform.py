@@ -41,9 +41,10 @@ def transform_log(
         was learned from distances.
     output
         Ending in .arrow for an Arrow IPC file, else Parquet; not in .csv and the like. Its
-        columns: offset in the log; id, label and time in the types of the log; coordinates,
-        coverage, places in the picture if there is one, and the reason where a row has none. It
-        must lie outside of the folders that the log is read from, in a folder that exists.
+        columns: offset in the log; id, int64 or text; label and time in the types of the log;
+        coordinates, coverage, places in the picture if there is one, and the reason where a row
+        has none. It must lie outside of the folders that the log is read from, in a folder that
+        exists.
     overwrite
         Whether to replace an older file.
 
@@ -78,7 +79,7 @@ def transform_log(
     schema = pa.schema(
         [
             ("offset", pa.int64()),
-            ("id", log.id_column_type or pa.int64()),
+            ("id", log.id_type or pa.int64()),
             *((name, kind) for name, kind in passthrough.items() if kind is not None),
             *((name, pa.float64()) for name in list_columns(snapshot)),
             ("reason", pa.string()),
@@ -182,9 +183,10 @@ def _embed(snapshot: Snapshot, part: LogBatch, order: list[int], schema: Any) ->
         embedded = embed_rows(snapshot, read, n)
     else:
         embedded = _embed_distances(snapshot, part.distances)
+    kind = schema.field("id").type
     columns = {
         "offset": pa.array(range(part.offset, part.offset + n)),
-        "id": pa.nulls(n, pa.int64()) if part.id_column is None else part.id_column,
+        "id": pa.nulls(n, kind) if part.ids is None else pa.array(part.ids, kind),
         "label": part.labels,
         "event_time": part.event_times,
         **embedded,

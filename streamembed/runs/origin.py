@@ -65,7 +65,7 @@ def describe_replay(
             "kind": log.kind,
             "features": list(log.feature_names),
             "list_column": log.columns.list_column,
-            "has_ids": log.has_ids,
+            "has_ids": log.id_type is not None,
             "label": None if log.label_type is None else str(log.label_type),
             "event_time": None if log.event_time_type is None else str(log.event_time_type),
         },

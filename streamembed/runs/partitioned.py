@@ -168,7 +168,7 @@ def select_used(log: EventLog, config: Config) -> EventLog:
     """
     columns = log.columns
     unused = {"id": columns.id}
-    types: dict[str, Any] = {"id_type": None, "id_column_type": None}
+    types: dict[str, Any] = {"id_type": None}
     if not config.metrics:
         unused["label"], types["label_type"] = columns.label, None
     if config.clock == POSITION:

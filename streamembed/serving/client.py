@@ -194,9 +194,9 @@ class Client:
         if self._features is None or self._learns_labels is None:
             self._describe("learn")
         points, features, split = read_rows(X, self._features)
-        n, y = len(points), split.labels if y is None and self._learns_labels else y
+        n, y = len(points), split.read("label") if y is None and self._learns_labels else y
         labels = None if y is None else list_labels(y, n)
-        values = read_ids(split.ids if ids is None else ids, n)
+        values = read_ids(split.read("id") if ids is None else ids, n)
         return build_table(points, features, labels, None if values is None else values.tolist())
 
     def _find_offset(self, table: pa.Table) -> int:

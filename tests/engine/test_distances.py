@@ -479,9 +479,11 @@ def test_river_names_things_by_position_where_they_have_no_ids() -> None:
         held = [] if t == 0 else model.engine.distance_row_ids.tolist()
         model.learn_one({i: d[t, i] for i in held})
     assert model.snapshot().ids.tolist() == list(range(30, 60))
-    with pytest.raises(InputError, match="x lacks the distance to '30'"):
+    with pytest.raises(InputError, match=r"x lacks the distance to \['30'"):
         model.learn_one(dict.fromkeys(range(31, 60), 1.0))
-    with pytest.raises(InputError, match=r"x has distances to 3, which are unknown or forgotten"):
+    with pytest.raises(
+        InputError, match=r"x has distances to \[3\], which are unknown or forgotten"
+    ):
         model.learn_one(dict.fromkeys([3, *range(30, 60)], 1.0))
 
 
@@ -491,7 +493,7 @@ def test_river_refuses_what_it_cannot_know() -> None:
     model.learn_one({"a": 0.0})
     model.learn_one({"b": 0.0, "a": 1.0})
     for x, says in (
-        ({"c": 0.0, "b": 1.0}, "x lacks the distance to 'a'"),
+        ({"c": 0.0, "b": 1.0}, r"x lacks the distance to \['a'"),
         ({"b": 1.0, "a": 1.0}, "x has 0 keys besides the objects that the engine holds"),
         ({"b": 1.0, "a": 1.0, "c": 0.0, "z": 2.0}, "x has 2 keys besides the objects"),
         (

@@ -20,7 +20,14 @@ import pytest
 
 import streamembed as se
 from streamembed.data.column_roles import Columns
-from streamembed.errors import FeatureError, InputError, LogError, ParameterError, TimeOrderWarning
+from streamembed.errors import (
+    FeatureError,
+    InputError,
+    LogError,
+    MissingFileError,
+    ParameterError,
+    TimeOrderWarning,
+)
 from streamembed.logs.event_log import (
     BYTES_PER_BATCH,
     ROWS_PER_BATCH,
@@ -117,7 +124,7 @@ def test_every_layout_gives_the_same_rows(tmp_path: Path, format: str, rows_per_
     for path in (whole, folder):
         log = open_log(path)
         assert log.feature_names == ("a", "b", "c")
-        assert log.has_ids
+        assert log.id_type == pa.int64()
         np.testing.assert_array_equal(stacked(log), SORTED_POINTS)
         np.testing.assert_array_equal(np.concatenate([b.ids for b in log]), ids)
         assert not any(batch.nulls.any() for batch in log)
@@ -613,7 +620,7 @@ def test_ids_are_int64_or_text(tmp_path: Path, format: str, column: Any, expecte
     assert ids is not None
     assert ids.tolist() == expected
     assert ids.dtype == (np.int64 if all(type(key) is int for key in expected) else object)
-    assert open_log(path).has_ids
+    assert open_log(path).id_type == (pa.int64() if type(expected[0]) is int else pa.string())
 
 
 def test_ids_that_cannot_be_held_are_feature_errors(tmp_path: Path) -> None:
@@ -652,7 +659,7 @@ def test_labels_and_times_are_carried(tmp_path: Path, format: str) -> None:
     assert pa.concat_arrays([batch.event_times for batch in batches]).equals(times)
     write_log(tmp_path / "y", POINTS, NAMES, format=format)
     log = open_log(tmp_path / "y")
-    assert not log.has_ids
+    assert log.id_type is None
     assert log.label_type is None
     batch = next(iter(log))
     assert batch.ids is None
@@ -1026,7 +1033,7 @@ DISTANCE_LOG = {"path": "x", "rows": ROWS}
                 ({"ids": [1, 2]}, InputError, "ids has 2 entries; it must have 53"),
                 ({"labels": [1, 2]}, InputError, "labels has 2 entries; it must have 53"),
                 ({"ids": [1, "a"] * 26 + [1]}, InputError, "ids are not a column"),
-                ({"path": "missing/x"}, LogError, "cannot be written"),
+                ({"path": "missing/x"}, MissingFileError, "create it first"),
             )
         ),
         (POINT_LOG | {"points": [1.0, 2.0, 3.0]}, InputError, "has shape"),

@@ -131,7 +131,7 @@ def test_damage_before_the_row_is_passed_over_where_a_footer_counts(tmp_path: Pa
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_a_row_beyond_the_log_is_refused(tmp_path: Path, format: str) -> None:
-    """At once where footers tell how long it is, at its end where it is a stream."""
+    """Whatever the format."""
     write(tmp_path / "log", format, slice(None))
     with pytest.raises(ParameterError, match=f"start={N + 1} must be at most {N}"):
         list(open_log(tmp_path / "log").batches(N + 1))

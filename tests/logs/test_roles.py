@@ -268,7 +268,7 @@ def test_a_reserved_column_can_be_excluded(tmp_path: Path) -> None:
     """Then there are no ids, and it is no feature either."""
     path = write(tmp_path / "log", id=np.arange(N), label=np.arange(N))
     log = open_log(path, exclude=["id", "label"])
-    assert (log.has_ids, log.columns.id, log.label_type) == (False, None, None)
+    assert (log.id_type, log.columns.id, log.label_type) == (None, None, None)
     assert log.columns.left_out == {"id": "excluded", "label": "excluded"}
     assert log.feature_names == ("a", "b")
 

@@ -37,7 +37,8 @@ def test_the_steps_of_a_frame_are_linear_in_its_columns() -> None:
 
     def steps(d: int) -> int:
         names = tuple(Name(f"c{j:03d}") for j in reversed(range(d)))
-        frame = InputFrame(pa.table(dict(zip(names, np.ones((d, 1)), strict=True))), names, names)
+        table = pa.table(dict(zip(names, np.ones((d, 1)), strict=True)))
+        frame = InputFrame(table, {name: name for name in names})
         order = Features(tuple(map(Name, sorted(names))), False)
         return count_steps(lambda: batch.read(frame, None, order))
 
