@@ -129,6 +129,7 @@ def test_maps_have_the_parameters_of_their_method(kind: Any) -> None:
         assert text
 
 
+@pytest.mark.long
 def test_docstrings_may_be_missing() -> None:
     """``python -OO`` takes them away, and nothing else."""
     program = (

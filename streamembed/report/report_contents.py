@@ -20,9 +20,9 @@ from streamembed.report.scatter_plots import (
     describe_scatter_plot,
     select_labels,
 )
+from streamembed.runs import chains
 from streamembed.runs.run_events import find_events
 from streamembed.runs.run_reader import RunReader, read_run
-from streamembed.runs.run_store import PARTITIONS
 from streamembed.runs.summary import describe_run
 
 # Rows and reasons in the tables of rejected rows.
@@ -191,7 +191,7 @@ def _list_settings(origin: Mapping[str, Any], prefix: str = "") -> Iterator[tupl
 
 def _list_notes(contents: Mapping[str, Any]) -> Iterator[str]:
     """List what is not drawn, and why."""
-    if contents["run"]["kind"] == PARTITIONS:
+    if contents["run"]["kind"] == chains.PARTITIONS:
         yield (
             "The log was learned in partitions: the points are the landmarks of all of them; "
             "positions and labels are not kept."

@@ -33,12 +33,12 @@ from streamembed.logs.event_log import EventLog, open_with_choice, parse_choice,
 from streamembed.logs.followed_log import FollowedLog
 from streamembed.logs.paths import Location, Paths
 from streamembed.methods.options import POSITION, Config
-from streamembed.runs import origin, resume
+from streamembed.runs import chains, origin, resume
 from streamembed.runs import run_folder as runfolder
 from streamembed.runs.driver import ReplayDriver
 from streamembed.runs.recorder import Recorder, check_passthrough
 from streamembed.runs.replay_options import RejectLimit, ReplayOptions
-from streamembed.runs.run_store import REPLAY, CheckpointPolicy, RunStore
+from streamembed.runs.run_store import CheckpointPolicy, RunStore
 from streamembed.validation import check_choice, check_flag, check_whole
 
 SNAPSHOT_EVERY = 100
@@ -227,9 +227,9 @@ def replay(
             "it out"
         )
     folder = Path(check_path(run, "run"))
-    runfolder.check_apart("run", folder, (opened,), folder=True)
+    runfolder.check_apart("run", folder, opened, folder=True)
     run_origin = {
-        "kind": REPLAY,
+        "kind": chains.REPLAY,
         **origin.describe_replay(opened, engine.config, every, on_bad_row, embed),
         "start": resume.describe_engine(engine),
         "columns": opened.columns.as_dict(),

@@ -27,19 +27,10 @@ from streamembed.errors import (
     quote,
 )
 from streamembed.methods.options import Config
+from streamembed.runs import chains
 from streamembed.runs.origin import check_parameters, list_differences
 from streamembed.runs.recorder import build_timeline_row, to_rejected_table
-from streamembed.runs.run_store import (
-    BEGINNING,
-    CHECKPOINTS,
-    ONLINE,
-    OPERATIONS,
-    CheckpointPolicy,
-    Commit,
-    RowCounts,
-    RunStore,
-    to_ipc_bytes,
-)
+from streamembed.runs.run_store import CheckpointPolicy, Commit, RowCounts, RunStore, to_ipc_bytes
 from streamembed.version import __version__
 
 Result = TypeVar("Result")
@@ -99,16 +90,16 @@ def open_run(
 
 def _load_beginning(store: RunStore, given: Engine | Mapping[str, Any] | None) -> Engine:
     """The engine as it was when the run began."""
-    before, place = store.read_origin(ONLINE), f"run={quote(str(store.folder))}"
+    before, place = store.read_origin(chains.ONLINE), f"run={quote(str(store.folder))}"
     if isinstance(given, Engine):
         engine = given
     elif given is not None or before is None:
         engine = Engine(**check_parameters(given or {}))
     else:
         engine = Engine(**before["engine"])
-    origin = {"kind": ONLINE, "version": __version__, "engine": engine.config.as_dict()}
+    origin = {"kind": chains.ONLINE, "version": __version__, "engine": engine.config.as_dict()}
     if before is None:
-        store.begin(origin, {BEGINNING: engine})
+        store.begin(origin, {chains.BEGINNING: engine})
         return engine
     # files of every version are resumed
     parameters = Config.complete(before["engine"])
@@ -118,7 +109,7 @@ def _load_beginning(store: RunStore, given: Engine | Mapping[str, Any] | None) -
             f"{place} differs: {'; '.join(lines[:4])}: open it without "
             "parameters, or with those that it began with"
         )
-    start = Engine.from_bytes(store.database.read(BEGINNING, 0).data)
+    start = Engine.from_bytes(store.database.read(chains.BEGINNING, 0).data)
     if isinstance(given, Engine) and given.position not in (0, start.position):
         raise ParameterError(
             f"engine has learned {given.position} events, and {place} began with "
@@ -258,9 +249,9 @@ class Run:
         """Commit the engine itself now, so that opening the run again takes no time."""
         with self._lock:
             self._check_open()
-            is_behind = self._committed < self._database.count_records(OPERATIONS)
+            is_behind = self._committed < self._database.count_records(chains.OPERATIONS)
             is_first = not self._database.count_records(
-                CHECKPOINTS
+                chains.CHECKPOINTS
             )  # it may have begun with an engine
             if self._engine.ready and (is_behind or is_first):
                 try:
@@ -285,7 +276,7 @@ class Run:
             if is_well:
                 self._database.check_in_place()
                 is_well = self._engine.ready and self._engine.state_token is self._known_state
-            if is_well and self._committed < self._database.count_records(OPERATIONS):
+            if is_well and self._committed < self._database.count_records(chains.OPERATIONS):
                 self._commit_engine()
 
     # ------------------------------------------------------------------ the order of things
@@ -330,7 +321,9 @@ class Run:
     def _record(self, call: Call[Any], batch_id: str | None, result: Any) -> None:
         """Within a commit: the call, and what it gave."""
         position = self._engine.position
-        self._database.append(OPERATIONS, position, call.rows, call.to_bytes(result), batch_id)
+        self._database.append(
+            chains.OPERATIONS, position, call.rows, call.to_bytes(result), batch_id
+        )
         if isinstance(result, Learned) and result.rejected:
             rejected = to_ipc_bytes(to_rejected_table(result.rejected))
             self._database.append("rejected", position, len(result.rejected), rejected)
@@ -338,7 +331,7 @@ class Run:
     def _commit_engine(self) -> None:
         snapshot = self._engine.publish(fresh=True)
         self._store.add("timeline", build_timeline_row(snapshot, self._engine))
-        self._committed = self._database.count_records(OPERATIONS)
+        self._committed = self._database.count_records(chains.OPERATIONS)
         done = {"operations": self._committed}
         self._store.commit(Commit(self._engine, RowCounts(), done), snapshot)
 
@@ -348,7 +341,7 @@ class Run:
         if (last := self._store.load_last()) is not None:
             self._engine.become(last.engine)
             start = self._committed = last.fingerprint["operations"]
-        for record in self._database.read_chain(OPERATIONS, start):
+        for record in self._database.read_chain(chains.OPERATIONS, start):
             self._engine.apply(Call.from_bytes(record.data))
             if self._engine.position != record.position:
                 raise StoppedError(

@@ -9,31 +9,46 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import partial, reduce
+from operator import itemgetter
 from typing import Any
 
 import pyarrow as pa
 
+from streamembed.data.features import Features
 from streamembed.engine.engine import Engine
 from streamembed.engine.snapshot import Snapshot
-from streamembed.errors import DegenerateMapWarning, ResolutionWarning
+from streamembed.errors import DegenerateMapWarning, ParameterError, ResolutionWarning, quote
 from streamembed.merging import labelled_stream, merged_set
 from streamembed.merging.agreement import Agreement
 from streamembed.merging.labelled_stream import LabelledStream
 from streamembed.merging.landmark_set import LandmarkSet, from_covering
 from streamembed.methods.options import Config
-from streamembed.runs.partition_round import PartitionCheckpoint, RoundResult
+from streamembed.runs import chains
+from streamembed.runs import origin as origins
+from streamembed.runs.executor import Executor
+from streamembed.runs.partition_plan import Partition
+from streamembed.runs.partition_round import (
+    PartitionCheckpoint,
+    PartitionSettings,
+    RoundResult,
+    check_learned,
+    learn_round,
+)
+from streamembed.runs.partition_sample import compute_agreement, sample_first_events
 from streamembed.runs.recorder import build_timeline_schema, list_timeline_values
 from streamembed.runs.run_store import (
-    MERGED,
-    ORIGIN,
-    PARTITION,
-    SNAPSHOTS,
+    Commit,
+    RowCounts,
+    RunStore,
     append_snapshot,
     read_batches,
+    read_table,
     to_ipc_bytes,
 )
+from streamembed.runs.run_tables import write_table
 from streamembed.storage.database import Database
 from streamembed.threads import one_blas_thread
 
@@ -57,6 +72,9 @@ PARTITIONS_SCHEMA = pa.schema(
         ("damage", pa.string()),  # why it ended early; null where it did not
     ]
 )
+LANDMARKS = "landmarks.arrow"
+# Rounds that an executor has at once: the next of a worker waits while it learns one.
+TASKS_PER_WORKER = 2
 # Parameters of an engine that a merged set determines.
 MERGED_PARAMETERS = ("memory", "half_life", "clock", "size")
 # Rounds that a partition may be ahead of the last published one; bounds the pending checkpoints.
@@ -65,7 +83,7 @@ MAX_ROUNDS_AHEAD = 2
 
 def name_chain(partition: int) -> str:
     """The chain of the checkpoints of a partition, one for each of its rounds."""
-    return f"{PARTITION}{partition:05d}"
+    return f"{chains.PARTITION}{partition:05d}"
 
 
 def build_rounds_schema(config: Config) -> Any:
@@ -87,7 +105,7 @@ class PartitionProgress:
 def read_progress(database: Database) -> list[PartitionProgress]:
     """How far each partition of a run is."""
     ends = database.read_fact(ENDS, {})
-    count = len(database.read_fact(ORIGIN, {}).get("partitions", []))
+    count = len(database.read_fact(chains.ORIGIN, {}).get("partitions", []))
     return [
         PartitionProgress(database.count_records(name_chain(number)), str(number) in ends)
         for number in range(count)
@@ -96,7 +114,7 @@ def read_progress(database: Database) -> list[PartitionProgress]:
 
 def list_partitions(database: Database) -> Any:
     """The partitions of a run and how far each is, a row each, as an Arrow table."""
-    described = database.read_fact(ORIGIN, {}).get("partitions", [])
+    described = database.read_fact(chains.ORIGIN, {}).get("partitions", [])
     ends, rejected = database.read_fact(ENDS, {}), Counter[int]()
     if described:
         for batch in read_batches(database, "rejected"):
@@ -117,21 +135,113 @@ def list_partitions(database: Database) -> Any:
 
 
 class PartitionRoot:
-    """Commits the checkpoints of partitions, and publishes rounds."""
+    """Has partitions learned from where the run stands, commits them, and publishes rounds."""
 
-    def __init__(self, database: Database, config: Config) -> None:
+    def __init__(
+        self,
+        store: RunStore,
+        settings: PartitionSettings,
+        parts: Sequence[Partition],
+        report: Callable[[int], None] | None,
+    ) -> None:
+        self._store, self._settings = store, settings
+        self._parts, self._report_events = parts, report
+        self._config, database = settings.config, store.database
         self._database = database
-        self._config = config
         self.published = int(database.read_fact(PUBLISHED, {"round": 0})["round"])
         agreement = database.read_fact(AGREEMENT)
         self.agreement = None if agreement is None else Agreement.from_dict(agreement)
         self.progress = read_progress(database)
 
-    def set_agreement(self, agreement: Agreement) -> None:
-        """Commit what all sets have in common; once per run."""
-        with self._database.commit():
-            self._database.write_fact(AGREEMENT, agreement.as_dict())
-        self.agreement = agreement
+    def run(self, features: Features, executor: Executor) -> tuple[int, RowCounts]:
+        """Learn what is not learned yet, and write the files, unless they are there.
+
+        Returns
+        -------
+        rows
+            Rows that earlier calls had taken.
+        counts
+            Those of the run.
+        """
+        self._report()
+        rows = self._check_rows(executor)
+        if (final := self._store.load_final()) is not None:
+            return rows, final.counts
+        self._learn(features, executor)
+        return rows, self._finish()
+
+    def _check_rows(self, executor: Executor) -> int:
+        """How many rows were taken; ParameterError where the log has others in their place."""
+        folder, count = self._store.folder, 0
+        for part in self._parts:
+            data = self.read_newest(part.number)
+            if data is not None and self.agreement is not None:
+                executor.submit(partial(check_learned, part, data, self.agreement, folder))
+                count += 1
+        return sum(executor.receive() for _ in range(count))
+
+    def _agree(self, features: Features, executor: Executor) -> Agreement:
+        """What partitions agree on; ParameterError where the log begins in another way."""
+        for part in self._parts:
+            executor.submit(partial(sample_first_events, part, self._settings))
+        samples = sorted((executor.receive() for _ in self._parts), key=itemgetter(0))
+        pairs = [(ranks, points) for _, ranks, points in samples]
+        agreement = compute_agreement(pairs, self._config, features)
+        if self.agreement is None:
+            self._store.write_fact(AGREEMENT, agreement.as_dict())
+            self.agreement = agreement
+        elif self.agreement != agreement:
+            raise ParameterError(
+                f"the first rows of the log are not those that run="
+                f"{quote(str(self._store.folder))} began with: give the log that it began with, or "
+                "replace the run with overwrite=True"
+            )
+        return agreement
+
+    def _learn(self, features: Features, executor: Executor) -> None:
+        """All rounds that are not learned yet."""
+        settings = self._settings
+        agreement = self._agree(features, executor)
+        running: set[int] = set()
+        while True:
+            for number in self.list_due():
+                if number not in running and len(running) < TASKS_PER_WORKER * executor.workers:
+                    running.add(number)
+                    part, data = self._parts[number], self.read_newest(number)
+                    executor.submit(partial(learn_round, part, settings, agreement, data))
+            if self.is_due:  # while workers learn the next
+                self.publish()
+            elif running:
+                result = executor.receive()
+                running.remove(result.partition)
+                self.commit_round(result)
+                self._report()
+            else:
+                return
+
+    def _report(self) -> None:
+        if self._report_events is not None:
+            self._report_events(self.count_learned())
+
+    def _finish(self) -> RowCounts:
+        """Write the files, and commit that the run is whole."""
+        store = self._store
+        self._database.check_in_place()
+        run_origin = self._database.read_fact(chains.ORIGIN)
+        facts = {name: run_origin[name] for name in origins.TIMELINE_FIELDS}
+        timeline = read_table(self._database, "timeline", build_rounds_schema(self._config))
+        rejected = read_table(self._database, "rejected", REJECTED_SCHEMA)
+        order = [("partition", "ascending"), ("offset", "ascending")]
+        write_table(store.folder / "timeline.parquet", timeline, origins.to_metadata(facts, True))
+        write_table(store.folder / "rejected.parquet", rejected.sort_by(order))
+        snapshot, merged = self.snapshot(), self.read_merged()
+        if snapshot is not None and merged is not None:
+            snapshot.save(store.folder / "snapshot.arrow")
+            merged.save(store.folder / LANDMARKS)
+        counts = RowCounts(self.count_learned(), rejected.num_rows, timeline.num_rows)
+        engine = self.engine() or Engine(**self._config.as_dict())
+        store.finish(Commit(engine, counts, {"rows": counts.accepted + counts.rejected}))
+        return counts
 
     def list_due(self) -> list[int]:
         """Partitions of which a round may be learned now, those that are behind first."""
@@ -196,8 +306,8 @@ class PartitionRoot:
                 table = pa.Table.from_pylist([row], build_rounds_schema(self._config))
                 database.append("timeline", events, 1, to_ipc_bytes(table))
                 append_snapshot(database, snapshot)
-                number = database.append(MERGED, events, len(merged), merged.to_bytes())
-                database.keep_only(MERGED, {number})
+                number = database.append(chains.MERGED, events, len(merged), merged.to_bytes())
+                database.keep_only(chains.MERGED, {number})
             database.write_fact(PUBLISHED, {"round": coming})
             for partition, progress in enumerate(self.progress):
                 needed = range(min(coming, progress.rounds) - 1, progress.rounds)
@@ -238,8 +348,8 @@ class PartitionRoot:
 
     def count_learned(self) -> int:
         """Events learned of all partitions, as far as they are committed."""
-        chains = (name_chain(number) for number in range(len(self.progress)))
-        records = (self._database.list_records(chain) for chain in chains)
+        own = (name_chain(number) for number in range(len(self.progress)))
+        records = (self._database.list_records(chain) for chain in own)
         return sum(numbers[-1][1] for numbers in records if numbers)
 
     def describe_damage(self) -> str | None:
@@ -258,14 +368,14 @@ class PartitionRoot:
 
     def read_merged(self) -> LandmarkSet | None:
         """The landmarks of the last round; None before the first."""
-        length = self._database.count_records(MERGED)
+        length = self._database.count_records(chains.MERGED)
         if not length:
             return None
-        return LandmarkSet.from_bytes(self._database.read(MERGED, length - 1).data)
+        return LandmarkSet.from_bytes(self._database.read(chains.MERGED, length - 1).data)
 
     def snapshot(self, before: int = 0) -> Snapshot | None:
         """The map of the last round, or the one before, as a reader of the run sees it."""
-        number = self._database.count_records(SNAPSHOTS) - 1 - before
+        number = self._database.count_records(chains.SNAPSHOTS) - 1 - before
         if number < 0:
             return None
-        return Snapshot.from_bytes(self._database.read(SNAPSHOTS, number).data)
+        return Snapshot.from_bytes(self._database.read(chains.SNAPSHOTS, number).data)

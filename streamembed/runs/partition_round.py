@@ -14,7 +14,6 @@ from pathlib import Path
 
 import numpy as np
 
-from streamembed.data import batch
 from streamembed.data.labels import Label
 from streamembed.data.times import find_late, read_times
 from streamembed.errors import BadRowError, LogError, ParameterError, quote
@@ -29,9 +28,10 @@ from streamembed.merging.labelled_stream import LabelledStream
 from streamembed.methods.options import POSITION, Config
 from streamembed.metric_learners.catalog import STATES
 from streamembed.numeric import codec
-from streamembed.numeric.arrays import LARGEST_VALUE, Floats, Ints
+from streamembed.numeric.arrays import LARGEST_VALUE, Floats
 from streamembed.numeric.codec import SAVED_IF_SET
-from streamembed.runs.feed import check_rows
+from streamembed.runs.event_rows import EventRows
+from streamembed.runs.feed import check_rows, read_points
 from streamembed.runs.partition_plan import Partition
 from streamembed.storage import archive
 from streamembed.threads import one_blas_thread
@@ -199,12 +199,13 @@ def _learn_events(
     return learned, training
 
 
-def read_first_events(part: Partition, timed: bool, count: int) -> Floats:
+def read_first_events(part: Partition, count: int) -> Floats:
     """The first ``count`` rows of a partition that may be events, (n, d); fewer if it ends."""
-    batches, n_rows = [np.zeros((0, len(part.log.feature_names)))], 0
+    anywhere = np.ones(len(part.log.feature_names))
+    batches, n_rows = [np.zeros((0, len(anywhere)))], 0
     try:
         for rows in part.batches(0):
-            batches.append(_check_rows(part, rows, timed).points)
+            batches.append(_read_rows(part, rows, anywhere)[0].points)
             n_rows += len(batches[-1])
             if n_rows >= count:
                 break
@@ -213,47 +214,22 @@ def read_first_events(part: Partition, timed: bool, count: int) -> Floats:
     return np.concatenate(batches)[:count]
 
 
-@dataclass(slots=True)
-class _CheckedRows:
-    """Checked rows of a batch: those that may be events, and those that never can."""
+def _read_rows(
+    part: Partition, rows: LogBatch, scale: Floats
+) -> tuple[EventRows, deque[tuple[int, str]]]:
+    """The rows of a batch that may be events of a partition, and those that never can, and why.
 
-    numbers: Ints  # rows of the partition, ascending
-    points: Floats
-    times: Floats | None
-    labels: list[Label | None] | None  # None where no metric learns from them
-    bad: deque[tuple[int, str]]
-
-
-def _check_rows(
-    part: Partition, rows: LogBatch, timed: bool, labelled: bool = False
-) -> _CheckedRows:
-    """The rows of a batch that belong to a partition."""
-    n = part.count_end(rows) - rows.offset
-    faults = {at: why for at, why in rows.faults.items() if at < n}
-    nulls = rows.nulls[:n]
-    read = batch.check_table(rows.points[:n], part.log.features, nulls, faults, None, "skip")
-    first = rows.offset - part.start
-    times = None
-    if timed:
-        times = read_times(rows.event_times, len(rows))[read.kept]
-    labels = rows.labels.take(read.kept).to_pylist() if labelled else None
-    bad = deque((first + row.index, row.reason) for row in read.rejected)
-    return _CheckedRows(first + read.kept, read.points, times, labels, bad)
-
-
-def _reject_far_rows(rows: _CheckedRows, scale: Floats) -> _CheckedRows:
-    """Without rows that are beyond what can be squared, where they are scaled."""
+    Their numbers are those in the partition. Divided by ``scale``, (d,), points can be squared.
+    """
+    events, rejected = read_points(rows, part.log.features, part.log.feature_names)
+    end = part.count_end(rows)
+    events = events.slice(0, int(np.searchsorted(events.numbers, end)))
+    events = replace(events, numbers=events.numbers - part.start)
+    bad = [(row.index - part.start, row.reason) for row in rejected if row.index < end]
     limit = np.minimum(scale, 1.0) * LARGEST_VALUE
-    if (np.abs(rows.points).max(axis=0, initial=0.0) <= limit).all():
-        return rows
-    near = (np.abs(rows.points) <= limit).all(axis=1)
-    far = [(int(number), "too far from the first events") for number in rows.numbers[~near]]
-    times = None if rows.times is None else rows.times[near]
-    labels = None
-    if rows.labels is not None:
-        labels = [rows.labels[index] for index in np.flatnonzero(near).tolist()]
-    bad = deque(sorted([*rows.bad, *far]))
-    return _CheckedRows(rows.numbers[near], rows.points[near], times, labels, bad)
+    far = np.flatnonzero((np.abs(events.points) > limit).any(axis=1))
+    bad += [(number, "too far from the first events") for number in events.numbers[far].tolist()]
+    return events.drop(far.tolist()), deque(sorted(bad))
 
 
 class _EventReader:
@@ -271,10 +247,10 @@ class _EventReader:
         self.rejected: list[tuple[int, str]] = []  # rows of the partition, and why
         self._newest = start.covering.time if start.covering.position else None
         self._source: Iterator[LogBatch] = part.batches(start.offset)
-        self._batch: LogBatch | None = (
-            None  # the newest, and its rows, of which the first are taken
-        )
-        self._rows: _CheckedRows | None = None
+        # the newest batch, its events, of which the first are taken, and its bad rows
+        self._batch: LogBatch | None = None
+        self._rows: EventRows | None = None
+        self._bad = deque[tuple[int, str]]()
         self._fingerprint = LogFingerprint.from_dict(start.fingerprint)
         self._taken = 0
 
@@ -283,49 +259,42 @@ class _EventReader:
         labels: list[Label | None] = []
         points, times = [np.zeros((0, len(self._part.log.feature_names)))], [np.zeros(0)]
         while wanted and self.read_batch():
-            rows = self._rows
-            assert rows is not None
-            start, stop = self._taken, min(len(rows.numbers), self._taken + wanted)
-            selected = slice(start, stop)
-            usable = np.ones(stop - start, dtype=bool)
-            if rows.times is not None:
-                late_rows = find_late(
-                    rows.times[selected], self._newest, self._settings.config.max_skew
-                )
-                usable[[i for i, _ in late_rows]] = False
-                self.rejected += [(int(rows.numbers[start + i]), why) for i, why in late_rows]
-                usable_times = rows.times[selected][usable]
-                times.append(usable_times)
-                if len(usable_times):
-                    newest = float(usable_times.max())
+            assert self._rows is not None
+            rows = self._rows.slice(self._taken, min(len(self._rows), self._taken + wanted))
+            self._taken += len(rows)
+            end = int(rows.numbers[-1]) + 1
+            if self._settings.timed:
+                row_times = read_times(rows.passthrough["event_time"], len(rows))
+                late_rows = find_late(row_times, self._newest, self._settings.config.max_skew)
+                late = [i for i, _ in late_rows]
+                self.rejected += [(int(rows.numbers[i]), why) for i, why in late_rows]
+                rows, row_times = rows.drop(late), np.delete(row_times, late)
+                times.append(row_times)
+                if len(row_times):
+                    newest = float(row_times.max())
                     self._newest = newest if self._newest is None else max(self._newest, newest)
-            points.append(rows.points[selected][usable])
-            if rows.labels is not None:
-                labels += [rows.labels[start + index] for index in np.flatnonzero(usable).tolist()]
-            wanted -= int(usable.sum())
-            self._taken = stop
-            self._advance_to(int(rows.numbers[stop - 1]) + 1, rows)
+            points.append(rows.points)
+            if self._settings.config.metrics:
+                labels += rows.passthrough["label"].to_pylist()
+            wanted -= len(rows)
+            self._advance_to(end)
         joined: Floats = np.concatenate(points)
         return joined, np.concatenate(times) if self._settings.timed else None, labels
 
     def read_batch(self) -> bool:
         """Have rows at hand that were not taken; False at the end of the partition."""
-        while not self.done and (self._rows is None or self._taken == len(self._rows.numbers)):
-            if self._rows is not None:  # what was bad behind its last row
-                self._advance_to(None, self._rows)
+        while not self.done and (self._rows is None or self._taken == len(self._rows)):
+            self._advance_to(None)  # what was bad behind its last row
             self.read_fingerprint()
             try:
-                rows = next(self._source, None)
+                batch = next(self._source, None)
             except LogError as error:
-                self.damage, rows = str(error), None
-            if rows is None:
+                self.damage, batch = str(error), None
+            if batch is None:
                 self.done = True
                 break
-            settings = self._settings
-            labelled = bool(settings.config.metrics)
-            read = _check_rows(self._part, rows, settings.timed, labelled)
-            self._rows, self._taken = _reject_far_rows(read, self._scale), 0
-            self._batch = rows
+            self._rows, self._bad = _read_rows(self._part, batch, self._scale)
+            self._batch, self._taken = batch, 0
         return not self.done
 
     def read_fingerprint(self) -> dict[str, int]:
@@ -334,10 +303,10 @@ class _EventReader:
             self._fingerprint.update(self._batch, self._part.start + self.offset)
         return self._fingerprint.to_dict()
 
-    def _advance_to(self, row: int | None, rows: _CheckedRows) -> None:
+    def _advance_to(self, row: int | None) -> None:
         """Count the rows before `row`, None for the whole batch, as taken; reject the bad ones."""
-        while rows.bad and (row is None or rows.bad[0][0] < row):
-            number, why = rows.bad.popleft()
+        while self._bad and (row is None or self._bad[0][0] < row):
+            number, why = self._bad.popleft()
             self.rejected.append((number, why))
             self.offset = max(self.offset, number + 1)
         if row is not None:

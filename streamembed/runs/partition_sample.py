@@ -36,7 +36,7 @@ def sample_first_events(part: Partition, settings: PartitionSettings) -> tuple[i
         These rows, raw; k is at most 1,000 or the warm-up.
     """
     config = settings.config
-    points = read_first_events(part, settings.timed, max(config.warm_up_events, config.size))
+    points = read_first_events(part, max(config.warm_up_events, config.size))
     ranks = np.random.default_rng((config.seed, part.number)).random(len(points))
     least = _find_least(ranks, config)
     return part.number, ranks[least], points[least]

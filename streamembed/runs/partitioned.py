@@ -12,54 +12,27 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
-from functools import partial
 from inspect import signature
-from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from streamembed.data.features import Features
-from streamembed.engine.engine import Engine
 from streamembed.errors import FeatureError, ParameterError, check_path, format_count, quote
 from streamembed.logs.event_log import EventLog, open_with_choice, parse_choice, warn_of_columns
 from streamembed.logs.paths import Location, Paths
-from streamembed.merging.agreement import Agreement
 from streamembed.methods.options import POSITION, Config
-from streamembed.runs import origin
+from streamembed.runs import chains, origin
 from streamembed.runs import run_folder as runfolder
 from streamembed.runs.executor import Executor, open_executor
-from streamembed.runs.log_replay import (
-    Replayed,
-    check_clock,
-    compute_snapshot_interval,
-    replay,
-)
-from streamembed.runs.partition_plan import Partition, check_divisible, divide_log
-from streamembed.runs.partition_root import (
-    REJECTED_SCHEMA,
-    PartitionRoot,
-    build_rounds_schema,
-)
-from streamembed.runs.partition_round import PartitionSettings, check_learned, learn_round
-from streamembed.runs.partition_sample import compute_agreement, sample_first_events
-from streamembed.runs.run_store import (
-    ORIGIN,
-    PARTITIONS,
-    CheckpointPolicy,
-    Commit,
-    RowCounts,
-    RunStore,
-    read_table,
-)
-from streamembed.runs.run_tables import write_table
+from streamembed.runs.log_replay import Replayed, check_clock, compute_snapshot_interval, replay
+from streamembed.runs.partition_plan import check_divisible, divide_log
+from streamembed.runs.partition_root import PartitionRoot
+from streamembed.runs.partition_round import PartitionSettings
+from streamembed.runs.run_store import CheckpointPolicy, RunStore
 from streamembed.validation import check_choice, check_flag, check_whole
 
-LANDMARKS = "landmarks.arrow"
 # Events of a partition between two rounds: about a second, where a merge and a map of 1,000 take as
 # long: with 8 partitions they are a tenth of the work.
 SNAPSHOT_EVERY = 262_144
-# Rounds that an executor has at once: the next of a worker waits while it learns one.
-TASKS_PER_WORKER = 2
 
 
 def replay_partitions(
@@ -153,22 +126,20 @@ def replay_partitions(
         warn_of_columns(opened)
     check_divisible(opened)
     opened = select_used(opened, config)
-    runfolder.check_apart("run", Path(check_path(run, "run")), (opened,), folder=True)
+    runfolder.check_apart("run", Path(check_path(run, "run")), opened, folder=True)
     parts = divide_log(opened)
     run_origin = {
-        "kind": PARTITIONS,
+        "kind": chains.PARTITIONS,
         **origin.describe_replay(opened, config, every, policy, "none"),
         "partitions": [part.describe() for part in parts],
     }
     replaces = check_flag("overwrite", overwrite)
     with RunStore.claim(run, CheckpointPolicy(), overwrite=replaces) as store:
         _begin(store, run_origin)
-        settings = PartitionSettings(config, policy, every)
-        replay = _PartitionReplay(store, settings, parts, progress)
-        root = replay.root
+        root = PartitionRoot(store, PartitionSettings(config, policy, every), parts, progress)
         try:
             with executor(min(count, len(parts))) as workers_of_call:
-                rows, counts = replay.run(opened.features, workers_of_call)
+                rows, counts = root.run(opened.features, workers_of_call)
         except KeyboardInterrupt as error:
             place = "before anything was learned"
             if events := root.count_learned():
@@ -247,7 +218,7 @@ def _open_log(log: EventLog | Paths, choice: Any, config: Config) -> EventLog:
 
 def _begin(store: RunStore, now: dict[str, Any]) -> None:
     """Begin a run, or check that the one in the folder began in the same way."""
-    before, place = store.read_origin(PARTITIONS), f"run={quote(str(store.folder))}"
+    before, place = store.read_origin(chains.PARTITIONS), f"run={quote(str(store.folder))}"
     if before is None:
         store.begin(now, {})
         return
@@ -260,107 +231,3 @@ def _begin(store: RunStore, now: dict[str, Any]) -> None:
             "(streamembed merge)"
         )
     origin.check_same(place, before, now)
-
-
-class _PartitionReplay:
-    """A replay in partitions, from where its run stands to its end."""
-
-    def __init__(
-        self,
-        store: RunStore,
-        settings: PartitionSettings,
-        parts: Sequence[Partition],
-        progress: Callable[[int], None] | None,
-    ) -> None:
-        self._store, self._settings = store, settings
-        self._parts, self._progress = parts, progress
-        self.root = PartitionRoot(store.database, settings.config)
-
-    def run(self, features: Features, executor: Executor) -> tuple[int, RowCounts]:
-        """Learn what is not learned yet, and write the files, unless they are there.
-
-        Returns
-        -------
-        rows
-            Rows that earlier calls had taken.
-        counts
-            Those of the run.
-        """
-        self._report()
-        rows = self._check_rows(executor)
-        if (final := self._store.load_final()) is not None:
-            return rows, final.counts
-        self._learn(features, executor)
-        return rows, self._finish()
-
-    def _check_rows(self, executor: Executor) -> int:
-        """How many rows were taken; ParameterError where the log has others in their place."""
-        root, folder, count = self.root, self._store.folder, 0
-        for part in self._parts:
-            data = root.read_newest(part.number)
-            if data is not None and root.agreement is not None:
-                executor.submit(partial(check_learned, part, data, root.agreement, folder))
-                count += 1
-        return sum(executor.receive() for _ in range(count))
-
-    def _agree(self, features: Features, executor: Executor) -> Agreement:
-        """What partitions agree on; ParameterError where the log begins in another way."""
-        for part in self._parts:
-            executor.submit(partial(sample_first_events, part, self._settings))
-        samples = sorted((executor.receive() for _ in self._parts), key=itemgetter(0))
-        pairs = [(ranks, points) for _, ranks, points in samples]
-        agreement = compute_agreement(pairs, self._settings.config, features)
-        if self.root.agreement is None:
-            self.root.set_agreement(agreement)
-        elif self.root.agreement != agreement:
-            raise ParameterError(
-                f"the first rows of the log are not those that run="
-                f"{quote(str(self._store.folder))} began with: give the log that it began with, or "
-                "replace the run with overwrite=True"
-            )
-        return agreement
-
-    def _learn(self, features: Features, executor: Executor) -> None:
-        """All rounds that are not learned yet."""
-        root, settings = self.root, self._settings
-        agreement = self._agree(features, executor)
-        running: set[int] = set()
-        while True:
-            for number in root.list_due():
-                if number not in running and len(running) < TASKS_PER_WORKER * executor.workers:
-                    running.add(number)
-                    part, data = self._parts[number], root.read_newest(number)
-                    executor.submit(partial(learn_round, part, settings, agreement, data))
-            if root.is_due:  # while workers learn the next
-                root.publish()
-            elif running:
-                result = executor.receive()
-                running.remove(result.partition)
-                root.commit_round(result)
-                self._report()
-            else:
-                return
-
-    def _report(self) -> None:
-        if self._progress is not None:
-            self._progress(self.root.count_learned())
-
-    def _finish(self) -> RowCounts:
-        """Write the files, and commit that the run is whole."""
-        root, store, config = self.root, self._store, self._settings.config
-        store.database.check_in_place()
-        run_origin = store.database.read_fact(ORIGIN)
-        facts = {name: run_origin[name] for name in origin.TIMELINE_FIELDS}
-        timeline = read_table(store.database, "timeline", build_rounds_schema(config))
-        rejected = read_table(store.database, "rejected", REJECTED_SCHEMA)
-        order = [("partition", "ascending"), ("offset", "ascending")]
-        write_table(store.folder / "timeline.parquet", timeline, origin.to_metadata(facts, True))
-        write_table(store.folder / "rejected.parquet", rejected.sort_by(order))
-        snapshot, merged = root.snapshot(), root.read_merged()
-        if snapshot is not None and merged is not None:
-            snapshot.save(store.folder / "snapshot.arrow")
-            merged.save(store.folder / LANDMARKS)
-        counts = RowCounts(root.count_learned(), rejected.num_rows, timeline.num_rows)
-        engine = root.engine() or Engine(**config.as_dict())
-        store.finish(Commit(engine, counts, {"rows": counts.accepted + counts.rejected}))
-        return counts

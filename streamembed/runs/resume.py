@@ -12,16 +12,10 @@ from streamembed.engine.engine import Engine
 from streamembed.errors import LogError, quote
 from streamembed.logs.event_log import EventLog, LogBatch
 from streamembed.logs.fingerprint import LogFingerprint
+from streamembed.runs import chains
 from streamembed.runs.feed import check_rows
 from streamembed.runs.origin import check_same, describe_place
-from streamembed.runs.run_store import (
-    FIRST_MONITOR,
-    LOG,
-    REPLAY,
-    STATE,
-    RowCounts,
-    RunStore,
-)
+from streamembed.runs.run_store import RowCounts, RunStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +48,12 @@ def begin(store: RunStore, log: EventLog, origin: Mapping[str, Any]) -> None:
     ParameterError
         It came about in another way.
     """
-    before, place = store.read_origin(REPLAY), f"run={quote(str(store.folder))}"
+    before, place = store.read_origin(chains.REPLAY), f"run={quote(str(store.folder))}"
     if before is None:
-        store.begin(origin, {} if store.monitor is None else {FIRST_MONITOR: store.monitor})
+        store.begin(origin, {} if store.monitor is None else {chains.FIRST_MONITOR: store.monitor})
     else:
         check_same(place, _select_compared(before), _select_compared(origin))
-    store.write_fact(LOG, describe_place(log))
+    store.write_fact(chains.LOG, describe_place(log))
 
 
 def _select_compared(origin: Mapping[str, Any]) -> dict[str, Any]:
@@ -78,7 +72,7 @@ def restore(store: RunStore, log: EventLog, engine: Engine, grows: bool = False)
     ParameterError
         The rows that were taken are not those of the log any more.
     """
-    last, state = store.load_last(), store.database.read_fact(STATE, {})
+    last, state = store.load_last(), store.database.read_fact(chains.STATE, {})
     ends = {} if last is None else {last.fingerprint["rows"]: last.fingerprint}
     if state.get("finished"):
         ends[state["rows"]] = state["fingerprint"]
@@ -88,7 +82,7 @@ def restore(store: RunStore, log: EventLog, engine: Engine, grows: bool = False)
     if not more and not grows and (final := store.load_final()) is not None:
         engine.become(final.engine)
         return ReplayStart(final.counts, LogFingerprint(), finished=True)
-    store.write_fact(STATE, {"finished": False})
+    store.write_fact(chains.STATE, {"finished": False})
     if last is None:
         return ReplayStart(RowCounts(), LogFingerprint())
     engine.become(last.engine)

@@ -61,13 +61,13 @@ def _is_partial(name: str) -> bool:
     return ".part" in name and name.startswith((*FILES, DATABASE_NAME))
 
 
-def check_apart(name: str, target: Path, logs: Iterable[EventLog], folder: bool) -> None:
-    """Refuse to write where logs are read, whatever links lead there; nothing is touched.
+def check_apart(name: str, target: Path, log: EventLog, folder: bool) -> None:
+    """Refuse to write where a log is read, whatever links lead there; nothing is touched.
 
     Parameters
     ----------
     name
-        What the messages call ``target``.
+        What the message calls ``target``.
     target
         A file to write, or a run folder.
     folder
@@ -77,32 +77,20 @@ def check_apart(name: str, target: Path, logs: Iterable[EventLog], folder: bool)
     Raises
     ------
     ParameterError
-        It is or holds a file of a log, or is a folder of one, or a file in it.
+        It is or holds a file of the log, or is a folder of it, or a file in one.
     """
     places = [target] if folder else [target, target.parent, Path(os.path.realpath(target)).parent]
     if folder and "=" in target.name[1:]:  # it would be read with the folder above it
         places.append(target.parent)
-    inside = _read_identities(places)
     touched = _read_identities([target, *(target / file for file in FILES)])
-    for log in logs:
-        log_folder = next(
-            (candidate for candidate in log.folders if _read_identities([candidate]) & inside), None
+    # what a network reads is elsewhere
+    files = [path for path in log.paths if isinstance(path, Path) and path.exists()]
+    is_inside = _read_identities(places) & _read_identities(log.folders)
+    if is_inside or touched & _read_identities([*files, *_list_parents(files)]):
+        raise ParameterError(
+            f"{name}={quote(str(target))} is, contains or lies in the folder or a file from which "
+            f"the log is read ({log.paths[0]}): choose another place"
         )
-        if log_folder is not None:
-            raise ParameterError(
-                f"{name}={quote(str(target))} is, or is inside, the folder {log_folder} from which "
-                "the log is read: choose another place"
-            )
-        # what a network reads is elsewhere
-        files = [path for path in log.paths if isinstance(path, Path) and path.exists()]
-        if touched & _read_identities([*files, *_list_parents(files)]):
-            first = next(
-                path for path in files if touched & _read_identities([path, *_list_parents([path])])
-            )
-            what = f"contains {first}, from which" if target.is_dir() else "is a file from which"
-            raise ParameterError(
-                f"{name}={quote(str(target))} {what} the log is read: choose another place"
-            )
 
 
 def is_same_path(first: str | os.PathLike[str], second: str | os.PathLike[str]) -> bool:

@@ -28,29 +28,13 @@ from streamembed.errors import (
     quote,
 )
 from streamembed.logs.paths import Paths
+from streamembed.runs import chains
 from streamembed.runs.event_rows import EventRows
 from streamembed.runs.feed import read_distances, read_events, read_points
 from streamembed.runs.origin import open_recorded_log
 from streamembed.runs.partition_root import list_partitions
 from streamembed.runs.recorder import build_rejected_schema
-from streamembed.runs.run_store import (
-    CHECKPOINTS,
-    COUNTS,
-    FINAL,
-    FINAL_MONITOR,
-    FINGERPRINT,
-    LOG,
-    MONITORS,
-    ONLINE,
-    OPERATIONS,
-    ORIGIN,
-    PARTITIONS,
-    REPLAY,
-    SNAPSHOTS,
-    STATE,
-    find_file_error,
-    read_batches,
-)
+from streamembed.runs.run_store import find_file_error, read_batches
 from streamembed.storage.database import Database
 
 T = TypeVar("T")
@@ -107,7 +91,7 @@ class RunReader:
         """Use `read_run`."""
         self._database = database
         self.path = database.folder
-        self.origin: dict[str, Any] = dict(database.read_fact(ORIGIN, {}))
+        self.origin: dict[str, Any] = dict(database.read_fact(chains.ORIGIN, {}))
         self.kind = str(self.origin.get("kind", "replay"))
 
     def __repr__(self) -> str:
@@ -125,12 +109,12 @@ class RunReader:
     @property
     def finished(self) -> bool:
         """Whether a replay has come to the end of its log; False of an online run."""
-        return bool(self._database.read_fact(STATE, {}).get("finished"))
+        return bool(self._database.read_fact(chains.STATE, {}).get("finished"))
 
     @property
     def positions(self) -> list[int]:
         """Stream positions of the snapshots that are kept: about one an octave of age."""
-        return [position for _, position in self._database.list_records(SNAPSHOTS)]
+        return [position for _, position in self._database.list_records(chains.SNAPSHOTS)]
 
     def snapshot(self, position: int | None = None) -> Snapshot:
         """A snapshot that is kept; None for the newest.
@@ -145,7 +129,7 @@ class RunReader:
             It is not what was written.
         """
         with self._database.read_consistently():
-            records = self._database.list_records(SNAPSHOTS)
+            records = self._database.list_records(chains.SNAPSHOTS)
             if not records:
                 raise NotReadyError(f"{self.path} holds no snapshot yet: its warm-up has not ended")
             numbers = [number for number, at in records if position in (None, at)]
@@ -154,12 +138,12 @@ class RunReader:
                     f"position={quote(position)} must be one of {[at for _, at in records]}, "
                     "or None"
                 )
-            return Snapshot.from_bytes(self._database.read(SNAPSHOTS, numbers[-1]).data)
+            return Snapshot.from_bytes(self._database.read(chains.SNAPSHOTS, numbers[-1]).data)
 
     def engine(self) -> Engine:
         """The engine as it was committed last, a copy of your own; NotReadyError before."""
         with self._database.read_consistently():
-            chain = FINAL if self.finished else CHECKPOINTS
+            chain = chains.FINAL if self.finished else chains.CHECKPOINTS
             records = self._database.list_records(chain)
             if not records:
                 raise NotReadyError(f"{self.path} holds no engine yet: its warm-up has not ended")
@@ -168,7 +152,7 @@ class RunReader:
     def monitor(self) -> Monitor | None:
         """The monitor as it was committed last, a copy of your own; None where the run has none."""
         with self._database.read_consistently():
-            chain = FINAL_MONITOR if self.finished else MONITORS
+            chain = chains.FINAL_MONITOR if self.finished else chains.MONITORS
             records = self._database.list_records(chain)
             if not records:
                 return None
@@ -212,7 +196,7 @@ class RunReader:
             Its rows are others: the error comes last, and what came before is not to be used. Or
             the run was learned in partitions, which keep no account of events.
         """
-        if self.kind == PARTITIONS:
+        if self.kind == chains.PARTITIONS:
             raise ParameterError(f"{self.path} was learned in partitions, which record no events")
         position = self.begun
         parts = self._read_calls() if self.kind != "replay" else self._read_log(log)
@@ -221,9 +205,9 @@ class RunReader:
             position += len(rows)
 
     def _read_log(self, log: Paths | None) -> Iterator[EventRows]:
-        state = self._database.read_fact(STATE, {})
-        fingerprint = state.get("fingerprint") or self._database.read_fact(FINGERPRINT)
-        paths = log or self._database.read_fact(LOG)
+        state = self._database.read_fact(chains.STATE, {})
+        fingerprint = state.get("fingerprint") or self._database.read_fact(chains.FINGERPRINT)
+        paths = log or self._database.read_fact(chains.LOG)
         if fingerprint is None:
             return
         try:
@@ -244,7 +228,7 @@ class RunReader:
 
     def _read_calls(self) -> Iterator[EventRows]:
         position = self.begun
-        for record in self._database.read_chain(OPERATIONS):
+        for record in self._database.read_chain(chains.OPERATIONS):
             call = Call.from_bytes(record.data)
             if call.name in ("learn", "learn_distances"):
                 rows = _to_event_rows(call)
@@ -255,8 +239,8 @@ class RunReader:
     def late_labels(self) -> dict[Hashable, Any]:
         """Labels that came after their events, by id."""
         labels: dict[Hashable, Any] = {}
-        if self.kind == ONLINE and self.origin["engine"].get("metrics"):
-            for record in self._database.read_chain(OPERATIONS):
+        if self.kind == chains.ONLINE and self.origin["engine"].get("metrics"):
+            for record in self._database.read_chain(chains.OPERATIONS):
                 call = Call.from_bytes(record.data)
                 if call.name == "label":
                     labels.update(zip(call.metadata["ids"], call.metadata["labels"], strict=True))
@@ -270,7 +254,7 @@ class RunReader:
         DamagedFileError
             It is not what was written.
         """
-        checksum = self._database.read_fact(STATE)["files"].get(name)
+        checksum = self._database.read_fact(chains.STATE)["files"].get(name)
         if checksum is None:
             return None
         if (fault := find_file_error(self.path, name, checksum)) is not None:
@@ -303,17 +287,22 @@ class RunReader:
     def progress(self) -> RunProgress:
         """The progress of the run as of its last commit."""
         database, begun = self._database, self.begun
-        last = [*self.positions, *(position for _, position in database.list_records(CHECKPOINTS))]
-        if self.kind == REPLAY:
-            counts = database.read_fact(STATE, {}).get("counts") or database.read_fact(COUNTS, {})
+        last = [
+            *self.positions,
+            *(position for _, position in database.list_records(chains.CHECKPOINTS)),
+        ]
+        if self.kind == chains.REPLAY:
+            counts = database.read_fact(chains.STATE, {}).get("counts") or database.read_fact(
+                chains.COUNTS, {}
+            )
             accepted, rejected = int(counts.get("accepted", 0)), int(counts.get("rejected", 0))
             return RunProgress(accepted, rejected, max([begun + accepted, *last]))
-        if self.kind == PARTITIONS:
+        if self.kind == chains.PARTITIONS:
             table = self.partitions()
             learned, rejected = (sum(table[name].to_pylist()) for name in ("learned", "rejected"))
             return RunProgress(learned, rejected, max(last, default=0))
-        if length := database.count_records(OPERATIONS):
-            last.append(database.read(OPERATIONS, length - 1).position)
+        if length := database.count_records(chains.OPERATIONS):
+            last.append(database.read(chains.OPERATIONS, length - 1).position)
         position = max([begun, *last])
         return RunProgress(position - begun, self.rejected().num_rows, position)
 

@@ -23,29 +23,11 @@ from streamembed.drift.monitor import Monitor
 from streamembed.engine.engine import Engine
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import ParameterError, quote
+from streamembed.runs import chains
 from streamembed.runs.run_folder import FILES, lock_folder, open_database
 from streamembed.storage.database import Database
 from streamembed.validation import parse_count_or_unit
 
-# Kinds of runs, the fact ORIGIN has them; and what a call that wants another one is told.
-REPLAY, ONLINE, PARTITIONS = "replay", "online", "partitions"
-KINDS = {
-    REPLAY: "is a replay of a log, and cannot be learned into",
-    ONLINE: "is an online run (open_run), no replay",
-    PARTITIONS: "was learned in partitions",
-}
-# Facts: how the run came about, how far it is, counts and fingerprint of the rows at the last
-# commit, and where the log is.
-ORIGIN, STATE, COUNTS, FINGERPRINT, LOG = "origin", "state", "counts", "fingerprint", "log"
-# Chains: engines, of which the newest two are kept, with the monitor of each; a thinned history of
-# snapshots; what a run began and ended with.
-CHECKPOINTS, MONITORS, SNAPSHOTS = "checkpoints", "monitors", "snapshots"
-BEGINNING, FIRST_MONITOR = "beginning", "first_monitor"
-FINAL, FINAL_MONITOR = "final", "final_monitor"
-OPERATIONS = "operations"  # of an online run: its calls
-# Of a replay by several workers: the landmarks of the last round, and of each partition the newest
-# few checkpoints.
-MERGED, PARTITION = "merged", "partition-"
 # Bytes of rows that are buffered before a commit is due.
 MAX_BUFFERED_BYTES = 1 << 25
 # The largest share of the time that commits may take.
@@ -141,10 +123,10 @@ class RunStore:
 
     def read_origin(self, kind: str) -> dict[str, Any] | None:
         """How the run came about; None of a new one; ParameterError where it is of another kind."""
-        origin: dict[str, Any] | None = self.database.read_fact(ORIGIN)
-        if origin is not None and (own := origin.get("kind", REPLAY)) != kind:
+        origin: dict[str, Any] | None = self.database.read_fact(chains.ORIGIN)
+        if origin is not None and (own := origin.get("kind", chains.REPLAY)) != kind:
             raise ParameterError(
-                f"run={quote(str(self.folder))} {KINDS[own]}: choose another folder"
+                f"run={quote(str(self.folder))} {chains.KINDS[own]}: choose another folder"
             )
         return origin
 
@@ -153,8 +135,8 @@ class RunStore:
         with self.database.commit():
             for chain, value in first.items():
                 self.database.append(chain, value.position, 0, value.to_bytes())
-            self.database.write_fact(ORIGIN, origin)
-            self.database.write_fact(STATE, {"finished": False})
+            self.database.write_fact(chains.ORIGIN, origin)
+            self.database.write_fact(chains.STATE, {"finished": False})
 
     def write_fact(self, name: str, value: Any) -> None:
         """A fact, in a commit of its own, unless it is known."""
@@ -197,15 +179,15 @@ class RunStore:
         with database.commit():
             for name in self._buffered:
                 self._append_buffered(name, snapshot.position)
-            database.append(CHECKPOINTS, engine.position, 0, engine.to_bytes())
+            database.append(chains.CHECKPOINTS, engine.position, 0, engine.to_bytes())
             append_snapshot(database, snapshot)
-            newest = {database.count_records(CHECKPOINTS) - i for i in (1, 2)}
-            database.keep_only(CHECKPOINTS, newest)
+            newest = {database.count_records(chains.CHECKPOINTS) - i for i in (1, 2)}
+            database.keep_only(chains.CHECKPOINTS, newest)
             if self.monitor is not None:
-                database.append(MONITORS, engine.position, 0, self.monitor.to_bytes())
-                database.keep_only(MONITORS, newest)
-            database.write_fact(COUNTS, asdict(now.counts))
-            database.write_fact(FINGERPRINT, now.fingerprint)
+                database.append(chains.MONITORS, engine.position, 0, self.monitor.to_bytes())
+                database.keep_only(chains.MONITORS, newest)
+            database.write_fact(chains.COUNTS, asdict(now.counts))
+            database.write_fact(chains.FINGERPRINT, now.fingerprint)
         self._buffered, self._buffered_bytes, self._position = {}, 0, snapshot.position
         self._last_commit = time.monotonic()
         self._commit_seconds = self._last_commit - start
@@ -219,14 +201,14 @@ class RunStore:
 
     def load_last(self) -> Commit | None:
         """The last commit; None before the first. The monitor becomes what it was then."""
-        length = self.database.count_records(CHECKPOINTS)
+        length = self.database.count_records(chains.CHECKPOINTS)
         if not length:
             return None
-        record = self.database.read(CHECKPOINTS, length - 1)
+        record = self.database.read(chains.CHECKPOINTS, length - 1)
         self._position = record.position
-        counts = RowCounts(**self.database.read_fact(COUNTS))
-        self._become_monitor(MONITORS)
-        fingerprint = dict(self.database.read_fact(FINGERPRINT))
+        counts = RowCounts(**self.database.read_fact(chains.COUNTS))
+        self._become_monitor(chains.MONITORS)
+        fingerprint = dict(self.database.read_fact(chains.FINGERPRINT))
         return Commit(Engine.from_bytes(record.data), counts, fingerprint)
 
     def load_final(self) -> Commit | None:
@@ -234,12 +216,12 @@ class RunStore:
 
         The monitor becomes what it was then.
         """
-        state = self.database.read_fact(STATE, {})
+        state = self.database.read_fact(chains.STATE, {})
         files = state.get("files", {}).items()
         if not state.get("finished") or any(find_file_error(self.folder, *file) for file in files):
             return None
-        self._become_monitor(FINAL_MONITOR)
-        engine = Engine.from_bytes(self.database.read(FINAL, state["final"]).data)
+        self._become_monitor(chains.FINAL_MONITOR)
+        engine = Engine.from_bytes(self.database.read(chains.FINAL, state["final"]).data)
         return Commit(engine, RowCounts(**state["counts"]), state["fingerprint"])
 
     def _become_monitor(self, chain: str) -> None:
@@ -251,12 +233,14 @@ class RunStore:
         """The run is whole, and its files are written: keep what it ended with."""
         engine, database, monitor = now.engine, self.database, self.monitor
         with database.commit():
-            number = database.append(FINAL, engine.position, 0, engine.to_bytes())
-            database.keep_only(FINAL, {number})
+            number = database.append(chains.FINAL, engine.position, 0, engine.to_bytes())
+            database.keep_only(chains.FINAL, {number})
             if monitor is not None:
-                last = database.append(FINAL_MONITOR, monitor.position, 0, monitor.to_bytes())
-                database.keep_only(FINAL_MONITOR, {last})
-            records = database.list_records(SNAPSHOTS)
+                last = database.append(
+                    chains.FINAL_MONITOR, monitor.position, 0, monitor.to_bytes()
+                )
+                database.keep_only(chains.FINAL_MONITOR, {last})
+            records = database.list_records(chains.SNAPSHOTS)
             # the last snapshot, unless the last checkpoint has kept it
             if engine.ready and (not records or records[-1][1] != engine.publish().position):
                 append_snapshot(database, engine.publish(fresh=True))
@@ -269,13 +253,13 @@ class RunStore:
                 "final": number,
                 "files": {path.name: compute_file_crc(path) for path in paths if path.exists()},
             }
-            database.write_fact(STATE, state)
+            database.write_fact(chains.STATE, state)
 
 
 def append_snapshot(database: Database, snapshot: Snapshot) -> None:
     """A snapshot of a run, within a commit; older ones are thinned out."""
-    database.append(SNAPSHOTS, snapshot.position, len(snapshot.ids), snapshot.to_bytes())
-    database.keep_only(SNAPSHOTS, select_retained(database.count_records(SNAPSHOTS)))
+    database.append(chains.SNAPSHOTS, snapshot.position, len(snapshot.ids), snapshot.to_bytes())
+    database.keep_only(chains.SNAPSHOTS, select_retained(database.count_records(chains.SNAPSHOTS)))
 
 
 def select_retained(length: int) -> set[int]:

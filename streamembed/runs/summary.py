@@ -21,9 +21,8 @@ from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import format_count
 from streamembed.methods.registry import METHODS
 from streamembed.metric_learning.metric_certificate import MetricCertificate
-from streamembed.runs import run_folder
+from streamembed.runs import chains, run_folder
 from streamembed.runs.run_reader import RunReader
-from streamembed.runs.run_store import ONLINE
 
 # A replay is finished; or stopped before the end of its log, with all of it in the files; or
 # unfinished. A run of calls is open.
@@ -40,7 +39,9 @@ MOST_REASONS = 3  # of rejected rows, in a hint
 def describe_run(reader: RunReader) -> dict[str, Any]:
     """Describe a run as of its last commit; DamagedFileError where a table is damaged."""
     progress, timeline, rejected = reader.progress(), reader.timeline(), reader.rejected()
-    state = "finished" if reader.finished else "open" if reader.kind == ONLINE else "unfinished"
+    state = (
+        "finished" if reader.finished else "open" if reader.kind == chains.ONLINE else "unfinished"
+    )
     events, position = progress.accepted, progress.position
     newest = reader.snapshot() if reader.positions else None
     if state == "unfinished" and (stopped := _count_stopped(reader)) >= events:

@@ -26,30 +26,12 @@ from streamembed.errors import (
 )
 from streamembed.logs.paths import Paths
 from streamembed.merging.landmark_set import LandmarkSet
+from streamembed.runs import chains
 from streamembed.runs import run_folder as runfolder
 from streamembed.runs.log_replay import replay
 from streamembed.runs.origin import list_differences, open_recorded_log
 from streamembed.runs.recorder import COLUMNS_KEY
-from streamembed.runs.run_store import (
-    BEGINNING,
-    CHECKPOINTS,
-    FINAL,
-    FINAL_MONITOR,
-    FINGERPRINT,
-    FIRST_MONITOR,
-    LOG,
-    MERGED,
-    MONITORS,
-    ONLINE,
-    OPERATIONS,
-    ORIGIN,
-    PARTITION,
-    PARTITIONS,
-    SNAPSHOTS,
-    STATE,
-    find_file_error,
-    select_retained,
-)
+from streamembed.runs.run_store import find_file_error, select_retained
 from streamembed.storage import archive
 from streamembed.storage.database import Database
 
@@ -61,17 +43,22 @@ RESTORE_REMEDY = (
 )
 
 
-# Chains that are no tables: what loads a record, and how many of the newest are kept (of snapshots
-# others, too).
-CHAINS: dict[str, tuple[Callable[[bytes], object], int]] = {
-    BEGINNING: (Engine.from_bytes, 1),
-    FIRST_MONITOR: (Monitor.from_bytes, 1),
-    CHECKPOINTS: (Engine.from_bytes, 2),
-    MONITORS: (Monitor.from_bytes, 2),
-    FINAL: (Engine.from_bytes, 1),
-    FINAL_MONITOR: (Monitor.from_bytes, 1),
-    MERGED: (LandmarkSet.from_bytes, 1),
-    SNAPSHOTS: (Snapshot.from_bytes, 1),
+def _decode_table(data: bytes) -> None:
+    with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
+        reader.read_all()
+
+
+# What decodes a record of a chain that is no table, and how many of the newest are kept (of
+# snapshots others, too).
+CHAINS: dict[str, tuple[Callable[[bytes], Any], int]] = {
+    chains.BEGINNING: (Engine.from_bytes, 1),
+    chains.FIRST_MONITOR: (Monitor.from_bytes, 1),
+    chains.CHECKPOINTS: (Engine.from_bytes, 2),
+    chains.MONITORS: (Monitor.from_bytes, 2),
+    chains.FINAL: (Engine.from_bytes, 1),
+    chains.FINAL_MONITOR: (Monitor.from_bytes, 1),
+    chains.MERGED: (LandmarkSet.from_bytes, 1),
+    chains.SNAPSHOTS: (Snapshot.from_bytes, 1),
 }
 
 
@@ -120,9 +107,9 @@ def verify(
     try:
         with Database.open(folder) as database:
             kind = _read_kind(database)
-            remedy = RESTORE_REMEDY if kind == ONLINE else REPLAY_REMEDY
-            if log is None and deep and kind != ONLINE:
-                log = database.read_fact(LOG)
+            remedy = RESTORE_REMEDY if kind == chains.ONLINE else REPLAY_REMEDY
+            if log is None and deep and kind != chains.ONLINE:
+                log = database.read_fact(chains.LOG)
             _check_options(deep, log, kind)
             for name, check in _list_checks(database, folder):
                 try:
@@ -132,7 +119,7 @@ def verify(
                 except (OSError, pa.ArrowException, ValueError, KeyError) as error:
                     troubles.append(Trouble(f"{name}: {_to_one_line(error)}", remedy))
             if deep and not troubles:
-                compare = _learn_again if kind == ONLINE else _replay_again
+                compare = _learn_again if kind == chains.ONLINE else _replay_again
                 try:
                     checked["learned again"] = compare(database, folder, log)
                 except DamagedFileError as error:
@@ -144,18 +131,18 @@ def verify(
 
 def _read_kind(database: Database) -> str:
     try:
-        return str(database.read_fact(ORIGIN, {}).get("kind", "replay"))
+        return str(database.read_fact(chains.ORIGIN, {}).get("kind", "replay"))
     except DamagedFileError:
-        return ONLINE  # which nothing can be replayed of
+        return chains.ONLINE  # which nothing can be replayed of
 
 
 def _check_options(deep: bool, log: Paths | None, kind: str) -> None:
-    if deep and kind == PARTITIONS:
+    if deep and kind == chains.PARTITIONS:
         raise ParameterError(
             "a run that was learned in partitions is not repeated by verify: repeat it into "
             "another folder, and compare all files but run.db"
         )
-    if log is not None and kind == ONLINE:
+    if log is not None and kind == chains.ONLINE:
         raise ParameterError("this is an online run, which has no log: leave log out")
     if log is not None and not deep:
         raise ParameterError("only deep=True reads the log: add it, or leave log out")
@@ -176,19 +163,19 @@ def _list_checks(database: Database, folder: Path) -> Iterator[tuple[str, Callab
         names = database.list_facts()
         for name in names:
             database.read_fact(name)
-        if ORIGIN not in names or STATE not in names:
+        if chains.ORIGIN not in names or chains.STATE not in names:
             raise DamagedFileError("what the run is was lost")
         return len(names)
 
     yield "database", structure
     yield "facts", facts
     try:
-        chains = database.list_chains()
+        names = database.list_chains()
     except DamagedFileError:
         return  # the structure says it
-    for chain in chains:
+    for chain in names:
         yield chain, partial(_check_chain, database, chain)
-    state = database.read_fact(STATE, {})
+    state = database.read_fact(chains.STATE, {})
     files = state["files"] if state.get("finished") else {}
     for name in runfolder.FILES:
         if name in files or (folder / name).exists():
@@ -199,40 +186,34 @@ def _check_chain(database: Database, chain: str) -> int:
     """All records of one chain, and whether these are the ones that must be there."""
     length = database.count_records(chain)
     numbers = [number for number, _ in database.list_records(chain)]
-    load, n_newest = CHAINS.get(chain, (None, length))
-    if chain.startswith(PARTITION):  # those that were not merged yet, and the newest
+    decode, n_newest = CHAINS.get(chain, (_decode_table, length))
+    if chain == chains.OPERATIONS:
+        decode = Call.from_bytes
+    elif chain.startswith(chains.PARTITION):  # those that were not merged yet, and the newest
+        decode = partial(archive.unseal, kind="partition", path=chain)
         n_newest = length - min(numbers, default=0)
     expected = set(range(max(0, length - n_newest), length))
-    if chain == SNAPSHOTS:
+    if chain == chains.SNAPSHOTS:
         expected = select_retained(length)
     if set(numbers) != expected:
         lost = sorted(expected - set(numbers))
         raise DamagedFileError(f"records {lost[:5]} are lost" if lost else "records were added")
-    if len(expected) == length:
-        records = database.read_chain(chain)
-    else:
-        records = (database.read(chain, number) for number in numbers)
-    before, start = -1, database.list_records(BEGINNING)[0][1] if chain == OPERATIONS else 0
-    for record in records:
+    before, start = (
+        -1,
+        database.list_records(chains.BEGINNING)[0][1] if chain == chains.OPERATIONS else 0,
+    )
+    for number in numbers:
+        record = database.read(chain, number)
         if record.position < before:
-            raise DamagedFileError(f"record {record.number} is of an earlier event than the last")
-        before = record.position
-        if load is not None:
-            load(record.data)
-        elif chain == OPERATIONS:
-            start += Call.from_bytes(record.data).events
+            raise DamagedFileError(f"record {number} is of an earlier event than the last")
+        before, decoded = record.position, decode(record.data)
+        if chain == chains.OPERATIONS:
+            start += decoded.events
             if record.position != start:
                 raise DamagedFileError(
-                    f"batch {record.number} leads to event {start}, not {record.position}"
+                    f"batch {number} leads to event {start}, not {record.position}"
                 )
-        elif chain.startswith(PARTITION):
-            archive.unseal(record.data, "partition", f"record {record.number}")
-        else:
-            with pa.ipc.open_stream(pa.py_buffer(record.data)) as reader:
-                rows = sum(batch.num_rows for batch in reader)
-            if rows != record.rows:
-                raise DamagedFileError(f"record {record.number} has {rows} rows of {record.rows}")
-    return len(expected)
+    return len(numbers)
 
 
 def _check_file(folder: Path, name: str, crc: int | None) -> int:
@@ -249,11 +230,11 @@ def _check_file(folder: Path, name: str, crc: int | None) -> int:
 
 
 def _learn_again(database: Database, folder: Path, log: Any) -> int:
-    engine = Engine.from_bytes(database.read(BEGINNING, 0).data)
-    records = database.list_records(CHECKPOINTS)
-    n_committed = database.read_fact(FINGERPRINT)["operations"] if records else -1
+    engine = Engine.from_bytes(database.read(chains.BEGINNING, 0).data)
+    records = database.list_records(chains.CHECKPOINTS)
+    n_committed = database.read_fact(chains.FINGERPRINT)["operations"] if records else -1
     count = 0
-    for record in database.read_chain(OPERATIONS):
+    for record in database.read_chain(chains.OPERATIONS):
         engine.apply(Call.from_bytes(record.data))
         count += 1
         if engine.position != record.position:
@@ -262,7 +243,7 @@ def _learn_again(database: Database, folder: Path, log: Any) -> int:
             )
         if (
             count == n_committed
-            and database.read(CHECKPOINTS, records[-1][0]).data != engine.to_bytes()
+            and database.read(chains.CHECKPOINTS, records[-1][0]).data != engine.to_bytes()
         ):
             raise DamagedFileError(f"the engine at event {engine.position} has other bytes")
     return count
@@ -270,7 +251,7 @@ def _learn_again(database: Database, folder: Path, log: Any) -> int:
 
 def _replay_again(database: Database, folder: Path, log: Any) -> int:
     """The log into another folder: its files must be those of this one."""
-    origin, state = database.read_fact(ORIGIN), database.read_fact(STATE, {})
+    origin, state = database.read_fact(chains.ORIGIN), database.read_fact(chains.STATE, {})
     if not state.get("finished"):
         raise ParameterError(
             f"{folder} is not finished, so there is nothing to compare with: resume it first"
@@ -286,7 +267,7 @@ def _replay_again(database: Database, folder: Path, log: Any) -> int:
     opened = replace(opened, columns=columns)
     monitor = None
     if origin.get("monitor"):
-        monitor = Monitor.from_bytes(database.read(FIRST_MONITOR, 0).data)
+        monitor = Monitor.from_bytes(database.read(chains.FIRST_MONITOR, 0).data)
     with tempfile.TemporaryDirectory() as other:
         done = replay(
             opened,
@@ -300,7 +281,7 @@ def _replay_again(database: Database, folder: Path, log: Any) -> int:
         if done.damage is not None:
             raise LogError(done.damage)
         with Database.open(done.path) as database_again:
-            again = database_again.read_fact(STATE)
+            again = database_again.read_fact(chains.STATE)
     rows, rows_again = (
         {name: one[name] for name in ("rows", "fingerprint")} for one in (state, again)
     )

@@ -107,4 +107,4 @@ def test_labels_are_for_metrics_alone(log: Path, tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     facts = json.loads(done.stdout)
     assert facts["columns"]["label"] == "label"
-    assert facts["metrics"]["fenn"]["labelled"] > 2000
+    assert facts["snapshot"]["metrics"]["fenn"]["labelled"] > 2000

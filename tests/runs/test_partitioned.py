@@ -501,7 +501,7 @@ def test_progress_counts_what_was_learned_before(
     def never(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(run_of_partitions._PartitionReplay, "_learn", never)
+    monkeypatch.setattr(run_of_partitions.PartitionRoot, "_learn", never)
     done = CliRunner().invoke(commands.main, [*flags(log, tmp_path / "new"), "--workers=1"])
     assert done.exit_code == 130
     assert "interrupted before anything was learned; repeat the call to resume" in done.stderr
@@ -588,7 +588,7 @@ def test_the_command_line(log: Path, tmp_path: Path) -> None:
     )
     assert done.exit_code == 0, done.output
     facts = json.loads(done.stdout)
-    assert (facts["partitions"], facts["snapshots"], facts["learned"]) == (2, 6, 1998)
+    assert (len(facts["partitions"]), facts["snapshots"], facts["learned"]) == (2, 6, 1998)
     replayed(log, tmp_path / "python")
     assert files_of(tmp_path / "run") == files_of(tmp_path / "python")
     shown = CliRunner().invoke(commands.main, [*flags(log, tmp_path / "run"), "--workers=1"])

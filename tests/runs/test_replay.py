@@ -261,7 +261,7 @@ def test_a_run_folder_is_not_overwritten_by_chance(tmp_path: Path) -> None:
     with pytest.raises(ParameterError, match=r"is not empty.* overwrite=True"):
         se.replay(log, engine(), tmp_path / "other")
     se.replay(log, engine(), tmp_path / "run", overwrite=True)
-    with pytest.raises(ParameterError, match="is a file"):
+    with pytest.raises(ParameterError, match="is, contains or lies in"):
         se.replay(log, engine(), log)
 
 

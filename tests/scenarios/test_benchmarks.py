@@ -21,6 +21,7 @@ def test_a_window_is_followed_chunk_by_chunk() -> None:
     assert not len(alone.publish)
 
 
+@pytest.mark.long
 def test_a_window_is_measured_in_a_process_of_its_own() -> None:
     """The program of the memory part once named modules that had moved."""
     run = windows.run_process("fill_large_window(300)")
