@@ -351,7 +351,6 @@ def alarm_of(name: str) -> se.Alarm:
         channel="coordinates",
         memory=40,
         run_length=float("inf"),
-        components=((f"component 0 of {name}", 0.8), ("component 2", 0.2)),
         features=((name, 2.3, 1e-12), ("b", -0.1, 0.6)),
         events=((name, 5_100, 3.2), (5_101, 5_101, 2.9)),
         sentence=f"The stream left its reference about event 5,060: {name} has moved",
