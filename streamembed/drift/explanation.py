@@ -139,12 +139,10 @@ def explain_again(state: MonitorState, alarm: Alarm, reference: CalibratedRefere
 
 
 def _apply_tests(state: MonitorState, alarm: Alarm, tests: FeatureTests, began: int = -1) -> Alarm:
-    order = np.lexsort((-np.abs(tests.shifts), tests.p)).tolist()
-    rows = zip(state.names, tests.shifts.tolist(), tests.p.tolist(), strict=True)
-    features = list(rows)
-    alarm = replace(
-        alarm, explanation=tests.explanation, features=tuple(features[j] for j in order)
-    )
+    """The alarm with what the tests show, and its first sentence."""
+    order = np.lexsort((-np.abs(tests.shifts), tests.p))
+    features = tuple((state.names[j], float(tests.shifts[j]), float(tests.p[j])) for j in order)
+    alarm = replace(alarm, explanation=tests.explanation, features=features)
     return replace(alarm, sentence=_write_change(alarm, tests, began))
 
 

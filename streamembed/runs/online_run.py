@@ -101,7 +101,7 @@ def _load_beginning(store: RunStore, given: Engine | Mapping[str, Any] | None) -
     if before is None:
         store.begin(origin, {chains.BEGINNING: engine})
         return engine
-    # files of every version are resumed
+    # another release of this layout may have had fewer parameters
     parameters = Config.complete(before["engine"])
     expected = {**before, "version": __version__, "engine": parameters}
     if lines := list_differences(expected, json.loads(json.dumps(origin))):
@@ -250,9 +250,8 @@ class Run:
         with self._lock:
             self._check_open()
             is_behind = self._committed < self._database.count_records(chains.OPERATIONS)
-            is_first = not self._database.count_records(
-                chains.CHECKPOINTS
-            )  # it may have begun with an engine
+            # it may have begun with an engine
+            is_first = not self._database.count_records(chains.CHECKPOINTS)
             if self._engine.ready and (is_behind or is_first):
                 try:
                     self._commit_engine()

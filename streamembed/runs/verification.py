@@ -198,16 +198,14 @@ def _check_chain(database: Database, chain: str) -> int:
     if set(numbers) != expected:
         lost = sorted(expected - set(numbers))
         raise DamagedFileError(f"records {lost[:5]} are lost" if lost else "records were added")
-    before, start = (
-        -1,
-        database.list_records(chains.BEGINNING)[0][1] if chain == chains.OPERATIONS else 0,
-    )
+    is_online, before = chain == chains.OPERATIONS, -1
+    start = database.list_records(chains.BEGINNING)[0][1] if is_online else 0
     for number in numbers:
         record = database.read(chain, number)
         if record.position < before:
             raise DamagedFileError(f"record {number} is of an earlier event than the last")
         before, decoded = record.position, decode(record.data)
-        if chain == chains.OPERATIONS:
+        if is_online:
             start += decoded.events
             if record.position != start:
                 raise DamagedFileError(

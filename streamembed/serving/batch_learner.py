@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from dataclasses import astuple
 from typing import Any, Self
 
@@ -56,7 +57,7 @@ class BatchLearner:
         self.failure: BaseException | None = None
         self.learns_labels = bool(self._run.engine.config.metrics)
         self._lock = threading.Lock()
-        self._waiting = 0
+        self._waiting = deque[str]()  # producers; threads append and pop without a lock
         self._next_offsets = self._load_offsets()
 
     def __enter__(self) -> Self:
@@ -91,7 +92,7 @@ class BatchLearner:
     @property
     def waiting(self) -> int:
         """Number of batches received and not yet acknowledged."""
-        return self._waiting
+        return len(self._waiting)
 
     def get_offset(self, producer: str) -> int:
         """The offset of a producer's next batch."""
@@ -126,12 +127,12 @@ class BatchLearner:
         StoppedError
             The run has stopped to learn, see ``failure``.
         """
-        self._waiting += 1
+        self._waiting.append(producer)
         try:
             with self._lock:
                 return self._learn(producer, offset, batch, features)
         finally:
-            self._waiting -= 1
+            self._waiting.pop()
 
     def _learn(
         self, producer: str, offset: int, batch: Any, features: Features

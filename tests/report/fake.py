@@ -57,7 +57,7 @@ def fake_monitored(
         loudest = [(key, onset + i, 9.0 - i / 2) for i, key in enumerate(ids[:10])]
     sentence = (
         f"Mean of '{features[0]}' shifted by +3.1 sd around event {onset:,} (detected at "
-        f"{alarm:,}). 31 % of the events since lie where 3 % of the reference did.{worst}"
+        f"{alarm:,}; estimated from {alarm - onset:,} events).{worst}"
     )
     found = Alarm(
         kind="alarm",
