@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from scenarios.scenario import Expected, Outcome, Scenario
-from streamembed.metric_learning import eig_dml, fenn, scatter
-from streamembed.metric_learning.eig_dml import EigDMLSettings
+from streamembed.metrics import eig_dml, fenn, scatter
+from streamembed.metrics.eig_dml import EigDMLSettings
 from streamembed.numeric.arrays import Floats, Ints
 from streamembed.threads import one_blas_thread
 
