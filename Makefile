@@ -10,7 +10,7 @@ FAST := tests/test_floors.py tests/test_glossary.py tests/test_surface.py tests/
 	tests/engine/test_engine.py tests/estimators/test_pair_generator.py \
 	tests/logs/test_from_a_row.py tests/cli tests/scenarios/test_literal_map.py
 
-.PHONY: demo test check lint lowest newest docs notebook first-hour scenarios drift picture bench soak chromium clean
+.PHONY: demo test check lint lowest newest docs notebook scenarios drift picture bench soak chromium clean
 
 demo: $(VENV)/.ready
 	$(BIN)/streamembed demo
@@ -47,10 +47,6 @@ docs: $(DOCS)/.ready
 # docs/tutorial.ipynb and the pictures of the tutorial, from docs/tutorial.md.
 notebook: $(DOCS)/.ready
 	$(DOCS)/bin/python -m scenarios.pictures.tutorial
-
-# Twenty tasks of a new user, and what they see.
-first-hour: $(VENV)/.ready
-	$(BIN)/python -m scenarios.first_hour
 
 # What the browser tests need; without it they are skipped, and say so.
 chromium:
