@@ -38,7 +38,7 @@ from streamembed.methods.engine_parameters import OPTIONS, EngineParameters, des
 from streamembed.methods.options import Config
 from streamembed.methods.registry import METHODS
 from streamembed.methods.state import State
-from streamembed.metric_learners.catalog import STATES
+from streamembed.metrics.catalog import STATES
 from streamembed.notebook import write_table
 from streamembed.numeric import codec
 from streamembed.numeric.arrays import Array, Ints

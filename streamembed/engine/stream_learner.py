@@ -41,7 +41,7 @@ from streamembed.methods import update
 from streamembed.methods.chunk import AcceptedEvents
 from streamembed.methods.options import POSITION, Config
 from streamembed.methods.state import State
-from streamembed.metric_learners import metrics as learners
+from streamembed.metrics import engine_metrics as learners
 from streamembed.numeric.arrays import Bools, Floats, Ints
 from streamembed.numeric.chunks import PendingParts
 from streamembed.threads import FairQueue, one_blas_thread

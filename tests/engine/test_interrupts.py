@@ -242,8 +242,8 @@ def test_a_call_of_a_metric_that_breaks_off_changes_nothing(
         raise KeyboardInterrupt
 
     for place in (
-        "streamembed.metric_learners.training_stream.extend",
-        "streamembed.metric_learners.training_stream.flush",
+        "streamembed.metrics.training_stream.extend",
+        "streamembed.metrics.training_stream.flush",
         "streamembed.manifold.principal_stream.extend",
     ):
         monkeypatch.setattr(place, boom)
