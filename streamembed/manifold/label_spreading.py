@@ -1,0 +1,302 @@
+"""Labels spread over the nearest neighbours of a stream's newest events, few of which have one.
+
+    (I - a S) F = Y,   S = D^-1/2 W D^-1/2,   W_ij = exp(-d_ij^2 / (s_i s_j)) between neighbours
+
+The graph has the newest events, the *window*, and *anchors*: labelled events that have left it.
+Conjugate gradients start from the F of the chunk before.
+
+Symbols: n = slots, c = classes, a = damping, W = weights, D = degrees, s_i = distance to the K-th
+neighbour, Y = 1 where a slot has the label of the class, F = scores.
+
+Source: Zhou, Bousquet, Lal, Weston & Schoelkopf (2004), "Learning with local and global
+consistency"; widths of Zelnik-Manor & Perona (2004). Differs: 1. neighbours in place of all points.
+2. Scores of a class are divided by the square root of its number of labels. 3. The graph follows a
+stream, and keeps labelled events.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.sparse import csr_array
+from scipy.spatial.distance import cdist
+
+from streamembed.geometry.lists import NeighborLists, Slots
+from streamembed.geometry.neighbors import join_neighbors
+from streamembed.geometry.pairwise import PointDistances, split_slots
+from streamembed.numeric.arrays import Array, Floats, Ints
+
+UNLABELLED = -1
+# Anchors of a class, and of all: the oldest of the class that has most of them goes.
+CLASS_ANCHORS, MOST_ANCHORS = 40, 400
+# Of the residual of every column, relative to that of F = 0.
+TOLERANCE = 1e-3
+# Residuals are updated, not computed: stop where they are half of what the certificate may say.
+SAFETY = 0.5
+# With a damping a the error falls by (1 - sqrt(1 - a)) a step: 300 steps for a = .9995.
+MOST_STEPS = 1000
+# A point among duplicates has the width 0: it gets this share of the median one.
+LEAST_WIDTH = 0.1
+# A score of one fifth halves what a label is worth to `choose_questions`.
+REACH = 5.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LabelGraph:
+    """Window and anchors with their scores: a value, whose arrays are never written."""
+
+    points: Floats  # (n, d), scaled
+    positions: Ints  # (n,): of the events in the stream
+    classes: Ints  # (n,), UNLABELLED where there is no label
+    window: Ints  # slots of the newest events, oldest first; the others are anchors
+    lists: NeighborLists | None  # None before the first event
+    scores: Floats  # (n, c): F
+    widths: Floats  # (n,): s
+    degrees: Floats  # (n,): D
+    residual: float  # the largest of the columns, relative; 0 without labels
+
+
+def create_empty(width: int) -> LabelGraph:
+    """No events yet, of so many features."""
+    no_slots, nothing = np.zeros(0, dtype=np.int64), np.zeros(0)
+    points, scores = np.zeros((0, width)), np.zeros((0, 0))
+    return LabelGraph(points, no_slots, no_slots, no_slots, None, scores, nothing, nothing, 0.0)
+
+
+def advance(
+    graph: LabelGraph,
+    points: Floats,
+    positions: Ints,
+    classes: Ints,
+    n_classes: int,
+    size: int,
+    n_neighbors: int,
+    damping: float,
+) -> LabelGraph:
+    """The graph after a chunk, with the scores of its labels.
+
+    Parameters
+    ----------
+    points, positions, classes
+        Of the events that arrive, (b, d), (b,) and (b,); b = 0 solves again for changed classes.
+    n_classes
+        Classes so far, at least those that occur.
+    size
+        Events of the window.
+
+    Returns
+    -------
+    LabelGraph
+        O(b n d + n K c) a step of conjugate gradients.
+    """
+    if len(points):
+        graph = _place_events(graph, points, positions, classes, size, n_neighbors)
+    if graph.lists is None:
+        return graph
+    walk, widths, degrees = build_walk(*graph.lists.nearest)
+    scores = np.zeros((len(degrees), n_classes))
+    scores[: len(graph.scores), : graph.scores.shape[1]] = graph.scores
+    labels = (graph.classes[:, None] == np.arange(n_classes)).astype(np.float64)
+    scores, residual = solve(walk, labels, scores, damping)
+    return replace(graph, scores=scores, widths=widths, degrees=degrees, residual=residual)
+
+
+def _place_events(
+    graph: LabelGraph,
+    points: Floats,
+    positions: Ints,
+    classes: Ints,
+    size: int,
+    n_neighbors: int,
+) -> LabelGraph:
+    """With events in the slots of those that leave; labelled ones stay as anchors."""
+    window = deque(graph.window.tolist())
+    of_slot = graph.classes.tolist()
+    anchors: dict[int, deque[int]] = {}
+    is_anchor = np.ones(len(of_slot), dtype=bool)
+    is_anchor[graph.window] = False
+    for slot in np.flatnonzero(is_anchor)[np.argsort(graph.positions[is_anchor])].tolist():
+        anchors.setdefault(of_slot[slot], deque()).append(slot)
+    event_of = dict[int, int]()  # slot -> the last of the events that it got
+    for event, code in enumerate(classes.tolist()):
+        slot = len(of_slot)
+        if len(window) == size:
+            slot = _release(window.popleft(), of_slot, anchors)
+        if slot == len(of_slot):
+            of_slot.append(code)
+        of_slot[slot] = code
+        window.append(slot)
+        event_of[slot] = event
+    slots, events = (np.array(part) for part in zip(*sorted(event_of.items()), strict=True))
+    n, old = len(of_slot), len(graph.points)
+    new_points, new_positions = np.empty((n, points.shape[1])), np.empty(n, dtype=np.int64)
+    scores = np.zeros((n, graph.scores.shape[1]))
+    new_points[:old], new_positions[:old], scores[:old] = (
+        graph.points,
+        graph.positions,
+        graph.scores,
+    )
+    new_points[slots], new_positions[slots], scores[slots] = points[events], positions[events], 0.0
+    geometry = PointDistances(new_points)
+    if graph.lists is None:
+        lists = NeighborLists.build(geometry, new_positions, n_neighbors)
+    else:
+        lists, _ = graph.lists.replace(slots, geometry, new_positions)
+    return replace(
+        graph,
+        points=new_points,
+        positions=new_positions,
+        classes=np.array(of_slot, dtype=np.int64),
+        window=np.array(window, dtype=np.int64),
+        lists=lists,
+        scores=scores,
+    )
+
+
+def _release(slot: int, of_slot: list[int], anchors: dict[int, deque[int]]) -> int:
+    """Which slot becomes free where an event leaves the window: a new one where it stays."""
+    code = of_slot[slot]
+    if code == UNLABELLED:
+        return slot
+    own = anchors.setdefault(code, deque())
+    own.append(slot)
+    if len(own) > CLASS_ANCHORS:
+        return own.popleft()
+    if sum(map(len, anchors.values())) > MOST_ANCHORS:
+        return max(anchors.values(), key=len).popleft()
+    return len(of_slot)
+
+
+def build_walk(near: Slots, d2: Floats) -> tuple[csr_array, Floats, Floats]:
+    """S (n, n), widths and degrees (n,), of lists of neighbours (n, K): slots and d2.
+
+    A point without neighbours has a row of 0.
+    """
+    is_neighbor = near >= 0
+    widths = np.sqrt(np.where(is_neighbor, d2, 0.0).max(axis=1))
+    positive = widths[widths > 0.0]
+    widths = np.maximum(widths, LEAST_WIDTH * np.median(positive) if len(positive) else 1.0)
+    with np.errstate(under="ignore"):
+        weights = np.exp(-(np.where(is_neighbor, d2, np.inf) / widths[:, None]) / widths[near])
+    own = np.arange(len(near))[:, None]
+    graph = join_neighbors(weights, np.where(is_neighbor, near, own))
+    degrees = np.asarray(graph.sum(axis=1)).ravel()
+    roots = np.divide(1.0, np.sqrt(degrees), out=np.zeros(len(degrees)), where=degrees > 0.0)
+    graph.data *= np.repeat(roots, np.diff(graph.indptr)) * roots[graph.indices]
+    return graph, widths, degrees
+
+
+def solve(walk: csr_array, labels: Floats, start: Floats, damping: float) -> tuple[Floats, float]:
+    """F of (I - a S) F = Y, from ``start``, by conjugate gradients, a column each.
+
+    Parameters
+    ----------
+    walk, labels, start
+        S (n, n), Y (n, c) and a first F (n, c).
+
+    Returns
+    -------
+    scores, residual
+        F, and the largest of |Y - (I - a S) F| / |Y| over the columns that have labels; columns
+        without are 0.
+    """
+    norms = np.linalg.norm(labels, axis=0)
+    scores = np.where(norms > 0.0, start, 0.0)
+    rest = labels - scores + damping * (walk @ scores)
+    direction, squares = rest, np.einsum("ij,ij->j", rest, rest)
+    limits = (SAFETY * TOLERANCE * norms) ** 2
+    for _ in range(MOST_STEPS):
+        if (squares <= limits).all():
+            break
+        image = direction - damping * (walk @ direction)
+        curvature = np.einsum("ij,ij->j", direction, image)
+        step = np.divide(squares, curvature, out=np.zeros(len(squares)), where=curvature > 0.0)
+        scores = scores + step * direction
+        rest = rest - step * image
+        previous, squares = squares, np.einsum("ij,ij->j", rest, rest)
+        ratio = np.divide(squares, previous, out=np.zeros(len(squares)), where=previous > 0.0)
+        direction = rest + ratio * direction
+    rest = labels - scores + damping * (walk @ scores)
+    has_labels = norms > 0.0
+    residuals = np.linalg.norm(rest[:, has_labels], axis=0) / norms[has_labels]
+    return scores, float(residuals.max(initial=0.0))
+
+
+def score(graph: LabelGraph, points: Floats, damping: float) -> Floats:
+    """Scores of new points (m, d), as if each were one slot more whose score changes no other.
+
+    Returns
+    -------
+    Shape (m, c), of each class divided by the square root of its labels. O(m n d).
+    """
+    scores = balance(graph, graph.scores)
+    result = np.zeros((len(points), scores.shape[1]))
+    if graph.lists is None:
+        return result
+    n, k = len(graph.points), graph.lists.n_neighbors
+    for rows in split_slots(np.arange(len(points)), n):
+        d2 = cdist(points[rows], graph.points, "sqeuclidean")
+        near = np.argsort(d2, axis=1, kind="stable")[:, :k]
+        near_d2 = np.take_along_axis(d2, near, 1)
+        widths = np.sqrt(near_d2[:, -1])
+        widths = np.maximum(widths, graph.widths.min())
+        with np.errstate(under="ignore"):
+            weights = np.exp(-(near_d2 / widths[:, None]) / graph.widths[near])
+        degrees = graph.degrees[near] * weights.sum(axis=1, keepdims=True)
+        shares = np.divide(
+            damping * weights, np.sqrt(degrees), out=np.zeros_like(weights), where=degrees > 0.0
+        )
+        result[rows] = np.einsum("ij,ijc->ic", shares, scores[near])
+    return result
+
+
+def balance(graph: LabelGraph, scores: Floats) -> Floats:
+    """Scores (m, c), of each class divided by the square root of its labels."""
+    counts = np.bincount(graph.classes[graph.classes >= 0], minlength=scores.shape[1])
+    balanced: Floats = scores / np.sqrt(np.maximum(counts, 1))
+    return balanced
+
+
+def compute_shares(scores: Floats) -> Floats:
+    """Scores (m, c) as probabilities: their shares; equal ones where no label is reached."""
+    positive = np.maximum(scores, 0.0)
+    totals = positive.sum(axis=1, keepdims=True)
+    equal = np.full(scores.shape, 1.0 / max(1, scores.shape[1]))
+    shares: Floats = np.divide(positive, totals, out=equal, where=totals > 0.0)
+    return shares
+
+
+def choose_questions(graph: LabelGraph, n: int, damping: float) -> Ints:
+    """Slots of the n events of the window whose labels would tell most, best first.
+
+    Each is the one whose label would reach most events that are uncertain, or reached by no label:
+    the largest entry of (I - a S)^-1 u with u = (1 - margin) / (1 + 5 F 1), the margin that of the
+    two likeliest classes. What was chosen counts as a label of unknown class.
+    """
+    if graph.lists is None:
+        return np.zeros(0, dtype=np.int64)
+    walk, _, _ = build_walk(*graph.lists.nearest)
+    scores = balance(graph, graph.scores)
+    doubt, reach = np.ones(len(scores)), scores.sum(axis=1)
+    if scores.shape[1] > 1:
+        ordered = np.sort(compute_shares(scores), axis=1)
+        doubt = 1.0 - (ordered[:, -1] - ordered[:, -2])
+    is_open = np.zeros(len(scores), dtype=bool)
+    is_open[graph.window] = True
+    is_open &= graph.classes == UNLABELLED
+    chosen: list[int] = []
+    for _ in range(min(n, int(is_open.sum()))):
+        worth = _spread_column(walk, doubt / (1.0 + REACH * np.maximum(reach, 0.0)), damping)
+        slot = int(np.where(is_open, worth, -np.inf).argmax())
+        chosen.append(slot)
+        is_open[slot] = False
+        reach = reach + _spread_column(walk, np.arange(len(reach)) == slot, damping)
+    return np.array(chosen, dtype=np.int64)
+
+
+def _spread_column(walk: csr_array, column: Array, damping: float) -> Floats:
+    """(I - a S)^-1 of a column (n,)."""
+    right = column.astype(np.float64)[:, None]
+    return solve(walk, right, np.zeros_like(right), damping)[0][:, 0]
