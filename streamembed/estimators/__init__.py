@@ -5,6 +5,7 @@ from streamembed.estimators.diffusion_map import DiffusionMap
 from streamembed.estimators.embedding_drift import EmbeddingDrift
 from streamembed.estimators.isomap import Isomap
 from streamembed.estimators.kernel_pca import KernelPCA
+from streamembed.estimators.label_spreading import LabelSpreading
 from streamembed.estimators.laplacian_eigenmaps import LaplacianEigenmaps
 from streamembed.estimators.linear_eigenmap import LinearEigenmap
 from streamembed.estimators.live_map import LiveMap
@@ -32,6 +33,7 @@ __all__ = [
     "GeometricMeanMetric",
     "Isomap",
     "KernelPCA",
+    "LabelSpreading",
     "LaplacianEigenmaps",
     "LinearEigenmap",
     "LiveMap",

@@ -10,7 +10,7 @@ import numpy as np
 from river import base
 
 from streamembed.data.impute import FeatureRows
-from streamembed.estimators.estimator import ColdStart, PointEstimator
+from streamembed.estimators.estimator import ColdStart, FeatureEstimator, PointEstimator
 from streamembed.numeric.arrays import Floats
 
 
@@ -39,7 +39,7 @@ class FeatureStatistics(ColdStart):
         return replace(self, events=events, means=means, counts=counts), points
 
 
-class ColdStartTransformer(PointEstimator, base.MiniBatchTransformer):
+class ColdStartLearner(FeatureEstimator):
     """An estimator whose features are those of the first events; missing values become means.
 
     The learner inside takes an event by one assignment. The statistics after it are
@@ -100,3 +100,7 @@ class ColdStartTransformer(PointEstimator, base.MiniBatchTransformer):
     def __getstate__(self) -> dict[str, Any]:
         statistics = replace(self._statistics, began=self._since)
         return {**super().__getstate__(), "_statistics_pair": (statistics, statistics)}
+
+
+class ColdStartTransformer(ColdStartLearner, PointEstimator, base.MiniBatchTransformer):
+    """A transformer of points whose features are those of the first events."""

@@ -111,8 +111,8 @@ class ColdStart:
         )
 
 
-class PointEstimator(HintedAttributes, base.Base):
-    """A river transformer of points, whose features are those of the first events.
+class FeatureEstimator(HintedAttributes, base.Base):
+    """An estimator of river that learns points, whose features are those of the first events.
 
     Attributes
     ----------
@@ -127,13 +127,6 @@ class PointEstimator(HintedAttributes, base.Base):
     imputed_in_transform = 0
     ignored_in_transform = 0
     _largest: ClassVar[float] = impute.LARGEST  # values beyond it are missing
-    _hints: ClassVar[Mapping[str, str]] = {
-        **dict.fromkeys(("fit", "partial_fit", "learn"), "learn_many(X)"),
-        **dict.fromkeys(("transform", "predict"), "transform_many(X)"),
-        "predict_one": "transform_one(x)",
-        "fit_transform": "learn_many(X), then transform_many(X)",
-        "feature_loadings": "snapshot().feature_loadings",
-    }
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -168,29 +161,6 @@ class PointEstimator(HintedAttributes, base.Base):
     def _observed_names(self) -> tuple[str, ...]:
         return self._statistics.observed_names
 
-    def transform_one(self, x: Mapping[Any, Any]) -> dict[Any, Any]:
-        """Coordinates of one point, by names such as ``pca_0``: see `prefix`."""
-        return self._name_coordinates(self._place(self._read_point(x)))
-
-    def transform_many(self, X: Any) -> Any:
-        """Coordinates of a mini-batch, as the same kind of data frame (pandas with its index).
-
-        Arrays come back as arrays, lists of dicts as lists of dicts, record batches as record
-        batches. Columns are called as the keys of `transform_one`.
-        """
-        coordinates = self._place(self._read_rows(X))
-        return to_table(coordinates, X, name_columns(self.prefix, coordinates.shape[1]))
-
-    @property
-    def prefix(self) -> str:
-        """The prefix of coordinate names, before their number: ``pca_0`` and ``pca_1``."""
-        return derive_prefix(type(self).__name__)
-
-    def _name_coordinates(self, coordinates: Floats) -> dict[Any, Any]:
-        """The first row of coordinates, by name."""
-        names = name_columns(self.prefix, coordinates.shape[1])
-        return dict(zip(names, coordinates[0].tolist(), strict=True))
-
     def _read_point(self, x: Any) -> FeatureRows:
         """One point, a dict of its features."""
         return impute.read_point(x)
@@ -198,10 +168,6 @@ class PointEstimator(HintedAttributes, base.Base):
     def _read_rows(self, X: Any) -> FeatureRows:
         """A mini-batch."""
         return impute.read(X)
-
-    def _place(self, rows: FeatureRows) -> Floats:
-        """Coordinates (n, m) of rows."""
-        raise NotImplementedError
 
     def _check_features(self, rows: FeatureRows, learner: str, name: str = "X") -> None:
         """Refuse arrays of another width before anything is counted."""
@@ -271,3 +237,42 @@ class PointEstimator(HintedAttributes, base.Base):
     def __getstate__(self) -> dict[str, Any]:
         others = ("imputed_in_transform", "ignored_in_transform")
         return {name: value for name, value in vars(self).items() if name not in others}
+
+
+class PointEstimator(FeatureEstimator):
+    """An estimator of points that places them: a river transformer."""
+
+    _hints: ClassVar[Mapping[str, str]] = {
+        **dict.fromkeys(("fit", "partial_fit", "learn"), "learn_many(X)"),
+        **dict.fromkeys(("transform", "predict"), "transform_many(X)"),
+        "predict_one": "transform_one(x)",
+        "fit_transform": "learn_many(X), then transform_many(X)",
+        "feature_loadings": "snapshot().feature_loadings",
+    }
+
+    def transform_one(self, x: Mapping[Any, Any]) -> dict[Any, Any]:
+        """Coordinates of one point, by names such as ``pca_0``: see `prefix`."""
+        return self._name_coordinates(self._place(self._read_point(x)))
+
+    def transform_many(self, X: Any) -> Any:
+        """Coordinates of a mini-batch, as the same kind of data frame (pandas with its index).
+
+        Arrays come back as arrays, lists of dicts as lists of dicts, record batches as record
+        batches. Columns are called as the keys of `transform_one`.
+        """
+        coordinates = self._place(self._read_rows(X))
+        return to_table(coordinates, X, name_columns(self.prefix, coordinates.shape[1]))
+
+    @property
+    def prefix(self) -> str:
+        """The prefix of coordinate names, before their number: ``pca_0`` and ``pca_1``."""
+        return derive_prefix(type(self).__name__)
+
+    def _name_coordinates(self, coordinates: Floats) -> dict[Any, Any]:
+        """The first row of coordinates, by name."""
+        names = name_columns(self.prefix, coordinates.shape[1])
+        return dict(zip(names, coordinates[0].tolist(), strict=True))
+
+    def _place(self, rows: FeatureRows) -> Floats:
+        """Coordinates (n, m) of rows."""
+        raise NotImplementedError
