@@ -17,7 +17,7 @@ from streamembed.methods.eigenpairs import PublishedColumns
 from streamembed.methods.frame_reference import LARGEST_PRICE, LEAST_FIDELITY
 from streamembed.methods.options import Config
 from streamembed.methods.state import State
-from streamembed.metric_learners import metrics
+from streamembed.metrics import engine_metrics as metrics
 from streamembed.threads import one_blas_thread
 from streamembed.validation import check_whole
 

@@ -31,7 +31,7 @@ from streamembed.methods.neighbor_graph import GraphMap, WalkMap
 from streamembed.methods.options import POSITION, Config
 from streamembed.methods.state import State
 from streamembed.methods.trial_map import LARGEST_WHOLE, TrialMap
-from streamembed.metric_learners import metrics
+from streamembed.metrics import engine_metrics as metrics
 from streamembed.numeric.arrays import Array
 from streamembed.numeric.chunks import PendingParts
 from streamembed.spectral.trial_space import PROBES

@@ -20,7 +20,7 @@ from streamembed.methods.kernel_map import KernelMap
 from streamembed.methods.options import Config
 from streamembed.methods.snapshot_contents import Frame, PictureContents, PictureNeighbours
 from streamembed.methods.state import FrameReference, KernelWidths, State
-from streamembed.metric_learners import metrics
+from streamembed.metrics import engine_metrics as metrics
 from streamembed.numeric.arrays import Array, Floats, Ints
 from streamembed.spectral.alignment import FrameMovement
 from streamembed.spectral.operator import Normalisation

@@ -25,7 +25,7 @@ from streamembed.methods.engine_parameters import (
     POSITION as POSITION,
 )
 from streamembed.methods.registry import METHODS, KernelFunction, Method, bind_kernel
-from streamembed.metric_learners import catalog
+from streamembed.metrics import catalog
 from streamembed.numeric.chunks import Chunks
 from streamembed.spectral.neighbor_walk import WEIGHTS
 from streamembed.validation import (

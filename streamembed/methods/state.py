@@ -28,7 +28,7 @@ from streamembed.layout.layout import Layout, select_neighbors
 from streamembed.methods.eigenpairs import Eigenpairs
 from streamembed.methods.extension import sample_rows
 from streamembed.methods.options import Config
-from streamembed.metric_learners.metrics import Learners
+from streamembed.metrics.engine_metrics import Learners
 from streamembed.numeric.arrays import Floats, Ints
 from streamembed.numeric.codec import SAVED_IF_SET, Count
 from streamembed.spectral import adjacency, operator
