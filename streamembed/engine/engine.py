@@ -122,7 +122,7 @@ class Engine(HintedAttributes, SavedObject):
         coef0: float = 1.0,
         gamma: float | None = None,
         reg: float = 1e-3,
-        n_landmarks: int | None = None,
+        n_landmarks: int | None = 500,
         rank: int | str = "auto",
         axes: str = "auto",
         tolerance: float | None = 3e-3,
@@ -397,7 +397,7 @@ class Engine(HintedAttributes, SavedObject):
                 published = self._publish(fresh=False)
                 previous = self._published
             else:
-                columns = source.map.publish(source, self.config)
+                columns = publish.publish(source, self.config)
                 features = self.features or NO_FEATURES
                 published = state, Snapshot.of(source, columns, self.config, features)
         self._published = previous | {fresh: published}
