@@ -6,7 +6,8 @@ from typing import Any, Self
 
 import numpy as np
 from river import base
-from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, TransformerMixin
+from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import (
     check_consistent_length,
     check_is_fitted,
@@ -18,9 +19,12 @@ from streamembed.data.column_roles import RENAME, describe_suspicious, find_susp
 from streamembed.data.output_format import derive_prefix, name_columns
 from streamembed.errors import ColumnWarning, InputError, NotReadyError, ParameterError, warn
 from streamembed.estimators.estimator import PointEstimator
+from streamembed.estimators.label_spreading import LabelSpreading
 from streamembed.numeric.arrays import Array, Floats
 
-__all__ = ["OnlineTransformer"]
+__all__ = ["LabelSpreadingClassifier", "OnlineTransformer"]
+
+UNLABELLED = -1
 
 
 class OnlineTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -187,3 +191,79 @@ class OnlineTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         labels = column_or_1d(y, warn=True)
         check_consistent_length(points, labels)
         return points, labels
+
+
+class LabelSpreadingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """`LabelSpreading` as a classifier of scikit-learn; a label of -1 or None is no label.
+
+    Parameters
+    ----------
+    n_neighbors, size, damping, scaling, warm_up
+        As of `streamembed.estimators.LabelSpreading`.
+
+    Attributes
+    ----------
+    estimator_
+        The estimator that learned.
+    classes_, n_features_in_, feature_names_in_
+        As everywhere in scikit-learn.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> X = np.concatenate([rng.normal(0, 1, (100, 2)), rng.normal(6, 1, (100, 2))])
+    >>> y = np.full(200, -1)
+    >>> y[[0, 100]] = 0, 1
+    >>> LabelSpreadingClassifier().fit(X, y).score(X, np.repeat([0, 1], 100))
+    1.0
+    """
+
+    def __init__(
+        self,
+        n_neighbors: int = 10,
+        size: int = 2000,
+        damping: float = 0.9,
+        scaling: str | None = "standard",
+        warm_up: int = 100,
+    ) -> None:
+        self.n_neighbors = n_neighbors
+        self.size = size
+        self.damping = damping
+        self.scaling = scaling
+        self.warm_up = warm_up
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Learn all rows, from scratch."""
+        self.estimator_ = LabelSpreading(**self.get_params())
+        return self._learn(X, y, reset=True)
+
+    def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:
+        """Learn more rows; ``classes`` need not be given."""
+        return self._learn(X, y, reset=False) if hasattr(self, "estimator_") else self.fit(X, y)
+
+    def predict(self, X: Any) -> Array:
+        """The likeliest label of each row, (n,)."""
+        codes = self.predict_proba(X).argmax(axis=1)
+        labels: Array = self.classes_[codes]
+        return labels
+
+    def predict_proba(self, X: Any) -> Floats:
+        """Shares of the scores of ``classes_``, (n, c)."""
+        check_is_fitted(self, "estimator_")
+        shares = self.estimator_.predict_proba_many(
+            validate_data(self, X, dtype=np.float64, reset=False)
+        )
+        known = list(self.estimator_.classes)
+        ordered: Floats = shares[:, [known.index(label) for label in self.classes_.tolist()]]
+        return ordered
+
+    def _learn(self, X: Any, y: Any, reset: bool) -> Self:
+        points, labels = validate_data(self, X, y, dtype=np.float64, reset=reset)
+        check_classification_targets(labels)
+        is_labelled = np.array([label not in (UNLABELLED, None) for label in labels.tolist()])
+        self.estimator_.learn_many(points, np.where(is_labelled, labels.astype(object), None))
+        self.classes_ = np.array(sorted(self.estimator_.classes))
+        if not len(self.classes_):
+            raise InputError("y has no label: at least one row needs another than -1 and None")
+        return self

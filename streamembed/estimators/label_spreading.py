@@ -15,7 +15,7 @@ from streamembed.data.impute import FeatureRows
 from streamembed.data.labels import LabelIndex, read_keys
 from streamembed.data.values import to_list
 from streamembed.errors import InputError, NotReadyError, quote
-from streamembed.estimators.cold_start import ColdStartLearner
+from streamembed.estimators.cold_start import ColdStartLearner, FeatureStatistics
 from streamembed.geometry.scaling import LEAST_SHARE, Scaling, fit_points
 from streamembed.manifold import label_spreading
 from streamembed.manifold.label_spreading import UNLABELLED, LabelGraph
@@ -111,7 +111,7 @@ class LabelSpreading(ColdStartLearner, base.MiniBatchClassifier):
         self._stream: LabelStream | None = None
         # Position of the first event of which the stream does not know yet, and labels from there.
         self._early_labels: tuple[int, tuple[Hashable | None, ...]] = 0, ()
-        self._read: tuple[Any, LabelStream] | None = None
+        self._read: tuple[Any, tuple[FeatureStatistics, LabelStream]] | None = None
 
     @classmethod
     def _unit_test_params(cls) -> Any:
@@ -127,7 +127,7 @@ class LabelSpreading(ColdStartLearner, base.MiniBatchClassifier):
     @property
     def classes(self) -> tuple[Hashable, ...]:
         """Every label seen, in order of first occurrence."""
-        return () if self.position == 0 else self._settled().labels.known
+        return () if self.position == 0 else self._settle()[1].labels.known
 
     @property
     def certificate(self) -> dict[str, Any]:
@@ -137,7 +137,7 @@ class LabelSpreading(ColdStartLearner, base.MiniBatchClassifier):
         classes; ``met`` whether it is at most ``tolerance``; ``events``, ``anchors`` and ``labels``
         are counts of the graph. NotReadyError before the first event.
         """
-        graph = self._settled().graph
+        graph = self._settle()[1].graph
         return {
             "residual": graph.residual,
             "tolerance": label_spreading.TOLERANCE,
@@ -182,7 +182,7 @@ class LabelSpreading(ColdStartLearner, base.MiniBatchClassifier):
         if self.position == 0:
             return []
         with one_blas_thread():
-            graph = self._settled(whole=True).graph
+            graph = self._settle(whole=True)[1].graph
             slots = label_spreading.choose_questions(graph, n, float(self.damping))
         ids: list[int] = graph.positions[slots].tolist()
         return ids
@@ -193,41 +193,33 @@ class LabelSpreading(ColdStartLearner, base.MiniBatchClassifier):
             return np.zeros((len(rows), 0)), ()
         if rows.ordered and self._names:
             rows.check(self._observed_names, "this classifier")
-        statistics = self._statistics
-        names = statistics.names or statistics.settle()[0].names
-        values = self._count_missing(rows.arrange(names))
-        stream = self._settled()
-        points = stream.scaling.apply(np.where(np.isnan(values), self._get_means(), values))
+        statistics, stream = self._settle()
+        values = self._count_missing(rows.arrange(statistics.names))
+        points = stream.scaling.apply(np.where(np.isnan(values), statistics.means, values))
         with one_blas_thread():
             scores = label_spreading.score(stream.graph, points, float(self.damping))
         return label_spreading.compute_shares(scores), stream.labels.known
 
-    def _settled(self, whole: bool = False) -> LabelStream:
-        """The stream with every label so far in its scores; ``whole``: with every event, too.
+    def _settle(self, whole: bool = False) -> tuple[FeatureStatistics, LabelStream]:
+        """Features, and the stream with every label so far in its scores.
 
-        Learning goes on from what it was: when it is read makes no difference.
+        ``whole``: with every event, too. Learning goes on from what it was: when it is read makes
+        no difference.
         """
         if self.position == 0:
             raise NotReadyError("no event has been learned: learn one first")
-        key = self._stream or self._statistics, self._early_labels, whole
+        statistics, stream = self._statistics, self._stream
+        key = statistics, stream, self._early_labels, whole
         if self._read is None or any(a is not b for a, b in zip(self._read[0], key, strict=True)):
-            stream = self._stream
             with one_blas_thread():
                 if stream is None:
-                    settled, values = self._statistics.settle()
-                    stream = self._start(settled.fill(values, len(values))[1])
+                    settled, values = statistics.settle()
+                    statistics, points = settled.fill(values, len(values))
+                    stream = self._start(points)
                 elif whole or stream.changed or (stream.classes != UNLABELLED).any():
                     stream = self._solve(stream)
-            self._read = key, stream
+            self._read = key, (statistics, stream)
         return self._read[1]
-
-    def _get_means(self) -> Floats:
-        """What missing values of new points become, (d,)."""
-        statistics = self._statistics
-        if not statistics.names:
-            settled, values = statistics.settle()
-            statistics = settled.fill(values, len(values))[0]
-        return statistics.means
 
     # ------------------------------------------------------------------ learning
 
