@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
 
@@ -78,12 +79,12 @@ def follow_log(
     if place.kind != FileType.Directory:
         raise ParameterError(f"folder={str(place)!r} must be a folder, which can grow")
     check_plain(place)
-    seconds = math.inf
-    if idle_exit is not None:
-        seconds = check_real("idle_exit", idle_exit, 0.0, math.inf)
-    return FollowedLog(place, parse_choice(features, exclude, id, label, time), seconds, stop)
+    seconds = check_real("idle_exit", math.inf if idle_exit is None else idle_exit, 0.0, math.inf)
+    choice = parse_choice(features, exclude, id, label, time)
+    return FollowedLog(place, choice, seconds, stop or (lambda: False))
 
 
+@dataclass(eq=False)
 class FollowedLog:
     """A log that grows, by `follow_log`.
 
@@ -93,22 +94,19 @@ class FollowedLog:
         The files so far.
     """
 
-    def __init__(
-        self,
-        folder: Place,
-        choice: ColumnChoice,
-        idle_exit: float,
-        stop: Callable[[], bool] | None,
-    ) -> None:
-        """Use `follow_log`."""
-        self._folder, self._choice = folder, choice
-        self._idle_exit, self._stop = idle_exit, stop
-        self._files: tuple[LogFile, ...] = ()
-        self.log: EventLog
+    _folder: Place
+    _choice: ColumnChoice
+    _idle_exit: float
+    _stop: Callable[[], bool]
+    log: EventLog = field(init=False)
+    _files: tuple[LogFile, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Wait for the first files."""
         if not self._wait():
-            if stop is not None and stop():
+            if self._stop():
                 raise KeyboardInterrupt
-            raise ParameterError(f"{folder} is a folder without log files: none has come")
+            raise ParameterError(f"{self._folder} is a folder without log files: none has come")
 
     def batches(self, start: int = 0) -> Iterator[LogBatch]:
         """Batches from a row on, also of the files that come while it waits for them.
@@ -139,7 +137,7 @@ class FollowedLog:
         end = time.monotonic() + self._idle_exit
         while not (new := self._list_new()):
             left = end - time.monotonic()
-            if left <= 0 or (self._stop is not None and self._stop()):
+            if left <= 0 or self._stop():
                 return False
             time.sleep(min(POLL, left))
         files = (*self._files, *map(probe, new))
