@@ -14,11 +14,11 @@ unchanged: files may be added after the others, rewritten in another format, or 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import chain, starmap
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -395,13 +395,19 @@ def open_files(
     files: Sequence[LogFile], choice: ColumnChoice, folders: tuple[Path, ...]
 ) -> EventLog:
     """Files as one log; ``folders`` are those that contain them, as far as they were given."""
-    files = _fill_types(files)
-    first = files[0]
+    first, readable = files[0], [file for file in files if file.columns is not None]
     if first.columns is None:
         raise build_damage_error(first, 0, str(first.damage))
-    readable = [file for file in files if file.columns is not None]
-    sizes = _read_list_sizes(readable, choice)
-    candidates = ColumnCandidates.of(str(first), dict(first.columns), sizes, choice)
+    # columns without a value, of type null, have the type that they have in another file
+    given = chain.from_iterable(file.types.items() for file in readable[::-1])
+    joint = {name: kind for name, kind in given if kind != pa.null()}
+
+    def list_candidates(file: LogFile, sizes: Mapping[str, int]) -> ColumnCandidates:
+        types = {n: joint.get(n, t) if t == pa.null() else t for n, t in file.types.items()}
+        return ColumnCandidates.of(str(file), types, sizes, choice)
+
+    sizes = _read_list_sizes(readable, list_candidates(first, {}), choice)
+    candidates = list_candidates(first, sizes)
     layout = _find_layout(first, candidates, choice)
     roles = {name: role for name, role in choice.roles.items() if name not in layout.event_columns}
     role_columns: dict[str, Any] = {
@@ -414,11 +420,8 @@ def open_files(
                 f"{quote(sorted(first.names))}"
             )
     left_out: dict[str, str] = {}
-    schemas: dict[Any, LogFile] = {}
-    for file in readable:
-        schemas.setdefault(file.columns, file)
-    for file in schemas.values():
-        file_candidates = ColumnCandidates.of(str(file), dict(file.columns or ()), sizes, choice)
+    for file in {file.columns: file for file in readable[::-1]}.values():
+        file_candidates = list_candidates(file, sizes)
         _check_same_layout(file, _find_layout(file, file_candidates, choice), first, layout)
         for name in {*file.names}.difference(layout.event_columns, roles):
             left_out.setdefault(name, file_candidates.explain(name))
@@ -440,32 +443,16 @@ def open_files(
     )
 
 
-def _fill_types(files: Sequence[LogFile]) -> list[LogFile]:
-    """The files, columns without a value, of type null, in the type that they have in another."""
-    types: dict[str, Any] = {}
-    for name, kind in chain.from_iterable(file.columns or () for file in files):
-        if pa.types.is_null(types.setdefault(name, kind)):
-            types[name] = kind
-
-    def fill(name: str, kind: Any) -> tuple[str, Any]:
-        return name, types[name] if pa.types.is_null(kind) else kind
-
-    return [
-        file if file.columns is None else replace(file, columns=tuple(starmap(fill, file.columns)))
-        for file in files
-    ]
-
-
-def _read_list_sizes(files: Sequence[LogFile], choice: ColumnChoice) -> dict[str, int]:
+def _read_list_sizes(
+    files: Sequence[LogFile], candidates: ColumnCandidates, choice: ColumnChoice
+) -> dict[str, int]:
     """How many numbers the first list has of columns of lists that may be of any length."""
-    types = dict(files[0].columns or ())
-    candidates = ColumnCandidates.of(str(files[0]), types, {}, choice)
     chosen = set(candidates.features if choice.features is None else choice.features)
     if chosen and chosen <= set(candidates.numeric):
         return {}
-    names = [name for name, kind in types.items() if holds_vectors(kind) and name != DISTANCES]
+    lists = {name for name, kind in candidates.types.items() if holds_vectors(kind)} - {DISTANCES}
     sizes: dict[str, int] = {}
-    for name in set(names).difference(candidates.vectors, choice.roles, candidates.excluded):
+    for name in lists.difference(candidates.vectors, choice.roles, candidates.excluded):
         with suppress(LogError):  # reading the rows raises it
             having = (file for file in files if name in file.names)
             heads = (next(read_rows(file, {name}, ROWS_OF_LISTS), None) for file in having)

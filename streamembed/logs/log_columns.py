@@ -17,10 +17,6 @@ from streamembed.numeric.arrays import Array
 UNITS = ("s", "ms", "us", "ns")  # of timestamps, the finest last
 
 
-def _find_column_type(file: LogFile, name: str | None) -> Any:
-    return None if name is None else dict(file.columns or ()).get(name)
-
-
 def find_id_type(files: Sequence[LogFile], name: str | None) -> Any:
     """The type of the ids of a log, int64 or string; None without ids."""
     kind = find_common_type(files, name)
@@ -34,8 +30,10 @@ def find_id_type(files: Sequence[LogFile], name: str | None) -> Any:
         )
     if pa.types.is_integer(kind):
         return pa.int64()
-    with suppress(pa.ArrowException):
-        if kind == pa.uuid() or pa.nulls(0, kind).cast(pa.string()) is not None:
+    with suppress(pa.ArrowException):  # a kind without a text
+        if kind == pa.uuid() or (
+            not pa.types.is_floating(kind) and pa.nulls(0, kind).cast(pa.string()) is not None
+        ):
             return pa.string()
     raise FeatureError(
         f"the column {name!r} of {files[0]} has type {kind}; it must contain integers or strings"
@@ -51,14 +49,14 @@ def to_ids(column: Any) -> Array | None:
     return np.array(column.to_pylist(), dtype=object)
 
 
-def find_common_type(files: Sequence[LogFile], name: str | None) -> Any:
+def find_common_type(files: Sequence[LogFile], name: Any) -> Any:
     """The type of a column that holds its values in all files, dictionaries decoded.
 
     None where no file has the column; a file with only nulls does not determine the type.
     """
     first, kind = None, None
     for file in files:
-        own = replace_view(decode_type(_find_column_type(file, name)))
+        own = replace_view(decode_type(file.types.get(name)))
         if own is None or (own in (kind, pa.null()) and kind is not None):
             continue
         joint = own if kind in (None, pa.null()) else _join_types(kind, own)

@@ -44,6 +44,10 @@ class LogFile:
         return str(self.place)
 
     @property
+    def types(self) -> dict[str, Any]:
+        return dict(self.columns or ())
+
+    @property
     def names(self) -> tuple[str, ...]:
         return tuple(name for name, _ in self.columns or ())
 
