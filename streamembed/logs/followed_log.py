@@ -9,18 +9,20 @@ written is an error, after which a new start resumes.
 from __future__ import annotations
 
 import math
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from pathlib import Path
 
 from pyarrow.fs import FileType
 
 from streamembed.data.column_roles import ColumnChoice
-from streamembed.errors import FeatureError, ParameterError, check_path
+from streamembed.errors import FeatureError, LogError, ParameterError, check_path
 from streamembed.logs.event_log import EventLog, LogBatch, open_files, parse_choice
-from streamembed.logs.log_file import LogFile, probe
+from streamembed.logs.log_file import LogFile, probe, read_rows
 from streamembed.logs.paths import Location, check_plain, list_folder
 from streamembed.logs.place import Place, find_place, is_uri
 from streamembed.validation import check_real
@@ -140,7 +142,7 @@ class FollowedLog:
             if left <= 0 or self._stop():
                 return False
             time.sleep(min(POLL, left))
-        files = (*self._files, *map(probe, new))
+        files = (*self._files, *map(_probe_counted, new))
         folders = (Path(str(self._folder)),) if self._folder.is_local else ()
         log = open_files(files, self._choice, folders)
         if self._files and log.columns_read != self.log.columns_read:
@@ -162,3 +164,12 @@ class FollowedLog:
                     "it a later name, or replay the folder with overwrite=True"
                 )
         return places[len(known) :]
+
+
+def _probe_counted(place: Place) -> LogFile:
+    """A file, of a stream with its rows: what was learned of all rows is committed."""
+    file = probe(place)
+    if file.rows is None:
+        with suppress(LogError):  # reading the rows raises it
+            return replace(file, rows=sum(read_rows(file, set(), 1, sys.maxsize)))
+    return file
