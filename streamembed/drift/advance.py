@@ -42,8 +42,7 @@ from streamembed.drift.monitor_state import (
     measure_dependence,
 )
 from streamembed.drift.monitor_timeline import ALL_CHANNELS, SCORE_UNITS, build_rows
-from streamembed.drift.reference import CHUNK
-from streamembed.drift.running_statistics import RunningMeans
+from streamembed.drift.running_statistics import FORMS, MEMORIES, RunningMeans
 from streamembed.numeric.arrays import Floats, Ints
 from streamembed.numeric.chunks import PendingParts
 
@@ -327,9 +326,7 @@ class _ScoredChunks:
 
     running: RunningMeans  # after these chunks
     means: Floats  # (3, p): the exponential means after the last
-    # (c, f)
-    statistics: Floats
-    logs: Floats
+    logs: Floats  # (c, f): of the run length of each statistic
     constant_logs: Floats  # (c,): see `CalibratedReference.compute_constant_run_lengths`
     anomalies: Ints  # (c,): sums of the anomaly scores of their events, in millionths
     carriers: int | None  # of the alarm of the last chunk, see `find_carriers`; None: there is none
@@ -396,7 +393,7 @@ def _score(
             n, carriers = hit + 1, own
             after, _, _ = running_statistics.update_means(running, z[:n])
             break
-    rows = statistics[:n], logs[:n], constant_logs[:n], anomalies[:n]
+    rows = logs[:n], constant_logs[:n], anomalies[:n]
     return _ScoredChunks(after, means[n - 1], *rows, carriers)
 
 
@@ -415,30 +412,26 @@ def _search_pairs(
 ) -> Trigger | None:
     """Search the last stretch for a pair; its run length goes into this row of the timeline."""
     stretch = reference.prepare(state.list_watched(reference.interval))
-    log, z = pair_channel.search(reference, stretch)
-    if not len(z):
+    log = pair_channel.search(reference, stretch)
+    if log is None:
         return None
-    row[:, PAIRS] = log, np.abs(z).max(), 0
+    row[:, PAIRS] = log, 0
     log += float(np.log(OTHER_SHARE))
     return find_pair_trigger(state, log) if log >= np.log(settings.ert) else None
 
 
 def _tabulate_channels(chunks: _ScoredChunks, reference: CalibratedReference) -> Floats:
-    """Log run length, statistic and memory of each chunk and channel, shape (c, 3, 6)."""
-    columns, memories = reference.groups.columns
-    table = np.full((len(chunks), 3, len(ALL_CHANNELS)), np.nan)
-    own = chunks.logs[:, columns]
-    chosen = own.argmax(axis=2)
+    """Log run length and memory of each chunk and channel, shape (c, 2, 6)."""
+    table = np.full((len(chunks), 2, len(ALL_CHANNELS)), np.nan)
     places = [ALL_CHANNELS.index(name) for name in reference.groups.names]
-    rows, channels = np.arange(len(chunks))[:, None], np.arange(len(places))
-    table[:, 0, places] = own[rows, channels, chosen]
-    table[:, 1, places] = chunks.statistics[rows, columns[channels, chosen]]
-    table[:, 2, places] = memories[channels, chosen] // CHUNK * reference.chunk
+    own = chunks.logs.reshape(len(chunks), -1, len(places))
+    table[:, 0, places] = own.max(axis=1)
+    table[:, 1, places] = reference.chunk * np.repeat(MEMORIES, len(FORMS))[own.argmax(axis=1)]
     # constant features count as features where their value is the stronger
     column = ALL_CHANNELS.index("features")
     stronger = chunks.constant_logs > np.fmax(table[:, 0, column], 0.0)
-    table[stronger, :2, column] = chunks.constant_logs[stronger, None]
-    table[stronger, 2, column] = reference.chunk
+    table[stronger, 0, column] = chunks.constant_logs[stronger]
+    table[stronger, 1, column] = reference.chunk
     return table
 
 

@@ -62,17 +62,16 @@ def find_event_trigger(
         Exponential means of all memories at the alarm, shape (3, p).
     """
     reference = state.watched_reference
-    channel, memory, _ = reference.groups.labels[index]
-    part = reference.groups.slices[reference.groups.names.index(channel)]
-    v = means[[w * CHUNK for w in MEMORIES].index(memory), part]
+    w, _, part = reference.groups.locate(index)
+    channel = reference.groups.names[reference.groups.slices.index(part)]
     chunk, null = reference.chunk, reference.calibration.null
     recent = state.list_watched(MAX_ONSET_CHUNKS * chunk)
     scores = reference.compute_scores(recent)
     z = null.whiten_chunks(scores, chunk)[:, part]
     count = estimate_onset(z, reference.rows, chunk // reference.dependence.block) * chunk
     scores = np.clip(scores[-count:, part], null.low[part], null.high[part])
-    contributions = (scores - null.mean[part]) @ (null.whitening[part, part] @ v)
-    memory = memory // CHUNK * chunk
+    contributions = (scores - null.mean[part]) @ (null.whitening[part, part] @ means[w, part])
+    memory = MEMORIES[w] * chunk
     return Trigger(channel, memory, log_run_length, recent[-count:], contributions, carriers)
 
 

@@ -452,9 +452,9 @@ class Monitor(SavedObject):
         Returns
         -------
         A row for each stretch and channel: ``position`` (events when it ended), ``channel``,
-        ``memory`` (events), ``statistic`` and ``run_length`` (events in which a value this high
-        is expected once without drift) where it was strongest, ``score`` (mean anomaly score of its
-        events, .5 without drift), and ``state``. Stretches without a reference have one row, with
+        ``memory`` (events) and ``run_length`` (events in which a value this high is expected once
+        without drift) where it was strongest, ``score`` (mean anomaly score of its events, .5
+        without drift), and ``state``. Stretches without a reference have one row, with
         nulls; so has each of `records`, with its ``kind``.
         """
         return self._state.timeline.table(self.records)

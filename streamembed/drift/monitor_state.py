@@ -21,7 +21,7 @@ from streamembed.drift.dependence import Dependence
 from streamembed.drift.missing_channel import CHANNEL, MissingRows
 from streamembed.drift.monitor_timeline import EVENT_CHANNELS, MonitorTimeline
 from streamembed.drift.reference import PER_SCORE, LabelReference, ReferenceMap
-from streamembed.drift.running_statistics import MEMORIES, ChannelGroups, RunningMeans
+from streamembed.drift.running_statistics import FORMS, MEMORIES, ChannelGroups, RunningMeans
 from streamembed.drift.season import Season
 from streamembed.numeric.arrays import Array, Bools, Floats, Ints
 from streamembed.numeric.chunks import PendingParts
@@ -276,7 +276,8 @@ class SavedMonitor:
         for one in filter(None, (state.home, state.left, own)):
             p = sum(one.groups.sizes)
             archive.must(one.calibration.null.mean.shape == (p,), "calibration")
-            archive.must(one.calibration.location.shape == (len(one.groups.labels),), "statistics")
+            count = len(MEMORIES) * len(FORMS) * len(one.groups.names)
+            archive.must(one.calibration.location.shape == (count,), "statistics")
             archive.must(len(state.names) == one.map.center.size, "features")
         if watching is not None:
             shape = len(MEMORIES), sum(watching.reference.groups.sizes)

@@ -51,24 +51,22 @@ def _fit(reference: CalibratedReference) -> _ReferencePairs:
     return _ReferencePairs(features, ordered, *_correlate(scores))
 
 
-def search(reference: CalibratedReference, points: Floats) -> tuple[float, Floats]:
+def search(reference: CalibratedReference, points: Floats) -> float | None:
     """Search a stretch of the stream, prepared points (m, d), for a pair that has changed.
 
     Returns
     -------
-    Log of the events in which such a change of a pair is expected once; and how far each pair is
-    from its correlation in the reference, in standard errors.
+    Log of the events in which a pair changes as much once; None where there is none to search.
     """
     own = _fit(reference)
     time = reference.dependence.integrated
     n, m = len(own.ordered) / time - 3, len(points) / time - 3
-    count = len(own.z)
-    if not count or min(n, m) < MIN_EVENTS:
-        return 0.0, np.zeros(count)
+    if not len(own.z) or min(n, m) < MIN_EVENTS:
+        return None
     now, variance = _correlate(compute_normal_scores(own.ordered, points[:, own.features]))
-    z = (now - own.z) / np.sqrt(own.variance / n + variance / m)
-    log_p = min(math.log(2 * count) + float(log_ndtr(-np.abs(z).max())), 0.0)
-    return math.log(reference.interval) - log_p, z
+    z = np.abs(now - own.z) / np.sqrt(own.variance / n + variance / m)
+    log_p = math.log(2 * len(z)) + float(log_ndtr(-z.max()))
+    return math.log(reference.interval) - min(log_p, 0.0)
 
 
 def _correlate(x: Floats) -> tuple[Floats, Floats]:
