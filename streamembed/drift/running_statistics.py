@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Annotated
 
 import numpy as np
@@ -25,7 +26,7 @@ class ChannelGroups:
     @property
     def starts(self) -> list[int]:
         """First column of each."""
-        return np.cumsum((0, *self.sizes[:-1])).tolist()
+        return list(accumulate((0, *self.sizes[:-1])))
 
     @property
     def slices(self) -> tuple[slice, ...]:
