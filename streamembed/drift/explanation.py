@@ -210,9 +210,7 @@ def _sample(reference: CalibratedReference) -> ReferenceSample:
 
 def _scale(reference: CalibratedReference, points: Floats) -> Floats:
     """Features in deviations of the map."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        scaled = (points - reference.map.mean) / reference.map.sd
-    return np.clip(np.nan_to_num(scaled), -LARGEST_SHIFT, LARGEST_SHIFT)
+    return np.clip(reference.map.features.apply(points), -LARGEST_SHIFT, LARGEST_SHIFT)
 
 
 def describe(explanation: Explanation) -> str:

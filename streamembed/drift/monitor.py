@@ -188,15 +188,11 @@ class Monitor(SavedObject):
             raise InputError(
                 f"snapshot has {len(points)} points; a reference needs {MIN_REFERENCE} at least"
             )
-        if "n_reference" in parameters:
-            raise ParameterError(
-                f"n_reference={quote(parameters['n_reference'])} cannot be chosen: the reference "
-                f"is the {len(points)} points of the snapshot"
-            )
-        for name in ("labels", "period"):
+        for name in ("n_reference", "labels", "period"):
             if parameters.get(name):
                 raise ParameterError(
-                    f"{name}={parameters[name]} is not possible here: a snapshot has no {name}"
+                    f"{name}={quote(parameters[name])} cannot be chosen: the reference is the "
+                    f"{len(points)} points of the snapshot, which have no labels and no season"
                 )
         monitor = cls(n_reference=len(points), **parameters)
         none = np.full(len(points), -1, dtype=np.int64)

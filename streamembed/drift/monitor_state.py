@@ -19,7 +19,7 @@ from streamembed.drift.calibration import N_STREAMS, Calibration
 from streamembed.drift.dependence import Dependence
 from streamembed.drift.missing_channel import CHANNEL, MissingRows
 from streamembed.drift.monitor_timeline import EVENT_CHANNELS, MonitorTimeline
-from streamembed.drift.reference import PER_SCORE, LabelReference, ReferenceMap
+from streamembed.drift.reference import BLOCKS, PER_SCORE, LabelReference, ReferenceMap
 from streamembed.drift.running_statistics import ChannelGroups, RunningMeans
 from streamembed.drift.season import Season
 from streamembed.numeric.arrays import Array, Bools, Floats, Ints
@@ -271,8 +271,9 @@ def build_reference(
         Dependence of the events less the season: stretches of so many blocks alternate.
     """
     points = remove_season(events, own_season)
-    stretch = reference.count_stretch(len(events), serial.block)
-    chosen = reference.select_map_events(len(events), stretch)
+    stretch = serial.block * min(BLOCKS, max(len(events) // (2 * serial.block), 1))
+    stretches = np.arange(len(events)) // stretch
+    chosen = stretches % 2 == 0
     max_scores = max(1, int((~chosen).sum()) // serial.block // PER_SCORE)
     in_map = np.flatnonzero(chosen)
     if serial.block > 1:
@@ -302,7 +303,7 @@ def build_reference(
     groups = ChannelGroups(tuple(EVENT_CHANNELS[i] for i in used), tuple(sizes[i] for i in used))
     calibrated = calibration.calibrate(
         np.concatenate(parts, axis=1),
-        np.flatnonzero(~chosen) // stretch,
+        stretches[~chosen],
         groups,
         settings.ert / EVENT_CHANNEL_SHARE,
         (settings.seed, number, 1),
