@@ -32,12 +32,12 @@ from streamembed.logs.event_log import (
     BYTES_PER_BATCH,
     ROWS_PER_BATCH,
     LogBatch,
-    describe_log,
     open_log,
     write_distance_log,
     write_log,
 )
 from streamembed.logs.log_file import FORMATS
+from streamembed.logs.paths import probe_files
 
 # Arrow before 26 has no nulls of fixed-size lists in Parquet.
 HAS_NULL_VECTORS = int(pa.__version__.split(".")[0]) >= 26
@@ -137,7 +137,7 @@ def test_formats_may_be_mixed_and_are_told_by_content(tmp_path: Path) -> None:
     for part, (format, name) in zip(parts, wrong.items(), strict=True):
         write_log(tmp_path / name, part, NAMES, format=format)
     np.testing.assert_array_equal(stacked(open_log(tmp_path)), SORTED_POINTS)
-    assert [file.format for file in describe_log(tmp_path).files] == ["stream", "file", "parquet"]
+    assert [file.format for file in probe_files(tmp_path)] == ["stream", "file", "parquet"]
 
 
 def test_files_of_a_folder_are_read_by_name(tmp_path: Path) -> None:
@@ -386,7 +386,6 @@ def test_a_vector_column_holds_features_by_place(tmp_path: Path, format: str, ki
     assert log.feature_names == tuple(str(j) for j in range(12))
     assert (log.kind, log.columns.list_column, log.ordered) == ("points", "embedding", True)
     np.testing.assert_array_equal(stacked(log), points[5:])
-    assert describe_log(tmp_path / "x").log == log
 
 
 @pytest.mark.parametrize("format", FORMATS_OF_NULL_VECTORS)
@@ -494,7 +493,6 @@ def test_columns_that_are_no_log_are_feature_errors(tmp_path: Path, case: str) -
         write_table(tmp_path / f"{k}", pa.table(columns))
     with pytest.raises(FeatureError, match=message):
         open_log(tmp_path, features)
-    assert re.search(message, str(describe_log(tmp_path, features).error))
 
 
 # -------------------------------------------------------------------------------------- distances
@@ -724,21 +722,19 @@ def test_values_that_do_not_fit_are_feature_errors(tmp_path: Path) -> None:
         next(batches)
 
 
-def test_describe_tells_what_a_log_holds(tmp_path: Path) -> None:
+def test_what_files_are_is_known_without_reading_them(tmp_path: Path) -> None:
     """Files, formats, rows and the role of every column, damage that shows, without reading."""
     table = pa.table({"x": [1.0, 2.0], "label": [1, 2], "t": ["a", "b"]})
     for name, format in (("0", "stream"), ("1", "file"), ("2", "parquet"), ("3", "file")):
         write_table(tmp_path / name, table, format)
     (tmp_path / "3").write_bytes((tmp_path / "3").read_bytes()[:-1])
-    what = describe_log(tmp_path)
-    *whole, cut = what.files
-    assert [file.place.address for file in what.files] == [tmp_path / name for name in "0123"]
-    assert [file.format for file in what.files] == ["stream", "file", "parquet", "file"]
+    files = *whole, cut = probe_files(tmp_path)
+    assert [file.place.address for file in files] == [tmp_path / name for name in "0123"]
+    assert [file.format for file in files] == ["stream", "file", "parquet", "file"]
     assert [(file.rows, file.damage) for file in whole] == [(None, None), (2, None), (2, None)]
     assert "its footer cannot be read" in str(cut.damage)
     assert whole[0].columns == tuple(zip(table.column_names, table.schema.types, strict=True))
-    assert what.log is not None
-    assert what.log.columns == Columns(("x",), label="label", left_out={"t": "string"})
+    assert open_log(tmp_path).columns == Columns(("x",), label="label", left_out={"t": "string"})
 
 
 # ----------------------------------------------------------------------------------------- damage
@@ -843,9 +839,7 @@ def test_files_before_a_damaged_one_are_read(tmp_path: Path, format: str) -> Non
     assert str(tmp_path / "1") in str(error)
     assert "0 complete rows" in str(error)
     assert open_log(tmp_path).n_rows is None
-    damage = describe_log(tmp_path).files[1].damage
-    assert damage is not None
-    assert "cannot be read" in damage
+    assert "cannot be read" in str(probe_files(tmp_path)[1].damage)
 
 
 @pytest.mark.filterwarnings("ignore::streamembed.errors.ColumnWarning")
@@ -953,9 +947,8 @@ def test_what_is_no_log_is_an_error(
         (path / ".hidden").write_bytes(b"x")
     elif content != "missing":
         path.write_bytes(content)
-    for read in (open_log, describe_log):
-        with pytest.raises(error, match=message):
-            read(path)
+    with pytest.raises(error, match=message):
+        open_log(path)
 
 
 @pytest.mark.parametrize("paths", ["-", ["-", "x"], []])
