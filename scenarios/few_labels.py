@@ -184,7 +184,8 @@ def _to_dict(point: Floats) -> dict[str, float]:
 
 def _describe(scores: dict[str, np.ndarray]) -> str:
     return "; ".join(
-        f"{row} {values.mean():.3f} ± {standard_error(values):.3f}" for row, values in scores.items()
+        f"{row} {values.mean():.3f} ± {standard_error(values):.3f}"
+        for row, values in scores.items()
     )
 
 

@@ -120,6 +120,10 @@ class LabelSpreading(ColdStartLearner, base.MiniBatchClassifier):
     # ------------------------------------------------------------------ reading
 
     @property
+    def _multiclass(self) -> bool:
+        return True
+
+    @property
     def position(self) -> int:
         """Events so far: the id of the next one."""
         return self._learned + len(self._early)
@@ -332,10 +336,10 @@ class LabelSpreading(ColdStartLearner, base.MiniBatchClassifier):
             stream.points,
             np.arange(stream.position - len(stream.points), stream.position),
             stream.classes,
-            len(stream.labels.known),
-            int(self.size),
-            int(self.n_neighbors),
-            float(self.damping),
+            n_classes=len(stream.labels.known),
+            size=int(self.size),
+            n_neighbors=int(self.n_neighbors),
+            damping=float(self.damping),
         )
         nothing = stream.points[:0], stream.classes[:0]
         return replace(stream, graph=graph, points=nothing[0], classes=nothing[1], changed=False)
