@@ -134,7 +134,11 @@ def _(built: KernelMap, state: State, config: Config) -> None:
     _check_products(built, n, n <= LARGEST_WHOLE)
     must(built.space is None or not built.space.is_centred, "space")
     must((built.local_widths is not None) == (config.rule is not None), "widths")
-    must((built.counts is not None) == (config.rule is not None), "counts of neighbours")
+    must((built.lists is not None) == (config.rule is not None), "lists")
+    must(
+        built.lists is None or built.lists.n_neighbors == config.n_neighbors,
+        "lists of other lengths",
+    )
 
 
 @_check_map.register

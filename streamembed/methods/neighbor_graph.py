@@ -18,7 +18,7 @@ from typing import Any, Self
 import numpy as np
 from scipy.sparse import csr_array
 
-from streamembed.geometry.lists import NeighborLists, RadiusEdges
+from streamembed.geometry.lists import NeighborLists, RadiusEdges, find_last
 from streamembed.geometry.scaling import Scaling
 from streamembed.geometry.support import Support
 from streamembed.methods import publish
@@ -151,7 +151,7 @@ class WalkMap(EmbeddingMap):
             reaches = np.full(n, config.radius or 0.0)
             return KernelWidths(self.weights, widths, reaches, least=bandwidth)
         d2 = self.lists.nearest[1]
-        reaches = np.sqrt(adjacency.find_last(d2))
+        reaches = self.lists.reaches
         if self.weights != "self_tuning":
             return KernelWidths(self.weights, widths, reaches, least=bandwidth)
         widths = adjacency.compute_local_scales(d2)
@@ -193,7 +193,7 @@ def build_fields(inputs: BuildInput, config: Config) -> tuple[dict[str, Any], Sc
         lengths2 = edges.d2
     else:
         lists = NeighborLists.build(inputs.geometry, support.births, config.n_neighbors)
-        lengths2 = adjacency.find_last(lists.nearest[1])
+        lengths2 = find_last(lists.nearest[1])
     bandwidth = config.fixed_bandwidth
     if bandwidth is None:
         positive = lengths2[lengths2 > 0]
