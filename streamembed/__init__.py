@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from streamembed.estimators.pair_generator import PairGenerator as PairGenerator
     from streamembed.merging.landmark_set import LandmarkSet as LandmarkSet
     from streamembed.merging.merged_set import merge as merge
-    from streamembed.metric_learning.mahalanobis import Mahalanobis as Mahalanobis
+    from streamembed.metrics.mahalanobis import Mahalanobis as Mahalanobis
     from streamembed.runs.log_replay import Replayed as Replayed
     from streamembed.runs.log_replay import replay as replay
     from streamembed.runs.online_run import Run as Run
@@ -68,7 +68,7 @@ _HOMES = {
     "Labelled": "engine.call",
     "LandmarkSet": "merging.landmark_set",
     "Learned": "engine.call",
-    "Mahalanobis": "metric_learning.mahalanobis",
+    "Mahalanobis": "metrics.mahalanobis",
     "Monitor": "drift.monitor",
     "PairGenerator": "estimators.pair_generator",
     "Picture": "engine.picture",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, Concatenate, ParamSpec, Self, TypeVar
 
 import pyarrow as pa
@@ -37,7 +38,7 @@ from streamembed.methods.engine_parameters import OPTIONS, EngineParameters, des
 from streamembed.methods.options import Config
 from streamembed.methods.registry import METHODS
 from streamembed.methods.state import State
-from streamembed.metric_learners.catalog import STATES
+from streamembed.metrics.catalog import STATES
 from streamembed.notebook import write_table
 from streamembed.numeric import codec
 from streamembed.numeric.arrays import Array, Ints
@@ -122,7 +123,7 @@ class Engine(HintedAttributes, SavedObject):
         coef0: float = 1.0,
         gamma: float | None = None,
         reg: float = 1e-3,
-        n_landmarks: int | None = None,
+        n_landmarks: int | None = 500,
         rank: int | str = "auto",
         axes: str = "auto",
         tolerance: float | None = 3e-3,
@@ -226,9 +227,8 @@ class Engine(HintedAttributes, SavedObject):
     @log_offset.setter
     @_exclusive
     def log_offset(self, rows: int) -> None:
-        self._learner.progress = self._learner.progress.with_log_offset(
-            check_whole("log_offset", rows, 0)
-        )
+        count = check_whole("log_offset", rows, 0)
+        self._learner.progress = replace(self._learner.progress, log_offset=count)
 
     @property
     def unlearned(self) -> int:
@@ -348,7 +348,7 @@ class Engine(HintedAttributes, SavedObject):
                 published = self._publish(fresh=False)
                 previous = self._published
             else:
-                columns = source.map.publish(source, self.config)
+                columns = publish.publish(source, self.config)
                 features = self.features or NO_FEATURES
                 published = state, Snapshot.of(source, columns, self.config, features)
         self._published = previous | {fresh: published}
@@ -629,7 +629,7 @@ class Engine(HintedAttributes, SavedObject):
         rows: Batch,
         on_bad_row: str | None = None,
         y: Any = None,
-        log_offset: int | None = None,
+        log_offsets: Ints | None = None,
         times: Any = None,
     ) -> Learned:
         """Learn a batch that `streamembed.data.batch` has already checked.
@@ -640,9 +640,9 @@ class Engine(HintedAttributes, SavedObject):
             What happens to ids that are in the support already; default: the engine's parameter.
         y
             Labels, one for every index that ``rows.kept`` may name.
-        log_offset
-            Where these are rows of a log, of one chunk at most: how many of its rows are taken
-            once they are.
+        log_offsets
+            Of rows of a log, shape (n,), ascending: how many of its rows are taken once that row
+            is; `log_offset` follows it chunk by chunk.
         times
             As in `learn`, one for every index that ``rows.kept`` may name.
         """
@@ -655,7 +655,7 @@ class Engine(HintedAttributes, SavedObject):
         policy = on_bad_row or self.config.on_bad_row
         n = 0 if times is None else len(times)
         at = calls.choose_times(self.config, None, times, n) if len(rows.kept) else None
-        return self._learner.learn_points(rows, policy, labels, log_offset, at)
+        return self._learner.learn_points(rows, policy, labels, log_offsets, at)
 
     @_exclusive
     def admit_distances(
@@ -663,15 +663,15 @@ class Engine(HintedAttributes, SavedObject):
         rows: Any,
         ids: Any = None,
         on_bad_row: str | None = None,
-        log_offset: int | None = None,
+        log_offsets: Ints | None = None,
     ) -> Learned:
         """`learn_distances` with a choice of what becomes of rows that cannot be learned.
 
-        ``log_offset`` is as in `admit`.
+        ``log_offsets`` are as in `admit`.
         """
         policy = on_bad_row or self.config.on_bad_row
         read = DistanceRows(*calls.read_distances(self.config, rows, ids))
-        return self._learner.learn_distances(read, policy, log_offset)
+        return self._learner.learn_distances(read, policy, log_offsets)
 
     @_exclusive
     def flush(self) -> None:

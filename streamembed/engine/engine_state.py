@@ -199,9 +199,11 @@ class EngineState:
             codes[position - self.learned] = code
         return replace(self, waiting=PendingParts((replace(events, classes=codes),), len(events)))
 
-    def with_log_offset(self, log_offset: int | None) -> EngineState:
-        """The state with that many rows of its log taken; unchanged for None (no log)."""
-        return self if log_offset is None else replace(self, log_offset=log_offset)
+    def with_log_offset(self, log_offsets: Ints | None, row: int) -> EngineState:
+        """The state with the rows of its log taken up to that one; unchanged without a log."""
+        if log_offsets is None or row < 0 or log_offsets[row] == self.log_offset:
+            return self
+        return replace(self, log_offset=int(log_offsets[row]))
 
     def copy(self) -> EngineState:
         """The same on copies of the rings, so that learning from it leaves this one unchanged."""

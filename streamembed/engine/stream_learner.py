@@ -41,7 +41,7 @@ from streamembed.methods import update
 from streamembed.methods.chunk import AcceptedEvents
 from streamembed.methods.options import POSITION, Config
 from streamembed.methods.state import State
-from streamembed.metric_learners import metrics as learners
+from streamembed.metrics import engine_metrics as learners
 from streamembed.numeric.arrays import Bools, Floats, Ints
 from streamembed.numeric.chunks import PendingParts
 from streamembed.threads import FairQueue, one_blas_thread
@@ -146,14 +146,13 @@ class StreamLearner:
         rows: Batch,
         policy: str,
         labels: Sequence[Label | None] | None = None,
-        log_offset: int | None = None,
+        log_offsets: Ints | None = None,
         times: Floats | None = None,
     ) -> Learned:
         """Learn checked points; ``policy``, "raise" or "skip", is for duplicate ids and for times.
 
         ``labels`` and ``times`` are those of all rows of the call, also of those that were
-        rejected; ``log_offset`` is how many rows of their log are taken with these, of one chunk at
-        most.
+        rejected; ``log_offsets`` (n,) is how many rows of their log are taken with each point.
         """
         before, config = self.progress, self.config
         before.check_input_kind(distances=False)
@@ -168,7 +167,7 @@ class StreamLearner:
             input_checks.check_times(row_times, before, config, kept)
         keys = None if rows.ids is None else rows.ids.tolist()
         kind = classify_ids(rows.ids)
-        state = self._start(keys, kept, policy, log_offset)
+        state = self._start(keys, kept, policy)
         unusable = [row.index for row in rows.rejected]
         rejected_indices: list[int] = []  # rows that are not events, in order
         reasons: list[str] = []  # and why
@@ -208,23 +207,21 @@ class StreamLearner:
                 part_times = None if row_times is None else row_times[chosen].copy()
                 part = AcceptedEvents(points, names, classes=classes, times=part_times)
                 counted = before.rejected + n_rejected
-                state = self._accept(
-                    state.with_events(part, rows.features, kind, counted, label_index, retained)
-                )
+                after = state.with_events(part, rows.features, kind, counted, label_index, retained)
+                state = self._accept(after.with_log_offset(log_offsets, last))
             start = stop
         pairs = zip(rejected_indices, reasons, strict=True)
         late_or_duplicate = [Rejected(int(kept[i]), keys and keys[i], why) for i, why in pairs]
         rejected = tuple(sorted((*rows.rejected, *late_or_duplicate), key=lambda row: row.index))
-        self._end(state, before.rejected + len(rejected))
+        self._end(state.with_log_offset(log_offsets, n - 1), before.rejected + len(rejected))
         return Learned(n - len(rejected_indices), rejected)
 
     def learn_distances(
-        self, rows: DistanceRows, policy: str, log_offset: int | None = None
+        self, rows: DistanceRows, policy: str, log_offsets: Ints | None = None
     ) -> Learned:
-        """Learn distance rows, checking them; ``policy`` and ``log_offset`` see `learn_points`."""
+        """Learn distance rows, checking them; ``policy`` and ``log_offsets`` see `learn_points`."""
         before, config, n = self.progress, self.config, len(rows)
         if n == 0:
-            self.progress = before.with_log_offset(log_offset)
             return Learned(0, ())
         before.check_input_kind(distances=True)
         keys = None if rows.ids is None else rows.ids.tolist()
@@ -234,7 +231,7 @@ class StreamLearner:
         if policy == "raise":
             input_checks.check_rows(rows, before, config)
         rejected: list[Rejected] = []
-        state = self._start(keys, np.arange(n), policy, log_offset)
+        state = self._start(keys, np.arange(n), policy)
         for index in range(n):
             row, fault = rows.read(index, input_checks.required_length(state, config, 0))
             retained = state.ids
@@ -252,22 +249,19 @@ class StreamLearner:
             names = input_checks.ids_or_positions(state, own_id, 1)
             part = AcceptedEvents(np.zeros((1, 0)), names, (distances,))
             counted, kind = before.rejected + len(rejected), classify_ids(own_id)
-            state = self._accept(
-                state.with_events(part, NO_FEATURES, kind, counted, state.labels, retained)
-            )
-        self._end(state, before.rejected + len(rejected))
+            after = state.with_events(part, NO_FEATURES, kind, counted, state.labels, retained)
+            state = self._accept(after.with_log_offset(log_offsets, index))
+        self._end(state.with_log_offset(log_offsets, n - 1), before.rejected + len(rejected))
         return Learned(n - len(rejected), tuple(rejected))
 
-    def _start(
-        self, keys: list[Any] | None, rows: Ints, policy: str, log_offset: int | None = None
-    ) -> EngineState:
+    def _start(self, keys: list[Any] | None, rows: Ints, policy: str) -> EngineState:
         """The state that a call starts from. Under "raise", a duplicate id refuses the call here.
 
         The ids that a window will retain are known beforehand. Landmarks change while the call is
         learned: where an id may be a duplicate, the call starts from a copy, so that it can be
         rolled back. ``rows`` are the indices of the ids in the input.
         """
-        now = self.progress.with_log_offset(log_offset)
+        now = self.progress
         if keys is None or policy != "raise":
             return now
         again = now.retained_ids(self.config).add(keys, now.position)[0]

@@ -171,9 +171,8 @@ class MapEstimator(ColdStartTransformer):
             return super().transform_many(X)
         if self._function is not None:
             return self._place_objects(_list_objects(X))
-        objects, frame = precomputed.read_objects(X)
-        coordinates = self._place_objects(objects)
-        return to_table(coordinates, X, frame, name_columns(self.prefix, self.n_components))
+        coordinates = self._place_objects(precomputed.read_objects(X))
+        return to_table(coordinates, X, name_columns(self.prefix, self.n_components))
 
     @property
     def prefix(self) -> str:
@@ -260,7 +259,7 @@ class MapEstimator(ColdStartTransformer):
             for x in _list_objects(X):
                 self._learn_object(x)
         elif self.metric == "precomputed":
-            for x in precomputed.read_objects(X)[0]:
+            for x in precomputed.read_objects(X):
                 self._learn_object_by_distances(x)
         else:
             points, times = self._split(X)

@@ -174,8 +174,7 @@ class PointFeed:
         if self._engine.config.metrics and "label" in rows.passthrough:
             labels = rows.passthrough["label"].to_pylist()
         times = rows.passthrough.get("event_time")
-        done = int(rows.numbers[-1]) + 1
-        learned = self._engine.admit(checked, on_bad_row, labels, done, times)
+        learned = self._engine.admit(checked, on_bad_row, labels, rows.numbers + 1, times)
         rejected = [replace(row, index=int(rows.numbers[row.index])) for row in learned.rejected]
         return rows.drop([row.index for row in learned.rejected]), rejected
 
@@ -251,7 +250,8 @@ class DistanceFeed:
         # several are all accepted, or it is for the caller to try them one by one
         ids = None if rows.ids is None else rows.ids[accepted]
         policy = on_bad_row if len(fit) == 1 else "raise"
-        learned = self._engine.admit_distances(fit, ids, policy, int(rows.numbers[-1]) + 1)
+        learned = self._engine.admit_distances(fit, ids, policy, rows.numbers[accepted] + 1)
+        self._engine.log_offset = int(rows.numbers[-1]) + 1  # the last rows may be rejected
         for failure in learned.rejected:  # no more than the one
             number = int(rows.numbers[accepted[0]])
             rejected.append(Rejected(number, failure.id, failure.reason))

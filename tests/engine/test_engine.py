@@ -297,7 +297,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"size": 1}, "size=1"),
     ({"size": 60_000}, "size=60000 must be at most 50000"),
     ({"method": "kernel_pca", "size": 50_001}, "size=50001 must be at most 50000"),
-    ({"method": "isomap", "size": 20_001}, "size=20001 must be at most 20000"),
+    ({"method": "isomap", "size": 50_001}, "size=50001 must be at most 50000"),
     ({"chunk_size": 0}, "chunk_size=0"),
     ({"chunk_size": 70, "size": 60}, "chunk_size=70 must be at most size=60"),
     ({"seed": -1}, "seed=-1"),

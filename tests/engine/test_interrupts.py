@@ -20,6 +20,8 @@ from scenarios.fuzz import interrupts as fuzz_interrupts
 from scenarios.fuzz.interrupted_estimators import ESTIMATORS
 from scenarios.fuzz.interrupts import CASES, Sweep, digest
 from streamembed import estimators
+from streamembed.data.batch import Batch
+from streamembed.data.features import Features
 from streamembed.engine import stream_learner
 from streamembed.engine.stream_learner import StreamLearner
 from streamembed.errors import DuplicateIdError
@@ -141,6 +143,34 @@ def test_events_with_ids_can_be_given_again_after_an_interrupt(
     assert digest(engine) == digest(twin)
 
 
+def test_the_log_offset_follows_the_chunks_of_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Broken off in its third chunk, a call has taken the rows of two from its log, no others."""
+    engine = small(on_bad_row="skip")
+
+    def admit(rows: list[int], first: int) -> Any:
+        batch = Batch.of_points(POINTS[rows], Features(("a", "b", "c"), True), np.array(rows))
+        return engine.admit(batch, log_offsets=3 * np.arange(first, first + len(rows)))
+
+    admit([*range(30)], first=100)
+    push, offsets = update.push, []
+
+    def interrupted(*arguments: Any) -> Any:
+        offsets.append(engine.log_offset)
+        if len(offsets) == 3:
+            raise KeyboardInterrupt
+        return push(*arguments)
+
+    rows = [*range(30, 38), 37, *range(38, 50), 49]  # two ids come twice
+    with monkeypatch.context() as patch:
+        patch.setattr(update, "push", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            admit(rows, first=130)
+    assert offsets == [129 * 3, 134 * 3, 140 * 3]  # the tenth event is the eleventh row
+    assert (engine.position, engine.rejected, engine.log_offset) == (40, 1, 140 * 3)
+    assert admit(rows[11:], first=141).accepted == 10
+    assert (engine.position, engine.rejected, engine.log_offset) == (50, 2, 151 * 3)
+
+
 def test_events_that_wait_are_counted_by_what_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """An interrupt between keeping and counting them left a position that was wrong for good."""
     engine, twin = small(), small()
@@ -212,8 +242,8 @@ def test_a_call_of_a_metric_that_breaks_off_changes_nothing(
         raise KeyboardInterrupt
 
     for place in (
-        "streamembed.metric_learners.training_stream.extend",
-        "streamembed.metric_learners.training_stream.flush",
+        "streamembed.metrics.training_stream.extend",
+        "streamembed.metrics.training_stream.flush",
         "streamembed.manifold.principal_stream.extend",
     ):
         monkeypatch.setattr(place, boom)

@@ -11,7 +11,7 @@ import pytest
 
 import streamembed as se
 from streamembed.errors import InputError, ParameterError
-from streamembed.metric_learners.catalog import NAMES
+from streamembed.metrics.catalog import NAMES
 from streamembed.numeric import codec
 
 X = np.random.default_rng(0).normal(size=(160, 3)) * [1.0, 5.0, 0.2]

@@ -29,9 +29,9 @@ from streamembed.estimators import (
     UnsupervisedMetric,
 )
 from streamembed.logs.event_log import write_log
-from streamembed.metric_learners import metrics
-from streamembed.metric_learners.catalog import NAMES, STATES
-from streamembed.metric_learning import eig_dml
+from streamembed.metrics import eig_dml
+from streamembed.metrics import engine_metrics as metrics
+from streamembed.metrics.catalog import NAMES, STATES
 from streamembed.numeric import codec
 from streamembed.pairs import reservoir
 from tests.metric_ways import ADDITIVE, DICTS, LABELS, POINTS, WAYS, built, learned

@@ -13,7 +13,7 @@ import pytest
 
 import streamembed as se
 from streamembed.geometry.kernel_matrix import KernelMatrix
-from streamembed.metric_learners.catalog import NAMES, STATES
+from streamembed.metrics.catalog import NAMES, STATES
 from streamembed.numeric import codec
 from streamembed.numeric.arrays import Array, Bools, Floats, Ints
 from streamembed.numeric.chunks import PendingParts
