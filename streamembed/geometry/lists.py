@@ -17,7 +17,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from streamembed.geometry.pairwise import DistanceBounds, Pairwise, split_slots
-from streamembed.numeric.arrays import Floats, Ints, freeze
+from streamembed.numeric.arrays import Floats, Ints, freeze, pad_rows
 
 Slots = np.ndarray[tuple[Any, ...], np.dtype[np.int32]]
 
@@ -76,9 +76,8 @@ class NeighborLists:
         [[1, 2], [0, 2], [3, 1], [2, 1]]
         >>> line[0] = 4.0
         >>> geometry, positions = PointDistances(line), np.array([4, 1, 2, 3])
-        >>> lists, changed = lists.replace(np.array([0]), geometry, positions)
-        >>> lists.near[:, :2].tolist(), changed.tolist()
-        ([[2, 3], [2, 3], [3, 0], [2, 0]], [0, 1, 2, 3])
+        >>> lists.replace(np.array([0]), geometry, positions).near[:, :2].tolist()
+        [[2, 3], [2, 3], [3, 0], [2, 0]]
         """
         n, width = len(geometry), n_neighbors + (n_neighbors if spare is None else spare)
         lists = _make_empty(n, width)
@@ -99,9 +98,7 @@ class NeighborLists:
     def __len__(self) -> int:
         return len(self.near)
 
-    def replace(
-        self, slots: Ints, geometry: Pairwise, positions: Ints
-    ) -> tuple[NeighborLists, Ints]:
+    def replace(self, slots: Ints, geometry: Pairwise, positions: Ints) -> NeighborLists:
         """The lists after ``slots`` were refilled.
 
         Parameters
@@ -114,22 +111,18 @@ class NeighborLists:
 
         Returns
         -------
-        lists, changed
-            ``changed`` are ``slots`` and those whose K nearest, or the distances to them, are no
-            longer the same: ascending, (m,). O(n (b d + w)).
+        NeighborLists
+            O(n (b d + w)).
         """
         n, k = len(geometry), self.n_neighbors
         if not len(slots):
-            return self, slots
+            return self
         if len(slots) >= MOST_REPLACED * n:
             spare = self.near.shape[1] - k
-            lists = NeighborLists.build(geometry, positions, k, spare, self.is_distinct)
-            return lists, self._find_changed(lists.near, lists.d2, np.arange(n), slots)
-        new, width = n - len(self), self.near.shape[1]
-        near = np.concatenate([self.near, np.full((new, width), -1, dtype=np.int32)])
-        d2 = np.concatenate([self.d2, np.full((new, width), np.inf)])
-        limits = np.concatenate([self.limits, np.full(new, np.inf)])
-        arrays = near, d2, limits
+            return NeighborLists.build(geometry, positions, k, spare, self.is_distinct)
+        width = self.near.shape[1]
+        near, d2 = pad_rows(self.near, n, -1), pad_rows(self.d2, n, np.inf)
+        arrays = near, d2, limits = near, d2, pad_rows(self.limits, n, np.inf)
         is_replaced = np.zeros(n + 1, dtype=bool)
         is_replaced[slots] = True
         # as unsigned numbers the entries -1 are the largest, and clipped to the last
@@ -158,17 +151,7 @@ class NeighborLists:
         too_short = rows[(near[rows, k - 1] < 0) & (limits[rows] < np.inf)]
         for tile in split_slots(too_short, n):
             _fill(arrays, geometry.rows(tile), positions, self.is_distinct)
-        lists = NeighborLists(freeze(near), freeze(d2), freeze(limits), k, self.is_distinct)
-        return lists, self._find_changed(near, d2, rows, slots)
-
-    def _find_changed(self, near: Slots, d2: Floats, rows: Ints, slots: Ints) -> Ints:
-        """``slots``, and those among ``rows`` whose K nearest are others than here."""
-        k, changed = self.n_neighbors, np.zeros(len(near), dtype=bool)
-        old_rows = rows[rows < len(self)]
-        changed[old_rows] = (near[old_rows, :k] != self.near[old_rows, :k]).any(axis=1)
-        changed[old_rows] |= (d2[old_rows, :k] != self.d2[old_rows, :k]).any(axis=1)
-        changed[slots] = True
-        return np.flatnonzero(changed)
+        return NeighborLists(freeze(near), freeze(d2), freeze(limits), k, self.is_distinct)
 
     @property
     def nearest(self) -> tuple[Slots, Floats]:
@@ -182,7 +165,12 @@ class NeighborLists:
 
     def find_changed(self, previous: NeighborLists, slots: Ints) -> Ints:
         """``slots``, and all others whose K nearest were others, or elsewhere: ascending, (m,)."""
-        return previous._find_changed(self.near, self.d2, np.arange(len(self)), slots)
+        n, k = len(previous), self.n_neighbors
+        changed = np.ones(len(self), dtype=bool)
+        changed[:n] = (self.near[:n, :k] != previous.near[:, :k]).any(axis=1)
+        changed[:n] |= (self.d2[:n, :k] != previous.d2[:, :k]).any(axis=1)
+        changed[slots] = True
+        return np.flatnonzero(changed)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

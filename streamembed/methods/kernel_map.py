@@ -116,7 +116,7 @@ class KernelMap(TrialMap):
             return self._fill(inputs, kernel, slots, config), len(slots)
         # widths: of the new slots, and of those whose reach has drifted, which are filled again
         n = len(inputs.support)
-        lists, _ = self.lists.replace(slots, inputs.geometry, inputs.support.births)
+        lists = self.lists.replace(slots, inputs.geometry, inputs.support.births)
         limit = max(SMALL_CHUNK, int(BIG_CHUNK_SHARE * n))
         n_more = limit if 2 * len(slots) > limit else limit - len(slots)
         drifted = self_tuning.find_drifted(self.scales, lists.reaches, slots, n_more)

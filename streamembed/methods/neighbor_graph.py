@@ -85,10 +85,12 @@ class WalkMap(EmbeddingMap):
         lists, edges, support, graph = self.lists, self.edges, inputs.support, self.walk.edges
         touched: Ints | None = None
         if len(inputs.slots) and lists is not None:
-            before = lists.nearest
-            lists, changed = lists.replace(inputs.slots, inputs.geometry, support.births)
-            how = self.weights, self.scale
-            graph, touched = adjacency.replace_edges(graph, before, lists.nearest, changed, *how)
+            before = lists
+            lists = before.replace(inputs.slots, inputs.geometry, support.births)
+            changed = lists.find_changed(before, inputs.slots)
+            graph, touched = adjacency.replace_edges(
+                graph, before.nearest, lists.nearest, changed, self.weights, self.scale
+            )
         elif len(inputs.slots) and edges is not None:
             earlier, slots = graph, inputs.slots
             edges = edges.replace(slots, inputs.geometry)

@@ -139,7 +139,8 @@ def test_a_thousand_replacements_are_a_rebuild(kind: str, is_distinct: bool) -> 
         slots = stream.refill(30 if step % 40 else 250)  # many are a rebuild themselves
         geometry = PointDistances(stream.points)
         before = kept
-        kept, changed = kept.replace(slots, geometry, stream.births)
+        previous, kept = kept, kept.replace(slots, geometry, stream.births)
+        changed = kept.find_changed(previous, slots)
         if step % 2:
             fresh = NeighborLists.build(geometry, stream.births, 6, is_distinct=is_distinct)
             assert np.array_equal(kept.near[:, :6], fresh.near[:, :6])
@@ -173,7 +174,7 @@ def test_kept_lists_are_the_slow_ones(
         slots = stream.refill(max(1, n // 9), grow=n == 0 or step % 3 == 0)
         d2 = whole(stream.points)
         geometry: Pairwise = table(d2, slots) if looked_up else PointDistances(stream.points)
-        kept, _ = kept.replace(slots, geometry, stream.births)
+        kept = kept.replace(slots, geometry, stream.births)
         check(kept, d2, stream.births)
 
 
@@ -188,7 +189,7 @@ def test_never_trusted_beyond_the_end(kind: str) -> None:
         points = points.copy()
         points[nearest] = 10.0 + rng.integers(0, 9, points.shape[1])
         arrivals[nearest] = position
-        kept, _ = kept.replace(np.array([nearest]), PointDistances(points), arrivals)
+        kept = kept.replace(np.array([nearest]), PointDistances(points), arrivals)
         if position % 5 == 0:
             check(kept, whole(points), arrivals)
     check(kept, whole(points), arrivals)
@@ -201,10 +202,10 @@ def test_what_ties_with_the_end_is_not_guessed() -> None:
     kept = NeighborLists.build(PointDistances(points), arrivals, 1, spare=1)
     assert kept.near[0].tolist() == [1, 2]
     points[2], arrivals[2] = [-2.0], 99
-    kept, _ = kept.replace(np.array([2]), PointDistances(points), arrivals)
+    kept = kept.replace(np.array([2]), PointDistances(points), arrivals)
     assert kept.near[0].tolist() == [1, -1]
     points[1], arrivals[1] = [60.0], 100
-    kept, _ = kept.replace(np.array([1]), PointDistances(points), arrivals)
+    kept = kept.replace(np.array([1]), PointDistances(points), arrivals)
     assert kept.near[0].tolist() == [3, 2]
 
 
@@ -221,7 +222,7 @@ def test_only_lists_that_ran_short_ask_for_a_row() -> None:
     for _ in range(40):
         slots = stream.refill(10)
         rows = whole(stream.points)[slots]
-        kept, _ = kept.replace(slots, DistanceTable(slots, rows, others), stream.births)
+        kept = kept.replace(slots, DistanceTable(slots, rows, others), stream.births)
     assert sum(asked) < 40
 
 
@@ -236,8 +237,10 @@ def test_a_table_is_the_points(kind: str) -> None:
     for _ in range(20):
         slots = stream.refill(9)
         looked_up = table(whole(stream.points), slots)
-        left, changed = left.replace(slots, PointDistances(stream.points), stream.births)
-        right, others = right.replace(slots, looked_up, stream.births)
+        previous, left = left, left.replace(slots, PointDistances(stream.points), stream.births)
+        changed = left.find_changed(previous, slots)
+        previous, right = right, right.replace(slots, looked_up, stream.births)
+        others = right.find_changed(previous, slots)
         assert same(left, right)
         assert np.array_equal(changed, others)
 
@@ -256,7 +259,7 @@ def test_infinite_distances_are_no_neighbours() -> None:
         part[slot] = not part[slot]
         d2[slot] = d2[:, slot] = np.where(part == part[slot], rng.random(40), np.inf)
         arrivals[slot] = 40 + step
-        kept, _ = kept.replace(np.array([slot]), table(d2, np.array([slot])), arrivals)
+        kept = kept.replace(np.array([slot]), table(d2, np.array([slot])), arrivals)
         check(kept, d2, arrivals)
 
 
@@ -265,7 +268,7 @@ def test_all_points_equal() -> None:
     points, arrivals = np.full((50, 3), 7.0), np.arange(50)[::-1].copy()
     kept = NeighborLists.build(PointDistances(points), arrivals, 4)
     arrivals[[3, 9]] = [50, 51]
-    kept, _ = kept.replace(np.array([3, 9]), PointDistances(points), arrivals)
+    kept = kept.replace(np.array([3, 9]), PointDistances(points), arrivals)
     check(kept, whole(points), arrivals)
 
 
@@ -275,12 +278,13 @@ def test_a_slot_that_keeps_its_point_changes_nothing() -> None:
     geometry = PointDistances(stream.points)
     kept = NeighborLists.build(geometry, stream.births, 5)
     stream.births[8] = 100
-    again, changed = kept.replace(np.array([8]), geometry, stream.births)
+    previous, again = kept, kept.replace(np.array([8]), geometry, stream.births)
+    changed = again.find_changed(previous, np.array([8]))
     kept = NeighborLists.build(geometry, stream.births, 5)
     assert np.array_equal(kept.near[:, :5], again.near[:, :5])
     assert changed.tolist() == [8]
     none = np.zeros(0, dtype=np.int64)
-    assert kept.replace(none, geometry, stream.births)[0] is kept
+    assert kept.replace(none, geometry, stream.births) is kept
 
 
 def test_an_old_value_stays() -> None:
@@ -303,7 +307,7 @@ def test_memory_is_bounded_by_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pairwise, "CELLS", 70)
     assert same(wide, NeighborLists.build(PointDistances(stream.points), stream.births, 5))
     slots = stream.refill(8)
-    kept, _ = wide.replace(slots, PointDistances(stream.points), stream.births)
+    kept = wide.replace(slots, PointDistances(stream.points), stream.births)
     check(kept, whole(stream.points), stream.births)
 
 
