@@ -121,9 +121,10 @@ def align_time(landmark_set: LandmarkSet, time: float) -> Landmarks:
         or time == landmark_set.time
         or not len(landmark_set)
     ):
-        return landmark_set.landmarks
+        return landmark_set
     faded = np.exp2(-(time - landmark_set.time) / landmark_set.agreement.half_life)
-    return replace(landmark_set.landmarks, masses=np.maximum(landmark_set.masses * faded, TINY))
+    masses = np.maximum(landmark_set.masses * faded, TINY)
+    return Landmarks(landmark_set.points, masses, landmark_set.keys, landmark_set.stale)
 
 
 def _find_newest_time(sets: Sequence[LandmarkSet]) -> float:
@@ -242,8 +243,7 @@ def _merge_group(sets: Sequence[LandmarkSet], size: int, keep: Ints | None) -> L
     positions = {
         key: position for landmark_set in sets for key, position in landmark_set.positions.items()
     }
-    parts = merged.points, merged.masses, merged.keys, merged.stale
-    return LandmarkSet(*parts, agreement, positions, time, size, radius)
+    return LandmarkSet.of(merged, agreement, positions, time, size, radius)
 
 
 def _raise_masses(masses: Floats) -> Floats:
