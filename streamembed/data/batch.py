@@ -6,7 +6,7 @@ never silently dropped.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -35,7 +35,7 @@ class Rejected:
     """A row that was not learned: its index in the call, its id where it had one, and why."""
 
     index: int
-    id: Hashable | None
+    id: int | str | None
     reason: str
 
 
