@@ -49,21 +49,21 @@ class Landmarks:
     def __len__(self) -> int:
         return len(self.masses)
 
-    def take(self, index: Ints) -> Landmarks:
-        """The landmarks with these indices, in that order."""
-        return Landmarks(
-            self.points[index], self.masses[index], self.keys[index], self.stale[index]
-        )
 
-    @property
-    def order(self) -> Ints:
-        """Indices by coordinates, partition, position and mass, shape (n,)."""
-        position, partition = self.keys[:, 1], self.keys[:, 0]
-        return np.lexsort((self.masses, position, partition, *self.points.T[::-1]))
+def select(landmarks: Landmarks, index: Ints) -> Landmarks:
+    """The landmarks with these indices, in that order."""
+    points, masses = landmarks.points[index], landmarks.masses[index]
+    return Landmarks(points, masses, landmarks.keys[index], landmarks.stale[index])
+
+
+def find_order(landmarks: Landmarks) -> Ints:
+    """Indices by coordinates, partition, position and mass, shape (n,)."""
+    partition, position = landmarks.keys.T
+    return np.lexsort((landmarks.masses, position, partition, *landmarks.points.T[::-1]))
 
 
 def union(parts: Sequence[Landmarks]) -> Landmarks:
-    """All landmarks of some covers, one for equal points, in the order of `Landmarks.order`.
+    """All landmarks of some covers, one for equal points, in the order of `find_order`.
 
     The same bits in any order of the covers. Of equal points the smallest key stays, with
     their exact sum of masses; it is stale where all are. O(n d log n).
@@ -74,12 +74,12 @@ def union(parts: Sequence[Landmarks]) -> Landmarks:
         np.concatenate([part.keys for part in parts]),
         np.concatenate([part.stale for part in parts]),
     )
-    landmarks = landmarks.take(landmarks.order)
+    landmarks = select(landmarks, find_order(landmarks))
     differs = (landmarks.points[1:] != landmarks.points[:-1]).any(axis=1)
     starts = np.flatnonzero(np.concatenate([[True], differs])[: len(landmarks)])
     if len(starts) == len(landmarks):
         return landmarks
-    unique = landmarks.take(starts)
+    unique = select(landmarks, starts)
     ends = np.append(starts[1:], len(landmarks))
     for i in np.flatnonzero(ends - starts > 1).tolist():
         group = slice(starts[i], ends[i])

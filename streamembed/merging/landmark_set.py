@@ -24,7 +24,7 @@ from streamembed.geometry.scaling import Scaling, fit_points
 from streamembed.geometry.support import Support
 from streamembed.landmarks import covering
 from streamembed.landmarks.absorption import LEAST_MASS
-from streamembed.landmarks.net import Landmarks
+from streamembed.landmarks.net import Landmarks, find_order, select
 from streamembed.merging.agreement import Agreement
 from streamembed.methods.options import POSITION, Config
 from streamembed.methods.state import State
@@ -147,7 +147,7 @@ class LandmarkSet(Landmarks):
                 "a key is out of range",
             )
             must(len(np.unique(arrivals)) == len(arrivals), "two landmarks are one event")
-        must((self.order == np.arange(n)).all(), "landmarks are not in order")
+        must((find_order(self) == np.arange(n)).all(), "landmarks are not in order")
 
     def __repr__(self) -> str:
         events, count = sum(self.positions.values()), len(self.positions)
@@ -187,11 +187,6 @@ class LandmarkSet(Landmarks):
             "mass": self.mass,
         }
         return archive.seal(pa.table(columns), KIND, header)
-
-    @classmethod
-    def of(cls, landmarks: Landmarks, *facts: Any) -> Self:
-        """The set of landmarks in their order, with what follows ``stale`` among the fields."""
-        return cls(landmarks.points, landmarks.masses, landmarks.keys, landmarks.stale, *facts)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
@@ -242,6 +237,11 @@ class LandmarkSet(Landmarks):
         return landmark_set
 
 
+def of_landmarks(landmarks: Landmarks, *facts: Any) -> LandmarkSet:
+    """The set of landmarks in their order, with the fields that follow ``stale``."""
+    return LandmarkSet(landmarks.points, landmarks.masses, landmarks.keys, landmarks.stale, *facts)
+
+
 def from_covering(
     state: covering.Covering, agreement: Agreement, partition: int, size: int
 ) -> LandmarkSet:
@@ -252,8 +252,8 @@ def from_covering(
     # -0.0 becomes 0.0: equal points must be equal bytes
     landmarks = Landmarks(support.points + 0.0, support.masses, keys, stale)
     positions = {partition: state.position}
-    return LandmarkSet.of(
-        landmarks.take(landmarks.order), agreement, positions, state.time, size, radius
+    return of_landmarks(
+        select(landmarks, find_order(landmarks)), agreement, positions, state.time, size, radius
     )
 
 
