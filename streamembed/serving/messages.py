@@ -223,9 +223,9 @@ def read_rows(X: Any, features: Features | None) -> tuple[Floats, Features, Spli
     """
     names = None if features is None else features.names
     split = column_roles.split(X, names, remedy=column_roles.RENAME)
-    table, found = batch.read_columns(split.points, features)
+    table, own_features = batch.read_columns(split.points, features)
     table.values[list(table.faults)] = np.nan
-    return table.values, features or found, split
+    return table.values, features or own_features, split
 
 
 def build_table(points: Floats, features: Features, **others: Any) -> pa.RecordBatch:
