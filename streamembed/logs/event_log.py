@@ -260,27 +260,6 @@ def _compute_row_limit(layout: Columns) -> int:
     return max(1, min(ROWS_PER_BATCH, BYTES_PER_BATCH // (8 * len(layout.features))))
 
 
-@dataclass(frozen=True, slots=True)
-class LogDescription:
-    """What a log contains, as far as its files show it without reading their rows.
-
-    Attributes
-    ----------
-    files : tuple of LogFile
-        In reading order: `place`; `format` ("stream", "file", both Arrow IPC, or "parquet");
-        `rows`, None where unknown; `columns`, names and Arrow types, None where they are damaged;
-        `damage` that is visible without reading the rows, or None.
-    log : EventLog or None
-        The log as `open_log` opens it; None where there is an error.
-    error : str or None
-        Why `open_log` refuses it, such as that no column is a feature.
-    """
-
-    files: tuple[LogFile, ...]
-    log: EventLog | None = None
-    error: str | None = None
-
-
 def open_log(
     paths: Paths,
     features: Sequence[str] | None = None,
@@ -490,15 +469,3 @@ def _check_same_layout(
         f"{file} {differs}; all files of a log must have the same features: choose them with "
         "features=, or read the files separately"
     )
-
-
-def describe_log(paths: Paths, features: Sequence[str] | None = None) -> LogDescription:
-    """Describe what a log contains, also where `open_log` would not know what its columns are for.
-
-    Parameters are those of `open_log`, errors those of files that cannot be read at all.
-    """
-    choice, files = parse_choice(features), probe_files(paths)
-    try:
-        return LogDescription(files, open_files(files, choice, list_folders(paths)))
-    except FeatureError as error:
-        return LogDescription(files, error=str(error))

@@ -68,10 +68,9 @@ def probe(place: Place) -> LogFile:
             with place.open() as source:
                 schema = pa.ipc.open_stream(source).schema
         else:
-            with place.open() as source:
-                schema = pa.ipc.open_file(source).schema
             fragment = IpcFileFormat().make_fragment(place.path, filesystem=place.filesystem)
-            rows = fragment.count_rows()  # `count_rows` of the reader is new in pyarrow 26
+            # `count_rows` of the reader is new in pyarrow 26
+            rows, schema = fragment.count_rows(), fragment.physical_schema
         columns = tuple((column.name, column.type) for column in schema)
     except READ_ERRORS as error:
         part = "schema" if kind == "stream" else "footer"
