@@ -110,11 +110,6 @@ class Call(Generic[Result]):
         return int(self.metadata.get("n", 0))
 
     @property
-    def events(self) -> int:
-        """Events that it adds to the position, where it was written with its result."""
-        return 0 if self.result is None else self.result.accepted
-
-    @property
     def features(self) -> Features:
         """Those of the points."""
         return Features(tuple(self.metadata["names"]), bool(self.metadata["ordered"]))
@@ -137,20 +132,22 @@ class Call(Generic[Result]):
     @classmethod
     def from_bytes(cls, data: bytes) -> Call[Any]:
         """The call of which `to_bytes` gave these; DamagedFileError where they are others."""
-        table, header = archive.unseal(check_bytes("data", data), KIND, "a written call")
-        with archive.raise_damaged("a written call", KIND):
-            name, result = str(header.pop("name")), header.pop("result")
-            archive.must(name in NAMES, f"its call is {name}")
-            if result is not None:
-                accepted, rejected = result
-                result = Learned(accepted, tuple(Rejected(*row) for row in rejected))
-            call: Call[Any] = Call(name, archive.unpack(table), header, result)
-            _check_contents(call)
-            return call
+        return archive.unseal(check_bytes("data", data), KIND, "a written call", _build_call)
+
+
+def _build_call(table: Any, header: dict[str, Any]) -> Call[Any]:
+    name, result = str(header.pop("name")), header.pop("result")
+    archive.must(name in NAMES, f"its call is {name}")
+    if result is not None:
+        accepted, rejected = result
+        result = Learned(accepted, tuple(Rejected(*row) for row in rejected))
+    call: Call[Any] = Call(name, archive.unpack(table), header, result)
+    _check_contents(call)
+    return call
 
 
 def _check_contents(call: Call[Any]) -> None:
-    """Refuse what no engine has checked; within `archive.raise_damaged`."""
+    """Refuse what no engine has checked; within `archive.unseal`."""
     must, arrays, facts = archive.must, call.arrays, call.metadata
     n, result = facts.get("n", 0), call.result
     must(type(n) is int and n >= 0, "n")

@@ -3,7 +3,7 @@
 The checksum of a file finds what was damaged. The codec checks that everything is there, of its
 declared type and shape. This module checks what later code indexes by: parts that must exist, their
 sizes, and ranges of indices. No number is computed again: an engine may have rounded it. While a
-file is read, all of it runs within `streamembed.storage.archive.raise_damaged`, which makes any
+file is read, all of it runs within `streamembed.storage.archive.unseal`, which makes any
 error a `DamagedFileError`.
 """
 

@@ -2,7 +2,7 @@
 
 The codec checks that everything is there, of its declared type and shape
 (`streamembed.methods.snapshot_contents`). This module checks that the parts fit together. Values
-are not judged. All of it runs within `streamembed.storage.archive.raise_damaged`.
+are not judged. All of it runs within `streamembed.storage.archive.unseal`.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ from streamembed.errors import (
     StreamembedError,
 )
 from streamembed.storage import archive
+from tests.sealed import unseal
 
 X = np.random.default_rng(0).standard_normal((60, 3))
 SMALL: dict[str, Any] = {"size": 30, "warm_up": 20}
@@ -25,7 +26,7 @@ SMALL: dict[str, Any] = {"size": 30, "warm_up": 20}
 
 def edited(call: Call[Any], change: Callable[[dict[str, Any], dict[str, Any]], Any]) -> bytes:
     """The call with other contents, sealed again as an attacker would."""
-    table, header = archive.unseal(call.to_bytes(), "operation", "x")
+    table, header = unseal(call.to_bytes(), "operation")
     arrays = archive.unpack(table)
     change(arrays, header)
     return archive.seal(archive.to_table(arrays), "operation", header)

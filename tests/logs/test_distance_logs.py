@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import streamembed as se
-from streamembed.errors import BadRowError, DuplicateIdError, FeatureError
+from streamembed.errors import FeatureError
 from streamembed.logs.event_log import open_log, write_distance_log, write_log
 
 N = 237
@@ -291,36 +291,6 @@ def test_labels_and_ids_are_carried(tmp_path: Path, memory: str) -> None:
 
 
 # --------------------------------------------------------------------------------- what goes wrong
-
-
-@pytest.mark.parametrize("rows_per_batch", [1, 9, 256])
-@pytest.mark.parametrize(
-    ("row", "wrong", "error", "message"),
-    [
-        (134, "nan", BadRowError, "row 134 of the log .*NaN"),
-        (134, "null", BadRowError, "row 134 of the log .*null in 'distances'"),
-        (134, "long", BadRowError, "row 134 of the log .*only 134 rows precede it"),
-        (134, "short", BadRowError, "row 134 of the log .*covers only the last 5 rows"),
-        (134, "id", DuplicateIdError, "row 134 of the log .*id is 133"),
-    ],
-)
-def test_under_raise_the_first_bad_row_stops_the_replay(
-    tmp_path: Path, rows_per_batch: int, row: int, wrong: str, error: type[Exception], message: str
-) -> None:
-    """The error names its offset; every row before it is learned and written."""
-    rows = rows_of()
-    ids = np.arange(N)
-    if wrong == "nan":
-        rows[row] = np.full(row, np.nan)
-    elif wrong == "id":
-        ids[row] = row - 1
-    else:
-        rows[row] = {"null": None, "long": D[row, : row + 1], "short": D[row, row - 5 : row]}[wrong]
-    write_distance_log(tmp_path / "log", rows, ids, rows_per_batch=rows_per_batch)
-    with pytest.raises(error, match=message):
-        se.replay(tmp_path / "log", engine("landmarks"), tmp_path / "run", on_bad_row="raise")
-    table = pq.read_table(tmp_path / "run" / "embedding.parquet")
-    assert table["learned"].to_pylist() == [True] * 130 + [False] * 4
 
 
 @pytest.mark.parametrize("memory", MEMORIES)
