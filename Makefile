@@ -4,13 +4,13 @@ VENV ?= .venv
 DOCS ?= .venv-docs
 BIN := $(VENV)/bin
 FAST := tests/test_floors.py tests/test_glossary.py tests/test_surface.py tests/data tests/numeric \
-	tests/spectral tests/pairs tests/metric_learning/test_itml.py tests/metric_learning/test_fenn.py \
+	tests/spectral tests/pairs tests/metrics/test_itml.py tests/metrics/test_fenn.py \
 	tests/geometry/test_kernel.py tests/geometry/test_kernel_matrix.py tests/geometry/test_neighbors.py \
 	tests/manifold/test_barycentric.py tests/methods/test_registry.py tests/engine/test_saved.py \
 	tests/engine/test_engine.py tests/estimators/test_pair_generator.py \
 	tests/logs/test_from_a_row.py tests/cli tests/scenarios/test_literal_map.py
 
-.PHONY: demo test check lint lowest newest docs notebook first-hour scenarios drift picture bench soak chromium clean
+.PHONY: demo test check lint lowest newest docs notebook scenarios drift picture bench soak chromium clean
 
 demo: $(VENV)/.ready
 	$(BIN)/streamembed demo
@@ -47,10 +47,6 @@ docs: $(DOCS)/.ready
 # docs/tutorial.ipynb and the pictures of the tutorial, from docs/tutorial.md.
 notebook: $(DOCS)/.ready
 	$(DOCS)/bin/python -m scenarios.pictures.tutorial
-
-# Twenty tasks of a new user, and what they see.
-first-hour: $(VENV)/.ready
-	$(BIN)/python -m scenarios.first_hour
 
 # What the browser tests need; without it they are skipped, and say so.
 chromium:

@@ -7,8 +7,8 @@ import numpy as np
 from scenarios.baselines import mirror_prox
 from scenarios.scenario import Expected, Outcome, Scenario
 from scenarios.streams import MissingDataError, labelled_pairs, table
-from streamembed.metric_learning import eig_dml
-from streamembed.metric_learning.eig_dml import EigDMLSettings
+from streamembed.metrics import eig_dml
+from streamembed.metrics.eig_dml import EigDMLSettings
 from streamembed.numeric.arrays import Floats, Ints
 from streamembed.threads import one_blas_thread
 

@@ -13,8 +13,8 @@ import numpy as np
 from scipy.cluster.vq import kmeans2
 
 from scenarios.fenn_table import NEIGHBORS, ROWS, factor, folds, learn_spectrum, load
-from streamembed.metric_learning import eig_dml, fenn, must_link
-from streamembed.metric_learning.eig_dml import EigDMLSettings
+from streamembed.metrics import eig_dml, fenn, must_link
+from streamembed.metrics.eig_dml import EigDMLSettings
 from streamembed.numeric.arrays import Floats, Ints
 from streamembed.threads import one_blas_thread
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from scenarios.scenario import Expected, Outcome, Scenario
 from scenarios.streams import MissingDataError, table
-from streamembed.metric_learning import fenn, scatter
+from streamembed.metrics import fenn, scatter
 from streamembed.numeric.arrays import Floats, Ints
 from streamembed.threads import one_blas_thread
 

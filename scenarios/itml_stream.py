@@ -7,7 +7,7 @@ import numpy as np
 from scenarios.baselines import lego
 from scenarios.scenario import Expected, Outcome, Scenario
 from scenarios.streams import MissingDataError, labelled_pairs, table
-from streamembed.metric_learning import bregman, itml
+from streamembed.metrics import bregman, itml
 from streamembed.numeric.arrays import Bools, Floats, Ints
 from streamembed.threads import one_blas_thread
 

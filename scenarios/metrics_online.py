@@ -18,7 +18,7 @@ from streamembed.estimators import (
     GeometricMeanMetric,
     MustLinkMetric,
 )
-from streamembed.metric_learning import fenn
+from streamembed.metrics import fenn
 from streamembed.numeric.arrays import Floats, Ints
 from streamembed.threads import one_blas_thread
 

@@ -13,8 +13,8 @@ import streamembed as se
 from scenarios.scenario import Expected, Outcome, Scenario
 from scenarios.streams import data_folder
 from streamembed.geometry import neighbors
-from streamembed.metric_learning import itml
-from streamembed.metric_learning.mahalanobis import Mahalanobis
+from streamembed.metrics import itml
+from streamembed.metrics.mahalanobis import Mahalanobis
 from streamembed.numeric.arrays import Floats, Ints
 from streamembed.pairs import pair_memory, thresholds
 from streamembed.threads import one_blas_thread

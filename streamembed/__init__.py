@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from streamembed.drift.alarm import Alarm as Alarm
     from streamembed.drift.monitor import Monitor as Monitor
     from streamembed.engine.call import Call as Call
+    from streamembed.engine.call import Command as Command
     from streamembed.engine.call import Labelled as Labelled
     from streamembed.engine.call import Learned as Learned
     from streamembed.engine.engine import Engine as Engine
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     from streamembed.estimators.pair_generator import PairGenerator as PairGenerator
     from streamembed.merging.landmark_set import LandmarkSet as LandmarkSet
     from streamembed.merging.merged_set import merge as merge
-    from streamembed.metric_learning.mahalanobis import Mahalanobis as Mahalanobis
+    from streamembed.metrics.mahalanobis import Mahalanobis as Mahalanobis
     from streamembed.runs.log_replay import Replayed as Replayed
     from streamembed.runs.log_replay import replay as replay
     from streamembed.runs.online_run import Run as Run
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "Alarm": "drift.alarm",
     "Call": "engine.call",
+    "Command": "engine.call",
     "Certificate": "spectral.certificate",
     "Client": "serving.client",
     "Engine": "engine.engine",
@@ -68,7 +70,7 @@ _HOMES = {
     "Labelled": "engine.call",
     "LandmarkSet": "merging.landmark_set",
     "Learned": "engine.call",
-    "Mahalanobis": "metric_learning.mahalanobis",
+    "Mahalanobis": "metrics.mahalanobis",
     "Monitor": "drift.monitor",
     "PairGenerator": "estimators.pair_generator",
     "Picture": "engine.picture",

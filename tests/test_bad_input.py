@@ -35,7 +35,7 @@ from streamembed.errors import (
 from streamembed.estimators import DiffusionMap
 from streamembed.estimators.map_estimator import MapEstimator
 from streamembed.logs import write_log
-from streamembed.metric_learning.metric_certificate import COMMON, MetricCertificate
+from streamembed.metrics.metric_certificate import COMMON, MetricCertificate
 
 EMBEDDINGS = [
     name for name in estimators.__all__ if issubclass(getattr(estimators, name), MapEstimator)

@@ -21,9 +21,8 @@ PURE = {
     "spectral",
     "manifold",
     "layout",
-    "metric_learning",
     "pairs",
-    "metric_learners",
+    "metrics",
     "methods",
 }
 QUIET = {

@@ -50,7 +50,7 @@ def identifiers(tree: ast.AST) -> set[str]:
 
 
 def test_every_class_name_is_unique() -> None:
-    """But `State` and `Info`, which every algorithm of metric_learning has."""
+    """But `State` and `Info`, which every algorithm of metrics has."""
     counts = Counter(
         node.name
         for path in SOURCES

@@ -9,7 +9,7 @@ from sklearn.datasets import load_wine
 from sklearn.decomposition import KernelPCA
 
 import streamembed as se
-from streamembed.metric_learning import bregman, discriminant, fenn, scatter
+from streamembed.metrics import bregman, discriminant, fenn, scatter
 
 ENERGIES = np.array([0.06, 0.15, 0.4, 1.0, 1.0])
 

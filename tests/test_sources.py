@@ -17,7 +17,7 @@ from scenarios import fenn_table
 from scenarios.run import SCENARIOS
 from scenarios.streams import MissingDataError
 from streamembed import estimators
-from streamembed.metric_learning import discriminant, fenn, scatter
+from streamembed.metrics import discriminant, fenn, scatter
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted((ROOT / "docs" / "algorithms").glob("sources*.md"))
@@ -133,8 +133,8 @@ def test_what_the_pages_of_sources_name_exists(page: Path) -> None:
 @pytest.mark.parametrize(
     "span",
     [
-        "metric_learning/none.py",
-        "metric_learning/fenn.py::none",
+        "metrics/none.py",
+        "metrics/fenn.py::none",
         "tests/test_sources.py::test_none",
         "estimators.None",
         "Mahalanobis.none",

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamembed.errors import InputError, ParameterError
-from streamembed.metric_learning import bregman
+from streamembed.metrics import bregman
 from streamembed.numeric.arrays import Floats
 
 __all__ = ["Info", "root", "update"]

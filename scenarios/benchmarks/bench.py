@@ -1,7 +1,7 @@
 """Side by side, one BLAS thread: ``python -m scenarios.benchmarks.bench [SECTION ...] [--quick]``.
 
 Prints ratios of some sections, or of all; with ``--write`` (what ``make bench`` passes) writes
-docs/benchmarks.md, a row of history.jsonl and docs/performance.md, and prints the ratios that fell.
+docs/benchmarks.md.
 Gates nothing: the bars are reported beside the figures, met or missed.
 """
 
@@ -23,7 +23,7 @@ from threadpoolctl import threadpool_limits
 import streamembed as se
 from scenarios import streams
 from scenarios.audit import operator
-from scenarios.benchmarks import embeddings, graphs, history, landmarks, layouts, metrics, windows
+from scenarios.benchmarks import embeddings, graphs, landmarks, layouts, metrics, windows
 from scenarios.benchmarks.windows import K, solve_batch
 from streamembed.geometry import self_tuning
 from streamembed.numeric.arrays import Floats
@@ -401,7 +401,7 @@ def main(arguments: list[str] | None = None) -> int:
         "sections", nargs="*", choices=[[], *SECTIONS], metavar="SECTION", help=", ".join(SECTIONS)
     )
     parser.add_argument("--quick", action="store_true", help="N up to 2,000 only")
-    parser.add_argument("--write", action="store_true", help="write the pages and the history")
+    parser.add_argument("--write", action="store_true", help="write the page")
     chosen = parser.parse_args(arguments)
     if chosen.write and chosen.sections:
         parser.error("--write writes the whole page: leave the sections out")
@@ -411,19 +411,8 @@ def main(arguments: list[str] | None = None) -> int:
         print(line, flush=True)
         lines.append(line)
     if chosen.write:
-        write_results("\n".join(lines))
+        PAGE.write_text("\n".join(lines))
     return 0
-
-
-def write_results(page: str) -> None:
-    """The page, its ratios as a row of the history, the page of these; falls are printed."""
-    row = history.build_row(page, machine())  # before files change: a commit that is dirty has a +
-    PAGE.write_text(page)
-    earlier = [each for each in history.read_history(history.HISTORY) if each.commit != row.commit]
-    history.PAGE.write_text(history.format_page(history.add_row(history.HISTORY, row)))
-    print(f"\nwrote {PAGE.name} and {history.PAGE.name}")
-    for line in history.find_falls(earlier[-1], row) if earlier else []:
-        print(line)
 
 
 def write_page(sections: list[str], quick: bool) -> Iterator[str]:

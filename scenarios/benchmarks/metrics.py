@@ -9,8 +9,8 @@ import numpy as np
 
 import streamembed as se
 from scenarios.streams import MissingDataError, drifting_rings, labelled_pairs, table
-from streamembed.metric_learners.catalog import PAIR_METRICS
-from streamembed.metric_learning import eig_dml, itml, itml_numba
+from streamembed.metrics import eig_dml, itml, itml_numba
+from streamembed.metrics.catalog import PAIR_METRICS
 from streamembed.numeric import compilation
 from streamembed.numeric.arrays import Bools, Floats
 

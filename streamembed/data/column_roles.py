@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from fnmatch import fnmatchcase
 from itertools import chain, groupby
@@ -464,22 +463,25 @@ def _split_frame(
     frame: InputFrame, learned: tuple[str, ...], chosen: tuple[str, ...] | None, remedy: str
 ) -> SplitTable:
     left_out = find_suspicious(frame.names, learned)
+    types = {name: getattr(column, "type", pa.null()) for name, column in frame.columns.items()}
+    # values of columns that have no type are judged when they are read
+    types = {name: pa.float64() if kind == pa.null() else kind for name, kind in types.items()}
     if chosen is None:
-        others = [name for name in frame.names if name not in left_out and name not in learned]
-        kinds = {name: column.type for name, column in _read_columns(frame, others).items()}
-        left_out |= {n: str(t) for n, t in kinds.items() if not (is_numeric(t) or holds_vectors(t))}
+        left_out |= {
+            name: str(kind)
+            for name, kind in types.items()
+            if not (name in left_out or name in learned or is_numeric(kind) or holds_vectors(kind))
+        }
         features = tuple(name for name in frame.names if name not in left_out)
         if not learned:
             _check_left_out(left_out, features, frame.argument, remedy)
     else:
-        columns = _read_columns(frame, frame.names)
-        types = dict.fromkeys(frame.names, pa.float64()) | {n: c.type for n, c in columns.items()}
-        lists = {name: column for name, column in columns.items() if holds_vectors(column.type)}
-        sizes = {name: read_list_size(column) for name, column in lists.items()}
+        lists = [name for name, kind in types.items() if holds_vectors(kind)]
+        sizes = {name: read_list_size(frame.columns[name]) for name in lists}
         features = _choose_columns(types, sizes, chosen, frame.argument)
 
     points = frame.select(features) if len(features) < len(frame.names) else frame
-    return SplitTable(points, lambda role: frame.arrow(role) if role in left_out else None)
+    return SplitTable(points, lambda role: frame.columns[role] if role in left_out else None)
 
 
 def _split_dicts(
@@ -552,19 +554,6 @@ def _drop_keys(
         }
         for row in rows
     ]
-
-
-def _read_columns(frame: InputFrame, names: Iterable[str]) -> dict[str, Any]:
-    """Columns in Arrow, without those whose values are judged when they are read.
-
-    Of these Arrow has no type, or that of nulls, or bytes: such come objects of polars.
-    """
-    columns = {}
-    for name in names:
-        with suppress(FeatureError):
-            columns[name] = frame.arrow(name)
-    is_open = (pa.types.is_null, pa.types.is_fixed_size_binary)
-    return {n: c for n, c in columns.items() if not any(test(c.type) for test in is_open)}
 
 
 def _choose_columns(

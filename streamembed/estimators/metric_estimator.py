@@ -3,7 +3,7 @@
 A metric estimator is a river transformer that learns a distance from labelled points, or from pairs
 with an answer, similar or not. An *event* is one labelled point or one pair. Features are
 settled by the first events; from then on a training stream
-(`streamembed.metric_learners.training_stream`)
+(`streamembed.metrics.training_stream`)
 feeds the metric's learner, chunk by chunk of the stream's own positions. So learning event by event
 or many at a time is the same, bit for bit; and so is an engine that learns the metric beside its
 map.
@@ -33,13 +33,12 @@ from streamembed.errors import (
     warn,
 )
 from streamembed.estimators.estimator import ColdStart, PointEstimator
-from streamembed.metric_learners import training_stream
-from streamembed.metric_learners.labelled_examples import DISSIMILAR, NOT_LEARNED, SIMILAR
-from streamembed.metric_learners.learner import MetricLearner
-from streamembed.metric_learners.training_stream import TrainingStream
-from streamembed.metric_learning import metric_roots
-from streamembed.metric_learning.mahalanobis import Mahalanobis
-from streamembed.metric_learning.totals import Totals
+from streamembed.metrics import metric_roots, training_stream
+from streamembed.metrics.examples import DISSIMILAR, NOT_LEARNED, SIMILAR
+from streamembed.metrics.learner import MetricLearner
+from streamembed.metrics.mahalanobis import Mahalanobis
+from streamembed.metrics.totals import Totals
+from streamembed.metrics.training_stream import TrainingStream
 from streamembed.numeric import codec
 from streamembed.numeric.arrays import Floats, Ints
 from streamembed.numeric.chunks import Chunks
@@ -160,7 +159,7 @@ class MetricEstimator(
         Metrics of sums show every event that came, those that wait for their chunk too; the others
         are as of the last whole chunk, and before the first the identity over the features seen so
         far. What is known of the metric, with the same keys for every metric, is its
-        ``certificate`` (`streamembed.metric_learners.learner.build_certificate`).
+        ``certificate`` (`streamembed.metrics.learner.build_certificate`).
 
         Warns
         -----

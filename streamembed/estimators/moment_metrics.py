@@ -1,7 +1,7 @@
 """Metrics from moments of classes and of pairs, exact and mergeable.
 
 Nothing is sampled: from labels, all pairs of the stream count, by way of class moments
-(`streamembed.metric_learning.scatter`); given pairs count beside them.
+(`streamembed.metrics.scatter`); given pairs count beside them.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ import numpy as np
 from streamembed.data import impute
 from streamembed.errors import NotReadyError
 from streamembed.estimators.metric_estimator import MetricEstimator, declare_metric
-from streamembed.metric_learners.class_moments import (
+from streamembed.metrics import fenn_display
+from streamembed.metrics.class_moments import (
     ContrastLearner,
     DiscriminantLearner,
     FennLearner,
     GeometricMeanLearner,
 )
-from streamembed.metric_learning import fenn_display
-from streamembed.metric_learning.fenn_display import FennDisplay
-from streamembed.metric_learning.mahalanobis import Mahalanobis
+from streamembed.metrics.fenn_display import FennDisplay
+from streamembed.metrics.mahalanobis import Mahalanobis
 from streamembed.numeric.arrays import Floats
 from streamembed.threads import one_blas_thread
 from streamembed.validation import check_optional, check_real

@@ -10,12 +10,12 @@ import numpy.typing as npt
 from streamembed import validation
 from streamembed.errors import ParameterError
 from streamembed.estimators.metric_estimator import MetricEstimator, declare_metric
-from streamembed.metric_learners.class_moments import LeadingLearner
-from streamembed.metric_learners.eig_dml_learner import DiagonalLearner, EigLearner
-from streamembed.metric_learners.itml_learner import ITMLLearner
-from streamembed.metric_learners.learner import MetricLearner
-from streamembed.metric_learning import must_link
-from streamembed.metric_learning.eig_dml import EigDMLSettings
+from streamembed.metrics import must_link
+from streamembed.metrics.class_moments import LeadingLearner
+from streamembed.metrics.eig_dml import EigDMLSettings
+from streamembed.metrics.eig_dml_learner import DiagonalLearner, EigLearner
+from streamembed.metrics.itml_learner import ITMLLearner
+from streamembed.metrics.learner import MetricLearner
 
 
 @declare_metric

@@ -11,8 +11,8 @@ from streamembed.engine.engine import PARAMETERS, Engine
 from streamembed.errors import NotReadyError
 from streamembed.estimators.cold_start import ColdStartTransformer
 from streamembed.methods.options import Config
-from streamembed.metric_learning import metric_roots
-from streamembed.metric_learning.mahalanobis import Mahalanobis
+from streamembed.metrics import metric_roots
+from streamembed.metrics.mahalanobis import Mahalanobis
 from streamembed.numeric.arrays import Floats
 from streamembed.parameters import declare_parameters
 from streamembed.validation import check_optional, check_whole

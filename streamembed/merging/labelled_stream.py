@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from streamembed.data.labels import Label, LabelIndex
-from streamembed.metric_learners import catalog, training_stream
-from streamembed.metric_learners.training_stream import CHUNK_SIZE, TrainingStream
+from streamembed.metrics import catalog, training_stream
+from streamembed.metrics.training_stream import CHUNK_SIZE, TrainingStream
 from streamembed.numeric.arrays import Floats
 
 

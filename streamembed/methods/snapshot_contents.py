@@ -12,7 +12,7 @@ import numpy as np
 
 from streamembed.geometry.kernel import LARGEST_DEGREE
 from streamembed.geometry.lists import LARGEST_NEIGHBORS, Slots
-from streamembed.metric_learning.mahalanobis import Mahalanobis
+from streamembed.metrics.mahalanobis import Mahalanobis
 from streamembed.numeric.arrays import Array, Floats, Ints, Unchanging, freeze
 from streamembed.numeric.codec import AS_NUMBERS, Count, Within
 from streamembed.spectral.certificate import Certificate

@@ -34,7 +34,7 @@ from streamembed.methods.state import (
     UpdateInput,
     build_geometry,
 )
-from streamembed.metric_learners import metrics as learners
+from streamembed.metrics import engine_metrics as learners
 from streamembed.numeric.arrays import Floats, Ints
 
 # The frame is renewed when so much of the support is new: what is left ties the axes together,

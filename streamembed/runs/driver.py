@@ -1,4 +1,4 @@
-"""The driver: takes a log through an engine, chunk by chunk, and passes the results to a recorder.
+"""The driver: takes a log through an engine, and passes the results to a recorder.
 
 It holds the events since the last snapshot that the recorder must have, and nothing else that
 grows. Its progress is ``engine.log_offset``, part of the engine and so of what is saved; a driver
@@ -170,23 +170,29 @@ class ReplayDriver:
         places = [row.index for row in unusable]
         start = done = 0
         while start < len(rows):
-            chunk_end = self._engine.config.chunks.next_cut(self._engine.learned)
-            stop = min(len(rows), start + chunk_end - self._engine.position)
+            end_of_slice = self._find_next_snapshot()
+            stop = min(len(rows), start + end_of_slice - self._engine.position)
             rejected = self._accept(rows.slice(start, stop))
             end = bisect_left(places, int(rows.numbers[stop - 1]))
             self._reject([*unusable[done:end], *rejected])
             self._recorded = int(rows.numbers[stop - 1]) + 1
             start, done = stop, end
-            if self._engine.position == chunk_end and (
-                chunk_end == self._engine.config.warm_up_events
-                or chunk_end % self._options.every == 0
-            ):
+            if self._engine.position == end_of_slice:
                 self._publish()
                 self._commit()
             self._report_progress()
         self._reject(unusable[done:])
         self._engine.log_offset = self._recorded = part.offset + len(part)
         self._fingerprint.update(part, self._recorded)
+
+    def _find_next_snapshot(self) -> int:
+        """At how many events the next is due: a multiple of the interval, or where the warm-up ends."""
+        position, warm_up = self._engine.position, self._engine.config.warm_up_events
+        return (
+            warm_up
+            if position < warm_up
+            else self._options.every * (position // self._options.every + 1)
+        )
 
     def _report_progress(self) -> None:
         rows = self._engine.log_offset

@@ -25,6 +25,7 @@ from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import LogError, ParameterError, quote
 from streamembed.logs.event_log import EventLog, LogBatch
 from streamembed.logs.fingerprint import LogFingerprint
+from streamembed.methods.options import POSITION
 from streamembed.numeric.arrays import Array, Floats, Ints
 from streamembed.runs.log_transform import embed_points, list_columns
 from streamembed.runs.recorder import EVENT_PICTURE_COLUMNS
@@ -165,15 +166,16 @@ class PointFeed:
         return read_points(part, self._log_features, self._features.names)
 
     def accept(self, rows: EventRows) -> tuple[EventRows, list[Rejected]]:
-        """Have the engine accept rows of one chunk; those that are events now, and the others."""
+        """Have the engine accept rows; those that are events now, and the others."""
         # labels are of these rows alone
         checked = Batch.of_points(rows.points, self._features, rows.ids)
         labels = None
         if self._engine.config.metrics and "label" in rows.passthrough:
             labels = rows.passthrough["label"].to_pylist()
-        times = rows.passthrough.get("event_time")
-        done = int(rows.numbers[-1]) + 1
-        learned = self._engine.admit(checked, "skip", labels, done, times)
+        by_time = self._engine.config.clock != POSITION
+        times = rows.passthrough.get("event_time") if by_time else None
+        call = self._engine.check(checked, labels, times=times)
+        learned = self._engine.apply(replace(call, on_bad_row="skip", log_offsets=rows.numbers + 1))
         rejected = [replace(row, index=int(rows.numbers[row.index])) for row in learned.rejected]
         return rows.drop([row.index for row in learned.rejected]), rejected
 
@@ -218,7 +220,9 @@ class DistanceFeed:
             position, ids = self._engine.position, None if rows.ids is None else rows.ids[i : i + 1]
             distances, fault = self._select_distances(row, self._start + number, self._numbers)
             if fault is None:
-                learned = self._engine.admit_distances([distances], ids, "skip", number + 1)
+                call = self._engine.check_distances([distances], ids)
+                offsets = np.array([number + 1])
+                learned = self._engine.apply(replace(call, on_bad_row="skip", log_offsets=offsets))
                 fault = learned.rejected[0].reason if learned.rejected else None
             if fault is not None:
                 rejected.append(Rejected(number, None if ids is None else ids.tolist()[0], fault))

@@ -140,7 +140,7 @@ def replay(
         and at the end): where more are rejected, the replay stops with an error. 0 stops it at the
         first.
     progress
-        Called with the rows of the log taken so far, learned or rejected: after every chunk, and
+        Called with the rows of the log taken so far, learned or rejected: at every snapshot, and
         after every batch of the log. With ``embed="final"`` the log is then read once more, from
         its first row on, and it is called with the rows embedded so far.
     stop

@@ -26,7 +26,7 @@ from streamembed.merging import labelled_stream
 from streamembed.merging.agreement import Agreement
 from streamembed.merging.labelled_stream import LabelledStream
 from streamembed.methods.options import POSITION, Config
-from streamembed.metric_learners.catalog import STATES
+from streamembed.metrics.catalog import STATES
 from streamembed.numeric.arrays import LARGEST_VALUE, Floats
 from streamembed.numeric.codec import SAVED_IF_SET
 from streamembed.runs.feed import check_rows, read_points

@@ -20,7 +20,7 @@ from streamembed.engine.axis_messages import describe_frame
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import format_count
 from streamembed.methods.registry import METHODS
-from streamembed.metric_learning.metric_certificate import MetricCertificate
+from streamembed.metrics.metric_certificate import MetricCertificate
 from streamembed.runs import chains
 from streamembed.runs.run_reader import RunReader
 

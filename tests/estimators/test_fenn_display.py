@@ -8,7 +8,7 @@ from sklearn.datasets import load_wine
 
 from streamembed.errors import FeatureError, NotReadyError, ParameterError
 from streamembed.estimators import FENN
-from streamembed.metric_learning import fenn_display
+from streamembed.metrics import fenn_display
 
 X, Y = load_wine(return_X_y=True)
 NAMES = [f"f{j:02}" for j in range(13)]

@@ -19,7 +19,7 @@ from scipy.spatial.distance import cdist
 from streamembed import estimators
 from streamembed.errors import NotLearnedWarning, NotReadyError
 from streamembed.estimators.metric_estimator import MetricEstimator
-from streamembed.metric_learning.mahalanobis import Mahalanobis
+from streamembed.metrics.mahalanobis import Mahalanobis
 from tests.metric_ways import ADDITIVE, CONTRACT, DICTS, LABELS, NAMES, POINTS, WAYS, built, learned
 
 

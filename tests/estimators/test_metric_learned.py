@@ -15,7 +15,7 @@ from sklearn.datasets import load_iris, load_wine
 
 from streamembed.errors import FeatureError, ParameterError
 from streamembed.estimators import FENN, ITML, DiscriminantAnalysis, GeometricMeanMetric
-from streamembed.metric_learning import (
+from streamembed.metrics import (
     contrast,
     discriminant,
     eig_dml,

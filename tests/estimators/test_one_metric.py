@@ -29,9 +29,9 @@ from streamembed.estimators import (
     UnsupervisedMetric,
 )
 from streamembed.logs.event_log import write_log
-from streamembed.metric_learners import metrics
-from streamembed.metric_learners.catalog import NAMES, STATES
-from streamembed.metric_learning import eig_dml
+from streamembed.metrics import eig_dml
+from streamembed.metrics import engine_metrics as metrics
+from streamembed.metrics.catalog import NAMES, STATES
 from streamembed.numeric import codec
 from streamembed.pairs import reservoir
 from tests.metric_ways import ADDITIVE, DICTS, LABELS, POINTS, WAYS, built, learned
@@ -325,7 +325,7 @@ def test_refused_updates_vanished_in_the_engine() -> None:
     engine.learn(points[:100], y=kinds[:100])
     face.learn_many(points[:100], kinds[:100])
     before = engine.snapshot().metrics["itml"]
-    state = engine._learner.state
+    state = engine._state
     assert state is not None
     assert state.metrics is not None
     taught = metrics.learn_labels(state.metrics, points[100:150], kinds[100:150], 0)

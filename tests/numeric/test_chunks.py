@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamembed.metric_learners.labelled_examples import Examples
+from streamembed.metrics.examples import Examples
 from streamembed.numeric.chunks import Chunks, PendingParts
 
 sizes = st.integers(1, 12)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamembed.errors import InputError, ParameterError
-from streamembed.metric_learning import itml
+from streamembed.metrics import itml
 from streamembed.numeric import codec, histogram
 from streamembed.numeric.histogram import Histogram
 from tests.oracles import oracle_itml as oracle

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 import streamembed as se
 from streamembed.cli import commands
 from streamembed.errors import FeatureError
-from streamembed.metric_learners.catalog import NAMES
+from streamembed.metrics.catalog import NAMES
 from streamembed.runs.log_replay import Replayed
 from streamembed.runs.partitioned import replay_partitions
 from streamembed.runs.verification import verify

@@ -11,13 +11,11 @@ ROSTER = [
     "default-maps",
     "two-circles",
     "drifting-rings",
-    "replay-cuts",
     "crossing-modes",
     "never-taught-again",
     "online-loops",
     "landmark-stream",
     "merged-landmarks",
-    "distance-rows",
     "word-distances",
     "embedding-gallery",
     "live-map",
@@ -27,10 +25,8 @@ ROSTER = [
     "clusters-of-the-picture",
     "eig-dml-online",
     "itml-stream",
-    "metric-drift",
     "metrics-online",
     "features-beside-noise",
-    "metric-rescue",
     "unsupervised-metric-table",
 ]
 
@@ -45,9 +41,7 @@ LONG = {
     "landmark-stream",
     "live-map",
     "merged-landmarks",
-    "metric-drift",
     "features-beside-noise",
-    "metric-rescue",
     "unsupervised-metric-table",
 }
 

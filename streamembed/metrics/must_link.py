@@ -1,0 +1,161 @@
+"""Must-link and cannot-link pairs as metrics: a closed form, weights of features, Xing's roots.
+
+Symbols: delta = x - y; C, F = means of delta delta^T over must-link (close) and cannot-link (far)
+pairs, (d, d); S, D = the sums that the sources have in their place; A = the metric; q =
+delta^T A delta, a SQUARED distance; H = C with a ridge (`eig_dml.compute_constraint`).
+
+Three answers to one question:
+
+* `solve_leading`: least close spread at far spread 1. Exact from C and F, but of rank one, or of
+  the rank asked for.
+* `SETTINGS` of `eig_dml.update`: largest mean root of q at tr(A H) = d. The root keeps the answer
+  from a line; it is no function of F, so that recent far pairs are remembered. Differs from Xing
+  et al., eq. (3)-(5), max sum ||x - y||_A subject to sum ||x - y||_A^2 <= 1: means in the place of
+  sums, the same A up to a factor; Frank-Wolfe, and a bound, for projections onto two sets in turn.
+* `solve_diagonal`: the same over A = diag(w), w >= 0: weights of features.
+
+Source: docs/algorithms/must-link.md; Xing, Ng, Jordan & Russell (2003), Distance metric learning
+with application to clustering with side-information, NIPS 15.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from streamembed.metrics import eig_dml
+from streamembed.metrics.eig_dml import EigDMLSettings
+from streamembed.metrics.totals import NO_UPDATES, Totals
+from streamembed.numeric.arrays import Floats
+from streamembed.numeric.pencil import SHARE_FLOOR, generalised_eigh
+
+# The mean root of a buffer that prefers near pairs would not be that of the stream.
+SETTINGS = EigDMLSettings(objective="root", policy="recent")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LeadingInfo:
+    """The Info of the closed form."""
+
+    value: float  # tr(A C) at tr(A F) = 1; for rank one the minimum
+    # (r,): f of the directions kept: far over close spread, descending. At most 1 / SHARE_FLOOR,
+    # which stands for no close spread at all.
+    ratios: Floats
+    # ``exact``; ``no close pairs`` or ``no far pairs``, also where none differs: A = I.
+    status: Literal["exact", "no close pairs", "no far pairs"]
+    totals: Totals = NO_UPDATES  # of all chunks, where a learner has them
+
+
+@dataclass(frozen=True, slots=True)
+class DiagonalInfo:
+    """How good the weights are for the far pairs remembered."""
+
+    # Mean root of q; its bound over all weights; 1 - objective / bound.
+    objective: float
+    bound: float
+    gap: float
+    steps: int  # steps taken
+    # Weights that are not negligible: those above 1e-6 of all, in units of the constraint.
+    n_features: int
+    # ``certified``: gap <= tolerance; ``gap open``: the steps ran out; ``no close pairs`` or ``no
+    # far pairs``: every feature has the weight 1 / H_kk.
+    status: Literal["certified", "gap open", "no close pairs", "no far pairs"]
+    totals: Totals = NO_UPDATES  # of all chunks, where a learner has them
+
+
+def solve_leading(close: Floats, far: Floats, rank: int = 1) -> tuple[Floats, LeadingInfo]:
+    """argmin over A of tr(A C) subject to A >= 0 and tr(A F) = 1, or its r best directions.
+
+    The answer has rank one: A = u u^T / (u^T F u) with u of the least u^T C u / u^T F u, which is
+    the value. For rank r: sum sqrt(f_i) u_i u_i^T over the r largest f of F u = f C u,
+    u^T C u = 1, scaled to tr(A F) = 1.
+
+    Parameters
+    ----------
+    close, far
+        C and F, (d, d).
+    rank
+        At least 1; at most as many directions are kept as pairs differ in.
+
+    Returns
+    -------
+    A, shape (d, d), exactly symmetric, and its Info. O(d^3).
+
+    Notes
+    -----
+    Solved for the pair (C, C + F), with shares c = 1 / (1 + f): it needs no inverse of C and no
+    ridge, and units of features do not matter. One direction is useless among many classes
+    (5-NN on letter: 21 %).
+
+    Source: the blog on dimension reduction and metric learning (docs/algorithms/must-link.md),
+    min tr(M S) subject to tr(M D) >= 1. Differs: 1. means in the place of sums. 2. ``rank``.
+    """
+    d = len(far)
+    if not close.any():
+        return np.eye(d), LeadingInfo(0.0, np.zeros(0), "no close pairs")
+    if not far.any():
+        return np.eye(d), LeadingInfo(0.0, np.zeros(0), "no far pairs")
+    shares, vectors, _ = generalised_eigh(close, close + far)
+    shares, vectors = np.clip(shares[:rank], SHARE_FLOOR, 1.0 - SHARE_FLOOR), vectors[:, :rank]
+    ratios = (1.0 - shares) / shares
+    weights = np.sqrt(ratios) / shares  # of vectors with b^T (C + F) b = 1, b^T C b = c
+    weights /= float(weights @ (1.0 - shares))
+    factor = vectors * np.sqrt(weights)
+    return factor @ factor.T, LeadingInfo(float(weights @ shares), ratios, "exact")
+
+
+def solve_diagonal(
+    state: eig_dml.State, tolerance: float = 1e-3, max_steps: int = 1000
+) -> tuple[Floats, DiagonalInfo]:
+    """argmax over w of the mean of sqrt(sum_k w_k delta_k^2), w >= 0 and sum w_k H_kk = d.
+
+    Parameters
+    ----------
+    state
+        After `eig_dml.update` with `SETTINGS`; steps are not needed.
+    tolerance
+        Relative gap at which to stop.
+    max_steps
+        Where to give up; wine, letter, segment and wdbc take 10 to 100.
+
+    Returns
+    -------
+    diag(w), shape (d, d), and how near to the optimum it is, over the far pairs remembered. Pure;
+    O(n d) a step.
+
+    Notes
+    -----
+    With x_k = w_k H_kk / d and g = the gradient of the objective in x, a step is x_k <- x_k g_k^2,
+    rescaled to sum 1. By Jensen, sqrt(sum w' a) >= sum r_k sqrt(q w'_k / w_k) with r_k =
+    w_k a_k / q, and the step maximises that: the objective never falls. The bound is that of the
+    roots with the largest g_k in the place of the eigenvalue.
+
+    Source: Xing et al., section 2.1, "the case of diagonal A"; weighted distance of the blog.
+    Differs: Newton's method on another form of the problem there, with its step length to search.
+    """
+    far, d = state.far, len(state.close)
+    allowance = np.diag(eig_dml.compute_constraint(state))
+    if not state.close.any() or not len(far):
+        missing: Literal["no close pairs", "no far pairs"] = (
+            "no far pairs" if state.close.any() else "no close pairs"
+        )
+        return np.diag(1.0 / allowance), DiagonalInfo(0.0, 0.0, 0.0, 0, d, missing)
+    spreads = d * (far / np.sqrt(allowance)) ** 2  # (n, d), so that q = spreads x
+    shares, step = spreads.any(axis=0) / np.count_nonzero(spreads.any(axis=0)), 0
+    while True:
+        roots = np.sqrt(np.maximum(spreads @ shares, np.finfo(np.float64).tiny))
+        objective = float(roots.mean())
+        gradient = (0.5 / roots) @ spreads / len(far)
+        bound = float(np.sqrt(2.0 * gradient.max() * objective))
+        if objective >= (1.0 - tolerance) * bound or step == max_steps:
+            break
+        shares = shares * (gradient / gradient.max()) ** 2
+        shares /= shares.sum()
+        step += 1
+    gap = max(1.0 - objective / bound, 0.0)
+    return np.diag(d * shares / allowance), DiagonalInfo(
+        objective, bound, gap, step, int(np.count_nonzero(shares > 1e-6)),
+        "certified" if gap <= tolerance else "gap open",
+    )  # fmt: skip

@@ -1,0 +1,586 @@
+"""Metrics of an engine: their three sources of pairs, laws of the stream, and bad input."""
+
+from __future__ import annotations
+
+import pickle
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.datasets import load_iris, load_wine
+
+import streamembed as se
+from streamembed import estimators
+from streamembed.data.labels import LabelIndex, label_key, list_labels
+from streamembed.errors import (
+    BadRowError,
+    DamagedFileError,
+    DuplicateIdError,
+    FeatureError,
+    InputError,
+    ParameterError,
+)
+from streamembed.logs.event_log import write_log
+from streamembed.metrics import contrast, discriminant, eig_dml, scatter
+from streamembed.metrics.catalog import CLASS_METRICS, NAMES, PAIR_METRICS
+from tests.sealed import read_sealed, write_sealed
+
+WINE, KINDS = load_wine(return_X_y=True)
+ORDER = np.random.default_rng(0).permutation(len(WINE))
+WINE, KINDS = WINE[ORDER], KINDS[ORDER]
+
+
+def small(**changes: Any) -> se.Engine:
+    return se.Engine(**{"metrics": NAMES, "size": 120, "warm_up": 60, **changes})
+
+
+def matrices(engine: se.Engine) -> dict[str, np.ndarray]:
+    return {name: metric.matrix for name, metric in engine.snapshot().metrics.items()}
+
+
+def assert_same(one: se.Engine, other: se.Engine) -> None:
+    ours, theirs = matrices(one), matrices(other)
+    assert ours.keys() == theirs.keys()
+    for name, matrix in ours.items():
+        np.testing.assert_array_equal(matrix, theirs[name], err_msg=name)
+
+
+# ---------------------------------------------------------------- what is learned
+
+
+def test_without_metrics_there_are_none() -> None:
+    """An engine that was not asked learns none, and its state is as before."""
+    engine = se.Engine(size=60)
+    engine.learn(WINE)
+    assert dict(engine.snapshot().metrics) == {}
+
+
+def test_every_metric_is_finite_and_positive_semidefinite_after_every_chunk() -> None:
+    """From pairs that the map tells apart, with labels, with pairs: at any moment."""
+    for source in ("generated", "labels", "pairs"):
+        engine = small()
+        for start in range(0, 170, 10):
+            part = slice(start, start + 10)
+            engine.learn(WINE[part], y=KINDS[part] if source == "labels" else None)
+            if source == "pairs":
+                engine.learn_pairs(WINE[part], WINE[:10], KINDS[part] == KINDS[:10])
+            if not engine.ready:
+                continue
+            for name, matrix in matrices(engine).items():
+                assert np.isfinite(matrix).all(), name
+                np.testing.assert_allclose(matrix, matrix.T, rtol=0, atol=1e-12 * abs(matrix).max())
+                scale = np.sqrt(np.diag(matrix)) + 1e-300
+                values = np.linalg.eigvalsh(matrix / np.outer(scale, scale))
+                assert values.min() > -1e-10, name  # of a matrix with a diagonal of ones
+
+
+def test_the_source_of_pairs_is_told() -> None:
+    """The map's own until something better comes; classes only from labels."""
+    engine = small()
+    engine.learn(WINE)
+    told = {name: metric.certificate for name, metric in engine.snapshot().metrics.items()}
+    assert all(told[name]["source"] == "generated" for name in PAIR_METRICS)
+    assert all(told[name]["pairs"] > 50 for name in PAIR_METRICS)
+    assert told["fenn"]["status"] == "no class"
+    engine.learn(WINE[:100], y=KINDS[:100])
+    told = {name: metric.certificate for name, metric in engine.snapshot().metrics.items()}
+    assert all(told[name]["source"] == "labels" for name in NAMES)
+    assert told["fenn"]["n_classes"] == 3
+    engine.learn_pairs(WINE[:60], WINE[60:120], KINDS[:60] == KINDS[60:120])
+    told = {name: metric.certificate for name, metric in engine.snapshot().metrics.items()}
+    assert all(told[name]["source"] == "given" for name in NAMES)
+
+
+def test_metrics_of_labels_are_those_of_the_moments() -> None:
+    """FENN and discriminant analysis see every labelled point once, in the caller's units."""
+    engine = small(metrics=CLASS_METRICS)
+    engine.learn(WINE[:170], y=KINDS[:170])
+    moments = scatter.update(scatter.init(13), WINE[:170], KINDS[:170])
+    expected = discriminant.compute_metric(moments)[0]
+    found = matrices(engine)["discriminant"]
+    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-9 * abs(expected).max())
+
+
+def test_given_pairs_reach_the_cores_fifty_at_a_time() -> None:
+    """The engine's metric is the core's on raw differences, or on them in deviations."""
+    engine = small(metrics=("eig_dml", "geometric_mean"))
+    engine.learn(WINE[:60])
+    left, right = WINE[:100], WINE[60:160]
+    similar = KINDS[:100] == KINDS[60:160]
+    engine.learn_pairs(left, right, similar)
+    differences = left - right
+    state, sums = eig_dml.init(13), contrast.init(13)
+    for part in (slice(0, 50), slice(50, 100)):
+        d, s = differences[part], similar[part]
+        state, _ = eig_dml.update(state, d[s], d[~s], eig_dml.EigDMLSettings(seed=0))
+        sums = contrast.update(sums, d, s)
+    scale = np.concatenate([left, right]).std(axis=0)
+    size = np.outer(scale, scale)
+    scaled = contrast.PairSums(sums.close / size, sums.far / size, sums.n_close, sums.n_far)
+    geometric = contrast.geometric_mean_metric(scaled)[0] / size
+    expected = {"eig_dml": state.matrix, "geometric_mean": geometric}
+    for name, matrix in matrices(engine).items():
+        np.testing.assert_allclose(matrix, expected[name], rtol=1e-9, atol=1e-15)
+
+
+def test_a_metric_transforms_raw_points() -> None:
+    """Distances after the transform are those of the metric, in the caller's units."""
+    engine = small(metrics=("geometric_mean",))
+    engine.learn(WINE, y=KINDS)
+    metric = engine.snapshot().metrics["geometric_mean"]
+    places = metric.transform(WINE[:20])
+    direct = np.array([[(a - b) @ metric.matrix @ (a - b) for b in WINE[:20]] for a in WINE[:20]])
+    d2 = ((places[:, None] - places[None]) ** 2).sum(axis=2)
+    np.testing.assert_allclose(d2, direct, rtol=1e-6, atol=1e-8 * direct.max())
+    np.testing.assert_allclose(metric.squared_distances(WINE[:20], WINE[:20]), d2, atol=1e-9)
+
+
+def test_labels_help_on_iris() -> None:
+    """5-NN under metrics from labels: at most 3 irises of 75 fewer than Euclid's.
+
+    That is 1.5 standard errors (sqrt(75 * .05 * .95) = 1.9); 6 under must-link, which is poor
+    among many classes.
+    """
+    X, y = load_iris(return_X_y=True)
+    order = np.random.default_rng(1).permutation(150)
+    X, y = X[order], y[order]
+    engine = small(warm_up=20)
+    engine.learn(X[:75], y=y[:75])
+
+    def hits(places: np.ndarray, new: np.ndarray) -> int:
+        d2 = ((new[:, None] - places[None]) ** 2).sum(axis=2)
+        near = np.argsort(d2, axis=1)[:, :5]
+        votes = np.array([np.bincount(y[:75][row], minlength=3).argmax() for row in near])
+        return int((votes == y[75:]).sum())
+
+    plain = hits(X[:75] / X[:75].std(axis=0), X[75:] / X[:75].std(axis=0))
+    for name, metric in engine.snapshot().metrics.items():
+        found = hits(metric.transform(X[:75]), metric.transform(X[75:]))
+        assert found >= plain - (6 if name == "must_link" else 3), name
+
+
+# ---------------------------------------------------------------- laws
+
+
+@settings(max_examples=6, deadline=None)
+@given(st.lists(st.integers(1, 167), max_size=6), st.sampled_from(["none", "labels", "some"]))
+def test_any_cut_gives_the_same_metrics(cuts: list[int], labels: str) -> None:
+    """Bit for bit, with saving and loading in between."""
+    y: list[Any] = KINDS.tolist()
+    if labels == "some":
+        y = [None if i % 3 else label for i, label in enumerate(y)]
+    whole, parts = small(), small()
+    whole.learn(WINE[:168], y=None if labels == "none" else y[:168])
+    edges = [0, *sorted(set(cuts)), 168]
+    for start, stop in pairwise(edges):
+        parts.learn(WINE[start:stop], y=None if labels == "none" else y[start:stop])
+        parts = pickle.loads(pickle.dumps(parts))
+    assert_same(whole, parts)
+
+
+@settings(max_examples=4, deadline=None)
+@given(st.lists(st.integers(1, 119), max_size=5))
+def test_any_cut_of_given_pairs_gives_the_same_metrics(cuts: list[int]) -> None:
+    """Before the warm-up ended and after it."""
+    similar = KINDS[:120] == KINDS[50:170]
+    for first in (20, 60):
+        whole, parts = small(), small()
+        for engine in (whole, parts):
+            engine.learn(WINE[:first])
+        whole.learn_pairs(WINE[:120], WINE[50:170], similar)
+        edges = [0, *sorted(set(cuts)), 120]
+        for start, stop in pairwise(edges):
+            part = slice(start, stop)
+            parts.learn_pairs(WINE[:120][part], WINE[50:170][part], similar[part])
+            parts = pickle.loads(pickle.dumps(parts))
+        for engine in (whole, parts):
+            engine.learn(WINE[first:])
+        assert_same(whole, parts)
+
+
+def test_metrics_survive_the_disk(tmp_path: Any) -> None:
+    """Snapshots and engines, bit for bit."""
+    engine = small()
+    engine.learn(WINE, y=KINDS)
+    snapshot = engine.snapshot()
+    snapshot.save(tmp_path / "snapshot.arrow")
+    loaded = se.Snapshot.load(tmp_path / "snapshot.arrow")
+    for name, metric in snapshot.metrics.items():
+        np.testing.assert_array_equal(loaded.metrics[name].matrix, metric.matrix)
+        assert loaded.metrics[name].certificate == metric.certificate
+    engine.save(tmp_path / "engine.arrow")
+    again = se.Engine.load(tmp_path / "engine.arrow")
+    for each in (engine, again):
+        each.learn(WINE[:50], y=KINDS[:50])
+    assert_same(engine, again)
+
+
+def test_names_of_labels_do_not_matter() -> None:
+    """Strings, numbers and booleans in any order: classes are what they tell apart."""
+    numbers, names = small(), small()
+    numbers.learn(WINE, y=KINDS)
+    names.learn(WINE, y=pa.array([["red", "white", "rose"][k] for k in KINDS.tolist()]))
+    assert_same(numbers, names)
+
+
+def test_the_order_of_features_does_not_matter() -> None:
+    """Named features have one order; metrics have it too."""
+    columns = [f"f{j:02d}" for j in range(13)]
+    one, other = small(metrics=("geometric_mean",)), small(metrics=("geometric_mean",))
+    one.learn(pa.table({name: WINE[:, j] for j, name in enumerate(columns)}), y=KINDS)
+    other.learn(
+        pa.table({name: WINE[:, j] for j, name in reversed(list(enumerate(columns)))}), y=KINDS
+    )
+    assert_same(one, other)
+
+
+def test_metrics_without_labels_are_rescaled_with_their_features() -> None:
+    """The same in the new units, and measured again with the next chunk."""
+    points = WINE * np.where(np.arange(len(WINE)) < 60, 1.0, 3.0)[:, None]
+    engine = small()
+    engine.learn(points)
+    before = engine.snapshot()
+    engine.rescale()
+    after = engine.snapshot()
+    np.testing.assert_array_equal(before.metrics["fenn"].matrix, after.metrics["fenn"].matrix)
+    ratio = before.scale / after.scale
+    for name in PAIR_METRICS:
+        wanted = before.metrics[name].matrix * np.outer(ratio, ratio)
+        np.testing.assert_allclose(after.metrics[name].matrix, wanted, rtol=1e-9)
+    engine.learn(points)
+    assert engine.snapshot().metrics["itml"].certificate["measured"] > before.position
+
+
+def test_rescaling_maps_metrics_of_labels() -> None:
+    """Distances between raw points stay as they are, and learning goes on."""
+    points = WINE * np.where(np.arange(len(WINE)) < 60, 1.0, 3.0)[:, None]
+    engine = small()
+    engine.learn(points, y=KINDS)
+    before = matrices(engine)
+    engine.rescale()
+    after = matrices(engine)
+    for name in ("itml", "eig_dml", "must_link", "fenn", "discriminant"):
+        np.testing.assert_allclose(
+            after[name], before[name], rtol=1e-6, atol=1e-9 * np.abs(before[name]).max()
+        )
+    engine.learn(points, y=KINDS)
+    assert all(np.isfinite(matrix).all() for matrix in matrices(engine).values())
+
+
+# ---------------------------------------------------------------- bad input
+
+
+def test_wrong_metrics_are_named() -> None:
+    """Which, what it was, what it must be."""
+    for metrics, says in (
+        (("umap",), "metrics='umap' must be one of 'itml'"),
+        ("itml", "metrics='itml' must be a tuple of names"),
+        (("itml", "itml"), "must not repeat a name"),
+    ):
+        with pytest.raises(ParameterError, match=says):
+            se.Engine(metrics=metrics)
+
+
+def test_labels_are_checked() -> None:
+    """As many as rows, of a plain kind; none without metrics; a null is unknown."""
+    with pytest.raises(ParameterError, match="this engine learns no metrics"):
+        se.Engine().learn(WINE, y=KINDS)
+    engine = small()
+    with pytest.raises(InputError, match="y has 3 entries; it must have 178"):
+        engine.learn(WINE, y=[1, 2, 3])
+    with pytest.raises(InputError, match="y is a str; it must be a list"):
+        engine.learn(WINE, y="abcd")
+    with pytest.raises(InputError, match="the label of row 0 is a tuple"):
+        engine.learn(WINE[:1], y=[(1, 2)])
+    assert engine.position == 0
+    assert list_labels(np.array([1.0, np.nan]), 2) == [1.0, None]
+    assert list_labels(np.array(["a", None], dtype=object), 2) == ["a", None]
+    labels = LabelIndex()
+    found, _ = labels.classes([1, True, "1", None, 1.0, "1"])
+    assert found.tolist() == [0, 1, 2, -1, 0, 2]
+    engine.learn(WINE, y=[None] * len(WINE))
+    assert engine.snapshot().metrics["itml"].certificate["source"] == "generated"
+
+
+def test_pairs_are_checked() -> None:
+    """As many of each, learned by somebody, usable; nothing is learned of a refused call."""
+    with pytest.raises(ParameterError, match="this engine learns no metrics"):
+        se.Engine().learn_pairs(WINE[:2], WINE[:2], [True, False])
+    engine = small()
+    engine.learn(WINE[:60])
+    before = matrices(engine)
+    bad = WINE[:2].copy()
+    bad[1, 3] = np.nan
+    for left, right, similar, error, says in (
+        (WINE[:3], WINE[:2], [True, False], InputError, "X1 has 3 points and X2 has 2"),
+        (WINE[:2], WINE[:2], [True], InputError, "similar has 1 entries; it must have 2"),
+        (WINE[:2], WINE[:2], [0.5, 1.0], InputError, "similar has .* must be True or False"),
+        (WINE[:2], WINE[:2, :4], [True, True], FeatureError, "X2 has 4 columns"),
+        (
+            bad,
+            WINE[:2],
+            [True, True],
+            BadRowError,
+            "rows of X1 .*NaN in '3'.*fix or drop these pairs",
+        ),
+        (WINE[:2], bad, [True, True], BadRowError, "rows of X2 .*NaN in '3'"),
+        (WINE[:2], {"a": 1.0}, [True, True], InputError, "X2 is a dict"),
+    ):
+        with pytest.raises(error, match=says):
+            engine.learn_pairs(left, right, similar)
+    for name, matrix in matrices(engine).items():
+        np.testing.assert_array_equal(matrix, before[name])
+
+
+def test_things_without_coordinates_have_no_metrics() -> None:
+    """Said at the first row."""
+    with pytest.raises(InputError, match="learn from points, but distance rows were given"):
+        small().learn_distances([[]])
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "one class",
+        "singletons",
+        "equal points",
+        "one kind of pairs",
+        "constant",
+        pytest.param("wide", marks=pytest.mark.long),
+    ],
+)
+def test_poor_data_leave_metrics_sound(kind: str) -> None:
+    """A documented fallback, finite and positive semidefinite, and the certificate says so."""
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((100, 6)), rng.integers(3, size=100).tolist()
+    if kind == "one class":
+        y = [1] * 100
+    elif kind == "singletons":
+        y = list(range(100))
+    elif kind == "equal points":
+        X = np.repeat(X[:20], 5, axis=0)
+    elif kind == "constant":
+        X[:, 2:5] = 7.0
+    elif kind == "wide":
+        X = rng.standard_normal((100, 110))
+    engine = small(size=60, warm_up=30)
+    engine.learn(X, y=y)
+    if kind == "one kind of pairs":
+        engine.learn_pairs(X[:60], X[40:], np.ones(60, dtype=bool))
+    for name, metric in engine.snapshot().metrics.items():
+        assert np.isfinite(metric.matrix).all(), name
+        values = np.linalg.eigvalsh(metric.matrix)
+        assert values.min() >= -1e-9 * max(values.max(), 1e-300), name
+        assert metric.certificate["source"] in ("given", "labels")
+
+
+def test_a_refused_call_leaves_no_label_behind() -> None:
+    """Landmarks learn chunk by chunk before a held id shows: labels are taken back with them."""
+    engine = small(memory="landmarks", size=100, warm_up=60, kernel="gaussian", bandwidth=8.0)
+    engine.learn(WINE[:60], y=KINDS[:60], ids=[f"w{i}" for i in range(60)])
+    before = pickle.dumps(engine)
+    ids = [f"v{i}" for i in range(30)]
+    ids[29] = "v28"
+    with pytest.raises(DuplicateIdError):
+        engine.learn(WINE[60:90], y=["new"] * 30, ids=ids)
+    assert pickle.dumps(engine) == before
+
+
+# ---------------------------------------------------------------- without labels
+
+
+def test_where_nothing_reproduces_the_metric_is_its_prior() -> None:
+    """On a uniform grid: the identity of scaled features, and the certificate says why."""
+    grid = np.stack(np.meshgrid(*[np.arange(5.0)] * 4), axis=-1).reshape(-1, 4)
+    points = grid[np.random.default_rng(0).permutation(625)]
+    engine = se.Engine(metrics=PAIR_METRICS, size=600, warm_up=500)
+    engine.learn(points)
+    snapshot = engine.snapshot()
+    for name, metric in snapshot.metrics.items():
+        assert metric.certificate["reproduced"] == 0.0
+        refused = ("nothing reproduces", "no better than plain distance")
+        expected = refused if name == "itml" else ("weights alone",)
+        assert metric.certificate["status"] in expected
+        np.testing.assert_allclose(metric.matrix, np.diag(snapshot.scale**-2.0), rtol=1e-12)
+
+
+def test_every_metric_without_labels_starts_from_the_weights() -> None:
+    """Beside noise: those of predictable features are 1, of the others a tenth."""
+    rng = np.random.default_rng(0)
+    centres = 4.0 * rng.standard_normal((8, 5))
+    groups = centres[rng.integers(0, 8, 600)] + rng.standard_normal((600, 5))
+    points = np.column_stack([groups, rng.standard_normal((600, 4))])
+    engine = se.Engine(metrics=PAIR_METRICS, size=600, warm_up=600)
+    engine.learn(points)
+    snapshot = engine.snapshot()
+    for name, metric in snapshot.metrics.items():
+        weights = np.array(metric.certificate["feature_weights"])
+        assert (weights[:5] == 1.0).all(), name
+        assert (weights[5:] < 0.3).all(), name
+        if metric.certificate["reproduced"] == 0.0:
+            wanted = np.diag(weights / snapshot.scale**2)
+            np.testing.assert_allclose(metric.matrix, wanted, rtol=1e-9, err_msg=name)
+
+
+def test_replay_learns_metrics_the_same_under_any_cut(tmp_path: Any) -> None:
+    """Labels from the log or none; files, formats and batches leave no trace in the snapshot."""
+    names = [f"f{j:02d}" for j in range(13)]
+    for labels in (None, KINDS[:170].tolist()):
+        runs = []
+        for k, (fmt, cuts) in enumerate([("stream", [170]), ("parquet", [31, 100, 170])]):
+            folder = tmp_path / f"{labels is None}-{k}"
+            folder.mkdir()
+            for i, (start, stop) in enumerate(pairwise([0, *cuts])):
+                part = None if labels is None else labels[start:stop]
+                write_log(
+                    folder / str(i),
+                    WINE[start:stop],
+                    names,
+                    labels=part,
+                    format=fmt,
+                    rows_per_batch=7 + k,
+                )
+            engine = se.Engine(metrics=("itml", "eig_dml", "fenn"), size=100, warm_up=60)
+            done = se.replay(folder, engine, tmp_path / f"run-{labels is None}-{k}")
+            assert done.snapshot is not None
+            source = "generated" if labels is None else "labels"
+            assert done.snapshot.metrics["itml"].certificate["source"] == source
+            runs.append((done.path / "snapshot.arrow").read_bytes())
+        assert runs[0] == runs[1]
+
+
+# ---------------------------------------------------------------- labels without end
+
+
+def test_labels_of_an_engine_are_bounded_and_counted() -> None:
+    """Numbers to predict, given as labels, grew the state by 136 bytes an event.
+
+    The first 1,000 are classes; later events are learned as points, and counted.
+    """
+    rng = np.random.default_rng(0)
+    points = rng.standard_normal((3000, 2))
+    labels = rng.standard_normal(3000)
+    engine = se.Engine(
+        memory="landmarks",
+        size=20,
+        warm_up=20,
+        chunk_size=500,
+        metrics=("fenn",),
+        kernel="gaussian",
+        bandwidth=9.0,
+    )
+    sizes = []
+    for start in range(0, 3000, 500):
+        engine.learn(points[start : start + 500], labels[start : start + 500])
+        saved = engine.__getstate__()
+        assert len(saved["header"]["progress"]["labels"]["known"]) == min(1000, start + 500)
+        arrays = sum(array.nbytes for array in saved["arrays"].values())
+        sizes.append(arrays + len(str(saved["header"]["progress"]["labels"]["known"])))
+    assert engine.unlearned == 2000
+    assert engine.position == 3000
+    assert sizes[-1] <= 1.01 * sizes[1]  # support and factor may differ by a few rows
+    engine.learn(points[:2], [labels[0], labels[2999]])
+    assert engine.unlearned == 2001
+    restored = pickle.loads(pickle.dumps(engine))
+    assert restored.unlearned == 2001
+
+
+def test_labels_beyond_the_bound_do_not_depend_on_the_cut() -> None:
+    """One call or a thousand: the same classes, the same count, the same bytes."""
+    labels = [i % 1200 for i in range(1300)]
+    points = np.random.default_rng(1).standard_normal((1300, 2))
+    whole = se.Engine(size=30, warm_up=20, chunk_size=10, metrics=("fenn",))
+    parts = se.Engine(size=30, warm_up=20, chunk_size=10, metrics=("fenn",))
+    whole.learn(points, labels)
+    for start in range(0, 1300, 7):
+        parts.learn(points[start : start + 7], labels[start : start + 7])
+    assert whole.unlearned == parts.unlearned == 200
+    left, right = whole.__getstate__(), parts.__getstate__()
+    assert left["header"] == right["header"]
+    assert all(left["arrays"][k].tobytes() == a.tobytes() for k, a in right["arrays"].items())
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        (1, True, False),
+        (0, False, False),
+        (1, 1.0, True),
+        (1, np.int8(1), True),
+        (1.5, np.float64(1.5), True),
+        (True, np.bool_(True), True),
+        ("a", np.str_("a"), True),
+        ("1", 1, False),
+        (2**53, float(2**53), True),
+    ],
+)
+def test_one_equality_of_labels(one: Any, other: Any, same: bool) -> None:
+    """Numbers are equal by value, booleans are no numbers, numpy's scalars are Python's."""
+    assert (label_key(one) == label_key(other)) is same
+    assert len({label_key(one), label_key(other)}) == (1 if same else 2)
+
+
+# ------------------------------------------------------------------ names of columns
+
+TURNED = (3, 12, 0, 7, 1, 10, 2, 11, 4, 9, 5, 8, 6)  # not in the order of their names
+FRAME = pd.DataFrame(WINE, columns=[f"f{j}" for j in TURNED])
+
+
+def test_learned_metrics_take_frames_by_name() -> None:
+    """Features are kept sorted by name, and the frame was taken by position."""
+    engine = small()
+    engine.learn(FRAME, y=KINDS)
+    face = estimators.GeometricMeanMetric()
+    face.learn_many(FRAME, KINDS)
+    order = sorted(FRAME.columns)
+    for metric in [*engine.snapshot().metrics.values(), face.metric]:
+        assert metric.feature_names == tuple(order)
+        by_place = metric.transform(FRAME[order].to_numpy())
+        np.testing.assert_array_equal(metric.transform(FRAME), by_place)
+        with pytest.raises(FeatureError, match="lacks the features"):
+            metric.transform(FRAME[order[1:]])
+
+
+def test_metrics_of_arrays_refuse_frames() -> None:
+    """Their columns have no names."""
+    engine, face = small(), estimators.ITML()
+    engine.learn(WINE, y=KINDS)
+    face.learn_many(WINE, KINDS)
+    for metric in [*engine.snapshot().metrics.values(), face.metric]:
+        assert metric.feature_names is None
+        with pytest.raises(FeatureError, match="pass an array"):
+            metric.distances(FRAME, FRAME)
+
+
+@pytest.mark.filterwarnings("ignore::streamembed.errors.NotLearnedWarning")
+def test_estimators_name_the_columns_of_their_metric_from_the_first_event() -> None:
+    """The identity, metrics that show what waits, and that of pairs of the map too."""
+    for face in (estimators.ITML(), estimators.FENN()):
+        face.learn_many([{"b": 1.0, "a": 2.0, "c": "text"}] * 3, [0, 1, 0])
+        names = face.metric.feature_names
+        assert names is not None
+        assert len(names) == face.metric.n_features
+        assert {"a", "b"} <= set(names)
+    model = estimators.UnsupervisedMetric(warm_up=40, size=60)
+    model.learn_many(FRAME)
+    assert model.metric.feature_names == tuple(sorted(FRAME.columns))
+
+
+def test_names_are_saved_with_snapshots(tmp_path: Any) -> None:
+    """And checked against those of the snapshot."""
+    engine = small()
+    engine.learn(FRAME, y=KINDS)
+    snapshot = engine.snapshot()
+    snapshot.save(tmp_path / "now")
+    assert dict(se.Snapshot.load(tmp_path / "now").metrics) == dict(snapshot.metrics)
+    table, header = read_sealed(tmp_path / "now", "snapshot")
+    for one in header["metrics"].values():
+        one["feature_names"] = ["a"]
+    write_sealed(tmp_path / "wrong", table, "snapshot", header)
+    with pytest.raises(DamagedFileError, match="other features"):
+        se.Snapshot.load(tmp_path / "wrong")
