@@ -186,13 +186,10 @@ class ReplayDriver:
         self._fingerprint.update(part, self._recorded)
 
     def _find_next_snapshot(self) -> int:
-        """At how many events the next is due: a multiple of the interval, or where the warm-up ends."""
-        position, warm_up = self._engine.position, self._engine.config.warm_up_events
-        return (
-            warm_up
-            if position < warm_up
-            else self._options.every * (position // self._options.every + 1)
-        )
+        """At which event it is due: where the warm-up ends, or at a multiple of the interval."""
+        position, every = self._engine.position, self._options.every
+        warm_up = self._engine.config.warm_up_events
+        return warm_up if position < warm_up else every * (position // every + 1)
 
     def _report_progress(self) -> None:
         rows = self._engine.log_offset
