@@ -225,20 +225,16 @@ class ReplayDriver:
         if monitor is None or (not unmonitored and self._recorded == first):
             return
         names = self._engine.feature_names or self._log.feature_names
-        features, labels = Features(names, self._log.ordered), None
-        points, ids, kept = np.zeros((0, len(names))), None, np.zeros(0, dtype=np.int64)
-        self._monitored = self._recorded
-        rows = EventRows.concatenate(unmonitored) if unmonitored else None
-        if rows is not None:
-            points, ids, kept = rows.points, rows.ids, rows.numbers - first
-            self._monitored = max(self._recorded, int(rows.numbers[-1]) + 1)
-        others = np.setdiff1d(np.arange(self._monitored - first), kept)
-        if monitor.parameters["labels"]:
-            labels = np.full(len(kept) + len(others), None)
-            if rows is not None and "label" in rows.passthrough:
-                labels[kept] = rows.passthrough["label"].to_pylist()
+        none = EventRows(np.zeros(0, dtype=np.int64), np.zeros((0, len(names))), {})
+        rows = EventRows.concatenate(unmonitored or [none])
+        self._monitored = max(self._recorded, int(rows.numbers.max(initial=-1)) + 1)
+        kept, n = rows.numbers - first, self._monitored - first
+        labels = np.full(n, None) if monitor.parameters["labels"] else None
+        if labels is not None and "label" in rows.passthrough:
+            labels[kept] = rows.passthrough["label"].to_pylist()
+        others = np.setdiff1d(np.arange(n), kept)
         rejected = tuple(Rejected(i, None, "") for i in others.tolist())
-        events = Batch(points, features, ids, kept, rejected)
+        events = Batch(rows.points, Features(names, self._log.ordered), rows.ids, kept, rejected)
         alarms = monitor.watch(events, labels)
         self._recorder.write_alarms(alarms)
         if on_alarm is not None:

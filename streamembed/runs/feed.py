@@ -266,15 +266,12 @@ class DistanceFeed:
         where = f"row {oldest - self._start}"
         if oldest < self._start:
             where = f"an event {self._start - oldest} before this log"
+        what = "the oldest event"
         if engine.config.memory == "landmarks" and engine.ready:
-            name = engine.support_ids.tolist()[0]
-            return f"it covers only the last {length} rows; landmark {name!r} ({where}) is older"
-        memory = "the window" if engine.config.memory == "window" else "the support"
-        n_rejected = number - oldest - len(needed)
-        suffix = f", {n_rejected} of them rejected" if n_rejected else ""
+            what = f"landmark {engine.support_ids.tolist()[0]!r}"
         return (
-            f"it covers only the last {length} rows; {memory} holds {len(needed)} events and "
-            f"begins at {where}: it must cover the last {number - oldest} rows{suffix}"
+            f"it covers only the last {length} rows; it must cover the last {number - oldest}, "
+            f"back to {what} ({where})"
         )
 
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 from streamembed.data.features import Features
 from streamembed.engine.engine import Engine
 from streamembed.engine.snapshot import Snapshot
-from streamembed.errors import DegenerateMapWarning, ParameterError, ResolutionWarning, quote
+from streamembed.errors import DegenerateMapWarning, ResolutionWarning
 from streamembed.merging import labelled_stream, merged_set
 from streamembed.merging.agreement import Agreement
 from streamembed.merging.labelled_stream import LabelledStream
@@ -27,7 +27,7 @@ from streamembed.merging.landmark_set import LandmarkSet, from_covering
 from streamembed.methods.options import Config
 from streamembed.runs import chains
 from streamembed.runs.executor import Executor
-from streamembed.runs.partition_plan import Partition
+from streamembed.runs.partition_plan import Partition, compute_agreement, sample_first_events
 from streamembed.runs.partition_round import (
     PartitionCheckpoint,
     PartitionSettings,
@@ -35,7 +35,6 @@ from streamembed.runs.partition_round import (
     check_learned,
     learn_round,
 )
-from streamembed.runs.partition_sample import compute_agreement, sample_first_events
 from streamembed.runs.recorder import build_timeline_schema, list_timeline_values
 from streamembed.runs.run_store import (
     Commit,
@@ -151,22 +150,15 @@ class PartitionRoot:
         return sum(executor.receive() for _ in range(count))
 
     def _agree(self, features: Features, executor: Executor) -> Agreement:
-        """What partitions agree on; ParameterError where the log begins in another way."""
-        for part in self._parts:
-            executor.submit(partial(sample_first_events, part, self._settings))
-        samples = sorted((executor.receive() for _ in self._parts), key=itemgetter(0))
-        pairs = [(ranks, points) for _, ranks, points in samples]
-        agreement = compute_agreement(pairs, self._config, features)
-        if self.agreement is None:
-            self._store.write_fact(AGREEMENT, agreement.as_dict())
-            self.agreement = agreement
-        elif self.agreement != agreement:
-            raise ParameterError(
-                f"the first rows of the log are not those that run="
-                f"{quote(str(self._store.folder))} began with: give the log that it began with, or "
-                "replace the run with overwrite=True"
-            )
-        return agreement
+        """What partitions agree on, from their first rows; fixed once a round is committed."""
+        if self.agreement is None or not any(self.rounds):
+            for part in self._parts:
+                executor.submit(partial(sample_first_events, part, self._config))
+            samples = sorted((executor.receive() for _ in self._parts), key=itemgetter(0))
+            pairs = [(ranks, points) for _, ranks, points in samples]
+            self.agreement = compute_agreement(pairs, self._config, features)
+            self._store.write_fact(AGREEMENT, self.agreement.as_dict())
+        return self.agreement
 
     def _learn(self, features: Features, executor: Executor) -> None:
         """All rounds that are not learned yet."""

@@ -27,9 +27,9 @@ from streamembed.merging.agreement import Agreement
 from streamembed.merging.labelled_stream import LabelledStream
 from streamembed.methods.options import POSITION, Config
 from streamembed.metrics.catalog import STATES
-from streamembed.numeric.arrays import LARGEST_VALUE, Floats
+from streamembed.numeric.arrays import Floats
 from streamembed.numeric.codec import SAVED_IF_SET
-from streamembed.runs.feed import check_rows, read_points
+from streamembed.runs.feed import check_rows
 from streamembed.runs.partition_plan import Partition
 from streamembed.runs.run_tables import EventRows
 from streamembed.storage.saved_object import SavedObject
@@ -177,39 +177,6 @@ def _read_event_times(rows: EventRows, config: Config) -> Floats | None:
     return read_times(rows.passthrough["event_time"], len(rows)) if is_timed else None
 
 
-def read_first_events(part: Partition, count: int) -> Floats:
-    """The first ``count`` rows of a partition that may be events, (n, d); fewer if it ends."""
-    anywhere = np.ones(len(part.log.feature_names))
-    batches, n_rows = [np.zeros((0, len(anywhere)))], 0
-    try:
-        for rows in part.batches(0):
-            batches.append(_read_rows(part, rows, anywhere)[0].points)
-            n_rows += len(batches[-1])
-            if n_rows >= count:
-                break
-    except LogError:
-        pass  # learning it notes the damage
-    return np.concatenate(batches)[:count]
-
-
-def _read_rows(
-    part: Partition, rows: LogBatch, scale: Floats
-) -> tuple[EventRows, list[tuple[int, str]]]:
-    """The rows of a batch that may be events of a partition, and those that never can, and why.
-
-    Their numbers are those in the partition. Divided by ``scale``, (d,), points can be squared.
-    """
-    events, rejected = read_points(rows, part.log.features, part.log.feature_names)
-    end = part.count_end(rows)
-    events = events.slice(0, int(np.searchsorted(events.numbers, end)))
-    events = replace(events, numbers=events.numbers - part.start)
-    bad = [(row.index - part.start, row.reason) for row in rejected if row.index < end]
-    limit = np.minimum(scale, 1.0) * LARGEST_VALUE
-    far = np.flatnonzero((np.abs(events.points) > limit).any(axis=1))
-    bad += [(number, "too far from the first events") for number in events.numbers[far].tolist()]
-    return events.drop(far.tolist()), bad
-
-
 class _EventReader:
     """Reads the events of a partition from a checkpoint on, and rejects the rows between them."""
 
@@ -260,7 +227,7 @@ class _EventReader:
     def _select_events(self, batch: LogBatch) -> EventRows:
         """The rows of a batch that are events; the others are bad."""
         config = self._settings.config
-        rows, bad = _read_rows(self._part, batch, self._scale)
+        rows, bad = self._part.read(batch, self._scale)
         times = _read_event_times(rows, config)
         if times is not None:
             faults = find_late(times, self._newest, config.max_skew)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from streamembed.drift.monitor import Monitor
 from streamembed.engine.engine import Engine
 from streamembed.errors import LogError
-from streamembed.logs.event_log import EventLog, LogBatch
+from streamembed.logs.event_log import EventLog
 from streamembed.logs.fingerprint import LogFingerprint
 from streamembed.runs import chains
 from streamembed.runs.feed import check_rows
@@ -91,30 +91,22 @@ def _read_fingerprints(
     store: RunStore, log: EventLog, ends: Mapping[int, dict[str, int]]
 ) -> tuple[dict[int, LogFingerprint], bool]:
     """The fingerprints of the log up to some rows, as they must be; and whether there are more."""
-    wanted = sorted(ends)
-    fingerprints: dict[int, LogFingerprint] = {}
+    wanted, fingerprints = sorted(ends), dict[int, LogFingerprint]()
     fingerprint, more = LogFingerprint(), False
-    for part in _read_undamaged(log, wanted, fingerprints):
-        for end in wanted[len(fingerprints) :]:
-            fingerprint.update(part, end)
-            if fingerprint.rows < end:
+    try:
+        for part in log.batches(0):
+            for end in wanted[len(fingerprints) :]:
+                fingerprint.update(part, end)
+                if fingerprint.rows < end:
+                    break
+                check_rows(fingerprint, ends[end], store.folder)
+                fingerprints[end] = fingerprint.copy()
+            more = part.offset + len(part) > wanted[-1]
+            if more:
                 break
-            check_rows(fingerprint, ends[end], store.folder)
-            fingerprints[end] = fingerprint.copy()
-        more = part.offset + len(part) > wanted[-1]
-        if more:
-            break
+    except LogError:  # behind what is wanted the driver raises it
+        if len(fingerprints) < len(wanted):
+            raise
     if len(fingerprints) < len(wanted):
         check_rows(fingerprint, ends[wanted[len(fingerprints)]], store.folder)
     return fingerprints, more
-
-
-def _read_undamaged(
-    log: EventLog, wanted: list[int], fingerprints: Mapping[int, LogFingerprint]
-) -> Iterator[LogBatch]:
-    """The log up to its damage, if that is behind what is wanted: the driver raises it."""
-    try:
-        yield from log.batches(0)
-    except LogError:
-        if len(fingerprints) < len(wanted):
-            raise

@@ -160,15 +160,12 @@ def open_database(folder: Path, overwrite: bool | None) -> Database:
 def clear_folder(folder: Path, overwrite: bool | None) -> None:
     """Remove the files of an older run; ParameterError if there are any, unless ``overwrite``."""
     names = sorted(path.name for path in folder.iterdir() if path.name != LOCK)
-    if names and overwrite is None:
-        raise ParameterError(
-            f"run={quote(str(folder))} holds {quote(names[0])} and no run: choose an empty folder, "
-            "or one that does not exist yet"
-        )
     if names and not overwrite:
+        choice = "or replace the run with overwrite=True"
+        if overwrite is None:
+            choice = f"for it holds {quote(names[0])} and no run"
         raise ParameterError(
-            f"run={quote(str(folder))} is not empty: choose another folder, or replace the run "
-            "with overwrite=True"
+            f"run={quote(str(folder))} is not empty: choose another folder, {choice}"
         )
     for name in RUN_FILES:
         (folder / name).unlink(missing_ok=True)

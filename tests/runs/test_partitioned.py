@@ -37,9 +37,7 @@ from streamembed.report.report_contents import read_contents
 from streamembed.runs import partitioned as run_of_partitions
 from streamembed.runs.executor import PoolExecutor
 from streamembed.runs.log_replay import Replayed
-from streamembed.runs.partition_plan import divide_log
-from streamembed.runs.partition_round import PartitionSettings
-from streamembed.runs.partition_sample import compute_agreement, sample_first_events
+from streamembed.runs.partition_plan import compute_agreement, divide_log, sample_first_events
 from streamembed.runs.partitioned import SNAPSHOT_EVERY, replay_partitions
 from streamembed.runs.run_merge import merge_runs
 from streamembed.runs.run_reader import RunProgress
@@ -156,8 +154,7 @@ def test_the_agreement_is_that_of_all_first_events(scaling: str | None, tmp_path
     config = Config(memory="landmarks", kernel="gaussian", scaling=scaling, warm_up=80, size=200)
     points[7, 3] = -9999.0  # one "no data" sets no divisor
     parts = divide_log(write_files(tmp_path / "log", *np.split(points, 3)))
-    settings = PartitionSettings(config, 100)
-    samples = [sample_first_events(part, settings)[1:] for part in parts]
+    samples = [sample_first_events(part, config)[1:] for part in parts]
     features = Features(tuple(NAMES), False)
     found = compute_agreement(samples, config, features)
     expected = fit_points(points, np.ones(600), scaling, 1.0).scale
@@ -177,8 +174,8 @@ def test_the_agreement_is_that_of_all_first_events(scaling: str | None, tmp_path
 def test_a_sample_has_as_many_rows_of_each_as_it_has_events(tmp_path: Path) -> None:
     """Of 64 of 100, 400 and 50 events; the same whichever worker takes it."""
     log = write_files(tmp_path / "log", *np.split(X[:550], [100, 500]))
-    settings = PartitionSettings(Config(memory="landmarks", warm_up=64, size=1000), 100)
-    samples = [sample_first_events(part, settings) for part in divide_log(log)]
+    config = Config(memory="landmarks", warm_up=64, size=1000)
+    samples = [sample_first_events(part, config) for part in divide_log(log)]
     ranks = np.concatenate([ranks for _, ranks, _ in samples])
     least = np.argsort(ranks)[:64]
     numbers = np.repeat([0, 1, 2], [100, 400, 50])[least]
