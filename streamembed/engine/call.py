@@ -103,7 +103,6 @@ class Call(SavedObject, ABC, Generic[Result]):
         """Rows of the call."""
 
     @property
-    @property
     def digest(self) -> int:
         """A checksum of the call, without its result."""
         return zlib.crc32(replace(self, result=None).to_bytes())
