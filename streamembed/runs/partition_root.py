@@ -8,7 +8,6 @@ these checkpoints and of the snapshot before, and so of the log alone.
 from __future__ import annotations
 
 import warnings
-from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial, reduce
 from operator import itemgetter, or_
@@ -42,7 +41,6 @@ from streamembed.runs.run_store import (
     RunStore,
     append_object,
     load_newest,
-    read_batches,
     read_table,
     to_ipc_bytes,
 )
@@ -79,26 +77,11 @@ def build_rounds_schema(config: Config) -> Any:
     return schema
 
 
-def list_partitions(database: Database) -> list[dict[str, Any]]:
-    """The partitions of a run, and how far each is."""
-    described = database.read_fact(chains.ORIGIN, {}).get("partitions", [])
-    ends, rejected = database.read_fact(ENDS, {}), Counter[int]()
-    for batch in read_batches(database, "rejected") if described else ():
-        rejected.update(batch["partition"].to_pylist())
-    rows = []
-    for number, part in enumerate(described):
-        records = database.list_records(name_chain(number))
-        row = {
-            "partition": number,
-            **part,
-            "round": database.count_records(name_chain(number)),
-            "learned": records[-1][1] if records else 0,
-            "rejected": rejected[number],
-            "ended": str(number) in ends,
-            "damage": ends.get(str(number)),
-        }
-        rows.append(row)
-    return rows
+def count_learned(database: Database) -> int:
+    """Events learned of all partitions of a run, as far as they are committed."""
+    count = len(database.read_fact(chains.ORIGIN, {}).get("partitions", []))
+    records = (database.list_records(name_chain(number)) for number in range(count))
+    return sum(numbers[-1][1] for numbers in records if numbers)
 
 
 class PartitionRoot:
@@ -183,7 +166,7 @@ class PartitionRoot:
 
     def _report(self) -> None:
         if self._report_events is not None:
-            self._report_events(self.count_learned())
+            self._report_events(count_learned(self._database))
 
     def _finish(self) -> RowCounts:
         """Write the files, and commit that the run is whole."""
@@ -198,7 +181,7 @@ class PartitionRoot:
         if snapshot is not None and merged is not None:
             snapshot.save(store.folder / "snapshot.arrow")
             merged.save(store.folder / LANDMARKS)
-        counts = RowCounts(self.count_learned(), rejected.num_rows, timeline.num_rows)
+        counts = RowCounts(count_learned(self._database), rejected.num_rows, timeline.num_rows)
         engine = self.engine() or Engine(**self._config.as_dict())
         store.finish(Commit(engine, counts, {"rows": counts.accepted + counts.rejected}))
         return counts
@@ -299,12 +282,6 @@ class PartitionRoot:
             warnings.simplefilter("ignore", ResolutionWarning)
             warnings.simplefilter("ignore", DegenerateMapWarning)
             return Engine.of_landmarks(merged, before, training, **parameters)
-
-    def count_learned(self) -> int:
-        """Events learned of all partitions, as far as they are committed."""
-        own = (name_chain(number) for number in range(len(self.rounds)))
-        records = (self._database.list_records(chain) for chain in own)
-        return sum(numbers[-1][1] for numbers in records if numbers)
 
     def describe_damage(self) -> str | None:
         """Why partitions could not be read to their end; None if all were."""

@@ -25,7 +25,7 @@ from streamembed.runs import run_folder as runfolder
 from streamembed.runs.executor import Executor, open_executor
 from streamembed.runs.log_replay import Replayed, check_clock, compute_snapshot_interval
 from streamembed.runs.partition_plan import check_divisible, divide_log
-from streamembed.runs.partition_root import PartitionRoot
+from streamembed.runs.partition_root import PartitionRoot, count_learned
 from streamembed.runs.partition_round import PartitionSettings
 from streamembed.runs.run_store import RunStore
 from streamembed.validation import check_flag, check_whole
@@ -131,7 +131,7 @@ def replay_partitions(
                 rows, counts = root.run(opened.features, workers_of_call)
         except KeyboardInterrupt as error:
             place = "before anything was learned"
-            if events := root.count_learned():
+            if events := count_learned(store.database):
                 rounds = format_count(root.published, "round")
                 place = f"at {events:,} events; {store.folder} holds them and {rounds}"
             error.add_note(f"interrupted {place}; repeat the call to resume")

@@ -34,7 +34,7 @@ from streamembed.logs.paths import Paths
 from streamembed.runs import chains
 from streamembed.runs.feed import read_distances, read_events, read_points
 from streamembed.runs.origin import open_recorded_log
-from streamembed.runs.partition_root import list_partitions
+from streamembed.runs.partition_root import count_learned
 from streamembed.runs.recorder import build_rejected_schema
 from streamembed.runs.run_store import find_file_error, load_newest, read_batches
 from streamembed.runs.run_tables import EventRows
@@ -183,15 +183,6 @@ class RunReader:
         table = self.table("rejected")
         return build_rejected_schema(pa.int64()).empty_table() if table is None else table
 
-    def partitions(self) -> Any:
-        """The partitions of a run by several workers, a row each, as an Arrow table.
-
-        Which files and rows it is, its last round, its events and rejected rows so far, and
-        whether it has ended. Of any other run without rows.
-        """
-        with self._database.read_consistently():
-            return pa.Table.from_pylist(list_partitions(self._database))
-
     def events(self, log: Paths | None = None) -> Iterator[tuple[int, EventRows]]:
         """The events that were committed, in order: the stream position of the first, and these.
 
@@ -337,21 +328,16 @@ class RunReader:
     def progress(self) -> RunProgress:
         """The progress of the run as of its last commit."""
         database, begun = self._database, self.begun
-        last = [
-            *self.positions,
-            *(position for _, position in database.list_records(chains.CHECKPOINTS)),
-        ]
+        if self.kind == chains.PARTITIONS:
+            learned = count_learned(database)
+            return RunProgress(learned, self.rejected().num_rows, learned)
         if self.kind == chains.REPLAY:
             counts = self._read_committed().get("counts", {})
-            accepted, rejected = counts.get("accepted", 0), counts.get("rejected", 0)
-            return RunProgress(accepted, rejected, max([begun + accepted, *last]))
-        if self.kind == chains.PARTITIONS:
-            parts = list_partitions(database)
-            learned, rejected = (sum(part[it] for part in parts) for it in ("learned", "rejected"))
-            return RunProgress(learned, rejected, max(last, default=0))
-        if length := database.count_records(chains.OPERATIONS):
-            last.append(database.read(chains.OPERATIONS, length - 1).position)
-        position = max([begun, *last])
+            accepted = counts.get("accepted", 0)
+            return RunProgress(accepted, counts.get("rejected", 0), begun + accepted)
+        length, position = database.count_records(chains.OPERATIONS), begun
+        if length:
+            position = database.read(chains.OPERATIONS, length - 1).position
         return RunProgress(position - begun, self.rejected().num_rows, position)
 
     def read_at_one_moment(self, read: Callable[[], T]) -> T:

@@ -39,9 +39,9 @@ MOST_REASONS = 3  # of rejected rows, in a hint
 def describe_run(reader: RunReader) -> dict[str, Any]:
     """Describe a run as of its last commit; DamagedFileError where a table is damaged."""
     progress, timeline, rejected = reader.progress(), reader.timeline(), reader.rejected()
-    state = (
-        "finished" if reader.finished else "open" if reader.kind == chains.ONLINE else "unfinished"
-    )
+    state = "open" if reader.kind == chains.ONLINE else "unfinished"
+    if reader.finished:
+        state = "finished"
     events, position = progress.accepted, progress.position
     newest = reader.snapshot() if reader.positions else None
     if state == "unfinished" and (stopped := _count_stopped(reader)) >= events:
@@ -195,8 +195,6 @@ def _list_hints(path: Path, facts: dict[str, Any]) -> Iterator[str]:
         yield f"rejected: {listed}{rest}; see rejected.parquet"
     if not facts["snapshots"]:
         yield "the warm-up has not ended: there is no snapshot (see warm_up)"
-    elif state == "finished" and not (path / "snapshot.arrow").exists():
-        yield f"{path / 'snapshot.arrow'} is missing: run the same replay again to create it"
     if missed:
         last = f" to {missed[-1]:,}" if len(missed) > 1 else ""
         yield (

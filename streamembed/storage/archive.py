@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import os
 import secrets
-import stat
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -82,22 +81,12 @@ def check_writable(path: str | os.PathLike[str]) -> Path:
         See `replace_file`.
     """
     target = Path(check_path(path))
-    try:
-        mode = target.stat().st_mode
-    except FileNotFoundError as error:
-        if not target.parent.exists():
-            raise build_file_error(
-                error,
-                target,
-                "written",
-                f"the folder {target.parent} does not exist: create it first",
-            ) from error
-        return target
-    except OSError as error:
-        raise build_file_error(error, target, "written") from error
-    if not stat.S_ISREG(mode):
-        what = "folder" if stat.S_ISDIR(mode) else "pipe, device or socket"
+    if os.path.exists(target) and not os.path.isfile(target):
+        what = "folder" if target.is_dir() else "pipe, device or socket"
         raise NotAFileError(f"{target} is a {what}; it must be a file, or not exist yet")
+    if not os.path.exists(target.parent):
+        why = f"the folder {target.parent} does not exist: create it first"
+        raise build_file_error(FileNotFoundError(), target, "written", why)
     return target
 
 
@@ -202,13 +191,11 @@ def must(condition: object, what: str) -> None:
 def read_bytes(path: str | os.PathLike[str]) -> bytes:
     """The content of a regular file; FileError where it is missing or cannot be read."""
     source = Path(check_path(path))
+    if os.path.exists(source) and not (os.path.isdir(source) or os.path.isfile(source)):
+        raise NotAFileError(f"{source} is a pipe, device or socket; it must be a file")
     try:
-        if source.exists() and not source.is_dir() and not source.is_file():
-            raise NotAFileError(f"{source} is a pipe, device or socket; it must be a file")
         return source.read_bytes()
     except OSError as error:
-        if isinstance(error, StreamembedError):
-            raise
         raise build_file_error(error, source, "read") from error
 
 
