@@ -130,7 +130,7 @@ class ReplayDriver:
         self._start = engine.position - self.counts.accepted
         self._last_published = engine.learned  # is published already, or was
         self._part: LogBatch | None = None  # that is being learned
-        self._reported, self._progress = 0, options.progress  # rows
+        self._progress = options.progress
 
     @property
     def _log(self) -> EventLog:
@@ -155,7 +155,7 @@ class ReplayDriver:
         try:
             for part in self._source.batches(self._engine.log_offset):
                 self.learn(part)
-                self._report_progress()
+                self._call_progress(self._engine.log_offset)
             self._check_rejected()
         except LogError as error:
             damage = str(error)
@@ -180,7 +180,7 @@ class ReplayDriver:
             if self._engine.position == end_of_slice:
                 self._publish()
                 self._commit()
-            self._report_progress()
+                self._call_progress(self._engine.log_offset)
         self._reject(unusable[done:])
         self._engine.log_offset = self._recorded = part.offset + len(part)
         self._fingerprint.update(part, self._recorded)
@@ -190,12 +190,6 @@ class ReplayDriver:
         position, every = self._engine.position, self._options.every
         warm_up = self._engine.config.warm_up_events
         return warm_up if position < warm_up else every * (position // every + 1)
-
-    def _report_progress(self) -> None:
-        rows = self._engine.log_offset
-        if rows > self._reported:
-            self._reported = rows
-            self._call_progress(rows)
 
     def _call_progress(self, rows: int) -> None:
         """One that raises, to end the replay, is not called again while the run is written."""

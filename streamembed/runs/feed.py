@@ -193,12 +193,6 @@ class DistanceFeed:
         # the rows of this log that are events
         accepted = np.delete(np.arange(engine.log_offset), np.array(rejected, dtype=np.int64))
         self._start = engine.position - len(accepted)
-        if self._start < 0:
-            raise ParameterError(
-                f"rejected has {len(rejected)} rows; this engine has read {engine.log_offset} rows "
-                f"of its log, and at least {len(rejected) - self._start} were rejected: give the "
-                "row number of each"
-            )
         pending = np.arange(engine.learned, engine.position)
         positions: Ints = np.concatenate([engine.support_positions, pending])
         numbers, own = positions.copy(), positions >= self._start

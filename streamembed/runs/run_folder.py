@@ -107,10 +107,6 @@ def lock_folder(run: str | os.PathLike[str]) -> Iterator[Path]:
     """
     folder = Path(check_path(run, "run"))
     try:
-        if folder.exists() and not folder.is_dir():
-            raise ParameterError(
-                f"run={quote(str(folder))} must be a folder, or not exist yet; it is a file"
-            )
         folder.mkdir(parents=True, exist_ok=True)
         with (folder / LOCK).open("a+b") as lock:
             _lock(lock, folder)

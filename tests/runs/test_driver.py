@@ -169,15 +169,6 @@ def test_a_second_interrupt_comes_through_too(
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == [".lock", "run.db"]
 
 
-def test_distances_cannot_go_on_without_what_was_set_aside(tmp_path: Path) -> None:
-    """Rows that were set aside count in the log: without them, rows would be taken for others."""
-    write(tmp_path / "log", "distances window")
-    taught = engine("distances window")
-    set_aside = drive(taught, tmp_path / "log", tmp_path / "first").aside
-    with pytest.raises(ParameterError, match=f"at least {len(set_aside)} were rejected"):
-        drive(taught, tmp_path / "log", tmp_path / "again")
-
-
 def test_every_log_is_counted_from_its_own_first_row(tmp_path: Path) -> None:
     """And an engine that reads none stands at 0."""
     taught = engine("points")

@@ -330,9 +330,10 @@ def test_features_are_chosen_by_name(tmp_path: Path) -> None:
     assert done.snapshot is not None
     assert done.snapshot.feature_names == ("x", "z")
     assert done.rejected == 1  # the duplicate id; every bad value is in y
-    assert told[:4] == [50, 60, 70, 80]  # the warm-up, and every chunk
+    assert told[0] == 50  # the warm-up, and every snapshot
     assert told[-1] == 437  # all rows are read again, to be embedded by the last snapshot
-    assert told[:-1] == sorted({*told, 100, 200, 300, 400, 437})  # and every batch
+    assert told[:-1] == sorted(told[:-1])
+    assert {100, 200, 300, 400, 437} <= {*told[:-1]}  # and every batch
 
 
 def test_an_open_log_can_be_replayed(tmp_path: Path) -> None:
