@@ -182,7 +182,8 @@ class PartitionRoot:
             snapshot.save(store.folder / "snapshot.arrow")
             merged.save(store.folder / LANDMARKS)
         counts = RowCounts(count_learned(self._database), rejected.num_rows, timeline.num_rows)
-        engine = self.engine() or Engine(**self._config.as_dict())
+        engine = load_newest(self._database, chains.CHECKPOINTS)
+        engine = engine or Engine(**self._config.as_dict())
         store.finish(Commit(engine, counts, {"rows": counts.accepted + counts.rejected}))
         return counts
 
@@ -219,8 +220,8 @@ class PartitionRoot:
         has_ended = [str(number) in self.ends for number in range(len(self.rounds))]
         return any(is_there) and all(map(or_, is_there, has_ended))
 
-    def publish(self) -> Snapshot | None:
-        """The map of the next round, committed; None where there are too few events for one."""
+    def publish(self) -> None:
+        """Commit the map of the next round, unless there are too few events for one."""
         coming, database = self.published + 1, self._database
         sets, training = self._read_round(coming)
         before = self.snapshot()
@@ -229,11 +230,14 @@ class PartitionRoot:
         merged = merged_set.merge_disjoint(sets, self._config.size, keep)
         enough = len(merged) >= self._config.n_components + 2
         events = sum(merged.positions.values())
-        ready = enough and events >= self._config.warm_up_events
-        snapshot = None
         with database.commit():
-            if ready:
-                engine = self._build_engine(merged, before, training)
+            if enough and events >= self._config.warm_up_events:
+                config = self._config.as_dict().items()
+                own = {name: value for name, value in config if name not in MERGED_PARAMETERS}
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore", ResolutionWarning)
+                    warnings.simplefilter("ignore", DegenerateMapWarning)
+                    engine = Engine.of_landmarks(merged, before, training, **own)
                 snapshot = engine.publish(fresh=True)
                 row = {
                     **list_timeline_values(snapshot, engine.refreshes),
@@ -243,14 +247,14 @@ class PartitionRoot:
                 }
                 table = pa.Table.from_pylist([row], build_rounds_schema(self._config))
                 database.append("timeline", events, to_ipc_bytes(table))
-                append_object(database, chains.SNAPSHOTS, snapshot, snapshot.position)
+                append_object(database, chains.CHECKPOINTS, engine, events)
+                append_object(database, chains.SNAPSHOTS, snapshot, events)
                 append_object(database, chains.MERGED, merged, events)
             database.write_fact(PUBLISHED, {"round": coming})
             for partition, rounds in enumerate(self.rounds):
                 needed = range(min(coming, rounds) - 1, rounds)
                 database.keep_only(name_chain(partition), set(needed))
         self.published = coming
-        return snapshot
 
     def _read_round(self, count: int) -> tuple[list[LandmarkSet], LabelledStream | None]:
         """Of all partitions at the end of a round: landmarks, and what metrics have learned."""
@@ -271,40 +275,18 @@ class PartitionRoot:
             merged = reduce(lambda one, two: labelled_stream.merge(one, two, names), parts)
             return sets, labelled_stream.flush(merged, names)
 
-    def _build_engine(
-        self, merged: LandmarkSet, before: Snapshot | None, training: LabelledStream | None
-    ) -> Engine:
-        config = self._config.as_dict()
-        parameters = {
-            name: value for name, value in config.items() if name not in MERGED_PARAMETERS
-        }
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ResolutionWarning)
-            warnings.simplefilter("ignore", DegenerateMapWarning)
-            return Engine.of_landmarks(merged, before, training, **parameters)
-
     def describe_damage(self) -> str | None:
         """Why partitions could not be read to their end; None if all were."""
         damages = self.ends.items()
         text = "; ".join(f"partition {number}: {why}" for number, why in damages if why is not None)
         return text or None
 
-    def engine(self) -> Engine | None:
-        """The engine of the last round; None before the first."""
-        merged = self.read_merged()
-        if merged is None:
-            return None
-        training = self._read_round(self.published)[1]
-        return self._build_engine(merged, self.snapshot(before=1), training)
-
     def read_merged(self) -> LandmarkSet | None:
         """The landmarks of the last round; None before the first."""
         merged: LandmarkSet | None = load_newest(self._database, chains.MERGED)
         return merged
 
-    def snapshot(self, before: int = 0) -> Snapshot | None:
-        """The map of the last round, or the one before, as a reader of the run sees it."""
-        number = self._database.count_records(chains.SNAPSHOTS) - 1 - before
-        if number < 0:
-            return None
-        return Snapshot.from_bytes(self._database.read(chains.SNAPSHOTS, number).data)
+    def snapshot(self) -> Snapshot | None:
+        """The map of the last round; None before the first."""
+        snapshot: Snapshot | None = load_newest(self._database, chains.SNAPSHOTS)
+        return snapshot
