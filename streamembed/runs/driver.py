@@ -23,7 +23,7 @@ from streamembed.errors import BadRowError, LogError
 from streamembed.logs.event_log import EventLog, LogBatch
 from streamembed.logs.fingerprint import LogFingerprint
 from streamembed.logs.followed_log import FollowedLog
-from streamembed.runs.feed import create_feed, embed_events, read_events
+from streamembed.runs.feed import DistanceFeed, PointFeed, embed_events, read_events
 from streamembed.runs.recorder import Recorder
 from streamembed.runs.run_store import Commit, RowCounts
 from streamembed.runs.run_tables import EventRows
@@ -124,12 +124,13 @@ class ReplayDriver:
         self._fingerprint = fingerprint or LogFingerprint(rows)
         self._engine = engine
         self._recorder, self._options = recorder, options
-        self._feed = create_feed(self._log, engine, rejected)
+        self._feed: PointFeed | DistanceFeed = PointFeed(engine, self._log)
+        if self._log.kind == "distances":
+            self._feed = DistanceFeed(engine, rejected)
         self._unembedded: list[EventRows] = []  # causal: events since the last snapshot
         self._first_unembedded = 0  # stream position of the first of them
         self._start = engine.position - self.counts.accepted
         self._last_published = engine.learned  # is published already, or was
-        self._part: LogBatch | None = None  # that is being learned
         self._progress = options.progress
 
     @property
@@ -165,7 +166,6 @@ class ReplayDriver:
 
     def learn(self, part: LogBatch) -> None:
         """Learn one batch of the log: check it, and learn it slice by slice."""
-        self._part = part
         rows, unusable = self._feed.read(part)
         places = [row.index for row in unusable]
         start = done = 0
@@ -175,15 +175,20 @@ class ReplayDriver:
             rejected = self._accept(rows.slice(start, stop))
             end = bisect_left(places, int(rows.numbers[stop - 1]))
             self._reject([*unusable[done:end], *rejected])
-            self._recorded = int(rows.numbers[stop - 1]) + 1
+            self._take(part, int(rows.numbers[stop - 1]) + 1)
             start, done = stop, end
             if self._engine.position == end_of_slice:
                 self._publish()
                 self._commit()
                 self._call_progress(self._engine.log_offset)
         self._reject(unusable[done:])
-        self._engine.log_offset = self._recorded = part.offset + len(part)
-        self._fingerprint.update(part, self._recorded)
+        self._engine.log_offset = part.offset + len(part)
+        self._take(part, self._engine.log_offset)
+
+    def _take(self, part: LogBatch, stop: int) -> None:
+        """Note that the rows of the log before ``stop`` are recorded."""
+        self._recorded = stop
+        self._fingerprint.update(part, stop)
 
     def _find_next_snapshot(self) -> int:
         """At which event it is due: where the warm-up ends, or at a multiple of the interval."""
@@ -249,8 +254,6 @@ class ReplayDriver:
 
     def build_commit(self) -> Commit:
         """The engine with counts and fingerprint of all rows so far."""
-        if self._part is not None:
-            self._fingerprint.update(self._part, self._recorded)
         return Commit(self._engine, self.counts, self._fingerprint.to_dict())
 
     def _publish(self) -> None:
@@ -334,5 +337,5 @@ class ReplayDriver:
     def _read_events(self) -> Iterator[EventRows]:
         """All events so far in order, in pieces that do not depend on how the log was read."""
         rejected = self._recorder.read_rejected(self._recorded)
-        fingerprint, read = self.build_commit().fingerprint, self._feed.read
-        return read_events(self._log, read, fingerprint, rejected, self._recorder.folder)
+        rows = self._fingerprint.to_dict()
+        return read_events(self._log, self._feed.read, rows, rejected, self._recorder.folder)

@@ -269,23 +269,6 @@ class DistanceFeed:
         )
 
 
-Feed = PointFeed | DistanceFeed
-
-
-def create_feed(log: EventLog, engine: Engine, rejected: Sequence[int] = ()) -> Feed:
-    """The feed for a log of that kind.
-
-    Parameters
-    ----------
-    rejected
-        Of a log that is resumed at ``engine.log_offset``, the rejected rows before it,
-        ascending.
-    """
-    if log.kind == "distances":
-        return DistanceFeed(engine, rejected)
-    return PointFeed(engine, log)
-
-
 def embed_events(
     engine: Engine, snapshot: Snapshot, position: int, rows: EventRows
 ) -> dict[str, Array]:

@@ -12,7 +12,6 @@ leave no trace.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -223,37 +222,21 @@ def replay(
         "columns": opened.columns.as_dict(),
         "monitor": resume.describe_monitor(monitor),
     }
-    options = ReplayOptions(
-        every=every,
-        causal=causal,
-        max_rejected=parse_max_rejected(max_rejected),
-        monitor=monitor,
-        on_alarm=on_alarm,
-        progress=progress,
-        stop=stop,
-    )
+    limit = parse_max_rejected(max_rejected)
+    options = ReplayOptions(every, causal, limit, monitor, on_alarm, progress, stop)
     overwrite = check_flag("overwrite", overwrite)
-    with ExitStack() as stack:
-        store = stack.enter_context(RunStore.claim(run, checkpoint_every, monitor, overwrite))
+    with RunStore.claim(run, checkpoint_every, monitor, overwrite) as store:
         resume.begin(store, opened, run_origin)
         engine.log_offset = 0
-        counts, fingerprint, finished = resume.restore(
-            store, opened, engine, grows=followed is not None
-        )
+        grows = followed is not None
+        counts, fingerprint, finished = resume.restore(store, opened, engine, grows)
         taken, damage = engine.log_offset, None
         if finished:
-            check_rejected(options.max_rejected, counts.rejected, taken)
+            check_rejected(limit, counts.rejected, taken)
         else:
             recorder = Recorder(store, opened, engine.config, causal)
-            driver = ReplayDriver(
-                engine,
-                followed or opened,
-                recorder,
-                options,
-                counts=counts,
-                fingerprint=fingerprint,
-                rejected=recorder.read_rejected(taken),
-            )
+            rejected, source = recorder.read_rejected(taken), followed or opened
+            driver = ReplayDriver(engine, source, recorder, options, counts, fingerprint, rejected)
             damage = _drive(driver, recorder)
             if damage is None:
                 store.finish(driver.build_commit())
