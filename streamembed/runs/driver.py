@@ -174,21 +174,26 @@ class ReplayDriver:
             stop = min(len(rows), start + end_of_slice - self._engine.position)
             rejected = self._accept(rows.slice(start, stop))
             end = bisect_left(places, int(rows.numbers[stop - 1]))
-            self._reject([*unusable[done:end], *rejected])
-            self._take(part, int(rows.numbers[stop - 1]) + 1)
+            rejected = [*unusable[done:end], *rejected]
+            self._take(part, int(rows.numbers[stop - 1]) + 1, rejected)
             start, done = stop, end
             if self._engine.position == end_of_slice:
                 self._publish()
                 self._commit()
                 self._call_progress(self._engine.log_offset)
-        self._reject(unusable[done:])
         self._engine.log_offset = part.offset + len(part)
-        self._take(part, self._engine.log_offset)
+        self._take(part, self._engine.log_offset, unusable[done:])
 
-    def _take(self, part: LogBatch, stop: int) -> None:
-        """Note that the rows of the log before ``stop`` are recorded."""
+    def _take(self, part: LogBatch, stop: int, rejected: list[Rejected]) -> None:
+        """Note that the rows of the log before ``stop`` are recorded, these of them as rejected."""
+        rejected.sort(key=lambda row: row.index)
+        if rejected:
+            self.counts.rejected += len(rejected)
+            self._recorder.write_rejected(rejected)
         self._recorded = stop
         self._fingerprint.update(part, stop)
+        if rejected:
+            self._check_rejected(rejected[0])
 
     def _find_next_snapshot(self) -> int:
         """At which event it is due: where the warm-up ends, or at a multiple of the interval."""
@@ -239,13 +244,6 @@ class ReplayDriver:
         if on_alarm is not None:
             for alarm in alarms:
                 on_alarm(alarm)
-
-    def _reject(self, rows: list[Rejected]) -> None:
-        if rows:
-            self.counts.rejected += len(rows)
-            ordered = sorted(rows, key=lambda row: row.index)
-            self._recorder.write_rejected(ordered)
-            self._check_rejected(ordered[0])
 
     def _check_rejected(self, newest: Rejected | None = None) -> None:
         counts = self.counts

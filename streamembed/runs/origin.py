@@ -117,8 +117,8 @@ def check_same(run: Path, before: Mapping[str, Any], now: Mapping[str, Any]) -> 
     lines = list_differences(dict(before), json.loads(json.dumps(now)))
     if lines:
         more = f" (and {len(lines) - 4} more)" if len(lines) > 4 else ""
+        choice = "" if now["kind"] == "online" else ", or replace it with overwrite=True"
         raise ParameterError(
             f"run={quote(str(run))} is not empty: it holds a run that differs: "
-            f"{'; '.join(lines[:4])}{more}; repeat it as it was, or choose another "
-            "folder"
+            f"{'; '.join(lines[:4])}{more}; repeat it as it was, choose another folder{choice}"
         )

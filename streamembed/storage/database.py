@@ -164,6 +164,12 @@ class Database:
         """Close it; SQLite copies the write-ahead log into the database with its last user."""
         with self._lock, contextlib.suppress(sqlite3.Error):
             self._connection.close()
+        wal = self._absolute_folder / WRITER_FILES[1]
+        with contextlib.suppress(OSError, sqlite3.Error):
+            # a reader leaves two files, until a connection that may write ends
+            if not self._writes and not wal.stat().st_size:
+                with contextlib.closing(connect(wal.with_name(DATABASE_NAME), "rw")) as last:
+                    last.execute("PRAGMA user_version").fetchone()
 
     def __enter__(self) -> Self:
         return self

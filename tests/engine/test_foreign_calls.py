@@ -108,7 +108,7 @@ def test_random_edits_never_leave_an_engine_that_cannot_be_loaded() -> None:
     calls.append(Engine(**SMALL).check_distances([np.zeros(i) + 1.0 for i in range(5)]))
     rng, values = np.random.default_rng(1), [None, 1, -1, "x", [], {}, [[1]], 0.5, True]
     for call in calls:
-        table, header = archive.unseal(call.to_bytes(), "operation", "x")
+        table, header = unseal(call.to_bytes(), "operation")
         keys = sorted({*archive.unpack(table), *header})
         for _ in range(60):
             key, value = keys[rng.integers(len(keys))], values[rng.integers(len(values))]
