@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from scipy.spatial import cKDTree
+import scipy
 
 from streamembed.data import batch, column_roles, distance_rows
 from streamembed.data.features import Features
@@ -249,7 +249,7 @@ class SnapshotViews(SnapshotContents):
         """Rows of the nearest points of the support, and their distances, both (n, k)."""
         support = self._locate_support(space)
         if space not in self._trees:
-            self._trees[space] = cKDTree(support)
+            self._trees[space] = scipy.spatial.cKDTree(support)
         n_asked = min(k + 1, len(support))
         distances, rows = self._trees[space].query(places, np.arange(1, n_asked + 1))
         # which of equally near points a tree finds last is a matter of chance

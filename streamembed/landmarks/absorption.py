@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Annotated, Protocol
 
 import numpy as np
-from scipy.spatial.distance import cdist
+import scipy
 
 from streamembed.geometry.pairwise import choose_center
 from streamembed.numeric.arrays import Array, Bools, Floats, Ints
@@ -109,7 +109,7 @@ class PointGeometry:
 
     def row(self, event: int) -> Floats:
         """By differences, O(n d)."""
-        row: Floats = cdist(
+        row: Floats = scipy.spatial.distance.cdist(
             self._arriving[event : event + 1], self._points[: self._n], "sqeuclidean"
         )[0]
         return row
@@ -117,7 +117,7 @@ class PointGeometry:
     def rows(self, slots: Ints) -> Floats:
         """By differences, O(b n d)."""
         points = self._points[: self._n]
-        rows: Floats = cdist(points[slots], points, "sqeuclidean")
+        rows: Floats = scipy.spatial.distance.cdist(points[slots], points, "sqeuclidean")
         return rows
 
     def place(self, event: int, slot: int) -> None:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
-from scipy.spatial.distance import cdist
+import scipy
 
 from streamembed.landmarks.absorption import MASS_NEIGHBORS
 from streamembed.numeric.arrays import Bools, Floats, Ints
@@ -155,7 +155,7 @@ def _cache_rows(points: Floats) -> Callable[[int], Floats]:
     def row(i: int) -> Floats:
         distances = cache.get(i)
         if distances is None:
-            distances = cdist(points[i : i + 1], points, "sqeuclidean")[0]
+            distances = scipy.spatial.distance.cdist(points[i : i + 1], points, "sqeuclidean")[0]
             if len(cache) < capacity:
                 cache[i] = distances
         return distances
@@ -192,7 +192,7 @@ def _share_masses(masses: Floats, scaled: Floats, retained: Ints, radius2: float
     dropped = np.delete(np.arange(len(masses)), retained)
     for start in range(0, len(dropped), TILE):
         tile = dropped[start : start + TILE]
-        d2 = cdist(scaled[tile], retained_points, "sqeuclidean")
+        d2 = scipy.spatial.distance.cdist(scaled[tile], retained_points, "sqeuclidean")
         neighbors = _find_nearest(d2, count)
         near = np.take_along_axis(d2, neighbors, axis=1)
         weights = np.zeros_like(near)
@@ -222,7 +222,7 @@ def measure_closest(scaled: Floats) -> float:
     """Distance of the closest pair of points (n, d); 0 where there is none."""
     n, least = len(scaled), np.inf
     for start in range(0, n, TILE):
-        tile = cdist(scaled[start : start + TILE], scaled, "sqeuclidean")
+        tile = scipy.spatial.distance.cdist(scaled[start : start + TILE], scaled, "sqeuclidean")
         rows = np.arange(len(tile))
         tile[rows, start + rows] = np.inf
         least = min(least, float(tile.min()))
