@@ -80,7 +80,8 @@ class AlignmentMap(EmbeddingMap):
         support, slots, lists, n = inputs.support, inputs.slots, self.lists, len(inputs.support)
         weights, bottom, rows = self.weights, self.bottom, self.rows + len(slots)
         if len(slots):
-            lists, changed = lists.replace(slots, inputs.geometry, support.births)
+            lists = lists.replace(slots, inputs.geometry, support.births)
+            changed = lists.find_changed(self.lists, slots)
             # a list with a refilled slot may be the same slots at the same distances, elsewhere
             is_refilled = np.zeros(n + 1, dtype=bool)  # the last for the slot -1
             is_refilled[slots] = True
