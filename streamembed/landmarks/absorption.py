@@ -64,7 +64,7 @@ class Cover:
         nearest, nearest_d2 = np.full(n, -1, dtype=np.int64), np.full(n, np.inf)
         for start in range(0, n if n > 1 else 0, TILE):
             slots = np.arange(start, min(n, start + TILE))
-            d2 = cdist(points[slots], points, "sqeuclidean")
+            d2 = scipy.spatial.distance.cdist(points[slots], points, "sqeuclidean")
             d2[np.arange(len(slots)), slots] = np.inf
             nearest[slots], nearest_d2[slots] = d2.argmin(axis=1), d2.min(axis=1)
         return cls(nearest, nearest_d2)

@@ -216,14 +216,4 @@ def _find_nearest(d2: Floats, count: int) -> Ints:
 
 def measure_closest(scaled: Floats) -> float:
     """Distance of the closest pair of points (n, d); 0 where there is none."""
-<<<<<<< HEAD
-    n, least = len(scaled), np.inf
-    for start in range(0, n, TILE):
-        tile = scipy.spatial.distance.cdist(scaled[start : start + TILE], scaled, "sqeuclidean")
-        rows = np.arange(len(tile))
-        tile[rows, start + rows] = np.inf
-        least = min(least, float(tile.min()))
-    return math.sqrt(least) if least < np.inf else 0.0
-=======
     return math.sqrt(Cover.of(scaled).radius2(2)) if len(scaled) > 1 else 0.0
->>>>>>> main
