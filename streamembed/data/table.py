@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any, TypeGuard
 
-import narwhals.stable.v2 as nw
 import numpy as np
 import pyarrow as pa
 
@@ -30,6 +29,7 @@ from streamembed.data.values import (
     is_null,
     is_sequence,
     lists_to_matrix,
+    load_narwhals,
     to_floats,
 )
 from streamembed.errors import FeatureError, InputError, quote, summarise_error
@@ -395,6 +395,7 @@ def open_frame(X: Any, name: str = "X") -> InputFrame:
     """
     if isinstance(X, InputFrame):
         return X
+    nw = load_narwhals()
     try:
         frame = nw.from_native(X, eager_only=True, allow_series=True, pass_through=True)
         if isinstance(frame, nw.Series):
@@ -449,5 +450,5 @@ def _read_series(series: Any) -> Any:
         raise
     except Exception:  # of what the library of the frame converts with
         return series.to_list()
-    is_opaque = series.dtype == nw.Object and pa.types.is_fixed_size_binary(column.type)
+    is_opaque = str(series.dtype) == "Object" and pa.types.is_fixed_size_binary(column.type)
     return series.to_list() if is_opaque else column
