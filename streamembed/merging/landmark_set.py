@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
-from scipy.spatial.distance import cdist
+import scipy
 
 from streamembed.data.features import Features
 from streamembed.errors import InputError
@@ -261,7 +261,9 @@ def build_support(landmark_set: LandmarkSet, config: Config) -> tuple[Support, S
     scaled = scaling.apply(landmark_set.points)
     bandwidth = config.fixed_bandwidth or agreement.bandwidth
     if bandwidth is None and config.has_bandwidth:
-        bandwidth = choose_bandwidth(lambda slots: cdist(scaled[slots], scaled), len(scaled))
+        bandwidth = choose_bandwidth(
+            lambda slots: scipy.spatial.distance.cdist(scaled[slots], scaled), len(scaled)
+        )
     copied = (ids.copy(), arrivals.copy(), landmark_set.masses.copy())
     return Support(landmark_set.points.copy(), scaled, *copied), scaling.of_bandwidth(
         bandwidth or 1.0
