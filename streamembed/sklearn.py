@@ -263,7 +263,7 @@ class LabelSpreadingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         check_classification_targets(labels)
         is_labelled = np.array([label not in (UNLABELLED, None) for label in labels.tolist()])
         self.estimator_.learn_many(points, np.where(is_labelled, labels.astype(object), None))
-        self.classes_ = np.array(sorted(self.estimator_.classes))
+        self.classes_ = np.unique(np.array(self.estimator_.classes))
         if not len(self.classes_):
             raise InputError("y has no label: at least one row needs another than -1 and None")
         return self

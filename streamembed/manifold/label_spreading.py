@@ -143,7 +143,7 @@ def _place_events(
     if graph.lists is None:
         lists = NeighborLists.build(geometry, new_positions, n_neighbors)
     else:
-        lists, _ = graph.lists.replace(slots, geometry, new_positions)
+        lists = graph.lists.replace(slots, geometry, new_positions)
     return replace(
         graph,
         points=new_points,
