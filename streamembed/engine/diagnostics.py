@@ -88,8 +88,8 @@ def describe_snapshot_cost(config: Config, snapshot: Snapshot) -> str | None:
     if ratio < CLIFF:
         return None
     return (
-        f"a snapshot of {n} points needed the last step of the solver ({rung!r}), at about "
-        f"{ratio:.0f} times the usual cost, because earlier steps could not certify "
+        f"a snapshot of {n} points needed the last step of the solver, at about {ratio:.0f} times "
+        "the usual cost, because earlier steps could not certify "
         f"tolerance={config.tolerance}: use a larger tolerance, "
         f"{'a larger rank ' if 'rank' in config.embedding.options else ''}or fewer slots, or "
         "tolerance=None for uncertified snapshots"

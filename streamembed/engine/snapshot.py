@@ -101,8 +101,8 @@ class Snapshot(SnapshotViews, SavedObject):
     tracked : (N, r)
         lambda**t psi of all tracked pairs; see `tracked_pairs`.
     rung : str
-        Refinement level (`streamembed.methods.refinement`) of this snapshot: view, polish (not of
-        diffusion maps), refresh, or exact (batch for more than 1,000 points).
+        Refinement level (`streamembed.methods.refinement`) of this snapshot: view, refresh or
+        exact; of graphs and locally linear embedding also polish or batch.
     resolution : float
         How far events are from the nearest landmark, in widths of that one (root mean square over
         the last thousand or so): above 0.7 the landmarks are too sparse for the kernel. Gaussian:

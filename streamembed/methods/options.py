@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from streamembed.errors import ParameterError, quote
-from streamembed.geometry.kernel import LARGEST_COEFFICIENT, LARGEST_DEGREE
+from streamembed.geometry.kernel import LARGEST_COEFFICIENT, LARGEST_DEGREE, KernelFunction
 from streamembed.geometry.lists import LARGEST_NEIGHBORS
 from streamembed.geometry.scaling import LARGEST_BANDWIDTH, LEAST_SHARE, SMALLEST_BANDWIDTH
 from streamembed.geometry.self_tuning import WIDTHS, WidthRule
@@ -24,7 +24,7 @@ from streamembed.methods.engine_parameters import (
 from streamembed.methods.engine_parameters import (
     POSITION as POSITION,
 )
-from streamembed.methods.registry import METHODS, KernelFunction, Method, bind_kernel
+from streamembed.methods.registry import METHODS, Method, bind_kernel
 from streamembed.metrics import catalog
 from streamembed.numeric.chunks import Chunks
 from streamembed.spectral.neighbor_walk import WEIGHTS

@@ -16,17 +16,18 @@ import numpy as np
 import numpy.typing as npt
 
 from streamembed.geometry import kernel, self_tuning
+from streamembed.geometry.kernel import KernelFunction
 from streamembed.geometry.scaling import Scaling
 from streamembed.geometry.self_tuning import LocalWidths, WidthRule
 from streamembed.geometry.support import Support
 from streamembed.methods.engine_parameters import KERNELS_OF, OPTIONS_OF
-from streamembed.methods.extension import Extension, GraphExtension, SelfTuningExtension
-from streamembed.methods.gaussian_extension import GaussianExtension
+from streamembed.methods.extension import Extension, GraphExtension, KernelExtension
 from streamembed.methods.placement import (
     BarycentricExtension,
     CentredExtension,
     GeodesicExtension,
     LinearExtension,
+    ScalingExtension,
 )
 from streamembed.methods.snapshot_contents import SnapshotContents
 from streamembed.numeric.arrays import Array, Floats, Ints
@@ -151,73 +152,6 @@ def scale_by_eigenvalue_powers(
     return psi * eigenvalues**diffusion_time
 
 
-def extend_eigenfunctions(snapshot: SnapshotContents) -> Extension:
-    """psi(x) = sum_i P(x, x_i) psi(x_i) / lambda, times lambda**t, turned."""
-    masses = snapshot.masses
-    weights = masses * snapshot.density_weights
-    columns = [weights[:, None] * _divide_by_eigenvalues(snapshot), weights]
-    if snapshot.kernel == "gaussian":
-        return GaussianExtension(
-            **_scale_points(snapshot),
-            targets=np.column_stack([*columns, masses]),
-            typical=float(np.median(snapshot.degrees)),
-            bandwidth2=snapshot.bandwidth**2,
-        )
-    return SelfTuningExtension(
-        **_scale_points(snapshot),
-        targets=np.column_stack([*columns, np.ones(len(masses))]),
-        typical=snapshot.typical_coverage,
-        finest=snapshot.width * snapshot.least_width**2,
-        widths=snapshot.widths,
-        least=snapshot.least_width,
-        rule=WidthRule(snapshot.n_neighbors, snapshot.width),
-        masses=masses,
-    )
-
-
-def _scale_points(snapshot: SnapshotContents) -> dict[str, Floats]:
-    """The points of a snapshot as distances see them, and what made them so."""
-    center, scale = snapshot.center, snapshot.scale
-    return {"points": (snapshot.points - center) / scale, "center": center, "scale": scale}
-
-
-def _divide_by_eigenvalues(snapshot: SnapshotContents) -> Floats:
-    """lambda**(t - 1) psi of all carried pairs, turned as coordinates are, shape (N, k)."""
-    values = snapshot.carried_eigenvalues
-    is_positive = values > 0
-    safe = np.where(is_positive, values, 1.0)
-    powers = np.where(is_positive, safe ** (snapshot.diffusion_time - 1.0), 0.0)
-    targets: Floats = (snapshot.carried_psi * powers) @ snapshot.rotation
-    return targets
-
-
-# ---------------------------------------------------------------------- laplacian eigenmaps
-
-
-def extend_by_neighbours(snapshot: SnapshotContents) -> Extension:
-    """psi(x) = sum_i w(x, x_i) psi(x_i) / (lambda sum_i w(x, x_i)), over neighbours, likewise."""
-    reaches2 = snapshot.reaches**2
-    positive = reaches2[reaches2 > 0]
-    typical = float(np.median(positive)) if len(positive) else 1.0
-    if snapshot.radius:
-        typical = float(np.median(snapshot.degrees)) or 1.0
-    return GraphExtension(
-        **_scale_points(snapshot),
-        finest=float(positive.min()) if len(positive) else 1.0,
-        reaches2=reaches2,
-        weights=snapshot.kernel,
-        widths=snapshot.widths,
-        least=snapshot.least_width,
-        width=snapshot.width,
-        n_neighbors=snapshot.n_neighbors,
-        radius2=snapshot.radius**2,
-        targets=_divide_by_eigenvalues(snapshot),
-        support=snapshot.coordinates,
-        masses=snapshot.masses,
-        typical=typical,
-    )
-
-
 # ---------------------------------------------------------------------- classical scaling
 
 
@@ -242,91 +176,7 @@ def scale_by_root_eigenvalues(
     return psi * np.sqrt(np.maximum(eigenvalues, 0.0) / events)
 
 
-def extend_by_distances(snapshot: SnapshotContents) -> Extension:
-    """y(x) = sum_i m_i h(x, x_i) y_i / v, h centred: scaling of one more point.
-
-    Of points it is linear, as |x|^2 is in all h(x, x_i): a difference of squares would lose the
-    digits of points that are far away.
-    """
-    centred = _extend_centred(snapshot, lambda points, d2: -0.5 * d2)
-    if not snapshot.points.shape[1]:
-        return centred
-    targets = (centred.points - centred.shares @ centred.points).T @ centred.targets
-    return _extend_linearly(snapshot, targets, centred.shares, centred)
-
-
-def _extend_centred(
-    snapshot: SnapshotContents, rows: Callable[[Floats, Floats], Floats]
-) -> CentredExtension:
-    masses = snapshot.masses
-    return CentredExtension(
-        **_scale_points(snapshot),
-        rows=rows,
-        mean_row=snapshot.degrees / masses.sum(),
-        shares=masses / masses.sum(),
-        targets=_compute_dual(snapshot, masses),
-        n_neighbors=snapshot.n_neighbors,
-        typical=snapshot.typical_coverage,
-    )
-
-
-def _compute_dual(snapshot: SnapshotContents, masses: Floats) -> Floats:
-    """diag(m) Y / v, 0 for the columns that are none, turned as coordinates are."""
-    values = snapshot.carried_eigenvalues
-    safe = np.where(values > 0, values, np.inf)
-    columns = scale_by_root_eigenvalues(snapshot.carried_psi, values, 0.0, float(masses.sum()))
-    dual: Floats = (masses[:, None] * columns / safe) @ snapshot.rotation
-    return dual
-
-
-# ---------------------------------------------------------------------- linear functions
-
-
-def extend_linearly(snapshot: SnapshotContents) -> Extension:
-    """y(x) = (x - mean) loadings, with the mean under the stationary measure. O(d k) a point."""
-    targets = snapshot.feature_loadings * snapshot.scale[:, None]
-    return _extend_linearly(snapshot, targets, snapshot.stationary)
-
-
-def _extend_linearly(
-    snapshot: SnapshotContents,
-    targets: Floats,
-    shares: Floats,
-    by_distances: CentredExtension | None = None,
-) -> Extension:
-    scaled = _scale_points(snapshot)
-    return LinearExtension(
-        **scaled,
-        targets=targets,
-        offset=shares @ (scaled["points"] @ targets),
-        n_neighbors=snapshot.n_neighbors,
-        typical=0.0 if by_distances is None else by_distances.typical,
-        by_distances=by_distances,
-    )
-
-
 # ---------------------------------------------------------------------- kernel PCA
-
-
-@dataclass(frozen=True, slots=True)
-class KernelFunction:
-    """A kernel by its name and numbers: gaussian, polynomial or cosine."""
-
-    kernel: str
-    degree: int
-    coef0: float
-    gamma: float | None
-
-    def gamma_of(self, n_features: int) -> float:
-        """What products are multiplied by: 1 / n_features unless it was given."""
-        return 1.0 / max(n_features, 1) if self.gamma is None else self.gamma
-
-    def between(self, left: Floats, right: Floats) -> Floats:
-        """Rows of the kernel of inner products between points, shape (a, b)."""
-        if self.kernel == "cosine":
-            return kernel.cosine_rows(left, right)
-        gamma = self.gamma_of(left.shape[1])
-        return kernel.polynomial_rows(left, right, self.degree, self.coef0, gamma)
 
 
 # Of principal components: the products themselves.
@@ -348,17 +198,6 @@ def compute_feature_rows(
     return rows.astype(dtype, copy=False)
 
 
-def extend_by_kernel(snapshot: SnapshotContents) -> Extension:
-    """The same with a kernel in the place of -d^2 / 2."""
-    if snapshot.kernel == "gaussian":
-        return _extend_centred(
-            snapshot, lambda points, d2: kernel.gaussian(d2 / snapshot.bandwidth**2, 1.0)
-        )
-    function = KernelFunction(snapshot.kernel, snapshot.degree, snapshot.coef0, snapshot.gamma)
-    support = _scale_points(snapshot)["points"]
-    return _extend_centred(snapshot, lambda points, d2: function.between(points, support))
-
-
 def bind_kernel(function: KernelFunction) -> Callable[[KernelInput, Ints, npt.DTypeLike], Array]:
     """`compute_feature_rows` of one kernel."""
     return partial(compute_feature_rows, function)
@@ -375,36 +214,6 @@ def normalise_columns(
     return coordinates
 
 
-def extend_by_weights(snapshot: SnapshotContents) -> Extension:
-    """y(x) = sum_i w_i y_i, by the weights that reconstruct x from its neighbours."""
-    return BarycentricExtension(
-        **_scale_points(snapshot),
-        targets=snapshot.coordinates,
-        n_neighbors=snapshot.n_neighbors,
-        reg=snapshot.reg,
-        typical=0.0,
-    )
-
-
-# ---------------------------------------------------------------------- isomap
-
-
-def extend_by_paths(snapshot: SnapshotContents) -> Extension:
-    """Classical scaling of one more point, by its shortest paths over its neighbours."""
-    masses = snapshot.masses * (snapshot.stationary > 0)
-    ends = slice(None) if snapshot.lengths.shape[1] == len(masses) else masses > 0
-    return GeodesicExtension(
-        **_scale_points(snapshot),
-        lengths=snapshot.lengths,
-        mean_row=snapshot.degrees[ends] / masses.sum(),
-        shares=snapshot.stationary[ends],
-        targets=_compute_dual(snapshot, masses)[ends],
-        n_neighbors=snapshot.n_neighbors,
-        radius=snapshot.radius,
-        typical=snapshot.typical_coverage,
-    )
-
-
 METHODS: Mapping[str, Method] = MappingProxyType(
     {
         "diffusion_map": Method(
@@ -412,20 +221,20 @@ METHODS: Mapping[str, Method] = MappingProxyType(
             rows=compute_kernel_rows,
             normalise=normalise_density,
             coordinates=scale_by_eigenvalue_powers,
-            extend=extend_eigenfunctions,
+            extend=KernelExtension,
             options=OPTIONS_OF["diffusion_map"],
             kernels=KERNELS_OF["diffusion_map"],
         ),
         "laplacian_eigenmaps": Method(
             family="graph",
             coordinates=scale_by_eigenvalue_powers,
-            extend=extend_by_neighbours,
+            extend=GraphExtension,
             options=OPTIONS_OF["laplacian_eigenmaps"],
         ),
         "linear_eigenmap": Method(
             family="linear",
             coordinates=scale_by_eigenvalue_powers,
-            extend=extend_linearly,
+            extend=LinearExtension,
             options=OPTIONS_OF["linear_eigenmap"],
             linear=True,
             alternative="method='laplacian_eigenmaps'",
@@ -434,14 +243,14 @@ METHODS: Mapping[str, Method] = MappingProxyType(
             family="gram",
             rows=compute_gram_rows,
             coordinates=scale_by_root_eigenvalues,
-            extend=extend_by_distances,
+            extend=ScalingExtension,
             options=OPTIONS_OF["classical_mds"],
         ),
         "pca": Method(
             family="gram",
             rows=bind_kernel(PRODUCTS),
             coordinates=scale_by_root_eigenvalues,
-            extend=extend_linearly,
+            extend=LinearExtension,
             options=OPTIONS_OF["pca"],
             linear=True,
             alternative="method='classical_mds', which is PCA where the distances are Euclidean",
@@ -450,21 +259,21 @@ METHODS: Mapping[str, Method] = MappingProxyType(
             family="gram",
             rows=bind_kernel(KernelFunction("gaussian", 3, 1.0, None)),
             coordinates=scale_by_root_eigenvalues,
-            extend=extend_by_kernel,
+            extend=CentredExtension,
             options=OPTIONS_OF["kernel_pca"],
             kernels=KERNELS_OF["kernel_pca"],
         ),
         "lle": Method(
             family="alignment",
             coordinates=normalise_columns,
-            extend=extend_by_weights,
+            extend=BarycentricExtension,
             options=OPTIONS_OF["lle"],
             alternative="method='isomap' or 'laplacian_eigenmaps'",
         ),
         "isomap": Method(
             family="geodesic",
             coordinates=scale_by_root_eigenvalues,
-            extend=extend_by_paths,
+            extend=GeodesicExtension,
             options=OPTIONS_OF["isomap"],
         ),
     }
