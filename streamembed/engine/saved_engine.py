@@ -10,31 +10,20 @@ error a `DamagedFileError`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import singledispatch
-from typing import Any
 
 import numpy as np
 
 from streamembed.engine.engine_state import EngineState
 from streamembed.geometry.kernel_matrix import choose_capacity
-from streamembed.geometry.lists import RadiusEdges
 from streamembed.geometry.support import choose_slots
 from streamembed.layout.layout import Layout
-from streamembed.methods import isomap_map
-from streamembed.methods.alignment_matrix import AlignmentMap
 from streamembed.methods.chunk import AcceptedEvents
-from streamembed.methods.gram import LARGEST_TRACKED, GramMap
-from streamembed.methods.isomap_map import IsomapMap
-from streamembed.methods.kernel_map import KernelMap
 from streamembed.methods.maps import MAPS
-from streamembed.methods.neighbor_graph import GraphMap, WalkMap
 from streamembed.methods.options import POSITION, Config
 from streamembed.methods.state import State
-from streamembed.methods.trial_map import LARGEST_WHOLE, TrialMap
 from streamembed.metrics import engine_metrics as metrics
 from streamembed.numeric.arrays import Array
 from streamembed.numeric.chunks import PendingParts
-from streamembed.spectral.trial_space import PROBES
 from streamembed.storage.archive import must
 
 
@@ -90,10 +79,11 @@ def _check_state(state: State, d: int, is_text: bool, config: Config) -> None:
     }
     for name, expected in has.items():
         must((getattr(state, name) is not None) == expected, name)
-    must(type(state.map) is MAPS[config.family], "the map")
+    must(type(state.map) is MAPS[config.method], "the map")
     if state.distances is not None:
         must(state.distances.capacity <= choose_capacity(n, config.slots or 0), "capacity")
-    _check_map(state.map, state, config)
+    for what, holds in state.map.check(state, config).items():
+        must(holds, what)
     if state.picture is not None:
         _check_picture(state, state.picture, config)
     if state.metrics is not None:
@@ -102,87 +92,12 @@ def _check_state(state: State, d: int, is_text: bool, config: Config) -> None:
         must(state.metrics.course.progress.keys() == course.progress.keys(), "learners")
 
 
-@singledispatch
-def _check_map(built: Any, state: State, config: Config) -> None:
-    """Refuse a map that does not belong to the rest of the state."""
-    raise NotImplementedError
-
-
-def _check_products(built: TrialMap, n: int, whole: bool) -> None:
-    """The matrix, or products of trial functions."""
-    must((built.matrix is not None) == whole, "matrix")
-    must((built.space is None) == whole, "space")
-    if (space := built.space) is not None:
-        must(space.functions.dtype == space.images.dtype, "precision")
-        must(len(space.functions) == 1 + len(space.inner) + PROBES, "functions")
-        must(space.cursor < n, "cursor")
-
-
-@_check_map.register
-def _(built: GramMap, state: State, config: Config) -> None:
-    """Products."""
-    is_huge = not built.largest <= LARGEST_TRACKED
-    n = len(state.support)
-    _check_products(built, n, is_huge or n <= LARGEST_WHOLE)
-    must(built.space is None or built.space.is_centred, "space")
-
-
-@_check_map.register
-def _(built: KernelMap, state: State, config: Config) -> None:
-    """Products, and widths."""
-    n = len(state.support)
-    _check_products(built, n, n <= LARGEST_WHOLE)
-    must(built.space is None or not built.space.is_centred, "space")
-    must((built.local_widths is not None) == (config.rule is not None), "widths")
-    must((built.counts is not None) == (config.rule is not None), "counts of neighbours")
-
-
-@_check_map.register
-def _(built: WalkMap, state: State, config: Config) -> None:
-    """Lists or edges of a graph."""
-    must(built.weights == config.weights, "weights")
-    _check_neighbours(state, built.edges, config)
-
-
-@_check_map.register
-def _(built: GraphMap, state: State, config: Config) -> None:
-    """And its block."""
-    must(built.weights == config.weights, "weights")
-    _check_neighbours(state, built.edges, config)
-
-
-@_check_map.register
-def _(built: AlignmentMap, state: State, config: Config) -> None:
-    """Weights of the lists."""
-    _check_neighbours(state, None, config)
-    must(built.weights.shape == (len(state.support), config.n_neighbors), "weights")
-
-
-@_check_map.register
-def _(built: IsomapMap, state: State, config: Config) -> None:
-    """The graph of Isomap."""
-    must(built.step == isomap_map.choose_step(len(state.support), config), "landmarks")
-    _check_neighbours(state, built.edges, config)
-
-
 def _check_picture(state: State, picture: Layout, config: Config) -> None:
     """Places in the plane, and lists where the method has none."""
     must(picture.laid_out <= len(picture), "laid_out")
     must((picture.lists is None) == (state.lists is not None), "lists of the picture")
     if picture.lists is not None:
         must(picture.lists.n_neighbors == config.n_neighbors, "lists of other lengths")
-
-
-def _check_neighbours(state: State, edges: RadiusEdges | None, config: Config) -> None:
-    """Lists, or edges where there is a radius."""
-    n = len(state.support)
-    must((edges is not None) == (config.radius is not None), "edges")
-    must((state.lists is None) == (config.radius is not None), "lists")
-    if edges is not None:
-        ends = np.concatenate([edges.i, edges.j])
-        must(((ends >= 0) & (ends < n)).all() and (edges.i < edges.j).all(), "edges")
-    if state.lists is not None:
-        must(state.lists.n_neighbors == config.n_neighbors, "lists of other lengths")
 
 
 def _check_waiting(

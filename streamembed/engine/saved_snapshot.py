@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from streamembed.methods.registry import METHODS, Method
+from streamembed.methods.engine_parameters import METHODS, Method
 from streamembed.methods.snapshot_contents import SnapshotContents
 from streamembed.numeric import codec
 from streamembed.numeric.arrays import Array
@@ -93,7 +93,7 @@ def _check(snapshot: SnapshotContents) -> None:
     must(len(snapshot.feature_names) == len(snapshot.center), "names of the features")
     must(snapshot.method in METHODS, f"method is {snapshot.method!r}")
     method = METHODS[snapshot.method]
-    loaded = len(snapshot.center) if method.linear else 0
+    loaded = len(snapshot.center) if method.is_linear else 0
     must(len(snapshot.feature_loadings) == loaded, "feature_loadings")
     kernels = WEIGHTS if method.family in ("graph", "linear") else method.kernels or ("distance",)
     must(snapshot.kernel in kernels, f"kernel is {snapshot.kernel!r}")

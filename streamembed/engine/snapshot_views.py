@@ -16,7 +16,7 @@ from streamembed.engine import drawing
 from streamembed.engine.picture import PREFIX, Picture
 from streamembed.errors import FeatureError, ParameterError, quote
 from streamembed.methods.extension import Extension
-from streamembed.methods.registry import METHODS
+from streamembed.methods.maps import MAPS
 from streamembed.methods.snapshot_contents import SnapshotContents
 from streamembed.notebook import write_table
 from streamembed.numeric.arrays import Array, Floats, Ints
@@ -298,7 +298,7 @@ class SnapshotViews(SnapshotContents):
 
     @cached_property
     def _extension(self) -> Extension:
-        return METHODS[self.method].extend(self)
+        return MAPS[self.method].extension(self)
 
     def _read(self, X: Any, of_distances: str = "transform_distances") -> Floats:
         """Points in the caller's units, checked, columns in order."""

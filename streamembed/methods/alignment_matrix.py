@@ -28,11 +28,13 @@ from streamembed.manifold import barycentric
 from streamembed.manifold.barycentric import BottomPairs, SolveReport
 from streamembed.methods.eigenpairs import Eigenpairs
 from streamembed.methods.options import Config
+from streamembed.methods.placement import BarycentricExtension
 from streamembed.methods.state import (
     BuildInput,
     EmbeddingMap,
     State,
     UpdateInput,
+    check_neighbors,
 )
 from streamembed.numeric.arrays import Floats, pad_rows
 from streamembed.numeric.codec import Count
@@ -64,6 +66,13 @@ class AlignmentMap(EmbeddingMap):
     bottom: BottomPairs  # by the last solve; at slots that were filled since from their neighbours
     rows: Count  # slots filled since that solve
     has_resolution = False
+    extension = BarycentricExtension
+
+    @staticmethod
+    def scale_columns(psi: Floats, eigenvalues: Floats, time: float, events: float) -> Floats:
+        """Z = psi / sqrt(M), with Z^T diag(m) Z = 1. Source: Roweis & Saul (2000)."""
+        coordinates: Floats = psi / np.sqrt(events)
+        return coordinates
 
     @classmethod
     def build(cls, inputs: BuildInput, config: Config) -> tuple[Self, Scaling]:
@@ -99,6 +108,12 @@ class AlignmentMap(EmbeddingMap):
             )
             rows = 0
         return type(self)(weights, bottom, rows, lists=lists), len(slots)
+
+    def check(self, state: State, config: Config) -> dict[str, bool]:
+        """Lists, and the weights of their neighbours."""
+        n = len(state.support)
+        is_whole = self.weights.shape == (n, config.n_neighbors)
+        return {"weights": is_whole, **check_neighbors(self.lists, None, n, config)}
 
     def view(self, state: State, normal: Normalisation, count: int) -> tuple[Floats, Floats]:
         """theta and psi of the first pairs as the last solve left them."""

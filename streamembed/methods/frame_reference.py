@@ -55,7 +55,7 @@ def embed(psi: Floats, values: Floats, state: State, config: Config) -> Floats:
     """Coordinates by the carried eigenpairs, (n, n_carried), 0 where there are fewer."""
     c = config.n_carried
     m = min(c, psi.shape[1])
-    columns = config.embedding.coordinates(
+    columns = state.map.scale_columns(
         psi[:, :m], values[:m], config.time, float(state.active_masses.sum())
     )
     if m < c:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
 
@@ -20,10 +20,15 @@ from streamembed.geometry.kernel_weights import cut_slots, multiply_rows
 from streamembed.geometry.scaling import Scaling, measure_rounding
 from streamembed.methods.eigenpairs import LARGEST_EXACT, Eigenpairs
 from streamembed.methods.options import Config
-from streamembed.methods.placement import measure_neighbor_distance
+from streamembed.methods.placement import (
+    CentredExtension,
+    LinearExtension,
+    ScalingExtension,
+    measure_neighbor_distance,
+)
 from streamembed.methods.refinement import KnownProducts, Weights
-from streamembed.methods.registry import KernelInput
-from streamembed.methods.state import BuildInput, State, UpdateInput
+from streamembed.methods.registry import KernelInput, choose_rows
+from streamembed.methods.state import BuildInput, MakeExtension, State, UpdateInput
 from streamembed.methods.trial_map import (
     LARGEST_WHOLE,
     REBUILD_SHARE,
@@ -61,7 +66,7 @@ class GramRows:
     @classmethod
     def of(cls, kernel: KernelInput, config: Config) -> GramRows:
         """Of a support, or of its distances."""
-        rows = config.embedding.rows
+        rows = choose_rows(config)
         return cls(lambda slots: rows(kernel, slots, np.float64), len(kernel.support))
 
     def __len__(self) -> int:
@@ -88,6 +93,12 @@ class GramMap(TrialMap):
     # No entry of H was larger since products were made from scratch.
     largest: float
     has_resolution = False
+    extension: ClassVar[MakeExtension] = CentredExtension
+
+    @staticmethod
+    def scale_columns(psi: Floats, eigenvalues: Floats, time: float, events: float) -> Floats:
+        """V sqrt(v) / sqrt(m) = psi sqrt(v / M). Source: Gower (1966)."""
+        return psi * np.sqrt(np.maximum(eigenvalues, 0.0) / events)
 
     @classmethod
     def build(cls, inputs: BuildInput, config: Config) -> tuple[Self, Scaling]:
@@ -220,6 +231,11 @@ class GramMap(TrialMap):
         total = float(support.masses.sum())
         return total * largest * measure_rounding(support.scaled, lengths) / unit
 
+    def check(self, state: State, config: Config) -> dict[str, bool]:
+        """No space where it could not be followed."""
+        has_space = self.largest <= LARGEST_TRACKED and len(state.support) > LARGEST_WHOLE
+        return {"largest": has_space == (self.space is not None), **super().check(state, config)}
+
     def count_components(self, state: State, config: Config, pairs: Eigenpairs) -> int:
         """1: such a matrix has no parts."""
         return 1
@@ -227,6 +243,18 @@ class GramMap(TrialMap):
     def measure_coverage(self, d2: Floats, masses: Floats, config: Config) -> float:
         """The median distance to the last neighbour."""
         return measure_neighbor_distance(d2, config.n_neighbors)
+
+
+class ScalingMap(GramMap):
+    """The map of classical scaling."""
+
+    extension = ScalingExtension
+
+
+class ComponentsMap(GramMap):
+    """The map of principal components."""
+
+    extension = LinearExtension
 
 
 def _has_drifted(degrees: Floats, rows: GramRows, inputs: UpdateInput) -> bool:

@@ -27,9 +27,20 @@ from streamembed.geometry.support import Support
 from streamembed.manifold import geodesics
 from streamembed.methods import gram
 from streamembed.methods.eigenpairs import Eigenpairs, Paths
+from streamembed.methods.gram import GramMap
 from streamembed.methods.options import Config
-from streamembed.methods.placement import measure_neighbor_distance, project
-from streamembed.methods.state import BuildInput, EmbeddingMap, State, UpdateInput
+from streamembed.methods.placement import (
+    GeodesicExtension,
+    measure_neighbor_distance,
+    project,
+)
+from streamembed.methods.state import (
+    BuildInput,
+    EmbeddingMap,
+    State,
+    UpdateInput,
+    check_neighbors,
+)
 from streamembed.methods.trial_map import build_dense
 from streamembed.numeric.arrays import Floats, Ints
 from streamembed.numeric.codec import NOT_SAVED, Count
@@ -48,6 +59,8 @@ class IsomapMap(EmbeddingMap):
     # Parts of the graph, shape (n,), the largest 0: only that one has coordinates.
     labels: Ints = field(metadata=NOT_SAVED)
     has_resolution = False
+    extension = GeodesicExtension
+    scale_columns = GramMap.scale_columns
 
     @classmethod
     def build(cls, inputs: BuildInput, config: Config) -> tuple[Self, Scaling]:
@@ -86,6 +99,12 @@ class IsomapMap(EmbeddingMap):
         names = np.arange(labels.max() + 1)
         names[[0, first]] = first, 0
         return replace(self, labels=names[labels])
+
+    def check(self, state: State, config: Config) -> dict[str, bool]:
+        """Lists or edges, and landmarks."""
+        n = len(state.support)
+        neighbors = check_neighbors(self.lists, self.edges, n, config)
+        return {"landmarks": self.step == choose_step(n, config), **neighbors}
 
     def _build_graph(self, n: int) -> csr_array:
         if self.edges is not None:

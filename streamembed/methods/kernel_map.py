@@ -21,10 +21,15 @@ from streamembed.geometry.scaling import Scaling, measure_rounding
 from streamembed.geometry.self_tuning import LocalWidths
 from streamembed.geometry.support import Support
 from streamembed.methods.eigenpairs import LARGEST_EXACT, Eigenpairs
-from streamembed.methods.extension import sum_coverage
+from streamembed.methods.extension import KernelExtension, sum_coverage
 from streamembed.methods.options import USUAL_TOLERANCE, Config
 from streamembed.methods.refinement import ORTHONORMAL, Weights
-from streamembed.methods.registry import EVERYWHERE, KernelInput, compute_kernel_matrix
+from streamembed.methods.registry import (
+    KernelInput,
+    compute_kernel_matrix,
+    compute_kernel_rows,
+    normalise,
+)
 from streamembed.methods.state import BuildInput, KernelWidths, State, UpdateInput
 from streamembed.methods.trial_map import (
     LARGEST_WHOLE,
@@ -67,6 +72,8 @@ class KernelMap(TrialMap):
     counts: NeighborCounts | None = None
     # Between points, where they have widths; None before the first chunk.
     geometry: PointDistances | None = field(default=None, kw_only=True, metadata=NOT_SAVED)
+
+    extension = KernelExtension
 
     @property
     def rolled_share(self) -> int:
@@ -177,7 +184,7 @@ class KernelMap(TrialMap):
         kept = _unbind(weights, kernel)
         following = replace(self, weights=kept, scales=kernel.scales, counts=counts)
         if self.matrix is not None:
-            rows = config.embedding.rows(kernel, refilled, np.float64)
+            rows = compute_kernel_rows(kernel, refilled, np.float64)
             matrix = fill_matrix(self.matrix, rows, refilled)
             return replace(following, matrix=matrix, degrees=matrix @ masses)
         arriving, old = weights.rows(refilled), refilled[refilled < n_before]
@@ -230,9 +237,7 @@ class KernelMap(TrialMap):
                 state.support, read_distances, state.scaling, self.scales, config.rule
             )
             weights = compute_kernel_matrix(kernel)
-        normal = config.embedding.normalise(
-            weights @ masses, masses, config.correction, lambda x: weights @ x, EVERYWHERE
-        )
+        normal = normalise(weights @ masses, masses, config, lambda x: weights @ x)
         deflated = build_dense(weights, normal, False)
         values, vectors = descending_eigh(deflated)
         rounding = bound_rounding(precision, len(values))
@@ -272,6 +277,16 @@ class KernelMap(TrialMap):
         if self.scales is None or config.rule is None:
             return 0.0
         return float(np.median(sum_coverage(d2, self.scales.widths, masses, config.rule)))
+
+    def check(self, state: State, config: Config) -> dict[str, bool]:
+        """And widths where the kernel has them."""
+        has_widths = config.rule is not None
+        return {
+            "size": (self.space is not None) == (len(state.support) > LARGEST_WHOLE),
+            "widths": (self.scales is not None) == has_widths,
+            "counts of neighbours": (self.counts is not None) == has_widths,
+            **super().check(state, config),
+        }
 
     @property
     def local_widths(self) -> LocalWidths | None:

@@ -30,6 +30,7 @@ from streamembed.geometry.support import Support
 from streamembed.methods.eigenpairs import Eigenpairs
 from streamembed.methods.neighbor_graph import WalkMap, build_fields
 from streamembed.methods.options import Config
+from streamembed.methods.placement import LinearExtension
 from streamembed.methods.state import BuildInput, State, UpdateInput
 from streamembed.numeric.arrays import Floats
 from streamembed.numeric.linalg import descending_eigh
@@ -56,6 +57,8 @@ ROUNDING, ROUNDING_OF_SPREADS = 1e-12, 1e-21
 @dataclass(frozen=True, eq=False)
 class LinearMap(WalkMap):
     """The map by linear functions: a walk among neighbours."""
+
+    extension = LinearExtension
 
     @classmethod
     def build(cls, inputs: BuildInput, config: Config) -> tuple[Self, Scaling]:

@@ -21,6 +21,7 @@ from streamembed.geometry.lists import NeighborLists, RadiusEdges
 from streamembed.geometry.scaling import Scaling
 from streamembed.geometry.support import Support
 from streamembed.methods.eigenpairs import LARGEST_EXACT, SMALLEST_FACTORED, Eigenpairs
+from streamembed.methods.extension import GraphExtension
 from streamembed.methods.options import Config
 from streamembed.methods.state import (
     BuildInput,
@@ -28,6 +29,7 @@ from streamembed.methods.state import (
     KernelWidths,
     State,
     UpdateInput,
+    check_neighbors,
 )
 from streamembed.numeric.arrays import Floats, Ints
 from streamembed.numeric.codec import NOT_SAVED, Count
@@ -152,6 +154,11 @@ class WalkMap(EmbeddingMap):
         least = adjacency.LEAST_SCALE * float(np.median(widths[widths > 0]))
         return KernelWidths(self.weights, widths, reaches, self.scale, least)
 
+    def check(self, state: State, config: Config) -> dict[str, bool]:
+        """Lists or edges, and how these are weighted."""
+        neighbors = check_neighbors(self.lists, self.edges, len(state.support), config)
+        return {"weights": self.weights == config.weights, **neighbors}
+
     def restore(self, support: Support) -> Self:
         """With its walk."""
         graph = join(len(support), self.lists, self.edges, self.weights, self.scale)
@@ -211,6 +218,7 @@ class GraphMap(WalkMap):
     bound: float = 1.0
     bounded: int = -1
     rounded: int = -1  # stream position of the last round of the filter on the whole graph
+    extension = GraphExtension
 
     @classmethod
     def build(cls, inputs: BuildInput, config: Config) -> tuple[Self, Scaling]:

@@ -1,16 +1,10 @@
-"""The embedding methods by name, and the operations in which they differ.
-
-An embedding is a symmetric matrix W over the support, made of rows; the operator S that its
-normalisation makes of W; coordinates, from the leading eigenpairs of S; and the extension, which
-gives new points theirs. The code that updates and certifies S depends on none of these.
-"""
+"""Rows of the matrices that methods are made of, and their normalisation."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from types import MappingProxyType
 
 import numpy as np
 import numpy.typing as npt
@@ -20,16 +14,7 @@ from streamembed.geometry.kernel import KernelFunction
 from streamembed.geometry.scaling import Scaling
 from streamembed.geometry.self_tuning import LocalWidths, WidthRule
 from streamembed.geometry.support import Support
-from streamembed.methods.engine_parameters import KERNELS_OF, OPTIONS_OF
-from streamembed.methods.extension import Extension, GraphExtension, KernelExtension
-from streamembed.methods.placement import (
-    BarycentricExtension,
-    CentredExtension,
-    GeodesicExtension,
-    LinearExtension,
-    ScalingExtension,
-)
-from streamembed.methods.snapshot_contents import SnapshotContents
+from streamembed.methods.options import Config
 from streamembed.numeric.arrays import Array, Floats, Ints
 from streamembed.numeric.linalg import squared_distances
 from streamembed.spectral import operator
@@ -73,40 +58,31 @@ class KernelInput:
             return squared_distances(points[slots], points, loss)
 
 
-def refuse_rows(*_: object) -> Array:
-    """Of a method without rows of weights."""
-    raise NotImplementedError
-
-
-def weigh_equally(
-    degrees: Floats, masses: Floats, alpha: float, product: Product, slots: Ints | slice
+def normalise(
+    degrees: Floats,
+    masses: Floats,
+    config: Config,
+    product: Product,
+    slots: Ints | slice = EVERYWHERE,
 ) -> Normalisation:
-    """No normalisation: every event weighs the same."""
-    normal = operator.weigh_equally(masses)
-    return Normalisation(normal.density[slots], normal.scaling[slots], normal.stationary[slots])
+    """The normalisation of some slots, by one ``product`` with W at most: alpha 0 needs none.
+
+    Of a walk the sampling density is taken out to the power alpha, and the rows are made to sum to
+    1; of a centred method every event weighs the same.
+    """
+    if config.is_centred:
+        normal = operator.weigh_equally(masses)
+        return Normalisation(normal.density[slots], normal.scaling[slots], normal.stationary[slots])
+    density = operator.compute_density_weights(degrees, config.correction)
+    spread = degrees[slots] if config.correction == 0.0 else product(masses * density)
+    return operator.normalise(density[slots], masses[slots], spread)
 
 
-@dataclass(frozen=True, slots=True)
-class Method:
-    """The options of one embedding method, and what is its own beside that of its family."""
-
-    # What is kept, updated and solved: a map of `streamembed.methods.maps`.
-    family: str
-    # (psi, eigenvalues, diffusion_time, events) -> a snapshot's coordinates, shape (n, k), where
-    # the support stands for that many events.
-    coordinates: Callable[[Floats, Floats, float, float], Floats]
-    extend: Callable[[SnapshotContents], Extension]  # snapshot -> its extension to new points
-    options: frozenset[str]  # parameters of an engine that not every method has, and this one does
-    kernels: tuple[str, ...] = ()  # what ``kernel`` may be, the default first
-    # Of kernels and rings: (input, slots, dtype) -> rows of W, shape (b, n): symmetric, exactly.
-    rows: Callable[[KernelInput, Ints, npt.DTypeLike], Array] = refuse_rows
-    # Of a kernel: (degrees, masses, alpha, product, slots) -> the normalisation of those slots, by
-    # one ``product`` with W at most: alpha 0 needs none.
-    normalise: Callable[[Floats, Floats, float, Product, Ints | slice], Normalisation] = (
-        weigh_equally
-    )
-    linear: bool = False  # whether coordinates are linear functions of the features
-    alternative: str = ""  # of a method that needs coordinates: the method for distances
+def choose_rows(config: Config) -> Callable[[KernelInput, Ints, npt.DTypeLike], Array]:
+    """(input, slots, dtype) -> rows of the H of a centred method, shape (b, n): symmetric."""
+    if config.method == "classical_mds":
+        return compute_gram_rows
+    return partial(compute_feature_rows, config.kernel_function)
 
 
 # ---------------------------------------------------------------------- diffusion map
@@ -136,22 +112,6 @@ def compute_kernel_matrix(inputs: KernelInput) -> Floats:
     return compute_kernel_rows(inputs, np.arange(len(inputs.support)), np.float64)
 
 
-def normalise_density(
-    degrees: Floats, masses: Floats, alpha: float, product: Product, slots: Ints | slice
-) -> Normalisation:
-    """The sampling density taken out to the power alpha, and the rows made to sum to 1."""
-    density = operator.compute_density_weights(degrees, alpha)
-    spread = degrees[slots] if alpha == 0.0 else product(masses * density)
-    return operator.normalise(density[slots], masses[slots], spread)
-
-
-def scale_by_eigenvalue_powers(
-    psi: Floats, eigenvalues: Floats, diffusion_time: float, events: float
-) -> Floats:
-    """lambda**t psi. Source: Jain, eq. (8)."""
-    return psi * eigenvalues**diffusion_time
-
-
 # ---------------------------------------------------------------------- classical scaling
 
 
@@ -169,18 +129,7 @@ def compute_gram_rows(inputs: KernelInput, slots: Ints, dtype: npt.DTypeLike) ->
     return rows.astype(dtype, copy=False)
 
 
-def scale_by_root_eigenvalues(
-    psi: Floats, eigenvalues: Floats, diffusion_time: float, events: float
-) -> Floats:
-    """V sqrt(v) / sqrt(m) = psi sqrt(v / M). Source: Gower (1966)."""
-    return psi * np.sqrt(np.maximum(eigenvalues, 0.0) / events)
-
-
 # ---------------------------------------------------------------------- kernel PCA
-
-
-# Of principal components: the products themselves.
-PRODUCTS = KernelFunction("polynomial", 1, 0.0, 1.0)
 
 
 def compute_feature_rows(
@@ -196,85 +145,3 @@ def compute_feature_rows(
         rows = function.between(points[slots], points)
     rows[:, slots] = 0.5 * (rows[:, slots] + rows[:, slots].T)
     return rows.astype(dtype, copy=False)
-
-
-def bind_kernel(function: KernelFunction) -> Callable[[KernelInput, Ints, npt.DTypeLike], Array]:
-    """`compute_feature_rows` of one kernel."""
-    return partial(compute_feature_rows, function)
-
-
-# ---------------------------------------------------------------------- locally linear
-
-
-def normalise_columns(
-    psi: Floats, eigenvalues: Floats, diffusion_time: float, events: float
-) -> Floats:
-    """Z = psi / sqrt(M), with Z^T diag(m) Z = 1. Source: Roweis & Saul (2000)."""
-    coordinates: Floats = psi / np.sqrt(events)
-    return coordinates
-
-
-METHODS: Mapping[str, Method] = MappingProxyType(
-    {
-        "diffusion_map": Method(
-            family="kernel",
-            rows=compute_kernel_rows,
-            normalise=normalise_density,
-            coordinates=scale_by_eigenvalue_powers,
-            extend=KernelExtension,
-            options=OPTIONS_OF["diffusion_map"],
-            kernels=KERNELS_OF["diffusion_map"],
-        ),
-        "laplacian_eigenmaps": Method(
-            family="graph",
-            coordinates=scale_by_eigenvalue_powers,
-            extend=GraphExtension,
-            options=OPTIONS_OF["laplacian_eigenmaps"],
-        ),
-        "linear_eigenmap": Method(
-            family="linear",
-            coordinates=scale_by_eigenvalue_powers,
-            extend=LinearExtension,
-            options=OPTIONS_OF["linear_eigenmap"],
-            linear=True,
-            alternative="method='laplacian_eigenmaps'",
-        ),
-        "classical_mds": Method(
-            family="gram",
-            rows=compute_gram_rows,
-            coordinates=scale_by_root_eigenvalues,
-            extend=ScalingExtension,
-            options=OPTIONS_OF["classical_mds"],
-        ),
-        "pca": Method(
-            family="gram",
-            rows=bind_kernel(PRODUCTS),
-            coordinates=scale_by_root_eigenvalues,
-            extend=LinearExtension,
-            options=OPTIONS_OF["pca"],
-            linear=True,
-            alternative="method='classical_mds', which is PCA where the distances are Euclidean",
-        ),
-        "kernel_pca": Method(
-            family="gram",
-            rows=bind_kernel(KernelFunction("gaussian", 3, 1.0, None)),
-            coordinates=scale_by_root_eigenvalues,
-            extend=CentredExtension,
-            options=OPTIONS_OF["kernel_pca"],
-            kernels=KERNELS_OF["kernel_pca"],
-        ),
-        "lle": Method(
-            family="alignment",
-            coordinates=normalise_columns,
-            extend=BarycentricExtension,
-            options=OPTIONS_OF["lle"],
-            alternative="method='isomap' or 'laplacian_eigenmaps'",
-        ),
-        "isomap": Method(
-            family="geodesic",
-            coordinates=scale_by_root_eigenvalues,
-            extend=GeodesicExtension,
-            options=OPTIONS_OF["isomap"],
-        ),
-    }
-)

@@ -6,12 +6,12 @@ import abc
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Protocol
 
 import numpy as np
 
 from streamembed.geometry.kernel_matrix import KernelMatrix
-from streamembed.geometry.lists import NeighborLists
+from streamembed.geometry.lists import NeighborLists, RadiusEdges
 from streamembed.geometry.pairwise import (
     BoundedRows,
     DistanceTable,
@@ -26,8 +26,9 @@ from streamembed.landmarks.absorption import Cover
 from streamembed.layout.forces import compute_affinities
 from streamembed.layout.layout import Layout, select_neighbors
 from streamembed.methods.eigenpairs import Eigenpairs
-from streamembed.methods.extension import sample_rows
+from streamembed.methods.extension import Extension, sample_rows
 from streamembed.methods.options import Config
+from streamembed.methods.snapshot_contents import SnapshotContents
 from streamembed.metrics.engine_metrics import Learners
 from streamembed.numeric.arrays import Floats, Ints
 from streamembed.numeric.codec import SAVED_IF_SET, Count
@@ -144,6 +145,12 @@ class KernelWidths:
     least: float = 0.0
 
 
+class MakeExtension(Protocol):
+    """What makes the extension of a snapshot to new points."""
+
+    def __call__(self, snapshot: SnapshotContents, /) -> Extension: ...
+
+
 @dataclass(frozen=True, eq=False)
 class EmbeddingMap(abc.ABC):
     """What one family of methods keeps of a support, and all that depends on the family.
@@ -155,6 +162,7 @@ class EmbeddingMap(abc.ABC):
     # Nearest neighbours of every slot, where the family keeps them.
     lists: NeighborLists | None = field(default=None, kw_only=True, metadata=SAVED_IF_SET)
     has_resolution: ClassVar[bool] = True  # whether landmarks can be too sparse for it
+    extension: ClassVar[MakeExtension]
 
     @classmethod
     @abc.abstractmethod
@@ -172,6 +180,14 @@ class EmbeddingMap(abc.ABC):
         ``normal`` is that of `normalise`.
         """
 
+    @staticmethod
+    def scale_columns(psi: Floats, eigenvalues: Floats, time: float, events: float) -> Floats:
+        """Coordinates, shape (n, k), where the support stands for that many ``events``.
+
+        Of a walk lambda**t psi. Source: Jain, eq. (8).
+        """
+        return psi * eigenvalues**time
+
     def normalise(self, state: State, config: Config) -> Normalisation:
         """The normalisation without a product with all weights; exact where that is free."""
         return operator.weigh_equally(state.active_masses)
@@ -187,7 +203,7 @@ class EmbeddingMap(abc.ABC):
     def describe_weights(self, state: State, config: Config) -> KernelWidths:
         """How weights are made: by default without widths."""
         n, bandwidth = len(state.support), state.scaling.bandwidth
-        name = config.kernel if config.embedding.kernels else "distance"
+        name = config.kernel if config.row.kernels else "distance"
         return KernelWidths(name, np.full(n, bandwidth), np.zeros(n), least=bandwidth)
 
     def renew_bound(self, state: State, config: Config) -> EmbeddingMap:
@@ -242,6 +258,10 @@ class EmbeddingMap(abc.ABC):
     def count_products(self) -> int:
         """Products with all weights since the map was made, where none is part of a chunk."""
         return 0
+
+    def check(self, state: State, config: Config) -> dict[str, bool]:
+        """By name, which parts of a map from a file belong to the rest of the state."""
+        return {}
 
     def restore(self, support: Support) -> EmbeddingMap:
         """With what follows from the rest and is not saved."""
@@ -340,6 +360,20 @@ class State:
                 raise ValueError("a picture without lists of neighbours")
             picture = replace(picture, p=compute_affinities(select_neighbors(lists)[1]))
         return replace(packed, support=support, map=packed.map.restore(support), picture=picture)
+
+
+def check_neighbors(
+    lists: NeighborLists | None, edges: RadiusEdges | None, n: int, config: Config
+) -> dict[str, bool]:
+    """Lists of n slots, or edges where there is a radius: see `EmbeddingMap.check`."""
+    has_radius = config.radius is not None
+    checks = {"edges": (edges is not None) == has_radius, "lists": (lists is None) == has_radius}
+    if edges is not None:
+        ends = np.concatenate([edges.i, edges.j])
+        checks["ends"] = bool(((ends >= 0) & (ends < n)).all() and (edges.i < edges.j).all())
+    if lists is not None:
+        checks["lengths of lists"] = lists.n_neighbors == config.n_neighbors
+    return checks
 
 
 def _refuse_rows(slots: Ints) -> Floats:

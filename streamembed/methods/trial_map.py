@@ -19,7 +19,7 @@ from streamembed.methods import refinement
 from streamembed.methods.eigenpairs import Eigenpairs
 from streamembed.methods.options import Config
 from streamembed.methods.refinement import KnownProducts, Weights
-from streamembed.methods.registry import EVERYWHERE
+from streamembed.methods.registry import normalise
 from streamembed.methods.state import EmbeddingMap, State, UpdateInput
 from streamembed.numeric.arrays import Array, Floats, Ints, pad_rows
 from streamembed.numeric.codec import Count
@@ -243,8 +243,7 @@ class TrialMap(EmbeddingMap):
             image: Floats = matrix @ x
             return image
 
-        normalise = config.embedding.normalise
-        return normalise(self.degrees, masses, config.correction, product, EVERYWHERE)
+        return normalise(self.degrees, masses, config, product)
 
     def refine(self, state: State, config: Config) -> Iterator[Eigenpairs]:
         """Leading pairs, level by level, each computed only when you ask for the next one."""
@@ -261,8 +260,7 @@ class TrialMap(EmbeddingMap):
             def product(x: Floats) -> Floats:
                 return weights.product(x[:, None])[:, 0].astype(np.float64)
 
-            normalise, alpha = config.embedding.normalise, config.correction
-            normal = normalise(self.degrees, masses, alpha, product, EVERYWHERE)
+            normal = normalise(self.degrees, masses, config, product)
         known = self.read_products(normal)
         operator = self.bind_operator(weights, normal, known.unit)
         decompose = partial(self.decompose, state, config)
@@ -283,6 +281,17 @@ class TrialMap(EmbeddingMap):
         known = self.read_products(normal)
         view = known.look(normal, count)
         return view.values * known.unit, normal.eigenfunctions(view.vectors)
+
+    def check(self, state: State, config: Config) -> dict[str, bool]:
+        """The matrix, or a space whose parts fit together."""
+        n, space = len(state.support), self.space
+        checks = {"matrix": (self.matrix is None) == (space is not None)}
+        if space is not None:
+            checks["precision"] = space.functions.dtype == space.images.dtype
+            checks["functions"] = len(space.functions) == 1 + len(space.inner) + PROBES
+            checks["cursor"] = space.cursor < n
+            checks["space"] = space.is_centred == config.is_centred
+        return checks
 
     def count_products(self) -> int:
         """Of refreshes, and of the start."""
@@ -312,9 +321,7 @@ def start_space(
     def product(block: Array) -> Array:
         return weights.product(block) if matrix is None else matrix @ block
 
-    normal = config.embedding.normalise(
-        degrees, masses, config.correction, lambda x: product(x[:, None])[:, 0], EVERYWHERE
-    )
+    normal = normalise(degrees, masses, config, lambda x: product(x[:, None])[:, 0])
     scaling, products = normal.scaling, 0
     if matrix is not None:
         block = find_leading(matrix, normal, most, config.is_centred)
@@ -427,5 +434,4 @@ def _normalise_rows(
     rows: Floats, degrees: Floats, masses: Floats, slots: Ints, config: Config
 ) -> Normalisation:
     """The normalisation of some slots, by their rows of W: exact."""
-    normalise = config.embedding.normalise
-    return normalise(degrees, masses, config.correction, lambda x: rows @ x, slots)
+    return normalise(degrees, masses, config, lambda x: rows @ x, slots)

@@ -336,7 +336,7 @@ def _build(
     ``read_rows`` gives the distances, without rounding to the ring.
     """
     inputs = BuildInput(support, distances, read_rows, scaling, origin.position)
-    built, scaling = MAPS[config.family].build(inputs, config)
+    built, scaling = MAPS[config.method].build(inputs, config)
     counts = UpdateCounts(
         origin.counts.refreshes, origin.counts.rebuilds + 1, 0, 0.0, origin.counts.refilled
     )
