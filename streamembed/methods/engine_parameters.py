@@ -57,9 +57,9 @@ METHODS: Mapping[str, Method] = {
         is_linear=True,
         alternative="method='laplacian_eigenmaps'",
     ),
-    "classical_mds": Method("gram.ScalingMap", family="gram", options=frozenset({"rank"})),
+    "classical_mds": Method("gram.GramMap", family="gram", options=frozenset({"rank"})),
     "pca": Method(
-        "gram.ComponentsMap",
+        "gram.GramMap",
         family="gram",
         options=frozenset({"rank"}),
         is_linear=True,

@@ -19,6 +19,7 @@ import numpy as np
 from streamembed.geometry.kernel_weights import cut_slots, multiply_rows
 from streamembed.geometry.scaling import Scaling, measure_rounding
 from streamembed.methods.eigenpairs import LARGEST_EXACT, Eigenpairs
+from streamembed.methods.extension import Extension
 from streamembed.methods.options import Config
 from streamembed.methods.placement import (
     CentredExtension,
@@ -28,6 +29,7 @@ from streamembed.methods.placement import (
 )
 from streamembed.methods.refinement import KnownProducts, Weights
 from streamembed.methods.registry import KernelInput, choose_rows
+from streamembed.methods.snapshot_contents import SnapshotContents
 from streamembed.methods.state import BuildInput, MakeExtension, State, UpdateInput
 from streamembed.methods.trial_map import (
     LARGEST_WHOLE,
@@ -86,6 +88,19 @@ class GramRows:
         return multiply_rows(self.read_rows, self.n, block)
 
 
+def extend(snapshot: SnapshotContents) -> Extension:
+    """The extension of a snapshot to new points."""
+    kinds = {"classical_mds": ScalingExtension, "pca": LinearExtension}
+    return kinds.get(snapshot.method, CentredExtension)(snapshot)
+
+
+def scale_by_root_eigenvalues(
+    psi: Floats, eigenvalues: Floats, time: float, events: float
+) -> Floats:
+    """V sqrt(v) / sqrt(m) = psi sqrt(v / M). Source: Gower (1966)."""
+    return psi * np.sqrt(np.maximum(eigenvalues, 0.0) / events)
+
+
 @dataclass(frozen=True, eq=False)
 class GramMap(TrialMap):
     """The map of a centred method."""
@@ -93,12 +108,8 @@ class GramMap(TrialMap):
     # No entry of H was larger since products were made from scratch.
     largest: float
     has_resolution = False
-    extension: ClassVar[MakeExtension] = CentredExtension
-
-    @staticmethod
-    def scale_columns(psi: Floats, eigenvalues: Floats, time: float, events: float) -> Floats:
-        """V sqrt(v) / sqrt(m) = psi sqrt(v / M). Source: Gower (1966)."""
-        return psi * np.sqrt(np.maximum(eigenvalues, 0.0) / events)
+    extension: ClassVar[MakeExtension] = extend
+    scale_columns = staticmethod(scale_by_root_eigenvalues)
 
     @classmethod
     def build(cls, inputs: BuildInput, config: Config) -> tuple[Self, Scaling]:
@@ -243,18 +254,6 @@ class GramMap(TrialMap):
     def measure_coverage(self, d2: Floats, masses: Floats, config: Config) -> float:
         """The median distance to the last neighbour."""
         return measure_neighbor_distance(d2, config.n_neighbors)
-
-
-class ScalingMap(GramMap):
-    """The map of classical scaling."""
-
-    extension = ScalingExtension
-
-
-class ComponentsMap(GramMap):
-    """The map of principal components."""
-
-    extension = LinearExtension
 
 
 def _has_drifted(degrees: Floats, rows: GramRows, inputs: UpdateInput) -> bool:

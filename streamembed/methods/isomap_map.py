@@ -27,7 +27,6 @@ from streamembed.geometry.support import Support
 from streamembed.manifold import geodesics
 from streamembed.methods import gram
 from streamembed.methods.eigenpairs import Eigenpairs, Paths
-from streamembed.methods.gram import GramMap
 from streamembed.methods.options import Config
 from streamembed.methods.placement import (
     GeodesicExtension,
@@ -60,7 +59,7 @@ class IsomapMap(EmbeddingMap):
     labels: Ints = field(metadata=NOT_SAVED)
     has_resolution = False
     extension = GeodesicExtension
-    scale_columns = GramMap.scale_columns
+    scale_columns = staticmethod(gram.scale_by_root_eigenvalues)
 
     @classmethod
     def build(cls, inputs: BuildInput, config: Config) -> tuple[Self, Scaling]:

@@ -68,7 +68,7 @@ class LinearMap(WalkMap):
 
     def update(self, inputs: UpdateInput, config: Config) -> tuple[Self, int]:
         """After a chunk."""
-        return replace(self, **self.replace_slots(inputs)[0]), len(inputs.slots)
+        return replace(self, **self.replace_slots(inputs)), len(inputs.slots)
 
     def normalise(self, state: State, config: Config) -> Normalisation:
         """That of the walk, with a share for points that nothing joins."""
