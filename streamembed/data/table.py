@@ -370,7 +370,7 @@ class InputFrame:
         """Of its columns."""
         return tuple(self.columns)
 
-    def select(self, names: Collection[str]) -> InputFrame:
+    def select(self, names: Iterable[str]) -> InputFrame:
         """Some of the columns, in the order of the frame."""
         wanted = set(names)
         return replace(self, columns={n: c for n, c in self.columns.items() if n in wanted})

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 
 from streamembed.data.features import Features
 from streamembed.data.ids import RetainedIds, classify_ids
 from streamembed.data.labels import UNKNOWN, LabelIndex
-from streamembed.errors import DuplicateIdError, InputError
+from streamembed.errors import DuplicateIdError, InputError, NotReadyError
 from streamembed.methods.chunk import AcceptedEvents
 from streamembed.methods.options import Config
 from streamembed.methods.state import State
@@ -36,7 +36,8 @@ class EngineState:
     waiting: PendingParts[AcceptedEvents] = field(default_factory=PendingParts)
     # `NO_FEATURES` where distances are learned; None before the first call.
     features: Features | None = None
-    ids_kind: str | None = None  # see `streamembed.data.ids.classify_ids`
+    # See `streamembed.data.ids.classify_ids`.
+    ids_kind: Literal["positions", "numbers", "strings"] | None = None
     rejected: Count = 0  # rows rejected since the first event
     labels: LabelIndex = field(default_factory=LabelIndex)  # the labels observed so far
     # (Floats, Floats, Bools) or None: raw points of given pairs, and what they are, until the warm-
@@ -55,6 +56,15 @@ class EngineState:
     # (m,): stream positions, ascending, of the events of the support that metrics have learned with
     # a label; empty without metrics. Pending events carry their own labels.
     labelled: Annotated[Ints, "m", "ascending"] = field(default_factory=lambda: NOTHING)
+
+    def need_state(self, config: Config, remedy: str) -> State:
+        """The state, or NotReadyError before the warm-up ends."""
+        if self.state is None:
+            raise NotReadyError(
+                f"the warm-up takes {config.warm_up_events} events and {self.position} have "
+                f"arrived: {remedy}"
+            )
+        return self.state
 
     @property
     def learned(self) -> int:
@@ -158,10 +168,11 @@ class EngineState:
         self,
         part: AcceptedEvents,
         features: Features,
-        ids_kind: str,
-        rejected: int,
+        ids_kind: Literal["positions", "numbers", "strings"],
         labels: LabelIndex,
         ids: RetainedIds | None,
+        rejected: int,
+        log_offset: int,
     ) -> EngineState:
         """The state with one more pending part; the first part sets features and kind of ids."""
         return replace(
@@ -169,9 +180,10 @@ class EngineState:
             waiting=self.waiting.followed_by(part),
             features=self.features or features,
             ids_kind=self.ids_kind or ids_kind,
-            rejected=rejected,
             labels=labels,
             ids=ids,
+            rejected=rejected,
+            log_offset=log_offset,
         )
 
     def list_labelled_positions(self) -> Ints:
@@ -198,12 +210,6 @@ class EngineState:
         for position, code in classes.items():
             codes[position - self.learned] = code
         return replace(self, waiting=PendingParts((replace(events, classes=codes),), len(events)))
-
-    def with_log_offset(self, log_offsets: Ints | None, row: int) -> EngineState:
-        """The state with the rows of its log taken up to that one; unchanged without a log."""
-        if log_offsets is None or row < 0 or log_offsets[row] == self.log_offset:
-            return self
-        return replace(self, log_offset=int(log_offsets[row]))
 
     def copy(self) -> EngineState:
         """The same on copies of the rings, so that learning from it leaves this one unchanged."""

@@ -34,7 +34,6 @@ from streamembed.methods.state import (
     EmbeddingMap,
     State,
     UpdateInput,
-    check_neighbors,
 )
 from streamembed.numeric.arrays import Floats, pad_rows
 from streamembed.numeric.codec import Count
@@ -89,7 +88,8 @@ class AlignmentMap(EmbeddingMap):
         support, slots, lists, n = inputs.support, inputs.slots, self.lists, len(inputs.support)
         weights, bottom, rows = self.weights, self.bottom, self.rows + len(slots)
         if len(slots):
-            lists, changed = lists.replace(slots, inputs.geometry, support.births)
+            lists = lists.replace(slots, inputs.geometry, support.births)
+            changed = lists.find_changed(self.lists, slots)
             # a list with a refilled slot may be the same slots at the same distances, elsewhere
             is_refilled = np.zeros(n + 1, dtype=bool)  # the last for the slot -1
             is_refilled[slots] = True
@@ -108,12 +108,6 @@ class AlignmentMap(EmbeddingMap):
             )
             rows = 0
         return type(self)(weights, bottom, rows, lists=lists), len(slots)
-
-    def check(self, state: State, config: Config) -> dict[str, bool]:
-        """Lists, and the weights of their neighbours."""
-        n = len(state.support)
-        is_whole = self.weights.shape == (n, config.n_neighbors)
-        return {"weights": is_whole, **check_neighbors(self.lists, None, n, config)}
 
     def view(self, state: State, normal: Normalisation, count: int) -> tuple[Floats, Floats]:
         """theta and psi of the first pairs as the last solve left them."""

@@ -242,11 +242,6 @@ class GramMap(TrialMap):
         total = float(support.masses.sum())
         return total * largest * measure_rounding(support.scaled, lengths) / unit
 
-    def check(self, state: State, config: Config) -> dict[str, bool]:
-        """No space where it could not be followed."""
-        has_space = self.largest <= LARGEST_TRACKED and len(state.support) > LARGEST_WHOLE
-        return {"largest": has_space == (self.space is not None), **super().check(state, config)}
-
     def count_components(self, state: State, config: Config, pairs: Eigenpairs) -> int:
         """1: such a matrix has no parts."""
         return 1

@@ -38,7 +38,6 @@ from streamembed.methods.state import (
     EmbeddingMap,
     State,
     UpdateInput,
-    check_neighbors,
 )
 from streamembed.methods.trial_map import build_dense
 from streamembed.numeric.arrays import Floats, Ints
@@ -86,7 +85,7 @@ class IsomapMap(EmbeddingMap):
         """After a chunk."""
         slots, support, lists, edges = inputs.slots, inputs.support, self.lists, self.edges
         if lists is not None and len(slots):
-            lists, _ = lists.replace(slots, inputs.geometry, support.births)
+            lists = lists.replace(slots, inputs.geometry, support.births)
         if edges is not None:
             edges = edges.replace(slots, inputs.geometry)
         return self._of(lists, edges, support, config), len(slots)
@@ -98,12 +97,6 @@ class IsomapMap(EmbeddingMap):
         names = np.arange(labels.max() + 1)
         names[[0, first]] = first, 0
         return replace(self, labels=names[labels])
-
-    def check(self, state: State, config: Config) -> dict[str, bool]:
-        """Lists or edges, and landmarks."""
-        n = len(state.support)
-        neighbors = check_neighbors(self.lists, self.edges, n, config)
-        return {"landmarks": self.step == choose_step(n, config), **neighbors}
 
     def _build_graph(self, n: int) -> csr_array:
         if self.edges is not None:

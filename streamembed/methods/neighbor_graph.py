@@ -17,7 +17,7 @@ from typing import Any, Self
 import numpy as np
 from scipy.sparse import csr_array
 
-from streamembed.geometry.lists import NeighborLists, RadiusEdges
+from streamembed.geometry.lists import NeighborLists, RadiusEdges, find_last
 from streamembed.geometry.scaling import Scaling
 from streamembed.geometry.support import Support
 from streamembed.methods.eigenpairs import LARGEST_EXACT, SMALLEST_FACTORED, Eigenpairs
@@ -29,7 +29,6 @@ from streamembed.methods.state import (
     KernelWidths,
     State,
     UpdateInput,
-    check_neighbors,
 )
 from streamembed.numeric.arrays import Floats
 from streamembed.numeric.codec import NOT_SAVED, Count
@@ -81,7 +80,7 @@ class WalkMap(EmbeddingMap):
         """Lists or edges, walk and parts after a chunk."""
         lists, edges, support, slots = self.lists, self.edges, inputs.support, inputs.slots
         if len(slots) and lists is not None:
-            lists, _ = lists.replace(slots, inputs.geometry, support.births)
+            lists = lists.replace(slots, inputs.geometry, support.births)
         if len(slots) and edges is not None:
             edges = edges.replace(slots, inputs.geometry)
         graph = join(len(support), lists, edges, self.weights, self.scale)
@@ -127,17 +126,12 @@ class WalkMap(EmbeddingMap):
             reaches = np.full(n, config.radius or 0.0)
             return KernelWidths(self.weights, widths, reaches, least=bandwidth)
         d2 = self.lists.nearest[1]
-        reaches = np.sqrt(adjacency.find_last(d2))
+        reaches = self.lists.reaches
         if self.weights != "self_tuning":
             return KernelWidths(self.weights, widths, reaches, least=bandwidth)
         widths = adjacency.compute_local_scales(d2)
         least = adjacency.LEAST_SCALE * float(np.median(widths[widths > 0]))
         return KernelWidths(self.weights, widths, reaches, self.scale, least)
-
-    def check(self, state: State, config: Config) -> dict[str, bool]:
-        """Lists or edges, and how these are weighted."""
-        neighbors = check_neighbors(self.lists, self.edges, len(state.support), config)
-        return {"weights": self.weights == config.weights, **neighbors}
 
     def restore(self, support: Support) -> Self:
         """With its walk."""
@@ -174,7 +168,7 @@ def build_fields(inputs: BuildInput, config: Config) -> tuple[dict[str, Any], Sc
         lengths2 = edges.d2
     else:
         lists = NeighborLists.build(inputs.geometry, support.births, config.n_neighbors)
-        lengths2 = adjacency.find_last(lists.nearest[1])
+        lengths2 = find_last(lists.nearest[1])
     bandwidth = config.fixed_bandwidth
     if bandwidth is None:
         positive = lengths2[lengths2 > 0]

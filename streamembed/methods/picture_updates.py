@@ -68,7 +68,7 @@ def follow(
         return relayout(replace(following, picture=picture), remaining, geometry, config)
     previous_lists, lists = select_lists(previous), following.lists
     if lists is None:
-        lists = previous_lists.replace(slots, geometry, arrivals)[0]
+        lists = previous_lists.replace(slots, geometry, arrivals)
         if following.scaling is not previous.scaling:
             lists = NeighborLists.build(geometry, arrivals, config.n_neighbors)
     positions = previous.position, following.position

@@ -11,14 +11,8 @@ from typing import Annotated, ClassVar, Protocol
 import numpy as np
 
 from streamembed.geometry.kernel_matrix import KernelMatrix
-from streamembed.geometry.lists import NeighborLists, RadiusEdges
-from streamembed.geometry.pairwise import (
-    BoundedRows,
-    DistanceTable,
-    LeavingPoints,
-    Pairwise,
-    PointDistances,
-)
+from streamembed.geometry.lists import NeighborLists
+from streamembed.geometry.pairwise import DistanceTable, Pairwise, PointDistances
 from streamembed.geometry.scaling import Scaling, measure_rounding
 from streamembed.geometry.self_tuning import LocalWidths
 from streamembed.geometry.support import Support
@@ -32,7 +26,7 @@ from streamembed.methods.snapshot_contents import SnapshotContents
 from streamembed.metrics.engine_metrics import Learners
 from streamembed.numeric.arrays import Floats, Ints
 from streamembed.numeric.codec import SAVED_IF_SET, Count
-from streamembed.spectral import adjacency, operator
+from streamembed.spectral import operator
 from streamembed.spectral.certificate import Certificate
 from streamembed.spectral.operator import Normalisation
 
@@ -105,15 +99,6 @@ class UpdateInput:
     read_distances: Callable[[Ints], Floats] | None
     left: Floats | None  # rows of distances of its slots before it, of those that were in use
     position: int  # where it ended
-
-    def read_left(self, after: Pairwise) -> BoundedRows:
-        """Distances from what the slots held before, where ``after`` is the geometry of now."""
-        if isinstance(after, PointDistances):
-            return LeavingPoints(self.state.support.scaled, after)
-        assert self.left is not None
-        return DistanceTable(
-            self.slots[self.slots < self.left.shape[1]], self.left**2, _refuse_rows
-        )
 
     def read_squares_before(self, old: Ints) -> Floats:
         """Squared distances before the chunk, (b, n), of slots that were in use then."""
@@ -224,7 +209,7 @@ class EmbeddingMap(abc.ABC):
         n, lists = len(state.support), self.lists
         reaches = np.full(n, config.radius or 0.0)
         if lists is not None:
-            reaches = np.sqrt(adjacency.find_last(lists.nearest[1]))
+            reaches = lists.reaches
         return n * measure_rounding(state.support.scaled, reaches)
 
     def complete_certificate(
@@ -258,10 +243,6 @@ class EmbeddingMap(abc.ABC):
     def count_products(self) -> int:
         """Products with all weights since the map was made, where none is part of a chunk."""
         return 0
-
-    def check(self, state: State, config: Config) -> dict[str, bool]:
-        """By name, which parts of a map from a file belong to the rest of the state."""
-        return {}
 
     def restore(self, support: Support) -> EmbeddingMap:
         """With what follows from the rest and is not saved."""
@@ -360,24 +341,6 @@ class State:
                 raise ValueError("a picture without lists of neighbours")
             picture = replace(picture, p=compute_affinities(select_neighbors(lists)[1]))
         return replace(packed, support=support, map=packed.map.restore(support), picture=picture)
-
-
-def check_neighbors(
-    lists: NeighborLists | None, edges: RadiusEdges | None, n: int, config: Config
-) -> dict[str, bool]:
-    """Lists of n slots, or edges where there is a radius: see `EmbeddingMap.check`."""
-    has_radius = config.radius is not None
-    checks = {"edges": (edges is not None) == has_radius, "lists": (lists is None) == has_radius}
-    if edges is not None:
-        ends = np.concatenate([edges.i, edges.j])
-        checks["ends"] = bool(((ends >= 0) & (ends < n)).all() and (edges.i < edges.j).all())
-    if lists is not None:
-        checks["lengths of lists"] = lists.n_neighbors == config.n_neighbors
-    return checks
-
-
-def _refuse_rows(slots: Ints) -> Floats:
-    raise NotImplementedError  # they have been overwritten
 
 
 def build_geometry(support: Support, distances: KernelMatrix | None, slots: Ints) -> Pairwise:

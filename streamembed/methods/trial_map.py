@@ -282,17 +282,6 @@ class TrialMap(EmbeddingMap):
         view = known.look(normal, count)
         return view.values * known.unit, normal.eigenfunctions(view.vectors)
 
-    def check(self, state: State, config: Config) -> dict[str, bool]:
-        """The matrix, or a space whose parts fit together."""
-        n, space = len(state.support), self.space
-        checks = {"matrix": (self.matrix is None) == (space is not None)}
-        if space is not None:
-            checks["precision"] = space.functions.dtype == space.images.dtype
-            checks["functions"] = len(space.functions) == 1 + len(space.inner) + PROBES
-            checks["cursor"] = space.cursor < n
-            checks["space"] = space.is_centred == config.is_centred
-        return checks
-
     def count_products(self) -> int:
         """Of refreshes, and of the start."""
         return self.products

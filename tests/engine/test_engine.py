@@ -327,7 +327,7 @@ def test_unknown_options_are_refused() -> None:
     """An option that does nothing does not exist; labels without a metric are refused too."""
     with pytest.raises(TypeError, match="perplexity"):
         se.Engine(perplexity=3)  # type: ignore[call-arg]
-    with pytest.raises(ParameterError, match="y was given"):
+    with pytest.raises(ParameterError, match="labels were given"):
         small().learn(POINTS[:2], y=[0, 1])
 
 
