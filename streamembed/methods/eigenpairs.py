@@ -52,6 +52,7 @@ class Eigenpairs:
     # (d, c): of linear functions, psi = (x - mean) loadings, in scaled units.
     loadings: Floats | None = None
     paths: Paths | None = None  # of Isomap: the shortest paths that were used
+    bound_age: int = 0  # how many events ago the bound on unpublished eigenvalues was taken
 
     @classmethod
     def none(cls, normal: Normalisation) -> Self:

@@ -170,8 +170,7 @@ class _FusedExtension(Extension):
             norms = np.einsum("ij,ij->i", scaled, scaled)
             largest = max(float(norms.max()), self.largest)
             if not largest * EPS <= LOSS * self.finest:
-                d2 = squared_distances(scaled * self._shrink(scaled), self.points, 0.0)
-                return scaled, np.minimum(d2, FARTHEST)
+                return super()._measure(points)
             augmented[:, d] = 1.0
             d2 = augmented @ self.fused
             d2 += norms[:, None]

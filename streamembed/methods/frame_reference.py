@@ -156,15 +156,11 @@ def adopt_columns(state: State, columns: Floats, epoch: int) -> FrameReference:
 
     They are those of another state, extended to the points of this one.
     """
-    renewed = (state.position,) * (columns.shape[1])
     return FrameReference(
         columns=columns,
         births=state.support.births,
         position=state.position,
         epoch=epoch,
         since=state.position,
-        lost=(),
-        kept_since=renewed,
-        fidelity=None,
-        correlations=(),
+        kept_since=(state.position,) * columns.shape[1],
     )

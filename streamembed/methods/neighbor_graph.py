@@ -101,13 +101,9 @@ class WalkMap(EmbeddingMap):
             certified,
             isolated=len(self.parts.isolated),
             residual_rate=min(error / rate, 1.0) if rate > 0.0 else 1.0,
-            bound_age=self.measure_bound_age(state, pairs, config),
+            bound_age=pairs.bound_age,
         )
         return completed, values
-
-    def measure_bound_age(self, state: State, pairs: Eigenpairs, config: Config) -> int:
-        """How many events ago the bound on unpublished eigenvalues was taken."""
-        return 0
 
     def count_components(self, state: State, config: Config, pairs: Eigenpairs) -> int:
         """Parts of the graph, isolated points among them."""
@@ -276,9 +272,11 @@ class GraphMap(WalkMap):
             return
         first = self._select_pairs(self.block, config)
         outside = _observe(first, self.bound, config.n_components)
-        yield self._publish_block(state, first, outside, config, "view")
+        view = self._publish_block(state, first, outside, config, "view")
         if config.tolerance is None:
+            yield view
             return
+        yield replace(view, bound_age=state.position - self.bounded)
         block = self.block
         for attempt, (level, rounds) in enumerate(LEVELS.items()):
             seed = (config.seed, state.position, n, 2 + attempt)
@@ -289,11 +287,6 @@ class GraphMap(WalkMap):
             yield self._publish_block(state, pairs, outside, config, level)
         if n <= LARGEST_EXACT:
             yield self._decompose(state, config)
-
-    def measure_bound_age(self, state: State, pairs: Eigenpairs, config: Config) -> int:
-        """That of the block's; every later level takes a bound of its own."""
-        is_kept = pairs.refinement == "view" and config.tolerance is not None
-        return state.position - self.bounded if is_kept else 0
 
     def _select_pairs(self, block: Block, config: Config) -> RitzPairs:
         """All pairs of a block and of the parts that are of use."""

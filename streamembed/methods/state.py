@@ -49,24 +49,23 @@ class FrameReference:
     since: Count  # stream position at which the epoch began
     # Axes that could not be kept: where the epoch began, or at a renewal within it; and for every
     # axis the position since which it is what it is.
-    lost: tuple[int, ...]
-    kept_since: tuple[Count, ...]
+    lost: tuple[int, ...] = ()
+    kept_since: tuple[Count, ...] = ()
     # Of this frame against the one before; None, and empty, of columns that were given.
-    fidelity: float | None
-    correlations: tuple[float, ...]
+    fidelity: float | None = None
+    correlations: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class UpdateCounts:
-    """How often the state was made more exact than by bordering."""
+    """What was done to the state beside its chunks."""
 
-    # One-product refreshes, and factors made from scratch, since the first event.
-    refreshes: Count
-    rebuilds: Count
-    rows_since_refresh: Count  # slots filled since the last refresh
+    # Products with all weights, and maps made from scratch, since the first event.
+    refreshes: Count = 0
+    rebuilds: Count = 0
     # By how many rows the support has changed since the frame was taken; among landmarks the mass
     # that moved counts too.
-    rows_since_frame: float
+    rows_since_frame: float = 0.0
     refilled: Count = 0  # slots filled again because their width had drifted, since the first event
 
 
