@@ -41,9 +41,8 @@ from streamembed.merging import landmark_set
 from streamembed.merging.labelled_stream import LabelledStream
 from streamembed.merging.landmark_set import LARGEST_PARTITION, LandmarkSet
 from streamembed.methods import publish
-from streamembed.methods.engine_parameters import OPTIONS, EngineParameters, describe_use
+from streamembed.methods.engine_parameters import METHODS, OPTIONS, EngineParameters, describe_use
 from streamembed.methods.options import Config
-from streamembed.methods.registry import METHODS
 from streamembed.methods.state import State
 from streamembed.metrics.catalog import STATES
 from streamembed.notebook import write_table

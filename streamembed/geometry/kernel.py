@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -115,3 +116,24 @@ def choose_bandwidth(read_rows: Callable[[Ints], Floats], n: int) -> float:
     rows = (read_rows(part) for part in parts)
     positive = np.concatenate([part[part > 0] for part in rows])
     return float(np.median(positive)) if positive.size else 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class KernelFunction:
+    """A kernel by its name and numbers: gaussian, polynomial or cosine."""
+
+    kernel: str
+    degree: int
+    coef0: float
+    gamma: float | None
+
+    def gamma_of(self, n_features: int) -> float:
+        """What products are multiplied by: 1 / n_features unless it was given."""
+        return 1.0 / max(n_features, 1) if self.gamma is None else self.gamma
+
+    def between(self, left: Floats, right: Floats) -> Floats:
+        """Rows of the kernel of inner products between points, shape (a, b)."""
+        if self.kernel == "cosine":
+            return cosine_rows(left, right)
+        gamma = self.gamma_of(left.shape[1])
+        return polynomial_rows(left, right, self.degree, self.coef0, gamma)

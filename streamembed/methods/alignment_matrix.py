@@ -28,6 +28,7 @@ from streamembed.manifold import barycentric
 from streamembed.manifold.barycentric import BottomPairs, SolveReport
 from streamembed.methods.eigenpairs import Eigenpairs
 from streamembed.methods.options import Config
+from streamembed.methods.placement import BarycentricExtension
 from streamembed.methods.state import (
     BuildInput,
     EmbeddingMap,
@@ -64,6 +65,13 @@ class AlignmentMap(EmbeddingMap):
     bottom: BottomPairs  # by the last solve; at slots that were filled since from their neighbours
     rows: Count  # slots filled since that solve
     has_resolution = False
+    extension = BarycentricExtension
+
+    @staticmethod
+    def scale_columns(psi: Floats, eigenvalues: Floats, time: float, events: float) -> Floats:
+        """Z = psi / sqrt(M), with Z^T diag(m) Z = 1. Source: Roweis & Saul (2000)."""
+        coordinates: Floats = psi / np.sqrt(events)
+        return coordinates
 
     @classmethod
     def build(cls, inputs: BuildInput, config: Config) -> tuple[Self, Scaling]:

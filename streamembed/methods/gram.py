@@ -12,18 +12,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
 
 from streamembed.geometry.kernel_weights import cut_slots, multiply_rows
 from streamembed.geometry.scaling import Scaling, measure_rounding
 from streamembed.methods.eigenpairs import LARGEST_EXACT, Eigenpairs
+from streamembed.methods.extension import Extension
 from streamembed.methods.options import Config
-from streamembed.methods.placement import measure_neighbor_distance
+from streamembed.methods.placement import (
+    CentredExtension,
+    LinearExtension,
+    ScalingExtension,
+    measure_neighbor_distance,
+)
 from streamembed.methods.refinement import KnownProducts, Weights
-from streamembed.methods.registry import KernelInput
-from streamembed.methods.state import BuildInput, State, UpdateInput
+from streamembed.methods.registry import KernelInput, choose_rows
+from streamembed.methods.snapshot_contents import SnapshotContents
+from streamembed.methods.state import BuildInput, MakeExtension, State, UpdateInput
 from streamembed.methods.trial_map import (
     LARGEST_WHOLE,
     REBUILD_SHARE,
@@ -61,7 +68,7 @@ class GramRows:
     @classmethod
     def of(cls, kernel: KernelInput, config: Config) -> GramRows:
         """Of a support, or of its distances."""
-        rows = config.embedding.rows
+        rows = choose_rows(config)
         return cls(lambda slots: rows(kernel, slots, np.float64), len(kernel.support))
 
     def __len__(self) -> int:
@@ -81,6 +88,19 @@ class GramRows:
         return multiply_rows(self.read_rows, self.n, block)
 
 
+def extend(snapshot: SnapshotContents) -> Extension:
+    """The extension of a snapshot to new points."""
+    kinds = {"classical_mds": ScalingExtension, "pca": LinearExtension}
+    return kinds.get(snapshot.method, CentredExtension)(snapshot)
+
+
+def scale_by_root_eigenvalues(
+    psi: Floats, eigenvalues: Floats, time: float, events: float
+) -> Floats:
+    """V sqrt(v) / sqrt(m) = psi sqrt(v / M). Source: Gower (1966)."""
+    return psi * np.sqrt(np.maximum(eigenvalues, 0.0) / events)
+
+
 @dataclass(frozen=True, eq=False)
 class GramMap(TrialMap):
     """The map of a centred method."""
@@ -88,6 +108,8 @@ class GramMap(TrialMap):
     # No entry of H was larger since products were made from scratch.
     largest: float
     has_resolution = False
+    extension: ClassVar[MakeExtension] = extend
+    scale_columns = staticmethod(scale_by_root_eigenvalues)
 
     @classmethod
     def build(cls, inputs: BuildInput, config: Config) -> tuple[Self, Scaling]:

@@ -20,10 +20,15 @@ from streamembed.geometry.scaling import Scaling, measure_rounding
 from streamembed.geometry.self_tuning import LocalWidths
 from streamembed.geometry.support import Support
 from streamembed.methods.eigenpairs import LARGEST_EXACT, Eigenpairs
-from streamembed.methods.extension import sum_coverage
+from streamembed.methods.extension import KernelExtension, sum_coverage
 from streamembed.methods.options import USUAL_TOLERANCE, Config
 from streamembed.methods.refinement import ORTHONORMAL, Weights
-from streamembed.methods.registry import EVERYWHERE, KernelInput, compute_kernel_matrix
+from streamembed.methods.registry import (
+    KernelInput,
+    compute_kernel_matrix,
+    compute_kernel_rows,
+    normalise,
+)
 from streamembed.methods.state import BuildInput, KernelWidths, State, UpdateInput
 from streamembed.methods.trial_map import (
     LARGEST_WHOLE,
@@ -62,6 +67,8 @@ class KernelMap(TrialMap):
     weights: KernelWeights
     # Where every slot has a width of its own: these; ``lists`` tell which of them have drifted.
     scales: LocalWidths | None = None
+
+    extension = KernelExtension
 
     @property
     def rolled_share(self) -> int:
@@ -141,7 +148,7 @@ class KernelMap(TrialMap):
         kept = _unbind(weights, kernel)
         following = replace(self, weights=kept, scales=kernel.scales)
         if self.matrix is not None:
-            rows = config.embedding.rows(kernel, refilled, np.float64)
+            rows = compute_kernel_rows(kernel, refilled, np.float64)
             matrix = fill_matrix(self.matrix, rows, refilled)
             return replace(following, matrix=matrix, degrees=matrix @ masses)
         arriving, old = weights.rows(refilled), refilled[refilled < n_before]
@@ -194,9 +201,7 @@ class KernelMap(TrialMap):
                 state.support, read_distances, state.scaling, self.scales, config.rule
             )
             weights = compute_kernel_matrix(kernel)
-        normal = config.embedding.normalise(
-            weights @ masses, masses, config.correction, lambda x: weights @ x, EVERYWHERE
-        )
+        normal = normalise(weights @ masses, masses, config, lambda x: weights @ x)
         deflated = build_dense(weights, normal, False)
         values, vectors = descending_eigh(deflated)
         rounding = bound_rounding(precision, len(values))

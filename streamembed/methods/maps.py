@@ -1,25 +1,21 @@
-"""The maps of all families of methods: what `streamembed.methods.registry.Method.family` names."""
+"""The maps of all methods, as the table of methods names them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib import import_module
 from types import MappingProxyType
 
-from streamembed.methods.alignment_matrix import AlignmentMap
-from streamembed.methods.gram import GramMap
-from streamembed.methods.isomap_map import IsomapMap
-from streamembed.methods.kernel_map import KernelMap
-from streamembed.methods.linear_projection import LinearMap
-from streamembed.methods.neighbor_graph import GraphMap
+from streamembed.methods.engine_parameters import METHODS
 from streamembed.methods.state import EmbeddingMap
 
+
+def _find(name: str) -> type[EmbeddingMap]:
+    file, kind = name.split(".")
+    found: type[EmbeddingMap] = getattr(import_module(f"streamembed.methods.{file}"), kind)
+    return found
+
+
 MAPS: Mapping[str, type[EmbeddingMap]] = MappingProxyType(
-    {
-        "kernel": KernelMap,
-        "gram": GramMap,
-        "graph": GraphMap,
-        "linear": LinearMap,
-        "alignment": AlignmentMap,
-        "geodesic": IsomapMap,
-    }
+    {name: _find(method.map) for name, method in METHODS.items()}
 )

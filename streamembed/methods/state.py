@@ -6,7 +6,7 @@ import abc
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Protocol
 
 import numpy as np
 
@@ -20,8 +20,9 @@ from streamembed.landmarks.absorption import Cover
 from streamembed.layout.forces import compute_affinities
 from streamembed.layout.layout import Layout, select_neighbors
 from streamembed.methods.eigenpairs import Eigenpairs
-from streamembed.methods.extension import sample_rows
+from streamembed.methods.extension import Extension, sample_rows
 from streamembed.methods.options import Config
+from streamembed.methods.snapshot_contents import SnapshotContents
 from streamembed.metrics.engine_metrics import Learners
 from streamembed.numeric.arrays import Floats, Ints
 from streamembed.numeric.codec import SAVED_IF_SET, Count
@@ -48,24 +49,23 @@ class FrameReference:
     since: Count  # stream position at which the epoch began
     # Axes that could not be kept: where the epoch began, or at a renewal within it; and for every
     # axis the position since which it is what it is.
-    lost: tuple[int, ...]
-    kept_since: tuple[Count, ...]
+    lost: tuple[int, ...] = ()
+    kept_since: tuple[Count, ...] = ()
     # Of this frame against the one before; None, and empty, of columns that were given.
-    fidelity: float | None
-    correlations: tuple[float, ...]
+    fidelity: float | None = None
+    correlations: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class UpdateCounts:
-    """How often the state was made more exact than by bordering."""
+    """What was done to the state beside its chunks."""
 
-    # One-product refreshes, and factors made from scratch, since the first event.
-    refreshes: Count
-    rebuilds: Count
-    rows_since_refresh: Count  # slots filled since the last refresh
+    # Products with all weights, and maps made from scratch, since the first event.
+    refreshes: Count = 0
+    rebuilds: Count = 0
     # By how many rows the support has changed since the frame was taken; among landmarks the mass
     # that moved counts too.
-    rows_since_frame: float
+    rows_since_frame: float = 0.0
     refilled: Count = 0  # slots filled again because their width had drifted, since the first event
 
 
@@ -129,6 +129,12 @@ class KernelWidths:
     least: float = 0.0
 
 
+class MakeExtension(Protocol):
+    """What makes the extension of a snapshot to new points."""
+
+    def __call__(self, snapshot: SnapshotContents, /) -> Extension: ...
+
+
 @dataclass(frozen=True, eq=False)
 class EmbeddingMap(abc.ABC):
     """What one family of methods keeps of a support, and all that depends on the family.
@@ -140,6 +146,7 @@ class EmbeddingMap(abc.ABC):
     # Nearest neighbours of every slot, where the family keeps them.
     lists: NeighborLists | None = field(default=None, kw_only=True, metadata=SAVED_IF_SET)
     has_resolution: ClassVar[bool] = True  # whether landmarks can be too sparse for it
+    extension: ClassVar[MakeExtension]
 
     @classmethod
     @abc.abstractmethod
@@ -157,6 +164,14 @@ class EmbeddingMap(abc.ABC):
         ``normal`` is that of `normalise`.
         """
 
+    @staticmethod
+    def scale_columns(psi: Floats, eigenvalues: Floats, time: float, events: float) -> Floats:
+        """Coordinates, shape (n, k), where the support stands for that many ``events``.
+
+        Of a walk lambda**t psi. Source: Jain, eq. (8).
+        """
+        return psi * eigenvalues**time
+
     def normalise(self, state: State, config: Config) -> Normalisation:
         """The normalisation without a product with all weights; exact where that is free."""
         return operator.weigh_equally(state.active_masses)
@@ -172,7 +187,7 @@ class EmbeddingMap(abc.ABC):
     def describe_weights(self, state: State, config: Config) -> KernelWidths:
         """How weights are made: by default without widths."""
         n, bandwidth = len(state.support), state.scaling.bandwidth
-        name = config.kernel if config.embedding.kernels else "distance"
+        name = config.kernel if config.row.kernels else "distance"
         return KernelWidths(name, np.full(n, bandwidth), np.zeros(n), least=bandwidth)
 
     def renew_bound(self, state: State, config: Config) -> EmbeddingMap:

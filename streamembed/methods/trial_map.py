@@ -19,7 +19,7 @@ from streamembed.methods import refinement
 from streamembed.methods.eigenpairs import Eigenpairs
 from streamembed.methods.options import Config
 from streamembed.methods.refinement import KnownProducts, Weights
-from streamembed.methods.registry import EVERYWHERE
+from streamembed.methods.registry import normalise
 from streamembed.methods.state import EmbeddingMap, State, UpdateInput
 from streamembed.numeric.arrays import Array, Floats, Ints, pad_rows
 from streamembed.numeric.codec import Count
@@ -243,8 +243,7 @@ class TrialMap(EmbeddingMap):
             image: Floats = matrix @ x
             return image
 
-        normalise = config.embedding.normalise
-        return normalise(self.degrees, masses, config.correction, product, EVERYWHERE)
+        return normalise(self.degrees, masses, config, product)
 
     def refine(self, state: State, config: Config) -> Iterator[Eigenpairs]:
         """Leading pairs, level by level, each computed only when you ask for the next one."""
@@ -261,8 +260,7 @@ class TrialMap(EmbeddingMap):
             def product(x: Floats) -> Floats:
                 return weights.product(x[:, None])[:, 0].astype(np.float64)
 
-            normalise, alpha = config.embedding.normalise, config.correction
-            normal = normalise(self.degrees, masses, alpha, product, EVERYWHERE)
+            normal = normalise(self.degrees, masses, config, product)
         known = self.read_products(normal)
         operator = self.bind_operator(weights, normal, known.unit)
         decompose = partial(self.decompose, state, config)
@@ -312,9 +310,7 @@ def start_space(
     def product(block: Array) -> Array:
         return weights.product(block) if matrix is None else matrix @ block
 
-    normal = config.embedding.normalise(
-        degrees, masses, config.correction, lambda x: product(x[:, None])[:, 0], EVERYWHERE
-    )
+    normal = normalise(degrees, masses, config, lambda x: product(x[:, None])[:, 0])
     scaling, products = normal.scaling, 0
     if matrix is not None:
         block = find_leading(matrix, normal, most, config.is_centred)
@@ -427,5 +423,4 @@ def _normalise_rows(
     rows: Floats, degrees: Floats, masses: Floats, slots: Ints, config: Config
 ) -> Normalisation:
     """The normalisation of some slots, by their rows of W: exact."""
-    normalise = config.embedding.normalise
-    return normalise(degrees, masses, config.correction, lambda x: rows @ x, slots)
+    return normalise(degrees, masses, config, lambda x: rows @ x, slots)

@@ -11,7 +11,7 @@ import pytest
 
 import streamembed as se
 from streamembed.errors import DamagedFileError
-from streamembed.methods.registry import METHODS
+from streamembed.methods.engine_parameters import METHODS
 from streamembed.storage import archive
 
 POINTS = np.random.default_rng(0).standard_normal((133, 3))
