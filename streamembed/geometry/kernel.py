@@ -6,10 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from streamembed.numeric.arrays import Array, Floats, Ints
-from streamembed.numeric.linalg import squared_distances
 
 # The neighbour whose distance sets the scale: Zelnik-Manor & Perona (2004), "Self-tuning
 # spectral clustering", found 7 to serve from images to text, and so do the scenarios here.
@@ -40,22 +38,6 @@ def gaussian(d2: Array, bandwidth: float) -> Array:
         weights: Array = np.exp(scaled, out=scaled)
         weights[weights < np.finfo(weights.dtype).tiny] = 0.0
     return weights
-
-
-def gaussian_rows(
-    left: Floats, right: Floats, bandwidth: float, dtype: npt.DTypeLike = np.float64
-) -> Array:
-    """Kernel rows between two sets of points: shape (a, b), values in [0, 1].
-
-    The distances are always computed in float64; ``dtype`` is that of the exponential and of
-    the result (float32 costs a relative error of 1e-7 d2 / bandwidth**2 and a third of the time).
-    Whatever the bandwidth, d2 / bandwidth**2 is as exact as that dtype.
-    """
-    single = np.dtype(dtype) == np.float32
-    with np.errstate(over="ignore", under="ignore"):
-        loss = float(np.finfo(np.float32).eps) * bandwidth**2 if single else 0.0
-        d2 = squared_distances(left, right, loss) / bandwidth**2
-        return gaussian(d2.astype(dtype, copy=False), 1.0)
 
 
 def polynomial_rows(left: Floats, right: Floats, degree: int, coef0: float, gamma: float) -> Floats:

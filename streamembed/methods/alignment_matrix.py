@@ -32,6 +32,7 @@ from streamembed.methods.placement import BarycentricExtension
 from streamembed.methods.state import (
     BuildInput,
     EmbeddingMap,
+    Pairs,
     State,
     UpdateInput,
 )
@@ -109,7 +110,7 @@ class AlignmentMap(EmbeddingMap):
             rows = 0
         return type(self)(weights, bottom, rows, lists=lists), len(slots)
 
-    def view(self, state: State, normal: Normalisation, count: int) -> tuple[Floats, Floats]:
+    def view(self, state: State, normal: Normalisation, count: int, config: Config) -> Pairs:
         """theta and psi of the first pairs as the last solve left them."""
         bottom = self.bottom
         c = min(count, bottom.vectors.shape[1])

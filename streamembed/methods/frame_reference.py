@@ -117,7 +117,7 @@ def renew(state: State, config: Config, starts_epoch: bool = False) -> FrameRefe
     the frame as can be.
     """
     normal = state.map.normalise(state, config)
-    values, psi = state.map.view(state, normal, config.n_carried)
+    values, psi = state.map.view(state, normal, config.n_carried, config)
     columns = embed(psi, values, state, config)
     previous, aligned = state.frame, None
     if not starts_epoch:

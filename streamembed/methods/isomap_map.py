@@ -36,6 +36,7 @@ from streamembed.methods.placement import (
 from streamembed.methods.state import (
     BuildInput,
     EmbeddingMap,
+    Pairs,
     State,
     UpdateInput,
 )
@@ -122,7 +123,7 @@ class IsomapMap(EmbeddingMap):
         result[:: self.step] = (masses * (self.labels == 0))[:: self.step]
         return result
 
-    def view(self, state: State, normal: Normalisation, count: int) -> tuple[Floats, Floats]:
+    def view(self, state: State, normal: Normalisation, count: int, config: Config) -> Pairs:
         """The leading pairs, of paths that are computed now."""
         matrix, masses = _build_matrix(self._compute_lengths(state), self.step, state)
         shares = operator.weigh_equally(masses)

@@ -31,7 +31,7 @@ from streamembed.methods.eigenpairs import Eigenpairs
 from streamembed.methods.neighbor_graph import WalkMap, build_fields
 from streamembed.methods.options import Config
 from streamembed.methods.placement import LinearExtension
-from streamembed.methods.state import BuildInput, State, UpdateInput
+from streamembed.methods.state import BuildInput, Pairs, State, UpdateInput
 from streamembed.numeric.arrays import Floats
 from streamembed.numeric.linalg import descending_eigh
 from streamembed.spectral import certificate
@@ -78,7 +78,7 @@ class LinearMap(WalkMap):
         scaling = np.sqrt(masses / weights)
         return Normalisation(np.ones_like(masses), scaling, weights / weights.sum())
 
-    def view(self, state: State, normal: Normalisation, count: int) -> tuple[Floats, Floats]:
+    def view(self, state: State, normal: Normalisation, count: int, config: Config) -> Pairs:
         """Solved: nothing is tracked."""
         pairs = self.solve(state, normal, count, count)
         return pairs.values, normal.eigenfunctions(pairs.vectors)

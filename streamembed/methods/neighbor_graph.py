@@ -27,6 +27,7 @@ from streamembed.methods.state import (
     BuildInput,
     EmbeddingMap,
     KernelWidths,
+    Pairs,
     State,
     UpdateInput,
 )
@@ -258,7 +259,7 @@ class GraphMap(WalkMap):
         stationary = degrees / total if total else np.zeros_like(degrees)
         return Normalisation(np.ones_like(masses), scaling, stationary)
 
-    def view(self, state: State, normal: Normalisation, count: int) -> tuple[Floats, Floats]:
+    def view(self, state: State, normal: Normalisation, count: int, config: Config) -> Pairs:
         """Leading pairs as the block has them."""
         ritz = blocks.select_pairs(self.block, self.walk, self.parts, count)
         is_real = ritz.values > NEGLIGIBLE

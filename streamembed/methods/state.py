@@ -12,7 +12,7 @@ import numpy as np
 
 from streamembed.geometry.kernel_matrix import KernelMatrix
 from streamembed.geometry.lists import NeighborLists
-from streamembed.geometry.pairwise import DistanceTable, Pairwise, PointDistances
+from streamembed.geometry.pairwise import DistanceTable, Pairwise, PointDistances, SquaredDistances
 from streamembed.geometry.scaling import Scaling, measure_rounding
 from streamembed.geometry.self_tuning import LocalWidths
 from streamembed.geometry.support import Support
@@ -31,6 +31,8 @@ from streamembed.spectral.certificate import Certificate
 from streamembed.spectral.operator import Normalisation
 
 NO_SLOTS: Ints = np.zeros(0, dtype=np.int64)
+# Eigenvalues (c,) and eigenfunctions (n, c).
+Pairs = tuple[Floats, Floats]
 LARGEST = float(np.finfo(np.float64).max)
 
 
@@ -81,6 +83,11 @@ class BuildInput:
     position: int
 
     @property
+    def squares(self) -> SquaredDistances:
+        """Of the support, without rounding to the ring."""
+        return bind_squares(self.support, self.read_distances)
+
+    @property
     def geometry(self) -> Pairwise:
         """Of the support."""
         return build_geometry(self.support, self.distances, NO_SLOTS)
@@ -99,7 +106,18 @@ class UpdateInput:
     left: Floats | None  # rows of distances of its slots before it, of those that were in use
     position: int  # where it ended
 
-    def read_squares_before(self, old: Ints) -> Floats:
+    @property
+    def squares(self) -> SquaredDistances:
+        """Of the support after the chunk, those of the chunk as they came."""
+        return bind_squares(self.support, self.read_distances)
+
+    @property
+    def squares_before(self) -> SquaredDistances:
+        """Of the support before the chunk."""
+        read_rows = None if self.left is None else self._read_squares_before
+        return SquaredDistances(self.state.support.scaled, read_rows)
+
+    def _read_squares_before(self, old: Ints) -> Floats:
         """Squared distances before the chunk, (b, n), of slots that were in use then."""
         assert self.left is not None
         assert self.read_distances is not None
@@ -158,7 +176,7 @@ class EmbeddingMap(abc.ABC):
         """After a chunk; and how many slots were filled for it, first or again."""
 
     @abc.abstractmethod
-    def view(self, state: State, normal: Normalisation, count: int) -> tuple[Floats, Floats]:
+    def view(self, state: State, normal: Normalisation, count: int, config: Config) -> Pairs:
         """Values and psi, shape (n, c), of the first ``count`` pairs as they are kept.
 
         ``normal`` is that of `normalise`.
@@ -299,6 +317,11 @@ class State:
         ring = self.distances
         return None if ring is None else lambda slots: ring.rows(slots).astype(np.float64)
 
+    @property
+    def squares(self) -> SquaredDistances:
+        """Of the support."""
+        return bind_squares(self.support, self.read_distances())
+
     def typical_coverage(self, config: Config) -> float:
         """Of objects without coordinates; 0 where it follows from the points."""
         read_rows = self.read_distances()
@@ -340,6 +363,15 @@ class State:
                 raise ValueError("a picture without lists of neighbours")
             picture = replace(picture, p=compute_affinities(select_neighbors(lists)[1]))
         return replace(packed, support=support, map=packed.map.restore(support), picture=picture)
+
+
+def bind_squares(
+    support: Support, read_distances: Callable[[Ints], Floats] | None
+) -> SquaredDistances:
+    """Squared distances of points, or of unsquared distances that are read."""
+    if read_distances is None:
+        return SquaredDistances(support.scaled)
+    return SquaredDistances(support.scaled, lambda slots: read_distances(slots) ** 2)
 
 
 def build_geometry(support: Support, distances: KernelMatrix | None, slots: Ints) -> Pairwise:

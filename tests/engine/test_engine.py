@@ -198,7 +198,7 @@ def test_a_chunk_that_fails_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> 
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(kernel_map, "fill_matrix", broken)
+        patch.setattr(kernel_map.KernelMap, "_start_again", broken)
         with pytest.raises(KeyboardInterrupt):
             engine.learn(POINTS[120:125])
     assert engine.position == 120

@@ -42,8 +42,8 @@ def edited(path: Path, change: Callable[[dict[str, Any], dict[str, Any]], None])
 
 
 def half_precision(arrays: dict[str, Any], header: dict[str, Any]) -> None:
-    matrix = "progress.state.map.matrix"
-    arrays[matrix] = arrays[matrix].astype(np.float16)
+    degrees = "progress.state.map.degrees"
+    arrays[degrees] = arrays[degrees].astype(np.float16)
 
 
 def another_memory(arrays: dict[str, Any], header: dict[str, Any]) -> None:

@@ -9,38 +9,24 @@ import pytest
 
 import streamembed as se
 from streamembed.errors import ParameterError
-from streamembed.geometry.scaling import fit_distances, fit_points
-from streamembed.geometry.self_tuning import LocalWidths, WidthRule
-from streamembed.geometry.support import Support
+from streamembed.geometry.kernel_weights import KernelWeights
+from streamembed.geometry.pairwise import SquaredDistances
 from streamembed.methods.engine_parameters import METHODS
 from streamembed.methods.options import Config
-from streamembed.methods.registry import (
-    KernelInput,
-    compute_kernel_matrix,
-    compute_kernel_rows,
-    normalise,
-)
+from streamembed.methods.registry import normalise
 
 POINTS = np.random.default_rng(0).standard_normal((90, 3))
 MASSES = np.random.default_rng(1).uniform(0.5, 3.0, 90)
 
 
-def support() -> Support:
-    arrivals = np.arange(90)
-    return Support(POINTS, POINTS, arrivals, arrivals, MASSES)
-
-
-def seen(kernel: str, distances: bool) -> KernelInput:
-    """The points, or their distances; with widths of any size."""
-    d = np.sqrt(((POINTS[:, None] - POINTS[None]) ** 2).sum(axis=2))
-    known = (lambda slots: d[slots]) if distances else None
-    scaling = fit_distances(d, None) if distances else fit_points(POINTS, MASSES, None, None)
-    if kernel == "gaussian":
-        return KernelInput(support(), known, scaling, None, None)
+def seen(kernel: str, distances: bool) -> KernelWeights:
+    """Weights of the points, or of their distances; with widths of any size."""
+    d2 = ((POINTS[:, None] - POINTS[None]) ** 2).sum(axis=2)
+    squares = SquaredDistances(POINTS, (lambda slots: d2[slots]) if distances else None)
     widths = np.random.default_rng(2).uniform(0.3, 3.0, 90)
-    return KernelInput(
-        support(), known, scaling, LocalWidths(widths, widths, 1.0), WidthRule(15, 2.0)
-    )
+    if kernel == "gaussian":
+        widths = np.full(90, 0.7)
+    return KernelWeights(widths, 2.0, np.zeros(3), single=True).exact(squares)
 
 
 @pytest.mark.parametrize("kernel", METHODS["diffusion_map"].kernels)
@@ -48,9 +34,8 @@ def seen(kernel: str, distances: bool) -> KernelInput:
 def test_rows_are_those_of_the_matrix(distances: bool, kernel: str) -> None:
     """Whichever slots are asked for; symmetric, with ones on the diagonal, exactly."""
     slots = np.array([3, 77, 40])
-    what = seen(kernel, distances)
-    matrix = compute_kernel_matrix(what)
-    rows = compute_kernel_rows(what, slots, np.float64)
+    weights = seen(kernel, distances)
+    matrix, rows = weights.rows(np.arange(90)), weights.rows(slots)
     # two ways of summing three squares differ by a few units in the last place
     np.testing.assert_allclose(rows, matrix[slots], rtol=1e-13)
     assert (rows[:, slots] == rows[:, slots].T).all()
@@ -61,7 +46,7 @@ def test_rows_are_those_of_the_matrix(distances: bool, kernel: str) -> None:
 def test_the_normalisation_is_that_of_its_slots() -> None:
     """By a product with all rows, or with some; v_0 is an eigenvector of eigenvalue 1."""
     config = Config(alpha=0.5)
-    matrix = compute_kernel_matrix(seen("gaussian", False))
+    matrix = seen("gaussian", False).rows(np.arange(90))
     degrees, slots = matrix @ MASSES, np.array([5, 80])
     whole = normalise(degrees, MASSES, config, lambda x: matrix @ x)
     some = normalise(degrees, MASSES, config, lambda x: matrix[slots] @ x, slots)

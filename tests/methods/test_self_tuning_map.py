@@ -534,7 +534,7 @@ PLACES: list[tuple[object, str]] = [
     (self_tuning, "find_drifted"),
     (self_tuning, "fill_widths"),
     (self_tuning, "weigh"),
-    (kernel_map, "fill_matrix"),
+    (kernel_map.KernelMap, "_start_again"),
     (update, "_maintain"),
     (frame_reference, "renew"),
     (update, "_build"),
