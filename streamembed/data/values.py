@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
+from importlib import import_module
 from numbers import Real
+from types import NoneType
 from typing import Any
 
-import narwhals.stable.v2 as nw
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -56,6 +57,16 @@ def is_null(value: Any) -> bool:
     return is_missing or type(value).__name__ in ("NAType", "NaTType")
 
 
+def to_plain(value: Any) -> Any:
+    """A value as Python has it; None where it is a null or a NaN of any kind."""
+    if isinstance(value, pa.Scalar):
+        value = value.as_py()
+    elif isinstance(value, np.generic) and not isinstance(value, (np.datetime64, np.timedelta64)):
+        value = value.item()
+    is_nan = isinstance(value, (float, Decimal, np.generic)) and value != value
+    return None if is_nan or is_null(value) else value
+
+
 def is_sequence(values: Any) -> bool:
     """Whether these are several things in order, and not text, bytes or a buffer."""
     return isinstance(values, Sequence) and not isinstance(
@@ -64,7 +75,7 @@ def is_sequence(values: Any) -> bool:
 
 
 def to_list(values: Any, n: int, name: str) -> list[Any]:
-    """One entry a row as a list: of a sequence, array, series or Arrow array; a mask is None.
+    """One entry a row, see `to_plain`: of a sequence, an array, a series or an Arrow array.
 
     Raises
     ------
@@ -85,6 +96,7 @@ def to_list(values: Any, n: int, name: str) -> list[Any]:
     elif is_sequence(values):
         entries = values
     else:
+        nw = load_narwhals()
         series = nw.from_native(values, series_only=True, pass_through=True)
         if isinstance(series, nw.Series):
             entries = series.to_list()
@@ -98,7 +110,13 @@ def to_list(values: Any, n: int, name: str) -> list[Any]:
         )
     if len(entries) != n:
         raise InputError(f"{name} has {len(entries)} entries; it must have {n}, one per row")
-    return list(entries)
+    is_plain = set(map(type, entries)) <= {str, int, bool, NoneType}
+    return list(entries) if is_plain else list(map(to_plain, entries))
+
+
+def load_narwhals() -> Any:
+    """The library of data frames; importing it takes a tenth of the time of importing an engine."""
+    return import_module("narwhals.stable.v2")
 
 
 def as_array(X: Sequence[Any], name: str = "X") -> Array:

@@ -119,11 +119,7 @@ def weight_columns(psi: Floats, eigenvalues: Floats, diffusion_time: float | Non
 
 def compute_thresholds(state: State, settings: PairSettings) -> tuple[float, float]:
     """t_s and t_d now: as set, or from the histogram; NaN without either."""
-    has_distances = histogram.count(state.embedded) > 0
-    low, high = (
-        histogram.quantile(state.embedded, p / 100.0) if has_distances else np.nan
-        for p in settings.percentiles
-    )
+    low, high = (histogram.quantile(state.embedded, p / 100.0) for p in settings.percentiles)
     low = low if settings.similar_below is None else settings.similar_below
     high = high if settings.dissimilar_above is None else settings.dissimilar_above
     return float(low), float(high)

@@ -16,8 +16,8 @@ from streamembed.numeric import codec
 from streamembed.pairs import pair_memory, thresholds
 from tests.oracles import oracle_pairs as oracle
 
-# A bucket of the histogram is 2^(1/32) wide; a percentile is told to that, and to one pair more.
-BUCKET = 2 ** (1 / 32) * (1 + 1e-9)
+# A bucket of the histogram is a 64th wide at most; a percentile is known to that and one pair more.
+BUCKET = (1 + 1 / 64) * (1 + 1e-9)
 
 
 def support(seed: int, n: int = 60, position: int = 100) -> dict[str, Any]:
