@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
-from scipy.spatial import cKDTree
+import scipy
 
 from streamembed.data import batch, column_roles
 from streamembed.data.batch import Batch
@@ -545,7 +545,7 @@ class Snapshot(SnapshotContents, SavedObject):
         """Rows of the nearest points of the support, and their distances, both (n, k)."""
         support = self._locate_support(space)
         if space not in self._trees:
-            self._trees[space] = cKDTree(support)
+            self._trees[space] = scipy.spatial.cKDTree(support)
         n_asked = min(k + 1, len(support))
         distances, rows = self._trees[space].query(places, np.arange(1, n_asked + 1))
         # which of equally near points a tree finds last is a matter of chance

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Annotated, Protocol
 
 import numpy as np
-from scipy.spatial.distance import cdist
+import scipy
 
 from streamembed.geometry.pairwise import choose_center
 from streamembed.numeric.arrays import Array, Bools, Floats, Ints
@@ -64,7 +64,7 @@ class Cover:
         nearest, nearest_d2 = np.full(n, -1, dtype=np.int64), np.full(n, np.inf)
         for start in range(0, n if n > 1 else 0, TILE):
             slots = np.arange(start, min(n, start + TILE))
-            d2 = cdist(points[slots], points, "sqeuclidean")
+            d2 = scipy.spatial.distance.cdist(points[slots], points, "sqeuclidean")
             d2[np.arange(len(slots)), slots] = np.inf
             nearest[slots], nearest_d2[slots] = d2.argmin(axis=1), d2.min(axis=1)
         return cls(nearest, nearest_d2)
@@ -123,7 +123,7 @@ class PointGeometry:
 
     def row(self, event: int) -> Floats:
         """By differences, O(n d)."""
-        row: Floats = cdist(
+        row: Floats = scipy.spatial.distance.cdist(
             self._arriving[event : event + 1], self._points[: self._n], "sqeuclidean"
         )[0]
         return row
@@ -131,7 +131,7 @@ class PointGeometry:
     def rows(self, slots: Ints) -> Floats:
         """By differences, O(b n d)."""
         points = self._points[: self._n]
-        rows: Floats = cdist(points[slots], points, "sqeuclidean")
+        rows: Floats = scipy.spatial.distance.cdist(points[slots], points, "sqeuclidean")
         return rows
 
     def place(self, event: int, slot: int) -> None:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
-from scipy.spatial.distance import cdist
+import scipy
 
 from streamembed.landmarks.absorption import MASS_NEIGHBORS, TILE, Cover, compute_shares
 from streamembed.numeric.arrays import LARGEST_VALUE, Bools, Floats, Ints
@@ -157,7 +157,7 @@ def _cache_rows(points: Floats) -> Callable[[int], Floats]:
     def row(i: int) -> Floats:
         distances = cache.get(i)
         if distances is None:
-            distances = cdist(points[i : i + 1], points, "sqeuclidean")[0]
+            distances = scipy.spatial.distance.cdist(points[i : i + 1], points, "sqeuclidean")[0]
             if len(cache) < capacity:
                 cache[i] = distances
         return distances
@@ -194,7 +194,7 @@ def _share_masses(masses: Floats, scaled: Floats, retained: Ints, radius2: float
     dropped = np.delete(np.arange(len(masses)), retained)
     for start in range(0, len(dropped), TILE):
         tile = dropped[start : start + TILE]
-        d2 = cdist(scaled[tile], retained_points, "sqeuclidean")
+        d2 = scipy.spatial.distance.cdist(scaled[tile], retained_points, "sqeuclidean")
         neighbors = _find_nearest(d2, count)
         near = np.take_along_axis(d2, neighbors, axis=1)
         np.add.at(result, neighbors, compute_shares(near, radius2) * masses[tile, None])

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from typing import Annotated, Self
 
 import numpy as np
+import scipy
 from scipy.sparse import csr_array
-from scipy.sparse.csgraph import connected_components
 
 from streamembed.geometry.lists import NeighborLists
 from streamembed.geometry.scaling import Scaling
@@ -155,7 +155,9 @@ class AlignmentMap(EmbeddingMap):
         graph = csr_array(
             (np.ones(int(starts[-1])), neighbors[is_neighbor], starts), shape=(len(neighbors),) * 2
         )
-        return int(connected_components(graph, directed=False, return_labels=False))
+        return int(
+            scipy.sparse.csgraph.connected_components(graph, directed=False, return_labels=False)
+        )
 
 
 def _solve(

@@ -44,15 +44,6 @@ def relayout(state: State, shared: Ints, config: Config) -> State:
     return replace(state, picture=layout.start_epoch(state.picture, picture, shared))
 
 
-def respread(state: State, config: Config) -> State:
-    """The state with a picture whose points have come to rest under new lists."""
-    if state.picture is None:
-        return state
-    lists = _find_lists(state, config)
-    duplicates = label_duplicates(state)
-    return replace(state, picture=layout.respread(state.picture, lists, config.spread, duplicates))
-
-
 def follow(previous: State, following: State, slots: Ints, config: Config) -> State:
     """The state after a chunk that filled ``slots``, with its picture."""
     picture, arrivals = previous.picture, following.support.births

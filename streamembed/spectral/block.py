@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
-from scipy.sparse.linalg import ArpackError, eigsh
+import scipy
 
 from streamembed.numeric.arrays import Floats, Ints
 from streamembed.numeric.linalg import descending_eigh
@@ -250,7 +250,7 @@ def find_lowest(walk: Walk, seed: int) -> float:
         return -1.0
     start_vector = np.random.default_rng((seed, n)).standard_normal(n)
     try:
-        lowest = eigsh(
+        lowest = scipy.sparse.linalg.eigsh(
             walk.operator,
             1,
             which="SA",
@@ -258,7 +258,7 @@ def find_lowest(walk: Walk, seed: int) -> float:
             tol=LOW_PRECISION,
             return_eigenvectors=False,
         )
-    except ArpackError:
+    except scipy.sparse.linalg.ArpackError:
         return -1.0
     return max(-1.0, min(float(lowest[0]), 0.0) - LOW_MARGIN)
 

@@ -23,8 +23,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+import scipy
 from scipy.sparse import csr_array
-from scipy.sparse.csgraph import connected_components
 
 from streamembed.numeric.arrays import Array, Floats, Ints
 from streamembed.spectral.adjacency import VANISHED
@@ -176,7 +176,7 @@ def _read_heads(graph: csr_array) -> Array:
 def find_parts(walk: Walk) -> Parts:
     """The connected parts of a walk, and its isolated points. O(n K)."""
     # of a symmetric graph the strong components are all, and need no transposed copy
-    n_components, raw = connected_components(walk.graph, connection="strong")
+    n_components, raw = scipy.sparse.csgraph.connected_components(walk.graph, connection="strong")
     weight = np.bincount(raw, weights=walk.degrees, minlength=n_components)
     order = np.argsort(-weight, kind="stable")
     count = int(np.count_nonzero(weight > 0))

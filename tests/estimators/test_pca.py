@@ -32,7 +32,7 @@ from streamembed.errors import (
 from streamembed.estimators import PCA
 from streamembed.estimators.pca import PrincipalAxes
 from streamembed.numeric.arrays import Floats
-from streamembed.storage import archive
+from tests.sealed import read_sealed, write_sealed
 
 DIGITS = load_digits().data
 RNG = np.random.default_rng(0)
@@ -360,38 +360,6 @@ def test_wrong_parameters_are_refused_at_once(params: dict[str, Any], message: s
         PCA(**params)
 
 
-# ------------------------------------------------------------------------------------- leaving
-
-
-@pytest.mark.parametrize("solver", ["moments", "svd"])
-@pytest.mark.parametrize("count", [7, 20, 25, 91, 130])
-def test_the_last_events_are_kept_at_a_change(solver: str, count: int) -> None:
-    """Axes are those of the last events alone, as of a new PCA; then the window fills again."""
-    model = learned(DICTS[:count], window=60, solver=solver)
-    for n in (90, 31, 5, 3):
-        model.keep_last(n)
-        rows = POINTS[:count][-min(n, 60) :]
-        axes = model.snapshot()
-        assert (axes.count, axes.position) == (len(rows), count)
-        assert_same_axes(axes, learned(rows, window=60).snapshot(), 1e-9)
-    model.learn_many(DICTS[:70])
-    assert_same_axes(model.snapshot(), learned(POINTS[10:70], window=60).snapshot(), 1e-9)
-
-
-def test_without_rows_nothing_can_be_kept() -> None:
-    """No window, or too few; the model stays as it is."""
-    model = learned(DICTS, window=50)
-    before = pickle.dumps(model)
-    with pytest.raises(ParameterError, match=r"n=1 .*at least 2"):
-        model.keep_last(1)
-    assert pickle.dumps(model) == before
-    with pytest.raises(ParameterError, match="keep_last needs a window"):
-        learned(DICTS).keep_last(50)
-    nothing = PCA(window=5)
-    nothing.keep_last(3)
-    assert nothing.position == 0
-
-
 def test_a_window_of_many_features_by_the_svd() -> None:
     """More features than events: exact while the rank holds the window, near where it does not."""
     rng = np.random.default_rng(8)
@@ -509,8 +477,8 @@ def test_damaged_and_foreign_files_are_refused(tmp_path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     (tmp_path / "flipped").write_bytes(data)
-    table, header = archive.read_table(path, "principal axes")
-    archive.write_table(tmp_path / "kind", table, "snapshot", header)
+    table, header = read_sealed(path, "principal axes")
+    write_sealed(tmp_path / "kind", table, "snapshot", header)
     for name, value in (
         ("feature_names", ["a", "a", "b", "c"]),
         ("feature_names", ["a"]),
@@ -518,7 +486,7 @@ def test_damaged_and_foreign_files_are_refused(tmp_path: Path) -> None:
         ("cut", [7]),
         ("met", "yes"),
     ):
-        archive.write_table(tmp_path / "parts", table, "principal axes", {**header, name: value})
+        write_sealed(tmp_path / "parts", table, "principal axes", {**header, name: value})
         with pytest.raises(DamagedFileError):
             PrincipalAxes.load(tmp_path / "parts")
     for name in ("flipped", "kind"):
