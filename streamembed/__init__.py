@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from streamembed.drift.alarm import Alarm as Alarm
     from streamembed.drift.monitor import Monitor as Monitor
     from streamembed.engine.call import Call as Call
+    from streamembed.engine.call import Command as Command
     from streamembed.engine.call import Labelled as Labelled
     from streamembed.engine.call import Learned as Learned
     from streamembed.engine.engine import Engine as Engine
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "Alarm": "drift.alarm",
     "Call": "engine.call",
+    "Command": "engine.call",
     "Certificate": "spectral.certificate",
     "Client": "serving.client",
     "Engine": "engine.engine",

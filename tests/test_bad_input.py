@@ -61,22 +61,22 @@ def learned(**changes: Any) -> se.Engine:
 
 def test_hostile_calls_are_refused_by_type() -> None:
     """A sample of the fuzz: success or an error of the family, no warning, nothing changed."""
-    result = inputs.run(250, seed=7)
+    result = inputs.run(100, seed=7)
     assert result.failures == {}
-    assert result.refused > 60
+    assert result.refused > 20
 
 
 # ------------------------------------------------------------------ ids
 
 
 def test_a_long_id_costs_its_own_length() -> None:
-    """The ids of 3,000 events, one of two million characters, are no table of that width."""
-    engine = se.Engine(size=2000, warm_up=50, chunk_size=1000)
-    ids = [f"i{j}" for j in range(3000)]
-    ids[2900] = "x" * 2_000_000
-    engine.learn(np.random.default_rng(0).normal(size=(3000, 2)), ids=ids)
-    assert len(pickle.dumps(engine.support_ids)) < 3_000_000  # as a table it would be 16 GB
-    assert engine.snapshot().ids.tolist() == ids[1000:]
+    """The ids of 300 events, one of two million characters, are no table of that width."""
+    engine = se.Engine(size=200, warm_up=50, chunk_size=100)
+    ids = [f"i{j}" for j in range(300)]
+    ids[290] = "x" * 2_000_000
+    engine.learn(np.random.default_rng(0).normal(size=(300, 2)), ids=ids)
+    assert len(pickle.dumps(engine.support_ids)) < 3_000_000  # as a table it would be 1.6 GB
+    assert engine.snapshot().ids.tolist() == ids[100:]
 
 
 def test_ids_that_differ_by_a_trailing_zero_are_two(tmp_path: Path) -> None:
@@ -153,8 +153,6 @@ def test_masked_values_are_nulls() -> None:
         snapshot.transform(hidden)
     with pytest.raises(BadRowError, match="null in '"):
         snapshot.transform([np.ma.masked_greater(row, -9.0) for row in X[:2]])
-    with pytest.raises(BadRowError, match="null in '1'"):
-        small().learn([[0.5, np.ma.masked, 1.0]])
     plain = np.ma.array(X, mask=False)
     np.testing.assert_array_equal(snapshot.transform(plain), snapshot.transform(X))
 

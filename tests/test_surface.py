@@ -21,6 +21,7 @@ PUBLIC = [
     "Call",
     "Certificate",
     "Client",
+    "Command",
     "Engine",
     "Frame",
     "Labelled",
@@ -73,7 +74,15 @@ def test_every_public_name_has_an_example(name: str) -> None:
 @pytest.mark.parametrize(
     "kind",
     [
-        *(se.Call, se.Client, se.Engine, se.Snapshot, se.Picture, se.LandmarkSet, se.Mahalanobis),
+        *(
+            se.Call,
+            se.Client,
+            se.Engine,
+            se.Snapshot,
+            se.Picture,
+            se.LandmarkSet,
+            se.Mahalanobis,
+        ),
         *(se.Monitor, se.PairGenerator, se.Transformed),
     ],
     ids=lambda k: k.__name__,

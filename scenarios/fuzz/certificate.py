@@ -289,6 +289,8 @@ def _make_other(parameters: dict[str, Any], rng: Draw) -> None:
     method = parameters["method"] = str(rng.choice(methods))
     if method in ("lle", "isomap"):
         parameters["n_neighbors"] = int(rng.choice([3, 10, 15, 15, 40]))
+    if method == "isomap":
+        parameters["n_landmarks"] = None
     if method == "kernel_pca":
         parameters["kernel"] = str(rng.choice(["gaussian", "polynomial", "cosine"]))
         if parameters["kernel"] == "polynomial":

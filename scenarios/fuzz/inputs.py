@@ -33,9 +33,10 @@ from scenarios.fuzz import hostile
 from scenarios.fuzz.hostile import NAMES, D
 from streamembed import estimators
 from streamembed.cli import commands as cli
+from streamembed.cli.inspect import inspect_path
 from streamembed.errors import ColumnWarning, ResolutionWarning, StreamembedError
 from streamembed.estimators.map_estimator import MapEstimator
-from streamembed.logs.event_log import describe_log, open_log, write_distance_log, write_log
+from streamembed.logs.event_log import open_log, write_distance_log, write_log
 from streamembed.methods.options import DEFAULTS
 
 READERS = ["transform", "coverage", "transform_with_coverage", "transform_distances"]
@@ -355,7 +356,7 @@ class RandomCall:
         if way == 3:
             return [len(part) for part in open_log(self.path("log"), features)]
         if way == 4:
-            return describe_log(self.path("log", "run"), features)
+            return inspect_path(self.path("log", "run"))
         if way == 5:
             return se.read_run(self.path("run")).positions
         if way == 6:

@@ -108,7 +108,11 @@ def main() -> None:
     failures = [] if code == 143 else [f"exit code {code}"]
     with se.open_run(run) as opened:
         names = [name for name in opened.batch_ids() if name.startswith("served ")]
-        sent = {f"served p{i} {k * ROWS}" for i in range(2) for k in range(acknowledged[i])}
+        sent = {
+            f"served p{i} {k * ROWS} {(k + 1) * ROWS}"
+            for i in range(2)
+            for k in range(acknowledged[i])
+        }
         if set(names) != sent:
             failures.append(f"batches differ: {sorted(set(names) ^ sent)[:5]}")
         if opened.position != ROWS * sum(acknowledged):

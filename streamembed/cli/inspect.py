@@ -9,11 +9,18 @@ from typing import Any
 import click
 
 from streamembed.cli.show import print_facts
-from streamembed.data.column_roles import LOG_REMEDY
+from streamembed.data.column_roles import LOG_REMEDY, ColumnChoice
 from streamembed.engine.engine import Engine
 from streamembed.engine.snapshot import Snapshot
-from streamembed.errors import MissingFileError, ParameterError, check_path, format_count
-from streamembed.logs.event_log import LogDescription, describe_log
+from streamembed.errors import (
+    FeatureError,
+    MissingFileError,
+    ParameterError,
+    check_path,
+    format_count,
+)
+from streamembed.logs.event_log import open_files
+from streamembed.logs.paths import probe_files
 from streamembed.logs.place import is_uri
 from streamembed.numeric import codec
 from streamembed.runs import run_folder
@@ -38,7 +45,7 @@ def command(path: str, as_json: bool) -> None:
 def inspect_path(location: str) -> dict[str, Any]:
     """The facts of a log, a run folder, a snapshot or another saved file; of a URI, a log."""
     if is_uri(location):
-        return _describe_log(describe_log(location))
+        return _describe_log(location)
     path = Path(check_path(location))
     if not path.exists():
         raise MissingFileError(f"{path} does not exist")
@@ -56,7 +63,7 @@ def inspect_path(location: str) -> dict[str, Any]:
         header = archive.read_table(path, kind)[1]
         plain = {k: v for k, v in header.items() if v != codec.ARRAY and not isinstance(v, dict)}
         return {"kind": kind, "verdict": kind, "hints": [], **plain}
-    return _describe_log(describe_log(path))
+    return _describe_log(location)
 
 
 def _describe_engine(engine: Engine) -> dict[str, Any]:
@@ -76,8 +83,8 @@ def _describe_engine(engine: Engine) -> dict[str, Any]:
     }
 
 
-def _describe_log(description: LogDescription) -> dict[str, Any]:
-    files, log = description.files, description.log
+def _describe_log(location: str) -> dict[str, Any]:
+    files, log = probe_files(location), None
     damages = [file.damage for file in files if file.damage]
     counts = [file.rows for file in files if file.rows is not None]
     rows = f"{sum(counts):,} rows" if len(counts) == len(files) else "an unknown number of rows"
@@ -85,9 +92,11 @@ def _describe_log(description: LogDescription) -> dict[str, Any]:
     hints = [
         f"{damage}: rows before it can be read, replay reports where they end" for damage in damages
     ]
-    if log is None:
+    try:
+        log = open_files(files, ColumnChoice(), ())
+    except FeatureError as error:
         what = f"of {format_count(len(types), 'column')}"
-        hints.append(f"replay refuses the log: {description.error}")
+        hints.append(f"replay refuses the log: {error}")
     else:
         n = len(log.feature_names)
         what = f"of {format_count(n, 'feature')}" if n else "of distances"

@@ -8,85 +8,45 @@ import socket
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import fields
 from typing import Any, NoReturn
 
 import click
 
 from streamembed.cli.exit_codes import INTERRUPTED, IO, catch_signals
 from streamembed.errors import ParameterError, summarise_error
-from streamembed.serving.server import Server, limit_memory, tune_process
-from streamembed.serving.server_settings import (
-    LOOPBACK,
-    ServerSettings,
-    is_loopback,
-    parse_bytes,
-)
+from streamembed.serving.server import limit_memory, start_server, tune_process
+from streamembed.serving.server_settings import LOOPBACK, ServerSettings, check_port
+from streamembed.serving.service import Service
 from streamembed.serving.tokens import add_token
 
 # All addresses of a machine: to listen at, and not to call.
 ALL_INTERFACES = ("0.0.0.0", "::")
 # Seconds between two looks at whether the server must end.
 POLL_INTERVAL = 0.1
-
-
-class _ByteCount(click.ParamType[int]):
-    """A number of bytes, such as 16MiB."""
-
-    name = "bytes"
-
-    def convert(self, value: object, param: object, ctx: object) -> int:
-        """The number."""
-        return value if isinstance(value, int) else parse_bytes(str(value))
-
-
-# Options by flag; those with a default in `ServerSettings` show it.
-OPTIONS: dict[str, dict[str, Any]] = {
-    "--host": {"help": "Address to listen on."},
-    "--port": {
-        "type": click.IntRange(0, 65535),
-        "help": "Port to listen on; 0: any free port.",
-    },
-    "--tokens": {"metavar": "FILE", "help": "File of tokens: who may read, and who may write."},
-    "--tls": {"nargs": 2, "metavar": "CERT KEY", "help": "Certificate and key, PEM files."},
-    "--insecure": {"is_flag": True, "help": "Allow other machines without tokens or TLS."},
-    "--learn": {"is_flag": True, "help": "Also accept events, into a run of open_run."},
-    "--checkpoint-every": {
-        "metavar": "EVENTS|<n>s",
-        "help": "With --learn: how often to commit new events for readers.  [default: 30s]",
-    },
-    "--max-rows": {
-        "type": click.IntRange(1, 1 << 24),
-        "help": "Largest number of rows per batch.",
-    },
-    "--max-bytes": {"type": _ByteCount(), "default": "16MiB", "help": "Largest size of a batch."},
-    "--max-streams": {
-        "type": click.IntRange(1, 4096),
-        "help": "Largest number of open calls.",
-    },
-    "--max-memory": {
-        "type": _ByteCount(),
-        "default": "2GiB",
-        "help": "Memory beyond the size at start and the stacks of open calls.",
-    },
-    "--grace": {
-        "type": click.FloatRange(0, 86400),
-        "help": "Seconds that open streams may take to finish at shutdown.",
-    },
-    "--metrics-port": {
-        "type": click.IntRange(0, 65535),
-        "help": "Port of /metrics for Prometheus, on 127.0.0.1; 0: any free port.",
-    },
-}
+PEM = click.Path(exists=True, dir_okay=False)
+PORT, COUNT = click.IntRange(0, 65535), click.IntRange(1, 1 << 24)
+# Flags by type, default and help.
+OPTIONS: tuple[tuple[str, Any, Any, str], ...] = (
+    ("--host", str, LOOPBACK[0], "Address to listen on."),
+    ("--port", PORT, 8815, "Port to listen on; 0: any free port."),
+    ("--tokens", str, None, "File of tokens: who may read, and who may write."),
+    ("--tls", (PEM, PEM), None, "Certificate and key, PEM files."),
+    ("--insecure", bool, False, "Allow other machines without tokens or TLS."),
+    ("--learn", bool, False, "Also accept events, into a run of open_run."),
+    ("--checkpoint-every", str, None, "With --learn: events or seconds (30s) between commits."),
+    ("--max-rows", COUNT, 1 << 16, "Largest number of rows per batch."),
+    ("--max-batch-mib", COUNT, 16, "Largest size of a batch, in MiB."),
+    ("--max-streams", click.IntRange(1, 4096), 512, "Largest number of open calls."),
+    ("--max-memory-mib", COUNT, 2048, "MiB beyond those at start and the stacks of open calls."),
+    ("--grace", click.FloatRange(0, 86400), 10.0, "Seconds that calls may take at shutdown."),
+    ("--metrics-port", PORT, None, "Port of /metrics on 127.0.0.1; 0: any free port."),
+)
 
 
 def _add_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    defaults = {field.name: field.default for field in fields(ServerSettings)}
-    for flag, settings in reversed(OPTIONS.items()):
-        default = defaults[flag.removeprefix("--").replace("-", "_")]
-        if default is not None and default is not False:
-            settings = {"default": default, "show_default": True, **settings}
-        command = click.option(flag, **settings)(command)
+    for flag, kind, default, text in reversed(OPTIONS):
+        settings = {"type": kind, "default": default, "help": text, "is_flag": kind is bool}
+        command = click.option(flag, show_default=True, **settings)(command)
     return command
 
 
@@ -99,7 +59,12 @@ def _add_options(command: Callable[..., Any]) -> Callable[..., Any]:
     metavar="NAME ROLE",
     help="Print a new token, add its line to the file of --tokens, and exit.",
 )
-def command(run: str | None, new_token: tuple[str, str] | None, **options: Any) -> None:
+def command(
+    run: str | None,
+    new_token: tuple[str, str] | None,
+    metrics_port: int | None,
+    **options: Any,
+) -> None:
     """Serve a run by Arrow Flight: transform, learn, snapshots, timeline.
 
     RUN is a run folder of any kind; --learn needs one of open_run. By default only this machine can
@@ -117,29 +82,31 @@ def command(run: str | None, new_token: tuple[str, str] | None, **options: Any) 
         raise ParameterError(
             "--checkpoint-every needs --learn: add it, or leave --checkpoint-every out"
         )
-    _run_server(ServerSettings(run=run, **options))
+    check_port("--port", options["host"], options["port"])
+    if metrics_port is not None:
+        check_port("--metrics-port", LOOPBACK[0], metrics_port)
+    _run_server(ServerSettings(run=run, **options), metrics_port)
 
 
-def _run_server(settings: ServerSettings) -> NoReturn:
+def _run_server(settings: ServerSettings, metrics_port: int | None) -> NoReturn:
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its log of clients is not for a terminal
     tune_process()
-    server, code = Server(settings), IO
-    signal.signal(signal.SIGHUP, lambda *_: server.reload_tokens())
+    code, message = IO, "stopped; all acknowledged events are committed"
     try:
-        with catch_signals(deferred=True) as is_stopped, server:
+        with catch_signals(deferred=True) as is_stopped, start_server(settings) as service:
+            signal.signal(signal.SIGHUP, lambda *_: service.reload_tokens())
             limit_memory(settings)
-            _announce(settings, server)
-            while not is_stopped() and server.failure is None:
+            _announce(settings, service, metrics_port)
+            while not is_stopped() and service.failure is None:
                 time.sleep(POLL_INTERVAL)
-            server.drain()
+            service.drain()
             if is_stopped():
                 raise KeyboardInterrupt
     except KeyboardInterrupt as interrupt:
         code = getattr(interrupt, "exit_code", INTERRUPTED)
-    message = "stopped; all acknowledged events are committed"
-    if n_open := server.n_open:
+    if n_open := service.authentication.n_open:
         message += f"; {n_open} calls that were open after {settings.grace:g} seconds were cut off"
-    if (failure := server.failure) is not None:
+    if (failure := service.failure) is not None:
         code = IO
         message = (
             f"the run has stopped to learn ({summarise_error(failure)}): what was acknowledged is "
@@ -149,15 +116,16 @@ def _run_server(settings: ServerSettings) -> NoReturn:
     os._exit(code)  # Python would wait for the calls that clients keep open
 
 
-def _announce(settings: ServerSettings, server: Server) -> None:
+def _announce(settings: ServerSettings, service: Service, metrics_port: int | None) -> None:
     scheme = "grpc" if settings.tls is None else "grpc+tls"
     host = socket.gethostname() if settings.host in ALL_INTERFACES else settings.host
-    click.echo(f"{scheme}://{f'[{host}]' if ':' in host else host}:{server.port}")
+    click.echo(f"{scheme}://{f'[{host}]' if ':' in host else host}:{service.port}")
     sys.stdout.flush()
-    if server.metrics_port is not None:
-        click.echo(f"http://{LOOPBACK}:{server.metrics_port}/metrics", err=True)
+    if metrics_port is not None:
+        metrics = service.metrics.listen(LOOPBACK[0], metrics_port)
+        click.echo(f"http://{LOOPBACK[0]}:{metrics.server_port}/metrics", err=True)
     if settings.host in ALL_INTERFACES:
         click.echo(f"listening on {settings.host}: all addresses of this machine", err=True)
-    if not is_loopback(settings.host) and settings.insecure:
+    if settings.insecure and settings.host not in LOOPBACK:
         click.echo(f"warning: {settings.host} serves everyone who can reach it", err=True)
     click.echo("Press Ctrl-C to stop", err=True)

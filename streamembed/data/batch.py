@@ -6,8 +6,8 @@ never silently dropped.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -35,7 +35,7 @@ class Rejected:
     """A row that was not learned: its index in the call, its id where it had one, and why."""
 
     index: int
-    id: Hashable | None
+    id: int | str | None
     reason: str
 
 
@@ -100,9 +100,28 @@ def read(
                 f"{quote(list(features.names))}"
             )
         return X
-    wanted = None if features is None else features.names
     if ids is None and features is not None and are_usable(X, features):
         return Batch.of_points(X.copy(), features)
+    table, features = read_columns(X, features, name)
+    values, nulls, faults = table.values, table.nulls, table.faults
+    if nulls.size and table.mixes_nulls:
+        first = {i: int(np.argmax(nulls[i])) for i in np.flatnonzero(nulls.any(axis=1)).tolist()}
+        names = features.names
+        faults = {**faults, **{i: f"null or NaN in {names[j]!r}" for i, j in first.items()}}
+    return check_table(values, features, nulls, faults, ids, on_bad_row, remedy, name=name)
+
+
+def read_columns(
+    X: Any, features: Features | None, name: str = "X"
+) -> tuple[NumericTable, Features]:
+    """Any table as numbers, its columns in the order of the features; None for those of X.
+
+    Raises
+    ------
+    FeatureError, InputError
+        As `read`.
+    """
+    wanted = None if features is None else features.names
     if are_dicts(X):
         if not len(X):
             X = np.zeros(0)  # without rows there are no features
@@ -112,16 +131,11 @@ def read(
     if table.refused is not None:
         raise table.refused
     features = choose_features(table, features, name)
-    columns = features.names
-    values, nulls, faults = table.values, table.nulls, table.faults
-    if columns != table.names:
-        order = find_columns(table.names, columns)
-        values = np.take(values, order, axis=1)
-        nulls = nulls[:, order] if nulls.size else nulls
-    if nulls.size and table.mixes_nulls:
-        first = {i: int(np.argmax(nulls[i])) for i in np.flatnonzero(nulls.any(axis=1)).tolist()}
-        faults = {**faults, **{i: f"null or NaN in {columns[j]!r}" for i, j in first.items()}}
-    return check_table(values, features, nulls, faults, ids, on_bad_row, remedy, name=name)
+    if features.names != table.names:
+        order = find_columns(table.names, features.names)
+        nulls = table.nulls[:, order] if table.nulls.size else table.nulls
+        table = replace(table, values=np.take(table.values, order, axis=1), nulls=nulls)
+    return table, features
 
 
 def are_usable(X: Any, features: Features) -> bool:

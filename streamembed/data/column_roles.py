@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from fnmatch import fnmatchcase
-from itertools import chain, groupby
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -81,22 +80,6 @@ def describe_suspicious(reasons: Mapping[str, str], remedy: str) -> str:
     """The warning about columns that are left out."""
     columns = ", ".join(f"{name!r} ({why})" for name, why in reasons.items())
     return f"columns are left out of the features: {columns}; {remedy}"
-
-
-def abbreviate_names(names: Sequence[str]) -> list[str]:
-    """Names, with three or more that differ only in their final number written as one range.
-
-    Examples
-    --------
-    >>> abbreviate_names(["id", "c0", "c1", "c2", "coverage", "x1", "x2"])
-    ['id', 'c0 … c2', 'coverage', 'x1', 'x2']
-    """
-    abbreviated = []
-    for stem, group in groupby(names, lambda name: name.rstrip("0123456789")):
-        run = list(group)
-        numbered = len(run) > 2 and stem not in run
-        abbreviated += [f"{run[0]} … {run[-1]}"] if numbered else run
-    return abbreviated
 
 
 def describe_empty(empty: Sequence[str], names: Sequence[str], largest: float) -> str:
@@ -201,7 +184,9 @@ class Columns:
         n = len(self.features)
         if self.list_column is not None:
             return f"{n} numbers of {self.list_column}" if n else f"distances of {self.list_column}"
-        return ", ".join(abbreviate_names(self.features)) + (f" ({n})" if n > MAX_LISTED else "")
+        if n > MAX_LISTED:
+            return f"{self.features[0]} … {self.features[-1]} ({n})"
+        return ", ".join(self.features)
 
     def __str__(self) -> str:
         roles = [f"{role}: {getattr(self, role) or 'none'}" for role in ("id", "label", "time")]
@@ -463,23 +448,20 @@ def split(
 def _split_frame(
     frame: InputFrame, learned: tuple[str, ...], chosen: tuple[str, ...] | None, remedy: str
 ) -> SplitTable:
-    left_out = find_suspicious(frame.names, learned)
+    types = {name: getattr(column, "type", pa.null()) for name, column in frame.columns.items()}
+    # values of columns that have no type are judged when they are read
+    types = {name: pa.float64() if kind == pa.null() else kind for name, kind in types.items()}
+    left_out = find_suspicious(types, learned)
     if chosen is None:
-        others = [name for name in frame.names if name not in left_out and name not in learned]
-        kinds = {name: column.type for name, column in _read_columns(frame, others).items()}
-        left_out |= {n: str(t) for n, t in kinds.items() if not (is_numeric(t) or holds_vectors(t))}
-        features = tuple(name for name in frame.names if name not in left_out)
-        if not learned:
-            _check_left_out(left_out, features, frame.argument, remedy)
+        faults = {n: str(t) for n, t in types.items() if not (is_numeric(t) or holds_vectors(t))}
+        left_out = _leave_out(frame.names, left_out, faults, learned, frame.argument, remedy)
+        features: Iterable[str] = types.keys() - left_out.keys()
     else:
-        columns = _read_columns(frame, frame.names)
-        types = dict.fromkeys(frame.names, pa.float64()) | {n: c.type for n, c in columns.items()}
-        lists = {name: column for name, column in columns.items() if holds_vectors(column.type)}
-        sizes = {name: read_list_size(column) for name, column in lists.items()}
+        lists = [name for name, kind in types.items() if holds_vectors(kind)]
+        sizes = {name: read_list_size(frame.columns[name]) for name in lists}
         features = _choose_columns(types, sizes, chosen, frame.argument)
-
-    points = frame.select(features) if len(features) < len(frame.names) else frame
-    return SplitTable(points, lambda role: frame.arrow(role) if role in left_out else None)
+    columns = {role: frame.columns[role] for role in RESERVED if role in left_out}
+    return SplitTable(frame.select(features), columns.get)
 
 
 def _split_dicts(
@@ -491,45 +473,47 @@ def _split_dicts(
 ) -> SplitTable:
     """The first dict decides, as it does for the features."""
     keys = dict.fromkeys(chain.from_iterable(rows))
-    names = [key for key in keys if isinstance(key, str)]
-    first = [key for key in names if key in rows[0]]
+    types = {key: pa.float64() for key in keys if isinstance(key, str)}
+    first = [key for key in types if key in rows[0]]
     known = {*learned} or {*first}.difference(find_suspicious(first))
-    left_out = suspicious = find_suspicious(names, known)
-    points = rows
+    left_out = suspicious = find_suspicious(types, known)
     if chosen is None:
-        left_out = suspicious | _find_text(rows[0], {*names}.difference(suspicious, learned))
-        if not learned:
-            _check_left_out(left_out, keys.keys() - left_out.keys(), name, remedy)
+        faults = {
+            key: "text" if isinstance(rows[0][key], str) else type(rows[0][key]).__name__
+            for key in first
+            if _is_no_number(rows[0][key])
+        }
+        left_out = _leave_out(keys, suspicious, faults, learned, name, remedy)
         points = _drop_keys(rows, {*(learned or first)}.difference(left_out), {*suspicious})
     else:
-        features = _choose_columns(dict.fromkeys(names, pa.float64()), {}, chosen, name)
-        if len(features) < len(keys):
-            points = [{key: row[key] for key in row if key in features} for row in rows]
-
-    return SplitTable(
-        points, lambda role: [row.get(role) for row in rows] if role in left_out else None
-    )
+        features = _choose_columns(types, {}, chosen, name)
+        points = [{key: row[key] for key in row if key in features} for row in rows]
+    columns = {role: [row.get(role) for row in rows] for role in RESERVED if role in left_out}
+    return SplitTable(points, columns.get)
 
 
-def _check_left_out(
-    left_out: Mapping[str, str], features: Collection[Any], name: str, remedy: str
-) -> None:
-    """Warn of columns that are left out; FeatureError where no column is a feature."""
-    if left_out and not features:
+def _leave_out(
+    keys: Collection[Any],
+    suspicious: Mapping[str, str],
+    faults: Mapping[str, str],
+    learned: Collection[str],
+    name: str,
+    remedy: str,
+) -> dict[str, str]:
+    """The columns that are no features, and why; with a warning where nothing is learned yet.
+
+    ``faults`` says what those are that are not numeric.
+    """
+    others = {key: why for key, why in faults.items() if key not in learned}
+    left_out = others | dict(suspicious)
+    if learned:
+        return left_out
+    if left_out and len(left_out) == len(keys):
         raise FeatureError(describe_no_features(name, left_out))
     warned = {key: why for key, why in left_out.items() if key not in RESERVED}
     if warned:
         warn(describe_suspicious(warned, remedy), ColumnWarning)
-
-
-def _find_text(row: Mapping[Any, Any], names: Collection[str]) -> dict[str, str]:
-    """Keys of a dict under which there is no number, such as text, and what there is."""
-    values = {name: value for name, value in row.items() if name in names}
-    return {
-        name: "text" if isinstance(value, str) else type(value).__name__
-        for name, value in values.items()
-        if _is_no_number(value)
-    }
+    return left_out
 
 
 def _is_no_number(value: Any) -> bool:
@@ -552,19 +536,6 @@ def _drop_keys(
         }
         for row in rows
     ]
-
-
-def _read_columns(frame: InputFrame, names: Iterable[str]) -> dict[str, Any]:
-    """Columns in Arrow, without those whose values are judged when they are read.
-
-    Of these Arrow has no type, or that of nulls, or bytes: such come objects of polars.
-    """
-    columns = {}
-    for name in names:
-        with suppress(FeatureError):
-            columns[name] = frame.arrow(name)
-    is_open = (pa.types.is_null, pa.types.is_fixed_size_binary)
-    return {n: c for n, c in columns.items() if not any(test(c.type) for test in is_open)}
 
 
 def _choose_columns(

@@ -12,8 +12,15 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from streamembed.data.values import is_list_type, is_sequence, masked_row, to_floats
+from streamembed.data.values import (
+    column_to_floats,
+    holds_vectors,
+    is_sequence,
+    read_lists,
+    to_floats,
+)
 from streamembed.errors import BadRowError, InputError
 from streamembed.numeric.arrays import LARGEST_VALUE, Array, Floats
 
@@ -153,16 +160,13 @@ def list_rows(rows: Any) -> list[Floats | None]:
     for anything else.
     """
     if isinstance(rows, (pa.Array, pa.ChunkedArray)):
-        if not is_list_type(rows.type) and not pa.types.is_null(rows.type):
+        if not holds_vectors(rows.type) and not pa.types.is_null(rows.type):
             raise InputError(
                 f"rows is an Arrow array of type {rows.type}; it must hold lists of numbers, one "
                 "list per object"
             )
-        lists = [getattr(row, "values", None) for row in rows]
-        rows = [
-            None if values is None else values.to_numpy(zero_copy_only=False) for values in lists
-        ]
-    elif isinstance(rows, memoryview):
+        return read_list_rows(rows)
+    if isinstance(rows, memoryview):
         rows = np.asarray(rows)
     if isinstance(rows, np.ndarray):
         if rows.ndim != 2 and (rows.dtype != object or rows.ndim != 1):
@@ -182,12 +186,23 @@ def list_rows(rows: Any) -> list[Floats | None]:
     return [read_row(row) for row in rows]
 
 
+def read_list_rows(column: Any) -> list[Floats | None]:
+    """Every list of an Arrow column as a float64 array, None for null, NaN for a null in it."""
+    column = read_lists(column)
+    ends = np.cumsum(pc.list_value_length(column).fill_null(0).to_numpy(zero_copy_only=False))
+    flat = np.array(column_to_floats(column.flatten(), "distances"))
+    rows: list[Floats | None] = [*np.split(flat, ends[:-1])] if len(column) else []
+    for i in np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False)).tolist():
+        rows[i] = None
+    return rows
+
+
 def read_row(row: Any) -> Floats | None:
     """A row as a fresh array, None where it is none; a mask or a null in it is NaN."""
     if not is_sequence(row) and not isinstance(row, (np.ndarray, memoryview)):
         return None
     try:
-        values_or_mask = masked_row(row)
+        values_or_mask = np.asanyarray(row)
     except (TypeError, ValueError, OverflowError, NotImplementedError):
         return None
     if values_or_mask.ndim != 1 or (

@@ -14,7 +14,7 @@ from uuid import UUID
 
 import numpy as np
 
-from streamembed.data.values import is_null, to_list
+from streamembed.data.values import to_list
 from streamembed.errors import InputError, quote
 from streamembed.numeric.arrays import Array, Ints
 
@@ -111,11 +111,9 @@ def read_ids(ids: Any, n: int) -> Array | None:
 
 
 def _to_plain_id(key: Any) -> int | str | None:
-    """An id as Python has it."""
-    if is_null(key) or (isinstance(key, float) and key != key):
-        return None
-    if isinstance(key, (str, UUID)):
-        return str(key)
+    """A whole number or text as Python's own type."""
+    if key is None or isinstance(key, (str, UUID)):
+        return None if key is None else str(key)
     if isinstance(key, Integral) and not isinstance(key, (bool, np.timedelta64)):
         return int(key)
     raise InputError(

@@ -36,11 +36,6 @@ class FeatureRows(NumericTable):
     def __len__(self) -> int:
         return len(self.values)
 
-    @property
-    def is_dicts(self) -> bool:
-        """Whether it came as dicts, one a row."""
-        return self.frame is None and not self.ordered
-
     def check(self, names: tuple[str, ...], learner: str = "this metric", name: str = "X") -> None:
         """Refuse columns that cannot be told apart: an array of another width, names for places.
 
@@ -132,7 +127,7 @@ def read_point(x: Any, largest: float = LARGEST, smallest: float = SMALLEST) -> 
             values = np.array([cells])
             size = np.abs(values)
             if smallest <= size.min() and size.max() <= largest:
-                return FeatureRows(values, tuple(x), False)
+                return FeatureRows(values, tuple(x), False, is_dicts=True)
     return _limit(read_dicts([check_point(x)]), largest, smallest)
 
 
@@ -143,7 +138,7 @@ def _limit(table: NumericTable, largest: float, smallest: float) -> FeatureRows:
     np.putmask(values, ~(size <= largest), np.nan)
     np.putmask(values, size < smallest, 0.0)
     parts = values, table.names, table.ordered, table.nulls, table.absent
-    return FeatureRows(*parts, frame=table.frame)
+    return FeatureRows(*parts, is_dicts=table.is_dicts)
 
 
 def check_pairs(left: FeatureRows, right: FeatureRows) -> None:

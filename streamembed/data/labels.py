@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import NoneType
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
-from streamembed.data.values import as_number, is_null, to_list
+from streamembed.data.values import as_number, to_list
 from streamembed.errors import InputError, quote
 from streamembed.numeric.arrays import Bools, Ints
 from streamembed.numeric.codec import NOT_SAVED, Count
@@ -25,7 +23,7 @@ Label = str | int | float | bool
 
 
 def list_labels(y: Any, n: int) -> list[Label | None]:
-    """Labels of n rows as plain values; None where one is null, NaN or masked.
+    """Labels of n rows as plain values; None where one is null or NaN.
 
     Raises
     ------
@@ -35,11 +33,11 @@ def list_labels(y: Any, n: int) -> list[Label | None]:
     values = to_list(y, n, "y")
     if set(map(type, values)) <= {str, bool, NoneType}:
         return values
-    return [_to_plain_label(value, i) for i, value in enumerate(values)]
+    return [None if value is None else _read_label(value, i) for i, value in enumerate(values)]
 
 
 def read_answers(similar: Any, n: int) -> list[bool | None]:
-    """Answers to "similar?" of n pairs; None where one is null, NaN or masked.
+    """Answers to "similar?" of n pairs; None where one is null or NaN.
 
     Raises
     ------
@@ -47,23 +45,13 @@ def read_answers(similar: Any, n: int) -> list[bool | None]:
         Not one a pair, or what is neither a boolean nor a number that is exactly 0 or 1.
     """
     values = to_list(similar, n, "similar")
-    if set(map(type, values)) <= {bool, NoneType}:
-        return values
-    return [_read_answer(value, i) for i, value in enumerate(values)]
-
-
-def _read_answer(value: Any, row: int) -> bool | None:
-    if is_null(value):
-        return None
-    number = as_number(value)
-    if number is not None and math.isnan(number):
-        return None
-    if number not in (0.0, 1.0):
-        raise InputError(
-            f"similar has {quote(value)} in row {row}; it must be True or False (or 1 or 0) for "
-            "every pair: for labels of +1 and -1 pass similar=(y == 1)"
-        )
-    return number == 1.0
+    for row, value in enumerate(values):
+        if value is not None and as_number(value) not in (0.0, 1.0):
+            raise InputError(
+                f"similar has {quote(value)} in row {row}; it must be True or False (or 1 or 0) "
+                "for every pair: for labels of +1 and -1 pass similar=(y == 1)"
+            )
+    return [None if value is None else as_number(value) == 1.0 for value in values]
 
 
 def read_booleans(similar: Any, n: int) -> Bools:
@@ -84,14 +72,7 @@ def read_booleans(similar: Any, n: int) -> Bools:
     return np.array(answers, dtype=bool)
 
 
-def _to_plain_label(value: Any, row: int) -> Label | None:
-    value = value.as_py() if isinstance(value, pa.Scalar) else value
-    if is_null(value):
-        return None
-    if isinstance(value, np.generic) and not isinstance(value, (np.timedelta64, np.datetime64)):
-        value = value.item()
-    if isinstance(value, float) and math.isnan(value):
-        return None
+def _read_label(value: Any, row: int) -> Label:
     if isinstance(value, int) and abs(value) > LARGEST_LABEL:
         raise InputError(
             f"the label of row {row} is an integer of {value.bit_length()} bits; at most 1000 are "
@@ -107,28 +88,20 @@ def _to_plain_label(value: Any, row: int) -> Label | None:
 
 
 def read_keys(y: Any, n: int) -> list[Hashable | None]:
-    """n labels of any kind that can be a key; None where there is none (None, NaN, NaT, NA).
+    """n labels of any kind that can be a key; None where one is null or NaN.
 
     Raises
     ------
     InputError
         No labels, of another length, or one that cannot be a key.
     """
-    return [_make_key(value) for value in to_list(y, n, "y")]
-
-
-def _make_key(value: Any) -> Hashable | None:
-    """The label as a plain value that can be a key, or None; `label_key` tells which are equal."""
-    if isinstance(value, (np.generic, pa.Scalar)):
-        value = value.item() if isinstance(value, np.generic) else value.as_py()
-    if is_null(value):
-        return None
-    try:
-        hash(value)
-    except TypeError as error:
-        raise InputError(f"the label {quote(value)} is not hashable: {error}") from error
-    key: Hashable = value
-    return key if key == key else None  # NaN and NaT differ from themselves
+    keys: list[Hashable | None] = to_list(y, n, "y")
+    for key in keys:
+        try:
+            hash(key)
+        except TypeError as error:
+            raise InputError(f"the label {quote(key)} is not hashable: {error}") from error
+    return keys
 
 
 def label_key(label: Any) -> Hashable:

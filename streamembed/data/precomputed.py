@@ -19,18 +19,18 @@ from streamembed.errors import BadRowError, InputError, quote
 from streamembed.numeric.arrays import Array, Floats
 
 
-def read_objects(X: Any) -> tuple[Sequence[Mapping[Any, Any]], Any]:
-    """Objects of any table as dicts of distances by id, and their data frame, if it was one.
+def read_objects(X: Any) -> Sequence[Mapping[Any, Any]]:
+    """Objects of any table as dicts of distances by id.
 
     Dicts stay as they are, since ids may be numbers; of other tables nulls are left out.
     """
     if are_dicts(X):
-        return X, None
+        return X
     table = read_table(X)
     present = np.ones(table.values.shape, dtype=bool)
     if table.nulls.size and not table.mixes_nulls:
         present = ~table.nulls
-    rows = [
+    return [
         {
             name: value
             for name, value, is_present in zip(table.names, row, mask, strict=True)
@@ -38,7 +38,6 @@ def read_objects(X: Any) -> tuple[Sequence[Mapping[Any, Any]], Any]:
         }
         for row, mask in zip(table.values.tolist(), present.tolist(), strict=True)
     ]
-    return rows, table.frame
 
 
 def order_distances(

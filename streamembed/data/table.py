@@ -25,6 +25,7 @@ from streamembed.data.values import (
     as_number,
     column_to_floats,
     decode,
+    holds_vectors,
     is_list_type,
     is_null,
     is_sequence,
@@ -55,12 +56,8 @@ class NumericTable:
     faults: dict[int, str] = field(default_factory=dict)
     # What a reader must raise who takes numbers alone: some column holds something else.
     refused: FeatureError | None = None
-    frame: Any = None  # the Arrow table or narwhals frame it came in, or None
-
-    @property
-    def mixes_nulls(self) -> bool:
-        """Whether nulls and NaN are one thing there, as in the frames of pandas."""
-        return isinstance(self.frame, nw.DataFrame) and self.frame.implementation.is_pandas_like()
+    mixes_nulls: bool = False  # whether nulls and NaN are one thing there, as in pandas
+    is_dicts: bool = False  # whether it came as dicts, one a row
 
 
 def read_table(X: Any, wanted: tuple[str, ...] | None = None, name: str = "X") -> NumericTable:
@@ -285,7 +282,9 @@ def read_dicts(
                 elif wanted is not None:
                     faults.setdefault(i, f"{quote(cells[j])} in {names[j]!r} is not a number")
         values[i] = numbers
-    return NumericTable(values, names, False, nulls=nulls, absent=absent, faults=faults)
+    return NumericTable(
+        values, names, False, nulls=nulls, absent=absent, faults=faults, is_dicts=True
+    )
 
 
 def _describe_keys(keys: Collection[str], wanted: set[str]) -> str:
@@ -297,105 +296,84 @@ def _describe_keys(keys: Collection[str], wanted: set[str]) -> str:
 
 
 def _from_frame(X: InputFrame, wanted: tuple[str, ...] | None) -> NumericTable:
-    names = X.names
-    if len(names) == 1 and (table := _from_lists(X, wanted)) is not None:
+    if len(X.columns) == 1 and (table := _from_lists(X, wanted)) is not None:
         return table
-    values = np.empty((len(X), len(names)))
-    nulls, refused = NO_NULLS, None
-    given = list(X.columns.values())
-    if any(isinstance(name, tuple) for name in given):
-        refused = FeatureError(
-            f"{X.argument} has multi-level columns ({quote(given)}): flatten their names, one text "
-            "per column"
-        )
-    for j, name in enumerate(names):
-        try:
-            arrow = decode(X.arrow(name))
-            values[:, j] = column_to_floats(arrow, name)
-            is_null_there = arrow.is_null().to_numpy(zero_copy_only=False)
-        except FeatureError as error:  # of Arrow, which has no type for all numbers
-            cells = X.cells(name)
-            numbers = list(map(as_number, cells))
-            is_null_there = np.array([is_null(cell) for cell in cells], dtype=bool)
-            strays = [
-                c for c, n in zip(cells, numbers, strict=True) if n is None and not is_null(c)
-            ]
-            if strays and error.__cause__ is not None:
-                what = f"it has {quote(strays[0])}"
-                error = FeatureError(f"column {name!r} of {X.argument} is not numeric: {what}")
-            if strays or is_null_there.all():
-                refused = refused or error
+    values, nulls, refused = read_columns(X.columns, X.argument)
+    return NumericTable(
+        values, X.names, False, nulls=nulls, refused=refused, mixes_nulls=X.mixes_nulls
+    )
+
+
+def read_columns(
+    columns: Mapping[str, Any], argument: str = "X"
+) -> tuple[Floats, Bools, FeatureError | None]:
+    """Columns of an `InputFrame` as numbers.
+
+    Returns
+    -------
+    values, nulls
+        Shapes (n, d), NaN where there is no number.
+    refused
+        Why a column is not one of numbers; None where all are.
+    """
+    n = max(map(len, columns.values()), default=0)
+    values, nulls = np.empty((n, len(columns))), np.zeros((n, len(columns)), dtype=bool)
+    refused = None
+    for j, (name, column) in enumerate(columns.items()):
+        if isinstance(column, list):
+            numbers = list(map(as_number, column))
             values[:, j] = [math.nan if number is None else number for number in numbers]
-        if is_null_there.any():
-            nulls = nulls if nulls.size else np.zeros(values.shape, dtype=bool)
-            nulls[:, j] = is_null_there
-    return NumericTable(values, names, False, nulls=nulls, refused=refused, frame=X.native)
+            nulls[:, j] = list(map(is_null, column))
+            strays = [row for row, number in enumerate(numbers) if number is None]
+            stray = next((column[row] for row in strays if not nulls[row, j]), None)
+            if stray is not None:
+                what = f"it has {quote(stray)}"
+                error = FeatureError(f"column {name!r} of {argument} is not numeric: {what}")
+                refused = refused or error
+            continue
+        arrow = decode(column)
+        if arrow.null_count:
+            nulls[:, j] = arrow.is_null().to_numpy(zero_copy_only=False)
+        try:
+            values[:, j] = column_to_floats(arrow, name)
+        except FeatureError as error:
+            values[:, j] = np.nan
+            refused = refused or error
+    return values, nulls, refused
 
 
 def _from_lists(X: InputFrame, wanted: tuple[str, ...] | None) -> NumericTable | None:
     """The numbers of the only column, where each of its values is a list of numbers."""
-    try:
-        arrow = X.arrow(X.names[0])
-        is_empty = pa.types.is_null(arrow.type) and wanted is not None and are_positions(wanted)
-        if not is_list_type(arrow.type) and not is_empty:
-            return None
-        size = None if wanted is None else len(wanted)
-        values, nulls, faults = lists_to_matrix(arrow, X.names[0], size)
-        if len(faults) == len(values):
-            values, nulls, faults = lists_to_matrix(arrow, X.names[0])
-    except FeatureError:
+    ((name, column),) = X.columns.items()
+    kind = getattr(column, "type", None)
+    is_empty = kind == pa.null() and wanted is not None and are_positions(wanted)
+    if kind is None or not (holds_vectors(kind) or is_empty):
         return None
+    size = None if wanted is None else len(wanted)
+    values, nulls, faults = lists_to_matrix(column, name, size)
+    if len(faults) == len(values):
+        values, nulls, faults = lists_to_matrix(column, name)
     names = tuple(map(str, range(values.shape[1])))
-    return NumericTable(values, names, True, nulls=nulls, faults=faults, frame=X.native)
+    return NumericTable(values, names, True, nulls=nulls, faults=faults)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class InputFrame:
-    """A data frame or an Arrow table, whichever it came as."""
+    """A data frame or an Arrow table, its columns in Arrow."""
 
-    native: Any  # an Arrow table or a frame of narwhals
-    columns: dict[str, Any]  # the names of its columns as text, and as the frame has them
+    columns: Mapping[str, Any]  # by name; lists of values where Arrow has no type for them
     argument: str = "X"  # what it was passed as, for messages
-
-    def __len__(self) -> int:
-        return len(self.native)
+    mixes_nulls: bool = False  # whether nulls and NaN are one thing there, as in pandas
 
     @property
     def names(self) -> tuple[str, ...]:
         """Of its columns."""
         return tuple(self.columns)
 
-    def select(self, names: Collection[str]) -> InputFrame:
+    def select(self, names: Iterable[str]) -> InputFrame:
         """Some of the columns, in the order of the frame."""
         wanted = set(names)
-        return replace(self, columns={n: own for n, own in self.columns.items() if n in wanted})
-
-    def arrow(self, name: str) -> Any:
-        """A column as an Arrow array; FeatureError where Arrow has none."""
-        column = self._column(name)
-        try:
-            if not isinstance(self.native, pa.Table):
-                column = column.to_arrow()
-            return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-        except MemoryError:
-            raise
-        except Exception as error:
-            raise FeatureError(
-                f"column {name!r} of {self.argument} is not numeric: {summarise_error(error)}"
-            ) from error
-
-    def cells(self, name: str) -> list[Any]:
-        """A column as Python has it."""
-        column = self._column(name)
-        values: list[Any] = (
-            column.to_pylist() if isinstance(self.native, pa.Table) else column.to_list()
-        )
-        return values
-
-    def _column(self, name: str) -> Any:
-        original = self.columns[name]
-        is_arrow = isinstance(self.native, pa.Table)
-        return self.native.column(original) if is_arrow else self.native.get_column(original)
+        return replace(self, columns={n: c for n, c in self.columns.items() if n in wanted})
 
 
 def is_frame(X: Any) -> bool:
@@ -406,36 +384,30 @@ def is_frame(X: Any) -> bool:
 
 
 def open_frame(X: Any, name: str = "X") -> InputFrame:
-    """A frame, or what has an Arrow capsule, with its names.
+    """A data frame, an Arrow table, or what has an Arrow capsule, read.
 
-    Arrow tables for Arrow's own and for capsules, frames of narwhals for all others. ``name`` is
-    that of the argument.
+    ``name`` is that of the argument.
+
+    Raises
+    ------
+    InputError
+        It is none of these.
+    FeatureError
+        Two columns of one name, names of several levels, or an object that cannot be read.
     """
     if isinstance(X, InputFrame):
         return X
     try:
-        if isinstance(X, pa.RecordBatch):
-            X = pa.Table.from_batches([X])
-        elif not isinstance(X, pa.Table):
-            frame = nw.from_native(X, eager_only=True, allow_series=True, pass_through=True)
-            array = frame.to_arrow() if isinstance(frame, nw.Series) else X
-            is_array = isinstance(array, pa.Array | pa.ChunkedArray)
-            if isinstance(frame, nw.DataFrame):
-                X = frame
-            elif is_array and is_list_type(array.type):
-                X = pa.table({"X": array})
-            elif is_array and not pa.types.is_struct(array.type):
-                pass  # one column without a name
-            elif hasattr(X, "__arrow_c_stream__"):
-                X = pa.table(X)
-            elif hasattr(X, "__arrow_c_array__"):
-                X = pa.Table.from_batches([pa.record_batch(X)])
-        if isinstance(X, (pa.Table, nw.DataFrame)):
-            given = X.column_names if isinstance(X, pa.Table) else X.columns
-            columns = {to_feature_name(own): own for own in given}
-            if len(columns) < len(given):
-                raise FeatureError(f"{name} has duplicate column names: {quote(given)}")
-            return InputFrame(X, columns, name)
+        frame = nw.from_native(X, eager_only=True, allow_series=True, pass_through=True)
+        if isinstance(frame, nw.Series):
+            frame = frame.to_arrow()
+        if isinstance(frame, pa.Array | pa.ChunkedArray) and not pa.types.is_struct(frame.type):
+            frame = pa.table({"X": frame}) if is_list_type(frame.type) else None
+        is_capsule = hasattr(frame, "__arrow_c_stream__") or hasattr(frame, "__arrow_c_array__")
+        if is_capsule and not isinstance(frame, nw.DataFrame):
+            frame = nw.from_native(pa.table(frame))
+        if isinstance(frame, nw.DataFrame):
+            return _read_frame(frame, name)
     except (FeatureError, MemoryError):
         raise
     # a foreign frame may raise anything when its columns are not columns of Arrow
@@ -455,3 +427,29 @@ def open_frame(X: Any, name: str = "X") -> InputFrame:
         f"{name} is a {type(X).__name__}; it must be a 2-D array, a list of dicts, an Arrow table "
         f"or record batch, or a data frame{hint}"
     )
+
+
+def _read_frame(frame: Any, argument: str) -> InputFrame:
+    """A frame of narwhals, column by column."""
+    given = frame.columns
+    if any(isinstance(name, tuple) for name in given):
+        raise FeatureError(
+            f"{argument} has multi-level columns ({quote(given)}): flatten their names, one text "
+            "per column"
+        )
+    columns = {to_feature_name(own): _read_series(frame.get_column(own)) for own in given}
+    if len(columns) < len(given):
+        raise FeatureError(f"{argument} has duplicate column names: {quote(given)}")
+    return InputFrame(columns, argument, frame.implementation.is_pandas_like())
+
+
+def _read_series(series: Any) -> Any:
+    """A column in Arrow, or the list of its values where Arrow has no type for them."""
+    try:
+        column = series.to_arrow()
+    except MemoryError:
+        raise
+    except Exception:  # of what the library of the frame converts with
+        return series.to_list()
+    is_opaque = series.dtype == nw.Object and pa.types.is_fixed_size_binary(column.type)
+    return series.to_list() if is_opaque else column

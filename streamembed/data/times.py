@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamembed.data.values import as_number, is_null, to_list
+from streamembed.data.values import as_number, to_list
 from streamembed.errors import InputError, quote
 from streamembed.numeric.arrays import Floats
 
@@ -53,19 +53,24 @@ def read_times(times: Any, n: int) -> Floats:
     values = to_list(times, n, "times")
     if any(hasattr(value, "isoformat") for value in values):
         return _read_column(_to_timestamps(values), n)
-    return np.array([_number(value, i) for i, value in enumerate(values)], dtype=float)
+    numbers = list(map(as_number, values))
+    for i, value in enumerate(values):
+        if value is not None and numbers[i] is None:
+            raise InputError(
+                f"the time of row {i} is {quote(value)}; it must be a number or a timestamp"
+            )
+    return np.array(numbers, dtype=np.float64)  # NaN for None
 
 
 def _to_timestamps(values: list[Any]) -> Any:
-    stamps = [None if is_null(value) else value for value in values]
-    for i, value in enumerate(stamps):
+    for i, value in enumerate(values):
         if value is not None and not hasattr(value, "isoformat"):
             raise InputError(
                 f"the time of row {i} is {quote(value)}, and others are timestamps; give times of "
                 "one kind"
             )
     try:
-        return pa.array(stamps)
+        return pa.array(values)
     except MemoryError:  # Arrow's is an ArrowException
         raise
     except pa.ArrowException as error:
@@ -89,17 +94,6 @@ def _read_column(column: Any, n: int) -> Floats:
         column = column.cast(pa.int64())
     numbers = pc.cast(column, pa.float64(), safe=False).to_numpy(zero_copy_only=False)
     return np.asarray(numbers, dtype=np.float64) / seconds
-
-
-def _number(value: Any, row: int) -> float:
-    if is_null(value):
-        return np.nan
-    number = as_number(value)
-    if number is None:
-        raise InputError(
-            f"the time of row {row} is {quote(value)}; it must be a number or a timestamp"
-        )
-    return number
 
 
 def find_late(times: Floats, newest: float | None, max_skew: float | None) -> list[tuple[int, str]]:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from numbers import Real
+from types import NoneType
 from typing import Any
 
 import narwhals.stable.v2 as nw
@@ -56,6 +57,16 @@ def is_null(value: Any) -> bool:
     return is_missing or type(value).__name__ in ("NAType", "NaTType")
 
 
+def to_plain(value: Any) -> Any:
+    """A value as Python has it; None where it is a null or a NaN of any kind."""
+    if isinstance(value, pa.Scalar):
+        value = value.as_py()
+    elif isinstance(value, np.generic) and not isinstance(value, (np.datetime64, np.timedelta64)):
+        value = value.item()
+    is_nan = isinstance(value, (float, Decimal, np.generic)) and value != value
+    return None if is_nan or is_null(value) else value
+
+
 def is_sequence(values: Any) -> bool:
     """Whether these are several things in order, and not text, bytes or a buffer."""
     return isinstance(values, Sequence) and not isinstance(
@@ -64,7 +75,7 @@ def is_sequence(values: Any) -> bool:
 
 
 def to_list(values: Any, n: int, name: str) -> list[Any]:
-    """One entry a row as a list: of a sequence, array, series or Arrow array; a mask is None.
+    """One entry a row, see `to_plain`: of a sequence, an array, a series or an Arrow array.
 
     Raises
     ------
@@ -98,7 +109,8 @@ def to_list(values: Any, n: int, name: str) -> list[Any]:
         )
     if len(entries) != n:
         raise InputError(f"{name} has {len(entries)} entries; it must have {n}, one per row")
-    return list(entries)
+    is_plain = set(map(type, entries)) <= {str, int, bool, NoneType}
+    return list(entries) if is_plain else list(map(to_plain, entries))
 
 
 def as_array(X: Sequence[Any], name: str = "X") -> Array:
@@ -109,30 +121,13 @@ def as_array(X: Sequence[Any], name: str = "X") -> Array:
             f"pa.chunked_array({name})"
         )
     try:
-        if any(isinstance(row, np.ma.MaskedArray) or _has_mask(row) for row in X):
-            return np.ma.array([masked_row(row) for row in X])
-        rows: Array = np.asarray(X)
+        has_masks = any(isinstance(row, np.ma.MaskedArray) for row in X)
+        rows: Array = np.ma.array(X) if has_masks else np.asarray(X)
     except (ValueError, TypeError, OverflowError) as error:
         raise FeatureError(
             f"the rows of {name} differ in length, or are not numeric: {summarise_error(error)}"
         ) from error
     return rows
-
-
-def _has_mask(row: Any) -> bool:
-    return isinstance(row, (list, tuple)) and any(value is np.ma.masked for value in row)
-
-
-def masked_row(row: Any) -> Any:
-    """A row of numbers as an array, masked where `numpy.ma.masked` stands among them.
-
-    numpy itself would make NaN of it, and warn.
-    """
-    if not _has_mask(row):
-        return np.asanyarray(row)
-    mask = [value is np.ma.masked for value in row]
-    values = [0.0 if value is np.ma.masked else value for value in row]
-    return np.ma.array(values, mask=mask)
 
 
 def to_floats(X: Array) -> tuple[Floats, Bools, list[Any]]:

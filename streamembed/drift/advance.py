@@ -1,4 +1,4 @@
-"""The update of a monitor: from a state and some events to the next state and its records.
+"""The update of a monitor: from a state and some events to the next state.
 
 Chunks, searches of pairs, stages of a candidate and explanations come at positions of the stream:
 the bits do not depend on how it is cut into calls.
@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from streamembed.drift import pair_channel, running_statistics
+from streamembed.drift import dependence, pair_channel, running_statistics
 from streamembed.drift.alarm import Alarm
 from streamembed.drift.candidate import (
     MIN_BLOCKS,
@@ -21,66 +21,49 @@ from streamembed.drift.candidate import (
 )
 from streamembed.drift.explanation import (
     REVISIONS,
-    Trigger,
     explain,
     explain_again,
-    find_constant_trigger,
-    find_event_trigger,
     find_pair_trigger,
+    find_trigger,
 )
 from streamembed.drift.influence import find_carriers
 from streamembed.drift.monitor_state import (
     OTHER_SHARE,
     CalibratedReference,
-    Collecting,
+    Candidate,
     Events,
-    MonitorSettings,
     MonitorState,
     Watching,
     build_reference,
     fit_season,
-    measure_dependence,
+    remove_season,
 )
 from streamembed.drift.monitor_timeline import ALL_CHANNELS, SCORE_UNITS, build_rows
-from streamembed.drift.reference import CHUNK
-from streamembed.drift.running_statistics import RunningMeans
+from streamembed.drift.running_statistics import FORMS, MEMORIES, RunningMeans
 from streamembed.numeric.arrays import Floats, Ints
 from streamembed.numeric.chunks import PendingParts
 
 N_RECENT = 500  # events that are kept for explanations, or half of a longer reference
 MOST_SCORED = 1000  # events at once: a kernel row each
-MAX_RECORDS = 1000  # that the state keeps
 PAIRS = ALL_CHANNELS.index("pairs")
 
-Step = tuple[MonitorState, list[Alarm]]
 
-
-def advance(
-    state: MonitorState, events: Events, settings: MonitorSettings
-) -> tuple[MonitorState, list[Alarm]]:
-    """The state after some events of the stream, checked, and the records that they bring."""
-    records: list[Alarm] = []
-    remaining = events
-    while True:
-        waiting = state.waiting.count
-        first = state.position - waiting
-        if state.phase == "stopped":
-            return replace(state, position=state.position + len(remaining)), records
-        if state.position + len(remaining) < state.due:
-            return wait(state, remaining), records
-        step = state.due - first
-        limit = _count_to_boundary(state, first)
-        count = min((waiting + len(remaining)) // step * step, limit)
-        block = remaining[: count - waiting]
-        if waiting:
-            block = Events.joined((state.waiting.joined(), block))
+def advance(state: MonitorState, events: Events) -> MonitorState:
+    """The state after some events of the stream, checked."""
+    while state.phase != "stopped":
+        first, before = state.done, state.position
+        step = find_due(state) - first
+        if before + len(events) < first + step:
+            return wait(state, events)
+        count = (before + len(events) - first) // step * step
+        block = events[: min(count, _count_to_boundary(state)) - state.waiting.count]
+        block = Events.joined((*state.waiting.parts, block))
         if state.watching is not None:
-            state, new = _watch(state, state.watching, first, block, settings)
+            state = _watch(state, state.watching, block)
         else:
-            state, new = _collect(state, block, settings)
-        remaining = remaining[state.position - first - waiting :]
-        state = with_due(state)
-        records += new
+            state = _pass_boundaries(_append(state, block))
+        events = events[state.position - before :]
+    return replace(state, position=state.position + len(events))
 
 
 def wait(state: MonitorState, events: Events) -> MonitorState:
@@ -94,29 +77,25 @@ def wait(state: MonitorState, events: Events) -> MonitorState:
     )
 
 
-def with_due(state: MonitorState) -> MonitorState:
-    """The state with the position at which there is something to do next."""
-    if state.phase == "stopped":
-        return state
-    first = state.position - state.waiting.count
-    if state.watching is not None:
-        return replace(state, due=first + state.watching.reference.chunk)
-    return replace(state, due=first + _count_to_boundary(state, first))
-
-
-def _count_to_boundary(state: MonitorState, first: int) -> int:
-    """Events from ``first`` on to the next thing to do; whole chunks where a reference watches."""
+def find_due(state: MonitorState) -> int:
+    """The position at which there is something to do next."""
     watching = state.watching
-    collecting = state.collecting if watching is None else watching.growing
-    left = [] if collecting is None else [collecting.target - len(collecting)]
+    return state.done + (_count_to_boundary(state) if watching is None else watching.chunk)
+
+
+def _count_to_boundary(state: MonitorState) -> int:
+    """Events to the next thing to do; whole chunks where a reference watches."""
+    left, watching = [], state.watching
+    if state.candidate is not None:
+        left.append(state.candidate.due - state.done)
     alarm = _find_alarm_to_explain(state)
     if alarm is not None:
-        left.append(alarm.position + REVISIONS[alarm.revision] - first)
+        left.append(alarm.position + REVISIONS[alarm.revision] - state.done)
     if watching is None:
         return max(min(left), 1)
-    chunk, interval = watching.reference.chunk, watching.reference.interval
-    left += [MOST_SCORED, interval - (first - watching.began) % interval]
-    return chunk * min(max(-(-n // chunk), 1) for n in left)
+    interval = watching.reference.interval
+    left += [MOST_SCORED, interval - (state.done - watching.began) % interval]
+    return watching.chunk * min(max(-(-n // watching.chunk), 1) for n in left)
 
 
 def _find_alarm_to_explain(state: MonitorState) -> Alarm | None:
@@ -130,10 +109,6 @@ def _find_alarm_to_explain(state: MonitorState) -> Alarm | None:
     return None
 
 
-def _join_events(first: Events | None, second: Events) -> Events:
-    return second if first is None or not len(first) else Events.joined((first, second))
-
-
 def _count_recent(reference: CalibratedReference | None) -> int:
     """Events that are looked back at."""
     if reference is None:
@@ -141,128 +116,93 @@ def _count_recent(reference: CalibratedReference | None) -> int:
     return max(N_RECENT, len(reference.events) // 2, reference.chunk)
 
 
-def _keep_recent(state: MonitorState, block: Events) -> Events:
-    recent = _join_events(state.recent, block)
-    return recent[max(0, len(recent) - _count_recent(state.reference)) :]
+def _append(state: MonitorState, block: Events) -> MonitorState:
+    """The state with these events, of which the first ones waited, among the last ones."""
+    position, count = state.done + len(block), _count_recent(state.reference)
+    if state.candidate is not None:
+        count = max(count, position - state.candidate.since)
+    recent = block if state.recent is None else Events.joined((state.recent, block))
+    recent = recent[max(0, len(recent) - count) :]
+    return replace(state, position=position, waiting=PendingParts(), recent=recent)
 
 
-def _collect(state: MonitorState, block: Events, settings: MonitorSettings) -> Step:
-    """Collect events of a reference; see what they are at a stage, or explain the last alarm."""
-    own = state.collecting
-    assert own is not None
-    state = replace(
-        state,
-        position=state.position - state.waiting.count + len(block),
-        waiting=PendingParts(),
-        collecting=replace(own, events=_join_events(own.events, block)),
-        recent=_keep_recent(state, block),
-    )
-    return _pass_boundaries(state, settings)
-
-
-def _pass_boundaries(state: MonitorState, settings: MonitorSettings) -> Step:
+def _pass_boundaries(state: MonitorState) -> MonitorState:
     """Explain the last alarm again, and settle what the candidate is, if it is time."""
-    records: list[Alarm] = []
     alarm = _find_alarm_to_explain(state)
     if alarm is not None and state.position >= alarm.position + REVISIONS[alarm.revision]:
         left = state.find_reference(alarm.reference)
         assert left is not None
-        state = add_record(state, explain_again(state, alarm, left), records)
-    watching = state.watching
-    candidate = state.collecting if watching is None else watching.growing
-    if candidate is not None and len(candidate) >= candidate.target:
-        assert candidate.events is not None
-        state = _settle(state, candidate.events, settings, records)
-    return state, records
+        state = add_record(state, explain_again(state, alarm, left))
+    if state.candidate is not None and state.position >= state.candidate.due:
+        state = _settle(state, state.candidate)
+    return state
 
 
-def add_record(state: MonitorState, record: Alarm, records: list[Alarm]) -> MonitorState:
-    """The state with one record more, which is appended to ``records``, too."""
-    records.append(record)
-    return replace(state, records=(*state.records, record)[-MAX_RECORDS:])
+def add_record(state: MonitorState, record: Alarm) -> MonitorState:
+    """The state with one record more."""
+    return replace(state, records=(*state.records, record))
 
 
 def add_event(
-    state: MonitorState,
-    kind: str,
-    onset: int,
-    reference: int,
-    sentence: str,
-    records: list[Alarm],
+    state: MonitorState, kind: str, onset: int, reference: int, sentence: str
 ) -> MonitorState:
     """The state with a record that is no alarm."""
-    record = Alarm(kind, state.next_number - 1, state.position, onset, reference, sentence)
-    return add_record(state, record, records)
+    number = state.next_number - 1
+    return add_record(state, Alarm(kind, number, state.position, onset, reference, sentence))
 
 
-def _settle(
-    state: MonitorState, candidate: Events, settings: MonitorSettings, records: list[Alarm]
-) -> MonitorState:
+def _settle(state: MonitorState, candidate: Candidate) -> MonitorState:
     """Make a reference of the candidate, or cut it, or return to one that was left, or go on."""
-    left, n, is_first = state.reference, len(candidate), state.phase == "collecting"
-    previous = None if left is None else left.season
-    dependence = measure_dependence(candidate, settings, left)
-    target = next_stage(n, dependence.block, settings.n_reference)
-    season = fit_season(candidate, settings.period, previous)
-    points = candidate.points
-    if season is not None:
-        points = season.remove(points, candidate.positions)
+    events, settings, left = state.list_since(candidate.since), state.settings, state.reference
+    usual, previous = (1, None) if left is None else (left.dependence.block, left.season)
+    season = fit_season(events, settings.period, previous)
+    points, n, is_first = remove_season(events, season), len(events), not state.numbered
+    serial = dependence.measure(points, usual, settings.n_reference)
+    due = candidate.since + next_stage(n, serial.block, settings.n_reference)
+    later = replace(state, candidate=replace(candidate, due=due))
     if state.watching is None:
-        usual = 1 if left is None else left.dependence.block
         at = find_change(points, (settings.seed, state.position, 3), usual)
-        if is_first:
-            dependence = replace(
-                dependence, changed_at=-1 if at < 0 else int(candidate.positions[at])
-            )
-        elif at >= 0:
-            return _cut(state, candidate, at, settings, records)
-        elif n < min(MIN_BLOCKS * dependence.block, settings.n_reference):
-            return replace(state, collecting=Collecting(candidate, target))
-    returned = None if is_first else _find_return(state, candidate, settings)
+        if at is not None and is_first:
+            serial = replace(serial, changed_at=int(events.positions[at]))
+        elif at is not None:
+            return _cut(state, int(events.positions[at]), candidate.since)
+        elif not is_first and n < min(MIN_BLOCKS * serial.block, settings.n_reference):
+            return later
+    returned = None if is_first else _find_return(state, events)
     if returned is not None:
-        return _return_to(state, returned, candidate, settings, records)
-    growing = None if n >= settings.n_reference else Collecting(candidate, target)
-    if state.watching is not None and growing is not None:  # no more than a look at returns
-        return replace(state, watching=replace(state.watching, growing=growing))
+        return _return_to(state, returned, candidate.since)
+    if state.watching is not None and n < settings.n_reference:  # no more than a look at returns
+        return later
     # a provisional one, made again, keeps its number
     number = state.numbered if state.watching is None else state.watching.reference.number
-    reference = build_reference(candidate, settings, number, dependence, previous)
-    state = replace(state, numbered=max(state.numbered, number + 1))
-    return start_watching(state, reference, growing)
+    reference = build_reference(events, settings, number, season, serial)
+    after = replace(state, numbered=max(state.numbered, number + 1))
+    return start_watching(after, reference, later.candidate if n < settings.n_reference else None)
 
 
-def _cut(
-    state: MonitorState,
-    candidate: Events,
-    split: int,
-    settings: MonitorSettings,
-    records: list[Alarm],
-) -> MonitorState:
+def _cut(state: MonitorState, at: int, first: int) -> MonitorState:
     """Leave out events before a change among those of a candidate, and say so."""
-    rest = candidate[split:]
-    at, first = int(rest.positions[0]), int(candidate.positions[0])
     sentence = (
         f"The stream changed again around event {at:,}, while the events since {first:,} were "
         "collected: the next reference leaves out those before."
     )
-    state = add_event(state, "cut", at, -1, sentence, records)
-    return replace(state, collecting=_collect_from(rest, settings))
+    state = add_event(state, "cut", at, -1, sentence)
+    return _collect_since(state, at)
 
 
-def _collect_from(events: Events, settings: MonitorSettings) -> Collecting:
-    first = next_stage(0, 1, settings.n_reference)
-    return Collecting(events, max(first, len(events) + 1))
+def _collect_since(state: MonitorState, since: int) -> MonitorState:
+    """The state with a candidate of the events since one of them."""
+    due = max(since + next_stage(0, 1, state.settings.n_reference), state.position + 1)
+    return replace(state, candidate=Candidate(since, due))
 
 
-def _find_return(
-    state: MonitorState, candidate: Events, settings: MonitorSettings
-) -> CalibratedReference | None:
+def _find_return(state: MonitorState, candidate: Events) -> CalibratedReference | None:
     """The reference that was left and that the events behind the alarm are like.
 
     Not that which the alarm left, if the stream had just returned to it, or if events do not show
     the change.
     """
-    least = min(MIN_RETURN_REFERENCE, settings.n_reference)
+    least = min(MIN_RETURN_REFERENCE, state.settings.n_reference)
     alarm = state.alarm
     assert alarm is not None
     kinds = "returned", "recovered"
@@ -270,7 +210,7 @@ def _find_return(
     is_barred = alarm.channel == "pairs" or (
         back is not None
         and back.reference == alarm.reference
-        and 0 <= alarm.position - back.position <= settings.n_reference
+        and 0 <= alarm.position - back.position <= state.settings.n_reference
     )
     behind = candidate[int(np.searchsorted(candidate.positions, alarm.position)) :]
     delay = max(alarm.position - alarm.onset, alarm.memory)
@@ -283,27 +223,19 @@ def _find_return(
     return None
 
 
-def _return_to(
-    state: MonitorState,
-    reference: CalibratedReference,
-    candidate: Events,
-    settings: MonitorSettings,
-    records: list[Alarm],
-) -> MonitorState:
+def _return_to(state: MonitorState, reference: CalibratedReference, onset: int) -> MonitorState:
     """Watch against a reference that was left."""
-    is_home = settings.policy == "hold" and reference is state.home
-    onset = int(candidate.positions[0])
+    is_home = state.settings.policy == "hold" and reference is state.home
     kind, name = ("recovered", "home") if is_home else ("returned", f"reference {reference.number}")
     sentence = (
         f"The stream is like {name} again since about event {onset:,} (detected at "
         f"{state.position:,}; estimated from {state.position - onset:,} events)."
     )
-    state = add_event(state, kind, onset, reference.number, sentence, records)
-    return start_watching(state, reference)
+    return start_watching(add_event(state, kind, onset, reference.number, sentence), reference)
 
 
 def start_watching(
-    state: MonitorState, reference: CalibratedReference, growing: Collecting | None = None
+    state: MonitorState, reference: CalibratedReference, candidate: Candidate | None = None
 ) -> MonitorState:
     """The state of a monitor that compares with this reference from now on."""
     timeline = state.timeline
@@ -313,8 +245,8 @@ def start_watching(
     is_home = state.home is None or reference is state.home
     return replace(
         state,
-        collecting=None,
-        watching=Watching(reference, is_home, running, state.position, growing),
+        candidate=candidate,
+        watching=Watching(reference, is_home, running, state.position),
         home=None if is_home else state.home,
         left=None if reference is state.left else state.left,
         timeline=timeline,
@@ -327,10 +259,7 @@ class _ScoredChunks:
 
     running: RunningMeans  # after these chunks
     means: Floats  # (3, p): the exponential means after the last
-    # (c, f)
-    statistics: Floats
-    logs: Floats
-    constant_logs: Floats  # (c,): see `CalibratedReference.compute_constant_run_lengths`
+    logs: Floats  # (c, f + 1): see `CalibratedReference.compute_logs`
     anomalies: Ints  # (c,): sums of the anomaly scores of their events, in millionths
     carriers: int | None  # of the alarm of the last chunk, see `find_carriers`; None: there is none
 
@@ -338,125 +267,83 @@ class _ScoredChunks:
         return len(self.logs)
 
 
-def _watch(
-    state: MonitorState, watching: Watching, first: int, block: Events, settings: MonitorSettings
-) -> Step:
+def _watch(state: MonitorState, watching: Watching, block: Events) -> MonitorState:
     """Score whole chunks up to a boundary, or the next alarm."""
-    reference, growing = watching.reference, watching.growing
-    chunks = _score(state, reference, watching.running, block)
-    chunk, count = reference.chunk, len(chunks)
-    block = block[: count * chunk]
-    position = first + count * chunk
-    if growing is not None:
-        growing = replace(growing, events=_join_events(growing.events, block))
-    state = replace(
-        state,
-        position=position,
-        waiting=PendingParts(),
-        recent=_keep_recent(state, block),
-        watching=replace(watching, running=chunks.running, growing=growing),
-    )
+    reference, chunk = watching.reference, watching.chunk
+    chunks = _score(state, watching, block)
+    ends = state.done + chunk * np.arange(1, len(chunks) + 1)
+    state = replace(state, watching=replace(watching, running=chunks.running))
+    state = _append(state, block[: len(chunks) * chunk])
     table = _tabulate_channels(chunks, reference)
-    trigger = _find_trigger(chunks, state)
-    is_search = pair_channel.is_searched(len(state.names)) and growing is None
-    if is_search and (position - watching.began) % reference.interval == 0:
-        trigger = _search_pairs(state, reference, table[-1], settings) or trigger
-    ends = first + chunk * np.arange(1, count + 1)
+    trigger = None
+    if chunks.carriers is not None:
+        trigger = find_trigger(state, chunks.logs[-1], chunks.means, chunks.carriers)
+    is_search = pair_channel.is_searched(len(state.names)) and state.candidate is None
+    if is_search and (state.position - watching.began) % reference.interval == 0:
+        stretch = state.list_watched(reference.interval)
+        log = pair_channel.search(reference, reference.prepare(stretch))
+        if log is not None:
+            table[-1, :, PAIRS] = log, 0
+            log += float(np.log(OTHER_SHARE))
+            if log >= np.log(state.settings.ert):
+                trigger = find_pair_trigger(reference, stretch, log)
     rows = build_rows(ends, "watching", table, chunks.anomalies, chunk)
     state = replace(state, timeline=state.timeline.append(rows))
     if trigger is None:
-        return _pass_boundaries(state, settings)
-    alarm = explain(state, settings, trigger)
-    return _apply_alarm(state, watching, alarm, settings), [alarm]
+        return _pass_boundaries(state)
+    return _leave(add_record(state, explain(state, trigger)), watching)
 
 
-def _score(
-    state: MonitorState, reference: CalibratedReference, running: RunningMeans, block: Events
-) -> _ScoredChunks:
-    chunk, threshold = reference.chunk, reference.calibration.threshold
+def _score(state: MonitorState, watching: Watching, block: Events) -> _ScoredChunks:
+    reference, running, chunk = watching.reference, watching.running, watching.chunk
     scores = reference.compute_scores(block)
     z = reference.calibration.null.whiten_chunks(scores, chunk)
     anomalies = np.rint(SCORE_UNITS * reference.rank_coverage(scores[:, 0])).astype(np.int64)
     anomalies = anomalies.reshape(-1, chunk).sum(axis=1)
     after, means, variances = running_statistics.update_means(running, z)
     statistics = running_statistics.compute_statistics(means, variances, reference.groups)
-    logs = reference.calibration.log_run_lengths(statistics)
-    constant_logs = reference.compute_constant_run_lengths(block)
-    n, carriers = len(logs), None
-    hits = np.flatnonzero(np.maximum(logs.max(axis=1), constant_logs) > threshold).tolist()
+    logs = reference.compute_logs(block, statistics)
+    n, carriers, most = len(logs), None, _count_recent(reference)
+    hits = np.flatnonzero(logs.max(axis=1) > reference.calibration.threshold).tolist()
     if hits:
-        before = reference.compute_scores(state.list_watched() if state.recent else block[:0])
-        scores = np.concatenate([before, scores])
+        before = block[:0] if state.recent is None else state.list_watched(most)
+        scores = np.concatenate([reference.compute_scores(before), scores])
     for hit in hits:
         stop, own = len(before) + (hit + 1) * chunk, 0
-        if constant_logs[hit] <= threshold:
-            start = max(0, stop - _count_recent(reference) // chunk * chunk)
+        if logs[hit, -1] <= reference.calibration.threshold:
+            start = max(0, stop - most // chunk * chunk)
             own = find_carriers(reference, scores[start:stop], means[hit], variances[hit])
         if own != 1:
             n, carriers = hit + 1, own
             after, _, _ = running_statistics.update_means(running, z[:n])
             break
-    rows = statistics[:n], logs[:n], constant_logs[:n], anomalies[:n]
-    return _ScoredChunks(after, means[n - 1], *rows, carriers)
-
-
-def _find_trigger(chunks: _ScoredChunks, state: MonitorState) -> Trigger | None:
-    if chunks.carriers is None:
-        return None
-    logs, constant_log = chunks.logs[-1], float(chunks.constant_logs[-1])
-    index = int(logs.argmax())
-    if constant_log > logs[index]:
-        return find_constant_trigger(state, constant_log)
-    return find_event_trigger(state, index, float(logs[index]), chunks.means, chunks.carriers)
-
-
-def _search_pairs(
-    state: MonitorState, reference: CalibratedReference, row: Floats, settings: MonitorSettings
-) -> Trigger | None:
-    """Search the last stretch for a pair; its run length goes into this row of the timeline."""
-    stretch = reference.prepare(state.list_watched(reference.interval))
-    log, z = pair_channel.search(reference, stretch)
-    if not len(z):
-        return None
-    row[:, PAIRS] = log, np.abs(z).max(), 0
-    log += float(np.log(OTHER_SHARE))
-    return find_pair_trigger(state, log) if log >= np.log(settings.ert) else None
+    return _ScoredChunks(after, means[n - 1], logs[:n], anomalies[:n], carriers)
 
 
 def _tabulate_channels(chunks: _ScoredChunks, reference: CalibratedReference) -> Floats:
-    """Log run length, statistic and memory of each chunk and channel, shape (c, 3, 6)."""
-    columns, memories = reference.groups.columns
-    table = np.full((len(chunks), 3, len(ALL_CHANNELS)), np.nan)
-    own = chunks.logs[:, columns]
-    chosen = own.argmax(axis=2)
+    """Log run length and memory of each chunk and channel, shape (c, 2, 6)."""
+    table = np.full((len(chunks), 2, len(ALL_CHANNELS)), np.nan)
     places = [ALL_CHANNELS.index(name) for name in reference.groups.names]
-    rows, channels = np.arange(len(chunks))[:, None], np.arange(len(places))
-    table[:, 0, places] = own[rows, channels, chosen]
-    table[:, 1, places] = chunks.statistics[rows, columns[channels, chosen]]
-    table[:, 2, places] = memories[channels, chosen] // CHUNK * reference.chunk
+    own = chunks.logs[:, :-1].reshape(len(chunks), -1, len(places))
+    table[:, 0, places] = own.max(axis=1)
+    table[:, 1, places] = reference.chunk * np.repeat(MEMORIES, len(FORMS))[own.argmax(axis=1)]
     # constant features count as features where their value is the stronger
-    column = ALL_CHANNELS.index("features")
-    stronger = chunks.constant_logs > np.fmax(table[:, 0, column], 0.0)
-    table[stronger, :2, column] = chunks.constant_logs[stronger, None]
-    table[stronger, 2, column] = reference.chunk
+    constant_logs, column = chunks.logs[:, -1], ALL_CHANNELS.index("features")
+    stronger = constant_logs > np.fmax(table[:, 0, column], 0.0)
+    table[stronger, 0, column] = constant_logs[stronger]
+    table[stronger, 1, column] = reference.chunk
     return table
 
 
-def _apply_alarm(
-    state: MonitorState, watching: Watching, alarm: Alarm, settings: MonitorSettings
-) -> MonitorState:
-    """Leave the reference, and collect the events since the onset."""
-    reference, recent = watching.reference, state.recent
-    assert recent is not None
+def _leave(state: MonitorState, watching: Watching) -> MonitorState:
+    """Leave the reference after an alarm, and collect the events since the onset."""
     state = replace(
         state,
-        records=(*state.records, alarm)[-MAX_RECORDS:],
+        candidate=None,
         watching=None,
-        home=reference if watching.is_home else state.home,
-        left=state.left if watching.is_home else reference,
+        home=watching.reference if watching.is_home else state.home,
+        left=state.left if watching.is_home else watching.reference,
     )
-    if settings.policy == "stop":
+    if state.settings.policy == "stop":
         return state
-    since = max(alarm.onset, watching.began)
-    candidate = recent[int(np.searchsorted(recent.positions, since)) :]
-    return replace(state, collecting=_collect_from(candidate, settings))
+    return _collect_since(state, max(state.records[-1].onset, watching.began))

@@ -7,11 +7,6 @@ from typing import Any
 
 from streamembed.notebook import write_table
 
-# "explained": an alarm's explanation from more events. "cut": events before another change are no
-# part of the next reference. "returned": to a reference that was left; "recovered": to the home of
-# policy="hold". The last two are calls of a user.
-KINDS = ("alarm", "explained", "cut", "returned", "recovered", "acknowledged", "reset")
-
 
 @dataclass(frozen=True, slots=True)
 class Alarm:
@@ -75,17 +70,11 @@ class Alarm:
 
     def _repr_html_(self) -> str:
         """What notebooks show: the sentence, and what it is made of."""
+        names = ("kind", "position", "onset", "channel", "memory", "run_length")
+        rows: list[tuple[str, object]] = [(name, getattr(self, name)) for name in names]
         changes = (f"{name} {moved:+.2g} sd, p {p:.1g}" for name, moved, p in self.features)
-        rows: list[tuple[str, object]] = [
-            ("kind", self.kind),
-            ("position", self.position),
-            ("onset", self.onset),
-            ("channel", self.channel),
-            ("memory", self.memory),
-            ("run length", self.run_length),
-            ("features", "; ".join(changes)),
-            ("events", ", ".join(f"{event} ({share:.2g})" for event, _, share in self.events)),
-        ]
+        events = (f"{event} ({share:.2g})" for event, _, share in self.events)
+        rows += [("features", "; ".join(changes)), ("events", ", ".join(events))]
         return write_table(self.sentence, rows)
 
 

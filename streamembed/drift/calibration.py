@@ -22,14 +22,21 @@ from scipy.sparse import csr_array
 
 from streamembed.drift.dependence import count_rows
 from streamembed.drift.reference import CHUNK
-from streamembed.drift.running_statistics import MEMORIES, ChannelGroups, NullModel, whiten
+from streamembed.drift.running_statistics import (
+    ChannelGroups,
+    NullModel,
+    compute_statistics,
+    init_means,
+    update_means,
+    whiten,
+)
 from streamembed.numeric.arrays import Array, Floats, Ints
 
 N_STREAMS = 200
 MAX_LENGTH = 5_000  # events of a simulated stream; beyond, the threshold is extrapolated
 CLIP = 0.03
 STREAM_BATCH = 100  # streams that are simulated at once
-FILTER_CHUNKS = 4  # chunks of these that are filtered by one product
+FILTERED_CHUNKS = 8  # chunks of these at once
 EULER = 0.5772156649015329
 LARGEST_COEFFICIENT = 0.98
 
@@ -172,8 +179,7 @@ def _fit_gumbel(maxima: Floats) -> tuple[Floats, Floats]:
 class _Simulator:
     """Streams without drift: resampled innovations, filtered where there is autocorrelation.
 
-    Rows stay whole, so that scores keep their dependence on each other. Inside, the columns of
-    serial scores, ``_serial``, are the last ones.
+    Rows stay whole, so that scores keep their dependence on each other.
     """
 
     def __init__(
@@ -185,21 +191,18 @@ class _Simulator:
         chunk: int = CHUNK,
     ) -> None:
         self._groups, self._chunk, self._n = groups, chunk, len(scores)
-        order = np.argsort(coefficients > 0, kind="stable")
-        self._places = np.argsort(order)
-        first = np.count_nonzero(coefficients <= 0)
-        self._plain, self._serial = slice(first), slice(first, None)
-        self._coefficients = r = coefficients[order[first:]]
-        rows = scores[:, order] - scores[:, order].mean(axis=0)
+        self._serial = serial = np.flatnonzero(coefficients > 0)
+        self._coefficients = r = coefficients[serial]
+        rows = scores - scores.mean(axis=0)
         if len(r):
             second = np.flatnonzero(np.diff(blocks) == 0) + 1
-            innovations = rows[second, self._serial] - r * rows[second - 1, self._serial]
+            innovations = rows[second][:, serial] - r * rows[second - 1][:, serial]
             rows = rows[second]
-            rows[:, self._serial] = innovations / np.sqrt(1 - r**2)
+            rows[:, serial] = innovations / np.sqrt(1 - r**2)
         # half the memory; the rounding is far below the sampling error of 200 streams
         self._rows: Array = rows.astype(np.float32)
 
-    def draw_maxima(self, rng: np.random.Generator, streams: int, length: int) -> Floats:
+    def draw_maxima(self, rng: np.random.Generator, streams: int, length: int) -> Array:
         """The largest value of every statistic in each of some streams, shape (streams, f)."""
         shift, r = rng.standard_normal(streams)[:, None], self._coefficients
         uncertain = np.clip(r + shift * np.sqrt((1 - r**2) / self._n), 0.0, LARGEST_COEFFICIENT)
@@ -213,97 +216,68 @@ class _Simulator:
         own -= center
         covariances = (np.swapaxes(own, 1, 2) @ own).astype(np.float64) / self._n
         if len(r):
-            first = self._rows[rng.integers(len(self._rows), size=streams), self._serial]
-            _chain_chunks(means[..., self._serial], ends, first, uncertain, self._chunk)
+            first = self._rows[rng.integers(len(self._rows), size=streams)][:, self._serial]
+            means[..., self._serial] += _chain_chunks(ends, first, uncertain, self._chunk)
         means -= center
-        covariances = covariances[:, self._places[:, None], self._places]
         whitening = whiten(covariances, self._groups).astype(np.float32)
-        return _compute_maxima(means[..., self._places], whitening, self._groups)
+        return _compute_maxima(means, whitening, self._groups)
 
     def _draw_chunks(self, rng: np.random.Generator, count: int, r: Array) -> tuple[Array, Array]:
         """Means of chunks without predecessors; of serial scores also their last events."""
         which = rng.integers(len(self._rows), size=(count, self._chunk), dtype=np.int32)
-        sums = np.empty((count, self._rows.shape[1]), np.float32)
         stops = np.arange(0, which.size + 1, self._chunk, dtype=np.int32)
         drawn_rows = np.ones(which.size, np.float32), which.ravel(), stops
-        chosen = csr_array(drawn_rows, shape=(count, len(self._rows)))
-        sums[:, self._plain] = chosen @ self._rows[:, self._plain]
-        event, total, drawn = np.zeros((3, count, len(r)), np.float32)
+        sums: Array = csr_array(drawn_rows, shape=(count, len(self._rows))) @ self._rows
+        event, total = np.zeros((2, count, len(r)), np.float32)
         if len(r):
             scaled = self._rows[:, self._serial] * np.sqrt(1 - r**2)
             for column in which.T:
-                np.take(scaled, column, axis=0, out=drawn, mode="clip")  # "raise" would copy
-                event *= r
-                event += drawn
+                event = r * event + scaled[column]
                 total += event
-        sums[:, self._serial] = total
+            sums[:, self._serial] = total
         return sums / self._chunk, event
 
     def _draw_references(self, rng: np.random.Generator, r: Array) -> Array:
         """A simulated reference, n consecutive events, for every stream; shape (s, n, p)."""
         drawn: Array = self._rows[rng.integers(len(self._rows), size=(len(r), self._n))]
-        serial = drawn[..., self._serial]
-        if serial.size:
+        if self._serial.size:
+            serial = drawn[..., self._serial]
             # scaled, so that the variance stays: the first event comes from the same law
             serial[:, 1:] *= np.sqrt(1 - r**2)[:, None]
             for t in range(1, self._n):
                 serial[:, t] += r * serial[:, t - 1]
+            drawn[..., self._serial] = serial
         return drawn
 
 
-def _chain_chunks(means: Array, ends: Array, first: Array, r: Array, chunk: int = CHUNK) -> None:
-    """Let every chunk begin where the one before it ended: it fades as r, r**2, ... .
+def _chain_chunks(ends: Array, first: Array, r: Array, chunk: int = CHUNK) -> Array:
+    """What events before each chunk add to its mean, shape (s, c, p): they fade as r, r**2, ... .
 
     Parameters
     ----------
-    means, ends : (s, c, p)
-        Of chunks without predecessors; the means are changed in place.
+    ends : (s, c, p)
+        Last events of chunks without predecessors.
     first : (s, p)
         The events before the first chunks.
     r : (s, p)
     """
     gain = sum(r**k for k in range(1, chunk + 1)) / chunk
-    fades, before = r**chunk, first
-    for t in range(means.shape[1]):
-        means[:, t] += gain * before
+    added, fades, before = np.empty_like(ends), r**chunk, first
+    for t in range(ends.shape[1]):
+        added[:, t] = gain * before
         before = fades * before + ends[:, t]
+    return added
 
 
-def _compute_maxima(centred: Array, whitening: Array, groups: ChannelGroups) -> Floats:
-    """The largest value of each statistic of streams of chunk means (s, c, p), shape (s, f).
-
-    `update_means` and `compute_statistics` for all streams side by side, a few chunks at once.
-    """
+def _compute_maxima(centred: Array, whitening: Array, groups: ChannelGroups) -> Array:
+    """The largest value of each statistic of streams of chunk means (s, c, p), shape (s, f)."""
     streams, chunks, p = centred.shape
-    parts = groups.slices
-    several = [part for part, size in zip(parts, groups.sizes, strict=True) if size > 1]
     z = np.empty((chunks, p, streams), centred.dtype)
-    for part in parts:
-        own = np.matmul(centred[..., part], whitening[..., part, part])
-        z[:, part] = np.moveaxis(own, 0, -1)
-    a = np.array([2.0 / (w + 1) for w in MEMORIES])[:, None]
-    lags = np.subtract.outer(np.arange(FILTER_CHUNKS), np.arange(FILTER_CHUNKS))
-    filters = np.where(lags < 0, 0.0, a[..., None] * (1 - a[..., None]) ** np.maximum(lags, 0))
-    filters = filters.astype(z.dtype)
-    fading = ((1 - a) ** np.arange(1, FILTER_CHUNKS + 1)).astype(z.dtype)
-    sizes = np.concatenate([np.array(groups.sizes), np.ones(len(several))])
-    before = np.zeros((len(MEMORIES), p, streams), z.dtype)
-    maxima = np.zeros((len(MEMORIES), len(sizes), streams))
-    for t in range(0, chunks, FILTER_CHUNKS):
-        n = min(FILTER_CHUNKS, chunks - t)
-        block = z[t : t + n].reshape(n, p * streams)
-        means = (filters[:, :n, :n].reshape(-1, n) @ block).reshape(-1, n, p, streams)
-        for i in range(n):
-            means[:, i] += fading[:, i, None, None] * before
-        before = means[:, -1].copy()
-        squares = np.multiply(means, means, out=means)
-        now = np.empty((len(MEMORIES), n, len(sizes), streams), z.dtype)
-        for i, part in enumerate(parts):
-            np.add.reduce(squares[:, :, part], axis=2, out=now[:, :, i])
-        for i, part in enumerate(several, start=len(parts)):
-            np.maximum.reduce(squares[:, :, part], axis=2, out=now[:, :, i])
-        faded = (1 - a) ** (2.0 * np.arange(t + 1, t + n + 1))
-        variances = a / (2 - a) * (1 - faded) / CHUNK
-        now /= (variances[..., None, None] * sizes[:, None]).astype(z.dtype)
-        np.maximum(maxima, now.max(axis=1), out=maxima)
-    return np.moveaxis(maxima.reshape(-1, streams), -1, 0)
+    for part in groups.slices:
+        z[:, part] = np.moveaxis(centred[..., part] @ whitening[..., part, part], 0, -1)
+    running, maxima = init_means(p, streams, dtype=z.dtype.type), np.zeros(())
+    for t in range(0, chunks, FILTERED_CHUNKS):
+        running, means, variances = update_means(running, z[t : t + FILTERED_CHUNKS])
+        own = compute_statistics(means, variances, groups).max(axis=0)
+        maxima = np.maximum(maxima, own)
+    return maxima.T

@@ -10,11 +10,11 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from scipy.stats import rankdata
 
 from streamembed.drift import dependence, running_statistics
 from streamembed.drift.monitor_state import CalibratedReference, Events
 from streamembed.numeric.arrays import Floats
+from streamembed.numeric.ranks import rank_columns
 
 FIRST_STAGES = (200, 500)  # events; then n_reference
 MIN_BLOCKS = 100  # of a provisional reference
@@ -37,8 +37,8 @@ def next_stage(n: int, block: int, n_reference: int) -> int:
     return max(min(max(target, MIN_BLOCKS * block), n_reference), n + 1)
 
 
-def find_change(points: Floats, seed: tuple[int, ...], block: int = 1) -> int:
-    """First event after a change among these, shape (n, d); -1 where none is significant.
+def find_change(points: Floats, seed: tuple[int, ...], block: int = 1) -> int | None:
+    """First event after a change among these, shape (n, d); None where none is significant.
 
     The split of means of blocks of ranks and squared ranks whose sides differ most, over all
     features or in one of them, against permutations of the blocks. How long these are comes of the
@@ -53,7 +53,7 @@ def find_change(points: Floats, seed: tuple[int, ...], block: int = 1) -> int:
     n = len(points)
     varying = points[:, (points != points[0]).any(axis=0)]
     if n < MIN_SCANNED or not varying.shape[1]:
-        return -1
+        return None
     at = _find_split(_average_ranks(varying, max(SCAN_BLOCK, n // SCAN_ROWS)))[0]
     at *= max(SCAN_BLOCK, n // SCAN_ROWS)
     sides = [side - side.mean(axis=0) for side in (varying[:at], varying[at:])]
@@ -61,7 +61,7 @@ def find_change(points: Floats, seed: tuple[int, ...], block: int = 1) -> int:
     block = max(block, serial.block)
     length = max(SCAN_BLOCK * block, math.ceil(SCAN_TIMES * serial.integrated), n // SCAN_ROWS)
     if n < MIN_ROWS * length:
-        return -1
+        return None
     rows = _average_ranks(varying, length)
     at, *observed = _find_split(rows)
     rng = np.random.default_rng(seed)
@@ -69,14 +69,14 @@ def find_change(points: Floats, seed: tuple[int, ...], block: int = 1) -> int:
         _, *own = _find_split(rng.permutation(rows))
         observed = [x if x > y else -np.inf for x, y in zip(observed, own, strict=True)]
         if max(observed) == -np.inf:
-            return -1
+            return None
     return at * length
 
 
 def _average_ranks(points: Floats, length: int) -> Floats:
     """Standardised means of ranks and squared ranks of so many events, shape (m, 2 d)."""
     m = len(points) // length
-    u = rankdata(points[: m * length], axis=0) / (m * length) - 0.5
+    u = rank_columns(points[: m * length]) / (m * length) - 0.5
     rows = np.concatenate([u, u**2], axis=1).reshape(m, length, -1).mean(axis=1)
     rows -= rows.mean(axis=0)
     scaled: Floats = rows / np.maximum(rows.std(axis=0), 1e-12)
@@ -115,7 +115,5 @@ def has_returned(events: Events, reference: CalibratedReference, delay: int) -> 
     running = running_statistics.init_means(z.shape[1])
     _, means, variances = running_statistics.update_means(running, z)
     statistics = running_statistics.compute_statistics(means, variances, reference.groups)
-    calibration = reference.calibration
-    highest = calibration.log_run_lengths(statistics).max(initial=-np.inf)
-    highest = max(highest, reference.compute_constant_run_lengths(last).max())
-    return bool(highest < calibration.threshold + np.log(RETURN_SHARE))
+    highest = reference.compute_logs(last, statistics).max()
+    return bool(highest < reference.calibration.threshold + np.log(RETURN_SHARE))

@@ -7,14 +7,15 @@ that are looked at, the level is divided (Bonferroni).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from scipy import special, stats
 
 from streamembed.drift.alarm import Explanation
-from streamembed.drift.dependence import correlate_lags, cut_lags
+from streamembed.drift.dependence import correlate_lags, cut_lags, integrate
+from streamembed.drift.reference import rank_among
 from streamembed.numeric.arrays import Array, Bools, Floats, Ints
 
 LEVEL = 0.01  # of an explanation, over all that is tested
@@ -27,6 +28,10 @@ MIN_SPREAD, MIN_PAIR, MIN_CONSTANT = 4, 8, 10  # events
 PAIR_MARGIN = 1e3  # a pair must be so many times less likely by chance than a single feature
 MAX_PAIR_FEATURES = 256
 LARGEST_CORRELATION = 0.9999
+
+
+# p, and the figures before and after, of each member of a family, of a window.
+Test = Callable[[Floats], tuple[Floats, Floats, Floats]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,7 +80,7 @@ class ReferenceSample:
         self._skew = third / safe**3
         self._sorted = np.sort(points, axis=0)
         values, spreads = _measure_lags(own), _measure_lags(self._deviations)
-        self._mean_time, self._spread_time = _integrate(values), _integrate(spreads)
+        self._mean_time, self._spread_time = integrate(values), integrate(spreads)
         plain = values[:, self._plain]
         # of the products of two features that do not depend on each other
         self._pair_time = np.maximum(2 * plain.T @ plain - 1, 1.0)
@@ -143,9 +148,9 @@ class ReferenceSample:
             return _explain(("mean", "spread", "rate")[kind], (names[best],), tests[kind], best, p)
         return Explanation("", (), 0.0, 0.0, min(p, 1.0), int(tests[0].events[0]))
 
-    def _merge(self, windows: Sequence[Floats], test: object) -> _Best:
+    def _merge(self, windows: Sequence[Floats], test: Test) -> _Best:
         """The best of all windows, member by member."""
-        rows = [test(window) for window in windows]  # type: ignore[operator]
+        rows = [test(window) for window in windows]
         p, before, after = (np.array([row[i] for row in rows]) for i in range(3))
         chosen = p.argmin(axis=0)
         events = np.array([len(window) for window in windows])[chosen]
@@ -199,15 +204,10 @@ class ReferenceSample:
         return self._compute_pearson_p(z, m), np.ones(d), ratios
 
     def _compute_pearson_p(self, z: Floats, m: Floats) -> Floats:
-        """Two-sided p of means of m skewed values: a gamma law of their skewness."""
-        skew = np.maximum(np.abs(self._skew) / np.sqrt(m), 1e-3)
-        z = np.where(self._skew < 0, -z, z)
-        shape = 4.0 / skew**2
-        x = np.maximum(shape + np.sqrt(shape) * z, 0.0)
-        p: Floats = np.minimum(
-            1.0, 2 * np.minimum(special.gammainc(shape, x), special.gammaincc(shape, x))
-        )
-        return p
+        """Two-sided p of means of m skewed values: Pearson's law of their skewness."""
+        skew = np.where(np.abs(self._skew) < 1e-3 * np.sqrt(m), 0.0, self._skew / np.sqrt(m))
+        p: Floats = 2 * np.minimum(stats.pearson3.cdf(z, skew), stats.pearson3.sf(z, skew))
+        return np.minimum(p, 1.0)
 
     def _test_rates(self, window: Floats) -> tuple[Floats, Floats, Floats]:
         """The rate of the higher value."""
@@ -291,11 +291,6 @@ def _measure_lags(columns: Floats) -> Floats:
     return cut_lags(r, len(columns))
 
 
-def _integrate(r: Floats) -> Floats:
-    times: Floats = np.maximum(2 * r.sum(axis=0) - 1, 1.0)
-    return times
-
-
 def compute_rate_p(old: Ints, n: int, new: Ints, m: int, time: Floats) -> Floats:
     """Fisher's exact test, twice the one-sided p, of rates of old in n and new in m events.
 
@@ -312,11 +307,7 @@ def compute_rate_p(old: Ints, n: int, new: Ints, m: int, time: Floats) -> Floats
 
 def compute_normal_scores(ordered: Floats, points: Floats) -> Floats:
     """Normal quantiles of the ranks of points (m, d) among those of a sorted reference, (n, d)."""
-    ranks = np.empty(points.shape)
-    for j, own in enumerate(ordered.T):
-        left = own.searchsorted(points[:, j], "left")
-        ranks[:, j] = (left + own.searchsorted(points[:, j], "right")) / 2
-    scores: Floats = special.ndtri((ranks + 0.5) / (len(ordered) + 1))
+    scores: Floats = special.ndtri(rank_among(ordered, points))
     return scores
 
 

@@ -91,7 +91,7 @@ def measure(points: Floats, usual: int = 1, enough: int = 0) -> Dependence:
     """
     n = len(points)
     r = correlate_lags(_build_columns(points))
-    integrated = np.maximum(2 * cut_lags(r, n).sum(axis=0) - 1, 1.0)
+    integrated = integrate(cut_lags(r, n))
     # the mean, which is subtracted, varies: that lowers r by about integrated / n
     r += (1 - r) * np.minimum(integrated / n, LARGEST_BIAS)
     largest = max(n // (4 * CHECKED) // 2 * 2, 2)
@@ -149,13 +149,16 @@ def correlate_lags(columns: Floats) -> Floats:
 
 
 def cut_lags(r: Floats, n: int) -> Floats:
-    """The same, with zeros from the first lag on that n events do not tell from zero.
-
-    The integrated autocorrelation time, by which a number of events is divided, is 2 sum r - 1.
-    """
+    """The same, with zeros from the first lag on that n events do not tell from zero."""
     below = r < 2 / math.sqrt(n)
     ends = np.where(below.any(axis=0), below.argmax(axis=0), len(r))
     return np.where(np.arange(len(r))[:, None] < ends, r, 0.0)
+
+
+def integrate(r: Floats) -> Floats:
+    """Integrated autocorrelation times, by which a number of events is divided, of cut lags."""
+    times: Floats = np.maximum(2 * r.sum(axis=0) - 1, 1.0)
+    return times
 
 
 def _correlate_means(r: Floats, k: int) -> Floats:

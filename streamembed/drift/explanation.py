@@ -14,10 +14,8 @@ from streamembed.drift.label_tests import explain_labels
 from streamembed.drift.monitor_state import (
     CalibratedReference,
     Events,
-    MonitorSettings,
     MonitorState,
 )
-from streamembed.drift.reference import CHUNK
 from streamembed.drift.running_statistics import MEMORIES
 from streamembed.numeric.arrays import Array, Floats
 
@@ -49,58 +47,50 @@ class Trigger:
     carriers: int = 0  # how few events carry it, see `influence.find_carriers`; 0 for many
 
 
-def find_event_trigger(
-    state: MonitorState, index: int, log_run_length: float, means: Floats, carriers: int
-) -> Trigger:
-    """The trigger of an event channel.
+def find_trigger(state: MonitorState, logs: Floats, means: Floats, carriers: int) -> Trigger:
+    """The trigger of an event channel, or of features that were constant.
 
     Parameters
     ----------
-    index
-        Of the strongest statistic.
+    logs
+        Log run lengths at the alarm, see `CalibratedReference.compute_logs`.
     means
         Exponential means of all memories at the alarm, shape (3, p).
     """
-    reference = state.watched_reference
-    channel, memory, _ = reference.groups.labels[index]
-    part = reference.groups.slices[reference.groups.names.index(channel)]
-    v = means[[w * CHUNK for w in MEMORIES].index(memory), part]
-    chunk, null = reference.chunk, reference.calibration.null
+    assert state.watching is not None
+    reference, index, chunk = state.watching.reference, int(logs.argmax()), state.watching.chunk
     recent = state.list_watched(MAX_ONSET_CHUNKS * chunk)
-    scores = reference.compute_scores(recent)
+    if index == len(logs) - 1:
+        changed = reference.find_changed(recent).sum(axis=1).astype(np.float64)
+        chunks = changed.reshape(-1, chunk).any(axis=1)[::-1]
+        count = chunk * int(np.argmin(np.append(chunks, False)))
+        return Trigger("features", chunk, logs[index], recent[-count:], changed[-count:])
+    w, _, part = reference.groups.locate(index)
+    channel = reference.groups.names[reference.groups.slices.index(part)]
+    null, scores = reference.calibration.null, reference.compute_scores(recent)
     z = null.whiten_chunks(scores, chunk)[:, part]
-    count = estimate_onset(z, reference.rows, chunk // reference.dependence.block) * chunk
+    count = estimate_onset(z, chunk / len(reference.ordered)) * chunk
     scores = np.clip(scores[-count:, part], null.low[part], null.high[part])
-    contributions = (scores - null.mean[part]) @ (null.whitening[part, part] @ v)
-    memory = memory // CHUNK * chunk
-    return Trigger(channel, memory, log_run_length, recent[-count:], contributions, carriers)
+    contributions = (scores - null.mean[part]) @ (null.whitening[part, part] @ means[w, part])
+    memory = MEMORIES[w] * chunk
+    return Trigger(channel, memory, logs[index], recent[-count:], contributions, carriers)
 
 
-def find_constant_trigger(state: MonitorState, log_run_length: float) -> Trigger:
-    """The trigger of features that are constant in the reference and vary now."""
-    reference = state.watched_reference
-    recent = state.list_watched()
-    value = reference.events.points[0, reference.constant]
-    changed = (recent.points[:, reference.constant] != value).sum(axis=1).astype(np.float64)
-    chunks = changed.reshape(-1, reference.chunk).any(axis=1)[::-1]
-    count = reference.chunk * int(np.argmin(np.append(chunks, False)))
-    return Trigger("features", reference.chunk, log_run_length, recent[-count:], changed[-count:])
-
-
-def find_pair_trigger(state: MonitorState, log_run_length: float) -> Trigger:
+def find_pair_trigger(
+    reference: CalibratedReference, stretch: Events, log_run_length: float
+) -> Trigger:
     """The trigger of the channel of pairs, in the stretch that was searched."""
-    reference = state.watched_reference
-    since = state.list_watched(reference.interval)
-    coverage = reference.map.compute_scores(reference.prepare(since))[:, 0]
-    return Trigger("pairs", 0, log_run_length, since, -coverage)
+    coverage = reference.map.compute_scores(reference.prepare(stretch))[:, 0]
+    return Trigger("pairs", 0, log_run_length, stretch, -coverage)
 
 
-def explain(state: MonitorState, settings: MonitorSettings, trigger: Trigger) -> Alarm:
+def explain(state: MonitorState, trigger: Trigger) -> Alarm:
     """The alarm; where few events carry it, and nothing else explains it, they are outliers."""
     assert state.watching is not None
     reference, began = state.watching.reference, state.watching.began
     since, first = trigger.since, int(trigger.since.positions[0])
-    most = np.log(LARGEST_RUN_LENGTH * settings.ert)
+    ert = state.settings.ert
+    most = np.log(LARGEST_RUN_LENGTH * ert)
     run_length = float(np.exp(min(trigger.log_run_length, most)))
     alarm = Alarm(
         kind="alarm",
@@ -121,7 +111,7 @@ def explain(state: MonitorState, settings: MonitorSettings, trigger: Trigger) ->
     often = "less than once in" if trigger.log_run_length >= most else "once in"
     text = (
         f"{alarm.sentence} {CHANNEL_SENTENCES[alarm.channel]}: without drift such a value comes "
-        f"{often} {run_length:,.0f} events (one false alarm in {settings.ert:,.0f} was asked for)."
+        f"{often} {run_length:,.0f} events (one false alarm in {ert:,.0f} was asked for)."
     )
     if not reference.dependence.is_modelled:
         text += " Events are autocorrelated: this may be a false alarm; see the monitor's notes."
@@ -184,9 +174,7 @@ def _test_features(
     Labels explain an alarm of their channel where they are clearer than the features. Where nothing
     is left without so many of the strongest events as one of ``counts``, these are outliers.
     """
-    assert state.recent is not None
-    watched = state.recent[int(np.searchsorted(state.recent.positions, began)) :]
-    sample = _sample(reference)
+    watched, sample = state.list_since(began), _sample(reference)
 
     def test(left_out: int) -> FeatureTests:
         numbers = [number for _, number, _ in alarm.events[:left_out]]
@@ -222,9 +210,7 @@ def _sample(reference: CalibratedReference) -> ReferenceSample:
 
 def _scale(reference: CalibratedReference, points: Floats) -> Floats:
     """Features in deviations of the map."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        scaled = (points - reference.map.mean) / reference.map.sd
-    return np.clip(np.nan_to_num(scaled), -LARGEST_SHIFT, LARGEST_SHIFT)
+    return np.clip(reference.map.features.apply(points), -LARGEST_SHIFT, LARGEST_SHIFT)
 
 
 def describe(explanation: Explanation) -> str:
@@ -278,15 +264,15 @@ def _describe_constants(explanation: Explanation) -> str:
     return f"'{name}' {words}"
 
 
-def estimate_onset(z: Floats, n: int, rows: int = CHUNK) -> int:
+def estimate_onset(z: Floats, share: float) -> int:
     """Chunks since the change, by the maximum of the likelihood ratio, of whitened z, shape (c, p).
 
-    The variance of the difference includes that of the mean of the ``n`` calibration events, or
-    means of blocks, of which a chunk has ``rows``.
+    The variance of the difference includes that of the mean of the calibration events, of which a
+    chunk has the ``share``.
     """
     sums = np.cumsum(z[::-1], axis=0)
     lengths = np.arange(1, len(z) + 1)
-    variances = lengths * (1.0 + rows * lengths / n)
+    variances = lengths * (1.0 + share * lengths)
     return int(((sums**2).sum(axis=1) / variances).argmax()) + 1
 
 

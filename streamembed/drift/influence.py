@@ -9,7 +9,6 @@ from __future__ import annotations
 import numpy as np
 
 from streamembed.drift.monitor_state import CalibratedReference
-from streamembed.drift.reference import CHUNK
 from streamembed.drift.running_statistics import MEMORIES, compute_statistics
 from streamembed.numeric.arrays import Floats
 
@@ -39,9 +38,7 @@ def find_carriers(
     calibration, chunk = reference.calibration, reference.chunk
     null, groups = calibration.null, reference.groups
     logs = calibration.log_run_lengths(compute_statistics(means, variances, groups))
-    channel, memory, form = groups.labels[int(logs.argmax())]
-    part = groups.slices[groups.names.index(channel)]
-    w = [CHUNK * m for m in MEMORIES].index(memory)
+    w, form, part = groups.locate(int(logs.argmax()))
     clipped = np.clip(scores[::-1], null.low, null.high)
     shares = np.matmul((clipped - null.mean)[:, None, :], null.whitening)[:, 0, :] / chunk
     a = np.array([2.0 / (m + 1) for m in MEMORIES])[:, None]
@@ -51,6 +48,7 @@ def find_carriers(
     order = np.argsort(left, kind="stable")[:MOST_CARRIERS]
     removed = np.cumsum(weights[:, order, None] * shares[order], axis=1)
     rest = np.moveaxis(means[:, None] - removed, 0, 1)
+    variances = np.broadcast_to(variances, rest.shape[:2])
     logs = calibration.log_run_lengths(compute_statistics(rest, variances, groups)).max(axis=1)
     usual = np.flatnonzero(logs <= calibration.threshold + np.log(USUAL_SHARE))
     return int(usual[0]) + 1 if len(usual) else 0

@@ -11,27 +11,25 @@ import pyarrow as pa
 from streamembed.data import batch, column_roles
 from streamembed.data.ids import classify_ids
 from streamembed.data.labels import LabelIndex, list_labels
-from streamembed.drift import missing_channel
+from streamembed.drift import dependence, missing_channel
 from streamembed.drift.advance import (
     add_event,
     add_record,
     advance,
+    find_due,
     start_watching,
     wait,
-    with_due,
 )
 from streamembed.drift.alarm import Alarm
 from streamembed.drift.missing_channel import MissingRows
 from streamembed.drift.monitor_state import (
     OTHER_SHARE,
     CalibratedReference,
-    Collecting,
+    Candidate,
     Events,
     MonitorSettings,
     MonitorState,
-    SavedMonitor,
     build_reference,
-    measure_dependence,
 )
 from streamembed.drift.reference import CHUNK
 from streamembed.engine.snapshot import Snapshot
@@ -53,6 +51,7 @@ from streamembed.validation import (
 MIN_REFERENCE = 100
 GOOD_REFERENCE = 500
 MIN_ERT = 10 * CHUNK
+MAX_RECORDS = 1000
 
 
 @check_names
@@ -153,7 +152,7 @@ class Monitor(SavedObject):
                 f"n_reference={n_reference} must have two periods, {2 * period:,} events at least: "
                 f"period={period}"
             )
-        self._state = with_due(MonitorState(Collecting(None, self._settings.n_reference)))
+        self._state = MonitorState(self._settings, Candidate(0, self._settings.n_reference))
         self._turns = FairQueue()
 
     @classmethod
@@ -189,25 +188,21 @@ class Monitor(SavedObject):
             raise InputError(
                 f"snapshot has {len(points)} points; a reference needs {MIN_REFERENCE} at least"
             )
-        if "n_reference" in parameters:
-            raise ParameterError(
-                f"n_reference={quote(parameters['n_reference'])} cannot be chosen: the reference "
-                f"is the {len(points)} points of the snapshot"
-            )
-        for name in ("labels", "period"):
+        for name in ("n_reference", "labels", "period"):
             if parameters.get(name):
                 raise ParameterError(
-                    f"{name}={parameters[name]} is not possible here: a snapshot has no {name}"
+                    f"{name}={quote(parameters[name])} cannot be chosen: the reference is the "
+                    f"{len(points)} points of the snapshot, which have no labels and no season"
                 )
         monitor = cls(n_reference=len(points), **parameters)
         none = np.full(len(points), -1, dtype=np.int64)
         order = np.arange(-len(points), 0)
         events = Events(np.array(points), np.array(snapshot.ids), order, none)
-        state = replace(monitor._state.with_features(snapshot.features), numbered=1)
+        state = replace(monitor._state, features=snapshot.features, numbered=1)
         with one_blas_thread():
-            serial = measure_dependence(events, monitor._settings)
-            reference = build_reference(events, monitor._settings, 0, serial)
-            monitor._state = with_due(start_watching(state, reference))
+            serial = dependence.measure(events.points, enough=len(points))
+            reference = build_reference(events, monitor._settings, 0, None, serial)
+        monitor._state = start_watching(state, reference)
         return monitor
 
     def __repr__(self) -> str:
@@ -264,7 +259,7 @@ class Monitor(SavedObject):
     @property
     def is_provisional(self) -> bool:
         """Whether the reference that watches is to be made again from more events."""
-        return self._state.watching is not None and self._state.watching.growing is not None
+        return None not in (self._state.watching, self._state.candidate)
 
     def acknowledge(self) -> Alarm | None:
         """Make the newest reference home, with ``policy="hold"``: the stream is where it belongs.
@@ -309,10 +304,13 @@ class Monitor(SavedObject):
                 state = replace(state, watching=replace(state.watching, is_home=True))
             state = replace(state, home=None, left=home)
         sentence = f"{kind.capitalize()} at event {state.position:,}: {text}."
-        records: list[Alarm] = []
-        state = add_event(state, kind, state.position, number, sentence, records)
-        self._state = with_due(state)
-        return records[0]
+        state = add_event(state, kind, state.position, number, sentence)
+        self._assign(state)
+        return state.records[-1]
+
+    def _assign(self, state: MonitorState) -> None:
+        """The new state, with the last of its records."""
+        self._state = replace(state, records=state.records[-MAX_RECORDS:])
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -397,45 +395,46 @@ class Monitor(SavedObject):
             given = quote(list(read.features.names))
             raise InputError(f"X has the features {given}, not those before")
         events = Events(read.points, own if read.ids is None else read.ids, own, labels)
-        state = state.with_features(read.features)
-        if (kind, observed) != (state.ids_kind, state.known) or read.rejected:
+        if (read.features, kind, observed) != (
+            state.features,
+            state.ids_kind,
+            state.known,
+        ) or read.rejected:
             rejected = state.rejected + len(read.rejected)
-            state = replace(state, ids_kind=kind, rejected=rejected, known=observed)
+            state = replace(
+                state, features=read.features, ids_kind=kind, rejected=rejected, known=observed
+            )
         is_idle = not read.rejected and state.missing.is_idle(self._settings.n_reference)
-        if is_idle and state.position + kept < state.due:
+        if is_idle and state.position + kept < find_due(state):
             self._state = wait(state, events)
             return ()
         is_rejected = np.ones(n, dtype=np.bool_)
         is_rejected[read.kept] = False
+        count = len(state.records)
         with one_blas_thread(), np.errstate(under="ignore"):
-            self._state, records = self._watch_rows(state, events, is_rejected)
-        return tuple(records)
+            state = self._watch_rows(state, events, is_rejected)
+        self._assign(state)
+        return state.records[count:]
 
-    def _watch_rows(
-        self, state: MonitorState, events: Events, is_rejected: Bools
-    ) -> tuple[MonitorState, list[Alarm]]:
+    def _watch_rows(self, state: MonitorState, events: Events, is_rejected: Bools) -> MonitorState:
         """Watch all rows in their order, of which those that are not rejected are events."""
-        settings, records = self._settings, list[Alarm]()
+        settings = self._settings
         line = float(np.log(settings.ert / OTHER_SHARE))
         while state.phase != "stopped":
             missing, count, is_alarm = missing_channel.watch(
                 state.missing, is_rejected, state.position, settings.n_reference, line
             )
             kept = count - int(is_rejected[:count].sum())
-            state = replace(state, missing=missing)
-            state, more = advance(state, events[:kept], settings)
-            records += more
+            state = advance(replace(state, missing=missing), events[:kept])
+            events, is_rejected = events[kept:], is_rejected[count:]
             if not is_alarm or state.phase == "stopped":
-                events = events[kept:]
                 break
             own = -1 if state.reference is None else state.reference.number
             alarm = missing_channel.explain(
                 missing, state.position, own, state.next_number, settings.ert
             )
-            state = add_record(replace(state, missing=MissingRows()), alarm, records)
-            events, is_rejected = events[kept:], is_rejected[count:]
-        state, more = advance(state, events, settings)
-        return state, records + more
+            state = add_record(replace(state, missing=MissingRows()), alarm)
+        return advance(state, events)
 
     def _number_labels(self, y: Any, n: int, kept: Ints) -> tuple[Ints, tuple[Any, ...]]:
         if y is None:
@@ -452,9 +451,9 @@ class Monitor(SavedObject):
         Returns
         -------
         A row for each stretch and channel: ``position`` (events when it ended), ``channel``,
-        ``memory`` (events), ``statistic`` and ``run_length`` (events in which a value this high
-        is expected once without drift) where it was strongest, ``score`` (mean anomaly score of its
-        events, .5 without drift), and ``state``. Stretches without a reference have one row, with
+        ``memory`` (events) and ``run_length`` (events in which a value this high is expected once
+        without drift) where it was strongest, ``score`` (mean anomaly score of its events, .5
+        without drift), and ``state``. Stretches without a reference have one row, with
         nulls; so has each of `records`, with its ``kind``.
         """
         return self._state.timeline.table(self.records)
@@ -533,15 +532,13 @@ class Monitor(SavedObject):
         """The parameters by name, JSON-ready."""
         return asdict(self._settings)
 
-    def __pack__(self) -> SavedMonitor:
-        return SavedMonitor(self._settings, self._state)
+    def __pack__(self) -> MonitorState:
+        return self._state
 
     @classmethod
-    def __unpack__(cls, saved: SavedMonitor) -> Self:
-        saved.check()
+    def __unpack__(cls, saved: MonitorState) -> Self:
         monitor = cls.__new__(cls)
-        monitor._settings, monitor._state = saved.settings, saved.standing
-        monitor._turns = FairQueue()
+        monitor._settings, monitor._state, monitor._turns = saved.settings, saved, FairQueue()
         return monitor
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -5,27 +5,25 @@ All of them are immutable, so that no update is half applied; the codec of the p
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Annotated
 
 import numpy as np
 from scipy.special import bdtrc
 
 from streamembed.data.features import Features
-from streamembed.drift import calibration, dependence, reference, season
+from streamembed.drift import calibration, reference, season
 from streamembed.drift.alarm import Alarm
 from streamembed.drift.calibration import N_STREAMS, Calibration
 from streamembed.drift.dependence import Dependence
 from streamembed.drift.missing_channel import CHANNEL, MissingRows
 from streamembed.drift.monitor_timeline import EVENT_CHANNELS, MonitorTimeline
-from streamembed.drift.reference import PER_SCORE, LabelReference, ReferenceMap
-from streamembed.drift.running_statistics import MEMORIES, ChannelGroups, RunningMeans
+from streamembed.drift.reference import BLOCKS, PER_SCORE, LabelReference, ReferenceMap
+from streamembed.drift.running_statistics import ChannelGroups, RunningMeans
 from streamembed.drift.season import Season
 from streamembed.numeric.arrays import Array, Bools, Floats, Ints
 from streamembed.numeric.chunks import PendingParts
-from streamembed.storage import archive
 
 EVENT_CHANNEL_SHARE = 0.95  # of the false alarms that event channels may raise
 OTHER_SHARE = (1 - EVENT_CHANNEL_SHARE) / 2  # that pairs, and missing rows, may raise
@@ -105,9 +103,7 @@ class CalibratedReference:
 
     def prepare(self, events: Events) -> Floats:
         """Points of some events, less the season."""
-        if self.season is None:
-            return events.points
-        return self.season.remove(events.points, events.positions)
+        return remove_season(events, self.season)
 
     def rank_coverage(self, coverage: Floats) -> Floats:
         """Anomaly scores of events: the share of the calibration's coverage that is higher.
@@ -127,26 +123,24 @@ class CalibratedReference:
         """Events of a chunk."""
         return self.dependence.chunk
 
-    @property
-    def rows(self) -> int:
-        """Calibration events, or means of blocks of them."""
-        return len(self.ordered) // self.dependence.block
+    def compute_logs(self, events: Events, statistics: Floats) -> Floats:
+        """Log run length of every statistic of whole chunks, and behind them of constant features.
 
-    def compute_constant_run_lengths(self, events: Events) -> Floats:
-        """Log run length of the number of events per chunk in which constant features change.
-
-        Shape (c,); one event fewer counts, because an alarm stands on two. 0 where nothing is
-        constant.
+        Shape (c, f + 1). The last column counts the events of a chunk in which constant features
+        change; one fewer counts, because an alarm stands on two. 0 where nothing is constant.
         """
-        chunk = self.chunk
-        if not self.constant.any():
-            return np.zeros(len(events) // chunk)
-        value = self.events.points[0, self.constant]
-        changed = (events.points[:, self.constant] != value).any(axis=1)
-        count = changed.reshape(-1, chunk).sum(axis=1)
-        p = np.maximum(bdtrc(count - 2.0, chunk, self.chance), np.finfo(np.float64).tiny)
-        logs: Floats = np.log(chunk) - np.log(p)
-        return logs
+        chunk, own = self.chunk, np.zeros(len(statistics))
+        if self.constant.any():
+            changed = self.find_changed(events).any(axis=1)
+            count = changed.reshape(-1, chunk).sum(axis=1)
+            p = np.maximum(bdtrc(count - 2.0, chunk, self.chance), np.finfo(np.float64).tiny)
+            own = np.log(chunk) - np.log(p)
+        return np.column_stack([self.calibration.log_run_lengths(statistics), own])
+
+    def find_changed(self, events: Events) -> Bools:
+        """Which features that are constant in the reference have another value, shape (n, q)."""
+        changed: Bools = events.points[:, self.constant] != self.events.points[0, self.constant]
+        return changed
 
     @property
     def interval(self) -> int:
@@ -155,15 +149,12 @@ class CalibratedReference:
         return max(half // self.chunk, 1) * self.chunk
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Collecting:
-    """Events of the reference to be."""
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """Events that are to become a reference: those since one of them."""
 
-    events: Events | None  # None before the first
-    target: int  # events that it has when it is looked at next
-
-    def __len__(self) -> int:
-        return 0 if self.events is None else len(self.events)
+    since: int
+    due: int  # position at which they are looked at next
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -174,27 +165,34 @@ class Watching:
     is_home: bool  # whether it is the one that "hold" calls home, the first one
     running: RunningMeans
     began: int  # event at which it began to watch
-    growing: Collecting | None  # events of which a provisional reference is made again
+
+    @property
+    def chunk(self) -> int:
+        """Events of a chunk."""
+        return self.reference.chunk
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MonitorState:
-    """State of a monitor: it collects a reference, watches, or has stopped and has neither."""
+    """State of a monitor.
 
-    collecting: Collecting | None
+    It collects a candidate, or watches, or both where the reference that watches is provisional; it
+    has stopped where it does neither.
+    """
+
+    settings: MonitorSettings
+    candidate: Candidate | None
     watching: Watching | None = None
     timeline: MonitorTimeline = field(default_factory=MonitorTimeline)
-    names: tuple[str, ...] = ()  # the features; empty before the first event
-    ordered: bool = True  # True if features have positions instead of names
+    features: Features | None = None  # None before the first event
     position: int = 0  # events so far
     rejected: int = 0
     missing: MissingRows = field(default_factory=MissingRows)
     ids_kind: str | None = None  # "positions", "numbers" or "strings"; None before the first event
     known: tuple[str | int | float | bool, ...] = ()  # labels so far, in the order of their codes
-    # Events behind the last whole chunk, or stage of a reference; ``position`` counts them.
+    # Events behind the last whole chunk, or stage of a candidate; ``position`` counts them.
     waiting: PendingParts[Events] = field(default_factory=PendingParts)
-    due: int = 0  # position at which there is something to do next
-    recent: Events | None = None  # the last ones before these
+    recent: Events | None = None  # the last ones before these, and the candidate
     # Home, and the last other reference that was left; None while they watch.
     home: CalibratedReference | None = None
     left: CalibratedReference | None = None
@@ -206,9 +204,19 @@ class MonitorState:
         """One of `PHASES`."""
         if self.watching is not None:
             return "watching"
-        if self.collecting is None:
+        if self.candidate is None:
             return "stopped"
         return "relearning" if self.numbered else "collecting"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The features; none before the first event."""
+        return () if self.features is None else self.features.names
+
+    @property
+    def done(self) -> int:
+        """Events so far, but for those that wait."""
+        return self.position - self.waiting.count
 
     @property
     def alarm(self) -> Alarm | None:
@@ -216,20 +224,16 @@ class MonitorState:
         alarms = (r for r in reversed(self.records) if r.kind in ("alarm", "explained"))
         return next((alarm for alarm in alarms if alarm.channel != CHANNEL), None)
 
-    @property
-    def watched_reference(self) -> CalibratedReference:
-        """The one that watches; there must be one."""
-        assert self.watching is not None
-        return self.watching.reference
-
-    def list_watched(self, most: int = sys.maxsize) -> Events:
-        """Whole chunks of the last events that this reference has watched, at most so many."""
-        assert self.watching is not None
+    def list_since(self, position: int) -> Events:
+        """The last events, from this one on."""
         assert self.recent is not None
-        since = self.position - self.waiting.count - self.watching.began
-        chunk = self.watching.reference.chunk
-        count = min(len(self.recent), since, most) // chunk * chunk
-        return self.recent[len(self.recent) - count :]
+        return self.recent[int(np.searchsorted(self.recent.positions, position)) :]
+
+    def list_watched(self, most: int) -> Events:
+        """Whole chunks of the last events that the reference has watched, at most so many."""
+        assert self.watching is not None
+        events, chunk = self.list_since(self.watching.began), self.watching.reference.chunk
+        return events[len(events) - min(len(events), most) // chunk * chunk :]
 
     @property
     def next_number(self) -> int:
@@ -249,46 +253,13 @@ class MonitorState:
         kept = (one for one in (own, self.left, self.home) if one is not None)
         return next((one for one in kept if one.number == number), None)
 
-    @property
-    def features(self) -> Features | None:
-        """None before the first event."""
-        return Features(self.names, self.ordered) if self.names else None
-
-    def with_features(self, features: Features) -> MonitorState:
-        """The state of a monitor of these features."""
-        if features.names == self.names and features.ordered == self.ordered:
-            return self
-        return replace(self, names=features.names, ordered=features.ordered)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class SavedMonitor:
-    """The saved form of a monitor."""
-
-    settings: MonitorSettings
-    standing: MonitorState
-
-    def check(self) -> None:
-        """Raise ValueError if the parts are inconsistent."""
-        state, watching = self.standing, self.standing.watching
-        archive.must(state.collecting is None or watching is None, "phase")
-        own = None if watching is None else watching.reference
-        for one in filter(None, (state.home, state.left, own)):
-            p = sum(one.groups.sizes)
-            archive.must(one.calibration.null.mean.shape == (p,), "calibration")
-            archive.must(one.calibration.location.shape == (len(one.groups.labels),), "statistics")
-            archive.must(len(state.names) == one.map.center.size, "features")
-        if watching is not None:
-            shape = len(MEMORIES), sum(watching.reference.groups.sizes)
-            archive.must(watching.running.carried.shape == shape, "running")
-
 
 def build_reference(
     events: Events,
     settings: MonitorSettings,
     number: int,
+    own_season: Season | None,
     serial: Dependence,
-    previous: Season | None = None,
 ) -> CalibratedReference:
     """Build the reference of these events: half are for the map, half for the calibration.
 
@@ -297,16 +268,12 @@ def build_reference(
     number
         See `CalibratedReference`.
     serial
-        Dependence of the events: stretches of so many blocks alternate.
-    previous
-        The season where there are too few events to fit it.
+        Dependence of the events less the season: stretches of so many blocks alternate.
     """
-    own_season = fit_season(events, settings.period, previous)
-    points = events.points
-    if own_season is not None:
-        points = own_season.remove(points, events.positions)
-    stretch = reference.count_stretch(len(events), serial.block)
-    chosen = reference.select_map_events(len(events), stretch)
+    points = remove_season(events, own_season)
+    stretch = serial.block * min(BLOCKS, max(len(events) // (2 * serial.block), 1))
+    stretches = np.arange(len(events)) // stretch
+    chosen = stretches % 2 == 0
     max_scores = max(1, int((~chosen).sum()) // serial.block // PER_SCORE)
     in_map = np.flatnonzero(chosen)
     if serial.block > 1:
@@ -336,7 +303,7 @@ def build_reference(
     groups = ChannelGroups(tuple(EVENT_CHANNELS[i] for i in used), tuple(sizes[i] for i in used))
     calibrated = calibration.calibrate(
         np.concatenate(parts, axis=1),
-        np.flatnonzero(~chosen) // stretch,
+        stretches[~chosen],
         groups,
         settings.ert / EVENT_CHANNEL_SHARE,
         (settings.seed, number, 1),
@@ -365,15 +332,9 @@ def fit_season(events: Events, period: int | None, previous: Season | None) -> S
     return season.fit(events.points, events.positions, period)
 
 
-def measure_dependence(
-    events: Events, settings: MonitorSettings, left: CalibratedReference | None = None
-) -> Dependence:
-    """The dependence of events, less their season; ``left`` is the reference before."""
-    usual, previous = (1, None) if left is None else (left.dependence.block, left.season)
-    points, own_season = events.points, fit_season(events, settings.period, previous)
-    if own_season is not None:
-        points = own_season.remove(points, events.positions)
-    return dependence.measure(points, usual, settings.n_reference)
+def remove_season(events: Events, own: Season | None) -> Floats:
+    """Points of some events, less the season."""
+    return events.points if own is None else own.remove(events.points, events.positions)
 
 
 def _estimate_change_probability(points: Floats) -> float:

@@ -27,7 +27,6 @@ SCHEMA = pa.schema(
         "position": pa.int64(),
         "channel": pa.string(),
         "memory": pa.int32(),
-        "statistic": pa.float64(),
         "run_length": pa.float64(),
         "score": pa.float64(),
         "state": pa.string(),
@@ -41,8 +40,8 @@ _N = len(ALL_CHANNELS)
 # scores of its events in millionths, and how many were watched. Sums of whole numbers do not depend
 # on how the stream is cut.
 _END, _PHASE, _SUMS = 0, 1, slice(2, 4)
-# Then three values a channel, nan where it is not watched: log run length, statistic, memory.
-_CHANNELS = slice(4, 4 + 3 * _N)
+# Then two values a channel, nan where it is not watched: log run length, memory.
+_CHANNELS = slice(4, 4 + 2 * _N)
 
 
 def build_rows(
@@ -57,14 +56,14 @@ def build_rows(
     Parameters
     ----------
     channels
-        Log run length, statistic and memory of each channel, shape (c, 3, 6); None without.
+        Log run length and memory of each channel, shape (c, 2, 6); None without.
     scores
         Sums of the anomaly scores of their ``chunk`` events each, in millionths.
     """
     rows = np.full((len(ends), _CHANNELS.stop), np.nan)
     rows[:, _END], rows[:, _PHASE], rows[:, _SUMS] = ends, PHASES.index(phase), 0.0
     if channels is not None:
-        rows[:, _CHANNELS] = channels.reshape(len(ends), 3 * _N)
+        rows[:, _CHANNELS] = channels.reshape(len(ends), 2 * _N)
     if scores is not None:
         rows[:, _SUMS] = np.stack([scores, np.full(len(ends), chunk)], axis=1)
     return rows
@@ -82,7 +81,7 @@ def _merge(rows: Floats, length: int) -> Floats:
     if len(merged) == len(rows):
         return merged
     merged[:, _SUMS] = np.add.reduceat(rows[:, _SUMS], starts)
-    channels = rows[:, _CHANNELS].reshape(-1, 3, _N)
+    channels = rows[:, _CHANNELS].reshape(-1, 2, _N)
     logs = np.where(np.isnan(channels[:, 0]), -np.inf, channels[:, 0])
     for row, start, stop in zip(merged, starts, stops, strict=True):
         best = start + logs[start:stop].argmax(axis=0)
@@ -95,7 +94,7 @@ class MonitorTimeline:
     """Stretches of the stream, ascending; see `build_rows`."""
 
     length: int = STRETCH_LENGTH  # events of a stretch
-    rows: Annotated[Floats, "s 22"] = field(default_factory=lambda: np.zeros((0, _CHANNELS.stop)))
+    rows: Annotated[Floats, "s 16"] = field(default_factory=lambda: np.zeros((0, _CHANNELS.stop)))
 
     def append(self, more: Floats) -> MonitorTimeline:
         """The timeline with some more chunks."""
@@ -117,12 +116,11 @@ class MonitorTimeline:
                     **own,
                     "channel": name,
                     "memory": int(memory),
-                    "statistic": statistic,
                     "run_length": float(np.exp(min(log, 709.0))),
                     "score": total / (SCORE_UNITS * count) if count else None,
                 }
-                for name, (log, statistic, memory) in zip(
-                    ALL_CHANNELS, row[_CHANNELS].reshape(3, _N).T.tolist(), strict=True
+                for name, (log, memory) in zip(
+                    ALL_CHANNELS, row[_CHANNELS].reshape(2, _N).T.tolist(), strict=True
                 )
                 if not np.isnan(log)
             ]

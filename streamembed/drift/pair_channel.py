@@ -8,7 +8,6 @@ makes up more than half of the reference: in sparse ones a correlation is that o
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -30,45 +29,34 @@ def is_searched(d: int) -> bool:
     return MAX_FEATURES < d <= MOST_FEATURES
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _ReferencePairs:
-    """Features of a reference whose pairs are searched, and their correlations."""
-
-    features: Ints
-    ordered: Floats  # (n, q): their values, sorted
-    z: Floats  # Fisher's, of each pair
-    variance: Floats  # of one event
-
-
 @lru_cache(maxsize=2)
-def _fit(reference: CalibratedReference) -> _ReferencePairs:
+def _fit(reference: CalibratedReference) -> tuple[Ints, Floats, Floats, Floats]:
+    """Features whose pairs are searched, their sorted values, and `_correlate` of them."""
     points = reference.prepare(reference.events)
     ordered, n = np.sort(points, axis=0), len(points)
     behind = round(MOST_EQUAL * n)
     features = np.flatnonzero((ordered[behind:] != ordered[: n - behind]).all(axis=0))
     ordered = ordered[:, features]
     scores = compute_normal_scores(ordered, points[:, features])
-    return _ReferencePairs(features, ordered, *_correlate(scores))
+    return features, ordered, *_correlate(scores)
 
 
-def search(reference: CalibratedReference, points: Floats) -> tuple[float, Floats]:
+def search(reference: CalibratedReference, points: Floats) -> float | None:
     """Search a stretch of the stream, prepared points (m, d), for a pair that has changed.
 
     Returns
     -------
-    Log of the events in which such a change of a pair is expected once; and how far each pair is
-    from its correlation in the reference, in standard errors.
+    Log of the events in which a pair changes as much once; None where there is none to search.
     """
-    own = _fit(reference)
+    features, ordered, then, then_variance = _fit(reference)
     time = reference.dependence.integrated
-    n, m = len(own.ordered) / time - 3, len(points) / time - 3
-    count = len(own.z)
-    if not count or min(n, m) < MIN_EVENTS:
-        return 0.0, np.zeros(count)
-    now, variance = _correlate(compute_normal_scores(own.ordered, points[:, own.features]))
-    z = (now - own.z) / np.sqrt(own.variance / n + variance / m)
-    log_p = min(math.log(2 * count) + float(log_ndtr(-np.abs(z).max())), 0.0)
-    return math.log(reference.interval) - log_p, z
+    n, m = len(ordered) / time - 3, len(points) / time - 3
+    if not len(then) or min(n, m) < MIN_EVENTS:
+        return None
+    now, variance = _correlate(compute_normal_scores(ordered, points[:, features]))
+    z = np.abs(now - then) / np.sqrt(then_variance / n + variance / m)
+    log_p = math.log(2 * len(z)) + float(log_ndtr(-z.max()))
+    return math.log(reference.interval) - min(log_p, 0.0)
 
 
 def _correlate(x: Floats) -> tuple[Floats, Floats]:

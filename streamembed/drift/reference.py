@@ -13,11 +13,11 @@ import numpy as np
 from scipy.spatial.distance import cdist
 
 from streamembed.geometry.scaling import Scaling, fit_points
-from streamembed.numeric.arrays import Array, Bools, Floats, Ints
+from streamembed.numeric.arrays import Array, Floats, Ints
 from streamembed.numeric.linalg import largest_pairs
 
 CHUNK = 10  # events of which the mean score is taken
-BLOCK = 50  # consecutive events that go to the map, or to the calibration
+BLOCKS = 50  # consecutive ones of which the events go to the map, or to the calibration
 MAX_FEATURES = 16
 MAX_LABEL_SCORES = 64  # numbers of the labels' score
 FARTHEST = 8.0  # standard deviations of a feature
@@ -54,23 +54,17 @@ class LabelReference:
 class ReferenceMap:
     """A diffusion map of m points (gaussian kernel, alpha = 1), and the scale of features."""
 
-    # The kernel is of (x - center) / scale.
-    center: Annotated[Floats, "d"]
-    scale: Annotated[Floats, "d"]
-    bandwidth: float
+    kernel: Scaling  # of the kernel
     points: Annotated[Floats, "m d"]  # scaled
     weights: Annotated[Floats, "m"]  # 1 / q, the kernel mass around each point
     psi: Annotated[Floats, "m k"]  # diffusion coordinates; eigenvalues are above 1e-3
-    # Of the features; the sd of a constant one is 1.
-    mean: Annotated[Floats, "d"]
-    sd: Annotated[Floats, "d"]
+    features: Scaling  # by standard deviations; 1 where a feature is constant
     # Leading axes of the standardised features, where there are more than 16.
     axes: Annotated[Floats, "d r"] | None
 
     def standardise(self, points: Floats) -> Floats:
         """Features in standard deviations, clipped to eight."""
-        with np.errstate(over="ignore"):
-            return np.clip((points - self.mean) / self.sd, -FARTHEST, FARTHEST)
+        return np.clip(self.features.apply(points), -FARTHEST, FARTHEST)
 
     def compute_scores(self, points: Floats) -> Floats:
         """Coverage, coordinates and features of events, shape (n, 1 + k + r).
@@ -82,14 +76,13 @@ class ReferenceMap:
         tall = len(points)
         whole = -(-tall // CHUNK) * CHUNK
         points = np.concatenate([points, np.zeros((whole - tall, points.shape[1]))])
-        scaling = Scaling(self.center, self.scale, self.bandwidth)
-        scaled = np.clip(scaling.apply(points), -OUTSIDE, OUTSIDE)
+        scaled = np.clip(self.kernel.apply(points), -OUTSIDE, OUTSIDE)
         d2 = _multiply_rows(scaled, self.points.T)
         d2 *= -2.0
         d2 += np.einsum("ij,ij->i", scaled, scaled)[:, None]
         d2 += np.einsum("ij,ij->i", self.points, self.points)
         np.maximum(d2, 0.0, out=d2)
-        d2 *= -1.0 / self.bandwidth**2
+        d2 *= -1.0 / self.kernel.bandwidth**2
         kernel = np.exp(d2, out=d2)
         mass = np.einsum("ij->i", kernel) / len(self.points)
         inside = mass > FLOOR
@@ -117,17 +110,6 @@ def _multiply_rows(rows: Floats, matrix: Array) -> Floats:
     return result
 
 
-def count_stretch(n: int, block: int) -> int:
-    """Events of a stretch of a reference of n: fifty blocks, or half of it."""
-    return block * min(BLOCK, max(n // (2 * block), 1))
-
-
-def select_map_events(n: int, block: int = BLOCK) -> Bools:
-    """Which of n events of a reference the map is fitted to."""
-    chosen: Bools = np.arange(n) // block % 2 == 0
-    return chosen
-
-
 def fit(
     points: Floats,
     n_coordinates: int,
@@ -145,25 +127,16 @@ def fit(
     if bandwidth is None:
         kernel_scaling = kernel_scaling.of_bandwidth(BANDWIDTH_FACTOR * kernel_scaling.bandwidth)
     scaled = np.clip(kernel_scaling.apply(points), -OUTSIDE, OUTSIDE)
-    feature_scaling = fit_points(points, np.ones(len(points)), "standard", 1.0)
+    features = fit_points(points, np.ones(len(points)), "standard", 1.0)
     kernel = np.exp(-cdist(scaled, scaled, "sqeuclidean") / kernel_scaling.bandwidth**2)
     psi = _decompose_walk(kernel, n_coordinates)
     axes = None
     if points.shape[1] > MAX_FEATURES:
-        tall = np.clip(feature_scaling.apply(points), -FARTHEST, FARTHEST)
+        tall = np.clip(features.apply(points), -FARTHEST, FARTHEST)
         _, _, right = np.linalg.svd(tall - tall.mean(axis=0), full_matrices=False)
         axes = np.ascontiguousarray(_fix_signs(right[:MAX_FEATURES].T))
-    return ReferenceMap(
-        center=kernel_scaling.center,
-        scale=kernel_scaling.scale,
-        bandwidth=kernel_scaling.bandwidth,
-        points=np.ascontiguousarray(scaled),
-        weights=1.0 / kernel.sum(axis=1),
-        psi=psi,
-        mean=feature_scaling.center,
-        sd=feature_scaling.scale,
-        axes=axes,
-    )
+    scaled = np.ascontiguousarray(scaled)
+    return ReferenceMap(kernel_scaling, scaled, 1.0 / kernel.sum(axis=1), psi, features, axes)
 
 
 def _decompose_walk(kernel: Floats, count: int) -> Floats:
@@ -197,35 +170,18 @@ def score_spread(scores: Floats, ordered: Floats) -> Floats:
     6 (u - 1/2)**2 - 1/2 of their rank u among ``ordered``, the calibration's scores, sorted by
     column: it detects a score whose mean stays and whose width changes.
     """
-    n = len(ordered)
-    own, known = np.ascontiguousarray(scores.T), np.ascontiguousarray(ordered.T)
-    before = _count_below(own, known)
-    behind = before.copy()
-    tied = np.take_along_axis(known, np.minimum(before, n - 1), axis=1) == own
-    for i in np.flatnonzero(tied.any(axis=1)):
-        behind[i, tied[i]] = known[i].searchsorted(own[i, tied[i]], "right")
-    ranks = (before + behind).T
-    u = (0.5 * ranks + 0.5) / (n + 1)
-    return 6.0 * (u - 0.5) ** 2 - 0.5
+    return 6.0 * (rank_among(ordered, scores) - 0.5) ** 2 - 0.5
 
 
-def _count_below(own: Floats, known: Floats) -> Ints:
-    """Count the entries of each ascending row of ``known`` (s, n) that are less than each of
-    ``own`` (s, m).
-
-    One binary search for all rows takes a quarter of the time of one per row.
-    """
-    s, n = known.shape
-    flat, first = known.ravel(), np.arange(0, s * n, n)[:, None]
-    at = np.repeat(first, own.shape[1], axis=1)
-    probed, probed_values = np.empty_like(at), np.empty(own.shape)
-    step, left = 0, n
-    while left > 0:
-        step = max(left // 2, 1)
-        np.take(flat, np.add(at, step - 1, out=probed), out=probed_values, mode="clip")
-        at += np.multiply(probed_values < own, step, out=probed)
-        left = left - step if left > 1 else 0
-    return at - first
+def rank_among(ordered: Floats, points: Floats) -> Floats:
+    """The rank of points (m, d) in their columns of sorted ones (n, d), in (0, 1); ties halfway."""
+    columns = np.ascontiguousarray(points.T)
+    ranks = np.empty(columns.shape)
+    for rank, known, own in zip(ranks, np.ascontiguousarray(ordered.T), columns, strict=True):
+        below = known.searchsorted(own)
+        is_tied = (known.take(below, mode="clip") == own).any()
+        np.add(below, known.searchsorted(own, "right") if is_tied else below, out=rank)
+    return (ranks.T + 1) / (2 * (len(ordered) + 1))
 
 
 def fit_labels(features: Floats, classes: Ints, count: int, most: int, seed: int) -> LabelReference:

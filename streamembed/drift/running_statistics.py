@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from itertools import accumulate
 from typing import Annotated
 
 import numpy as np
 
 from streamembed.drift.reference import CHUNK
-from streamembed.numeric.arrays import Array, Floats, Ints
+from streamembed.numeric.arrays import Array, Floats
 
 MEMORIES = (4, 16, 64)  # chunks: 40, 160 and 640 events
+FORMS = ("norm", "max")  # the shift of all scores of a channel, and of a single one
 RIDGE = 1e-2  # of a correlation matrix: correlated scores may decorrelate
 
 
@@ -23,40 +24,21 @@ class ChannelGroups:
     sizes: tuple[int, ...]  # scores of each, in their order
 
     @property
-    def starts(self) -> tuple[int, ...]:
+    def starts(self) -> list[int]:
         """First column of each."""
-        return tuple(int(stop) for stop in np.cumsum((0, *self.sizes[:-1])))
+        return list(accumulate((0, *self.sizes[:-1])))
 
     @property
     def slices(self) -> tuple[slice, ...]:
         """The columns of each."""
         return tuple(slice(a, a + n) for a, n in zip(self.starts, self.sizes, strict=True))
 
-    @property
-    def columns(self) -> tuple[Ints, Ints]:
-        """Statistics of each channel, shape (f, 6), and their memories; some occur twice."""
-        return _index_statistics(self)
-
-    @property
-    def labels(self) -> tuple[tuple[str, int, str], ...]:
-        """Channel, memory in events and form of each statistic, as `compute_statistics` has them.
-
-        The form is "norm" or "max": the shift of all scores of a channel, or of a single one.
-        """
-        several = [name for name, size in zip(self.names, self.sizes, strict=True) if size > 1]
-        forms = [(name, "norm") for name in self.names] + [(name, "max") for name in several]
-        return tuple((name, w * CHUNK, form) for w in MEMORIES for name, form in forms)
-
-
-@lru_cache
-def _index_statistics(groups: ChannelGroups) -> tuple[Ints, Ints]:
-    labels = groups.labels
-    rows = []
-    for name in groups.names:
-        own = [i for i, label in enumerate(labels) if label[0] == name]
-        rows.append([*own, *own[:1] * (2 * len(MEMORIES) - len(own))])
-    columns = np.array(rows)
-    return columns, np.array([label[1] for label in labels])[columns]
+    def locate(self, index: int) -> tuple[int, str, slice]:
+        """Memory, as an index, form and columns of a statistic of `compute_statistics`."""
+        memory, form, channel = np.unravel_index(
+            index, (len(MEMORIES), len(FORMS), len(self.names))
+        )
+        return int(memory), FORMS[form], self.slices[channel]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -81,13 +63,13 @@ class NullModel:
 class RunningMeans:
     """State of the exponential means."""
 
-    carried: Annotated[Floats, "w p"]  # (1 - a) v of each memory
-    chunks: int  # so far
+    carried: Annotated[Array, "w p"]  # (1 - a) v of each memory; of the type of the scores
+    chunks: int = 0  # so far
 
 
-def init_means(p: int) -> RunningMeans:
-    """The state before the first chunk."""
-    return RunningMeans(np.zeros((len(MEMORIES), p)), 0)
+def init_means(*shape: int, dtype: type = np.float64) -> RunningMeans:
+    """The state before the first chunk, of scores of this shape."""
+    return RunningMeans(np.zeros((len(MEMORIES), *shape), dtype))
 
 
 def whiten(covariance: Array, groups: ChannelGroups) -> Floats:
@@ -109,36 +91,42 @@ def whiten(covariance: Array, groups: ChannelGroups) -> Floats:
     return whitening
 
 
-def update_means(before: RunningMeans, z: Floats) -> tuple[RunningMeans, Floats, Floats]:
+def update_means(before: RunningMeans, z: Array) -> tuple[RunningMeans, Array, Floats]:
     """The exponential means after each of some chunks.
+
+    Parameters
+    ----------
+    z
+        Means of chunks of whitened scores, shape (c, p), or (c, p, s) of streams side by side.
 
     Returns
     -------
-    The state after them, the means (c, 3, p), and their variances without drift (c, 3), where a
-    chunk's mean of whitened scores has variance 1 / 10.
+    The state after them, the means (c, 3, p) or (c, 3, p, s), and their variances without drift
+    (c, 3), where a chunk's mean of whitened scores has variance 1 / 10.
     """
-    c, p = z.shape
-    means, carried = np.empty((c, len(MEMORIES), p)), before.carried
+    means, carried = np.empty((len(z), *before.carried.shape), z.dtype), before.carried
     a = np.array([2.0 / (w + 1) for w in MEMORIES])
-    for mean, chunk in zip(means, z, strict=True):
-        np.multiply(a[:, None], chunk, out=mean)
-        mean += carried
-        carried = (1 - a)[:, None] * mean
-    t = before.chunks + 1.0 + np.arange(c)[:, None]
+    t = before.chunks + 1.0 + np.arange(len(z))[:, None]
     variances = a / (2 - a) * (1 - (1 - a) ** (2 * t)) / CHUNK
-    return RunningMeans(carried, before.chunks + c), means, variances
+    new = a.astype(z.dtype).reshape(-1, *[1] * (z.ndim - 1))
+    for mean, chunk in zip(means, z, strict=True):
+        np.multiply(new, chunk, out=mean)
+        mean += carried
+        carried = (1 - new) * mean
+    return RunningMeans(carried, before.chunks + len(z)), means, variances
 
 
-def compute_statistics(means: Array, variances: Array, groups: ChannelGroups) -> Floats:
-    """Every statistic, shape (..., 3 f), of means (..., 3, p) and variances (..., 3).
+def compute_statistics(means: Array, variances: Array, groups: ChannelGroups) -> Array:
+    """Every statistic, shape (..., f), of means (..., 3, p) and variances (..., 3).
 
-    ||v||**2 / (dim sigma**2) of each channel, then max v_j**2 / sigma**2 of each that has several
-    scores.
+    For each memory ||v||**2 / (dim sigma**2) of every channel, then max v_j**2 / sigma**2. Means
+    (..., 3, p, s) of streams side by side have statistics (..., f, s).
     """
-    squares = means * means
-    starts = list(groups.starts)
-    several = [i for i, size in enumerate(groups.sizes) if size > 1]
-    norms = np.add.reduceat(squares, starts, axis=-1) / np.array(groups.sizes)
-    largest = np.maximum.reduceat(squares, starts, axis=-1)[..., several]
-    both = np.concatenate([norms, largest], axis=-1) / variances[..., None]
-    return both.reshape(*both.shape[:-2], -1)
+    axis = variances.ndim
+    behind = [1] * (means.ndim - axis)
+    squares = means * means / variances.reshape(*variances.shape, *behind).astype(means.dtype)
+    largest = np.maximum.reduceat(squares, groups.starts, axis=axis)
+    sums = np.add.reduceat(squares, groups.starts, axis=axis)
+    sizes = np.array(groups.sizes, means.dtype).reshape(-1, *behind[1:])
+    both = np.concatenate([sums / sizes, largest], axis=axis)
+    return both.reshape(*both.shape[: axis - 1], -1, *both.shape[axis + 1 :])

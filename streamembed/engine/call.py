@@ -6,18 +6,17 @@ library. Applied in the same order to engines of the same parameters, calls give
 
 from __future__ import annotations
 
-import json
 import zlib
-from collections.abc import Hashable, Sequence
-from dataclasses import astuple, dataclass, field
-from typing import Any, Generic, TypeVar
+from abc import ABC, abstractmethod
+from collections.abc import Hashable
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any, ClassVar, Generic, Literal, Self, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
 from streamembed.data import batch, column_roles
 from streamembed.data.batch import Batch, Rejected
-from streamembed.data.column_roles import SplitTable
 from streamembed.data.distance_rows import list_rows
 from streamembed.data.features import Features
 from streamembed.data.ids import classify_ids, read_ids
@@ -27,14 +26,14 @@ from streamembed.engine.engine_state import EngineState
 from streamembed.errors import InputError, ParameterError, quote
 from streamembed.geometry.kernel_matrix import LARGEST_SUPPORT
 from streamembed.methods.options import POSITION, Config
-from streamembed.numeric.arrays import LARGEST_VALUE, Array, Floats, freeze
-from streamembed.storage import archive
-from streamembed.validation import check_bytes
+from streamembed.numeric import codec
+from streamembed.numeric.arrays import LARGEST_VALUE, Array, Bools, Floats, Ints, freeze
+from streamembed.numeric.codec import NOT_SAVED, SAVED_IF_SET, Count, Within
+from streamembed.storage.saved_object import SavedObject
 
-KIND = "operation"  # of the saved bytes
-NAMES = ("learn", "learn_distances", "learn_pairs", "label", "flush", "rescale", "relayout")
 # Kernels of inner products, which distances do not tell.
 OF_PRODUCTS = ("polynomial", "cosine")
+LEARNABLE = Within(-LARGEST_VALUE, LARGEST_VALUE)
 
 Result = TypeVar("Result")
 
@@ -51,7 +50,7 @@ class Learned:
         The others, as index in the call, id and reason (only with ``on_bad_row="skip"``).
     """
 
-    accepted: int
+    accepted: Count
     rejected: tuple[Rejected, ...]
 
 
@@ -76,8 +75,8 @@ class Labelled:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Call(Generic[Result]):
-    """A checked call of an engine: of `Engine.check`, or without arguments ``Call("flush")``.
+class Call(SavedObject, ABC, Generic[Result]):
+    """A checked call of an engine: of `Engine.check`, or a `Command`.
 
     Attributes
     ----------
@@ -85,29 +84,23 @@ class Call(Generic[Result]):
         Of a call that was written with its result, and that learned events.
     """
 
-    # The method of `Engine`: "learn", "learn_distances", "learn_pairs", "label", "flush", "rescale"
-    # or "relayout".
-    name: str
-    arrays: dict[str, Array] = field(default_factory=dict)  # its arguments that are numbers or ids
-    metadata: dict[str, Any] = field(default_factory=dict)  # the rest, JSON-ready
-    result: Learned | None = None
+    _kind: ClassVar[str] = "operation"
+
+    result: Learned | None = field(default=None, kw_only=True, metadata=SAVED_IF_SET)
 
     def __post_init__(self) -> None:
-        """Refuse a name that no engine has, and freeze the arrays: they were checked."""
-        if self.name not in NAMES:
-            raise InputError(f"call is of {self.name!r}; it must be one of {', '.join(NAMES)}")
-        if self.name in NAMES[:4] and "n" not in self.metadata:
-            raise InputError(f"a call of {self.name} has arguments: use the checks of an engine")
-        for array in self.arrays.values():
-            freeze(array)
+        """Freeze the arrays: they were checked."""
+        for value in vars(self).values():
+            if isinstance(value, np.ndarray):
+                freeze(value)
 
     def __repr__(self) -> str:
-        return f"<Call {self.name}{f' of {self.rows:,} rows' if self.rows else ''}>"
+        return f"<{type(self).__name__}{f' of {self.rows:,} rows' if self.rows else ''}>"
 
     @property
+    @abstractmethod
     def rows(self) -> int:
         """Rows of the call."""
-        return int(self.metadata.get("n", 0))
 
     @property
     def events(self) -> int:
@@ -115,230 +108,215 @@ class Call(Generic[Result]):
         return 0 if self.result is None else self.result.accepted
 
     @property
-    def features(self) -> Features:
-        """Those of the points."""
-        return Features(tuple(self.metadata["names"]), bool(self.metadata["ordered"]))
-
-    @property
     def digest(self) -> int:
         """A checksum of the call, without its result."""
-        crc = zlib.crc32(json.dumps([self.name, self.metadata], sort_keys=True).encode())
-        for name, array in sorted(self.arrays.items()):
-            data = repr(array.tolist()).encode() if array.dtype == object else array.tobytes()
-            crc = zlib.crc32(data, zlib.crc32(f"{name}{array.shape}".encode(), crc))
-        return crc
+        return zlib.crc32(replace(self, result=None).to_bytes())
 
-    def to_bytes(self, result: Learned | Labelled | None = None) -> bytes:
-        """The call as bytes with a checksum; with its result, if that is of events."""
-        learned = astuple(result) if isinstance(result, Learned) else None
-        header = {**self.metadata, "name": self.name, "result": learned}
-        return archive.seal(archive.to_table(self.arrays), KIND, header)
+    def with_result(self, result: object) -> Self:
+        """The call with its result, if that is of events."""
+        return replace(self, result=result) if isinstance(result, Learned) else self
 
-    @classmethod
-    def from_bytes(cls, data: bytes) -> Call[Any]:
-        """The call of which `to_bytes` gave these; DamagedFileError where they are others."""
-        table, header = archive.unseal(check_bytes("data", data), KIND, "a written call")
-        with archive.raise_damaged("a written call", KIND):
-            name, result = str(header.pop("name")), header.pop("result")
-            archive.must(name in NAMES, f"its call is {name}")
-            if result is not None:
-                accepted, rejected = result
-                result = Learned(accepted, tuple(Rejected(*row) for row in rejected))
-            call: Call[Any] = Call(name, archive.unpack(table), header, result)
-            _check_contents(call)
-            return call
+    def _check(self, config: Config) -> None:
+        """Refuse a call that no engine of these parameters can learn."""
 
 
-def _check_contents(call: Call[Any]) -> None:
-    """Refuse what no engine has checked; within `archive.raise_damaged`."""
-    must, arrays, facts = archive.must, call.arrays, call.metadata
-    n, result = facts.get("n", 0), call.result
-    must(type(n) is int and n >= 0, "n")
-    if result is not None:
-        must(type(result.accepted) is int, "result")
-        must(result.accepted + len(result.rejected) == n, "result")
-        _check_rejected(result.rejected)
-    points = {"learn": ("points",), "learn_pairs": ("left", "right")}.get(call.name, ())
-    if points:
-        names = facts["names"]
-        must(all(type(name) is str for name in names) and len(set(names)) == len(names), "names")
-        must(type(facts["ordered"]) is bool, "ordered")
-    accepted = n - len(facts["rejected"]) if call.name == "learn" else n
-    for name in points:
-        must(arrays[name].shape == (accepted, len(names)), f"shape of {name}")
-        must(arrays[name].dtype == np.float64, f"type of {name}")
-        must((np.abs(arrays[name]) <= LARGEST_VALUE).all(), f"{name} are not finite")
-    if call.name == "learn":
-        kept, rejected = arrays["kept"], [Rejected(*row) for row in facts["rejected"]]
-        _check_rejected(rejected)
-        order = np.sort(np.concatenate([kept, [row.index for row in rejected]]).astype(np.int64))
-        must(kept.dtype == np.int64 and np.array_equal(order, np.arange(n)), "kept")
-        must((np.diff(kept) > 0).all(), "kept")
-        ids, times = arrays.get("ids"), arrays.get("times")
-        must(ids is None or (len(ids) == accepted and ids.dtype == _read_ids(ids).dtype), "ids")
-        must(times is None or (times.shape == (n,) and times.dtype == np.float64), "times")
-    if call.name == "learn_pairs":
-        must(arrays["similar"].shape == (n,) and arrays["similar"].dtype == np.bool_, "similar")
-    if call.name == "learn_distances":
-        lengths, distances = arrays["lengths"], arrays["distances"]
-        must(lengths.shape == (n,) and lengths.dtype == np.int64, "lengths")
-        total = int(np.maximum(lengths, 0).sum())
-        must(distances.shape == (total,) and distances.dtype == np.float64, "distances")
-        must(type(facts["square"]) is bool, "square")
-    optional = call.name != "label"
-    if call.name in ("learn_distances", "label") and not (optional and facts["ids"] is None):
-        must(len(facts["ids"]) == n, "ids")
-        _read_ids(facts["ids"])
-    if call.name in ("learn", "label") and not (optional and facts["labels"] is None):
-        must(list_labels(facts["labels"], n) == facts["labels"], "labels")
+@dataclass(frozen=True, eq=False, repr=False)
+class Points(Call[Learned]):
+    """A call of `Engine.learn`: n rows that can be learned, and those that cannot."""
+
+    points: Annotated[Floats, "n d", LEARNABLE]  # columns in the order of the features
+    features: Features
+    ids: Annotated[Array, "n", "int64 or text"] | None
+    kept: Annotated[Ints, "n", "ascending"]  # index in the call of each of them
+    rejected: tuple[Rejected, ...]  # the other rows, ascending by index
+    labels: tuple[Label | None, ...] | None  # (n,)
+    times: Annotated[Floats, "n"] | None  # NaN where one is missing
+    # What becomes of duplicate ids and wrong times; None for the engine's parameter.
+    on_bad_row: str | None = field(default=None, metadata=NOT_SAVED)
+    # (n,) or None: how many rows of their log are taken with each of them.
+    log_offsets: Ints | None = field(default=None, metadata=NOT_SAVED)
+
+    def __post_init__(self) -> None:
+        """Refuse names and labels of other numbers: ValueError."""
+        super().__post_init__()
+        n, d = self.points.shape
+        if len(self.features.names) != d:
+            raise ValueError(f"{len(self.features.names)} names of {d} features")
+        if self.labels is not None and len(self.labels) != n:
+            raise ValueError(f"{len(self.labels)} labels of {n} points")
+
+    @property
+    def rows(self) -> int:
+        """Rows of the call."""
+        return len(self.kept) + len(self.rejected)
+
+    def _check(self, config: Config) -> None:
+        """Refuse labels and times of no use, missing times, and rows left out."""
+        if self.labels is not None:
+            _need_metrics(config, "labels", "fenn")
+        if self.times is not None and config.clock == POSITION:
+            raise ParameterError(
+                "times were given, but masses fade by positions: leave them out, or create the "
+                "engine with clock='event_time'"
+            )
+        if self.times is None and config.clock != POSITION and len(self.points):
+            raise InputError(
+                "masses fade by event times (clock='event_time'), and these rows have none: give "
+                "times=, or a table with a column event_time"
+            )
+        if self.rejected and (self.on_bad_row or config.on_bad_row) == "raise":
+            raise ParameterError(
+                f"the call left out {len(self.rejected)} bad rows, and here on_bad_row is 'raise'"
+            )
 
 
-def _check_rejected(rows: Sequence[Rejected]) -> None:
-    archive.must(
-        all(type(row.index) is int and type(row.reason) is str for row in rows), "rejected"
-    )
+@dataclass(frozen=True, eq=False, repr=False)
+class Distances(Call[Learned]):
+    """A call of `Engine.learn_distances`; each row is checked when it is learned."""
+
+    distances: tuple[Annotated[Floats, "*"] | None, ...]  # None for what is no row of numbers
+    ids: tuple[int | str | None, ...] | None
+    is_square: bool  # whether they were a matrix
+    # As in `Points`.
+    on_bad_row: str | None = field(default=None, metadata=NOT_SAVED)
+    log_offsets: Ints | None = field(default=None, metadata=NOT_SAVED)
+
+    @property
+    def rows(self) -> int:
+        """Rows of the call."""
+        return len(self.distances)
+
+    def _check(self, config: Config) -> None:
+        """Refuse parameters that need more than distances."""
+        slots = config.slots or 0
+        if slots > LARGEST_SUPPORT:
+            raise InputError(
+                f"distance rows were given to an engine of size={slots}: their ring would take "
+                f"{4e-9 * slots**2:.1f} GB; up to size={LARGEST_SUPPORT} they can be learned"
+            )
+        if config.clock != POSITION:
+            raise InputError(
+                f"clock={config.clock!r} needs points with times, but distance rows were given: "
+                "create the engine with clock='position'"
+            )
+        if config.metrics:
+            raise InputError(
+                f"metrics={config.metrics!r} learn from points, but distance rows were given: "
+                "create the engine without metrics"
+            )
+        if config.kernel in OF_PRODUCTS:
+            raise InputError(
+                f"kernel={config.kernel!r} is of points, but distance rows were given: try "
+                "kernel='gaussian'"
+            )
+        if remedy := config.embedding.alternative:
+            raise InputError(
+                f"method={config.method!r} needs coordinates, which distance rows do not tell: try "
+                f"{remedy}"
+            )
 
 
-def _read_ids(ids: Any) -> Array:
-    read = read_ids(ids, len(ids))
-    assert read is not None
-    return read
+@dataclass(frozen=True, eq=False, repr=False)
+class Pairs(Call[None]):
+    """A call of `Engine.learn_pairs`."""
+
+    left: Annotated[Floats, "m d", LEARNABLE]
+    right: Annotated[Floats, "m d", LEARNABLE]
+    similar: Annotated[Bools, "m"]
+    features: Features
+
+    @property
+    def rows(self) -> int:
+        """Rows of the call."""
+        return len(self.similar)
+
+    def _check(self, config: Config) -> None:
+        """Refuse pairs that no metric learns."""
+        _need_metrics(config, "pairs", "itml")
 
 
-# ------------------------------------------------------------------------ checks
+@dataclass(frozen=True, eq=False, repr=False)
+class Labels(Call[Labelled]):
+    """A call of `Engine.label`."""
+
+    labels: tuple[tuple[int | str, Label | None], ...]  # ids of events, and their labels
+
+    @property
+    def rows(self) -> int:
+        """Rows of the call."""
+        return len(self.labels)
+
+    def _check(self, config: Config) -> None:
+        """Refuse labels that no metric learns."""
+        _need_metrics(config, "labels", "fenn")
 
 
-def check_accepted(name: str, config: Config) -> None:
-    """Refuse a call that no engine of these parameters can learn."""
-    if name in ("learn_pairs", "label") and not config.metrics:
-        what, metric = ("pairs", "itml") if name == "learn_pairs" else ("labels", "fenn")
+@dataclass(frozen=True, eq=False, repr=False)
+class Command(Call[None]):
+    """A call without arguments: "flush", "rescale" or "relayout", the methods of `Engine`."""
+
+    name: Literal["flush", "rescale", "relayout"]
+
+    def __repr__(self) -> str:
+        return f"<Command {self.name}>"
+
+    @property
+    def rows(self) -> int:
+        """None."""
+        return 0
+
+    def _check(self, config: Config) -> None:
+        """Refuse the layout of a picture that is not kept."""
+        if self.name not in ("flush", "rescale", "relayout"):
+            raise InputError(f"name={quote(self.name)} must be flush, rescale or relayout")
+        if self.name == "relayout" and not config.picture:
+            raise ParameterError("this engine keeps no picture: create it with picture=True")
+
+
+codec.prepare(Call)
+
+
+def _need_metrics(config: Config, what: str, metric: str) -> None:
+    if not config.metrics:
         raise ParameterError(
-            f"{what} were given, but this engine learns no metrics: create it with "
-            f"metrics=({metric!r},)"
+            f"{what} were given, but this engine learns no metrics: leave them out, or create it "
+            f"with metrics=({metric!r},)"
         )
-    if name == "relayout" and not config.picture:
-        raise ParameterError("this engine keeps no picture: create it with picture=True")
-    if name != "learn_distances":
-        return
-    slots = config.slots or 0
-    if slots > LARGEST_SUPPORT:
-        raise InputError(
-            f"distance rows were given to an engine of size={slots}: their ring would take "
-            f"{4e-9 * slots**2:.1f} GB; up to size={LARGEST_SUPPORT} they can be learned"
-        )
-    if config.clock != POSITION:
-        raise InputError(
-            f"clock={config.clock!r} needs points with times, but distance rows were given: create "
-            "the engine with clock='position'"
-        )
-    if config.metrics:
-        raise InputError(
-            f"metrics={config.metrics!r} learn from points, but distance rows were given: create "
-            "the engine without metrics"
-        )
-    if config.kernel in OF_PRODUCTS:
-        raise InputError(
-            f"kernel={config.kernel!r} is of points, but distance rows were given: try "
-            "kernel='gaussian'"
-        )
-    if remedy := config.embedding.alternative:
-        raise InputError(
-            f"method={config.method!r} needs coordinates, which distance rows do not tell: try "
-            f"{remedy}"
-        )
+
+
+# ------------------------------------------------------------------------ reading
 
 
 def read_points(
     now: EngineState, config: Config, X: Any, y: Any, ids: Any, features: Any, times: Any
-) -> tuple[Batch, list[Label | None] | None, Floats | None]:
-    """Events of a call of `Engine.learn`, checked: rows, and labels and times of all rows."""
-    if y is not None and not config.metrics:
-        raise ParameterError(
-            "y was given, but this engine learns no metrics: leave it out, or create the "
-            "engine with metrics=('fenn',)"
-        )
+) -> Points:
+    """The call of `Engine.learn` with these arguments."""
     if isinstance(X, pa.RecordBatchReader):
         X = X.read_all()
     now.check_input_kind(distances=False)
     table = column_roles.split(X, now.feature_names or None, features)
     ids = table.read("id") if ids is None else ids
     y = table.read("label") if y is None and config.metrics else y
+    times = table.read("event_time") if times is None and config.clock != POSITION else times
     rows = batch.read(table.points, ids, now.features, config.on_bad_row)
-    n = len(rows.kept) + len(rows.rejected)
-    labels = None if y is None else list_labels(y, n)
-    return rows, labels, choose_times(config, table, times, n)
+    n, labels = len(rows.kept) + len(rows.rejected), None
+    if y is not None:
+        given = list_labels(y, n)
+        labels = tuple(given[i] for i in rows.kept.tolist())
+    at = None if times is None else read_times(times, n)[rows.kept]
+    return Points(rows.points, rows.features, rows.ids, rows.kept, rows.rejected, labels, at)
 
 
-def pack_points(
-    rows: Batch, labels: list[Label | None] | None, times: Floats | None
-) -> Call[Learned]:
-    """The call of such events."""
-    arrays: dict[str, Array] = {"points": rows.points, "kept": rows.kept}
-    if rows.ids is not None:
-        arrays["ids"] = rows.ids
-    if times is not None:
-        arrays["times"] = times
-    metadata = {
-        "n": len(rows.kept) + len(rows.rejected),
-        "names": list(rows.features.names),
-        "ordered": rows.features.ordered,
-        "labels": labels,
-        "rejected": [astuple(row) for row in rows.rejected],
-    }
-    return Call("learn", arrays, metadata)
-
-
-def choose_times(config: Config, table: SplitTable | None, times: Any, n: int) -> Floats | None:
-    """Times of n rows as numbers, (n,), NaN where one is missing; None if masses fade by positions.
-
-    The column of the table is used if ``times`` is None. Without a table they are rows of a log,
-    whose times may be unused.
-    """
-    if config.clock == POSITION:
-        if table is not None and times is not None:
-            raise ParameterError(
-                "times were given, but masses fade by positions: leave them out, or create the "
-                "engine with clock='event_time'"
-            )
-        return None
-    if times is None and table is not None:
-        times = table.read("event_time")
-    if times is None:
-        raise InputError(
-            "masses fade by event times (clock='event_time'), and these rows have none: give "
-            "times=, or a table with a column event_time"
-        )
-    return read_times(times, n)
-
-
-def read_distances(
-    config: Config, rows: Any, ids: Any
-) -> tuple[list[Floats | None], Array | None, bool]:
-    """Rows and ids of `Engine.learn_distances`, and whether the rows were a matrix.
-
-    Each row is checked when it is learned.
-    """
-    check_accepted("learn_distances", config)
+def read_distances(rows: Any, ids: Any) -> Distances:
+    """The call of `Engine.learn_distances` with these arguments."""
     row_list = list_rows(rows)
-    is_square = isinstance(rows, np.ndarray) and rows.ndim == 2
-    return row_list, read_ids(ids, len(row_list)), is_square
+    known_ids = read_ids(ids, len(row_list))
+    keys = None if known_ids is None else tuple(known_ids.tolist())
+    return Distances(tuple(row_list), keys, isinstance(rows, np.ndarray) and rows.ndim == 2)
 
 
-def pack_distances(rows: list[Floats | None], ids: Array | None, is_square: bool) -> Call[Learned]:
-    """The call of such rows."""
-    lengths = np.array([-1 if row is None else len(row) for row in rows], dtype=np.int64)
-    flat = [row for row in rows if row is not None and len(row)]
-    arrays: dict[str, Array] = {
-        "lengths": lengths,
-        "distances": np.concatenate(flat) if flat else np.zeros(0),
-    }
-    keys = None if ids is None else ids.tolist()
-    return Call("learn_distances", arrays, {"n": len(rows), "ids": keys, "square": is_square})
-
-
-def check_pairs(now: EngineState, config: Config, X1: Any, X2: Any, similar: Any) -> Call[None]:
-    """Check a call of `Engine.learn_pairs` against the state of an engine."""
-    check_accepted("learn_pairs", config)
+def read_pairs(now: EngineState, X1: Any, X2: Any, similar: Any) -> Pairs:
+    """The call of `Engine.learn_pairs` with these arguments."""
     now.check_input_kind(distances=False)
 
     def read(X: Any, features: Features | None, name: str) -> Batch:
@@ -354,10 +332,24 @@ def check_pairs(now: EngineState, config: Config, X1: Any, X2: Any, similar: Any
             f"X1 has {len(left.points)} points and X2 has {len(right.points)}: the numbers "
             "must be equal"
         )
-    kinds = read_booleans(similar, len(left.points))
-    names, ordered = list(left.features.names), left.features.ordered
-    arrays: dict[str, Array] = {"left": left.points, "right": right.points, "similar": kinds}
-    return Call("learn_pairs", arrays, {"n": len(kinds), "names": names, "ordered": ordered})
+    return Pairs(left.points, right.points, read_booleans(similar, len(left.points)), left.features)
+
+
+def read_labels(now: EngineState, ids: Any, y: Any) -> Labels:
+    """The call of `Engine.label` with these arguments."""
+    try:
+        n = len(ids)
+    except TypeError as error:
+        raise InputError(
+            f"ids is {quote(ids)}; it must be a list, an array or a series of ids: for one event "
+            "pass [id]"
+        ) from error
+    known_ids = read_ids([] if ids is None else ids, n)
+    keys = [] if known_ids is None else known_ids.tolist()
+    if None in keys:
+        raise InputError(f"ids has None in row {keys.index(None)}; it must name an event")
+    check_ids_known(now, known_ids)
+    return Labels(tuple(zip(keys, list_labels(y, n), strict=True)))
 
 
 def check_ids_known(now: EngineState, ids: Array | None) -> None:
@@ -369,21 +361,3 @@ def check_ids_known(now: EngineState, ids: Array | None) -> None:
         raise InputError(
             f"ids are {kind} in this call, but events are known by {now.ids_kind}: use {known_by}"
         )
-
-
-def check_labels(now: EngineState, config: Config, ids: Any, y: Any) -> Call[Labelled]:
-    """Check a call of `Engine.label` against the state of an engine."""
-    check_accepted("label", config)
-    try:
-        n = len(ids)
-    except TypeError as error:
-        raise InputError(
-            f"ids is {quote(ids)}; it must be a list, an array or a series of ids: for one event "
-            "pass [id]"
-        ) from error
-    known_ids = read_ids([] if ids is None else ids, n)
-    keys: list[Hashable] = [] if known_ids is None else known_ids.tolist()
-    if None in keys:
-        raise InputError(f"ids has None in row {keys.index(None)}; it must name an event")
-    check_ids_known(now, known_ids)
-    return Call("label", {}, {"n": n, "ids": keys, "labels": list_labels(y, n)})

@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Concatenate, ParamSpec, Self, TypeVar
+from dataclasses import replace
+from typing import Any, ClassVar, ParamSpec, Self, TypeVar
 
 import pyarrow as pa
 
-from streamembed.data.batch import Batch
-from streamembed.data.distance_rows import DistanceRows
 from streamembed.data.features import NO_FEATURES, Features
-from streamembed.data.labels import LabelIndex, list_labels
+from streamembed.data.labels import LabelIndex
 from streamembed.engine import call as calls
 from streamembed.engine import diagnostics, from_landmarks, saved_engine
-from streamembed.engine.call import Call, Labelled, Learned
+from streamembed.engine.apply import Steps, apply
+from streamembed.engine.call import (
+    Call,
+    Command,
+    Distances,
+    Labelled,
+    Labels,
+    Learned,
+    Pairs,
+    Points,
+)
 from streamembed.engine.engine_state import EngineState
 from streamembed.engine.saved_engine import SavedEngine
 from streamembed.engine.snapshot import Snapshot
-from streamembed.engine.stream_learner import StreamLearner
 from streamembed.errors import (
+    ConcurrentUseError,
     CostWarning,
     DegenerateMapWarning,
     InputError,
@@ -43,24 +51,16 @@ from streamembed.numeric import codec
 from streamembed.numeric.arrays import Array, Ints
 from streamembed.parameters import OWNERS, HintedAttributes, check_names, read_texts, write_texts
 from streamembed.storage.saved_object import SavedObject
-from streamembed.threads import one_blas_thread
+from streamembed.threads import FairQueue, one_blas_thread
 from streamembed.validation import check_flag, check_whole
 
 P = ParamSpec("P")
 T = TypeVar("T")
 Result = TypeVar("Result")
+AnyCall = TypeVar("AnyCall", bound=Call[Any])
 
-
-def _exclusive(
-    method: Callable[Concatenate[Engine, P], T],
-) -> Callable[Concatenate[Engine, P], T]:
-    """Make a method that changes the engine exclusive: ConcurrentUseError for a second call."""
-
-    @functools.wraps(method)
-    def exclusive(self: Engine, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return self._learner.run_exclusively(method, self, *args, **kwargs)
-
-    return exclusive
+# What to do before the first snapshot.
+EARLY = "learn more, or create the engine with a smaller warm_up"
 
 
 @check_names
@@ -122,7 +122,7 @@ class Engine(HintedAttributes, SavedObject):
         coef0: float = 1.0,
         gamma: float | None = None,
         reg: float = 1e-3,
-        n_landmarks: int | None = None,
+        n_landmarks: int | None = 500,
         rank: int | str = "auto",
         axes: str = "auto",
         tolerance: float | None = 3e-3,
@@ -138,14 +138,15 @@ class Engine(HintedAttributes, SavedObject):
         parameters = dict(locals())
         del parameters["self"]
         self.config = Config(**parameters)
-        self._learner = StreamLearner(self.config)
+        self._progress = EngineState()  # replaced as a whole, by one assignment
+        self._learning, self._rings = FairQueue(), FairQueue()
         self._published: dict[bool, tuple[State, Snapshot]] = {}  # by whether they are fresh
         self._warned: set[tuple[type[Warning], int]] = set()
         self._scaling_checked = -1  # position of the frame under which it was
         self._warn(diagnostics.describe_chunk_cost(self.config), CostWarning)
 
     def __repr__(self) -> str:
-        progress, config = self._learner.progress, self.config
+        progress, config = self._progress, self.config
         memory = {"window": f"window of {config.size:,}", "landmarks": f"{config.size:,} landmarks"}
         extras = [*config.metrics, *(["a picture"] if config.picture else [])]
         missing = config.warm_up_events - progress.position
@@ -186,102 +187,150 @@ class Engine(HintedAttributes, SavedObject):
         count = len(self.feature_names)
         return format_count(count, "feature") if count else "no features yet"
 
+    # ------------------------------------------------------------------ turns
+
+    def _run_exclusively(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Do work that changes the engine; ConcurrentUseError if another thread does."""
+        self._refuse_callers_back()
+        try:
+            return self._learning.run_or_fail(work, *args, **kwargs)
+        except SystemError as error:
+            if _was_interrupted(error):
+                raise KeyboardInterrupt from error
+            raise
+
+    def _run_between_chunks(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Do work that reads the rings, after the chunk that another thread is learning."""
+        self._refuse_callers_back()
+        return self._rings.run(work, *args, **kwargs)
+
+    def _refuse_callers_back(self) -> None:
+        if self._learning.is_own_turn() or self._rings.is_own_turn():
+            raise ConcurrentUseError(
+                "this engine is already at work in this thread, and was called again from a signal "
+                "handler or a callback: this call had no effect; repeat it when the first call has "
+                "returned"
+            )
+
+    def _learn(self, check: Callable[P, Call[Result]], *args: P.args, **kwargs: P.kwargs) -> Result:
+        """Check a call and become, step by step, what it leads to; ConcurrentUseError if in use."""
+        return self._run_exclusively(lambda: self._apply(check(*args, **kwargs)))
+
+    def _apply(self, call: Call[Result]) -> Result:
+        steps = apply(self._progress, call, self.config)
+        while True:
+            try:
+                self._rings.run(self._advance, steps)
+            except StopIteration as end:
+                result: Result = end.value
+                return result
+
+    def _advance(self, steps: Steps) -> None:
+        self._progress = next(steps)
+        if self._state is not None:
+            self._state.commit()
+
+    @property
+    def _state(self) -> State | None:
+        """After the last complete chunk; None during the warm-up."""
+        return self._progress.state
+
     # ------------------------------------------------------------------ reading
 
     @property
     def ready(self) -> bool:
         """True once the warm-up is over: `snapshot` then works."""
-        return self._learner.state is not None
+        return self._state is not None
 
     @property
     def position(self) -> int:
         """Events accepted so far, learned and pending."""
-        return self._learner.progress.position
+        return self._progress.position
 
     @property
     def learned(self) -> int:
         """Events in whole chunks, or flushed: those that the next snapshot will know of."""
-        return self._learner.progress.learned
+        return self._progress.learned
 
     @property
     def pending(self) -> int:
         """Accepted events whose chunk is not complete yet."""
-        return self._learner.progress.pending
+        return self._progress.pending
 
     @property
     def rejected(self) -> int:
         """Rows rejected since the first event."""
-        return self._learner.progress.rejected
+        return self._progress.rejected
 
     @property
     def state_token(self) -> object:
         """Another object after every change: compare it by identity to detect changes."""
-        return self._learner.progress
+        return self._progress
 
     @property
     def log_offset(self) -> int:
         """Rows of its log that a replay has taken, accepted or not: where to resume; 0 without."""
-        return self._learner.progress.log_offset
+        return self._progress.log_offset
 
     @log_offset.setter
-    @_exclusive
     def log_offset(self, rows: int) -> None:
-        self._learner.progress = self._learner.progress.with_log_offset(
-            check_whole("log_offset", rows, 0)
+        count = check_whole("log_offset", rows, 0)
+        self._run_exclusively(
+            lambda: setattr(self, "_progress", replace(self._progress, log_offset=count))
         )
 
     @property
     def unlearned(self) -> int:
         """Events with a label beyond the first 1,000 classes, learned without their label."""
-        return self._learner.progress.labels.unlearned
+        return self._progress.labels.unlearned
 
     @property
     def refreshes(self) -> int:
         """Products with all weights so far, without those of snapshots; of graphs and paths 0."""
-        state = self._learner.state
+        state = self._state
         return 0 if state is None else state.counts.refreshes
 
     @property
     def refilled(self) -> int:
         """Slots filled again, since the first event, because their kernel width had drifted."""
-        state = self._learner.state
+        state = self._state
         return 0 if state is None else state.counts.refilled
 
     @property
     def features(self) -> Features | None:
         """Names of the features, and whether they are places; None before the first batch."""
-        return self._learner.progress.features
+        return self._progress.features
 
     @property
     def feature_names(self) -> tuple[str, ...]:
         """The features in the engine's order; empty before the first batch, and for distances."""
-        return self._learner.progress.feature_names
+        return self._progress.feature_names
 
     @property
     def learns_distances(self) -> bool | None:
         """True if the first call brought distances, False for points; None before it."""
-        return self._learner.progress.learns_distances
+        return self._progress.learns_distances
 
     @property
     def has_ids(self) -> bool | None:
         """True if events have ids of their own; None before the first event."""
-        kind = self._learner.progress.ids_kind
+        kind = self._progress.ids_kind
         return None if kind is None else kind != "positions"
 
     @property
     def support_ids(self) -> Array:
         """Ids of the support, oldest first, shape (N,); empty during the warm-up."""
-        return self._learner.progress.support_ids
+        return self._progress.support_ids
 
     @property
     def support_positions(self) -> Ints:
         """Stream positions of the support, in the order of ``support_ids``, shape (N,)."""
-        return self._learner.progress.support_positions
+        return self._progress.support_positions
 
     @property
     def distance_row_ids(self) -> Array:
         """Ids to which the next distance row must hold distances, in order, shape (L,)."""
-        return self._learner.progress.distance_row_ids(self.config)
+        return self._progress.distance_row_ids(self.config)
 
     def snapshot(self, fresh: bool = False) -> Snapshot:
         """The embedding of the support after the last complete chunk, with its certificate.
@@ -328,8 +377,8 @@ class Engine(HintedAttributes, SavedObject):
     def publish(self, fresh: bool = False) -> Snapshot:
         """`snapshot` with a warning of its scaling alone, for internal use."""
         published = self._published.get(fresh)
-        if published is None or published[0] is not self._learner.state:
-            published = self._learner.run_between_chunks(self._publish, fresh)
+        if published is None or published[0] is not self._state:
+            published = self._run_between_chunks(self._publish, fresh)
         state, snapshot = published
         if self._scaling_checked != state.frame.position:  # half of the support is new
             self._scaling_checked = state.frame.position
@@ -338,7 +387,7 @@ class Engine(HintedAttributes, SavedObject):
         return snapshot
 
     def _publish(self, fresh: bool) -> tuple[State, Snapshot]:
-        state = self._learner.need_state("learn more, or create the engine with a smaller warm_up")
+        state = self._progress.need_state(self.config, EARLY)
         previous = {kind: one for kind, one in self._published.items() if one[0] is state}
         if fresh in previous:
             return previous[fresh]
@@ -348,7 +397,7 @@ class Engine(HintedAttributes, SavedObject):
                 published = self._publish(fresh=False)
                 previous = self._published
             else:
-                columns = source.map.publish(source, self.config)
+                columns = publish.publish(source, self.config)
                 features = self.features or NO_FEATURES
                 published = state, Snapshot.of(source, columns, self.config, features)
         self._published = previous | {fresh: published}
@@ -357,7 +406,7 @@ class Engine(HintedAttributes, SavedObject):
     @property
     def _scalings(self) -> int:
         """How often all but the support was rebuilt."""
-        return 0 if self._learner.state is None else self._learner.state.counts.rebuilds
+        return 0 if self._state is None else self._state.counts.rebuilds
 
     def _warn(self, message: str | None, kind: type[Warning], scaling: int = 0) -> None:
         """Warn, each kind once, or once a scaling."""
@@ -429,24 +478,17 @@ class Engine(HintedAttributes, SavedObject):
             return Learned(sum(part.accepted for part in parts), rejected)
         if isinstance(X, list) and not X:
             return Learned(0, ())
-        return self._learn(X, y, ids, features, times)
-
-    @_exclusive
-    def _learn(self, X: Any, y: Any, ids: Any, features: Any, times: Any) -> Learned:
-        # `check` and `apply`, without a call in between
-        now, policy = self._learner.progress, self.config.on_bad_row
-        rows, labels, at = calls.read_points(now, self.config, X, y, ids, features, times)
-        return self._learner.learn_points(rows, policy, labels, times=at)
+        return self._learn(self.check, X, y, ids, features, times)
 
     def check(
         self, X: Any, y: Any = None, ids: Any = None, features: Any = None, times: Any = None
-    ) -> Call[Learned]:
+    ) -> Points:
         """Check a call of `learn` and learn nothing yet: `apply` does.
 
         In between you can write the call down (`Call.to_bytes`), so that it can be repeated from
         `Call.from_bytes` if the process dies. `check_distances`, `check_pairs` and `check_labels`
-        check calls of the other methods; ``Call("flush")``, ``"rescale"`` and ``"relayout"`` are
-        those without arguments.
+        check calls of the other methods; ``Command("flush")``, ``"rescale"`` and ``"relayout"``
+        are those without arguments.
 
         Parameters
         ----------
@@ -471,22 +513,25 @@ class Engine(HintedAttributes, SavedObject):
         >>> engine.position, engine.apply(Call.from_bytes(written)).accepted
         (0, 150)
         """
-        now = self._learner.progress
-        return calls.pack_points(*calls.read_points(now, self.config, X, y, ids, features, times))
+        call = calls.read_points(self._progress, self.config, X, y, ids, features, times)
+        return self._checked(call)
 
-    def check_distances(self, rows: Any, ids: Any = None) -> Call[Learned]:
+    def check_distances(self, rows: Any, ids: Any = None) -> Distances:
         """Check a call of `learn_distances`, as `check`; rows are checked by `apply`."""
-        return calls.pack_distances(*calls.read_distances(self.config, rows, ids))
+        return self._checked(calls.read_distances(rows, ids))
 
-    def check_pairs(self, X1: Any, X2: Any, similar: Any) -> Call[None]:
+    def check_pairs(self, X1: Any, X2: Any, similar: Any) -> Pairs:
         """Check a call of `learn_pairs`, as `check`."""
-        return calls.check_pairs(self._learner.progress, self.config, X1, X2, similar)
+        return self._checked(calls.read_pairs(self._progress, X1, X2, similar))
 
-    def check_labels(self, ids: Any, y: Any) -> Call[Labelled]:
+    def check_labels(self, ids: Any, y: Any) -> Labels:
         """Check a call of `label`, as `check`."""
-        return calls.check_labels(self._learner.progress, self.config, ids, y)
+        return self._checked(calls.read_labels(self._progress, ids, y))
 
-    @_exclusive
+    def _checked(self, call: AnyCall) -> AnyCall:
+        call._check(self.config)
+        return call
+
     def apply(self, call: Call[Result]) -> Result:
         """Learn a checked call: what `learn`, `label` and the other methods do after they check.
 
@@ -512,9 +557,9 @@ class Engine(HintedAttributes, SavedObject):
                 f"call is a {type(call).__name__}; it must be a Call: of engine.check, or "
                 "Call.from_bytes"
             )
-        return self._learner.apply(call)
+        result: Result = self._learn(self._checked, call)
+        return result
 
-    @_exclusive
     def learn_pairs(self, X1: Any, X2: Any, similar: Any) -> None:
         """Learn pairs of points stated to be similar or dissimilar; an event of the stream.
 
@@ -538,9 +583,8 @@ class Engine(HintedAttributes, SavedObject):
             Points that cannot be learned, different numbers of points, or invalid answers; nothing
             was learned.
         """
-        self._learner.apply(self.check_pairs(X1, X2, similar))
+        self._learn(self.check_pairs, X1, X2, similar)
 
-    @_exclusive
     def label(self, ids: Any, y: Any) -> Labelled:
         """Label events that are still retained; an event of the stream.
 
@@ -580,7 +624,7 @@ class Engine(HintedAttributes, SavedObject):
         >>> engine.label([59], ["b"])
         Labelled(taught=0, repeated=1, not_held=())
         """
-        return self._learner.apply(self.check_labels(ids, y))
+        return self._learn(self.check_labels, ids, y)
 
     def learn_distances(self, rows: Any, ids: Any = None) -> Learned:
         """Learn more objects, given their distances to the objects before them.
@@ -621,59 +665,8 @@ class Engine(HintedAttributes, SavedObject):
         >>> engine.learn_distances([[2, 1, 1]], ids=["cap"]).accepted
         1
         """
-        return self.admit_distances(rows, ids)
+        return self._learn(self.check_distances, rows, ids)
 
-    @_exclusive
-    def admit(
-        self,
-        rows: Batch,
-        on_bad_row: str | None = None,
-        y: Any = None,
-        log_offset: int | None = None,
-        times: Any = None,
-    ) -> Learned:
-        """Learn a batch that `streamembed.data.batch` has already checked.
-
-        Parameters
-        ----------
-        on_bad_row
-            What happens to ids that are in the support already; default: the engine's parameter.
-        y
-            Labels, one for every index that ``rows.kept`` may name.
-        log_offset
-            Where these are rows of a log, of one chunk at most: how many of its rows are taken
-            once they are.
-        times
-            As in `learn`, one for every index that ``rows.kept`` may name.
-        """
-        if not isinstance(rows, Batch):
-            raise InputError(
-                f"rows is a {type(rows).__name__}; it must be a Batch of streamembed.data.batch: "
-                "for other data use learn"
-            )
-        labels = None if y is None or not self.config.metrics else list_labels(y, len(y))
-        policy = on_bad_row or self.config.on_bad_row
-        n = 0 if times is None else len(times)
-        at = calls.choose_times(self.config, None, times, n) if len(rows.kept) else None
-        return self._learner.learn_points(rows, policy, labels, log_offset, at)
-
-    @_exclusive
-    def admit_distances(
-        self,
-        rows: Any,
-        ids: Any = None,
-        on_bad_row: str | None = None,
-        log_offset: int | None = None,
-    ) -> Learned:
-        """`learn_distances` with a choice of what becomes of rows that cannot be learned.
-
-        ``log_offset`` is as in `admit`.
-        """
-        policy = on_bad_row or self.config.on_bad_row
-        read = DistanceRows(*calls.read_distances(self.config, rows, ids))
-        return self._learner.learn_distances(read, policy, log_offset)
-
-    @_exclusive
     def flush(self) -> None:
         """Learn the pending events as a short chunk; this is itself an event of the stream.
 
@@ -684,9 +677,8 @@ class Engine(HintedAttributes, SavedObject):
         NotReadyError
             Before the warm-up ends: a warm-up is never cut short.
         """
-        self._learner.apply(Call[None]("flush"))
+        self.apply(Command("flush"))
 
-    @_exclusive
     def rescale(self) -> None:
         """Take scaling, and widths or bandwidth, again from the support; the axes start over.
 
@@ -699,9 +691,8 @@ class Engine(HintedAttributes, SavedObject):
         NotReadyError
             Before the warm-up ends.
         """
-        self._learner.apply(Call[None]("rescale"))
+        self.apply(Command("rescale"))
 
-    @_exclusive
     def relayout(self) -> None:
         """Lay the picture out from scratch, turned onto the one before it.
 
@@ -718,7 +709,7 @@ class Engine(HintedAttributes, SavedObject):
         ParameterError
             This engine keeps no picture.
         """
-        self._learner.apply(Call[None]("relayout"))
+        self.apply(Command("relayout"))
 
     # ------------------------------------------------------------------ merging
 
@@ -750,7 +741,7 @@ class Engine(HintedAttributes, SavedObject):
                 "this engine learns distances, and landmarks of different streams have no distance "
                 "to one another: only points can be merged"
             )
-        state = self._learner.need_state("learn more, or create the engine with a smaller warm_up")
+        state = self._progress.need_state(self.config, EARLY)
         return landmark_set.from_state(state, self.config, self.features or NO_FEATURES, number)
 
     @classmethod
@@ -811,12 +802,11 @@ class Engine(HintedAttributes, SavedObject):
             published = Snapshot.of(state, columns, engine.config, features)
             engine._published = {False: (state, published)}
         labels = LabelIndex() if training is None else training.labels
-        engine._learner.progress = EngineState(
+        engine._progress = EngineState(
             state, features=features, ids_kind="positions", labels=labels
         )
         return engine
 
-    @_exclusive
     def become(self, other: Engine) -> None:
         """Take over the state of another engine with the same parameters.
 
@@ -827,7 +817,9 @@ class Engine(HintedAttributes, SavedObject):
         """
         if not isinstance(other, Engine) or other.config != self.config:
             raise ParameterError(f"other={other!r} must be an engine of the same parameters")
-        self._learner, self._published = other._learner, other._published
+        self._run_exclusively(
+            vars(self).update, _progress=other._progress, _published=other._published
+        )
 
     def __getstate__(self) -> dict[str, Any]:
         arrays, header = codec.pack(self)
@@ -838,7 +830,7 @@ class Engine(HintedAttributes, SavedObject):
 
     def __pack__(self) -> SavedEngine:
         """Parameters and progress between two chunks, on rings that no chunk is written into."""
-        copied = self._learner.run_between_chunks(lambda: self._learner.progress.copy())
+        copied = self._run_between_chunks(lambda: self._progress.copy())
         return SavedEngine(self.config, copied)
 
     @classmethod
@@ -846,8 +838,15 @@ class Engine(HintedAttributes, SavedObject):
         """The engine, if it can be one; ValueError otherwise."""
         saved_engine.check(saved)
         engine = cls(**saved.config.as_dict())
-        engine._learner.progress = saved.progress
+        engine._progress = saved.progress
         return engine
+
+
+def _was_interrupted(error: BaseException | None) -> bool:
+    """Whether Ctrl-C is among the causes: a compiled function makes an error of its own of it."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__ or error.__context__
+    return error is not None
 
 
 codec.prepare(Engine, *STATES.values())

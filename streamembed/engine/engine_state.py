@@ -16,7 +16,7 @@ import numpy as np
 from streamembed.data.features import Features
 from streamembed.data.ids import RetainedIds, classify_ids
 from streamembed.data.labels import UNKNOWN, LabelIndex
-from streamembed.errors import DuplicateIdError, InputError
+from streamembed.errors import DuplicateIdError, InputError, NotReadyError
 from streamembed.methods.chunk import AcceptedEvents
 from streamembed.methods.options import Config
 from streamembed.methods.state import State
@@ -55,6 +55,15 @@ class EngineState:
     # (m,): stream positions, ascending, of the events of the support that metrics have learned with
     # a label; empty without metrics. Pending events carry their own labels.
     labelled: Annotated[Ints, "m", "ascending"] = field(default_factory=lambda: NOTHING)
+
+    def need_state(self, config: Config, remedy: str) -> State:
+        """The state, or NotReadyError before the warm-up ends."""
+        if self.state is None:
+            raise NotReadyError(
+                f"the warm-up takes {config.warm_up_events} events and {self.position} have "
+                f"arrived: {remedy}"
+            )
+        return self.state
 
     @property
     def learned(self) -> int:
@@ -159,9 +168,10 @@ class EngineState:
         part: AcceptedEvents,
         features: Features,
         ids_kind: str,
-        rejected: int,
         labels: LabelIndex,
         ids: RetainedIds | None,
+        rejected: int,
+        log_offset: int,
     ) -> EngineState:
         """The state with one more pending part; the first part sets features and kind of ids."""
         return replace(
@@ -169,9 +179,10 @@ class EngineState:
             waiting=self.waiting.followed_by(part),
             features=self.features or features,
             ids_kind=self.ids_kind or ids_kind,
-            rejected=rejected,
             labels=labels,
             ids=ids,
+            rejected=rejected,
+            log_offset=log_offset,
         )
 
     def list_labelled_positions(self) -> Ints:
@@ -198,10 +209,6 @@ class EngineState:
         for position, code in classes.items():
             codes[position - self.learned] = code
         return replace(self, waiting=PendingParts((replace(events, classes=codes),), len(events)))
-
-    def with_log_offset(self, log_offset: int | None) -> EngineState:
-        """The state with that many rows of its log taken; unchanged for None (no log)."""
-        return self if log_offset is None else replace(self, log_offset=log_offset)
 
     def copy(self) -> EngineState:
         """The same on copies of the rings, so that learning from it leaves this one unchanged."""

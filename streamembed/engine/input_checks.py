@@ -55,14 +55,14 @@ def check_times(times: Floats, state: EngineState, config: Config, kept: Ints) -
 
 
 def index_classes(
-    state: EngineState, config: Config, kept: Ints, labels: Sequence[Label | None] | None
+    state: EngineState, config: Config, labels: Sequence[Label | None] | None, rows: Ints
 ) -> tuple[Ints | None, LabelIndex]:
-    """Class indices of the rows that stay, where metrics learn from them; labels known then."""
+    """Class indices of some rows, where metrics learn from them; labels known then."""
     if not config.metrics:
         return None, state.labels
     if labels is None:
-        return np.full(len(kept), UNKNOWN, dtype=np.int64), state.labels
-    return state.labels.classes([labels[i] for i in kept.tolist()])
+        return np.full(len(rows), UNKNOWN, dtype=np.int64), state.labels
+    return state.labels.classes([labels[row] for row in rows.tolist()])
 
 
 def check_rows(rows: DistanceRows, state: EngineState, config: Config) -> None:
@@ -105,8 +105,6 @@ def select_retained(state: EngineState, config: Config, row: Floats) -> Floats:
     return row
 
 
-def ids_or_positions(state: EngineState, ids: Array | None, count: int) -> Array:
-    """The ids, or the stream positions where there are none."""
-    if ids is not None:
-        return ids
-    return np.arange(state.position, state.position + count, dtype=np.int64)
+def ids_or_positions(state: EngineState, ids: Array | None, rows: Ints) -> Array:
+    """The ids of some rows, or their stream positions where there are none."""
+    return ids[rows] if ids is not None else state.position + np.arange(len(rows))

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from streamembed.data.output_format import read_frame, to_input_format
+from streamembed.data.output_format import name_columns, to_input_format
 from streamembed.engine import drawing
 from streamembed.engine.clusters import Clusters, follow_clusters
 from streamembed.errors import InputError
@@ -259,10 +259,8 @@ class Picture(Immutable):
         FeatureError, BadRowError
             As in `Engine.learn`.
         """
-        read = read_frame(X)
-        return to_input_format(
-            self._extension.coordinates(self._source._read(read)), X, read, PREFIX
-        )
+        places = self._extension.coordinates(self._source._read(X))
+        return to_input_format(places, X, name_columns(PREFIX, 2))
 
     def transform_distances(self, rows: Any) -> Floats:
         """Places of new objects, by their distances to the support; see `Snapshot`."""

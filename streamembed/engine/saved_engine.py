@@ -20,11 +20,11 @@ from streamembed.geometry.kernel_matrix import choose_capacity
 from streamembed.geometry.lists import RadiusEdges
 from streamembed.geometry.support import choose_slots
 from streamembed.layout.layout import Layout
-from streamembed.methods import geodesic_gram
+from streamembed.methods import isomap_map
 from streamembed.methods.alignment_matrix import AlignmentMap
 from streamembed.methods.chunk import AcceptedEvents
-from streamembed.methods.geodesic_gram import GeodesicMap
 from streamembed.methods.gram import LARGEST_TRACKED, GramMap
+from streamembed.methods.isomap_map import IsomapMap
 from streamembed.methods.kernel_map import KernelMap
 from streamembed.methods.maps import MAPS
 from streamembed.methods.neighbor_graph import GraphMap, WalkMap
@@ -159,17 +159,10 @@ def _(built: AlignmentMap, state: State, config: Config) -> None:
 
 
 @_check_map.register
-def _(built: GeodesicMap, state: State, config: Config) -> None:
-    """Paths and block of Isomap."""
-    n, labels, lengths = len(state.support), built.labels, built.geodesics.lengths
-    sources, expected = built.geodesics.sources, geodesic_gram.choose_landmarks(n, config)
-    slots = np.arange(n) if expected is None else expected
-    must((sources is None) == (expected is None), "sources of paths")
-    must(sources is None or sources.tolist() == slots.tolist(), "sources of paths")
+def _(built: IsomapMap, state: State, config: Config) -> None:
+    """The graph of Isomap."""
+    must(built.step == isomap_map.choose_step(len(state.support), config), "landmarks")
     _check_neighbours(state, built.edges, config)
-    must(len(lengths) == len(slots), "lengths of paths")
-    must((labels == 0).any(), "labels of parts")
-    must(expected is None or built.block.shape[1] == 0, "block")
 
 
 def _check_picture(state: State, picture: Layout, config: Config) -> None:

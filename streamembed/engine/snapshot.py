@@ -9,7 +9,7 @@ import numpy as np
 
 from streamembed.data.batch import Batch
 from streamembed.data.features import Features
-from streamembed.data.output_format import read_frame, to_input_format
+from streamembed.data.output_format import name_columns, to_input_format
 from streamembed.engine import saved_snapshot
 from streamembed.engine.comparison import Comparison, compare
 from streamembed.engine.snapshot_parts import collect_parts
@@ -176,8 +176,8 @@ class Snapshot(SnapshotViews, SavedObject):
         """
         if isinstance(X, Batch) and X.features.names == self.features.names != ():
             return self._extension.coordinates(X.points)  # it is checked
-        read = read_frame(X)
-        return to_input_format(self._extension.coordinates(self._read(read)), X, read, self.method)
+        coordinates = self._extension.coordinates(self._read(X))
+        return to_input_format(coordinates, X, name_columns(self.method, coordinates.shape[1]))
 
     def coverage(self, X: Any) -> Floats:
         """How well the support covers new points: min(1, q(x) / median q), shape (n,).
@@ -190,9 +190,9 @@ class Snapshot(SnapshotViews, SavedObject):
 
     def transform_with_coverage(self, X: Any) -> tuple[Any, Floats]:
         """`transform` and `coverage` in one pass."""
-        read = read_frame(X)
-        coordinates, coverage = self._extension.with_coverage(self._read(read))
-        return to_input_format(coordinates, X, read, self.method), coverage
+        coordinates, coverage = self._extension.with_coverage(self._read(X))
+        names = name_columns(self.method, coordinates.shape[1])
+        return to_input_format(coordinates, X, names), coverage
 
     def transform_distances(self, rows: Any) -> Floats:
         """Coordinates of new objects, from their distances to the support.

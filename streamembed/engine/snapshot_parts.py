@@ -15,7 +15,7 @@ from streamembed.data.features import Features
 from streamembed.layout.layout import select_neighbors
 from streamembed.methods import frame_reference, picture_updates
 from streamembed.methods.eigenpairs import Paths, PublishedColumns
-from streamembed.methods.geodesic_gram import extend_from_landmarks
+from streamembed.methods.isomap_map import extend_from_landmarks
 from streamembed.methods.kernel_map import KernelMap
 from streamembed.methods.options import Config
 from streamembed.methods.snapshot_contents import Frame, PictureContents, PictureNeighbours

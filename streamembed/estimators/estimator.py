@@ -178,9 +178,8 @@ class PointEstimator(HintedAttributes, base.Base):
         Arrays come back as arrays, lists of dicts as lists of dicts, record batches as record
         batches. Columns are called as the keys of `transform_one`.
         """
-        rows = self._read_rows(X)
-        coordinates = self._place(rows)
-        return to_table(coordinates, X, rows.frame, name_columns(self.prefix, coordinates.shape[1]))
+        coordinates = self._place(self._read_rows(X))
+        return to_table(coordinates, X, name_columns(self.prefix, coordinates.shape[1]))
 
     @property
     def prefix(self) -> str:

@@ -26,7 +26,7 @@ def split_times(X: Any) -> tuple[Any, Any]:
     frame = open_frame(X)
     if COLUMN not in frame.names:
         return frame, None
-    return frame.select([name for name in frame.names if name != COLUMN]), frame.arrow(COLUMN)
+    return frame.select([name for name in frame.names if name != COLUMN]), frame.columns[COLUMN]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -29,6 +29,6 @@ class Isomap(MapEstimator):
 
     n_neighbors: int = 10
     radius: float | None = None
-    n_landmarks: int | None = None
+    n_landmarks: int | None = 500
     _: KW_ONLY
     size: int = 1000

@@ -171,9 +171,8 @@ class MapEstimator(ColdStartTransformer):
             return super().transform_many(X)
         if self._function is not None:
             return self._place_objects(_list_objects(X))
-        objects, frame = precomputed.read_objects(X)
-        coordinates = self._place_objects(objects)
-        return to_table(coordinates, X, frame, name_columns(self.prefix, self.n_components))
+        coordinates = self._place_objects(precomputed.read_objects(X))
+        return to_table(coordinates, X, name_columns(self.prefix, self.n_components))
 
     @property
     def prefix(self) -> str:
@@ -260,7 +259,7 @@ class MapEstimator(ColdStartTransformer):
             for x in _list_objects(X):
                 self._learn_object(x)
         elif self.metric == "precomputed":
-            for x in precomputed.read_objects(X)[0]:
+            for x in precomputed.read_objects(X):
                 self._learn_object_by_distances(x)
         else:
             points, times = self._split(X)
@@ -327,7 +326,7 @@ class MapEstimator(ColdStartTransformer):
         engine = self._engine or self._create_engine()
         rows = batch.check_table(points, Features.of_names(names), NO_NULLS, {}, None, "raise")
         times = self._times.select(self._learned, self._learned + len(points))
-        engine.admit(rows, times=None if self.clock == POSITION else times)
+        engine.learn(rows, times=None if self.clock == POSITION else times)
         self._engine = engine
 
     def _learn_object_by_distances(self, x: Mapping[Any, Any]) -> None:
@@ -340,7 +339,7 @@ class MapEstimator(ColdStartTransformer):
         has_numbers = engine.position > 0 and engine.distance_row_ids.dtype.kind == "i"
         if has_numbers and isinstance(own_id, str) and own_id.lstrip("-").isdigit():
             own_id = int(own_id)  # frames have string columns
-        engine.admit_distances([row], None if own_id is None else [own_id], "raise")
+        engine.learn_distances([row], None if own_id is None else [own_id])
         self._engine = engine
 
     # ------------------------------------------------------------------ objects
@@ -387,7 +386,7 @@ class MapEstimator(ColdStartTransformer):
             self._check_laws(x, [self._objects[key] for key in keys], row)
         # one more than the engine has, if the call fails: `_select_objects` leaves it out
         self._objects = {**self._select_objects(), engine.position: x}
-        engine.admit_distances([row], None, "raise")
+        engine.learn_distances([row])
         self._engine = engine
 
     def _select_objects(self) -> dict[int, Any]:

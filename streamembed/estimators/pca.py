@@ -14,7 +14,7 @@ from streamembed import validation
 from streamembed.data import batch, column_roles, impute
 from streamembed.data.features import Features
 from streamembed.data.impute import FeatureRows
-from streamembed.data.output_format import name_columns, read_frame, to_input_format, to_table
+from streamembed.data.output_format import name_columns, to_input_format, to_table
 from streamembed.data.table import are_positions, read_array, sort_names
 from streamembed.errors import (
     DegenerateMapWarning,
@@ -142,11 +142,11 @@ class PrincipalAxes(Unchanging, SavedObject):
             Other features, or values that are missing: here nothing is imputed.
         """
         remedy = "drop or fill them before transforming"
-        read = read_frame(X)
-        table = column_roles.split(read, self.feature_names).points
+        table = column_roles.split(X, self.feature_names).points
         features = Features(self.feature_names, self.ordered)
         points = batch.read(table, None, features, remedy=remedy).points
-        return to_input_format(self._place(points), X, read, "pca")
+        coordinates = self._place(points)
+        return to_input_format(coordinates, X, name_columns("pca", coordinates.shape[1]))
 
     def inverse_transform(self, coordinates: Any) -> Floats:
         """Points, shape (n, d), of which these are the coordinates (n, k); of all such the nearest.
@@ -343,7 +343,7 @@ class PCA(PointEstimator, base.MiniBatchTransformer):
         """
         rows = impute.read(X)
         names = self.snapshot().feature_names
-        return to_table(self._invert(rows), X, rows.frame, names)
+        return to_table(self._invert(rows), X, names)
 
     def _place(self, rows: FeatureRows) -> Floats:
         """Coordinates of points, (n, n_components)."""

@@ -14,11 +14,11 @@ unchanged: files may be added after the others, rewritten in another format, or 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import chain, starmap
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +36,11 @@ from streamembed.data.column_roles import (
     describe_suspicious,
     read_list_size,
 )
+from streamembed.data.distance_rows import read_list_rows
 from streamembed.data.features import Features
+from streamembed.data.table import read_columns
 from streamembed.data.times import TimeOrder
-from streamembed.data.values import holds_vectors
+from streamembed.data.values import holds_vectors, lists_to_matrix
 from streamembed.errors import (
     ColumnWarning,
     FeatureError,
@@ -57,9 +59,8 @@ from streamembed.numeric.arrays import Array, Bools, Floats
 from streamembed.validation import check_whole
 
 ROWS_PER_BATCH = 65_536  # largest number of rows in one LogBatch
-BYTES_PER_BATCH = 32 * 2**20  # largest number of bytes of its points or distances
-ID_KINDS = {None: "no ids", pa.int64(): "whole numbers as ids", pa.string(): "text as ids"}
-ROWS_OF_LISTS = 64  # rows of a Parquet file decoded at once: only then are list lengths known
+BYTES_PER_BATCH = 32 * 2**20  # largest number of bytes of its points
+ROWS_OF_LISTS = 64  # rows of distances decoded at once: only then are their lengths known
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -155,13 +156,20 @@ class EventLog:
         """Names of the features, and whether they are known by position."""
         return Features(self.feature_names, self.ordered)
 
+    @property
+    def columns_read(self) -> dict[str, Any]:
+        """The features, and the types of the labels and times that there are."""
+        types = {"label": self.label_type, "event_time": self.event_time_type}
+        given = {name: str(kind) for name, kind in types.items() if kind is not None}
+        return {"features": self.feature_names, **given}
+
     def select_files(self, start: int, stop: int) -> EventLog:
         """Some of the files, with the columns of the whole log."""
         files = self._files[start:stop]
         return replace(self, paths=self.paths[start:stop], n_rows=_count_rows(files), _files=files)
 
     def __iter__(self) -> Iterator[LogBatch]:
-        return self._batches(0)
+        return self.read(0, self._files)
 
     def batches(self, start: int = 0) -> Iterator[LogBatch]:
         """The log from a given row; iterating over the log itself begins at its first row.
@@ -189,30 +197,27 @@ class EventLog:
         ...     [(part.offset, len(part)) for part in open_log(folder).batches(3)]
         [(3, 1), (4, 1)]
         """
-        return self._batches(check_whole("start", start, 0))
+        return self.read(check_whole("start", start, 0), self._files)
 
-    def _batches(
-        self, start: int, order: TimeOrder | None = None, done: int = 0
-    ) -> Iterator[LogBatch]:
-        """Batches from a row on; ``order`` is of the ``done`` files that end before this row."""
-        order, layout = order or TimeOrder(), self.columns
+    def read(self, start: int, files: Iterable[LogFile]) -> Iterator[LogBatch]:
+        """Batches from a row on; ``files`` are those of the log, and may go on after them."""
+        order, layout = TimeOrder(), self.columns
         used = {*layout.event_columns, layout.id, layout.label, layout.time}
         columns = {name for name in used if name is not None}
-        offset = start if done else 0
-        for file in self._files[done:]:
+        offset, limit = 0, _compute_row_limit(layout)
+        for file in files:
             if file.rows is not None and offset < start and offset + file.rows <= start:
                 offset += file.rows
                 continue
-            for part in read_rows(file, columns, _compute_row_limit(layout, file), start - offset):
+            for part in read_rows(file, columns, limit, start - offset):
                 if isinstance(part, int):  # number of skipped rows
                     offset += part
                     continue
-                for piece in log_columns.split_by_bytes(part, layout, BYTES_PER_BATCH):
-                    batch = self._decode_batch(piece, layout, offset, file)
-                    if (message := order.find_fall(batch.event_times, file)) is not None:
-                        warn(message, TimeOrderWarning)
-                    yield batch
-                    offset += piece.num_rows
+                batch = self._decode_batch(part, layout, offset, file)
+                if (message := order.find_fall(batch.event_times, file)) is not None:
+                    warn(message, TimeOrderWarning)
+                yield batch
+                offset += part.num_rows
         if offset < start:
             raise ParameterError(
                 f"start={start} must be at most {offset}, the number of rows of the log; check "
@@ -222,17 +227,21 @@ class EventLog:
     def _decode_batch(self, part: Any, layout: Columns, offset: int, file: LogFile) -> LogBatch:
         distances = None
         faults: dict[int, str] = {}
-        points, nulls = np.zeros((part.num_rows, 0)), np.zeros((part.num_rows, 0), dtype=bool)
-        if layout.kind == "points":
-            points, nulls, faults = log_columns.decode_points(part, layout)
+        columns = {name: part.column(name) for name in layout.event_columns}
+        if layout.kind == "distances":
+            distances = read_list_rows(columns[DISTANCES])
+            points, nulls = np.zeros((part.num_rows, 0)), np.zeros((part.num_rows, 0), dtype=bool)
+        elif layout.list_column is not None:
+            name = layout.list_column
+            points, nulls, faults = lists_to_matrix(columns[name], name, len(layout.features))
         else:
-            distances = log_columns.decode_distances(part, layout)
-        decode = partial(log_columns.decode_passthrough, part, offset=offset, file=file)
+            points, nulls, _ = read_columns(columns, str(file))
+        decode = partial(log_columns.decode_column, part, offset=offset, file=file)
         return LogBatch(
             points=points,
             nulls=nulls,
             distances=distances,
-            ids=log_columns.decode_ids(part, layout.id, offset, file),
+            ids=log_columns.to_ids(decode(name=layout.id, kind=self.id_type)),
             labels=decode(name=layout.label, kind=self.label_type),
             event_times=decode(name=layout.time, kind=self.event_time_type),
             offset=offset,
@@ -245,31 +254,10 @@ def _count_rows(files: Sequence[LogFile]) -> int | None:
     return sum(counts) if len(counts) == len(files) else None
 
 
-def _compute_row_limit(layout: Columns, file: LogFile) -> int:
+def _compute_row_limit(layout: Columns) -> int:
     if layout.kind == "distances":
-        return ROWS_OF_LISTS if file.format == "parquet" else ROWS_PER_BATCH
+        return ROWS_OF_LISTS
     return max(1, min(ROWS_PER_BATCH, BYTES_PER_BATCH // (8 * len(layout.features))))
-
-
-@dataclass(frozen=True, slots=True)
-class LogDescription:
-    """What a log contains, as far as its files show it without reading their rows.
-
-    Attributes
-    ----------
-    files : tuple of LogFile
-        In reading order: `place`; `format` ("stream", "file", both Arrow IPC, or "parquet");
-        `rows`, None where unknown; `columns`, names and Arrow types, None where they are damaged;
-        `damage` that is visible without reading the rows, or None.
-    log : EventLog or None
-        The log as `open_log` opens it; None where there is an error.
-    error : str or None
-        Why `open_log` refuses it, such as that no column is a feature.
-    """
-
-    files: tuple[LogFile, ...]
-    log: EventLog | None = None
-    error: str | None = None
 
 
 def open_log(
@@ -386,13 +374,19 @@ def open_files(
     files: Sequence[LogFile], choice: ColumnChoice, folders: tuple[Path, ...]
 ) -> EventLog:
     """Files as one log; ``folders`` are those that contain them, as far as they were given."""
-    files = _fill_types(files)
-    first = files[0]
+    first, readable = files[0], [file for file in files if file.columns is not None]
     if first.columns is None:
         raise build_damage_error(first, 0, str(first.damage))
-    readable = [file for file in files if file.columns is not None]
-    sizes = _read_list_sizes(readable, choice)
-    candidates = ColumnCandidates.of(str(first), dict(first.columns), sizes, choice)
+    # columns without a value, of type null, have the type that they have in another file
+    given = chain.from_iterable(file.types.items() for file in readable[::-1])
+    joint = {name: kind for name, kind in given if kind != pa.null()}
+
+    def list_candidates(file: LogFile, sizes: Mapping[str, int]) -> ColumnCandidates:
+        types = {n: joint.get(n, t) if t == pa.null() else t for n, t in file.types.items()}
+        return ColumnCandidates.of(str(file), types, sizes, choice)
+
+    sizes = _read_list_sizes(readable, list_candidates(first, {}), choice)
+    candidates = list_candidates(first, sizes)
     layout = _find_layout(first, candidates, choice)
     roles = {name: role for name, role in choice.roles.items() if name not in layout.event_columns}
     role_columns: dict[str, Any] = {
@@ -404,20 +398,10 @@ def open_files(
                 f"{role}={quote(name)} is not a column of {first}, which has "
                 f"{quote(sorted(first.names))}"
             )
-    id_type = log_columns.find_id_type(first, role_columns.get("id"))
     left_out: dict[str, str] = {}
-    schemas: dict[Any, LogFile] = {}
-    for file in readable:
-        schemas.setdefault(file.columns, file)
-    for file in schemas.values():
-        file_candidates = ColumnCandidates.of(str(file), dict(file.columns or ()), sizes, choice)
+    for file in {file.columns: file for file in readable[::-1]}.values():
+        file_candidates = list_candidates(file, sizes)
         _check_same_layout(file, _find_layout(file, file_candidates, choice), first, layout)
-        own_type = log_columns.find_id_type(file, role_columns.get("id"))
-        if own_type != id_type:
-            raise FeatureError(
-                f"{file} has {ID_KINDS[own_type]}, but {first} has {ID_KINDS[id_type]}; all "
-                "files of a log must have the same kind of ids: read the files separately"
-            )
         for name in {*file.names}.difference(layout.event_columns, roles):
             left_out.setdefault(name, file_candidates.explain(name))
     left_out = {name: left_out[name] for name in sorted(left_out)}
@@ -430,7 +414,7 @@ def open_files(
         kind=layout.kind,
         feature_names=layout.features,
         columns=replace(layout, **role_columns, left_out=left_out, suspicious=suspicious),
-        id_type=id_type,
+        id_type=log_columns.find_id_type(readable, role_columns.get("id")),
         label_type=log_columns.find_common_type(files, role_columns.get("label")),
         event_time_type=log_columns.find_common_type(files, role_columns.get("time")),
         n_rows=_count_rows(files),
@@ -438,32 +422,16 @@ def open_files(
     )
 
 
-def _fill_types(files: Sequence[LogFile]) -> list[LogFile]:
-    """The files, columns without a value, of type null, in the type that they have in another."""
-    types: dict[str, Any] = {}
-    for name, kind in chain.from_iterable(file.columns or () for file in files):
-        if pa.types.is_null(types.setdefault(name, kind)):
-            types[name] = kind
-
-    def fill(name: str, kind: Any) -> tuple[str, Any]:
-        return name, types[name] if pa.types.is_null(kind) else kind
-
-    return [
-        file if file.columns is None else replace(file, columns=tuple(starmap(fill, file.columns)))
-        for file in files
-    ]
-
-
-def _read_list_sizes(files: Sequence[LogFile], choice: ColumnChoice) -> dict[str, int]:
+def _read_list_sizes(
+    files: Sequence[LogFile], candidates: ColumnCandidates, choice: ColumnChoice
+) -> dict[str, int]:
     """How many numbers the first list has of columns of lists that may be of any length."""
-    types = dict(files[0].columns or ())
-    candidates = ColumnCandidates.of(str(files[0]), types, {}, choice)
     chosen = set(candidates.features if choice.features is None else choice.features)
     if chosen and chosen <= set(candidates.numeric):
         return {}
-    names = [name for name, kind in types.items() if holds_vectors(kind) and name != DISTANCES]
+    lists = {name for name, kind in candidates.types.items() if holds_vectors(kind)} - {DISTANCES}
     sizes: dict[str, int] = {}
-    for name in set(names).difference(candidates.vectors, choice.roles, candidates.excluded):
+    for name in lists.difference(candidates.vectors, choice.roles, candidates.excluded):
         with suppress(LogError):  # reading the rows raises it
             having = (file for file in files if name in file.names)
             heads = (next(read_rows(file, {name}, ROWS_OF_LISTS), None) for file in having)
@@ -501,15 +469,3 @@ def _check_same_layout(
         f"{file} {differs}; all files of a log must have the same features: choose them with "
         "features=, or read the files separately"
     )
-
-
-def describe_log(paths: Paths, features: Sequence[str] | None = None) -> LogDescription:
-    """Describe what a log contains, also where `open_log` would not know what its columns are for.
-
-    Parameters are those of `open_log`, errors those of files that cannot be read at all.
-    """
-    choice, files = parse_choice(features), probe_files(paths)
-    try:
-        return LogDescription(files, open_files(files, choice, list_folders(paths)))
-    except FeatureError as error:
-        return LogDescription(files, error=str(error))

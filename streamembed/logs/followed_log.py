@@ -1,7 +1,7 @@
 """A folder of log files that grows, read as one log: `follow_log`.
 
-Files are taken in the natural order of their names (9 before 10). When the log ends, the folder is
-listed again: the files that were taken must come first, and the log goes on with those behind them.
+Files are read in the natural order of their names (9 before 10). When the log ends, the folder is
+listed again: the files that were read must come first, and the log goes on with those behind them.
 No system says reliably that a file is written, so files are renamed into place; one that is half
 written is an error, after which a new start resumes.
 """
@@ -13,13 +13,13 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from itertools import zip_longest
 from pathlib import Path
 
 from pyarrow.fs import FileType
 
 from streamembed.data.column_roles import ColumnChoice
-from streamembed.data.times import TimeOrder
 from streamembed.errors import FeatureError, LogError, ParameterError, check_path
 from streamembed.logs.event_log import EventLog, LogBatch, open_files, parse_choice
 from streamembed.logs.log_file import LogFile, probe, read_rows
@@ -28,7 +28,6 @@ from streamembed.logs.place import Place, find_place, is_uri
 from streamembed.validation import check_real
 
 POLL = 1.0  # seconds between two lists of the folder
-FIXED = ("label_type", "event_time_type", "feature_names")  # what a later file must not bring in
 
 
 def follow_log(
@@ -82,12 +81,12 @@ def follow_log(
     if place.kind != FileType.Directory:
         raise ParameterError(f"folder={str(place)!r} must be a folder, which can grow")
     check_plain(place)
-    seconds = math.inf
-    if idle_exit is not None:
-        seconds = check_real("idle_exit", idle_exit, 0.0, math.inf)
-    return FollowedLog(place, parse_choice(features, exclude, id, label, time), seconds, stop)
+    seconds = check_real("idle_exit", math.inf if idle_exit is None else idle_exit, 0.0, math.inf)
+    choice = parse_choice(features, exclude, id, label, time)
+    return FollowedLog(place, choice, seconds, stop or (lambda: False))
 
 
+@dataclass(eq=False)
 class FollowedLog:
     """A log that grows, by `follow_log`.
 
@@ -97,22 +96,19 @@ class FollowedLog:
         The files so far.
     """
 
-    def __init__(
-        self,
-        folder: Place,
-        choice: ColumnChoice,
-        idle_exit: float,
-        stop: Callable[[], bool] | None,
-    ) -> None:
-        """Use `follow_log`."""
-        self._folder, self._choice = folder, choice
-        self._idle_exit, self._stop = idle_exit, stop
-        self._files: tuple[LogFile, ...] = ()
-        self.log: EventLog
+    _folder: Place
+    _choice: ColumnChoice
+    _idle_exit: float
+    _stop: Callable[[], bool]
+    log: EventLog = field(init=False)
+    _files: tuple[LogFile, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Wait for the first files."""
         if not self._wait():
-            if stop is not None and stop():
+            if self._stop():
                 raise KeyboardInterrupt
-            raise ParameterError(f"{folder} is a folder without log files: none has come")
+            raise ParameterError(f"{self._folder} is a folder without log files: none has come")
 
     def batches(self, start: int = 0) -> Iterator[LogBatch]:
         """Batches from a row on, also of the files that come while it waits for them.
@@ -120,61 +116,54 @@ class FollowedLog:
         Raises
         ------
         ParameterError
-            A file has come whose name sorts before those that were taken; or the folder has become
-            a table, as of Delta.
+            A file that was read is missing, or a new one has a name that sorts before it; or the
+            folder has become a table, as of Delta.
         FeatureError
             A file has other columns than those before.
         LogError
-            A file is gone, damaged or half-written: with a whole one, a new start resumes.
+            A file is damaged or half-written: with a whole one, a new start resumes.
         """
-        row, order, done = start, TimeOrder(), 0
+        return self.log.read(start, self._list_files())
+
+    def _list_files(self) -> Iterator[LogFile]:
+        """The files so far, then those that come."""
+        done = 0
         while True:
-            for part in self.log._batches(row, order, done):
-                yield part
-                row = part.offset + len(part)
+            yield from self._files[done:]
             done = len(self._files)
             if not self._wait():
                 return
 
     def _wait(self) -> bool:
-        """Wait for more files, and take them; False where none comes."""
+        """Wait for more files, and add them to the log; False where none comes."""
         end = time.monotonic() + self._idle_exit
-        while not (places := self._list_new()):
+        while not (new := self._list_new()):
             left = end - time.monotonic()
-            if left <= 0 or (self._stop is not None and self._stop()):
+            if left <= 0 or self._stop():
                 return False
             time.sleep(min(POLL, left))
-        files = (*self._files, *map(_probe_counted, places))
-        log = open_files(files, self._choice, self._folders)
-        for name in FIXED if self._files else ():
-            now, before = getattr(log, name), getattr(self.log, name)
-            if now != before:
-                raise FeatureError(
-                    f"{places[0]} makes the {name.removesuffix('_type')} of the log {now}, which "
-                    f"is {before or 'absent'} in the files before it: write it like these, or "
-                    "replay the whole folder"
-                )
+        files = (*self._files, *map(_probe_counted, new))
+        folders = (Path(str(self._folder)),) if self._folder.is_local else ()
+        log = open_files(files, self._choice, folders)
+        if self._files and log.columns_read != self.log.columns_read:
+            raise FeatureError(
+                f"{new[0]} changes the columns of the log from {self.log.columns_read} to "
+                f"{log.columns_read}: write it like the files before, or replay the whole folder"
+            )
         self._files, self.log = files, log
         return True
 
-    @property
-    def _folders(self) -> tuple[Path, ...]:
-        return tuple(path for path in [self._folder.address] if isinstance(path, Path))
-
     def _list_new(self) -> list[Place]:
-        """The files behind those that are taken."""
-        places, taken = list_folder(self._folder), [file.place for file in self._files]
-        if places[: len(taken)] == taken:
-            return places[len(taken) :]
-        for place in taken:
-            if place not in places:
-                raise LogError(f"{place} is gone, and its rows are taken: put it back")
-        early = next(place for place in places if place not in taken)
-        raise ParameterError(
-            f"{early} has come, whose name sorts before that of {taken[-1].name}, which is taken: "
-            "names must ascend; give it a later name, or replay the folder from its first row with "
-            "overwrite=True"
-        )
+        """The files behind those of the log."""
+        places, known = list_folder(self._folder), [file.place for file in self._files]
+        for before, now in zip_longest(known, places[: len(known)]):
+            if before != now:
+                raise ParameterError(
+                    f"{self._folder} has {now or 'nothing'} in the place of {before}, which was "
+                    "read: files must stay, and the names of new ones must come after theirs; give "
+                    "it a later name, or replay the folder with overwrite=True"
+                )
+        return places[len(known) :]
 
 
 def _probe_counted(place: Place) -> LogFile:

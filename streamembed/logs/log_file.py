@@ -8,7 +8,6 @@ Parquet page by page.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -26,11 +25,9 @@ FORMATS = {"stream": b"\xff\xff\xff\xff", "file": b"ARROW1", "parquet": b"PAR1"}
 END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
 PAGE_BUFFER = 2**16  # bytes of a Parquet column read ahead; without it, all of the row group
 REMOTE_BUFFER = 2**22  # the same over a network, where a request costs as much as megabytes
-# What pyarrow raises on damaged bytes; the last two come from its Python side.
-READ_ERRORS = (pa.ArrowException, OSError, MemoryError, ValueError, LookupError)
-# A MemoryError is damage where Arrow requests more than this multiple of the bytes of the file.
-EXPANSION = 1 << 10
-UNKNOWN_SIZE = 1 << 30
+# What pyarrow raises on damaged bytes; the last two come from its Python side. A size that is
+# damaged is more memory than there is, an ArrowException, too.
+READ_ERRORS = (pa.ArrowException, OSError, ValueError, LookupError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +42,10 @@ class LogFile:
 
     def __str__(self) -> str:
         return str(self.place)
+
+    @property
+    def types(self) -> dict[str, Any]:
+        return dict(self.columns or ())
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -67,13 +68,11 @@ def probe(place: Place) -> LogFile:
             with place.open() as source:
                 schema = pa.ipc.open_stream(source).schema
         else:
-            with place.open() as source:
-                schema = pa.ipc.open_file(source).schema
             fragment = IpcFileFormat().make_fragment(place.path, filesystem=place.filesystem)
-            rows = fragment.count_rows()  # `count_rows` of the reader is new in pyarrow 26
+            # `count_rows` of the reader is new in pyarrow 26
+            rows, schema = fragment.count_rows(), fragment.physical_schema
         columns = tuple((column.name, column.type) for column in schema)
     except READ_ERRORS as error:
-        _check_damage(error, place)
         part = "schema" if kind == "stream" else "footer"
         rows, damage = None, f"its {part} cannot be read ({summarise_error(error)})"
     return LogFile(place, kind, rows, columns, damage)
@@ -117,20 +116,9 @@ def read_rows(file: LogFile, column_names: set[str], limit: int, start: int = 0)
             yield part
             rows += part if isinstance(part, int) else part.num_rows
     except READ_ERRORS as error:
-        _check_damage(error, file.place)
         raise build_damage_error(file, rows, summarise_error(error)) from error
     if file.rows is not None and rows != file.rows:
         raise build_damage_error(file, rows, f"its footer declares {file.rows} rows")
-
-
-def _check_damage(error: BaseException, place: Place) -> None:
-    """Raise the error again where it is no damage: memory is short."""
-    if not isinstance(error, MemoryError):
-        return
-    request = re.search(r"size (\d+) failed", str(error))  # in Arrow's message
-    size = place.filesystem.get_file_info(place.path).size or UNKNOWN_SIZE
-    if request is None or int(request[1]) <= EXPANSION * size:
-        raise error
 
 
 def _read_parts(file: LogFile, columns: list[str], limit: int, start: int) -> Iterator[Any]:

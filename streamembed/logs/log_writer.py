@@ -138,9 +138,7 @@ def write_distance_log(
                 "(L,), one distance per object"
             )
     columns = _build_columns(len(numbers), ids, labels)
-    kind, starts = pa.list_(pa.float64()), range(0, len(numbers), rows_per_batch)
-    lists = [pa.array(numbers[start : start + rows_per_batch], kind) for start in starts]
-    columns[DISTANCES] = pa.chunked_array(lists, kind)
+    columns[DISTANCES] = pa.array(numbers, pa.large_list(pa.float64()))
     _write(path, pa.table(columns), rows_per_batch, format)
 
 
@@ -150,8 +148,7 @@ def _build_columns(n: int, ids: Any, labels: Any) -> dict[str, Any]:
 
 
 def _build_column(name: str, data: Any, n: int) -> Any:
-    is_column = isinstance(data, (pa.Array, np.ndarray)) and not np.ma.isMaskedArray(data)
-    values = data if is_column else to_list(data, n, f"{name}s")
+    values = data if isinstance(data, (pa.Array, np.ndarray)) else to_list(data, n, f"{name}s")
     try:
         column = pa.array(values)
     except MemoryError:

@@ -14,7 +14,7 @@ from typing import Any
 
 from pyarrow import fs
 
-from streamembed.errors import LogError, ParameterError, check_path, quote
+from streamembed.errors import LogError, ParameterError, check_path
 from streamembed.logs.log_file import LogFile, probe
 from streamembed.logs.other_formats import CONVERSIONS, TABLES
 from streamembed.logs.place import Place, find_place, is_uri
@@ -111,22 +111,17 @@ def check_plain(folder: Place) -> None:
 
 
 def _list_folder_files(folder: Place) -> list[Place]:
-    skipped: list[str] = []
-    files = list_folder(folder, skipped)
+    files = list_folder(folder)
     if not files:
-        inside = f"; it has the folders {quote(skipped)}" if skipped else ""
         raise ParameterError(
-            f"{folder} is a folder without log files{inside}: name the files, or another folder "
+            f"{folder} is a folder without log files: name the files, or another folder "
             "(subfolders not named key=value, and names starting with '.' or '_', are ignored)"
         )
     return files
 
 
-def list_folder(folder: Place, skipped: list[str] | None = None) -> list[Place]:
-    """The files of a folder of logs, in reading order, perhaps none.
-
-    Names of folders that are passed over are appended to ``skipped``.
-    """
+def list_folder(folder: Place) -> list[Place]:
+    """The files of a folder of logs, in reading order, perhaps none."""
     children = sorted(folder.list_children(), key=lambda child: natural_order(child.name))
     if any(child.name in TABLES for child in children):
         check_plain(folder)
@@ -137,7 +132,5 @@ def list_folder(folder: Place, skipped: list[str] | None = None) -> list[Place]:
         if child.kind == fs.FileType.File:
             files.append(child)
         elif child.kind == fs.FileType.Directory and "=" in child.name[1:]:
-            files += list_folder(child, skipped)
-        elif child.kind == fs.FileType.Directory and skipped is not None:
-            skipped.append(child.name)
+            files += list_folder(child)
     return files

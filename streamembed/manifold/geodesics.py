@@ -1,15 +1,10 @@
-"""Shortest paths on a graph of neighbours: all pairs, updated while points are replaced.
-
-A chunk of ten points changes 5 to 30 % of all lengths, so that an update is a repair of rows: see
-`streamembed.manifold.geodesics_numba`, which needs a compiler. Without one, only rows and columns
-of new points are recomputed; the rest grows stale, which a few exact rows measure.
+"""Shortest paths on a graph of neighbours.
 
 Symbols: n = points, G_st = length of the shortest path from s to t, K = neighbours, d2 = squared
 distances.
 
-A length is the sum of its edges from the source on, rounded after every one, and the least such
-sum of all paths. Rounding keeps order, so that it is one number, whatever finds it; but G_st and
-G_ts may differ in the last bits.
+A length is the sum of its edges from the source on, rounded after every one: G_st and G_ts may
+differ in the last bits.
 
 Source: Tenenbaum, de Silva & Langford (2000), "A global geometric framework for nonlinear
 dimensionality reduction"; Dijkstra (1959). Differs: parts of the graph are infinitely far apart;
@@ -18,16 +13,12 @@ no edge is invented between them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Annotated
-
 import numpy as np
 from scipy.sparse import coo_array, csr_array
 from scipy.sparse.csgraph import connected_components, dijkstra
 
 from streamembed.geometry.lists import Slots
 from streamembed.numeric.arrays import Floats, Ints, freeze
-from streamembed.numeric.codec import NOT_SAVED
 
 # The length of an edge between duplicates: a stored 0 would be no edge. Added to any other length
 # it changes nothing.
@@ -35,45 +26,6 @@ NO_LENGTH = 1e-300
 # A path of such edges only is shorter. Any other is longer: the smallest distance is the
 # root of 5e-324.
 LEAST_LENGTH = 1e-290
-# Rows whose staleness is that of all to a factor of 1.5: it is a mean over pairs.
-SAMPLE = 32
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Geodesics:
-    """The lengths of shortest paths to all slots: a value whose arrays are never written."""
-
-    # A row a source: from it to all; 0 to itself, inf where there is no path.
-    lengths: Annotated[Floats, "m slots"]
-    sources: Annotated[Ints, "m"] | None = None  # slots, ascending; None where every slot is one
-    # (m, n): the slot before t on a shortest path from s, -1 where there is none; None where rows
-    # are stale, and cannot be repaired. Not saved: recomputed paths have the same lengths.
-    parents: Slots | None = field(default=None, metadata=NOT_SAVED)
-
-    @classmethod
-    def build(cls, graph: csr_array, sources: Ints | None = None) -> Geodesics:
-        """All rows from scratch, or those of some sources: O(m n (K + log n)).
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> line = build_graph_of_edges(np.array([0, 1]), np.array([1, 2]), np.array([4.0, 9.0]), 4)
-        >>> geodesics = Geodesics.build(line)
-        >>> geodesics.lengths[0].tolist(), geodesics.parents[0].tolist()
-        ([0.0, 2.0, 5.0, inf], [-1, 0, 1, -1])
-        """
-        lengths, parents = compute_rows(
-            graph, np.arange(graph.shape[0]) if sources is None else sources
-        )
-        return cls(freeze(lengths), sources, freeze(parents))
-
-    def __len__(self) -> int:
-        return int(self.lengths.shape[1])
-
-    @property
-    def slots(self) -> Ints:
-        """The sources, shape (m,)."""
-        return np.arange(len(self)) if self.sources is None else self.sources
 
 
 def build_graph(near: Slots, d2: Floats) -> csr_array:
@@ -115,44 +67,21 @@ def build_graph_of_edges(i: Ints | Slots, j: Ints | Slots, d2: Floats, n: int) -
     return graph
 
 
-def compute_rows(graph: csr_array, sources: Ints) -> tuple[Floats, Slots]:
-    """The rows of some sources from scratch, by Dijkstra.
+def compute_lengths(graph: csr_array, sources: Ints) -> Floats:
+    """Of shortest paths from some slots to all, by Dijkstra, shape (m, n): O(m n (K + log n)).
 
-    Returns
-    -------
-    lengths, parents
-        Shape (b, n), as in `Geodesics`. O(b n (K + log n)).
+    0 from a slot to itself, inf where there is no path.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> line = build_graph_of_edges(np.array([0, 1]), np.array([1, 2]), np.array([4.0, 9.0]), 4)
+    >>> compute_lengths(line, np.array([0])).tolist()
+    [[0.0, 2.0, 5.0, inf]]
     """
-    n = graph.shape[0]
-    if not len(sources):
-        return np.zeros((0, n)), np.zeros((0, n), dtype=np.int32)
     # the graph is symmetric: as a directed one it needs no transposed copy
-    lengths, before = dijkstra(graph, directed=True, indices=sources, return_predecessors=True)
-    parents: Slots = np.maximum(before, -1).astype(np.int32, copy=False)
-    return lengths, parents
-
-
-def patch(geodesics: Geodesics, graph: csr_array, refilled: Ints) -> Geodesics:
-    """Lengths with exact rows and columns of new points; between all others they do not change.
-
-    Parameters
-    ----------
-    graph
-        Afterwards, of n slots.
-    refilled
-        Shape (b,), distinct; they include all new slots, which follow the old ones without a gap.
-
-    Returns
-    -------
-    Without parents. O(b n (K + log n) + n^2).
-    """
-    n, before = graph.shape[0], len(geodesics)
-    lengths = np.full((n, n), np.inf)
-    lengths[:before, :before] = geodesics.lengths
-    exact, _ = compute_rows(graph, refilled)
-    lengths[:, refilled] = exact.T
-    lengths[refilled] = exact
-    return Geodesics(freeze(lengths))
+    lengths: Floats = dijkstra(graph, directed=True, indices=sources)
+    return lengths
 
 
 def zero_duplicates(lengths: Floats) -> Floats:
@@ -165,27 +94,6 @@ def zero_duplicates(lengths: Floats) -> Floats:
     """
     is_duplicate = (lengths > 0.0) & (lengths < LEAST_LENGTH)
     return freeze(np.where(is_duplicate, 0.0, lengths)) if is_duplicate.any() else lengths
-
-
-def measure_staleness(geodesics: Geodesics, graph: csr_array, sources: Ints) -> float:
-    """How far stored lengths are from exact ones, as a share of these: mean |G - G*| / mean G*.
-
-    Parameters
-    ----------
-    sources
-        Rows that are compared: 32 random ones (`SAMPLE`), or all.
-
-    Returns
-    -------
-    Over pairs that have a path in both, and 1 more where some pair has one in only one of them.
-    0 where every row is exact.
-    """
-    stored, (exact, _) = geodesics.lengths[sources], compute_rows(graph, sources)
-    is_reached = np.isfinite(exact)
-    is_finite = is_reached & np.isfinite(stored)
-    error = float(np.abs(stored[is_finite] - exact[is_finite]).sum())
-    share = min(error / max(float(exact[is_finite].sum()), NO_LENGTH), 1e300) if error else 0.0
-    return share + float(not np.array_equal(is_reached, np.isfinite(stored)))
 
 
 def label_parts(graph: csr_array, arrivals: Ints | None = None) -> Ints:

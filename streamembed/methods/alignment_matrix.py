@@ -26,8 +26,7 @@ from streamembed.geometry.scaling import Scaling
 from streamembed.geometry.support import Support
 from streamembed.manifold import barycentric
 from streamembed.manifold.barycentric import BottomPairs, SolveReport
-from streamembed.methods import publish
-from streamembed.methods.eigenpairs import Eigenpairs, PublishedColumns
+from streamembed.methods.eigenpairs import Eigenpairs
 from streamembed.methods.options import Config
 from streamembed.methods.state import (
     BuildInput,
@@ -111,10 +110,6 @@ class AlignmentMap(EmbeddingMap):
         vectors = np.divide(vectors, lengths, out=np.zeros_like(vectors), where=lengths > 0)
         return unit / (bottom.values[:c] + unit), normal.eigenfunctions(vectors)
 
-    def publish(self, state: State, config: Config) -> PublishedColumns:
-        """Solved with more and more steps."""
-        return publish.select_best(self.refine(state, config), state, config)
-
     def refine(self, state: State, config: Config) -> Iterator[Eigenpairs]:
         """Leading pairs: solves of more and more steps, the first from the state's."""
         assert self.lists is not None
@@ -129,13 +124,18 @@ class AlignmentMap(EmbeddingMap):
                 return
             start = solved[0].vectors
 
-    def scale_certificate(
-        self, certified: Certificate, values: Floats, unit: float
+    def complete_certificate(
+        self,
+        certified: Certificate,
+        values: Floats,
+        pairs: Eigenpairs,
+        state: State,
+        config: Config,
     ) -> tuple[Certificate, Floats]:
         """Of mu, where the operator has theta."""
-        mu = certificate.invert_values(values, unit)
+        mu = certificate.invert_values(values, pairs.unit)
         values = np.where(values > 0.0, mu, 0.0)  # columns of zeros
-        return certificate.invert_certificate(certified, unit), values
+        return certificate.invert_certificate(certified, pairs.unit), values
 
     def count_components(self, state: State, config: Config, pairs: Eigenpairs) -> int:
         """How many parts the graph of the lists has: the eigenvalue 0 is as many-fold."""

@@ -23,6 +23,14 @@ LARGEST_EXACT = 1000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Paths:
+    """The shortest paths of a snapshot."""
+
+    lengths: Floats  # (n, w): from every slot; inf between parts
+    ends: Ints  # (w,): to these slots: all, or the landmarks that have a part in the map
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Eigenpairs:
     """Up to `Config.n_pairs` leading pairs with their residual block, and bounds on all others.
 
@@ -44,6 +52,7 @@ class Eigenpairs:
     negative_mass: float | None = None  # see `Certificate`, where all eigenvalues are known
     # (d, c): of linear functions, psi = (x - mean) loadings, in scaled units.
     loadings: Floats | None = None
+    paths: Paths | None = None  # of Isomap: the shortest paths that were used
 
     @classmethod
     def none(cls, normal: Normalisation) -> Self:
@@ -103,14 +112,6 @@ class Eigenpairs:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Paths:
-    """The shortest paths of a snapshot."""
-
-    lengths: Floats  # (n, w): from every slot; inf between parts
-    ends: Ints  # (w,): to these slots: all, or the landmarks that have a part in the map
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class PublishedColumns:
     """The published columns of a snapshot, by slot."""
 
@@ -129,8 +130,7 @@ class PublishedColumns:
     n_connected: int  # components of the kernel's graph
     # (d, k): of linear maps, coordinates = (x - mean) loadings, in the caller's units.
     loadings: Floats
-    paths: Paths | None = None  # of Isomap: the shortest paths that were used
-    negative_mass: float | None = None  # see `Certificate`, where all eigenvalues are known
+    paths: Paths | None  # see `Eigenpairs`
 
 
 def bound_following(

@@ -112,8 +112,8 @@ class EngineParameters:
     reg
         Ridge of the weights, as a share of their Gram matrix.
     n_landmarks
-        Number of points from which paths are computed, to place all others; None: all points.
-        `docs/algorithms/isomap.md` says how far that is from Isomap.
+        Number of points at most from which paths are computed, to place all others; None: all.
+        `docs/algorithms/isomap.md` says how far that is from Isomap of all points.
     rank
         Trial functions; more than ``n_components``, or "auto". "auto": as many as the spectrum asks
         for, at least ``n_components + 12`` and usually at most 64. There are never more than a
@@ -175,7 +175,7 @@ class EngineParameters:
     coef0: float = 1.0
     gamma: float | None = None
     reg: float = 1e-3
-    n_landmarks: int | None = None
+    n_landmarks: int | None = 500
     rank: int | str = "auto"
     axes: str = field(default="auto", metadata=SAVED_IF_SET)
     tolerance: float | None = 3e-3

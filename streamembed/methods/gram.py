@@ -18,10 +18,10 @@ import numpy as np
 
 from streamembed.geometry.kernel_weights import cut_slots, multiply_rows
 from streamembed.geometry.scaling import Scaling, measure_rounding
-from streamembed.methods.eigenpairs import LARGEST_EXACT, Eigenpairs, PublishedColumns
+from streamembed.methods.eigenpairs import LARGEST_EXACT, Eigenpairs
 from streamembed.methods.options import Config
 from streamembed.methods.placement import measure_neighbor_distance
-from streamembed.methods.refinement import UNIT, KnownProducts, Weights
+from streamembed.methods.refinement import KnownProducts, Weights
 from streamembed.methods.registry import KernelInput
 from streamembed.methods.state import BuildInput, State, UpdateInput
 from streamembed.methods.trial_map import (
@@ -37,8 +37,7 @@ from streamembed.numeric.arrays import Array, Floats, Ints
 from streamembed.numeric.linalg import descending_eigh
 from streamembed.spectral import certificate, operator
 from streamembed.spectral.certificate import Certificate
-from streamembed.spectral.operator import CENTRED_CUT, Normalisation, Operator, deflate
-from streamembed.spectral.trial_space import PROBES
+from streamembed.spectral.operator import CENTRED_CUT, Normalisation, Operator
 
 # Of the norm of H: sums of a thousand products in doubles.
 ROUNDING = 1e-13
@@ -155,8 +154,10 @@ class GramMap(TrialMap):
         return GramRows.of(kernel, config)
 
     def bind_operator(self, weights: Weights, normal: Normalisation, unit: float) -> Operator:
-        """S, without the mean."""
-        return bind_centred(weights.product, normal, float(np.abs(self.degrees).max()), unit)
+        """S, without the mean, in a unit of which a value is half at most."""
+        largest, dtype = float(np.abs(self.degrees).max()), np.dtype(np.float64)
+        rounding = ROUNDING * (largest * float(normal.scaling.max() ** 2) + unit) / unit
+        return Operator(weights.product, normal, dtype, rounding, is_centred=True, unit=unit)
 
     def bound_loss(self, operator: Operator) -> float:
         """Each product has gained and lost rows, whose entries were at most the largest."""
@@ -178,12 +179,22 @@ class GramMap(TrialMap):
             matrix = self.bind_weights(state, config).rows(np.arange(len(state.support)))
         return decompose(matrix, state.support.masses, config)
 
-    def publish(self, state: State, config: Config) -> PublishedColumns:
-        """Refined, where a tolerance was asked for; of learned distances with their sign."""
-        columns = super().publish(state, config)
+    def complete_certificate(
+        self,
+        certified: Certificate,
+        values: Floats,
+        pairs: Eigenpairs,
+        state: State,
+        config: Config,
+    ) -> tuple[Certificate, Floats]:
+        """In the units of the data; of learned distances with their sign."""
+        certified, values = (
+            certificate.scale_certificate(certified, pairs.unit),
+            values * pairs.unit,
+        )
         if state.distances is None:  # a kernel of points
-            return columns
-        mass = columns.negative_mass
+            return certified, values
+        mass = pairs.negative_mass
         if mass is None and self.space is not None and not state.coincide:
             normal = self.estimate_normal(state.support.masses, config)
             if len(self.degrees) <= LARGEST_EXACT:
@@ -191,8 +202,7 @@ class GramMap(TrialMap):
                 mass = share_negative(np.linalg.eigvalsh(build_dense(matrix, normal, True)))
             else:
                 mass = bound_negative_mass(self.read_products(normal), normal, self.degrees)
-        certified = replace(columns.certificate, negative_mass=mass or 0.0)  # of equal points 0
-        return replace(columns, certificate=certified)
+        return replace(certified, negative_mass=mass or 0.0), values  # of equal points 0
 
     def bound_rounding(self, state: State, config: Config, unit: float) -> float:
         """Of squared distances; that of inner products is less than that of their sums."""
@@ -210,12 +220,6 @@ class GramMap(TrialMap):
         total = float(support.masses.sum())
         return total * largest * measure_rounding(support.scaled, lengths) / unit
 
-    def scale_certificate(
-        self, certified: Certificate, values: Floats, unit: float
-    ) -> tuple[Certificate, Floats]:
-        """In the units of the data."""
-        return certificate.scale_certificate(certified, unit), values * unit
-
     def count_components(self, state: State, config: Config, pairs: Eigenpairs) -> int:
         """1: such a matrix has no parts."""
         return 1
@@ -232,38 +236,6 @@ def _has_drifted(degrees: Floats, rows: GramRows, inputs: UpdateInput) -> bool:
     exact = rows.rows(sample)
     errors = np.abs(degrees[sample] - exact @ masses)
     return bool((errors > LARGEST_DRIFT * (np.abs(exact) @ masses)).any())
-
-
-def bind_centred(
-    product: Callable[[Array], Array], normal: Normalisation, largest: float, unit: float
-) -> Operator:
-    """S in a unit; sums of rows are ``largest`` at most, and a value is half of the unit."""
-    rounding = ROUNDING * (largest * float(normal.scaling.max() ** 2) + unit) / unit
-    return Operator(product, normal, np.dtype(np.float64), rounding, is_centred=True, unit=unit)
-
-
-def multiply_block(
-    matrix: Floats, masses: Floats, block: Floats, position: int, config: Config
-) -> tuple[Operator, KnownProducts]:
-    """S of a ``matrix`` H, and its products with a ``block`` (n, c) and with probes."""
-    normal, dtype = operator.weigh_equally(masses), np.dtype(np.float64)
-    unscaled = Operator(lambda columns: matrix @ columns, normal, dtype, 0.0, is_centred=True)
-    generator = np.random.default_rng((config.seed, position, len(masses), 2))
-    draws = generator.standard_normal((len(masses), PROBES)) * (masses > 0)[:, None]
-    columns = deflate(np.concatenate([block, draws], axis=1), normal.constant)
-    image, c = unscaled.apply(columns), block.shape[1]
-    sizes = np.abs(np.einsum("ij,ij->j", columns, image))
-    sizes /= np.maximum(np.einsum("ij,ij->j", columns, columns), TINY)
-    unit = max(UNIT * float(sizes.max(initial=0.0)), TINY)
-    bound = bind_centred(unscaled.product, normal, float(np.abs(matrix @ masses).max()), unit)
-    rows, images = columns.T, image.T / unit
-    known = KnownProducts(
-        *(rows[:c], images[:c], rows[c:], images[c:], 1.0),
-        unit=unit,
-        rounding=bound.rounding,
-        floor=CENTRED_CUT,
-    )
-    return bound, known
 
 
 def decompose(matrix: Floats, masses: Floats, config: Config) -> Eigenpairs:

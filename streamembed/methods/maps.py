@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from streamembed.methods.alignment_matrix import AlignmentMap
-from streamembed.methods.geodesic_gram import GeodesicMap
 from streamembed.methods.gram import GramMap
+from streamembed.methods.isomap_map import IsomapMap
 from streamembed.methods.kernel_map import KernelMap
 from streamembed.methods.linear_projection import LinearMap
 from streamembed.methods.neighbor_graph import GraphMap
@@ -20,6 +20,6 @@ MAPS: Mapping[str, type[EmbeddingMap]] = MappingProxyType(
         "graph": GraphMap,
         "linear": LinearMap,
         "alignment": AlignmentMap,
-        "geodesic": GeodesicMap,
+        "geodesic": IsomapMap,
     }
 )

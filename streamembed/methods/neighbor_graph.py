@@ -10,7 +10,6 @@ Source: Jain, section 1.1; Belkin & Niyogi (2003), "Laplacian eigenmaps". Differ
 
 from __future__ import annotations
 
-import abc
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
@@ -21,13 +20,7 @@ from scipy.sparse import csr_array
 from streamembed.geometry.lists import NeighborLists, RadiusEdges
 from streamembed.geometry.scaling import Scaling
 from streamembed.geometry.support import Support
-from streamembed.methods import publish
-from streamembed.methods.eigenpairs import (
-    LARGEST_EXACT,
-    SMALLEST_FACTORED,
-    Eigenpairs,
-    PublishedColumns,
-)
+from streamembed.methods.eigenpairs import LARGEST_EXACT, SMALLEST_FACTORED, Eigenpairs
 from streamembed.methods.options import Config
 from streamembed.methods.state import (
     BuildInput,
@@ -42,7 +35,7 @@ from streamembed.numeric.linalg import descending_eigh
 from streamembed.spectral import adjacency, local_relaxation, neighbor_walk
 from streamembed.spectral import block as blocks
 from streamembed.spectral.block import Block, RitzPairs
-from streamembed.spectral.certificate import TINY, Outside, bound_outside
+from streamembed.spectral.certificate import TINY, Certificate, Outside, bound_outside
 from streamembed.spectral.lanczos import bound_largest
 from streamembed.spectral.neighbor_walk import Parts, Walk
 from streamembed.spectral.operator import Normalisation
@@ -112,25 +105,26 @@ class WalkMap(EmbeddingMap):
             parts = neighbor_walk.follow_parts(self.parts, self.walk, walk, touched, inputs.slots)
         return {"lists": lists, "edges": edges, "walk": walk, "parts": parts}, touched
 
-    @abc.abstractmethod
-    def refine(self, state: State, config: Config) -> Iterator[Eigenpairs]:
-        """Leading pairs, level by level."""
-
-    def publish(self, state: State, config: Config) -> PublishedColumns:
-        """Refined."""
-        columns = publish.select_best(self.refine(state, config), state, config)
-        values = columns.eigenvalues[: config.n_components]
-        rate = 1.0 - float(values[-1])
-        error = columns.certificate.residual * float(values[0])
-        certified = replace(
-            columns.certificate,
+    def complete_certificate(
+        self,
+        certified: Certificate,
+        values: Floats,
+        pairs: Eigenpairs,
+        state: State,
+        config: Config,
+    ) -> tuple[Certificate, Floats]:
+        """With what is known of a walk."""
+        rate = 1.0 - float(values[config.n_components - 1])
+        error = certified.residual * float(values[0])
+        completed = replace(
+            certified,
             isolated=len(self.parts.isolated),
             residual_rate=min(error / rate, 1.0) if rate > 0.0 else 1.0,
-            bound_age=self.measure_bound_age(state, columns, config),
+            bound_age=self.measure_bound_age(state, pairs, config),
         )
-        return replace(columns, certificate=certified)
+        return completed, values
 
-    def measure_bound_age(self, state: State, columns: PublishedColumns, config: Config) -> int:
+    def measure_bound_age(self, state: State, pairs: Eigenpairs, config: Config) -> int:
         """How many events ago the bound on unpublished eigenvalues was taken."""
         return 0
 
@@ -371,9 +365,9 @@ class GraphMap(WalkMap):
         if n <= LARGEST_EXACT:
             yield self._decompose(state, config)
 
-    def measure_bound_age(self, state: State, columns: PublishedColumns, config: Config) -> int:
+    def measure_bound_age(self, state: State, pairs: Eigenpairs, config: Config) -> int:
         """That of the block's; every later level takes a bound of its own."""
-        is_kept = columns.refinement == "view" and config.tolerance is not None
+        is_kept = pairs.refinement == "view" and config.tolerance is not None
         return state.position - self.bounded if is_kept else 0
 
     def _select_pairs(self, block: Block, config: Config) -> RitzPairs:

@@ -10,7 +10,6 @@ import numpy as np
 
 from streamembed.errors import ParameterError, quote
 from streamembed.geometry.kernel import LARGEST_COEFFICIENT, LARGEST_DEGREE
-from streamembed.geometry.kernel_matrix import LARGEST_SUPPORT
 from streamembed.geometry.lists import LARGEST_NEIGHBORS
 from streamembed.geometry.scaling import LARGEST_BANDWIDTH, LEAST_SHARE, SMALLEST_BANDWIDTH
 from streamembed.geometry.self_tuning import WIDTHS, WidthRule
@@ -42,14 +41,14 @@ from streamembed.validation import (
 # Of graphs; lists of a million points with 15 neighbours take 0.5 GB.
 LARGEST_GRAPH = 1_000_000
 RADII = 1e-100, 1e100
-# Rows of paths, which are decomposed whole: 0.25 s.
-MOST_LANDMARKS = 1000
+# Landmarks, whose paths are decomposed whole: 0.25 s; and points, where all are, a minute.
+MOST_LANDMARKS, MOST_SOURCES = 1000, 5000
 # Families that hold lists of neighbours, and nothing for all pairs of points.
 LIST_FAMILIES = ("graph", "linear", "alignment")
-# Slots at most, of families that keep no matrix of all weights.
+# Slots at most.
 LARGEST_SIZES = {
     **dict.fromkeys(LIST_FAMILIES, LARGEST_GRAPH),
-    **dict.fromkeys(("kernel", "gram"), 50_000),
+    **dict.fromkeys(("kernel", "gram", "geodesic"), 50_000),
 }
 # What to do instead of a method of other libraries.
 METHOD_NOTES: Mapping[str, str] = {
@@ -190,17 +189,17 @@ class Config(EngineParameters):
 
     def _check_landmarks(self) -> None:
         count = self.n_landmarks
-        if count is None:
+        if self.method != "isomap":
             return
-        if not self.n_components + 2 <= count <= MOST_LANDMARKS:
+        if count is None and self.memory != "all" and self.size > MOST_SOURCES:
+            raise ParameterError(
+                f"size={self.size} must be at most {MOST_SOURCES} with n_landmarks=None: every "
+                "snapshot decomposes the paths between all points; leave n_landmarks out"
+            )
+        if count is not None and not self.n_components + 2 <= count <= MOST_LANDMARKS:
             raise ParameterError(
                 f"n_landmarks={count} must be at least n_components + 2 = {self.n_components + 2} "
                 f"and at most {MOST_LANDMARKS}, or None for the paths between all points"
-            )
-        if self.memory == "landmarks" or self.metrics:
-            conflict = f"memory={self.memory!r}" if self.memory == "landmarks" else "metrics"
-            raise ParameterError(
-                f"n_landmarks={count} cannot be combined with {conflict}: leave one of them out"
             )
 
     def _check_metrics(self) -> None:
@@ -232,15 +231,8 @@ class Config(EngineParameters):
             )
         if self.memory == "all":
             return
-        limit = LARGEST_SIZES.get(self.family)
-        if limit is not None and self.size > limit:
+        if self.size > (limit := LARGEST_SIZES[self.family]):
             raise ParameterError(f"size={self.size} must be at most {limit}: try a smaller one")
-        if limit is None and self.size > LARGEST_SUPPORT:
-            raise ParameterError(
-                f"size={self.size} must be at most {LARGEST_SUPPORT} with memory={self.memory!r}: "
-                f"its paths would take {8e-9 * self.size**2:.1f} GB; try a smaller one, or "
-                "method='laplacian_eigenmaps', which has none"
-            )
         if self.memory == "window" and self.chunks.size > self.size:
             raise ParameterError(
                 f"chunk_size={self.chunk_size} must be at most size={self.size}: a chunk must "
@@ -406,9 +398,7 @@ class Config(EngineParameters):
         if not isinstance(self.rank, str):
             return self.rank, self.rank
         least, most = self.n_carried + GUARDS, LARGEST_RANK
-        if self.family == "geodesic":  # a block that is multiplied each time
-            most = least
-        elif self.family == "kernel" and self.n_components > FEW_COMPONENTS:
+        if self.family == "kernel" and self.n_components > FEW_COMPONENTS:
             most += GUARDS  # of wide kernels
         return max(most, least), least
 

@@ -8,7 +8,6 @@ taken, and its certificate claims nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -27,17 +26,17 @@ def renew_bound(state: State, config: Config) -> State:
     return state if renewed is state.map else replace(state, map=renewed)
 
 
-def select_best(levels: Iterator[Eigenpairs], state: State, config: Config) -> PublishedColumns:
+def publish(state: State, config: Config) -> PublishedColumns:
     """The first level that meets the tolerance, or the best of all, certified."""
     best: Eigenpairs | None = None
-    for pairs in levels:
+    for pairs in state.map.refine(state, config):
         if config.tolerance is not None and pairs.meets_tolerance(config):
-            columns = certify_pairs(state, config, pairs)
+            columns = _certify_pairs(state, config, pairs)
             if columns.certificate.met:
                 return columns
         best = pairs if best is None else _choose_better(best, pairs, config)
     assert best is not None
-    return certify_pairs(state, config, best)
+    return _certify_pairs(state, config, best)
 
 
 def _choose_better(best: Eigenpairs, pairs: Eigenpairs, config: Config) -> Eigenpairs:
@@ -60,11 +59,7 @@ def _sum_sure(pairs: Eigenpairs, k: int) -> float:
     return pairs.unit * float(np.maximum(pairs.values[:k] - norms, 0.0).sum())
 
 
-def certify_pairs(
-    state: State,
-    config: Config,
-    pairs: Eigenpairs,
-) -> PublishedColumns:
+def _certify_pairs(state: State, config: Config, pairs: Eigenpairs) -> PublishedColumns:
     """Certify the first k pairs as they are, and turn the coordinates of all carried ones.
 
     Components beyond the operator's rank are zero columns with eigenvalue 0.
@@ -94,7 +89,7 @@ def certify_pairs(
         floor=pairs.floor,
     )
     masses, stationary = state.support.masses, pairs.normal.stationary
-    certified, values = state.map.scale_certificate(certified, values, pairs.unit)
+    certified, values = state.map.complete_certificate(certified, values, pairs, state, config)
     columns = frame_reference.embed(psi, values, state, config)
     aligned = frame_reference.align(state, config, stationary, columns)
     loadings = np.zeros((0, k))
@@ -114,7 +109,7 @@ def certify_pairs(
         refinement=pairs.refinement,
         n_connected=state.map.count_components(state, config, pairs),
         loadings=loadings / state.scaling.scale[: len(loadings), None],
-        negative_mass=pairs.negative_mass,
+        paths=pairs.paths,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Annotated, ClassVar
 
@@ -25,7 +25,7 @@ from streamembed.geometry.support import Support
 from streamembed.landmarks.absorption import Cover
 from streamembed.layout.forces import compute_affinities
 from streamembed.layout.layout import Layout, select_neighbors
-from streamembed.methods.eigenpairs import Eigenpairs, PublishedColumns
+from streamembed.methods.eigenpairs import Eigenpairs
 from streamembed.methods.extension import sample_rows
 from streamembed.methods.options import Config
 from streamembed.metrics.engine_metrics import Learners
@@ -177,8 +177,8 @@ class EmbeddingMap(abc.ABC):
         return operator.weigh_equally(state.active_masses)
 
     @abc.abstractmethod
-    def publish(self, state: State, config: Config) -> PublishedColumns:
-        """The columns of a snapshot, certified where a tolerance was asked for."""
+    def refine(self, state: State, config: Config) -> Iterator[Eigenpairs]:
+        """Leading pairs, level by level, each computed only when you ask for the next one."""
 
     @abc.abstractmethod
     def count_components(self, state: State, config: Config, pairs: Eigenpairs) -> int:
@@ -211,8 +211,13 @@ class EmbeddingMap(abc.ABC):
             reaches = np.sqrt(adjacency.find_last(lists.nearest[1]))
         return n * measure_rounding(state.support.scaled, reaches)
 
-    def scale_certificate(
-        self, certified: Certificate, values: Floats, unit: float
+    def complete_certificate(
+        self,
+        certified: Certificate,
+        values: Floats,
+        pairs: Eigenpairs,
+        state: State,
+        config: Config,
     ) -> tuple[Certificate, Floats]:
         """Certificate and values as they are published, of those of the operator."""
         return certified, values

@@ -15,8 +15,8 @@ from typing import Annotated, Self
 
 import numpy as np
 
-from streamembed.methods import publish, refinement
-from streamembed.methods.eigenpairs import Eigenpairs, PublishedColumns
+from streamembed.methods import refinement
+from streamembed.methods.eigenpairs import Eigenpairs
 from streamembed.methods.options import Config
 from streamembed.methods.refinement import KnownProducts, Weights
 from streamembed.methods.registry import EVERYWHERE
@@ -246,11 +246,7 @@ class TrialMap(EmbeddingMap):
         normalise = config.embedding.normalise
         return normalise(self.degrees, masses, config.correction, product, EVERYWHERE)
 
-    def publish(self, state: State, config: Config) -> PublishedColumns:
-        """Refined, where a tolerance was asked for."""
-        return publish.select_best(self.list_levels(state, config), state, config)
-
-    def list_levels(self, state: State, config: Config) -> Iterator[Eigenpairs]:
+    def refine(self, state: State, config: Config) -> Iterator[Eigenpairs]:
         """Leading pairs, level by level, each computed only when you ask for the next one."""
         weights, masses = self.bind_weights(state, config), state.support.masses
         normal = self.estimate_normal(masses, config)

@@ -25,6 +25,7 @@ from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import BadRowError, LogError, ParameterError, quote
 from streamembed.logs.event_log import EventLog, LogBatch
 from streamembed.logs.fingerprint import LogFingerprint
+from streamembed.methods.options import POSITION
 from streamembed.numeric.arrays import Array, Bools, Floats, Ints
 from streamembed.runs.event_rows import EventRows, regroup
 from streamembed.runs.recorder import EVENT_PICTURE_COLUMNS, PLACES
@@ -173,9 +174,12 @@ class PointFeed:
         labels = None
         if self._engine.config.metrics and "label" in rows.passthrough:
             labels = rows.passthrough["label"].to_pylist()
-        times = rows.passthrough.get("event_time")
-        done = int(rows.numbers[-1]) + 1
-        learned = self._engine.admit(checked, on_bad_row, labels, done, times)
+        by_time = self._engine.config.clock != POSITION
+        times = rows.passthrough.get("event_time") if by_time else None
+        call = self._engine.check(checked, labels, times=times)
+        learned = self._engine.apply(
+            replace(call, on_bad_row=on_bad_row, log_offsets=rows.numbers + 1)
+        )
         rejected = [replace(row, index=int(rows.numbers[row.index])) for row in learned.rejected]
         return rows.drop([row.index for row in learned.rejected]), rejected
 
@@ -251,7 +255,10 @@ class DistanceFeed:
         # several are all accepted, or it is for the caller to try them one by one
         ids = None if rows.ids is None else rows.ids[accepted]
         policy = on_bad_row if len(fit) == 1 else "raise"
-        learned = self._engine.admit_distances(fit, ids, policy, int(rows.numbers[-1]) + 1)
+        call = self._engine.check_distances(fit, ids)
+        offsets = rows.numbers[accepted] + 1
+        learned = self._engine.apply(replace(call, on_bad_row=policy, log_offsets=offsets))
+        self._engine.log_offset = int(rows.numbers[-1]) + 1  # the last rows may be rejected
         for failure in learned.rejected:  # no more than the one
             number = int(rows.numbers[accepted[0]])
             rejected.append(Rejected(number, failure.id, failure.reason))

@@ -166,12 +166,13 @@ def _embed_distances(snapshot: Snapshot, rows: list[Floats | None]) -> dict[str,
 def _place_rows(
     snapshot: Snapshot, columns: Sequence[Floats], kept: Ints, reasons: dict[int, str], n: int
 ) -> dict[str, Any]:
-    place = np.full(n, -1)
-    place[kept] = np.arange(len(kept))
-    index = pa.array(place, mask=place < 0)
+    is_missing = np.ones(n, dtype=np.bool_)
+    is_missing[kept] = False
     names = list_columns(snapshot)
-    placed = {name: pa.array(c).take(index) for name, c in zip(names, columns, strict=True)}
-    return {**placed, "reason": pa.array([reasons.get(i) for i in range(n)], pa.string())}
+    placed = np.zeros((len(names), n))
+    placed[:, kept] = columns
+    arrays = {name: pa.array(placed[i], mask=is_missing) for i, name in enumerate(names)}
+    return {**arrays, "reason": pa.array([reasons.get(i) for i in range(n)], pa.string())}
 
 
 def _embed(snapshot: Snapshot, part: LogBatch, order: list[int], schema: Any) -> Any:

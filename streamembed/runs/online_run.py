@@ -16,7 +16,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self, TypeVar, cast
 
-from streamembed.engine.call import Call, Labelled, Learned
+from streamembed.engine.call import Call, Command, Labelled, Learned
 from streamembed.engine.engine import Engine
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import (
@@ -235,15 +235,15 @@ class Run:
 
     def flush(self) -> None:
         """Learn the pending events as a short chunk, as `Engine.flush`."""
-        self._apply(lambda: Call[None]("flush"))
+        self._apply(lambda: Command("flush"))
 
     def rescale(self) -> None:
         """Compute the scaling again, as `Engine.rescale`."""
-        self._apply(lambda: Call[None]("rescale"))
+        self._apply(lambda: Command("rescale"))
 
     def relayout(self) -> None:
         """Compute the picture from scratch, as `Engine.relayout`."""
-        self._apply(lambda: Call[None]("relayout"))
+        self._apply(lambda: Command("relayout"))
 
     def checkpoint(self) -> None:
         """Commit the engine itself now, so that opening the run again takes no time."""
@@ -292,7 +292,7 @@ class Run:
             call = check()
             record = None if batch_id is None else self._database.find(batch_id)
             if record is not None:
-                known = Call.from_bytes(record.data)
+                known: Call[Any] = Call.from_bytes(record.data)
                 if known.digest != call.digest:
                     raise InputError(
                         f"batch_id={quote(batch_id)} was learned before, and with other rows: "
@@ -321,7 +321,7 @@ class Run:
         """Within a commit: the call, and what it gave."""
         position = self._engine.position
         self._database.append(
-            chains.OPERATIONS, position, call.rows, call.to_bytes(result), batch_id
+            chains.OPERATIONS, position, call.rows, call.with_result(result).to_bytes(), batch_id
         )
         if isinstance(result, Learned) and result.rejected:
             rejected = to_ipc_bytes(to_rejected_table(result.rejected))

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from streamembed.data.ids import read_ids
 from streamembed.drift.monitor import Monitor
-from streamembed.engine.call import Call
+from streamembed.engine.call import Call, Distances, Labels, Points
 from streamembed.engine.engine import Engine
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import (
@@ -229,8 +229,8 @@ class RunReader:
     def _read_calls(self) -> Iterator[EventRows]:
         position = self.begun
         for record in self._database.read_chain(chains.OPERATIONS):
-            call = Call.from_bytes(record.data)
-            if call.name in ("learn", "learn_distances"):
+            call: Call[Any] = Call.from_bytes(record.data)
+            if isinstance(call, Points | Distances):
                 rows = _to_event_rows(call)
                 if len(rows) == record.position - position:  # else some are still pending
                     yield rows
@@ -241,9 +241,9 @@ class RunReader:
         labels: dict[Hashable, Any] = {}
         if self.kind == chains.ONLINE and self.origin["engine"].get("metrics"):
             for record in self._database.read_chain(chains.OPERATIONS):
-                call = Call.from_bytes(record.data)
-                if call.name == "label":
-                    labels.update(zip(call.metadata["ids"], call.metadata["labels"], strict=True))
+                call: Call[Any] = Call.from_bytes(record.data)
+                if isinstance(call, Labels):
+                    labels.update(call.labels)
         return labels
 
     def find_file(self, name: str) -> Path | None:
@@ -322,20 +322,21 @@ class RunReader:
         self.close()
 
 
-def _to_event_rows(call: Call[Any]) -> EventRows:
+def _to_event_rows(call: Points | Distances) -> EventRows:
     """The rows of a call that are events; labels as text."""
-    arrays, metadata = call.arrays, call.metadata
-    rows = arrays["kept"] if call.name == "learn" else np.arange(call.rows)
+    rows, points, labels = np.arange(call.rows), np.zeros((call.rows, 0)), None
+    if isinstance(call, Points):
+        rows, points, labels, ids = call.kept, call.points, call.labels, call.ids
+    else:
+        ids = read_ids(call.ids, call.rows)
     gone = [] if call.result is None else [row.index for row in call.result.rejected]
     learned = np.flatnonzero(~np.isin(rows, np.array(gone, dtype=np.int64)))
-    ids = arrays["ids"] if "ids" in arrays else read_ids(metadata.get("ids"), len(rows))
-    labels = metadata.get("labels")
     passthrough = {}
     if labels:
-        texts = [format_label(labels[row]) for row in rows[learned].tolist()]
+        texts = [format_label(labels[row]) for row in learned.tolist()]
         passthrough["label"] = pa.array(texts, pa.string())
-    points = arrays.get("points", np.zeros((len(rows), 0)))[learned]
-    return EventRows(rows[learned], points, passthrough, None if ids is None else ids[learned])
+    chosen = None if ids is None else ids[learned]
+    return EventRows(rows[learned], points[learned], passthrough, chosen)
 
 
 def format_label(value: Any) -> str | None:

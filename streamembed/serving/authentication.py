@@ -19,16 +19,18 @@ MAX_HEADERS = 1 << 12
 # The token of every call where the server has no tokens.
 ANONYMOUS = Token("anybody", "write", "")
 SCHEME = "Bearer "
+# Calls that the service has; to others pyarrow would answer with a traceback.
 CALL_KINDS = {
     fl.FlightMethod.DO_EXCHANGE: "transform",
     fl.FlightMethod.DO_PUT: "learn",
     fl.FlightMethod.DO_GET: "get",
     fl.FlightMethod.DO_ACTION: "action",
+    fl.FlightMethod.GET_FLIGHT_INFO: "info",
 }
 
 
 class OpenCall(fl.ServerMiddleware):  # type: ignore[misc]
-    """One accepted call, until it ends: its kind, one of `metrics.CALLS`, and its token."""
+    """One accepted call, until it ends: its kind, one of `server_metrics.CALLS`, and its token."""
 
     def __init__(self, kind: str, token: Token, end: Callable[[OpenCall], None]) -> None:
         self.kind, self.token = kind, token
@@ -54,7 +56,7 @@ class Authentication(fl.ServerMiddlewareFactory):  # type: ignore[misc]
     Attributes
     ----------
     draining : bool
-        True while the server shuts down: only actions, such as health, are accepted.
+        True while the server shuts down: only actions are accepted.
     """
 
     def __init__(
@@ -76,36 +78,34 @@ class Authentication(fl.ServerMiddlewareFactory):  # type: ignore[misc]
 
     def start_call(self, info: Any, headers: dict[str, list[str | bytes]]) -> OpenCall:
         """Called by Flight before every call."""
-        kind = CALL_KINDS.get(info.method, "info")
+        kind = CALL_KINDS.get(info.method, "")
         try:
-            return self._authorize(kind, headers, info.method)
+            token = self._authenticate(headers)
+            if not kind:
+                raise RefusedError("not_found", "this call is not supported; use GetFlightInfo")
+            if kind == "learn" and token.role != "write":
+                raise RefusedError(
+                    "unauthorized",
+                    "this token may only read; learning needs a token with role write",
+                )
+            call = OpenCall(kind, token, self._end)
+            with self._lock:
+                if kind != "action":  # actions are short, and tell why other calls are refused
+                    self._check_capacity()
+                self._calls.add(call)
+            return call
         except Exception as error:
             refused = convert_error(error)
-            self._count_refused(kind, refused.code)
+            self._count_refused(kind or "info", refused.code)
             raise build_flight_error(refused) from None
 
-    def _authorize(self, kind: str, headers: dict[str, list[str | bytes]], method: Any) -> OpenCall:
+    def _authenticate(self, headers: dict[str, list[str | bytes]]) -> Token:
         size = sum(len(name) + len(value) for name, values in headers.items() for value in values)
         if size > MAX_HEADERS:
             raise RefusedError("unauthenticated", f"headers must have at most {MAX_HEADERS} bytes")
-        token = self._authenticate(headers.get("authorization", []))
-        # pyarrow sends a traceback with each of its errors
-        if method == fl.FlightMethod.GET_SCHEMA:
-            raise RefusedError("not_found", "GetSchema is not supported; use GetFlightInfo")
-        if kind == "learn" and token.role != "write":
-            raise RefusedError(
-                "unauthorized", "this token may only read; learning needs a token with role write"
-            )
-        with self._lock:
-            if kind != "action":  # actions are short, and tell why other calls are refused
-                self._check_capacity()
-            call = OpenCall(kind, token, self._end)
-            self._calls.add(call)
-        return call
-
-    def _authenticate(self, presented: Sequence[str | bytes]) -> Token:
         if (tokens := self.tokens) is None:
             return ANONYMOUS
+        presented = headers.get("authorization", [])
         token = None
         if len(presented) == 1 and isinstance(presented[0], str):
             scheme, secret = presented[0][: len(SCHEME)], presented[0][len(SCHEME) :]

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
 from dataclasses import astuple
 from typing import Any, Self
 
-from streamembed.data.features import Features
-from streamembed.engine.call import Learned
 from streamembed.errors import (
     InputError,
     ParameterError,
@@ -19,9 +16,10 @@ from streamembed.errors import (
 )
 from streamembed.runs.online_run import open_run
 from streamembed.serving.latest_snapshot import ServedSnapshot
-from streamembed.serving.messages import ID, LABEL, RefusedError
+from streamembed.serving.messages import RefusedError
 
-# How the ids of served batches begin: another loop over the run may have ids of its own.
+# How the ids of served batches begin: another loop over the run may have ids of its own. Behind it
+# come the name of the producer, and the offsets of the batch and of the next one.
 BATCH_PREFIX = "served "
 
 
@@ -49,16 +47,18 @@ class BatchLearner:
 
     def __init__(self, folder: str, checkpoint_every: str | None) -> None:
         self._run = open_run(folder, checkpoint_every=checkpoint_every)
-        if self._run.engine.learns_distances:
+        self.engine = self._run.engine
+        if self.engine.learns_distances:
             self._run.close()
             raise ParameterError(
                 f"RUN={folder} learns distances, which --learn does not support; serve it without"
             )
         self.failure: BaseException | None = None
-        self.learns_labels = bool(self._run.engine.config.metrics)
         self._lock = threading.Lock()
-        self._waiting = deque[str]()  # producers; threads append and pop without a lock
-        self._next_offsets = self._load_offsets()
+        self._offsets: dict[str, int] = {}
+        for name in self._run.batch_ids(BATCH_PREFIX):
+            producer, _, end = name.removeprefix(BATCH_PREFIX).split()
+            self._offsets[producer] = max(int(end), self.get_offset(producer))
 
     def __enter__(self) -> Self:
         return self
@@ -71,32 +71,9 @@ class BatchLearner:
             except StreamembedError as error:
                 self.failure = self.failure or error
 
-    def _load_offsets(self) -> dict[str, int]:
-        """The number of rows that each producer has sent, from the ids of the batches."""
-        last: dict[str, int] = {}
-        for name in self._run.batch_ids(BATCH_PREFIX):
-            producer, _, at = name.removeprefix(BATCH_PREFIX).partition(" ")
-            last[producer] = max(last.get(producer, 0), int(at))
-        offsets = {}
-        for producer, offset in last.items():
-            learned = self._run.acknowledged(_format_batch_id(producer, offset))
-            assert learned is not None
-            offsets[producer] = offset + learned.accepted + len(learned.rejected)
-        return offsets
-
-    @property
-    def features(self) -> Features | None:
-        """Features of the run; None before its first event."""
-        return self._run.engine.features
-
-    @property
-    def waiting(self) -> int:
-        """Number of batches received and not yet acknowledged."""
-        return len(self._waiting)
-
     def get_offset(self, producer: str) -> int:
-        """The offset of a producer's next batch."""
-        return self._next_offsets.get(producer, 0)
+        """The offset of a producer's next batch: the number of rows that it has sent."""
+        return self._offsets.get(producer, 0)
 
     def compute_snapshot(self, previous: ServedSnapshot | None) -> ServedSnapshot | None:
         """The snapshot of all committed events; ``previous`` where nothing was learned since."""
@@ -108,17 +85,12 @@ class BatchLearner:
             return previous
         return ServedSnapshot(snapshot, time.time())
 
-    def learn(
-        self, producer: str, offset: int, batch: Any, features: Features
-    ) -> tuple[Learned, dict[str, Any]]:
+    def learn(self, producer: str, offset: int, batch: Any) -> dict[str, Any]:
         """Learn and commit a checked batch, or acknowledge it again if it is learned already.
 
         Returns
         -------
-        learned
-            What was learned now: nothing of a batch that is acknowledged again.
-        acknowledgement
-            What the producer is told.
+        The acknowledgement.
 
         Raises
         ------
@@ -127,69 +99,41 @@ class BatchLearner:
         StoppedError
             The run has stopped to learn, see ``failure``.
         """
-        self._waiting.append(producer)
-        try:
-            with self._lock:
-                return self._learn(producer, offset, batch, features)
-        finally:
-            self._waiting.pop()
-
-    def _learn(
-        self, producer: str, offset: int, batch: Any, features: Features
-    ) -> tuple[Learned, dict[str, Any]]:
-        expected = self.get_offset(producer)
-        name = _format_batch_id(producer, offset)
-        is_repeated = offset < expected
-        if offset > expected:
-            raise RefusedError(
-                "offset",
-                f"offset {offset} leaves a gap: the run has {expected} rows of {producer!r}, so "
-                f"the next batch must have offset {expected}",
-            )
-        if is_repeated and self._run.acknowledged(name) is None:
-            raise _build_conflict_error(
-                f"offset {offset} is inside a batch that was learned", producer, expected
-            )
         if not batch.num_rows:
             raise RefusedError("invalid", "empty batch")
-        columns = {column: batch.column(column) for column in batch.schema.names}
-        ids, labels = columns.pop(ID, None), columns.pop(LABEL, None)
-        points = batch.select(list(columns))
-        chosen = None if self.features or features.ordered else features.names
-        try:
-            learned = self._run.learn(points, labels, ids, chosen, batch_id=name)
-        except (InputError, ParameterError) as error:  # such as labels in a run without metrics
-            if is_repeated:  # the acknowledged batch was valid: this is another
-                raise _build_conflict_error(
-                    f"offset {offset} was learned with other rows", producer, expected
-                ) from None
-            raise RefusedError("invalid", summarise_error(error)) from None
-        except BaseException as error:
-            self.failure = error
-            raise StoppedError(f"the run has stopped to learn: {summarise_error(error)}") from error
-        end = offset + batch.num_rows  # of this batch; a repeated one is not the producer's last
-        acknowledgement = {
-            "offset": offset,
-            "next": end,
-            "accepted": learned.accepted,
-            "rejected": [astuple(row) for row in learned.rejected],
-            "position": self._run.position,
-            "repeated": is_repeated,
-        }
-        if is_repeated:
-            return Learned(0, ()), acknowledgement
-        self._next_offsets[producer] = end
-        return learned, acknowledgement
+        end = offset + batch.num_rows
+        name = f"{BATCH_PREFIX}{producer} {offset} {end}"
+        with self._lock:
+            expected = self.get_offset(producer)
+            if offset != expected and self._run.acknowledged(name) is None:
+                raise _build_conflict_error(producer, offset, expected)
+            try:
+                learned = self._run.learn(batch, batch_id=name)
+            except (InputError, ParameterError) as error:
+                if offset != expected:  # other rows than those that were acknowledged
+                    raise _build_conflict_error(producer, offset, expected) from None
+                raise RefusedError("invalid", summarise_error(error)) from None
+            except BaseException as error:
+                self.failure = error
+                raise StoppedError(
+                    f"the run has stopped to learn: {summarise_error(error)}"
+                ) from error
+            self._offsets[producer] = max(end, expected)
+            return {
+                "offset": offset,
+                "next": end,  # of a repeated batch this is not the producer's next offset
+                "accepted": learned.accepted,
+                "rejected": [astuple(row) for row in learned.rejected],
+                "position": self._run.position,
+                "repeated": offset < expected,
+            }
 
 
-def _build_conflict_error(fault: str, producer: str, expected: int) -> RefusedError:
+def _build_conflict_error(producer: str, offset: int, expected: int) -> RefusedError:
     return RefusedError(
         "offset",
-        f"{fault}: another producer with a token named {producer!r}, or an interrupted call, has "
-        f"learned since; the run has {expected} rows of {producer!r}. Read client.offset, learn "
-        "the missing rows, and give each producer its own token name",
+        f"no batch of these rows was learned at offset {offset}, and the run has {expected} rows "
+        f"of {producer!r}: another producer with a token of that name, or an interrupted call, has "
+        "learned since. Read client.offset, learn the missing rows, and give each producer its "
+        "own token name",
     )
-
-
-def _format_batch_id(producer: str, offset: int) -> str:
-    return f"{BATCH_PREFIX}{producer} {offset}"

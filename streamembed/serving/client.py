@@ -31,7 +31,6 @@ from streamembed.errors import (
 from streamembed.serving.messages import (
     Transformed,
     build_table,
-    compute_digest,
     convert_flight_error,
     infer_features,
     join_answers,
@@ -94,11 +93,9 @@ def connect(
             roots = Path(tls_roots).read_bytes()
         except OSError as error:
             raise build_file_error(error, tls_roots, "read") from error
-        if b"-----BEGIN CERTIFICATE-----" not in roots:
-            raise ParameterError("tls_roots has no certificates in PEM")
     client = Client(url, token, roots, check_real("patience", patience, 0.0, 3600.0))
     try:
-        client._call_action("health")
+        _ = client.ready
     except BaseException:
         client.close()
         raise
@@ -123,9 +120,7 @@ class Client:
         self._stream: Any = None  # writer and reader of an open exchange of points
         self._features: Features | None = None
         self._learns_labels: bool | None = None  # of the run; None until the server has said it
-        self._offset: int | None = None
-        # A failed call of `learn`: its first offset, and a digest of its rows.
-        self._unacknowledged: tuple[int, bytes] | None = None
+        self._offset: int | None = None  # of the next call of `learn`
         # rows and bytes of a batch, until the server sends its own
         self._limits = MAX_ROWS, 1 << 24
 
@@ -167,65 +162,53 @@ class Client:
         Raises
         ------
         FeatureError, InputError
-            The first refused batch and all later ones were not learned.
+            The first refused batch and all later ones were not learned: repeat the call with
+            corrected rows, which learns no row twice.
         ServerError
-            The server cannot be reached, or refuses. You may repeat the same call with the same
-            rows: no row is learned twice. The code is "offset" where another producer with this
-            token name has learned since; then read `offset`, and learn the missing rows.
+            The server cannot be reached, or refuses. Repeat the call with the same rows: no row is
+            learned twice. To go on with other rows, read `offset` first. The code is "offset" where
+            other rows were learned there, such as those of another producer with this token name;
+            then read `offset`, and learn the missing rows.
         """
         table = self._retry(lambda: self._build_events(X, y, ids))
-        first = self._find_offset(table)
-        self._offset = first
+        first = self.offset if self._offset is None else self._offset
+        self._offset, answers = first, list[dict[str, Any]]()
         try:
-            learned = self._learn(table, first)
+            while self._offset < first + len(table):
+                self._retry(lambda: self._ingest(table, first, answers))
         except BaseException as error:
-            # whether the server has these rows is unknown, unless it refused their offset
-            is_conflict = getattr(error, "code", None) == "offset"
-            self._unacknowledged = None if is_conflict else (first, compute_digest(table))
-            if is_conflict and (n_learned := self._offset - first):
+            if getattr(error, "code", None) != "offset":
+                self._offset = first  # a repeated call begins there
+            elif n_learned := self._offset - first:
                 raise ServerError(
                     f"{error}. The first {n_learned} rows are learned", "offset"
                 ) from None
             raise
-        self._unacknowledged = None
-        return learned
+        rejected = [
+            Rejected(answer["offset"] - first + i, key, reason)
+            for answer in answers
+            for i, key, reason in answer["rejected"]
+        ]
+        return Learned(sum(answer["accepted"] for answer in answers), tuple(rejected))
 
-    def _build_events(self, X: Any, y: Any, ids: Any) -> pa.Table:
+    def _build_events(self, X: Any, y: Any, ids: Any) -> pa.RecordBatch:
         if self._features is None or self._learns_labels is None:
             self._describe("learn")
         points, features, split = read_rows(X, self._features)
-        n, y = len(points), split.read("label") if y is None and self._learns_labels else y
-        labels = None if y is None else list_labels(y, n)
-        values = read_ids(split.read("id") if ids is None else ids, n)
-        return build_table(points, features, labels, None if values is None else values.tolist())
-
-    def _find_offset(self, table: pa.Table) -> int:
-        """The offset of a call: that of the previous call, if it failed and had the same rows."""
-        if self._unacknowledged is not None and self._unacknowledged[1] == compute_digest(table):
-            return self._unacknowledged[0]
-        return self.offset if self._offset is None else self._offset
-
-    def _learn(self, table: pa.Table, first: int) -> Learned:
-        """Send events, the first row at an offset, until all are acknowledged."""
-        assert self._offset is not None
-        accepted, rejected = 0, list[Rejected]()
-        while (n_learned := self._offset - first) < len(table):
-            answers = self._retry(lambda: self._ingest(table, first))
-            for answer in answers:
-                self._offset = max(self._offset, int(answer["next"]))
-                accepted += answer["accepted"]
-                start = answer["offset"] - first
-                rejected += [Rejected(start + i, key, why) for i, key, why in answer["rejected"]]
-            if self._offset - first == n_learned:
-                raise ServerError("the server acknowledged nothing", "internal")
-        return Learned(accepted, tuple(rejected))
+        if y is not None and not self._learns_labels:
+            raise InputError("y was given, but this run learns no metrics: leave it out")
+        y = split.read("label") if y is None and self._learns_labels else y
+        labels = None if y is None else list_labels(y, len(points))
+        keys = read_ids(split.read("id") if ids is None else ids, len(points))
+        keys = None if keys is None else keys.tolist()
+        return build_table(points, features, id=keys, label=labels)
 
     @property
     def offset(self) -> int:
         """Number of rows that the server has from this producer (the name of its token).
 
-        The next call of `learn` starts there. The exception is a call with the same rows as the
-        last one, if that was interrupted: it continues that call, and no row is learned twice.
+        The next call of `learn` starts there. Without reading it, a call after one that failed
+        starts where that one did, so that it can be repeated.
         """
         self._offset = int(self._retry(lambda: self._describe("learn"))["offset"])
         return self._offset
@@ -236,12 +219,9 @@ class Client:
 
         False before the warm-up of the run has ended; `learn` works all the same.
         """
-        return bool(json.loads(self._call_action("ready"))["ready"])
-
-    def _call_action(self, name: str) -> bytes:
-        action = fl.Action(name, b"")
+        action = fl.Action("ready", b"")
         (answer,) = self._retry(lambda: list(self._connect().do_action(action, self._options)))
-        return bytes(answer.body.to_pybytes())
+        return bool(json.loads(answer.body.to_pybytes())["ready"])
 
     def snapshot(self, position: int | None = None) -> Snapshot:
         """A snapshot of the run, bit for bit; None for the newest.
@@ -290,7 +270,7 @@ class Client:
         self._learns_labels = metadata.get("labels", self._learns_labels)
         return metadata
 
-    def _compute_batch_rows(self, table: pa.Table) -> int:
+    def _compute_batch_rows(self, table: pa.RecordBatch) -> int:
         max_rows, max_bytes = self._limits
         by_size = max_bytes * len(table) // (2 * int(table.nbytes) + 1)
         return max(1, min(max_rows, MAX_ROWS, by_size))
@@ -302,7 +282,7 @@ class Client:
         if self._features is None:
             self._describe("transform")
         points, features, _ = read_rows(X, self._features)
-        table = build_table(points, features, None, None)
+        table = build_table(points, features)
         rows = self._compute_batch_rows(table)
         if self._stream is None:
             descriptor = fl.FlightDescriptor.for_path("transform")
@@ -312,43 +292,37 @@ class Client:
         pieces = [table.slice(at, rows) for at in range(0, len(table), rows)] or [table]
         return join_answers([self._exchange(piece, i > 0) for i, piece in enumerate(pieces)])
 
-    def _exchange(self, points: pa.Table, continues: bool) -> Any:
+    def _exchange(self, rows: pa.RecordBatch, continues: bool) -> Any:
         """The answer for one batch, by the snapshot of the batch before if it ``continues``."""
-        batches = points.combine_chunks().to_batches()
-        batch = batches[0] if batches else pa.RecordBatch.from_pylist([], points.schema)
         writer, reader = self._stream
         try:
-            writer.write_with_metadata(batch, pack_metadata(continues=continues))
+            writer.write_with_metadata(rows, pack_metadata(continues=continues))
             return reader.read_chunk()
         except StopIteration:
             raise ServerError("the server ended the stream") from None
         except (pa.ArrowException, OSError) as error:
             raise _close_and_convert(writer, error) from None
 
-    def _ingest(self, table: pa.Table, first: int) -> list[dict[str, Any]]:
-        """Send the unacknowledged rows; returns the answers, also of an interrupted stream."""
+    def _ingest(self, table: pa.RecordBatch, first: int, answers: list[dict[str, Any]]) -> None:
+        """Send unacknowledged rows; an error behind the first answer is left to the next call."""
         assert self._offset is not None
-        answers: list[dict[str, Any]] = []
-        descriptor, rows = fl.FlightDescriptor.for_path("learn"), self._compute_batch_rows(table)
+        start, rows = self._offset, self._compute_batch_rows(table)
+        descriptor = fl.FlightDescriptor.for_path("learn")
         writer, reader = self._connect().do_put(descriptor, table.schema, self._options)
         try:
-            for at in range(self._offset - first, len(table), rows):
-                (batch,) = table.slice(at, rows).combine_chunks().to_batches()
-                writer.write_with_metadata(batch, pack_metadata(offset=first + at))
+            for at in range(start - first, len(table), rows):
+                metadata = pack_metadata(offset=first + at)
+                writer.write_with_metadata(table.slice(at, rows), metadata)
                 answer = reader.read()
-                if answer is None:
-                    writer.close()  # raises the server's error
-                    raise ServerError("the server ended the stream")
+                if answer is None:  # closing it raises the server's error
+                    raise pa.ArrowCancelled("the server ended the stream")
                 answers.append(json.loads(answer.to_pybytes()))
-            writer.done_writing()
+                self._offset = answers[-1]["next"]
+            writer.close()
         except (pa.ArrowException, OSError) as error:
             failure = _close_and_convert(writer, error)
-            if not answers:
+            if self._offset == start:
                 raise failure from None
-        else:
-            with contextlib.suppress(pa.ArrowException, OSError):
-                writer.close()
-        return answers
 
     def _retry(self, call: Callable[[], T]) -> T:
         """Call, and retry while the server is unavailable; Flight errors become this package's."""

@@ -7,20 +7,21 @@ last good snapshot stays published, and its age grows.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from streamembed.data.batch import Batch
-from streamembed.data.features import Features
+from streamembed.data import batch
+from streamembed.data.values import NO_NULLS
 from streamembed.engine.snapshot import Snapshot
 from streamembed.numeric.arrays import Floats
+from streamembed.runs.log_transform import embed_rows
 from streamembed.runs.run_follower import RunFollower
 from streamembed.runs.run_reader import RunReader
-from streamembed.serving.messages import build_answer_schema, mask_usable, pack_metadata
+from streamembed.serving.messages import pack_metadata
 from streamembed.threads import one_blas_thread
 
 
@@ -30,12 +31,6 @@ class ServedSnapshot:
 
     snapshot: Snapshot
     written_at: float  # when its run was last written, in seconds of the system clock
-
-    @cached_property
-    def features(self) -> Features | None:
-        """Features of its points; None where it was learned from distances."""
-        features = self.snapshot.features
-        return features if features.names else None
 
     @cached_property
     def metadata(self) -> bytes:
@@ -50,32 +45,23 @@ class ServedSnapshot:
     @cached_property
     def schema(self) -> pa.Schema:
         """Schema of its answers."""
-        return build_answer_schema(len(self.snapshot.eigenvalues))
+        return self.embed(np.zeros((0, len(self.snapshot.feature_names)))).schema
 
     @cached_property
     def file_bytes(self) -> bytes:
         """The snapshot as the bytes of its file."""
         return self.snapshot.to_bytes()
 
+    @cached_property
+    def _map(self) -> Snapshot:
+        """The snapshot without its picture: places in it take longer than all else."""
+        return replace(self.snapshot, picture_contents=None)
+
     def embed(self, points: Floats) -> Any:
-        """The answer for points (n, d): null in rows that are not valid."""
-        valid = mask_usable(points)
-        coordinates = np.zeros((len(points), len(self.snapshot.eigenvalues)))
-        coverage = np.zeros(len(points))
-        if valid.any():
-            rows = Batch.of_points(points[valid], self.snapshot.features)
-            with one_blas_thread():
-                embedded = self.snapshot.transform_with_coverage(rows)
-            coordinates[valid], coverage[valid] = embedded
-        kind = self.schema.field(0).type
-        columns = [
-            pa.FixedSizeListArray.from_arrays(
-                pa.array(coordinates.ravel()), type=kind, mask=pa.array(~valid)
-            ),
-            pa.array(coverage, mask=~valid),
-            pa.array(valid),
-        ]
-        return pa.record_batch(columns, schema=self.schema)
+        """The answer for points (n, d): null, with a reason, in rows that cannot be embedded."""
+        rows = batch.check_table(points, self._map.features, NO_NULLS, {}, None, "skip")
+        with one_blas_thread():
+            return pa.record_batch(embed_rows(self._map, rows, len(points)))
 
 
 class LatestSnapshot(RunFollower[ServedSnapshot]):

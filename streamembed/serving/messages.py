@@ -6,7 +6,6 @@ and Arrow has validated all offsets and lengths.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from dataclasses import dataclass
 from typing import Any
@@ -15,11 +14,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.flight as fl
 
-from streamembed.data import column_roles
-from streamembed.data.batch import choose_features
+from streamembed.data import batch, column_roles
 from streamembed.data.column_roles import SplitTable
 from streamembed.data.features import Features
-from streamembed.data.table import are_dicts, find_columns, read_table, sort_names, with_text_keys
 from streamembed.data.values import (
     column_to_floats,
     holds_vectors,
@@ -34,7 +31,7 @@ from streamembed.errors import (
     StreamembedError,
     summarise_error,
 )
-from streamembed.numeric.arrays import LARGEST_VALUE, Bools, Floats
+from streamembed.numeric.arrays import Bools, Floats
 
 # Columns beside the features, where events are learned.
 ID, LABEL = "id", "label"
@@ -50,7 +47,22 @@ FLIGHT_ERRORS = {
 }
 # What a client raises, with the code on it; anything else is a ServerError.
 ERROR_TYPES: dict[str, type[StreamembedError]] = {"invalid": InputError, "not_ready": NotReadyError}
-INTERNAL_ERROR = "internal server error; see the server's log"
+# What a client receives for an error of the first fitting kind: a code, and a message without paths
+# or traceback; None for the message of the error, which is a mistake of the client.
+ANSWERS: tuple[tuple[Any, str, str | None], ...] = (
+    (InputError, "invalid", None),
+    (NotReadyError, "not_ready", "the warm-up has not ended: there is no snapshot yet"),
+    (StreamembedError, "unavailable", "the run cannot be used now; see the server's log"),
+    (fl.FlightError, "unavailable", "the stream was interrupted"),
+    (MemoryError, "invalid", "the message is too large"),
+    # Arrow raises these for damaged messages
+    (
+        (pa.ArrowException, OSError, UnicodeDecodeError),
+        "invalid",
+        "the message is not valid Arrow data",
+    ),
+    (BaseException, "internal", "internal server error; see the server's log"),
+)
 
 
 class RefusedError(Exception):
@@ -62,23 +74,11 @@ class RefusedError(Exception):
 
 
 def convert_error(error: BaseException) -> RefusedError:
-    """An error in the form that a client may see: no paths, no traceback.
-
-    A client's own mistake keeps its message; any other error is replaced by a general one.
-    """
+    """An error in the form that a client may see."""
     if isinstance(error, RefusedError):
         return error
-    if isinstance(error, InputError):
-        return RefusedError("invalid", summarise_error(error))
-    if isinstance(error, NotReadyError):
-        return RefusedError("not_ready", "the warm-up has not ended: there is no snapshot yet")
-    if isinstance(error, pa.ArrowMemoryError | MemoryError):
-        return RefusedError("invalid", "the message is too large")
-    if isinstance(error, pa.ArrowInvalid | pa.ArrowTypeError | pa.ArrowNotImplementedError):
-        return RefusedError("invalid", "the message is not valid Arrow data")
-    if isinstance(error, StreamembedError):
-        return RefusedError("unavailable", "the run cannot be used now; see the server's log")
-    return RefusedError("internal", INTERNAL_ERROR)
+    code, message = next(answer for kind, *answer in ANSWERS if isinstance(error, kind))
+    return RefusedError(str(code), message or summarise_error(error))
 
 
 def build_flight_error(refused: RefusedError) -> fl.FlightError:
@@ -90,11 +90,25 @@ def build_flight_error(refused: RefusedError) -> fl.FlightError:
 def read_code(error: BaseException) -> str:
     """The code of a Flight error, as a client receives it."""
     code = bytes(getattr(error, "extra_info", None) or b"").decode(errors="replace")
-    if code:
-        return code
-    return next(
-        (code for code, kind in FLIGHT_ERRORS.items() if isinstance(error, kind)), "internal"
-    )
+    kinds = [code for code, kind in FLIGHT_ERRORS.items() if isinstance(error, kind)]
+    return code or next(iter(kinds), "internal")
+
+
+def convert_flight_error(error: BaseException) -> StreamembedError:
+    """A Flight error as an error of this package."""
+    code = read_code(error)
+    text = str(error).split(". Detail: ")[0].split(". gRPC client debug context")[0]
+    if code == "internal" and isinstance(error, pa.ArrowInvalid | pa.ArrowTypeError):
+        code = "invalid" if "handshake" not in text else code
+    if code == "unavailable" and not getattr(error, "extra_info", None):
+        text = (
+            "the server cannot be reached, or its certificate is not trusted: check the address, "
+            "grpc:// against grpc+tls://, and tls_roots (`openssl s_client -connect HOST:PORT` "
+            "says why)"
+        )
+    failure = ERROR_TYPES.get(code, ServerError)(text)
+    failure.code = code
+    return failure
 
 
 def pack_metadata(**values: Any) -> bytes:
@@ -134,26 +148,19 @@ def build_point_schema(features: Features) -> pa.Schema:
     return pa.schema([(name, pa.float64()) for name in features.names])
 
 
-def _list_point_columns(features: Features) -> tuple[str, ...]:
-    return (POINT,) if features.ordered else features.names
-
-
 def check_schema(schema: pa.Schema, features: Features, optional: tuple[str, ...] = ()) -> None:
     """Refuse other columns than those of points, of numbers of any type, and of ``optional``."""
-    types = {field.name: field.type for field in schema}
-    columns = _list_point_columns(features)
-    others = set(types) - set(columns)
+    expected = build_point_schema(features)
     size = len(features.names) if features.ordered else None
-    if (
-        len(types) == len(schema)
-        and others <= set(optional)
-        and all(name in types and _holds_numbers(types[name], size) for name in columns)
-    ):
+    others = set(optional).difference(expected.names)
+    points = {field.name: field.type for field in schema if field.name not in others}
+    has_numbers = all(_holds_numbers(kind, size) for kind in points.values())
+    if len(set(schema.names)) == len(schema) and points.keys() == {*expected.names} and has_numbers:
         return
-    expected = ", ".join(f"{field.name}: {field.type}" for field in build_point_schema(features))
+    columns = ", ".join(f"{field.name}: {field.type}" for field in expected)
     raise RefusedError(
         "invalid",
-        f"the schema must be [{expected}] or other numbers"
+        f"the schema must be [{columns}] or other numbers"
         + (f", optionally with {' and '.join(optional)}" if optional else "")
         + "; GetFlightInfo returns it",
     )
@@ -166,31 +173,25 @@ def _holds_numbers(kind: Any, size: int | None) -> bool:
     return is_numeric(kind)
 
 
-def check_batch(batch: Any, max_rows: int, max_bytes: int) -> None:
+def check_batch(rows: Any, max_rows: int, max_bytes: int) -> None:
     """Refuse a batch that is too large, or whose offsets and lengths are inconsistent."""
-    if batch.num_rows > max_rows:
+    if rows.num_rows > max_rows:
         raise RefusedError(
-            "invalid", f"the batch has {batch.num_rows} rows; it must have at most {max_rows}"
+            "invalid", f"the batch has {rows.num_rows} rows; it must have at most {max_rows}"
         )
-    if batch.get_total_buffer_size() > max_bytes:
+    if rows.get_total_buffer_size() > max_bytes:
         raise RefusedError("invalid", f"a batch must have at most {max_bytes} bytes")
-    batch.validate(full=True)
+    rows.validate(full=True)
 
 
-def extract_points(batch: Any, features: Features) -> Floats:
+def extract_points(rows: Any, features: Features) -> Floats:
     """The points of a checked batch, shape (n, d).
 
     NaN where a value is missing, and in all of a row whose list has another length.
     """
     if features.ordered:
-        return lists_to_matrix(batch.column(POINT), POINT, len(features.names))[0]
-    return np.column_stack([column_to_floats(batch.column(name), name) for name in features.names])
-
-
-def mask_usable(points: Floats) -> Bools:
-    """Which points can be embedded, shape (n,): no NaN, no infinity, nothing beyond 1e150."""
-    valid: Bools = np.all(np.abs(points) <= LARGEST_VALUE, axis=1)
-    return valid
+        return lists_to_matrix(rows.column(POINT), POINT, len(features.names))[0]
+    return np.column_stack([column_to_floats(rows.column(name), name) for name in features.names])
 
 
 def infer_features(schema: pa.Schema, exclude: tuple[str, ...] = ()) -> Features:
@@ -205,20 +206,6 @@ def infer_features(schema: pa.Schema, exclude: tuple[str, ...] = ()) -> Features
             )
         return Features(tuple(map(str, range(size))), True)
     return Features(tuple(field.name for field in fields), False)
-
-
-# ------------------------------------------------------------------------ answers
-
-
-def build_answer_schema(n_components: int) -> pa.Schema:
-    """Columns of an answer: coordinates and coverage are null in rows that are not valid."""
-    return pa.schema(
-        [
-            ("coordinates", pa.list_(pa.float64(), n_components)),
-            ("coverage", pa.float64()),
-            pa.field("valid", pa.bool_(), nullable=False),
-        ]
-    )
 
 
 # ------------------------------------------------------------------------ client side
@@ -236,73 +223,19 @@ def read_rows(X: Any, features: Features | None) -> tuple[Floats, Features, Spli
     """
     names = None if features is None else features.names
     split = column_roles.split(X, names, remedy=column_roles.RENAME)
-    points, requested = split.points, names
-    if names is None and are_dicts(points):
-        requested = sort_names(with_text_keys(points[0])) if len(points) else None
-    table = read_table(points, requested)
-    if table.refused is not None:
-        raise table.refused
-    matched = choose_features(table, features)
-    values = table.values
-    if matched.names != table.names:
-        values = values[:, find_columns(table.names, matched.names)]
-    if table.faults:
-        values[list(table.faults)] = np.nan
-    return np.ascontiguousarray(values), features or matched, split
+    table, own_features = batch.read_columns(split.points, features)
+    table.values[list(table.faults)] = np.nan
+    return table.values, features or own_features, split
 
 
-def build_table(
-    points: Floats, features: Features, labels: list[Any] | None, ids: list[Any] | None
-) -> pa.Table:
-    """Points (n, d), ids and labels as the table that is sent."""
-    schema = build_point_schema(features)
+def build_table(points: Floats, features: Features, **others: Any) -> pa.RecordBatch:
+    """Points (n, d), and other columns that are not None, as they are sent."""
+    columns: dict[str, Any] = {name: points[:, j] for j, name in enumerate(features.names)}
     if features.ordered:
-        flat = pa.array(points.ravel())
-        columns = [pa.FixedSizeListArray.from_arrays(flat, points.shape[1])]
-    else:
-        columns = [pa.array(points[:, j]) for j in range(points.shape[1])]
-    table = pa.table(
-        [column.cast(kind) for column, kind in zip(columns, schema.types, strict=True)], schema
-    )
-    for name, values in ((ID, ids), (LABEL, labels)):
-        if values is not None:
-            table = table.append_column(name, [_build_column(name, values)])
-    return table
-
-
-def _build_column(name: str, values: list[Any]) -> pa.Array:
-    try:
-        column = pa.array(values)
-    except pa.ArrowException as error:
-        raise InputError(f"{name}s must be all text or all whole numbers") from error
-    return column.cast(pa.string()) if pa.types.is_null(column.type) else column
-
-
-def compute_digest(table: pa.Table) -> bytes:
-    """A digest that is equal for equal rows, NaN included."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as stream:
-        stream.write_table(table.combine_chunks())
-    return hashlib.sha256(sink.getvalue()).digest()
-
-
-def convert_flight_error(error: BaseException) -> StreamembedError:
-    """A Flight error as an error of this package."""
-    code = read_code(error)
-    text = str(error).split(". Detail: ")[0].split(". gRPC client debug context")[0]
-    if code == "internal" and isinstance(error, pa.ArrowInvalid) and "handshake" not in text:
-        code = "invalid"
-    if code == "unavailable" and not getattr(error, "extra_info", None):
-        text = (
-            "the server cannot be reached, or its certificate is not trusted: check the address, "
-            "grpc:// against grpc+tls://, and tls_roots (`openssl s_client -connect HOST:PORT` "
-            "says why)"
-        )
-    if code not in ERROR_TYPES:
-        return ServerError(text, code)
-    failure = ERROR_TYPES[code](text)
-    failure.code = code
-    return failure
+        lists = pa.FixedSizeListArray.from_arrays(pa.array(points.ravel()), points.shape[1])
+        columns = {POINT: lists}
+    columns |= {name: pa.array(values) for name, values in others.items() if values is not None}
+    return pa.record_batch(columns)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -336,13 +269,9 @@ class Transformed:
 
 def join_answers(chunks: list[Any]) -> Transformed:
     """The answers of one call, all from one snapshot, as one."""
-    metadata = json.loads(bytes(chunks[0].app_metadata))
     table = pa.Table.from_batches([chunk.data for chunk in chunks])
-    column = table["coordinates"].combine_chunks()
-    k, valid = column.type.list_size, table["valid"].to_numpy()
-    flat = column.values.slice(column.offset * k, len(column) * k)
-    coordinates = flat.to_numpy(zero_copy_only=False).reshape(-1, k).copy()
-    coordinates[~valid] = np.nan
-    coverage = table["coverage"].to_numpy().astype(np.float64)
-    epoch, position, met = (metadata[name] for name in ("epoch", "position", "met"))
-    return Transformed(coordinates, coverage, valid, epoch, position, met)
+    k = table.column_names.index("coverage")
+    coordinates = np.column_stack([column.to_numpy() for column in table.columns[:k]])
+    valid = table["reason"].is_null().to_numpy()
+    facts = json.loads(bytes(chunks[0].app_metadata))
+    return Transformed(coordinates, table["coverage"].to_numpy(), valid, **facts)

@@ -5,90 +5,83 @@ No label comes from a client: calls are those of `CALLS`, codes those of `Refuse
 
 from __future__ import annotations
 
+import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
-from streamembed.engine.call import Learned
+from streamembed.errors import ParameterError
 
-try:
-    from prometheus_client import CollectorRegistry, Counter, Histogram, start_http_server
-    from prometheus_client.core import GaugeMetricFamily
-
-    MISSING = ""
-except ImportError as error:  # an extra: without it nothing is counted
-    MISSING = str(error)
+prometheus_client: Any = None
+with suppress(ImportError):  # an optional extra
+    import prometheus_client
+    import prometheus_client.core
 
 CALLS = ("transform", "learn", "get", "info", "action")
-# Upper bounds of the histogram of request times, in seconds.
-BUCKETS = (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 2.5, 10.0)
-GAUGES = {
-    "ready": "1 if points can be transformed.",
-    "streams_open": "Open calls.",
-    "queue_batches": "Batches that wait to be learned.",
-    "snapshot_epoch": "Epoch of the served snapshot's axes; they are kept within it.",
-    "snapshot_position": "Events that the served snapshot has learned.",
-    "snapshot_age_seconds": "Seconds since the run was written before it was published.",
-    "certificate_residual": "Residual of its certificate.",
-    "certificate_met": "1 if its certificate meets the tolerance.",
-    "resolution": "Resolution of its landmarks.",
-    "mass_total": "Total mass of its points, in events.",
+# Counters by the names of their labels.
+COUNTERS = {
+    "requests": ("call", "code"),
+    "request_seconds": ("call",),
+    "rows": ("call",),
+    "events_learned": (),
+    "rows_rejected": (),
 }
 
 
 class ServerMetrics:
-    """Counters of a server, used by its threads; without prometheus_client they do nothing.
+    """Counters of a server, used by its threads.
 
     Parameters
     ----------
     read_gauges
-        Returns the current values of gauges, by names of `GAUGES`.
+        Returns the current values of gauges by name.
     """
 
     def __init__(self, read_gauges: Callable[[], dict[str, float]]) -> None:
         self._read_gauges = read_gauges
-        if MISSING:
-            return
-        self.registry = CollectorRegistry()
-        self.registry.register(self)
-        options: dict[str, Any] = {"namespace": "streamembed", "registry": self.registry}
-        text = "Calls, or batches of a stream."
-        self._requests = Counter("requests", text, ["call", "code"], **options)
-        self._rows = Counter("rows", "Answered or learned rows.", ["call"], **options)
-        self._rejected = Counter("rows_rejected", "Rejected rows.", **options)
-        self._learned = Counter("events_learned", "Acknowledged events.", **options)
-        text = "Seconds per call, or per batch of a stream."
-        self._seconds = Histogram("request_seconds", text, ["call"], buckets=BUCKETS, **options)
+        self._lock = threading.Lock()
+        self._counts: dict[str, Any] = {name: Counter() for name in COUNTERS}
 
-    def count_request(
-        self, call: str, code: str, seconds: float | None = None, rows: int = 0
-    ) -> None:
-        """Count a request and, where it was accepted, its time."""
-        if MISSING:
-            return
-        self._requests.labels(call, code).inc()
-        if rows:
-            self._rows.labels(call).inc(rows)
-        if seconds is not None:
-            self._seconds.labels(call).observe(seconds)
+    def count(self, name: str, *labels: str, value: float = 1) -> None:
+        """Add to a counter of `COUNTERS`."""
+        with self._lock:
+            self._counts[name][labels] += value
 
-    def count_learned(self, learned: Learned) -> None:
-        """Count acknowledged events and rejected rows."""
-        if not MISSING:
-            self._learned.inc(learned.accepted)
-            self._rejected.inc(len(learned.rejected))
+    def count_batch(self, call: str, rows: int, seconds: float) -> None:
+        """Count an answered batch of a stream."""
+        self.count("requests", call, "ok")
+        self.count("request_seconds", call, value=seconds)
+        self.count("rows", call, value=rows)
 
     def collect(self) -> Iterator[Any]:
-        """The gauges; called by prometheus_client."""
+        """All series; called by prometheus_client."""
+        with self._lock:
+            counts = {name: [*counter.items()] for name, counter in self._counts.items()}
+        for name, labels in COUNTERS.items():
+            text = name.replace("_", " ")
+            family = prometheus_client.core.CounterMetricFamily(
+                f"streamembed_{name}", text, labels=labels
+            )
+            for key, value in counts[name]:
+                family.add_metric(key, value)
+            yield family
         for name, value in self._read_gauges().items():
-            yield GaugeMetricFamily(f"streamembed_{name}", GAUGES[name], value)
+            text = name.replace("_", " ")
+            yield prometheus_client.core.GaugeMetricFamily(f"streamembed_{name}", text, value)
 
-    def listen(self, host: str, port: int) -> tuple[int, Callable[[], None]]:
-        """Serve all of it over HTTP; returns the port, and a function that ends it."""
-        server, thread = start_http_server(port, host, self.registry)
+    def listen(self, host: str, port: int) -> Any:
+        """Serve all of it over HTTP, by a thread; returns the server.
 
-        def close() -> None:
-            server.shutdown()
-            server.server_close()
-            thread.join()
-
-        return server.server_port, close
+        Raises
+        ------
+        ParameterError
+            prometheus_client is missing: it is an extra.
+        """
+        if prometheus_client is None:
+            raise ParameterError(
+                "--metrics-port needs prometheus_client: pip install 'streamembed[serve]'"
+            )
+        registry = prometheus_client.CollectorRegistry()
+        registry.register(self)
+        return prometheus_client.start_http_server(port, host, registry)[0]

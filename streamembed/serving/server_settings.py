@@ -2,89 +2,53 @@
 
 from __future__ import annotations
 
-import ipaddress
-import re
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-from streamembed.errors import MissingFileError, ParameterError, quote
+from streamembed.errors import ParameterError
+from streamembed.serving.tokens import Token, read_tokens
 
-LOOPBACK = "127.0.0.1"
-PORT = 8815
-UNITS = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+# Hosts that only this machine reaches.
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSettings:
-    """How a run is served: the options of `streamembed serve`, whose help describes them."""
-
-    run: str
-    host: str = LOOPBACK
-    port: int = PORT
-    learn: bool = False
-    tokens: str | None = None
-    tls: Sequence[str] | None = None  # PEM files of the certificate and of its key
-    insecure: bool = False
-    max_rows: int = 1 << 16
-    max_bytes: int = 1 << 24
-    max_streams: int = 512
-    max_memory: int = 1 << 31  # bytes beyond what the server starts with and the stacks of calls
-    grace: float = 10.0  # seconds
-    checkpoint_every: str | None = None
-    metrics_port: int | None = None
-
-    def __post_init__(self) -> None:
-        for path in self.tls or ():
-            if not Path(path).is_file():
-                raise MissingFileError(f"--tls {path} is not an existing file")
-        if self.insecure or is_loopback(self.host):
-            return
-        if self.tokens is None or self.tls is None:
-            missing = [flag for flag in ("tokens", "tls") if getattr(self, flag) is None]
-            lacks = " and ".join(f"--{flag}" for flag in missing)
-            verb = "is" if len(missing) == 1 else "are"
-            raise ParameterError(
-                f"--host {self.host} can be reached by other machines, and {lacks} {verb} missing: "
-                "give both --tokens and --tls, or --insecure behind a proxy that checks both"
-            )
-
-
-def parse_bytes(text: str) -> int:
-    """A number of bytes, written as such or with KiB, MiB or GiB.
+    """How a run is served: the options of `streamembed serve`, whose help describes them.
 
     Raises
     ------
     ParameterError
-        The text is no number of bytes, or less than a KiB.
-
-    Examples
-    --------
-    >>> parse_bytes("16MiB"), parse_bytes("65536")
-    (16777216, 65536)
+        Other machines would be served without tokens or TLS.
     """
-    match = re.fullmatch(r"(\d{1,12})\s*([KMG]iB|)", text)
-    size = 0 if match is None else int(match[1]) * UNITS[match[2]]
-    if size < UNITS["KiB"]:
-        raise ParameterError(f"{quote(text)} must be a number of bytes, such as 65536 or 16MiB")
-    return size
 
+    run: str
+    host: str
+    port: int
+    tokens: str | None
+    tls: Sequence[str] | None  # PEM files of the certificate and of its key
+    insecure: bool
+    learn: bool
+    checkpoint_every: str | None
+    max_rows: int
+    max_batch_mib: int
+    max_streams: int
+    max_memory_mib: int
+    grace: float
 
-def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches it.
+    def __post_init__(self) -> None:
+        missing = [f"--{flag}" for flag in ("tokens", "tls") if getattr(self, flag) is None]
+        if missing and not self.insecure and self.host not in LOOPBACK:
+            raise ParameterError(
+                f"--host {self.host} can be reached by other machines, without "
+                f"{' and '.join(missing)}: give both --tokens and --tls, or --insecure behind a "
+                "proxy that checks both"
+            )
 
-    Examples
-    --------
-    >>> is_loopback("127.0.0.1"), is_loopback("localhost"), is_loopback("::1"), is_loopback("")
-    (True, True, True, False)
-    >>> is_loopback("0.0.0.0"), is_loopback("example.org")
-    (False, False)
-    """
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+    def read_tokens(self) -> list[Token] | None:
+        """The tokens that are accepted; None where none is needed."""
+        return None if self.tokens is None else read_tokens(self.tokens)
 
 
 def check_port(flag: str, host: str, port: int) -> None:

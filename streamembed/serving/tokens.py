@@ -19,9 +19,7 @@ from pathlib import Path
 
 from streamembed.errors import ParameterError, build_file_error, quote
 
-ROLES = ("read", "write")
-NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
-HASH = re.compile(r"[0-9a-f]{64}")
+LINE = re.compile(r"[A-Za-z0-9_.-]{1,64} (read|write) [0-9a-f]{64}")
 # Bytes of randomness in a token, and of its hash.
 SIZE = 32
 
@@ -69,26 +67,18 @@ def read_tokens(path: str | os.PathLike[str]) -> list[Token]:
     tokens = []
     for number, line in enumerate(text.splitlines(), 1):
         words = line.split()
-        if not words or words[0].startswith("#"):
-            continue
-        if len(words) != 3 or not NAME.fullmatch(words[0]) or words[1] not in ROLES:
-            raise ParameterError(
-                _describe_line(path, number, "must be a name, read or write, and a hash")
-            )
-        if not HASH.fullmatch(words[2]):
-            raise ParameterError(
-                _describe_line(path, number, "has no hash of 64 hexadecimal digits")
-            )
-        tokens.append(Token(*words))
+        if words and not words[0].startswith("#"):
+            if not LINE.fullmatch(" ".join(words)):
+                raise ParameterError(
+                    f"line {number} of {path} must be a name, read or write, and a hash of 64 "
+                    "hexadecimal digits: add tokens with streamembed serve --new-token"
+                )
+            tokens.append(Token(*words))
     if not tokens:
         raise ParameterError(
             f"{path} has no token: streamembed serve --new-token NAME read --tokens {path}"
         )
     return tokens
-
-
-def _describe_line(path: object, number: int, fault: str) -> str:
-    return f"line {number} of {path} {fault}: add tokens with streamembed serve --new-token"
 
 
 def add_token(path: str | os.PathLike[str], name: str, role: str) -> str:
@@ -101,17 +91,17 @@ def add_token(path: str | os.PathLike[str], name: str, role: str) -> str:
     FileError
         The file cannot be written.
     """
-    if not NAME.fullmatch(name):
-        raise ParameterError(
-            f"NAME={quote(name)} must have 1 to 64 letters, digits, dots, dashes or underscores"
-        )
-    if role not in ROLES:
-        raise ParameterError(f"ROLE={quote(role)} must be read or write")
     token = secrets.token_urlsafe(SIZE)
+    line = f"{name} {role} {hash_token(token)}"
+    if not LINE.fullmatch(line):
+        raise ParameterError(
+            f"NAME={quote(name)} must have 1 to 64 letters, digits, dots, dashes or underscores, "
+            f"and ROLE={quote(role)} must be read or write"
+        )
     try:
         handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         with contextlib.closing(os.fdopen(handle, "w")) as sink:
-            sink.write(f"{name} {role} {hash_token(token)}\n")
+            sink.write(f"{line}\n")
     except OSError as error:
         raise build_file_error(error, path, "written") from error
     return token

@@ -77,13 +77,10 @@ class Certificate:
         part. Their coordinates are 0.
     negative_mass : float
         Of classical scaling and kernel PCA of learned distances, and of Isomap: the share of
-        negative eigenvalues in the sum of all sizes: exact up to 1,000 points, a lower bound
-        above. 0 where the distances, or lengths of paths, are Euclidean, and of every other
-        method. With ``n_landmarks`` of Isomap
-        it is that of the paths between landmarks alone, which is smaller than that of all.
-    stale : float
-        Of Isomap: mean relative error of the shortest paths that were used, by a sample; 0 where
-        they are exact.
+        negative eigenvalues in the sum of all sizes: exact up to 1,000 points and of Isomap, a
+        lower bound above. 0 where the distances, or lengths of paths, are Euclidean, and of every
+        other method. Of Isomap with more points than ``n_landmarks`` it is that of the paths
+        between landmarks alone, which is smaller than that of all.
     residual_last : float
         The residual relative to the last published eigenvalue, at most 1: small where the smallest
         component is known as well as the first.
@@ -110,7 +107,6 @@ class Certificate:
     parts: Annotated[int, "positive"] = 1
     isolated: Count = 0
     negative_mass: float = 0.0
-    stale: float = 0.0
     residual_last: float = 0.0
     residual_rate: float | None = None
     bound_age: Count = 0

@@ -297,7 +297,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"size": 1}, "size=1"),
     ({"size": 60_000}, "size=60000 must be at most 50000"),
     ({"method": "kernel_pca", "size": 50_001}, "size=50001 must be at most 50000"),
-    ({"method": "isomap", "size": 20_001}, "size=20001 must be at most 20000"),
+    ({"method": "isomap", "size": 50_001}, "size=50001 must be at most 50000"),
     ({"chunk_size": 0}, "chunk_size=0"),
     ({"chunk_size": 70, "size": 60}, "chunk_size=70 must be at most size=60"),
     ({"seed": -1}, "seed=-1"),
@@ -327,7 +327,7 @@ def test_unknown_options_are_refused() -> None:
     """An option that does nothing does not exist; labels without a metric are refused too."""
     with pytest.raises(TypeError, match="perplexity"):
         se.Engine(perplexity=3)  # type: ignore[call-arg]
-    with pytest.raises(ParameterError, match="y was given"):
+    with pytest.raises(ParameterError, match="labels were given"):
         small().learn(POINTS[:2], y=[0, 1])
 
 

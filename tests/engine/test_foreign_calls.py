@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 from streamembed import Call, Engine
+from streamembed.engine.call import Distances
 from streamembed.errors import (
     DamagedFileError,
     FeatureError,
@@ -36,15 +37,8 @@ def test_a_checked_call_cannot_be_changed() -> None:
     call = Engine(**SMALL).check(X)
     for each in (call, Call.from_bytes(call.to_bytes())):
         with pytest.raises(ValueError, match="read-only"):
-            each.arrays["points"][0] = np.nan
-    assert repr(call) == "<Call learn of 60 rows>"
-
-
-@pytest.mark.parametrize("name", ["fit", "learn", "label", "learn_pairs"])
-def test_a_call_is_made_by_a_check(name: str) -> None:
-    """Those without arguments can be made by name, no other: once a KeyError in `apply`."""
-    with pytest.raises(InputError, match=name):
-        Call(name)
+            each.points[0] = np.nan
+    assert repr(call) == "<Points of 60 rows>"
 
 
 def test_times_are_for_an_engine_that_fades_by_them() -> None:
@@ -81,16 +75,16 @@ EDITS: dict[str, Callable[[dict[str, Any], dict[str, Any]], Any]] = {
     "fewer labels": lambda _, facts: facts.update(labels=[0] * 45),
     "a label that is a list": lambda _, facts: facts.update(labels=[0] * 50 + [[1]] + [0] * 9),
     "NaN": lambda arrays, _: arrays.update(points=np.where(X > 2, np.nan, X)),
-    "fewer names": lambda _, facts: facts.update(names=["0", "1"]),
-    "names that are none": lambda _, facts: facts.update(names=[1, None, {}]),
-    "no names": lambda _, facts: facts.pop("names"),
+    "fewer names": lambda _, facts: facts.update(features=[["0", "1"], True]),
+    "names that are none": lambda _, facts: facts.update(features=[[1, None, {}], True]),
+    "no names": lambda _, facts: facts.pop("features"),
     "no points": lambda arrays, _: arrays.pop("points"),
-    "kept of other rows": lambda arrays, _: arrays.update(kept=np.arange(1, 61)),
+    "rows in another order": lambda arrays, _: arrays.update(kept=np.arange(60)[::-1].copy()),
     "fewer rows kept": lambda arrays, _: arrays.update(kept=np.arange(59)),
     "fewer ids": lambda arrays, _: arrays.update(ids=np.arange(59)),
     "ids of another type": lambda arrays, _: arrays.update(ids=np.arange(60.0)),
     "float32": lambda arrays, _: arrays.update(points=X.astype(np.float32)),
-    "a number of rows that is none": lambda _, facts: facts.update(n="60"),
+    "a field of no call": lambda _, facts: facts.update(n=60),
 }
 
 
@@ -105,17 +99,21 @@ def test_an_edited_call_is_damaged(change: Callable[[Any, Any], Any]) -> None:
 def test_random_edits_never_leave_an_engine_that_cannot_be_loaded() -> None:
     """Whatever is deleted or exchanged: refused, or an engine whose bytes load."""
     engine = Engine(**SMALL, metrics=("fenn",))
-    calls = [engine.check(X, y=[0, 1] * 30, ids=range(60)), engine.check_labels([1, 2], [0, 1])]
+    calls: list[Call[Any]] = [
+        engine.check(X, y=[0, 1] * 30, ids=range(60)),
+        engine.check_labels([1, 2], [0, 1]),
+    ]
     calls.append(engine.check_pairs(X[:5], X[5:10], [True, False, True, False, True]))
     calls.append(Engine(**SMALL).check_distances([np.zeros(i) + 1.0 for i in range(5)]))
     rng, values = np.random.default_rng(1), [None, 1, -1, "x", [], {}, [[1]], 0.5, True]
     for call in calls:
-        keys = [*call.arrays, *call.metadata]
+        table, header = archive.unseal(call.to_bytes(), "operation", "x")
+        keys = sorted({*archive.unpack(table), *header})
         for _ in range(60):
             key, value = keys[rng.integers(len(keys))], values[rng.integers(len(values))]
 
             def change(arrays: dict[str, Any], facts: dict[str, Any]) -> None:
-                if key in facts:  # noqa: B023
+                if key not in arrays:  # noqa: B023
                     facts[key] = value  # noqa: B023
                 elif rng.random() < 0.5:
                     del arrays[key]  # noqa: B023
@@ -123,7 +121,7 @@ def test_random_edits_never_leave_an_engine_that_cannot_be_loaded() -> None:
                     arrays[key] = arrays[key][:-1]  # noqa: B023
 
             target = Engine(**SMALL, metrics=("fenn",))
-            if call.name == "learn_distances":
+            if isinstance(call, Distances):
                 target = Engine(**SMALL)
             try:
                 target.apply(Call.from_bytes(edited(call, change)))

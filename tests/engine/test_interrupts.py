@@ -20,8 +20,10 @@ from scenarios.fuzz import interrupts as fuzz_interrupts
 from scenarios.fuzz.interrupted_estimators import ESTIMATORS
 from scenarios.fuzz.interrupts import CASES, Sweep, digest
 from streamembed import estimators
-from streamembed.engine import stream_learner
-from streamembed.engine.stream_learner import StreamLearner
+from streamembed.data.batch import Batch
+from streamembed.data.features import Features
+from streamembed.engine import apply
+from streamembed.engine.engine import Engine
 from streamembed.errors import DuplicateIdError
 from streamembed.methods import update
 from streamembed.methods.chunk import AcceptedEvents
@@ -72,13 +74,14 @@ def test_every_estimator_is_broken_off() -> None:
 
 def test_the_sweep_finds_what_is_half_applied(monkeypatch: pytest.MonkeyPatch) -> None:
     """An engine whose parts change one after the other is found out."""
-    end = StreamLearner._end
+    advance = Engine._advance
 
-    def in_two_steps(self: StreamLearner, now: Any, rejected: int) -> None:
-        self.progress = replace(now, rejected=now.rejected + 1)
-        end(self, now, rejected)
+    def in_two_steps(self: Engine, steps: Any) -> None:
+        before = self._progress
+        self._progress = replace(before, rejected=before.rejected + 1)
+        advance(self, steps)
 
-    monkeypatch.setattr(StreamLearner, "_end", in_two_steps)
+    monkeypatch.setattr(Engine, "_advance", in_two_steps)
     sweep = Sweep(next(case for case in CASES if case.name == "learn, trailing rows set aside"))
     result = fuzz_interrupts.InterruptCounts()
     for place in range(sweep.places - 40, sweep.places + 1):
@@ -104,7 +107,7 @@ def test_an_interrupt_does_not_leave_ring_and_state_apart(monkeypatch: pytest.Mo
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(stream_learner, "one_blas_thread", interrupted)
+        patch.setattr(apply, "one_blas_thread", interrupted)
         with pytest.raises(KeyboardInterrupt):
             engine.learn(POINTS[200:210] + 3)
     engine.learn(POINTS[210:300])
@@ -141,6 +144,35 @@ def test_events_with_ids_can_be_given_again_after_an_interrupt(
     assert digest(engine) == digest(twin)
 
 
+def test_the_log_offset_follows_the_chunks_of_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Broken off in its third chunk, a call has taken the rows of two from its log, no others."""
+    engine = small(on_bad_row="skip")
+
+    def admit(rows: list[int], first: int) -> Any:
+        batch = Batch.of_points(POINTS[rows], Features(("a", "b", "c"), True), np.array(rows))
+        offsets = 3 * np.arange(first, first + len(rows))
+        return engine.apply(replace(engine.check(batch), log_offsets=offsets))
+
+    admit([*range(30)], first=100)
+    push, offsets = update.push, []
+
+    def interrupted(*arguments: Any) -> Any:
+        offsets.append(engine.log_offset)
+        if len(offsets) == 3:
+            raise KeyboardInterrupt
+        return push(*arguments)
+
+    rows = [*range(30, 38), 37, *range(38, 50), 49]  # two ids come twice
+    with monkeypatch.context() as patch:
+        patch.setattr(update, "push", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            admit(rows, first=130)
+    assert offsets == [129 * 3, 134 * 3, 140 * 3]  # the tenth event is the eleventh row
+    assert (engine.position, engine.rejected, engine.log_offset) == (40, 1, 140 * 3)
+    assert admit(rows[11:], first=141).accepted == 10
+    assert (engine.position, engine.rejected, engine.log_offset) == (50, 2, 151 * 3)
+
+
 def test_events_that_wait_are_counted_by_what_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """An interrupt between keeping and counting them left a position that was wrong for good."""
     engine, twin = small(), small()
@@ -170,11 +202,11 @@ def test_events_that_wait_are_counted_by_what_waits(monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize(
     ("name", "learner", "call"),
     [
-        ("DiffusionMap, learn_one", se.Engine, "admit"),
+        ("DiffusionMap, learn_one", se.Engine, "learn"),
         ("EmbeddingDrift, update", se.Monitor, "watch"),
         ("UnsupervisedMetric, learn_one", se.Engine, "learn"),
-        ("DiffusionMap, hold", se.Engine, "admit"),
-        ("ClassicalMDS, objects", se.Engine, "admit_distances"),
+        ("DiffusionMap, hold", se.Engine, "learn"),
+        ("ClassicalMDS, objects", se.Engine, "learn_distances"),
     ],
 )
 def test_what_estimators_know_of_an_event_comes_with_the_event(
@@ -295,6 +327,6 @@ def test_an_interrupt_of_a_compiled_function_is_one() -> None:
             raise SystemError("CPUDispatcher returned a result with an exception set") from error
 
     with pytest.raises(KeyboardInterrupt):
-        engine._learner.run_exclusively(interrupted)
+        engine._run_exclusively(interrupted)
     with pytest.raises(SystemError):
-        engine._learner.run_exclusively(lambda: (_ for _ in ()).throw(SystemError("of its own")))
+        engine._run_exclusively(lambda: (_ for _ in ()).throw(SystemError("of its own")))

@@ -99,7 +99,7 @@ def test_events_that_have_left_are_named() -> None:
     engine.learn(X, ids=[f"e{j}" for j in range(160)])
     done = engine.label(["e3", "e70", "nobody", "e159"], [1, 2, 3, None])
     assert done == se.Labelled(1, 0, ("e3", "nobody"))
-    assert len(engine._learner.progress.labelled) == 1
+    assert len(engine._progress.labelled) == 1
     landmarks = small(memory="landmarks", size=40)
     landmarks.learn(X)
     done = landmarks.label(np.arange(160), KINDS)
@@ -112,9 +112,9 @@ def test_what_is_remembered_is_bounded_by_the_support(memory: str) -> None:
     """Positions of labelled events go with their events."""
     engine = small(memory=memory, size=50)
     engine.learn(X, y=KINDS)
-    held = engine._learner.progress.labelled
+    held = engine._progress.labelled
     assert set(held.tolist()) == set(engine.support_positions.tolist())
-    assert len(small_of("window")._learner.progress.labelled) == 0
+    assert len(small_of("window")._progress.labelled) == 0
 
 
 def test_of_two_events_of_one_id_the_later_is_meant() -> None:
@@ -124,12 +124,14 @@ def test_of_two_events_of_one_id_the_later_is_meant() -> None:
     engine.learn(X[:40], ids=ids)
     engine.learn(X[40:41], ids=["e0"])
     engine.label(["e0"], ["late"])
-    assert engine._learner.progress.list_labelled_positions().tolist() == [40]
+    assert engine._progress.list_labelled_positions().tolist() == [40]
 
 
 def test_wrong_calls_change_nothing() -> None:
     """Refused by type, with what to try."""
-    with pytest.raises(ParameterError, match="learns no metrics: create it with metrics="):
+    with pytest.raises(
+        ParameterError, match="learns no metrics: leave them out, or create it with metrics="
+    ):
         se.Engine().label([0], ["a"])
     engine = small()
     assert engine.label([], []) == se.Labelled(0, 0, ())

@@ -57,7 +57,7 @@ def test_all_that_is_kept_has_the_layout_of_files(method: str) -> None:
     engine, rng = engine_of(method), np.random.default_rng(1)
     for count in CALLS:
         engine.learn(rng.standard_normal((count, 3)))
-        for path, array in arrays(engine._learner.progress):
+        for path, array in arrays(engine._progress):
             assert array.ndim < 2 or array.flags.c_contiguous, path
 
 

@@ -15,7 +15,6 @@ from threadpoolctl import ThreadpoolController, threadpool_limits
 
 import streamembed as se
 from scenarios.fuzz.interrupts import digest
-from streamembed.engine.stream_learner import StreamLearner
 from streamembed.errors import ConcurrentUseError
 from streamembed.methods import update
 from streamembed.methods.kernel_map import KernelMap
@@ -123,7 +122,7 @@ def test_a_reader_waits_for_a_chunk_and_not_for_the_call(monkeypatch: pytest.Mon
         if len(chunks) == 3:
             reached.set()
             assert asked.wait(PATIENCE)
-            while len(engine._learner._rings._queue) < 2:  # until the reader stands in the queue
+            while len(engine._rings._queue) < 2:  # until the reader stands in the queue
                 asked.wait(0.001)
         return push(state, *arguments)
 
@@ -413,6 +412,5 @@ def test_a_fork_in_the_midst_of_a_chunk_learns_on(monkeypatch: pytest.MonkeyPatc
 def test_learners_do_not_share_turns() -> None:
     """Two engines learn at the same time: what one is at does not concern the other."""
     engine, other = small(), small()
-    assert isinstance(engine._learner, StreamLearner)
-    results = [engine._learner.run_exclusively(lambda: other.learn(POINTS[:60]).accepted)]
+    results = [engine._run_exclusively(lambda: other.learn(POINTS[:60]).accepted)]
     assert results == [60]

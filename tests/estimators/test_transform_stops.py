@@ -62,7 +62,7 @@ def test_a_point_of_an_estimator() -> None:
     stops = find_stops(lambda: model.transform_one(x), (x,))
     assert len(stops) <= MOST, stops
     assert stops[-1] == "transform"
-    assert not {"read", "read_table", "read_frame", "split", "check_table"} & set(stops)
+    assert not {"read", "read_table", "split", "check_table"} & set(stops)
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +85,7 @@ def test_an_array_is_checked_in_place() -> None:
     placed = engine.snapshot()
     stops = find_stops(lambda: placed.transform(POINTS[:1]), ())
     assert len(stops) <= MOST, stops
-    assert stops == ["transform", "read_frame", "_read", "are_usable"]
+    assert stops == ["transform", "_read", "are_usable"]
 
 
 def test_the_short_ways_change_nothing(snapshot: se.Snapshot) -> None:

@@ -16,9 +16,9 @@ from click.testing import CliRunner
 import streamembed as se
 from streamembed.cli.commands import main
 from streamembed.errors import ParameterError, TimeOrderWarning
-from streamembed.logs.event_log import describe_log, open_log
+from streamembed.logs.event_log import open_log
 from streamembed.logs.followed_log import follow_log
-from streamembed.logs.paths import natural_order
+from streamembed.logs.paths import natural_order, probe_files
 
 RNG = np.random.default_rng(0)
 NUMBERS = range(12)
@@ -65,7 +65,7 @@ def test_numbers_in_names_count_by_their_value(tmp_path: Path, name: str, door: 
         log = follow_log(tmp_path / "log", idle_exit=0).log
         files = log.paths
     elif door == "inspect":
-        files = tuple(file.place.address for file in describe_log(tmp_path / "log").files)
+        files = tuple(file.place.address for file in probe_files(tmp_path / "log"))
     elif door == "pattern":
         files = open_log(str(tmp_path / "log" / name.replace("{}", "*"))).paths
     else:
@@ -156,7 +156,7 @@ def test_tables_that_delete_rows_are_no_folders_of_files(
     inside = table / "p=1"
     doors: dict[str, Callable[[], object]] = {
         "open": lambda: open_log(table),
-        "inside": lambda: describe_log(inside),
+        "inside": lambda: probe_files(inside),
         "pattern": lambda: open_log(f"{table}/*/*.parquet"),
         "follow": lambda: follow_log(table, idle_exit=0),
         "partitions": lambda: se.replay_partitions(table, tmp_path / "run"),

@@ -19,7 +19,7 @@ import streamembed as se
 from streamembed.cli.commands import main
 from streamembed.errors import ColumnWarning, FeatureError, InputError, LogError, ParameterError
 from streamembed.estimators import FENN, ITML, PCA, DiffusionMap
-from streamembed.logs.event_log import describe_log, open_log
+from streamembed.logs.event_log import open_log
 
 N = 60
 RNG = np.random.default_rng(0)
@@ -158,7 +158,6 @@ def test_suspicious_columns_of_a_log_are_left_out_and_named(tmp_path: Path, name
     assert log.feature_names == ("a", "b")
     assert dict(log.columns.left_out) == {name: why}
     assert log.columns.suspicious == (name,)
-    assert describe_log(path).log == log
     assert name in open_log(path, ["a", name]).feature_names
 
 
@@ -361,7 +360,7 @@ def test_a_folder_without_logs_is_no_damage(tmp_path: Path) -> None:
     """Wrong usage, and the message says what is in it."""
     folder = tmp_path / "log"
     (folder / "inner").mkdir(parents=True)
-    with pytest.raises(ParameterError, match=r"without log files; it has the folders \['inner'\]"):
+    with pytest.raises(ParameterError, match="without log files: name the files"):
         open_log(folder)
     (folder / "table.csv").write_text("a,b\n1,2\n")
     with pytest.raises(ParameterError, match=r"table\.csv is CSV, not Arrow or Parquet"):

@@ -51,7 +51,7 @@ def small(**changes: Any) -> se.Engine:
 
 
 def state_of(engine: se.Engine) -> tuple[State, KernelMap, TrialSpace]:
-    state = engine._learner.state
+    state = engine._state
     assert state is not None
     assert isinstance(state.map, KernelMap)
     assert state.map.space is not None
@@ -63,7 +63,7 @@ def dense_weights(engine: se.Engine, d2: np.ndarray | None = None) -> np.ndarray
     state, kernel_map, _ = state_of(engine)
     if d2 is None:
         d2 = cdist(state.support.scaled, state.support.scaled, "sqeuclidean")
-    scales, rule = kernel_map.scales, engine._learner.config.rule
+    scales, rule = kernel_map.scales, engine.config.rule
     if scales is None or rule is None:
         return np.exp(-d2 / state.scaling.bandwidth**2)
     return np.exp(-d2 / (rule.width * np.outer(scales.widths, scales.widths)))
@@ -190,7 +190,7 @@ def test_any_cut_and_any_save_give_the_same_bits(memory: str) -> None:
         for start, stop in pairwise([0, *cuts.tolist(), 1100]):
             engine.learn(points[start:stop])
             saved = engine.__getstate__()
-            if engine._learner.state is not None and stop > 300:
+            if engine._state is not None and stop > 300:
                 space = state_of(engine)[2]
                 moving += space.cursor > 0 and space.since_turn > 0
             engine = restore(saved)

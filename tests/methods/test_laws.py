@@ -371,7 +371,7 @@ def test_long_runs_do_not_drift() -> None:
     engine.learn(points[:1000])
     early = engine.snapshot().certificate.residual
     engine.learn(points[1000:])
-    state = engine._learner.state
+    state = engine._state
     assert state is not None
     weights = state.map.weights.rows(np.arange(size)).astype(np.float64)
     np.testing.assert_allclose(state.degrees, weights.sum(axis=1), rtol=2e-5)

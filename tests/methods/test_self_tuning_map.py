@@ -31,8 +31,8 @@ K, WIDTH = 15, 2.0
 
 
 def state_of(engine: se.Engine) -> State:
-    assert engine._learner.state is not None
-    return engine._learner.state
+    assert engine._state is not None
+    return engine._state
 
 
 def scaled(snapshot: se.Snapshot) -> np.ndarray:

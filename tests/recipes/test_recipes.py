@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlencode
 from urllib.request import urlopen
@@ -26,7 +27,9 @@ import yaml
 import streamembed as se
 from streamembed.cli import commands
 from streamembed.logs import write_log
-from streamembed.serving.server_metrics import GAUGES, ServerMetrics
+from streamembed.serving.latest_snapshot import ServedSnapshot
+from streamembed.serving.server_metrics import ServerMetrics
+from streamembed.serving.service import Service
 
 RECIPES = Path(__file__).resolve().parents[2] / "docs" / "recipes"
 X = np.random.default_rng(0).standard_normal((500, 3))
@@ -297,9 +300,12 @@ def test_metrics_of_the_dashboard_exist() -> None:
     """Every name in panels and alerts is one that the server has; the configuration is valid."""
     need("prometheus_client")
     text = (RECIPES / "grafana.md").read_text()
-    metrics = ServerMetrics(lambda: dict.fromkeys(GAUGES, 1.0))
-    metrics.count_request("transform", "ok", 0.001, rows=1)
-    names = {family.name for family in metrics.registry.collect()}
+    engine = se.Engine(size=200, warm_up=50)
+    engine.learn(X)
+    served, calls = ServedSnapshot(engine.snapshot(), 0.0), SimpleNamespace(n_open=0)
+    service = SimpleNamespace(ready=True, authentication=calls, served=served)
+    metrics = ServerMetrics(lambda: Service._read_gauges(service))  # type: ignore[arg-type]
+    names = {family.name for family in metrics.collect()}
     names = {f"{name}{end}" for name in names for end in ("", "_total")}
     assert set(re.findall(r"streamembed_\w+", text)) <= names
     (panels,) = re.findall(r"```json\n(.*?)```", text, re.DOTALL)

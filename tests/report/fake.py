@@ -50,7 +50,6 @@ def fake_monitored(
             rows["state"].append(told)
     order = np.argsort(np.array(rows["position"]), kind="stable")
     timeline = pa.table(rows).take(pa.array(order))
-    timeline = timeline.append_column("statistic", pa.array(np.ones(len(order))))
     timeline = timeline.append_column("kind", pa.nulls(len(order), pa.string()))
     loudest = [(f"e{onset + i}", onset + i, 9.0 - i / 2) for i in range(10)]
     if ids is not None:

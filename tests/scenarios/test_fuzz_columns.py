@@ -37,8 +37,7 @@ def test_the_steps_of_a_frame_are_linear_in_its_columns() -> None:
 
     def steps(d: int) -> int:
         names = tuple(Name(f"c{j:03d}") for j in reversed(range(d)))
-        table = pa.table(dict(zip(names, np.ones((d, 1)), strict=True)))
-        frame = InputFrame(table, {name: name for name in names})
+        frame = InputFrame(dict(zip(names, map(pa.array, np.ones((d, 1))), strict=True)))
         order = Features(tuple(map(Name, sorted(names))), False)
         return count_steps(lambda: batch.read(frame, None, order))
 

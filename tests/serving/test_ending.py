@@ -90,7 +90,7 @@ def test_a_run_of_the_other_kind_is_served_but_not_learned_into(tmp_path: Path) 
     served = follower.current
     assert served is not None
     assert served.file_bytes == (run / "snapshot.arrow").read_bytes()
-    assert served.features == Features(("age", "height", "wbf"), False)
+    assert served.snapshot.features == Features(("age", "height", "wbf"), False)
 
 
 def test_a_run_of_distances_embeds_no_points(tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_a_run_of_distances_embeds_no_points(tmp_path: Path) -> None:
     follower = LatestSnapshot(str(run))
     follower.refresh()
     assert follower.current is not None
-    assert follower.current.features is None
+    assert not follower.current.snapshot.feature_names
     rows = [np.linalg.norm(X[:t] - X[t], axis=1) for t in range(18)]
     with se.open_run(tmp_path / "online", {"size": 20}) as online:
         online.learn_distances(rows)

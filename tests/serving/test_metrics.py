@@ -6,9 +6,8 @@ import urllib.request
 
 import pytest
 
-from streamembed.data.batch import Rejected
-from streamembed.engine.call import Learned
-from streamembed.serving.server_metrics import BUCKETS, CALLS, GAUGES, ServerMetrics
+from streamembed.errors import ParameterError
+from streamembed.serving.server_metrics import CALLS, ServerMetrics
 
 LARGEST = 200
 CODES = ("ok", "invalid", "offset", "not_found", "not_ready", "unavailable", "internal")
@@ -17,49 +16,49 @@ CODES += ("unauthenticated", "unauthorized")
 
 def read(metrics: ServerMetrics) -> dict[str, float]:
     """The series that Prometheus reads."""
-    port, close = metrics.listen("127.0.0.1", 0)
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
+    server = metrics.listen("127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.server_port}/metrics"
+    with urllib.request.urlopen(url, timeout=30) as answer:
         lines = answer.read().decode().splitlines()
-    close()
+    server.shutdown()
+    server.server_close()
     pairs = [line.rpartition(" ") for line in lines if not line.startswith("#")]
     return {name: float(value) for name, _, value in pairs}
 
 
 def test_there_are_never_more_than_200_series() -> None:
     """Even where every call has ended in every way."""
-    metrics = ServerMetrics(lambda: dict.fromkeys(GAUGES, 1.0))
+    metrics = ServerMetrics(lambda: {f"gauge_{i}": 1.0 for i in range(20)})
     for kind in CALLS:
+        metrics.count_batch(kind, 1, 0.001)
         for code in CODES:
-            metrics.count_request(kind, code, 0.001, rows=1)
+            metrics.count("requests", kind, code)
     found = read(metrics)
     assert len(CALLS) * len(CODES) < len(found) < LARGEST
     assert all(name.startswith("streamembed_") for name in found)
 
 
 def test_counters_count() -> None:
-    """Buckets are cumulative, and end with all."""
+    """Each by its labels."""
     metrics = ServerMetrics(lambda: {"ready": 0.0})
-    for seconds in (0.0001, 0.0003, 0.003, 100.0):
-        metrics.count_request("transform", "ok", seconds, rows=10)
-    metrics.count_request("transform", "invalid")
-    metrics.count_learned(Learned(7, (Rejected(0, None, "NaN in 'x'"),)))
-    found = read(metrics)
-    assert found['streamembed_requests_total{call="transform",code="ok"}'] == 4
-    assert found['streamembed_requests_total{call="transform",code="invalid"}'] == 1
-    assert found['streamembed_rows_total{call="transform"}'] == 40
-    assert found["streamembed_events_learned_total"] == 7
-    assert found["streamembed_rows_rejected_total"] == 1
-    assert found["streamembed_ready"] == 0
-    bucket = 'streamembed_request_seconds_bucket{{call="transform",le="{}"}}'.format
-    assert [found[bucket(end)] for end in (0.00025, 0.0005, 0.0025, 0.005, 10.0, "+Inf")] == [
-        *(1, 2, 2, 3, 3, 4)
-    ]
-    assert len(BUCKETS) + 1 == sum("_bucket{" in name for name in found)
+    for seconds in (0.25, 0.5):
+        metrics.count_batch("transform", 10, seconds)
+    metrics.count("requests", "transform", "invalid")
+    metrics.count("events_learned", value=7)
+    assert read(metrics) == {
+        'streamembed_requests_total{call="transform",code="ok"}': 2,
+        'streamembed_requests_total{call="transform",code="invalid"}': 1,
+        'streamembed_request_seconds_total{call="transform"}': 0.75,
+        'streamembed_rows_total{call="transform"}': 20,
+        "streamembed_events_learned_total": 7,
+        "streamembed_ready": 0,
+    }
 
 
-def test_without_the_extra_nothing_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And nothing else fails."""
-    monkeypatch.setattr("streamembed.serving.server_metrics.MISSING", "no module")
+def test_without_the_extra_there_is_no_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The message says what to install; calls are counted all the same."""
+    monkeypatch.setattr("streamembed.serving.server_metrics.prometheus_client", None)
     metrics = ServerMetrics(dict)
-    metrics.count_request("learn", "ok", 0.1, rows=5)
-    metrics.count_learned(Learned(3, ()))
+    metrics.count_batch("learn", 5, 0.1)
+    with pytest.raises(ParameterError, match=r"streamembed.serve."):
+        metrics.listen("127.0.0.1", 0)

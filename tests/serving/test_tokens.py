@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import socket
 import stat
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
-from streamembed.errors import MissingFileError, ParameterError
-from streamembed.serving.server_settings import ServerSettings, parse_bytes
+from streamembed.errors import ParameterError
+from streamembed.serving.server_settings import ServerSettings
 from streamembed.serving.tokens import add_token, find_token, hash_token, read_tokens
 from tests.cli.test_cli import call
 from tests.serving.served import made
@@ -75,31 +76,17 @@ def test_the_command_makes_tokens(tmp_path: Path) -> None:
 @pytest.mark.parametrize("host", ["0.0.0.0", "192.0.2.1", "::", "example.org", ""])
 def test_other_machines_are_served_with_tokens_and_tls_only(tmp_path: Path, host: str) -> None:
     """Unless the user asks for it with --insecure."""
-    cert = tmp_path / "cert.pem"
-    cert.touch()
-    both = {"tokens": "tokens", "tls": (str(cert), str(cert))}
-    assert ServerSettings(run="run", host=host, **both).host == host  # type: ignore[arg-type]
-    assert ServerSettings(run="run", host=host, insecure=True).host == host
+    settings = {field.name: None for field in fields(ServerSettings)} | {"host": host}
+    both = {"tokens": "tokens", "tls": ("cert", "key")}
+    assert ServerSettings(**{**settings, **both}).host == host
+    assert ServerSettings(**{**settings, "insecure": True}).host == host
+    assert ServerSettings(**{**settings, "host": "localhost"}).host == "localhost"
     for missing in both:
-        rest = {name: value for name, value in both.items() if name != missing}
-        with pytest.raises(ParameterError, match=f"--{missing} is missing"):
-            ServerSettings(run="run", host=host, **rest)  # type: ignore[arg-type]
-    with pytest.raises(ParameterError, match="--tokens and --tls are missing"):
-        ServerSettings(run="run", host=host)
-
-
-def test_half_a_pair_of_certificate_and_key_is_refused(tmp_path: Path) -> None:
-    """At the start, not at the first call."""
-    (tmp_path / "cert.pem").touch()
-    with pytest.raises(MissingFileError, match="--tls"):
-        ServerSettings(run="run", tls=(str(tmp_path / "cert.pem"), str(tmp_path / "none")))
-
-
-@pytest.mark.parametrize("text", ["", "0", "12", "-1", "1.5MiB", "16MB", "MiB", "9" * 13])
-def test_a_size_that_is_none_is_refused(text: str) -> None:
-    """Sizes have one way of being written."""
-    with pytest.raises(ParameterError):
-        parse_bytes(text)
+        rest = {**settings, **both, missing: None}
+        with pytest.raises(ParameterError, match=f"without --{missing}"):
+            ServerSettings(**rest)
+    with pytest.raises(ParameterError, match="without --tokens and --tls"):
+        ServerSettings(**settings)
 
 
 @pytest.mark.parametrize(
@@ -110,8 +97,9 @@ def test_a_size_that_is_none_is_refused(text: str) -> None:
         (["none", "--host", "0.0.0.0"], 2),
         (["none", "--tokens", "nowhere"], 4),
         (["none", "--checkpoint-every", "40"], 2),
-        (["none", "--max-bytes", "all"], 2),
+        (["none", "--max-batch-mib", "all"], 2),
         (["none", "--tls", "one"], 2),
+        (["none", "--tls", "nowhere", "nowhere"], 2),
     ],
 )
 def test_what_cannot_be_served_is_an_error(arguments: list[str], code: int, tmp_path: Path) -> None:
@@ -147,5 +135,6 @@ def test_a_folder_that_is_not_there_is_no_run_without_a_store(tmp_path: Path) ->
     """Each has its own message."""
     assert "does not exist" in call("serve", tmp_path / "none").stderr
     done = call("serve", tmp_path / "none", "--learn")
-    assert "none does not exist; make a run with streamembed.open_run" in done.stderr
-    assert "has no run.db" in call("serve", tmp_path).stderr
+    assert "none does not exist" in done.stderr
+    assert not (tmp_path / "none").exists()
+    assert "holds no run.db: it is no run" in call("serve", tmp_path).stderr

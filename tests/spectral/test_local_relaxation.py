@@ -35,7 +35,7 @@ def engine_of(**changes: Any) -> se.Engine:
 
 
 def map_of(engine: se.Engine) -> neighbor_graph.GraphMap:
-    state = engine._learner.state
+    state = engine._state
     assert state is not None
     assert isinstance(state.map, neighbor_graph.GraphMap)
     return state.map

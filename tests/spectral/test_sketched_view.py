@@ -71,17 +71,17 @@ def load(name: str, n: int) -> np.ndarray:
 
 
 def map_of(engine: se.Engine) -> KernelMap:
-    assert engine._learner.state is not None
-    followed = engine._learner.state.map
+    assert engine._state is not None
+    followed = engine._state.map
     assert isinstance(followed, KernelMap)
     return followed
 
 
 def dense_truth(engine: se.Engine) -> oracle.DiffusionMap:
-    state = engine._learner.state
+    state = engine._state
     assert state is not None
     assert state.map.local_widths is not None
-    config = engine._learner.config
+    config = engine.config
     assert config.rule is not None
     return oracle.diffusion_map(
         state.support.scaled,
@@ -93,7 +93,7 @@ def dense_truth(engine: se.Engine) -> oracle.DiffusionMap:
 
 
 def view_of(engine: se.Engine, count: int) -> SketchedView:
-    state, config = engine._learner.state, engine._learner.config
+    state, config = engine._state, engine.config
     assert state is not None
     normal = state.map.normalise(state, config)
     return map_of(engine).read_products(normal).look(normal, count)

@@ -1,0 +1,323 @@
+"""Calls applied to the state of an engine: a pure function from state to state.
+
+Accepted events wait until their chunk is whole, then become state with it;
+`streamembed.numeric.chunks` says where chunks end. `apply` yields the state after every whole chunk
+and at the end of the call. A refused call and a failed chunk yield nothing that they have changed.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Generator, Mapping
+from dataclasses import replace
+from typing import Any, NoReturn
+
+import numpy as np
+
+from streamembed.data.batch import Rejected
+from streamembed.data.distance_rows import DistanceRows
+from streamembed.data.features import NO_FEATURES, Features
+from streamembed.data.ids import classify_ids, read_ids, select_ids
+from streamembed.data.labels import UNKNOWN
+from streamembed.engine import input_checks
+from streamembed.engine.call import (
+    Call,
+    Command,
+    Distances,
+    Labelled,
+    Labels,
+    Learned,
+    Pairs,
+    Points,
+    check_ids_known,
+)
+from streamembed.engine.engine_state import EngineState
+from streamembed.errors import DuplicateIdError, FeatureError, quote
+from streamembed.methods import update
+from streamembed.methods.chunk import AcceptedEvents
+from streamembed.methods.options import Config
+from streamembed.methods.state import State
+from streamembed.metrics import engine_metrics as learners
+from streamembed.numeric.arrays import Bools, Floats, Ints
+from streamembed.numeric.chunks import PendingParts
+from streamembed.threads import one_blas_thread
+
+# States of an engine, and what the call returns.
+Steps = Generator[EngineState, None, Any]
+
+
+def apply(before: EngineState, call: Call[Any], config: Config) -> Steps:
+    """The states that a checked call leads to, one after another; returns its result.
+
+    Each is to be kept before the next is computed. To write its chunks the call uses the rings of
+    ``before``, unless it must be able to take chunks back.
+
+    Raises
+    ------
+    DuplicateIdError, BadRowError
+        As the method of the call, before anything is yielded or after ``before`` is yielded again.
+    FeatureError, InputError
+        The call is of an engine of other features, or of another kind.
+    NotReadyError
+        A command before the warm-up ends.
+    """
+    match call:
+        case Points():
+            return (yield from _learn_points(before, call, config))
+        case Distances():
+            return (yield from _learn_distances(before, call, config))
+        case Pairs():
+            yield _learn_pairs(before, call, config)
+        case Labels():
+            after, result = _label(before, call, config)
+            yield after
+            return result
+        case Command():
+            yield _execute(before, call, config)
+    return None
+
+
+def _learn_points(before: EngineState, call: Points, config: Config) -> Steps:
+    before.check_input_kind(distances=False)
+    n, kept, times = len(call.points), call.kept, call.times
+    policy = call.on_bad_row or config.on_bad_row
+    if n:
+        _check_features(call.features, before)
+        before.check_ids_kind(call.ids)
+    if times is not None and policy == "raise":
+        input_checks.check_times(times, before, config, kept)
+    keys: list[int | str] | None = None if call.ids is None else call.ids.tolist()
+    kind = classify_ids(call.ids)
+    state = _start(before, keys, kept, policy, config)
+    unusable = [row.index for row in call.rejected]
+    faults: dict[int, str] = {}  # rows that are not events, in order, and why
+    start = 0
+    while start < n:
+        stop = min(n, start + state.next_cut(config) - state.position)
+        found, ids = input_checks.find_rejected(state, config, keys, times, start, stop)
+        if times is not None and found and stop - start > 1:
+            # whether a row is late or a duplicate depends on the rows before it: one at a time
+            stop = max(min(found), start + 1)
+            found, ids = input_checks.find_rejected(state, config, keys, times, start, stop)
+        if found and policy == "raise":  # times were looked at before
+            yield before
+            _refuse(keys, min(found), kept)
+        faults |= found
+        rows = np.array([row for row in range(start, stop) if row not in found], dtype=np.int64)
+        if len(rows):
+            # rejected rows count with the next accepted row, so that an interrupted call can be
+            # resumed at its position
+            n_rejected = len(faults) + bisect_left(unusable, kept[stop - 1])
+            classes, labels = input_checks.index_classes(state, config, call.labels, rows)
+            part = AcceptedEvents(
+                call.points[rows],
+                input_checks.ids_or_positions(state, call.ids, rows),
+                classes=classes,
+                times=None if times is None else times[rows],
+            )
+            counts = before.rejected + n_rejected, _find_log_offset(state, call, stop)
+            state = state.with_events(part, call.features, kind, labels, ids, *counts)
+            if state.position == state.next_cut(config):
+                state = _push(state, config)
+                yield state
+        start = stop
+    late_or_duplicate = [
+        Rejected(int(kept[row]), None if keys is None else keys[row], why)
+        for row, why in faults.items()
+    ]
+    rejected = tuple(sorted((*call.rejected, *late_or_duplicate), key=lambda row: row.index))
+    count, log_offset = before.rejected + len(rejected), _find_log_offset(state, call, n)
+    yield replace(state, rejected=count, log_offset=log_offset)
+    return Learned(n - len(faults), rejected)
+
+
+def _learn_distances(before: EngineState, call: Distances, config: Config) -> Steps:
+    n, policy = call.rows, call.on_bad_row or config.on_bad_row
+    if n == 0:
+        return Learned(0, ())
+    rows = DistanceRows([*call.distances], read_ids(call.ids, n), call.is_square)
+    before.check_input_kind(distances=True)
+    keys, every = call.ids, np.arange(n)
+    present = [] if keys is None else [i for i, key in enumerate(keys) if key is not None]
+    if keys is None or present:
+        before.check_ids_kind(select_ids(rows.ids, np.array(present, dtype=np.int64)))
+    if policy == "raise":
+        input_checks.check_rows(rows, before, config)
+    rejected: list[Rejected] = []
+    state = _start(before, keys, every, policy, config)
+    for index in range(n):
+        row, fault = rows.read(index, input_checks.required_length(state, config, 0))
+        ids = state.ids
+        if fault is None and keys is not None:
+            repeated, ids = state.retained_ids(config).add([keys[index]], state.position)
+            fault = "duplicate id" if repeated else None
+        if fault is not None:
+            if policy == "raise":
+                yield before
+                _refuse(keys, index, every)
+            rows.rejected_rows.append(index)
+            rejected.append(Rejected(index, None if keys is None else keys[index], fault))
+            continue
+        own_id = select_ids(rows.ids, every[index : index + 1])
+        distances = input_checks.select_retained(state, config, row)
+        names = input_checks.ids_or_positions(state, own_id, every[:1])
+        part = AcceptedEvents(np.zeros((1, 0)), names, (distances,))
+        counts = before.rejected + len(rejected), _find_log_offset(state, call, index + 1)
+        kind = classify_ids(own_id)
+        state = state.with_events(part, NO_FEATURES, kind, state.labels, ids, *counts)
+        if state.position == state.next_cut(config):
+            state = _push(state, config)
+            yield state
+    count, log_offset = before.rejected + len(rejected), _find_log_offset(state, call, n)
+    yield replace(state, rejected=count, log_offset=log_offset)
+    return Learned(n - len(rejected), tuple(rejected))
+
+
+def _find_log_offset(state: EngineState, call: Points | Distances, stop: int) -> int:
+    """How many rows of the log are taken with the first ``stop`` rows of a call."""
+    offsets = call.log_offsets
+    return state.log_offset if offsets is None or not stop else int(offsets[stop - 1])
+
+
+def _start(before: EngineState, keys: Any, rows: Ints, policy: str, config: Config) -> EngineState:
+    """The state that a call starts from. Under "raise", a duplicate id refuses the call here.
+
+    The ids that a window will retain are known beforehand. Landmarks change while the call is
+    learned: where an id may be a duplicate, the call starts from a copy, so that it can be taken
+    back. ``rows`` are the indices of the ids in the input.
+    """
+    if keys is None or policy != "raise":
+        return before
+    again = before.retained_ids(config).add(keys, before.position)[0]
+    if again and config.memory != "landmarks":
+        _refuse(keys, again[0], rows)
+    return before.copy() if again else before
+
+
+def _refuse(keys: Any, index: int, rows: Ints) -> NoReturn:
+    """Raise an error that names the refused id; ``keys`` and ``rows`` are those of `_start`."""
+    key, row = None if keys is None else keys[index], int(rows[index])
+    fault = f"id {key!r} (row {row}) is already in the support"
+    if keys is not None and key in keys[:index]:
+        earlier = index - 1 - keys[:index][::-1].index(key)
+        fault = f"id {key!r} is repeated in this call (row {int(rows[earlier])} and row {row})"
+    raise DuplicateIdError(f"{fault}: ids must be unique within the support; nothing was learned")
+
+
+def _push(full: EngineState, config: Config, flush: bool = False) -> EngineState:
+    """Learn the pending events."""
+    events = full.waiting.joined()
+    with one_blas_thread():
+        if full.state is None:
+            state = update.start(events.chunk(0), config)
+        else:
+            state = update.push(full.state, events.chunk(len(full.state.support)), config)
+        if full.early is not None:
+            state = _with_pairs(state, *full.early, config)
+        if flush:
+            state = _with_flushed_metrics(state, config)
+    # of a chunk, only the new landmarks are retained
+    ids = None if config.memory == "landmarks" else full.ids
+    labelled = full.select_labelled_positions(state, config)
+    return replace(
+        full, state=state, waiting=PendingParts(), early=None, ids=ids, labelled=labelled
+    )
+
+
+# ------------------------------------------------------------------ other events of the stream
+
+
+def _check_features(features: Features, now: EngineState) -> None:
+    """Refuse a call that was checked before another one chose other features."""
+    known = now.features
+    if known is not None and features.names != known.names:
+        raise FeatureError(
+            f"the call has the features {quote(list(features.names))}; expected "
+            f"{quote(list(known.names))}"
+        )
+    if known is not None and features.ordered and not known.ordered:
+        raise FeatureError("the call has columns by place, and this engine knows them by name")
+
+
+def _learn_pairs(now: EngineState, call: Pairs, config: Config) -> EngineState:
+    """Learn given pairs, until the warm-up ends with its last chunk."""
+    now.check_input_kind(distances=False)
+    _check_features(call.features, now)
+    now = replace(now, features=now.features or call.features)
+    new = (call.left, call.right, call.similar)
+    if now.state is not None:
+        with one_blas_thread():
+            return replace(now, state=_with_pairs(now.state, *new, config))
+    early = now.early or tuple(part[:0] for part in new)
+    left, right, similar = (np.concatenate(both) for both in zip(early, new, strict=True))
+    return replace(now, early=(left, right, similar))
+
+
+def _with_pairs(state: State, left: Floats, right: Floats, similar: Bools, config: Config) -> State:
+    assert state.metrics is not None
+    metrics = learners.learn_pairs(state.metrics, left, right, similar, config.seed)
+    return replace(state, metrics=metrics)
+
+
+def _label(now: EngineState, call: Labels, config: Config) -> tuple[EngineState, Labelled]:
+    """Learn labels of retained events; of two events of one id, the later counts."""
+    positions = dict(now.list_retained())
+    labelled = set(now.list_labelled_positions().tolist())
+    classes: dict[int, int] = {}  # by stream position
+    check_ids_known(now, read_ids([key for key, _ in call.labels], call.rows))
+    label_index, repeated, not_held = now.labels, 0, []
+    for key, label in call.labels:
+        position = positions.get(key)
+        if label is None:
+            continue
+        if position is None:
+            not_held.append(key)
+        elif position in labelled or position in classes:
+            repeated += 1
+        else:
+            codes, label_index = label_index.classes([label])
+            if codes[0] != UNKNOWN:  # else it is counted as unlearned
+                classes[position] = int(codes[0])
+    after = _learn_classes(replace(now, labels=label_index), classes, config)
+    return after, Labelled(len(classes), repeated, tuple(not_held))
+
+
+def _learn_classes(now: EngineState, classes: Mapping[int, int], config: Config) -> EngineState:
+    """The state with classes of events, by stream position, in order of arrival.
+
+    Metrics learn those of the support now, and those of pending events with their chunk.
+    """
+    late = {place: code for place, code in classes.items() if place >= now.learned}
+    now = now.with_classes(late) if late else now
+    early = [place for place in classes if place < now.learned]
+    if not early or now.state is None or now.state.metrics is None:
+        return now
+    support, metrics = now.state.support, now.state.metrics
+    slots = {birth: slot for slot, birth in enumerate(support.births.tolist())}
+    points = support.points[[slots[place] for place in early]]
+    codes = np.array([classes[place] for place in early], dtype=np.int64)
+    with one_blas_thread():
+        metrics = learners.learn_labels(metrics, points, codes, config.seed)
+    labelled = np.union1d(now.labelled, early)
+    return replace(now, state=replace(now.state, metrics=metrics), labelled=labelled)
+
+
+def _execute(now: EngineState, call: Command, config: Config) -> EngineState:
+    """The state after a command."""
+    state = now.need_state(config, f"there is nothing to {call.name}")
+    if call.name == "flush" and now.pending:
+        return _push(now, config, flush=True)
+    commands = {
+        "flush": _with_flushed_metrics,
+        "rescale": update.rescale,
+        "relayout": update.relayout,
+    }
+    with one_blas_thread():
+        return replace(now, state=commands[call.name](state, config))
+
+
+def _with_flushed_metrics(state: State, config: Config) -> State:
+    """The pending rows of the metrics are learned."""
+    if state.metrics is None:
+        return state
+    return replace(state, metrics=learners.flush(state.metrics, config.seed))
