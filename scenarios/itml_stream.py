@@ -44,7 +44,7 @@ def run(full: bool) -> Outcome:
     return Outcome(figures, {}, notes)
 
 
-def _draw_pairs(X: Floats, y: Ints, count: int) -> bregman.Pairs:
+def _draw_pairs(X: Floats, y: Ints, count: int) -> bregman.Constraints:
     """So many similar and as many dissimilar pairs; bounds are percentiles of their distances."""
     close, far = labelled_pairs(X, y, count)
     differences = np.concatenate([close, far])
@@ -56,7 +56,7 @@ def _draw_pairs(X: Floats, y: Ints, count: int) -> bregman.Pairs:
 class _Problem:
     """All pairs, and the batch answer."""
 
-    def __init__(self, pairs: bregman.Pairs) -> None:
+    def __init__(self, pairs: bregman.Constraints) -> None:
         self.pairs = pairs
         self.prior = np.eye(pairs.differences.shape[1])
         self.batch, _, _ = itml_batch.solve(pairs, tolerance=1e-8)

@@ -7,19 +7,19 @@ from dataclasses import replace
 import numpy as np
 
 from streamembed.metrics import bregman, itml
-from streamembed.metrics.bregman import Pairs
+from streamembed.metrics.bregman import Constraints
 from streamembed.numeric.arrays import Floats
 
 __all__ = ["solve"]
 
 
 def solve(
-    pairs: Pairs,
+    pairs: Constraints,
     prior: Floats | None = None,
     tolerance: float = 1e-6,
     max_sweeps: int = 3000,
     seed: int | None = 0,
-) -> tuple[Floats, Pairs, int]:
+) -> tuple[Floats, Constraints, int]:
     """argmin D(A, A_0) + gamma D(xi, xi_0) with s (p - xi) <= 0 for all pairs.
 
     Parameters

@@ -35,7 +35,7 @@ CONDITION = 1e-12
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Pairs:
+class Constraints:
     """Pairs with the bounds on their squared distances, oldest first."""
 
     differences: Annotated[Floats, "n d"]  # v, no row 0
@@ -74,7 +74,7 @@ class Pairs:
 
 def build_pairs(
     differences: Floats, similar: Bools, upper: float, lower: float, gamma: float
-) -> Pairs:
+) -> Constraints:
     """Pairs with a dual of 0; those of equal points are left out.
 
     Parameters
@@ -86,7 +86,7 @@ def build_pairs(
     """
     n = len(differences)
     bounds = np.where(similar, float(upper), float(lower))
-    pairs = Pairs(differences, similar, bounds, np.full(n, float(gamma)), np.zeros(n))
+    pairs = Constraints(differences, similar, bounds, np.full(n, float(gamma)), np.zeros(n))
     return pairs.take(np.einsum("ij,ij->i", differences, differences) >= SMALLEST)
 
 
@@ -113,7 +113,7 @@ def step(p: float, dual: float, sign: float, bound: float, gamma: float) -> floa
     return min(dual, gamma / (gamma + 1.0) * violation)
 
 
-def sweep(matrix: Floats, pairs: Pairs, order: Ints) -> tuple[Floats, Floats]:
+def sweep(matrix: Floats, pairs: Constraints, order: Ints) -> tuple[Floats, Floats]:
     """A and the duals after a projection onto each bound in the given order.
 
     Parameters
@@ -149,7 +149,7 @@ def sweep(matrix: Floats, pairs: Pairs, order: Ints) -> tuple[Floats, Floats]:
     return np.ascontiguousarray(result), np.array(duals)
 
 
-def compute_residuals(matrix: Floats, pairs: Pairs) -> Floats:
+def compute_residuals(matrix: Floats, pairs: Constraints) -> Floats:
     """How far each pair is from optimal at A, as a share of its bound. Shape (n,), O(n d^2).
 
     |p / xi - 1|, as it would be if it were exceeded; less where the dual is so small that
@@ -178,7 +178,7 @@ def invert(matrix: Floats) -> Floats | None:
     return None if failed or _factor(result) is None else result
 
 
-def objective(matrix: Floats, prior: Floats, pairs: Pairs) -> float:
+def objective(matrix: Floats, prior: Floats, pairs: Constraints) -> float:
     """D(A, A_0) + gamma D(diag xi, diag xi_0) at the best xi for A: what ITML minimises.
 
     0 where A = A_0 and every bound holds; positive elsewhere. O(n d^2 + d^3).

@@ -29,7 +29,7 @@ import numpy as np
 
 from streamembed.errors import FeatureError, ParameterError
 from streamembed.metrics import bregman, drawn_pairs
-from streamembed.metrics.bregman import Pairs, build_pairs
+from streamembed.metrics.bregman import Constraints, build_pairs
 from streamembed.metrics.examples import Examples
 from streamembed.metrics.learner import Measured, MetricLearner
 from streamembed.metrics.mahalanobis import parse_numbers
@@ -68,7 +68,7 @@ class Memory:
     precision: Annotated[Floats, "d d"]
     absorbed: Annotated[Floats, "d d"]  # S
     matrix: Annotated[Floats, "d d"]  # A, positive definite, exactly symmetric
-    pairs: Pairs  # those remembered
+    pairs: Constraints  # those remembered
     seen: Annotated[Ints, "2"]  # similar and dissimilar pairs that came
     dropped: Count  # pairs of equal points that came
     calls: Count
@@ -262,7 +262,7 @@ class ITMLLearner(MetricLearner):
             return min(running[0], self.lower), self.lower
         return running
 
-    def learn(self, memory: Memory, arriving: Pairs, n_dropped: int = 0) -> Memory | None:
+    def learn(self, memory: Memory, arriving: Constraints, n_dropped: int = 0) -> Memory | None:
         """min D(A, A_0) + gamma D(xi, xi_0) with s (p - xi) <= 0 for all pairs: nearer by sweeps.
 
         Before anything else A^-1 <- (1 - rho) A^-1 + rho A_0^-1. More pairs than half of the buffer
@@ -302,7 +302,9 @@ class ITMLLearner(MetricLearner):
         matrix = after.rebuilt() if self.forgetting else None
         return memory if matrix is None else replace(after, matrix=matrix)
 
-    def _remember(self, memory: Memory, arriving: Pairs, generator: np.random.Generator) -> Memory:
+    def _remember(
+        self, memory: Memory, arriving: Constraints, generator: np.random.Generator
+    ) -> Memory:
         """The memory with these pairs; A is untouched where both kinds have come."""
         n_similar = int(np.count_nonzero(arriving.similar))
         seen = memory.seen + np.array([n_similar, len(arriving) - n_similar])
@@ -316,7 +318,7 @@ class ITMLLearner(MetricLearner):
         absorbed = memory.absorbed + pairs.take(~stays).pull
         return replace(memory, absorbed=absorbed, pairs=pairs.take(stays), seen=seen)
 
-    def _sample(self, memory: Memory, pairs: Pairs, generator: np.random.Generator) -> Memory:
+    def _sample(self, memory: Memory, pairs: Constraints, generator: np.random.Generator) -> Memory:
         """The memory with a uniform sample of all pairs, which are of one kind."""
         n_seen, n_old = int(memory.seen.sum()), len(memory.pairs)
         size, chosen = max(self.buffer // 2, LEAST_ALONE), list(range(n_old))

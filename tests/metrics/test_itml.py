@@ -54,18 +54,18 @@ def random_pairs(n, d, seed=0, scale=1.0):
 
 def bounded(
     V: Floats, similar: Any, upper: float, lower: float, gamma: float = GAMMA
-) -> bregman.Pairs:
+) -> bregman.Constraints:
     return bregman.build_pairs(V, np.asarray(similar, dtype=bool), upper, lower, gamma)
 
 
-def learn(memory: Memory, pairs: bregman.Pairs, **options: Any) -> Memory:
+def learn(memory: Memory, pairs: bregman.Constraints, **options: Any) -> Memory:
     """The memory after one call."""
     after = ITMLLearner(**{"gamma": GAMMA, **options}).learn(memory, pairs)
     assert after is not None
     return after
 
 
-def one_pass(pairs: bregman.Pairs, chunk: int = 50, **options: Any) -> Memory:
+def one_pass(pairs: bregman.Constraints, chunk: int = 50, **options: Any) -> Memory:
     """The memory after all pairs, ``chunk`` at a time."""
     memory = itml.init(np.eye(pairs.differences.shape[1]))
     for k in range(0, len(pairs), chunk):
@@ -243,7 +243,7 @@ def test_eighty_streams_stay_definite():
 BARS = {"shuffled": 1.02, "similar": 1.15, "dissimilar": 1.15, "near": 1.15, "far": 1.15}
 
 
-def sort_pairs(pairs: bregman.Pairs, order: str) -> Ints:
+def sort_pairs(pairs: bregman.Constraints, order: str) -> Ints:
     """Indices of the pairs, those of the kind, the nearest or the farthest first."""
     squares = np.einsum("ij,ij->i", pairs.differences, pairs.differences)
     key = {
