@@ -36,7 +36,7 @@ WRITE = "write them: python -m tests.test_parameters"
 MAPS = [kind for kind in map(vars(estimators).get, estimators.__all__) if hasattr(kind, "method")]
 GENERAL = (
     *("memory", "size", "half_life", "clock", "max_skew", "tolerance", "chunk_size", "warm_up"),
-    *("scaling", "seed", "hold", "metric", "axes"),
+    *("scaling", "seed", "metric", "axes"),
 )
 PUBLIC = [se.Engine, se.Monitor, se.PairGenerator]
 PUBLIC += [getattr(estimators, name) for name in estimators.__all__]
@@ -172,7 +172,6 @@ def test_methods_of_other_libraries_lead_to_the_live_map(method: str, tmp_path: 
         (se.Engine, "random_state", "did you mean 'seed'"),
         (se.Engine, "window_size", "did you mean 'size'"),
         (se.Engine, "metric", "Engine.learn_distances takes distances"),
-        (se.Engine, "hold", "'hold' is a parameter of ClassicalMDS, of DiffusionMap"),
         (se.Engine, "n_jobs", "replay_partitions"),
         (estimators.Isomap, "reg", "of LocallyLinearEmbedding and of Engine.method='lle'.$"),
         (estimators.Isomap, "method", "'method' is a parameter of Engine$"),
@@ -271,7 +270,7 @@ def test_the_command_line_suggests_options() -> None:
 def test_the_config_has_what_maps_have() -> None:
     """All general parameters of maps but two are parameters of the engine."""
     names = {each.name for each in fields(Config)}
-    assert set(GENERAL) - names == {"hold", "metric"}
+    assert set(GENERAL) - names == {"metric"}
     assert issubclass(estimators.LiveMap, MapEstimator)
 
 

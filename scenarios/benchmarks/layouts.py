@@ -41,7 +41,7 @@ def measure_following(
             np.arange(start, start + CHUNK),
         )
         clock = time.perf_counter()
-        after, _ = lists.replace(slots, PointDistances(window), arrivals)
+        after = lists.replace(slots, PointDistances(window), arrivals)
         between = time.perf_counter()
         picture = layout.update(
             picture, lists, after, slots, arrivals, (start, start + CHUNK), SPREAD

@@ -277,9 +277,6 @@ def _cases() -> Iterator[EstimatorCase]:
         "DiffusionMap, times, end of the warm-up", timed, call, call, 8, 19, 31, True
     )
     yield EstimatorCase("DiffusionMap, times", timed, call, call, 48, 57, 66, True)
-    held = _of("DiffusionMap", **SMALL, hold=10)
-    yield EstimatorCase("DiffusionMap, hold", held, learn_batch, learn_batch, 48, 62, 71, True)
-    yield EstimatorCase("DiffusionMap, hold, flush", held, learn_batch, flush, 49, 49, 56, True)
     known = _of("DiffusionMap", **{**SMALL, "memory": "all"}, metric="precomputed")
     yield EstimatorCase(
         "DiffusionMap, precomputed",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,7 @@ def inspect_path(location: str) -> dict[str, Any]:
     if is_uri(location):
         return _describe_log(location)
     path = Path(check_path(location))
-    if not path.exists():
+    if not os.path.exists(path):  # that of pathlib raises where a name is too long
         raise MissingFileError(f"{path} does not exist")
     if path.is_dir() and (path / DATABASE_NAME).exists():
         with read_run(path) as run:

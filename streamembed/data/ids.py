@@ -9,7 +9,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from numbers import Integral
 from types import NoneType
-from typing import Any
+from typing import Any, Literal
 from uuid import UUID
 
 import numpy as np
@@ -19,7 +19,7 @@ from streamembed.errors import InputError, quote
 from streamembed.numeric.arrays import Array, Ints
 
 
-def classify_ids(ids: Array | None) -> str:
+def classify_ids(ids: Array | None) -> Literal["positions", "numbers", "strings"]:
     """How events are identified: by "positions", "numbers" or "strings"."""
     if ids is None:
         return "positions"

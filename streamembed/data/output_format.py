@@ -10,11 +10,11 @@ import re
 from functools import lru_cache
 from typing import Any
 
-import narwhals.stable.v2 as nw
 import pyarrow as pa
 
 from streamembed.data.batch import Batch
 from streamembed.data.table import are_dicts, is_frame
+from streamembed.data.values import load_narwhals
 from streamembed.numeric.arrays import Floats
 
 
@@ -52,6 +52,7 @@ def to_input_format(coordinates: Floats, X: Any, names: tuple[str, ...]) -> Any:
     columns = {name: coordinates[:, j] for j, name in enumerate(names)}
     if isinstance(X, pa.RecordBatch):
         return pa.record_batch(columns)
+    nw = load_narwhals()
     frame = nw.from_native(X, eager_only=True, allow_series=True, pass_through=True)
     if not isinstance(frame, nw.DataFrame):
         return pa.table(columns)

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any, TypeGuard
 
-import narwhals.stable.v2 as nw
 import numpy as np
 import pyarrow as pa
 
@@ -30,6 +29,7 @@ from streamembed.data.values import (
     is_null,
     is_sequence,
     lists_to_matrix,
+    load_narwhals,
     to_floats,
 )
 from streamembed.errors import FeatureError, InputError, quote, summarise_error
@@ -56,7 +56,6 @@ class NumericTable:
     faults: dict[int, str] = field(default_factory=dict)
     # What a reader must raise who takes numbers alone: some column holds something else.
     refused: FeatureError | None = None
-    mixes_nulls: bool = False  # whether nulls and NaN are one thing there, as in pandas
     is_dicts: bool = False  # whether it came as dicts, one a row
 
 
@@ -298,13 +297,12 @@ def _describe_keys(keys: Collection[str], wanted: set[str]) -> str:
 def _from_frame(X: InputFrame, wanted: tuple[str, ...] | None) -> NumericTable:
     if len(X.columns) == 1 and (table := _from_lists(X, wanted)) is not None:
         return table
-    values, nulls, refused = read_columns(X.columns, X.argument)
-    return NumericTable(
-        values, X.names, False, nulls=nulls, refused=refused, mixes_nulls=X.mixes_nulls
-    )
+    values, nulls, refused = columns_to_matrix(X.columns, X.argument)
+    nulls = NO_NULLS if X.mixes_nulls else nulls
+    return NumericTable(values, X.names, False, nulls=nulls, refused=refused)
 
 
-def read_columns(
+def columns_to_matrix(
     columns: Mapping[str, Any], argument: str = "X"
 ) -> tuple[Floats, Bools, FeatureError | None]:
     """Columns of an `InputFrame` as numbers.
@@ -363,7 +361,7 @@ class InputFrame:
 
     columns: Mapping[str, Any]  # by name; lists of values where Arrow has no type for them
     argument: str = "X"  # what it was passed as, for messages
-    mixes_nulls: bool = False  # whether nulls and NaN are one thing there, as in pandas
+    mixes_nulls: bool = False  # whether NaN stands for null there, as in pandas
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -397,6 +395,7 @@ def open_frame(X: Any, name: str = "X") -> InputFrame:
     """
     if isinstance(X, InputFrame):
         return X
+    nw = load_narwhals()
     try:
         frame = nw.from_native(X, eager_only=True, allow_series=True, pass_through=True)
         if isinstance(frame, nw.Series):
@@ -451,5 +450,5 @@ def _read_series(series: Any) -> Any:
         raise
     except Exception:  # of what the library of the frame converts with
         return series.to_list()
-    is_opaque = series.dtype == nw.Object and pa.types.is_fixed_size_binary(column.type)
+    is_opaque = str(series.dtype) == "Object" and pa.types.is_fixed_size_binary(column.type)
     return series.to_list() if is_opaque else column

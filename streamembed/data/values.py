@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
+from importlib import import_module
 from numbers import Real
 from types import NoneType
 from typing import Any
 
-import narwhals.stable.v2 as nw
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -96,6 +96,7 @@ def to_list(values: Any, n: int, name: str) -> list[Any]:
     elif is_sequence(values):
         entries = values
     else:
+        nw = load_narwhals()
         series = nw.from_native(values, series_only=True, pass_through=True)
         if isinstance(series, nw.Series):
             entries = series.to_list()
@@ -113,6 +114,11 @@ def to_list(values: Any, n: int, name: str) -> list[Any]:
     return list(entries) if is_plain else list(map(to_plain, entries))
 
 
+def load_narwhals() -> Any:
+    """The library of data frames; importing it takes a tenth of the time of importing an engine."""
+    return import_module("narwhals.stable.v2")
+
+
 def as_array(X: Sequence[Any], name: str = "X") -> Array:
     """Nested sequences as an array, masks kept; FeatureError where they have several widths."""
     if len(X) and isinstance(X[0], (pa.Array, pa.ChunkedArray)) and is_list_type(X[0].type):
@@ -121,13 +127,30 @@ def as_array(X: Sequence[Any], name: str = "X") -> Array:
             f"pa.chunked_array({name})"
         )
     try:
-        has_masks = any(isinstance(row, np.ma.MaskedArray) for row in X)
-        rows: Array = np.ma.array(X) if has_masks else np.asarray(X)
+        if any(isinstance(row, np.ma.MaskedArray) or _has_mask(row) for row in X):
+            return np.ma.array([masked_row(row) for row in X])
+        rows: Array = np.asarray(X)
     except (ValueError, TypeError, OverflowError) as error:
         raise FeatureError(
             f"the rows of {name} differ in length, or are not numeric: {summarise_error(error)}"
         ) from error
     return rows
+
+
+def _has_mask(row: Any) -> bool:
+    return isinstance(row, (list, tuple)) and any(value is np.ma.masked for value in row)
+
+
+def masked_row(row: Any) -> Any:
+    """A row of numbers as an array, masked where `numpy.ma.masked` stands among them.
+
+    numpy itself would make NaN of it, and warn.
+    """
+    if not _has_mask(row):
+        return np.asanyarray(row)
+    mask = [value is np.ma.masked for value in row]
+    values = [0.0 if value is np.ma.masked else value for value in row]
+    return np.ma.array(values, mask=mask)
 
 
 def to_floats(X: Array) -> tuple[Floats, Bools, list[Any]]:

@@ -12,8 +12,8 @@ from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
+import scipy
 from scipy.sparse import csr_array
-from scipy.sparse.csgraph import min_weight_full_bipartite_matching
 
 from streamembed.errors import InputError
 from streamembed.numeric.arrays import Array, Ints, Unchanging, freeze
@@ -204,7 +204,9 @@ def match(overlaps: Ints, sizes: Ints, others: Ints) -> Ints:
     matched = np.full(len(others), -1)
     if weights.size:  # every row or every column has a pair; 1 is one that does not count
         graph = csr_array(weights + 1.0)
-        rows, columns = min_weight_full_bipartite_matching(graph, maximize=True)
+        rows, columns = scipy.sparse.csgraph.min_weight_full_bipartite_matching(
+            graph, maximize=True
+        )
         pairs = allowed[rows, columns]
         matched[columns[pairs]] = rows[pairs]
     return matched

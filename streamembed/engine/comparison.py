@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,17 +11,16 @@ from streamembed.engine.axis_messages import (
     describe_hidden_spread,
     describe_lost_axes,
 )
-from streamembed.engine.snapshot_views import SnapshotViews
 from streamembed.errors import InputError
 from streamembed.layout import measures
-from streamembed.methods.snapshot_contents import Frame
+from streamembed.methods.snapshot_contents import Frame, SnapshotContents
 from streamembed.numeric.arrays import Floats
 from streamembed.spectral import alignment
 
 # A component went, or is new, where no component of the other map is as near to it as that.
 ALIKE = 0.5
 # Facts that all snapshots of an engine share.
-PARAMETERS = ("kernel", "n_neighbors", "width", "alpha", "diffusion_time")
+PARAMETERS = ("method", "kernel", "n_neighbors", "width", "alpha", "diffusion_time")
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,26 +104,22 @@ class Comparison:
         return "; ".join(part for part in parts if part)
 
 
-def compare(earlier: SnapshotViews, later: SnapshotViews) -> Comparison:
-    """See `streamembed.Snapshot.compare`."""
-    if earlier.ids.dtype.kind != later.ids.dtype.kind or earlier.method != later.method:
-        raise InputError(
-            "other must be a snapshot of the same engine: it has ids of another kind, or another "
-            "method"
-        )
-    for name in PARAMETERS:
-        values = getattr(earlier, name), getattr(later, name)
-        if values[0] != values[1]:
-            raise InputError(
-                f"other must be a snapshot of the same engine: {name} is {values[0]} and "
-                f"{values[1]} of the two"
-            )
+def compare(
+    earlier: SnapshotContents,
+    later: SnapshotContents,
+    cover: Callable[[Floats], tuple[Floats, Floats]],
+) -> Comparison:
+    """See `streamembed.Snapshot.compare`; ``cover`` is the extension of the earlier."""
     k = later.psi.shape[1]
-    if earlier.psi.shape[1] != k:
-        raise InputError(
-            "other must be a snapshot of the same engine: the two have "
-            f"{earlier.psi.shape[1]} and {k} components"
-        )
+    facts = {name: (getattr(earlier, name), getattr(later, name)) for name in PARAMETERS}
+    facts["n_components"] = earlier.psi.shape[1], k
+    facts["the kind of ids"] = earlier.ids.dtype.kind, later.ids.dtype.kind
+    for name, (one, other) in facts.items():
+        if one != other:
+            raise InputError(
+                f"other must be a snapshot of the same engine: {name} is {one} and {other} of the "
+                "two"
+            )
     _, here, there = np.intersect1d(later.ids, earlier.ids, return_indices=True)
     # an id may be used again once its event is gone
     same = (later.points[here] == earlier.points[there]).all(axis=1)
@@ -139,7 +135,7 @@ def compare(earlier: SnapshotViews, later: SnapshotViews) -> Comparison:
     fresh = np.delete(np.arange(len(later.ids)), here)
     covered = np.nan
     if len(fresh) and later.points.shape[1] and later.points.shape[1] == earlier.points.shape[1]:
-        covered = float(np.median(earlier._extension.with_coverage(later.points[fresh])[1]))
+        covered = float(np.median(cover(later.points[fresh])[1]))
     return Comparison(
         positions=(earlier.position, later.position),
         shared=len(here),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 
@@ -36,7 +36,8 @@ class EngineState:
     waiting: PendingParts[AcceptedEvents] = field(default_factory=PendingParts)
     # `NO_FEATURES` where distances are learned; None before the first call.
     features: Features | None = None
-    ids_kind: str | None = None  # see `streamembed.data.ids.classify_ids`
+    # See `streamembed.data.ids.classify_ids`.
+    ids_kind: Literal["positions", "numbers", "strings"] | None = None
     rejected: Count = 0  # rows rejected since the first event
     labels: LabelIndex = field(default_factory=LabelIndex)  # the labels observed so far
     # (Floats, Floats, Bools) or None: raw points of given pairs, and what they are, until the warm-
@@ -167,7 +168,7 @@ class EngineState:
         self,
         part: AcceptedEvents,
         features: Features,
-        ids_kind: str,
+        ids_kind: Literal["positions", "numbers", "strings"],
         labels: LabelIndex,
         ids: RetainedIds | None,
         rejected: int,

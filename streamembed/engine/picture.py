@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from streamembed.data.distance_rows import read_support_distances
 from streamembed.data.output_format import name_columns, to_input_format
 from streamembed.engine import drawing
 from streamembed.engine.clusters import Clusters, follow_clusters
@@ -64,8 +65,6 @@ class PictureSource(Protocol):
     def position(self) -> int: ...
 
     def _read(self, X: Any) -> Floats: ...
-
-    def _read_rows(self, rows: Any) -> Floats: ...
 
 
 class Picture(Immutable):
@@ -264,7 +263,7 @@ class Picture(Immutable):
 
     def transform_distances(self, rows: Any) -> Floats:
         """Places of new objects, by their distances to the support; see `Snapshot`."""
-        return self._extension.from_distances(self._source._read_rows(rows))[0]
+        return self._extension.from_distances(read_support_distances(rows, self.ids))[0]
 
     @cached_property
     def _extension(self) -> PictureExtension:

@@ -31,7 +31,7 @@ from streamembed.methods.options import DEFAULTS, Config
 from streamembed.methods.registry import METHODS
 from streamembed.numeric.arrays import LARGEST_VALUE, Floats
 from streamembed.parameters import Class, declare_parameters, read_texts
-from streamembed.validation import check_choice, check_optional, check_whole
+from streamembed.validation import check_choice
 
 # Distances there and back, and to itself, may differ by this share.
 UNEVEN = 1e-9
@@ -59,10 +59,6 @@ class MapEstimator(ColdStartTransformer):
 
     Parameters
     ----------
-    hold
-        Events for which new points are placed in one and the same snapshot; None: in the newest.
-        So you can compare their coordinates: a new snapshot is taken where the stream comes to a
-        multiple of it, and ``renewals`` counts how often.
     metric
         What events are: "euclidean", points; "precomputed", distances; or a callable d(a, b).
         "precomputed": an event is a dict ``{id: distance}`` to the objects before it (see
@@ -91,16 +87,13 @@ class MapEstimator(ColdStartTransformer):
     warm_up: int | None = None
     scaling: str | None = "standard"
     seed: int = 0
-    hold: int | None = None
     metric: str | Callable[[Any, Any], float] = "euclidean"
 
     def __post_init__(self) -> None:
         """Check the parameters, and start with nothing learned."""
-        self.hold = check_optional(check_whole, "hold", self.hold, 1)
         self._check_metric()
         self._warm_up_events = self._build_config().warm_up_events
         self._engine: Engine | None = None
-        self._held: tuple[Snapshot | None, int] = None, 0  # and how often one was taken
         self._objects: dict[int, Any] = {}
         self._times = EventTimes()
         self._begin()
@@ -142,11 +135,6 @@ class MapEstimator(ColdStartTransformer):
                 "arrived: the features are not known yet"
             )
         return self._engine
-
-    @property
-    def renewals(self) -> int:
-        """How often the snapshot that is held was taken; 0 without ``hold``."""
-        return self._renew_snapshot()[1]
 
     def snapshot(self) -> Snapshot:
         """The engine's snapshot; NotReadyError before the warm-up ends."""
@@ -206,21 +194,7 @@ class MapEstimator(ColdStartTransformer):
 
     def _choose_snapshot(self) -> Snapshot | Picture:
         """What new points are placed in."""
-        snapshot = self._renew_snapshot()[0]
-        return self.snapshot() if snapshot is None else snapshot
-
-    def _renew_snapshot(self) -> tuple[Snapshot | None, int]:
-        """The snapshot that is held: a new one where the stream has come to a multiple of ``hold``.
-
-        It is taken whenever it is asked for, and kept before more is learned: not after learning,
-        where an interrupt may come between the two.
-        """
-        engine, (snapshot, count) = self._engine, self._held
-        if self.hold is None or engine is None or not engine.ready:
-            return snapshot, count
-        if snapshot is None or engine.learned // self.hold > snapshot.position // self.hold:
-            return engine.publish(), count + 1
-        return snapshot, count
+        return self.snapshot()
 
     # ------------------------------------------------------------------ learning
 
@@ -280,7 +254,6 @@ class MapEstimator(ColdStartTransformer):
         NotReadyError
             Before the warm-up ends: a warm-up is never cut short.
         """
-        self._held = self._renew_snapshot()
         self.engine.flush()
 
     def _read_point(self, x: Any) -> FeatureRows:
@@ -322,7 +295,6 @@ class MapEstimator(ColdStartTransformer):
         self._complete(rows, self._warm_up_events)
 
     def _learn(self, points: Floats, names: tuple[str, ...]) -> None:
-        self._held = self._renew_snapshot()
         engine = self._engine or self._create_engine()
         rows = batch.check_table(points, Features.of_names(names), NO_NULLS, {}, None, "raise")
         times = self._times.select(self._learned, self._learned + len(points))
@@ -332,7 +304,6 @@ class MapEstimator(ColdStartTransformer):
     def _learn_object_by_distances(self, x: Mapping[Any, Any]) -> None:
         """Learn one object by its distances to the objects before it."""
         x = _drop_missing(x)
-        self._held = self._renew_snapshot()
         engine = self._engine or self._create_engine()
         has_ids = bool(engine.has_ids if engine.position else x)
         row, own_id = precomputed.order_distances(x, engine.distance_row_ids, has_ids)
@@ -374,7 +345,6 @@ class MapEstimator(ColdStartTransformer):
         return number
 
     def _learn_object(self, x: Any) -> None:
-        self._held = self._renew_snapshot()
         engine = self._engine or self._create_engine()
         keys = engine.distance_row_ids.tolist()
         row = np.array(
@@ -390,16 +360,14 @@ class MapEstimator(ColdStartTransformer):
         self._engine = engine
 
     def _select_objects(self) -> dict[int, Any]:
-        """Objects of the engine's events and of the snapshot that is held, by position."""
-        engine, snapshot = self._engine, self._held[0]
+        """Objects of the engine's events, by position."""
+        engine = self._engine
         if engine is None:
             return {}
         retained = set(engine.distance_row_ids.tolist())
         # a window's snapshot has those of its last chunk, which may be no neighbours any more
         if engine.ready:
             retained.update(engine.support_ids.tolist())
-        if snapshot is not None:
-            retained.update(snapshot.ids.tolist())
         return {key: value for key, value in self._objects.items() if key in retained}
 
     def _check_laws(self, x: Any, others: Sequence[Any], row: Floats) -> None:
@@ -422,7 +390,6 @@ class MapEstimator(ColdStartTransformer):
         learned = self._learned
         return {
             **super().__getstate__(),
-            "_held": self._renew_snapshot(),
             "_objects": self._select_objects(),
             "_times": self._times.advance(learned, learned + len(self._early)),
         }

@@ -409,10 +409,6 @@ class PCA(PointEstimator, base.MiniBatchTransformer):
 
         They count already; what it does is to settle the features, where that is still open.
         """
-        self._flush()
-
-    def _flush(self, n_kept: int | None = None) -> None:
-        """`flush`, and `keep_last` where ``n_kept`` is given."""
         cold_start, followed = self._cold_start, self._followed
         if followed is None:
             if not self._early:
@@ -421,42 +417,7 @@ class PCA(PointEstimator, base.MiniBatchTransformer):
         settings = self._build_settings(len(cold_start.names))
         with one_blas_thread():
             followed = principal_stream.flush(followed, settings)
-            if n_kept is not None:
-                followed = principal_stream.keep_last(followed, n_kept)
         self._keep(cold_start, followed)
-
-    def keep_last(self, n: int) -> None:
-        """Let all events but the last ``n`` leave the window: a restart at a change.
-
-        The window fills again with what comes next. Pending events are learned first, as by
-        `flush`; so this is itself an event of the stream. Axes keep still through it.
-
-        Parameters
-        ----------
-        n
-            At least 2. Where fewer events count, all stay.
-
-        Raises
-        ------
-        ParameterError
-            n is no such number, or the PCA has no window: then no rows are kept.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> model = PCA(n_components=1, window=500)
-        >>> model.learn_many(np.random.default_rng(0).standard_normal((300, 3)))
-        >>> model.keep_last(100)
-        >>> model.snapshot().count, model.position
-        (100.0, 300)
-        """
-        n = validation.check_whole("n", n, LEAST_EVENTS)
-        if self.window is None:
-            raise ParameterError(
-                "keep_last needs a window, whose rows are kept, and window=None; make the PCA with "
-                "window=..., or start a new one"
-            )
-        self._flush(n)
 
     def merge(self, other: Self) -> None:
         """Add what another PCA of the same parameters and features has learned.

@@ -17,8 +17,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+import scipy
 from scipy.sparse import coo_array, csr_array
-from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
 
 from streamembed.numeric.arrays import Floats, Ints
 from streamembed.numeric.linalg import descending_eigh, squared_distances
@@ -130,7 +130,7 @@ def _solve(
 
         try:
             return _run_lanczos(product, n, count)
-        except ArpackError:  # it did not converge: eigenvalues too near to one another
+        except scipy.sparse.linalg.ArpackError:  # eigenvalues too near to one another
             pass
     full = scaling[:, None] * graph.toarray() * scaling - np.outer(constant, constant)
     values, vectors = descending_eigh(full)
@@ -152,8 +152,8 @@ def _run_lanczos(product: Callable[[Floats], Floats], n: int, count: int) -> tup
             return product(column) - vectors @ (values * (vectors.T @ column))
 
         start = np.random.default_rng((n, run)).standard_normal(n)
-        operator = LinearOperator((n, n), matvec=apply_rest, dtype=np.float64)
-        new_values, block = eigsh(
+        operator = scipy.sparse.linalg.LinearOperator((n, n), matvec=apply_rest, dtype=np.float64)
+        new_values, block = scipy.sparse.linalg.eigsh(
             operator, k=1 if run else count, which="LA", v0=start, tol=PRECISION
         )
         if run and new_values[0] <= values[-1] + MISSED:

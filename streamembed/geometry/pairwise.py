@@ -16,7 +16,7 @@ from typing import Protocol
 
 import numpy as np
 
-from streamembed.numeric.arrays import Floats, Ints, pad_rows
+from streamembed.numeric.arrays import Floats, Ints
 
 # Entries of a block of distances, 2 MB: memory stays O(n), and the block in the cache. A build
 # takes half as long again with blocks of 8 MB, and with those of few rows.
@@ -84,18 +84,14 @@ class DistanceBounds:
         return rows[is_other], columns[is_other], d2[is_other]
 
 
-class BoundedRows(Protocol):
-    """Squared distances from some slots to all."""
-
-    def rows(self, slots: Ints) -> DistanceBounds:
-        """From some slots to all."""
-
-
-class Pairwise(BoundedRows, Protocol):
-    """The same between the events of n slots."""
+class Pairwise(Protocol):
+    """Squared distances between the events of n slots."""
 
     def __len__(self) -> int:
         """Slots in use."""
+
+    def rows(self, slots: Ints) -> DistanceBounds:
+        """From some slots to all."""
 
 
 def choose_center(points: Floats) -> Floats:
@@ -117,12 +113,11 @@ def _swap_ends(centred: Floats) -> Floats:
 class PointDistances:
     """Distances between points in coordinates: one product bounds them, differences decide."""
 
-    def __init__(self, points: Floats, center: Floats | None = None) -> None:
-        """Points (n, d), finite, and a point among them. Those 1e154 apart are no neighbours."""
-        self._last: DistanceBounds | None = None
+    def __init__(self, points: Floats) -> None:
+        """Points (n, d), finite. Those 1e154 apart are no neighbours."""
         self._points = np.ascontiguousarray(points)
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-            self._center = choose_center(self._points) if center is None else center
+            self._center = choose_center(self._points)
             self._centred, self._slack = self._bound(self._points)
 
     def _bound(self, points: Floats) -> tuple[Floats, Floats]:
@@ -137,52 +132,19 @@ class PointDistances:
         augmented[:, d + 1] = (1.0 - loss) * norms - SMALLEST
         return augmented, 2.0 * loss * norms + 2.0 * SMALLEST
 
-    def replace(self, slots: Ints, points: Floats) -> PointDistances:
-        """Between ``points`` (n', d), of which those in ``slots`` are others than here."""
-        following = PointDistances(points[:0], self._center)
-        following._points = np.ascontiguousarray(points)
-        following._centred = pad_rows(self._centred, len(points))
-        following._slack = pad_rows(self._slack, len(points))
-        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-            following._centred[slots], following._slack[slots] = self._bound(points[slots])
-        return following
-
     def __len__(self) -> int:
         return len(self._points)
 
     def rows(self, slots: Ints) -> DistanceBounds:
-        """Bounds as wide as the two points' own norms make them: an outlier widens but its own.
-
-        Those of the slots that were asked for last are kept.
-        """
-        if self._last is not None and np.array_equal(self._last.slots, slots):
-            return self._last
+        """Bounds as wide as the two points' own norms make them: an outlier widens but its own."""
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
             lower = _swap_ends(self._centred[slots]) @ self._centred.T
-        points = self._points[slots]
-        self._last = DistanceBounds(
-            slots,
-            lower,
-            self._slack,
-            self._slack[slots],
-            partial(_compare, points, self._points),
-        )
-        return self._last
-
-    def rows_from(self, points: Floats, slots: Ints) -> DistanceBounds:
-        """The same from ``points`` (b, d) that ``slots`` held before.
-
-        To the bit what they were while these held them.
-        """
-        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-            centred, slack = self._bound(points)
-            lower = _swap_ends(centred) @ self._centred.T
         return DistanceBounds(
             slots,
             lower,
             self._slack,
-            slack,
-            partial(_compare, points, self._points),
+            self._slack[slots],
+            partial(_compare, self._points[slots], self._points),
         )
 
 
@@ -196,19 +158,6 @@ def _compare(left: Floats, right: Floats, rows: Ints, columns: Ints) -> Floats:
             differences = left[rows[part]] - right[columns[part]]
             np.einsum("ij,ij->i", differences, differences, out=d2[part])
     return d2
-
-
-class LeavingPoints:
-    """Points that slots held before, as rows of distances to all that is there now."""
-
-    def __init__(self, points: Floats, after: PointDistances) -> None:
-        """Those before, by slot."""
-        self._points = points
-        self._after = after
-
-    def rows(self, slots: Ints) -> DistanceBounds:
-        """From what ``slots`` held."""
-        return self._after.rows_from(self._points[slots], slots)
 
 
 class DistanceTable:

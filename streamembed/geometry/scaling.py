@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Self
 
 import numpy as np
-from scipy.spatial.distance import cdist
+import scipy
 
 from streamembed.geometry.kernel import choose_bandwidth
 from streamembed.numeric.arrays import Bools, Floats, Ints
@@ -83,7 +83,9 @@ def fit_points(
     fitted = Scaling(center, scale, 1.0)
     if bandwidth is None:
         scaled = fitted.apply(points)
-        bandwidth = choose_bandwidth(lambda slots: cdist(scaled[slots], scaled), len(scaled))
+        bandwidth = choose_bandwidth(
+            lambda slots: scipy.spatial.distance.cdist(scaled[slots], scaled), len(scaled)
+        )
     return fitted.of_bandwidth(bandwidth)
 
 

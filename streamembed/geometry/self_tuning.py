@@ -8,8 +8,8 @@ s_i is r_i, but never less than a tenth of the median reach, and raised until po
 k / 2 in all to the others (of a quarter of them, where they are fewer than 2 k). Without the first
 guard, tight groups would fall off as parts of their own; without the second, outliers would. A
 width is computed when its slot is filled, and frozen: weights between points that stay never
-change, and bordering is exact. A slot whose reach has drifted by a half since is filled again, with
-the same point (`streamembed.geometry.neighbor_counts`).
+change. A slot whose reach has become more than 1.5 times as large since, or less than 1 / 1.5 of
+it, is filled again, with the same point.
 
 Source: Zelnik-Manor & Perona (2004), Self-tuning spectral clustering. Differs: k is 15 and not 7,
 duplicates are not counted, the two guards, and c (docs/decisions/0012 measures each).
@@ -25,12 +25,15 @@ import numpy as np
 import numpy.typing as npt
 
 from streamembed.geometry.kernel import gaussian
+from streamembed.geometry.lists import NeighborLists
 from streamembed.numeric.arrays import Array, Floats, Ints, pad_rows
 
 # c of exp(-d2 / (c s_i s_j)): below, points lose their neighbours; above, all weights are 1.
 WIDTHS = 1e-3, 1e6
 # Of the median reach: no width is less.
 LEAST_WIDTH = 0.1
+# A slot is filled again where its reach has changed by a larger factor.
+DRIFTED = 1.5
 # Slots filled again with one chunk, at most: each costs as much as an event.
 MOST_REFILLED = 25
 # The running median takes this share of every chunk's own.
@@ -55,8 +58,8 @@ class WidthRule:
 class LocalWidths:
     """The widths of the slots."""
 
-    # r when the slot was filled. 0 where no other point differs.
-    reaches: Annotated[Floats, "slots"]
+    # r when the slot was filled, or the least width of then where that was more.
+    bases: Annotated[Floats, "slots"]
     widths: Annotated[Floats, "slots"]  # s, positive, of the kernel
     # Of the reaches, kept running: the unit of the least width. 0 before any was positive.
     median: float
@@ -80,9 +83,8 @@ class LocalWidths:
 def fill_widths(
     scales: LocalWidths,
     slots: Ints,
-    reaches: Floats,
-    rows: Callable[[Ints], Floats],
-    n: int,
+    lists: NeighborLists,
+    read_squares: Callable[[Ints], Floats],
     rule: WidthRule,
 ) -> LocalWidths:
     """The scales after ``slots`` were filled, or filled again.
@@ -93,21 +95,23 @@ def fill_widths(
         Of the slots before.
     slots
         Shape (b,), distinct; those from n on are new.
-    reaches
-        r of these, shape (b,).
-    rows
-        slots -> their squared distances to all slots in use afterwards, shape (., n). O(n) memory.
-    n
-        Slots in use afterwards.
+    lists
+        Of all n slots afterwards: the k nearest that differ.
+    read_squares
+        slots -> their squared distances to all slots afterwards, shape (., n). Only slots whose
+        neighbours do not weigh enough are asked for. O(n) memory.
     """
-    filled_reaches, widths = pad_rows(scales.reaches, n), pad_rows(scales.widths, n)
-    filled_reaches[slots] = reaches
+    n, reaches = len(lists), lists.reaches[slots]
+    bases, widths = pad_rows(scales.bases, n), pad_rows(scales.widths, n)
     median = _update_median(scales.median, reaches, len(slots) == n)
-    widths[slots] = np.maximum(reaches, LEAST_WIDTH * median) if median > 0.0 else 1.0
-    for start in range(0, len(slots), TILE):
-        tile = slots[start : start + TILE]
-        widths[tile] = raise_widths(widths[tile], rows(tile), widths, rule, tile)
-    return LocalWidths(filled_reaches, widths, median)
+    bases[slots] = np.maximum(reaches, LEAST_WIDTH * median)
+    widths[slots] = bases[slots] if median > 0.0 else 1.0
+    near = weigh(lists.d2[slots], widths[slots], widths[lists.near[slots]], rule.width)
+    lacking = slots[near.sum(axis=1) < required_weight(rule, n - 1)]
+    for start in range(0, len(lacking), TILE):
+        tile = lacking[start : start + TILE]
+        widths[tile] = raise_widths(widths[tile], read_squares(tile), widths, rule, tile)
+    return LocalWidths(bases, widths, median)
 
 
 def _update_median(median: float, reaches: Floats, is_everything: bool) -> float:
@@ -174,7 +178,7 @@ def required_weight(rule: WidthRule, n_others: int) -> float:
 def weigh(
     d2: Floats, row_widths: Floats, widths: Floats, width: float, dtype: npt.DTypeLike = np.float64
 ) -> Array:
-    """exp(-d2 / (c s_i s_j)), shape (b, n), for rows of ``row_widths`` (b,) and columns ``widths``.
+    """exp(-d2 / (c s_i s_j)), shape (b, n), for row widths (b,) and column widths (n,) or (b, n).
 
     Divided by one width after the other: that of an outlier, squared, would leave the doubles.
     """
@@ -184,16 +188,21 @@ def weigh(
     return gaussian(exponents.astype(dtype, copy=False), 1.0)
 
 
-def rank_drift(bases: Floats, current: Floats, limit: int) -> Ints:
-    """The order in which slots are filled again, the most drifted first, at most ``limit``.
+def find_drifted(scales: LocalWidths, reaches: Floats, filled: Ints, limit: int) -> Ints:
+    """Slots whose reach or least width has drifted, at most ``limit``, the most drifted first.
 
     Parameters
     ----------
-    bases, current
-        Shapes (m,): the reach, or the least width, when a slot was filled; and now.
+    reaches
+        r of all slots now, shape (n,).
+    filled
+        Slots that are filled anyway: none of these is among the result.
     """
     tiny = float(np.finfo(np.float64).tiny)  # no two points differed: widths are 1
-    previous, current = np.maximum(bases, tiny), np.maximum(current, tiny)
+    previous = np.maximum(pad_rows(scales.bases, len(reaches)), tiny)
+    current = np.maximum(reaches, max(scales.least, tiny))
     with np.errstate(over="ignore"):
         ratio = np.maximum(current / previous, previous / current)
-    return np.argsort(-ratio, kind="stable")[: max(0, min(limit, MOST_REFILLED))]
+    ratio[filled] = 0.0
+    drifted = np.flatnonzero(ratio > DRIFTED)
+    return drifted[np.argsort(-ratio[drifted], kind="stable")[: min(limit, MOST_REFILLED)]]

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Annotated, Protocol
 
 import numpy as np
-from scipy.spatial.distance import cdist
+import scipy
 
 from streamembed.geometry.pairwise import choose_center
 from streamembed.numeric.arrays import Array, Bools, Floats, Ints
@@ -39,6 +39,8 @@ MASS_NEIGHBORS = 8
 # share and its inverse, for every alpha in [0, 2]. Products with weights are taken in float32, of
 # these and of their quotients: eight decades are left to either end of its range.
 LEAST_MASS = 1e-15
+TILE = 256
+TINY = float(np.finfo(np.float64).tiny)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,6 +56,18 @@ class Cover:
     def empty(cls) -> Cover:
         """The cover of no landmarks."""
         return cls(np.zeros(0, dtype=np.int64), np.zeros(0))
+
+    @classmethod
+    def of(cls, points: Floats) -> Cover:
+        """The cover of scaled points (n, d), from scratch. O(n^2 d), in tiles of rows."""
+        n = len(points)
+        nearest, nearest_d2 = np.full(n, -1, dtype=np.int64), np.full(n, np.inf)
+        for start in range(0, n if n > 1 else 0, TILE):
+            slots = np.arange(start, min(n, start + TILE))
+            d2 = scipy.spatial.distance.cdist(points[slots], points, "sqeuclidean")
+            d2[np.arange(len(slots)), slots] = np.inf
+            nearest[slots], nearest_d2[slots] = d2.argmin(axis=1), d2.min(axis=1)
+        return cls(nearest, nearest_d2)
 
     def radius2(self, size: int) -> float:
         """Squared radius: that of the closest pair; 0 while there are free slots among ``size``."""
@@ -109,7 +123,7 @@ class PointGeometry:
 
     def row(self, event: int) -> Floats:
         """By differences, O(n d)."""
-        row: Floats = cdist(
+        row: Floats = scipy.spatial.distance.cdist(
             self._arriving[event : event + 1], self._points[: self._n], "sqeuclidean"
         )[0]
         return row
@@ -117,7 +131,7 @@ class PointGeometry:
     def rows(self, slots: Ints) -> Floats:
         """By differences, O(b n d)."""
         points = self._points[: self._n]
-        rows: Floats = cdist(points[slots], points, "sqeuclidean")
+        rows: Floats = scipy.spatial.distance.cdist(points[slots], points, "sqeuclidean")
         return rows
 
     def place(self, event: int, slot: int) -> None:
@@ -173,16 +187,16 @@ class DistanceGeometry:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Absorption:
-    """The result of a chunk."""
+    """Where the events of a chunk go."""
 
-    slots: Ints  # (b,): slots that hold another event than before, ascending, int64
+    slots: Ints  # (b,): slots that hold another event than before, int64; of landmarks ascending
     events: Ints  # (b,): the event of the chunk in each
-    masses: Floats  # (n',): of all landmarks, afterwards
-    cover: Cover
+    masses: Floats  # (n',): of all slots, afterwards
+    cover: Cover | None = None  # of landmarks, as all that follows
     # (c,): for every event the nearest slot at the start of the chunk, and the squared distance;
     # empty where there was no landmark.
-    near: Ints
-    near_d2: Floats
+    near: Ints | None = None
+    near_d2: Floats | None = None
 
 
 def absorb(
@@ -205,7 +219,7 @@ def absorb(
 
     Returns
     -------
-    Absorbed
+    Absorption
         ``masses.sum()`` has grown by ``weights.sum()``, but for rounding. O(c n d) for events that
         add mass; O(n d) more for each that takes a slot.
 
@@ -233,6 +247,17 @@ def absorb(
     for event in novel.tolist():
         growing_cover.take(event, float(weights[event]))
     return growing_cover.result(near, d2)
+
+
+def compute_shares(d2: Floats, radius2: float) -> Floats:
+    """Shares of a mass (b, k) that its neighbours at squared distances ``d2`` (b, k) get.
+
+    exp(-d2 / radius2), of a sum of 1 in each row: with a radius of 0 only the nearest get any.
+    """
+    with np.errstate(under="ignore", over="ignore"):
+        weights = np.exp((d2.min(axis=1, keepdims=True) - d2) / max(radius2, TINY))
+    shares: Floats = weights / weights.sum(axis=1, keepdims=True)
+    return shares
 
 
 class _GrowingCover:
@@ -285,13 +310,8 @@ class _GrowingCover:
         d2[slot] = np.inf
         count = min(MASS_NEIGHBORS, self.n - 1)
         neighbors = np.argpartition(d2, count - 1)[:count]
-        radius2 = self.nearest_d2.min()
-        weights = np.zeros(count)
-        weights[d2[neighbors].argmin()] = 1.0
-        if radius2 > 0.0:
-            with np.errstate(under="ignore"):
-                weights = np.exp((d2[neighbors].min() - d2[neighbors]) / radius2)
-        self.masses[neighbors] += weights * (self.masses[slot] / weights.sum())
+        shares = compute_shares(d2[neighbors][None], float(self.nearest_d2.min()))[0]
+        self.masses[neighbors] += shares * self.masses[slot]
 
     def _insert(self, event: int, slot: int, row: Floats, weight: float) -> None:
         """Put an event into a slot, and update the nearest neighbours of all others."""
@@ -329,16 +349,3 @@ class _GrowingCover:
             near,
             near_d2,
         )
-
-
-def compute_cover(geometry: SlotGeometry, n: int) -> Cover:
-    """The cover of the slots, from scratch. O(n^2 d), n rows at a time in tiles of 256."""
-    nearest, nearest_d2 = np.full(n, -1, dtype=np.int64), np.full(n, np.inf)
-    if n > 1:
-        for start in range(0, n, 256):
-            slots = np.arange(start, min(n, start + 256))
-            rows = geometry.rows(slots)
-            rows[np.arange(len(slots)), slots] = np.inf
-            nearest[slots] = rows.argmin(axis=1)
-            nearest_d2[slots] = rows[np.arange(len(slots)), nearest[slots]]
-    return Cover(nearest, nearest_d2)

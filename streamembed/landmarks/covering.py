@@ -66,6 +66,7 @@ def update(
     ages = position - landmarks.births
     geometry = absorption.PointGeometry(landmarks.scaled, scaled, size)
     outcome = absorption.absorb(before.cover, masses, geometry, weights, size, ages)
+    assert outcome.cover is not None
     arrivals = position + outcome.events
     new = points[outcome.events], scaled[outcome.events]
     landmarks = support.fill(landmarks, outcome.slots, *new, arrivals, arrivals, outcome.masses)

@@ -17,13 +17,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Annotated
 
 import numpy as np
-from scipy.spatial.distance import cdist
+import scipy
 
-from streamembed.landmarks.absorption import MASS_NEIGHBORS
-from streamembed.numeric.arrays import Bools, Floats, Ints
+from streamembed.landmarks.absorption import MASS_NEIGHBORS, TILE, Cover, compute_shares
+from streamembed.numeric.arrays import LARGEST_VALUE, Bools, Floats, Ints
+from streamembed.numeric.codec import Within
 
 # The bisection in log r^2 starts at the least double, as one landmark may be arbitrarily far. It
 # ends after this many halvings, or where this share of M stays. Greedy nets do not shrink steadily
@@ -33,35 +34,36 @@ HALVINGS = 40
 ENOUGH = 0.995
 # Squared distances in the cache, 48 MB: rows that the next halving needs again.
 MAX_STORED = 6_000_000
-TILE = 256
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Landmarks:
     """Landmarks of one cover, or of several."""
 
-    points: Floats  # (n, d): raw, in the caller's units
-    masses: Floats  # (n,): positive
-    keys: Ints  # (n, 2): partition, and position in it, of each landmark's event; int64
-    stale: Bools  # (n,): those that their own cover would drop first
+    # Raw, in the caller's units.
+    points: Annotated[Floats, "n d", Within(-LARGEST_VALUE, LARGEST_VALUE)]
+    masses: Annotated[Floats, "n", "finite", "positive"]
+    keys: Annotated[Ints, "n 2"]  # partition, and position in it, of each landmark's event
+    stale: Annotated[Bools, "n"]  # those that their own cover would drop first
 
     def __len__(self) -> int:
         return len(self.masses)
 
-    def take(self, index: Ints) -> Self:
-        """The landmarks with these indices, in that order."""
-        parts = self.points[index], self.masses[index], self.keys[index], self.stale[index]
-        return type(self)(*parts)
 
-    @property
-    def order(self) -> Ints:
-        """Indices by coordinates, partition, position and mass, shape (n,)."""
-        position, partition = self.keys[:, 1], self.keys[:, 0]
-        return np.lexsort((self.masses, position, partition, *self.points.T[::-1]))
+def select(landmarks: Landmarks, index: Ints) -> Landmarks:
+    """The landmarks with these indices, in that order."""
+    points, masses = landmarks.points[index], landmarks.masses[index]
+    return Landmarks(points, masses, landmarks.keys[index], landmarks.stale[index])
+
+
+def find_order(landmarks: Landmarks) -> Ints:
+    """Indices by coordinates, partition, position and mass, shape (n,)."""
+    partition, position = landmarks.keys.T
+    return np.lexsort((landmarks.masses, position, partition, *landmarks.points.T[::-1]))
 
 
 def union(parts: Sequence[Landmarks]) -> Landmarks:
-    """All landmarks of some covers, one for equal points, in the order of `Landmarks.order`.
+    """All landmarks of some covers, one for equal points, in the order of `find_order`.
 
     The same bits in any order of the covers. Of equal points the smallest key stays, with
     their exact sum of masses; it is stale where all are. O(n d log n).
@@ -72,12 +74,12 @@ def union(parts: Sequence[Landmarks]) -> Landmarks:
         np.concatenate([part.keys for part in parts]),
         np.concatenate([part.stale for part in parts]),
     )
-    landmarks = landmarks.take(landmarks.order)
+    landmarks = select(landmarks, find_order(landmarks))
     differs = (landmarks.points[1:] != landmarks.points[:-1]).any(axis=1)
     starts = np.flatnonzero(np.concatenate([[True], differs])[: len(landmarks)])
     if len(starts) == len(landmarks):
         return landmarks
-    unique = landmarks.take(starts)
+    unique = select(landmarks, starts)
     ends = np.append(starts[1:], len(landmarks))
     for i in np.flatnonzero(ends - starts > 1).tolist():
         group = slice(starts[i], ends[i])
@@ -155,7 +157,7 @@ def _cache_rows(points: Floats) -> Callable[[int], Floats]:
     def row(i: int) -> Floats:
         distances = cache.get(i)
         if distances is None:
-            distances = cdist(points[i : i + 1], points, "sqeuclidean")[0]
+            distances = scipy.spatial.distance.cdist(points[i : i + 1], points, "sqeuclidean")[0]
             if len(cache) < capacity:
                 cache[i] = distances
         return distances
@@ -192,16 +194,10 @@ def _share_masses(masses: Floats, scaled: Floats, retained: Ints, radius2: float
     dropped = np.delete(np.arange(len(masses)), retained)
     for start in range(0, len(dropped), TILE):
         tile = dropped[start : start + TILE]
-        d2 = cdist(scaled[tile], retained_points, "sqeuclidean")
+        d2 = scipy.spatial.distance.cdist(scaled[tile], retained_points, "sqeuclidean")
         neighbors = _find_nearest(d2, count)
         near = np.take_along_axis(d2, neighbors, axis=1)
-        weights = np.zeros_like(near)
-        weights[:, 0] = 1.0
-        if radius2 > 0.0:
-            with np.errstate(under="ignore"):
-                weights = np.exp((near[:, :1] - near) / radius2)
-        shares = weights * (masses[tile] / weights.sum(axis=1))[:, None]
-        np.add.at(result, neighbors, shares)
+        np.add.at(result, neighbors, compute_shares(near, radius2) * masses[tile, None])
     return result
 
 
@@ -220,10 +216,4 @@ def _find_nearest(d2: Floats, count: int) -> Ints:
 
 def measure_closest(scaled: Floats) -> float:
     """Distance of the closest pair of points (n, d); 0 where there is none."""
-    n, least = len(scaled), np.inf
-    for start in range(0, n, TILE):
-        tile = cdist(scaled[start : start + TILE], scaled, "sqeuclidean")
-        rows = np.arange(len(tile))
-        tile[rows, start + rows] = np.inf
-        least = min(least, float(tile.min()))
-    return math.sqrt(least) if least < np.inf else 0.0
+    return math.sqrt(Cover.of(scaled).radius2(2)) if len(scaled) > 1 else 0.0

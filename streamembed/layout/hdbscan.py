@@ -17,7 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
-from scipy.spatial import cKDTree
+import scipy
 
 from streamembed.numeric.arrays import Floats, Ints
 
@@ -102,7 +102,7 @@ def join_nearest(places: Floats, min_samples: int) -> tuple[Ints, Floats]:
         Positive.
     """
     n = len(places)
-    farthest = places[cKDTree(places).query(places, [min_samples])[1][:, 0]]
+    farthest = places[scipy.spatial.cKDTree(places).query(places, [min_samples])[1][:, 0]]
     # points outside the tree, in any order: one that joins is replaced by the last
     core, outside = ((places - farthest) ** 2).sum(axis=1), np.arange(n)
     near, own, end = np.full(n, np.inf), np.full(n, np.inf), np.zeros(n, dtype=np.int64)

@@ -6,7 +6,7 @@ No layout in the plane can be certified: the problem is not convex. What can be 
 from __future__ import annotations
 
 import numpy as np
-from scipy.spatial import cKDTree
+import scipy
 
 from streamembed.geometry.lists import Slots
 from streamembed.layout.forces import Links
@@ -33,7 +33,7 @@ def measure_kept(places: Floats, near: Slots, duplicates: Ints | None) -> Floats
     """
     n, k = near.shape
     counts = np.count_nonzero(near >= 0, axis=1)
-    nearest = cKDTree(places).query(places, min(k + 1, n))[1].reshape(n, -1)
+    nearest = scipy.spatial.cKDTree(places).query(places, min(k + 1, n))[1].reshape(n, -1)
     is_self = nearest == np.arange(n)[:, None]
     is_self[~is_self.any(axis=1), -1] = True  # among many in one place it may be missing
     nearest = nearest[~is_self].reshape(n, -1)

@@ -23,9 +23,8 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
+import scipy
 from scipy.sparse import csr_array, eye_array
-from scipy.sparse.linalg import SuperLU, splu
-from scipy.spatial.distance import cdist
 
 from streamembed.geometry.lists import Slots
 from streamembed.geometry.pairwise import CELLS
@@ -293,9 +292,9 @@ def solve(
     )
 
 
-def _factorise(M: csr_array, shift: float) -> SuperLU:
+def _factorise(M: csr_array, shift: float) -> scipy.sparse.linalg.SuperLU:
     """The factors of M + shift I, which is positive definite: no pivots are needed."""
-    return splu(
+    return scipy.sparse.linalg.splu(
         (M + shift * eye_array(M.shape[0])).tocsc(),
         permc_spec="MMD_AT_PLUS_A",
         diag_pivot_thresh=0.0,
@@ -345,7 +344,7 @@ def extend(
     step = max(1, CELLS // max(1, n))
     for start in range(0, len(new), step):
         part = slice(start, start + step)
-        d2 = cdist(new[part], support, "sqeuclidean")
+        d2 = scipy.spatial.distance.cdist(new[part], support, "sqeuclidean")
         near = np.argpartition(d2, k - 1, axis=1)[:, :k].astype(np.int32)
         weights = compute_weights_between(new[part], support, near, reg)
         result[part] = np.einsum("bk,bkm->bm", weights, coordinates[near])

@@ -14,8 +14,8 @@ no edge is invented between them.
 from __future__ import annotations
 
 import numpy as np
+import scipy
 from scipy.sparse import coo_array, csr_array
-from scipy.sparse.csgraph import connected_components, dijkstra
 
 from streamembed.geometry.lists import Slots
 from streamembed.numeric.arrays import Floats, Ints, freeze
@@ -80,7 +80,7 @@ def compute_lengths(graph: csr_array, sources: Ints) -> Floats:
     [[0.0, 2.0, 5.0, inf]]
     """
     # the graph is symmetric: as a directed one it needs no transposed copy
-    lengths: Floats = dijkstra(graph, directed=True, indices=sources)
+    lengths: Floats = scipy.sparse.csgraph.dijkstra(graph, directed=True, indices=sources)
     return lengths
 
 
@@ -107,7 +107,7 @@ def label_parts(graph: csr_array, arrivals: Ints | None = None) -> Ints:
     """
     n = graph.shape[0]
     # in a symmetric graph strong parts are all parts, and need no transposed copy
-    count, raw = connected_components(graph, connection="strong")
+    count, raw = scipy.sparse.csgraph.connected_components(graph, connection="strong")
     oldest = np.full(count, np.iinfo(np.int64).max)
     np.minimum.at(oldest, raw, np.arange(n) if arrivals is None else arrivals)
     names = np.empty(count, dtype=np.int64)

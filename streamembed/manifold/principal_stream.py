@@ -139,11 +139,6 @@ def _join_waiting(stream: PrincipalStream, settings: PrincipalSettings) -> Princ
     return replace(after, state=state)
 
 
-def keep_last(stream: PrincipalStream, n: int) -> PrincipalStream:
-    """All but the last ``n`` rows leave the window; no row is waiting."""
-    return _slide(stream, stream.waiting, n)
-
-
 def _slide(stream: PrincipalStream, rows: Floats, window: int) -> PrincipalStream:
     """Join rows to the window, and remove the oldest."""
     assert not isinstance(stream.state, OneSided)

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Self
 
 import numpy as np
 import pyarrow as pa
-from scipy.spatial.distance import cdist
+import scipy
 
 from streamembed.data.features import Features
 from streamembed.errors import InputError
@@ -24,13 +24,13 @@ from streamembed.geometry.scaling import Scaling, fit_points
 from streamembed.geometry.support import Support
 from streamembed.landmarks import covering
 from streamembed.landmarks.absorption import LEAST_MASS
-from streamembed.landmarks.net import Landmarks
+from streamembed.landmarks.net import Landmarks, find_order, select
 from streamembed.merging.agreement import Agreement
 from streamembed.methods.options import POSITION, Config
 from streamembed.methods.state import State
 from streamembed.numeric import codec
-from streamembed.numeric.arrays import LARGEST_VALUE, Bools, Floats, Ints, freeze
-from streamembed.numeric.codec import NOT_SAVED, Within
+from streamembed.numeric.arrays import LARGEST_VALUE, Floats, freeze
+from streamembed.numeric.codec import NOT_SAVED
 from streamembed.storage import archive
 from streamembed.storage.archive import (
     must,
@@ -55,7 +55,7 @@ COLUMNS = ("points", "masses", "partition", "position", "stale")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class LandmarkSet:
+class LandmarkSet(Landmarks):
     """Landmarks and masses of one or more partitions of a stream, as of a position in each.
 
     `Engine.landmark_set` returns one, `merge` combines several, and `Engine.of_landmarks` maps
@@ -89,10 +89,6 @@ class LandmarkSet:
         The parts are inconsistent; of a file or of bytes, DamagedFileError.
     """
 
-    points: Annotated[Floats, "n d", Within(-LARGEST_VALUE, LARGEST_VALUE)]
-    masses: Annotated[Floats, "n", "finite", "positive"]
-    keys: Annotated[Ints, "n 2"]
-    stale: Annotated[Bools, "n"]
     agreement: Agreement
     positions: Mapping[int, int] = field(metadata=NOT_SAVED)
     time: Annotated[float, "finite"]
@@ -151,10 +147,7 @@ class LandmarkSet:
                 "a key is out of range",
             )
             must(len(np.unique(arrivals)) == len(arrivals), "two landmarks are one event")
-        must((self.landmarks.order == np.arange(n)).all(), "landmarks are not in order")
-
-    def __len__(self) -> int:
-        return len(self.masses)
+        must((find_order(self) == np.arange(n)).all(), "landmarks are not in order")
 
     def __repr__(self) -> str:
         events, count = sum(self.positions.values()), len(self.positions)
@@ -169,11 +162,6 @@ class LandmarkSet:
     def mass(self) -> float:
         """All masses, summed exactly."""
         return math.fsum(self.masses.tolist())
-
-    @property
-    def landmarks(self) -> Landmarks:
-        """Its landmarks, as `merge` takes them."""
-        return Landmarks(self.points, self.masses, self.keys, self.stale)
 
     @property
     def scaled(self) -> Floats:
@@ -249,6 +237,11 @@ class LandmarkSet:
         return landmark_set
 
 
+def of_landmarks(landmarks: Landmarks, *facts: Any) -> LandmarkSet:
+    """The set of landmarks in their order, with the fields that follow ``stale``."""
+    return LandmarkSet(landmarks.points, landmarks.masses, landmarks.keys, landmarks.stale, *facts)
+
+
 def from_covering(
     state: covering.Covering, agreement: Agreement, partition: int, size: int
 ) -> LandmarkSet:
@@ -258,9 +251,10 @@ def from_covering(
     keys = np.column_stack([np.full(len(support), partition, dtype=np.int64), support.births])
     # -0.0 becomes 0.0: equal points must be equal bytes
     landmarks = Landmarks(support.points + 0.0, support.masses, keys, stale)
-    ordered = landmarks.take(landmarks.order)
-    parts = ordered.points, ordered.masses, ordered.keys, ordered.stale
-    return LandmarkSet(*parts, agreement, {partition: state.position}, state.time, size, radius)
+    positions = {partition: state.position}
+    return of_landmarks(
+        select(landmarks, find_order(landmarks)), agreement, positions, state.time, size, radius
+    )
 
 
 def from_state(state: State, config: Config, features: Features, partition: int) -> LandmarkSet:
@@ -302,7 +296,9 @@ def build_support(landmark_set: LandmarkSet, config: Config) -> tuple[Support, S
     scaled = scaling.apply(landmark_set.points)
     bandwidth = config.fixed_bandwidth or agreement.bandwidth
     if bandwidth is None and config.has_bandwidth:
-        bandwidth = choose_bandwidth(lambda slots: cdist(scaled[slots], scaled), len(scaled))
+        bandwidth = choose_bandwidth(
+            lambda slots: scipy.spatial.distance.cdist(scaled[slots], scaled), len(scaled)
+        )
     copied = (ids.copy(), arrivals.copy(), landmark_set.masses.copy())
     return Support(landmark_set.points.copy(), scaled, *copied), scaling.of_bandwidth(
         bandwidth or 1.0

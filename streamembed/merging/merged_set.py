@@ -14,7 +14,7 @@ from streamembed.landmarks import net
 from streamembed.landmarks.absorption import LEAST_MASS
 from streamembed.landmarks.net import Landmarks
 from streamembed.merging.agreement import Agreement
-from streamembed.merging.landmark_set import LandmarkSet
+from streamembed.merging.landmark_set import LandmarkSet, of_landmarks
 from streamembed.methods.options import POSITION
 from streamembed.numeric.arrays import Bools, Floats, Ints
 from streamembed.validation import check_choice, check_whole
@@ -121,9 +121,10 @@ def align_time(landmark_set: LandmarkSet, time: float) -> Landmarks:
         or time == landmark_set.time
         or not len(landmark_set)
     ):
-        return landmark_set.landmarks
+        return landmark_set
     faded = np.exp2(-(time - landmark_set.time) / landmark_set.agreement.half_life)
-    return replace(landmark_set.landmarks, masses=np.maximum(landmark_set.masses * faded, TINY))
+    masses = np.maximum(landmark_set.masses * faded, TINY)
+    return Landmarks(landmark_set.points, masses, landmark_set.keys, landmark_set.stale)
 
 
 def _find_newest_time(sets: Sequence[LandmarkSet]) -> float:
@@ -234,7 +235,7 @@ def _merge_group(sets: Sequence[LandmarkSet], size: int, keep: Ints | None) -> L
     union = replace(union, masses=_raise_masses(union.masses))
     scaled = agreement.scaling().apply(union.points)
     thinned = net.thin(union, scaled, size, None if keep is None else _find_keys(union, keep))
-    merged = replace(union.take(thinned.indices), masses=thinned.masses)
+    merged = replace(net.select(union, thinned.indices), masses=thinned.masses)
     radius = max(landmark_set.radius for landmark_set in sets)
     if len(merged) < len(union):
         # a single one has no neighbour; 0 would say that every event has a landmark
@@ -242,8 +243,7 @@ def _merge_group(sets: Sequence[LandmarkSet], size: int, keep: Ints | None) -> L
     positions = {
         key: position for landmark_set in sets for key, position in landmark_set.positions.items()
     }
-    parts = merged.points, merged.masses, merged.keys, merged.stale
-    return LandmarkSet(*parts, agreement, positions, time, size, radius)
+    return of_landmarks(merged, agreement, positions, time, size, radius)
 
 
 def _raise_masses(masses: Floats) -> Floats:

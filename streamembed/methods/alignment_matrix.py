@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from typing import Annotated, Self
 
 import numpy as np
+import scipy
 from scipy.sparse import csr_array
-from scipy.sparse.csgraph import connected_components
 
 from streamembed.geometry.lists import NeighborLists
 from streamembed.geometry.scaling import Scaling
@@ -80,7 +80,8 @@ class AlignmentMap(EmbeddingMap):
         support, slots, lists, n = inputs.support, inputs.slots, self.lists, len(inputs.support)
         weights, bottom, rows = self.weights, self.bottom, self.rows + len(slots)
         if len(slots):
-            lists, changed = lists.replace(slots, inputs.geometry, support.births)
+            lists = lists.replace(slots, inputs.geometry, support.births)
+            changed = lists.find_changed(self.lists, slots)
             # a list with a refilled slot may be the same slots at the same distances, elsewhere
             is_refilled = np.zeros(n + 1, dtype=bool)  # the last for the slot -1
             is_refilled[slots] = True
@@ -146,7 +147,9 @@ class AlignmentMap(EmbeddingMap):
         graph = csr_array(
             (np.ones(int(starts[-1])), neighbors[is_neighbor], starts), shape=(len(neighbors),) * 2
         )
-        return int(connected_components(graph, directed=False, return_labels=False))
+        return int(
+            scipy.sparse.csgraph.connected_components(graph, directed=False, return_labels=False)
+        )
 
 
 def _solve(

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
-from scipy.spatial.distance import cdist
+import scipy
 
 from streamembed.methods.extension import EPS, LOSS, Extension
 from streamembed.numeric.arrays import Floats
@@ -65,7 +65,8 @@ class GaussianExtension(Extension):
         """The same by the differences themselves."""
         with np.errstate(over="ignore", under="ignore"):
             scaled = (points - self.center) / self.scale
-            exponents = cdist(scaled, self.points, "sqeuclidean") / -self.bandwidth2
+            d2 = scipy.spatial.distance.cdist(scaled, self.points, "sqeuclidean")
+            exponents = d2 / -self.bandwidth2
             shift = exponents.max(axis=1)
             # so far away that every square overflows: no point is the nearest, all weigh alike
             exponents = np.where(np.isfinite(shift)[:, None], exponents - shift[:, None], 0.0)

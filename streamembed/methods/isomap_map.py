@@ -74,7 +74,7 @@ class IsomapMap(EmbeddingMap):
         """After a chunk."""
         slots, support, lists, edges = inputs.slots, inputs.support, self.lists, self.edges
         if lists is not None and len(slots):
-            lists, _ = lists.replace(slots, inputs.geometry, support.births)
+            lists = lists.replace(slots, inputs.geometry, support.births)
         if edges is not None:
             edges = edges.replace(slots, inputs.geometry)
         return self._of(lists, edges, support, config), len(slots)

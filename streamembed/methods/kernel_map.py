@@ -7,16 +7,15 @@ operator makes of them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
 
 from streamembed.geometry import components, self_tuning
 from streamembed.geometry.kernel_matrix import bound_rounding, choose_dtype
-from streamembed.geometry.kernel_weights import LARGEST_LOSS, KernelWeights
-from streamembed.geometry.neighbor_counts import NeighborCounts, measure_reaches
-from streamembed.geometry.pairwise import Pairwise, PointDistances
+from streamembed.geometry.kernel_weights import KernelWeights
+from streamembed.geometry.lists import NeighborLists
 from streamembed.geometry.scaling import Scaling, measure_rounding
 from streamembed.geometry.self_tuning import LocalWidths
 from streamembed.geometry.support import Support
@@ -37,7 +36,6 @@ from streamembed.methods.trial_map import (
     start_space,
 )
 from streamembed.numeric.arrays import Array, Floats, Ints
-from streamembed.numeric.codec import NOT_SAVED
 from streamembed.numeric.linalg import descending_eigh
 from streamembed.spectral import certificate
 from streamembed.spectral.operator import RANK_CUT, Normalisation, Operator
@@ -62,11 +60,8 @@ class KernelMap(TrialMap):
     """Weights, and widths where every slot has one of its own."""
 
     weights: KernelWeights
-    # Where every slot has a width of its own: these, and the counts that tell which have drifted.
+    # Where every slot has a width of its own: these; ``lists`` tell which of them have drifted.
     scales: LocalWidths | None = None
-    counts: NeighborCounts | None = None
-    # Between points, where they have widths; None before the first chunk.
-    geometry: PointDistances | None = field(default=None, kw_only=True, metadata=NOT_SAVED)
 
     @property
     def rolled_share(self) -> int:
@@ -78,30 +73,26 @@ class KernelMap(TrialMap):
         """From scratch, with widths where the kernel has them."""
         support, scaling, rule = inputs.support, inputs.scaling, config.rule
         kernel = KernelInput(support, inputs.read_distances, scaling, None, rule)
-        scales = counts = None
+        scales = lists = None
         if rule is not None:
-            geometry, slots = inputs.geometry, np.arange(len(support), dtype=np.int64)
-            reaches = measure_reaches(geometry, slots, rule.n_neighbors)
+            lists = NeighborLists.build(
+                inputs.geometry, support.births, rule.n_neighbors, is_distinct=True
+            )
+            slots, reaches = np.arange(len(support), dtype=np.int64), lists.reaches
             # as exact as these widths ask for: differences one by one take ten times as long
             median = float(np.median(reaches[reaches > 0.0])) if reaches.any() else 0.0
             near = replace(kernel, scales=LocalWidths(reaches, reaches, median))
             dtype = choose_dtype(config.slots or len(slots), config.tolerance)
             scales = self_tuning.fill_widths(
-                LocalWidths.empty(),
-                slots,
-                reaches,
-                lambda part: near.squares(part, dtype),
-                len(slots),
-                rule,
+                LocalWidths.empty(), slots, lists, lambda part: near.squares(part, dtype), rule
             )
-            counts = NeighborCounts.build(geometry, np.maximum(reaches, scales.least))
             scaling = scaling.of_bandwidth(float(np.sqrt(rule.width)) * scales.typical)
             kernel = replace(kernel, scaling=scaling, scales=scales)
-        return cls._from_scratch(kernel, counts, config), scaling
+        return cls._from_scratch(kernel, lists, config), scaling
 
     @classmethod
     def _from_scratch(
-        cls, kernel: KernelInput, counts: NeighborCounts | None, config: Config
+        cls, kernel: KernelInput, lists: NeighborLists | None, config: Config
     ) -> Self:
         """By the support alone."""
         masses, n = kernel.support.masses, len(kernel.support)
@@ -115,56 +106,29 @@ class KernelMap(TrialMap):
             space, products = start_space(weights, matrix, degrees, masses, config)
             matrix = None
         kept = _unbind(weights, kernel)
-        return cls(degrees, matrix, space, kept, kernel.scales, counts, products=products)
+        return cls(degrees, matrix, space, kept, kernel.scales, lists=lists, products=products)
 
     def update(self, inputs: UpdateInput, config: Config) -> tuple[TrialMap, int]:
         """After a chunk: rows of its slots, and of those whose width has drifted."""
         scaling, rule, slots = inputs.state.scaling, config.rule, inputs.slots
         kernel = KernelInput(inputs.support, inputs.read_distances, scaling, self.scales, rule)
-        if self.scales is None or self.counts is None or rule is None or not len(slots):
-            return self._fill(inputs, kernel, self.counts, slots, config), len(slots)
-        n, k = len(inputs.support), rule.n_neighbors
-        after, least = self._follow_geometry(inputs), self.scales.least
+        if self.scales is None or self.lists is None or rule is None or not len(slots):
+            return self._fill(inputs, kernel, slots, config), len(slots)
         # widths: of the new slots, and of those whose reach has drifted, which are filled again
-        reaches = measure_reaches(after, slots, k)
-        left = inputs.read_left(after)
-        counts = self.counts.replace(slots, left, after, np.maximum(reaches, least))
+        n = len(inputs.support)
+        lists = self.lists.replace(slots, inputs.geometry, inputs.support.births)
         limit = max(SMALL_CHUNK, int(BIG_CHUNK_SHARE * n))
         n_more = limit if 2 * len(slots) > limit else limit - len(slots)
-        again = counts.find_drifted(k, least, slots)
-        moved = measure_reaches(after, again, k)
-        first = self_tuning.rank_drift(counts.bases[again], np.maximum(moved, least), n_more)
-        again, moved = again[first], moved[first]
-        counts = counts.refill(again, after, np.maximum(moved, least))
-        refilled, dtype = np.concatenate([slots, again]), self.weights.dtype
-
-        def read_squares(tile: Ints) -> Floats:  # the bounds that are at hand, where they will do
-            block = after.rows(tile)
-            loss = float(block.slack.max() + block.row_slack.max())
-            is_close = loss <= LARGEST_LOSS * rule.width * least**2
-            return np.maximum(block.lower, 0.0) if is_close else kernel.squares(tile, dtype)
-
-        reaches = np.concatenate([reaches, moved])
-        scales = self_tuning.fill_widths(self.scales, refilled, reaches, read_squares, n, rule)
-        kernel = replace(kernel, scales=scales)
-        following = replace(self, geometry=after if isinstance(after, PointDistances) else None)
-        return following._fill(inputs, kernel, counts, refilled, config), len(refilled)
-
-    def _follow_geometry(self, inputs: UpdateInput) -> Pairwise:
-        """The geometry after a chunk; of points about one centre, so that bits do not change."""
-        if inputs.distances is not None:
-            return inputs.geometry
-        scaled, center = inputs.state.support.scaled, self.weights.center
-        before = self.geometry or PointDistances(scaled, center)
-        return before.replace(inputs.slots, inputs.support.scaled)
+        drifted = self_tuning.find_drifted(self.scales, lists.reaches, slots, n_more)
+        refilled, dtype = np.concatenate([slots, drifted]), self.weights.dtype
+        scales = self_tuning.fill_widths(
+            self.scales, refilled, lists, lambda part: kernel.squares(part, dtype), rule
+        )
+        kernel, following = replace(kernel, scales=scales), replace(self, lists=lists)
+        return following._fill(inputs, kernel, refilled, config), len(refilled)
 
     def _fill(
-        self,
-        inputs: UpdateInput,
-        kernel: KernelInput,
-        counts: NeighborCounts | None,
-        refilled: Ints,
-        config: Config,
+        self, inputs: UpdateInput, kernel: KernelInput, refilled: Ints, config: Config
     ) -> TrialMap:
         """The map after ``refilled`` slots were filled, for the first time or again."""
         masses, n_before = inputs.support.masses, len(inputs.state.support)
@@ -172,10 +136,10 @@ class KernelMap(TrialMap):
         if n > LARGEST_WHOLE and (
             self.space is None or len(refilled) >= max(REBUILD_SHARE * n, SMALL_CHUNK)
         ):
-            return replace(self, counts=counts)._start_again(kernel, config)
+            return self._start_again(kernel, config)
         weights = _follow_weights(self.weights, kernel, refilled)
         kept = _unbind(weights, kernel)
-        following = replace(self, weights=kept, scales=kernel.scales, counts=counts)
+        following = replace(self, weights=kept, scales=kernel.scales)
         if self.matrix is not None:
             rows = config.embedding.rows(kernel, refilled, np.float64)
             matrix = fill_matrix(self.matrix, rows, refilled)
@@ -186,7 +150,7 @@ class KernelMap(TrialMap):
         return following._start_again(kernel, config) if updated is None else updated
 
     def _start_again(self, kernel: KernelInput, config: Config) -> Self:
-        built = self._from_scratch(kernel, self.counts, config)
+        built = self._from_scratch(kernel, self.lists, config)
         return replace(built, products=self.products + built.products)
 
     def _read_leaving(self, inputs: UpdateInput, old: Ints) -> Array:
@@ -262,10 +226,10 @@ class KernelMap(TrialMap):
     def describe_weights(self, state: State, config: Config) -> KernelWidths:
         """Gaussian of one bandwidth, or of a width for every slot."""
         n, scales, bandwidth = len(state.support), self.scales, state.scaling.bandwidth
-        if scales is None or config.rule is None:
+        if scales is None or self.lists is None or config.rule is None:
             return KernelWidths("gaussian", np.full(n, bandwidth), np.zeros(n), least=bandwidth)
-        least = self_tuning.LEAST_WIDTH * scales.median
-        return KernelWidths("self_tuning", scales.widths, scales.reaches, config.rule.width, least)
+        reaches, width = self.lists.reaches, config.rule.width
+        return KernelWidths("self_tuning", scales.widths, reaches, width, scales.least)
 
     def measure_coverage(self, d2: Floats, masses: Floats, config: Config) -> float:
         """The median kernel mass around them, in widths of the support."""

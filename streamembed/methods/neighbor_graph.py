@@ -17,7 +17,7 @@ from typing import Any, Self
 import numpy as np
 from scipy.sparse import csr_array
 
-from streamembed.geometry.lists import NeighborLists, RadiusEdges
+from streamembed.geometry.lists import NeighborLists, RadiusEdges, find_last
 from streamembed.geometry.scaling import Scaling
 from streamembed.geometry.support import Support
 from streamembed.methods.eigenpairs import LARGEST_EXACT, SMALLEST_FACTORED, Eigenpairs
@@ -85,10 +85,12 @@ class WalkMap(EmbeddingMap):
         lists, edges, support, graph = self.lists, self.edges, inputs.support, self.walk.edges
         touched: Ints | None = None
         if len(inputs.slots) and lists is not None:
-            before = lists.nearest
-            lists, changed = lists.replace(inputs.slots, inputs.geometry, support.births)
-            how = self.weights, self.scale
-            graph, touched = adjacency.replace_edges(graph, before, lists.nearest, changed, *how)
+            before = lists
+            lists = before.replace(inputs.slots, inputs.geometry, support.births)
+            changed = lists.find_changed(before, inputs.slots)
+            graph, touched = adjacency.replace_edges(
+                graph, before.nearest, lists.nearest, changed, self.weights, self.scale
+            )
         elif len(inputs.slots) and edges is not None:
             earlier, slots = graph, inputs.slots
             edges = edges.replace(slots, inputs.geometry)
@@ -145,7 +147,7 @@ class WalkMap(EmbeddingMap):
             reaches = np.full(n, config.radius or 0.0)
             return KernelWidths(self.weights, widths, reaches, least=bandwidth)
         d2 = self.lists.nearest[1]
-        reaches = np.sqrt(adjacency.find_last(d2))
+        reaches = self.lists.reaches
         if self.weights != "self_tuning":
             return KernelWidths(self.weights, widths, reaches, least=bandwidth)
         widths = adjacency.compute_local_scales(d2)
@@ -187,7 +189,7 @@ def build_fields(inputs: BuildInput, config: Config) -> tuple[dict[str, Any], Sc
         lengths2 = edges.d2
     else:
         lists = NeighborLists.build(inputs.geometry, support.births, config.n_neighbors)
-        lengths2 = adjacency.find_last(lists.nearest[1])
+        lengths2 = find_last(lists.nearest[1])
     bandwidth = config.fixed_bandwidth
     if bandwidth is None:
         positive = lengths2[lengths2 > 0]

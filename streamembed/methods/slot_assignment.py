@@ -2,35 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from streamembed.geometry.kernel_matrix import KernelMatrix
 from streamembed.geometry.scaling import Scaling
 from streamembed.geometry.support import Support, choose_slots, fill
 from streamembed.landmarks import absorption, covering
-from streamembed.landmarks.absorption import Cover
+from streamembed.landmarks.absorption import Absorption, Cover
 from streamembed.methods.chunk import Chunk
 from streamembed.methods.options import Config
 from streamembed.numeric.arrays import Floats, Ints
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class SlotAssignment:
-    """Where the events of a chunk go: slots and the event that each now holds, and all masses.
-
-    Among landmarks also the nearest of them for each event, and the squared distance, (c,); with a
-    clock of event times, that of the newest.
-    """
-
-    slots: Ints
-    events: Ints
-    masses: Floats
-    cover: Cover | None
-    near: Ints | None = None
-    near_d2: Floats | None = None
-    time: float | None = None
 
 
 def assign(
@@ -42,13 +23,16 @@ def assign(
     chunk: Chunk,
     config: Config,
     time: float | None = None,
-) -> SlotAssignment:
-    """Slots for the events that get one: all, or, among landmarks, the novel ones."""
+) -> tuple[Absorption, float | None]:
+    """Slots for the events that get one: all, or, among landmarks, the novel ones.
+
+    With a clock of event times also the time of the newest.
+    """
     count = len(chunk)
     if cover is None:
         slots = choose_slots(position, count, config.window)
         masses = np.ones(max(len(support), int(slots.max()) + 1))
-        return SlotAssignment(slots, np.arange(count, dtype=np.int64), masses, None)
+        return Absorption(slots, np.arange(count, dtype=np.int64), masses), None
     size, times = config.size, chunk.times
     if times is None:  # positions are the times, and the newest is that of the event before
         times, time = np.arange(position, position + count, dtype=np.float64), position - 1.0
@@ -66,19 +50,11 @@ def assign(
             support_distances, new_distances, chunk.mutual_distances, size
         )
     absorbed = absorption.absorb(cover, masses, geometry, weights, size, position - support.births)
-    return SlotAssignment(
-        absorbed.slots,
-        absorbed.events,
-        absorbed.masses,
-        absorbed.cover,
-        absorbed.near,
-        absorbed.near_d2,
-        None if chunk.times is None else newest,
-    )
+    return absorbed, None if chunk.times is None else newest
 
 
 def fill_slots(
-    support: Support, assignment: SlotAssignment, scaling: Scaling, chunk: Chunk, positions: Ints
+    support: Support, assignment: Absorption, scaling: Scaling, chunk: Chunk, positions: Ints
 ) -> Support:
     """The support with the chunk in its slots."""
     events = assignment.events
@@ -94,7 +70,7 @@ def fill_slots(
     )
 
 
-def arrange_distances(support: Support, assignment: SlotAssignment, chunk: Chunk) -> Floats | None:
+def arrange_distances(support: Support, assignment: Absorption, chunk: Chunk) -> Floats | None:
     """Unsquared distances of the new slots to all slots in use afterwards, shape (b, n')."""
     if chunk.distances is None or chunk.mutual_distances is None:
         return None

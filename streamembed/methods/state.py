@@ -12,13 +12,7 @@ import numpy as np
 
 from streamembed.geometry.kernel_matrix import KernelMatrix
 from streamembed.geometry.lists import NeighborLists
-from streamembed.geometry.pairwise import (
-    BoundedRows,
-    DistanceTable,
-    LeavingPoints,
-    Pairwise,
-    PointDistances,
-)
+from streamembed.geometry.pairwise import DistanceTable, Pairwise, PointDistances
 from streamembed.geometry.scaling import Scaling, measure_rounding
 from streamembed.geometry.self_tuning import LocalWidths
 from streamembed.geometry.support import Support
@@ -31,7 +25,7 @@ from streamembed.methods.options import Config
 from streamembed.metrics.engine_metrics import Learners
 from streamembed.numeric.arrays import Floats, Ints
 from streamembed.numeric.codec import SAVED_IF_SET, Count
-from streamembed.spectral import adjacency, operator
+from streamembed.spectral import operator
 from streamembed.spectral.certificate import Certificate
 from streamembed.spectral.operator import Normalisation
 
@@ -104,15 +98,6 @@ class UpdateInput:
     read_distances: Callable[[Ints], Floats] | None
     left: Floats | None  # rows of distances of its slots before it, of those that were in use
     position: int  # where it ended
-
-    def read_left(self, after: Pairwise) -> BoundedRows:
-        """Distances from what the slots held before, where ``after`` is the geometry of now."""
-        if isinstance(after, PointDistances):
-            return LeavingPoints(self.state.support.scaled, after)
-        assert self.left is not None
-        return DistanceTable(
-            self.slots[self.slots < self.left.shape[1]], self.left**2, _refuse_rows
-        )
 
     def read_squares_before(self, old: Ints) -> Floats:
         """Squared distances before the chunk, (b, n), of slots that were in use then."""
@@ -208,7 +193,7 @@ class EmbeddingMap(abc.ABC):
         n, lists = len(state.support), self.lists
         reaches = np.full(n, config.radius or 0.0)
         if lists is not None:
-            reaches = np.sqrt(adjacency.find_last(lists.nearest[1]))
+            reaches = lists.reaches
         return n * measure_rounding(state.support.scaled, reaches)
 
     def complete_certificate(
@@ -340,10 +325,6 @@ class State:
                 raise ValueError("a picture without lists of neighbours")
             picture = replace(picture, p=compute_affinities(select_neighbors(lists)[1]))
         return replace(packed, support=support, map=packed.map.restore(support), picture=picture)
-
-
-def _refuse_rows(slots: Ints) -> Floats:
-    raise NotImplementedError  # they have been overwritten
 
 
 def build_geometry(support: Support, distances: KernelMatrix | None, slots: Ints) -> Pairwise:

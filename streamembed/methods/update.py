@@ -17,14 +17,12 @@ from streamembed.geometry.kernel_matrix import KernelMatrix, choose_dtype
 from streamembed.geometry.pairwise import Pairwise
 from streamembed.geometry.scaling import Scaling, fit_distances, fit_points, recenter
 from streamembed.geometry.support import Support
-from streamembed.landmarks import absorption
-from streamembed.landmarks.absorption import Cover
+from streamembed.landmarks.absorption import Absorption, Cover
 from streamembed.methods import frame_reference, picture_updates, slot_assignment
 from streamembed.methods.chunk import Chunk
 from streamembed.methods.eigenpairs import LARGEST_EXACT
 from streamembed.methods.maps import MAPS
 from streamembed.methods.options import POSITION, Config
-from streamembed.methods.slot_assignment import SlotAssignment
 from streamembed.methods.state import (
     NO_SLOTS,
     BuildInput,
@@ -79,7 +77,7 @@ def start(chunk: Chunk, config: Config) -> State:
     scaling = _fit_scaling(chunk.points, np.ones(len(chunk)), chunk.mutual_distances, config)
     empty = Support.empty(chunk.points.shape[1], chunk.ids.dtype)
     cover = Cover.empty() if config.memory == "landmarks" else None
-    assignment = slot_assignment.assign(empty, cover, None, 0, scaling, chunk, config)
+    assignment, time = slot_assignment.assign(empty, cover, None, 0, scaling, chunk, config)
     positions = np.arange(len(chunk), dtype=np.int64)
     support = slot_assignment.fill_slots(empty, assignment, scaling, chunk, positions)
     distances, d = None, slot_assignment.arrange_distances(empty, assignment, chunk)
@@ -88,7 +86,7 @@ def start(chunk: Chunk, config: Config) -> State:
     origin = _Origin.first(len(chunk))
     read_rows = None if d is None else lambda slots: d[slots]
     state = _build(support, assignment.cover, distances, read_rows, scaling, origin, config)
-    state = _init_metrics(replace(state, time=assignment.time), config)
+    state = _init_metrics(replace(state, time=time), config)
     state = picture_updates.begin(state, _read_geometry(state), config)
     return _train_metrics(state, chunk, config)
 
@@ -116,8 +114,7 @@ def start_from_support(
     time
         As of which masses are, where they fade by event times.
     """
-    points = absorption.PointGeometry(support.scaled, support.scaled[:0], len(support))
-    cover = absorption.compute_cover(points, len(support))
+    cover = Cover.of(support.scaled)
     origin = _Origin.first(position)
     state = _build(support, cover, None, None, scaling, origin, config)
     state = replace(state, time=None if config.clock == POSITION else time)
@@ -145,7 +142,7 @@ def push(state: State, chunk: Chunk, config: Config) -> State:
 
     # support: which points stay, in which slot, with what mass
     previous = state.support, state.cover, state.distances, state.position, state.scaling
-    assignment = slot_assignment.assign(*previous, chunk, config, state.time)
+    assignment, time = slot_assignment.assign(*previous, chunk, config, state.time)
     slots = assignment.slots
     support = slot_assignment.fill_slots(state.support, assignment, state.scaling, chunk, positions)
     # widths: which slots have drifted, and are filled again
@@ -174,7 +171,7 @@ def push(state: State, chunk: Chunk, config: Config) -> State:
         distances=distances,
         counts=counts,
         apart=_measure_cover(state, assignment, config),
-        time=assignment.time,
+        time=time,
         map=updated,
     )
     if config.rescales and len(state.support) < len(support) == config.slots:
@@ -196,9 +193,7 @@ def push(state: State, chunk: Chunk, config: Config) -> State:
 def rescale(state: State, config: Config) -> State:
     """The state with scaling, map, frame and picture from scratch."""
     state = _rescale(state, config)
-    if config.picture:
-        state = picture_updates.respread(state, _read_geometry(state), config)
-    return state
+    return relayout(state, config) if config.picture else state
 
 
 def relayout(state: State, config: Config) -> State:
@@ -223,8 +218,7 @@ def _rebuild(state: State, scaling: Scaling, config: Config, starts_epoch: bool)
     rescaled = replace(support, scaled=scaling.apply(support.points))
     cover = state.cover
     if cover is not None and state.distances is None:
-        points = absorption.PointGeometry(rescaled.scaled, rescaled.scaled[:0], len(rescaled))
-        cover = absorption.compute_cover(points, len(rescaled))
+        cover = Cover.of(rescaled.scaled)
     origin = _Origin(state.position, state.frame, state.counts)
     built = _build(
         rescaled, cover, state.distances, d, scaling, origin, config, starts_epoch=starts_epoch
@@ -250,7 +244,7 @@ def _recenter(state: State, config: Config) -> State:
     return _rebuild(state, centred, config, starts_epoch=False)
 
 
-def _measure_cover(state: State, assignment: SlotAssignment, config: Config) -> tuple[float, float]:
+def _measure_cover(state: State, assignment: Absorption, config: Config) -> tuple[float, float]:
     """`State.apart` after the chunk: how far its events were from landmarks of a full support."""
     scales, nearest, d2 = state.map.local_widths, assignment.near, assignment.near_d2
     if scales is None or nearest is None or d2 is None or len(scales.widths) < config.size:

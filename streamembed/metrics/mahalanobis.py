@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.spatial.distance import cdist
+import scipy
 
 from streamembed.errors import (
     FeatureError,
@@ -225,7 +225,7 @@ class Mahalanobis(Unchanging):
             return np.zeros((len(left), len(right)))
         mapped_left = (left - right[0]) @ self.factor.T
         mapped_right = (right - right[0]) @ self.factor.T
-        d2: Floats = cdist(mapped_left, mapped_right, "sqeuclidean")
+        d2: Floats = scipy.spatial.distance.cdist(mapped_left, mapped_right, "sqeuclidean")
         norms = [np.einsum("ij,ij->i", part, part) for part in (mapped_left, mapped_right)]
         rows, columns = np.nonzero(d2 <= NEAR * (norms[0][:, None] + norms[1]))
         for start in range(0, len(rows), CHUNK):

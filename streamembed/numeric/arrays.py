@@ -29,11 +29,11 @@ def freeze(array: Array) -> Array:
     return array
 
 
-def pad_rows(array: Array, n: int) -> Array:
-    """A copy with n rows: zeros behind its own."""
+def pad_rows(array: Array, n: int, fill: float = 0.0) -> Array:
+    """A copy with n rows: ``fill`` behind its own."""
     if n == len(array):
         return array.copy()
-    padded = np.zeros((n, *array.shape[1:]), dtype=array.dtype)
+    padded = np.full((n, *array.shape[1:]), fill, dtype=array.dtype)
     padded[: len(array)] = array
     return padded
 

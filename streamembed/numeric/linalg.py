@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import numpy as np
 import scipy.linalg
-from scipy.spatial.distance import cdist
 
 from streamembed.numeric.arrays import Array, Floats
 
@@ -138,7 +137,7 @@ def squared_distances(left: Floats, right: Floats, loss: float = 1e-6) -> Floats
     right2 = np.einsum("ij,ij->i", right, right)
     largest = max(left2.max(initial=0.0), right2.max(initial=0.0))
     if largest * np.finfo(np.float64).eps > loss:
-        exact: Floats = cdist(left, right, "sqeuclidean")
+        exact: Floats = scipy.spatial.distance.cdist(left, right, "sqeuclidean")
         return exact
     d2 = left @ right.T
     d2 *= -2.0

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated
 
 import numpy as np
-from scipy.special import ndtri
+import scipy
 
 from streamembed.numeric.arrays import Array, Bools, Floats
 from streamembed.numeric.ranks import rank_columns
@@ -217,7 +217,7 @@ def _judge_structure(sample: _Sample, generator: np.random.Generator) -> float:
     n, d = sample.points.shape
 
     def explain(points: Floats) -> tuple[Floats, Floats]:
-        scores = ndtri((rank_columns(points) - 0.5) / n)
+        scores = scipy.special.ndtri((rank_columns(points) - 0.5) / n)
         scores -= scores.mean(axis=0)
         of_scores = replace(sample, points=scores, deviations=scores.std(axis=0))
         return scores, of_scores.explain(np.eye(d))

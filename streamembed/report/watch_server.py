@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from streamembed.errors import FileError, StreamembedError, summarise_error
+from streamembed.errors import StreamembedError, summarise_error
 from streamembed.report.figures import require_bokeh
 from streamembed.report.json_values import encode_json
 from streamembed.report.page import render_page
@@ -133,17 +133,10 @@ def create_server(run: str | os.PathLike[str], port: int = 0) -> WatchServer:
         Bokeh is not installed.
     MissingFileError, DamagedFileError
         There is no run, or it is damaged.
-    FileError
+    OSError
         The port is in use.
     """
     require_bokeh()
     follower = RunFollower(run, _read_state)
     follower.refresh()
-    try:
-        return WatchServer(port, follower)
-    except (OSError, OverflowError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise FileError(
-            f"cannot listen on {HOST}:{port} ({reason}): choose another port with --port, or "
-            "--port 0 for any free port"
-        ) from error
+    return WatchServer(port, follower)

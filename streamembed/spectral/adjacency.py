@@ -12,6 +12,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.sparse import coo_array, csr_array
 
+from streamembed.geometry.lists import find_last
 from streamembed.numeric.arrays import Array, Bools, Floats, Ints
 
 # The neighbour whose distance is a point's own scale; a point among duplicates has the scale 0,
@@ -26,15 +27,6 @@ MOST_CHANGED, MOST_WEIGHED = 1 / 3, 1 / 12
 VANISHED = float(np.nextafter(0.0, 1.0))
 
 Lists = tuple[Array, Floats]  # near, d2: -1 and inf behind the end of a list
-
-
-def find_last(d2: Floats) -> Floats:
-    """The last entry of every list, (n,), that is not inf; 0 of an empty one."""
-    last: Floats = d2[:, -1:].sum(axis=1)
-    if (is_short := np.isinf(last)).any():
-        short = d2[is_short]
-        last[is_short] = np.where(np.isfinite(short), short, 0.0).max(axis=1)
-    return last
 
 
 def compute_local_scales(d2: Floats) -> Floats:

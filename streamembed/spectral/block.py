@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Annotated
 
 import numpy as np
-from scipy.sparse.linalg import ArpackError, eigsh
+import scipy
 
 from streamembed.numeric.arrays import Floats, Ints
 from streamembed.numeric.codec import NOT_SAVED, SAVED_IF_SET
@@ -274,7 +274,7 @@ def find_lowest(walk: Walk, seed: int) -> float:
         return -1.0
     start_vector = np.random.default_rng((seed, n)).standard_normal(n)
     try:
-        lowest = eigsh(
+        lowest = scipy.sparse.linalg.eigsh(
             walk.operator,
             1,
             which="SA",
@@ -282,7 +282,7 @@ def find_lowest(walk: Walk, seed: int) -> float:
             tol=LOW_PRECISION,
             return_eigenvectors=False,
         )
-    except ArpackError:
+    except scipy.sparse.linalg.ArpackError:
         return -1.0
     return max(-1.0, min(float(lowest[0]), 0.0) - LOW_MARGIN)
 

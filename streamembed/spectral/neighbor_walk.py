@@ -23,8 +23,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+import scipy
 from scipy.sparse import coo_array, csr_array
-from scipy.sparse.csgraph import connected_components
 
 from streamembed.numeric.arrays import Array, Floats, Ints
 from streamembed.spectral.adjacency import VANISHED
@@ -182,7 +182,7 @@ def _read_heads(graph: csr_array) -> Array:
 def find_parts(walk: Walk) -> Parts:
     """The connected parts of a walk, and its isolated points. O(n K)."""
     # of a symmetric graph the strong components are all, and need no transposed copy
-    n_components, raw = connected_components(walk.graph, connection="strong")
+    n_components, raw = scipy.sparse.csgraph.connected_components(walk.graph, connection="strong")
     weight = np.bincount(raw, weights=walk.degrees, minlength=n_components)
     order = np.argsort(-weight, kind="stable")
     count = int(np.count_nonzero(weight > 0))
@@ -228,7 +228,7 @@ def follow_parts(previous: Parts, before: Walk, walk: Walk, touched: Ints, slots
     heads = np.repeat(rows, np.diff(now.indptr))
     ends = number[heads], number[now.indices]
     patches = coo_array((np.ones(len(heads)), ends), shape=(count, count)).tocsr()
-    patch = connected_components(patches, directed=False)[1][number]
+    patch = scipy.sparse.csgraph.connected_components(patches, directed=False)[1][number]
     # a point that is gone counts as where any of its neighbours is
     left, others = np.repeat(rows, np.diff(then.indptr)), then.indices
     patch[slots] = -1

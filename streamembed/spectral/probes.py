@@ -25,7 +25,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.special import gamma
+import scipy
 
 from streamembed.numeric.arrays import Floats
 from streamembed.numeric.linalg import descending_eigh
@@ -54,7 +54,7 @@ def small_ball(p: int, chance: float = MISS) -> float:
     >>> round(small_ball(5), 3), round(small_ball(7), 3)
     (0.355, 0.63)
     """
-    volume = 2.0 ** (p / 2) * float(gamma(p / 2 + 1))
+    volume = 2.0 ** (p / 2) * float(scipy.special.gamma(p / 2 + 1))
     return float((chance * volume) ** (1.0 / p))
 
 

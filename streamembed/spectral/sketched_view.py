@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
-from scipy.special import gammaincinv
+import scipy
 
 from streamembed.numeric.arrays import Array, Floats
 from streamembed.spectral.probes import MISS
@@ -128,7 +128,7 @@ def look(
     rest -= back.T.astype(dtype) @ trial
     rest -= (rest @ unit)[:, None] * unit  # all that is left of the constant
     spread = np.linalg.eigvalsh(apply(rest, rest))
-    least = strength * np.sqrt(2.0 * gammaincinv(0.5 * len(probes), MISS))
+    least = strength * np.sqrt(2.0 * scipy.special.gammaincinv(0.5 * len(probes), MISS))
     beyond = float(np.sqrt(max(spread[-1] - spread[0], 0.0))) / float(least) + eps
     rows = (images / (theta * norms)[:, None].astype(dtype)).astype(np.float64)
     rows -= np.outer(rows @ constant, constant)  # rounding, as is a length that is not 1
@@ -156,4 +156,4 @@ def largest_ratio(p: int, chance: float) -> float:
     >>> round(4.0 * largest_ratio(16, 1e-4), 2)  # of the root mean square
     2.4
     """
-    return float(1.0 / np.sqrt(2.0 * gammaincinv(0.5 * p, chance)))
+    return float(1.0 / np.sqrt(2.0 * scipy.special.gammaincinv(0.5 * p, chance)))

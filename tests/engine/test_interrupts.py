@@ -50,7 +50,7 @@ def test_interrupts_at_a_sample_of_all_places() -> None:
 def test_interrupts_of_estimators_at_a_sample_of_all_places() -> None:
     """Before the call, after it or after some of its events, and on to the same end."""
     quick = (
-        "DiffusionMap, hold",
+        "DiffusionMap, times",
         "ClassicalMDS, objects",
         "EmbeddingDrift, update",
         "PCA, moments",
@@ -205,7 +205,6 @@ def test_events_that_wait_are_counted_by_what_waits(monkeypatch: pytest.MonkeyPa
         ("DiffusionMap, learn_one", se.Engine, "learn"),
         ("EmbeddingDrift, update", se.Monitor, "watch"),
         ("UnsupervisedMetric, learn_one", se.Engine, "learn"),
-        ("DiffusionMap, hold", se.Engine, "learn"),
         ("ClassicalMDS, objects", se.Engine, "learn_distances"),
     ],
 )

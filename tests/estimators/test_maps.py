@@ -1,4 +1,4 @@
-"""Estimators of maps: what all of them take: times of events, functions of two objects, `hold`."""
+"""Estimators of maps: what all of them take: times of events, functions of two objects."""
 
 from __future__ import annotations
 
@@ -178,22 +178,6 @@ def test_any_map_of_distances_takes_a_function_of_two(name: str, memory: str) ->
     assert np.isfinite(list(model.transform_one((0.1, 0.2)).values())).all()
 
 
-@pytest.mark.parametrize("name", OF_OBJECTS)
-def test_objects_are_placed_in_the_snapshot_that_is_held(name: str) -> None:
-    """Its objects stay as long as it does, also where the window has left them behind."""
-    model = getattr(estimators, name)(metric=distance, size=20, warm_up=20, chunk_size=5, hold=60)
-    objects = [tuple(point) for point in POINTS.tolist()]
-    model.learn_many(objects[:60])
-    first = model.transform_one((0.1, 0.2))
-    model.learn_many(objects[60:110])
-    assert model.transform_one((0.1, 0.2)) == first
-    assert model.renewals == 2
-    assert len(model._objects) <= 20 + 20 + 20
-    model.learn_many(objects[110:])
-    assert model.renewals == 3
-    assert model.transform_one((0.1, 0.2)) != first
-
-
 @pytest.mark.filterwarnings("error")
 def test_a_picture_is_not_advised_about_components() -> None:
     """Two values have one component, and seven parts six: a picture has no `n_components`."""
@@ -207,19 +191,6 @@ def test_a_picture_is_not_advised_about_components() -> None:
         assert model.snapshot().picture is not None
     with pytest.raises(ParameterError, match="must be at least 4: n points have at most"):
         LiveMap(warm_up=2)
-
-
-def test_points_are_placed_in_the_picture_that_is_held() -> None:
-    """Of a live map, too."""
-    model = LiveMap(size=60, warm_up=20, n_neighbors=5, hold=50)
-    model.learn_many(POINTS[:60])
-    held = model.transform_many(POINTS[:5])
-    model.learn_many(POINTS[60:90])
-    np.testing.assert_array_equal(model.transform_many(POINTS[:5]), held)
-    assert model.renewals == 2
-    model.learn_many(POINTS[90:])
-    assert model.renewals == 3
-    assert not np.array_equal(model.transform_many(POINTS[:5]), held)
 
 
 def test_maps_that_need_coordinates_say_so() -> None:

@@ -360,38 +360,6 @@ def test_wrong_parameters_are_refused_at_once(params: dict[str, Any], message: s
         PCA(**params)
 
 
-# ------------------------------------------------------------------------------------- leaving
-
-
-@pytest.mark.parametrize("solver", ["moments", "svd"])
-@pytest.mark.parametrize("count", [7, 20, 25, 91, 130])
-def test_the_last_events_are_kept_at_a_change(solver: str, count: int) -> None:
-    """Axes are those of the last events alone, as of a new PCA; then the window fills again."""
-    model = learned(DICTS[:count], window=60, solver=solver)
-    for n in (90, 31, 5, 3):
-        model.keep_last(n)
-        rows = POINTS[:count][-min(n, 60) :]
-        axes = model.snapshot()
-        assert (axes.count, axes.position) == (len(rows), count)
-        assert_same_axes(axes, learned(rows, window=60).snapshot(), 1e-9)
-    model.learn_many(DICTS[:70])
-    assert_same_axes(model.snapshot(), learned(POINTS[10:70], window=60).snapshot(), 1e-9)
-
-
-def test_without_rows_nothing_can_be_kept() -> None:
-    """No window, or too few; the model stays as it is."""
-    model = learned(DICTS, window=50)
-    before = pickle.dumps(model)
-    with pytest.raises(ParameterError, match=r"n=1 .*at least 2"):
-        model.keep_last(1)
-    assert pickle.dumps(model) == before
-    with pytest.raises(ParameterError, match="keep_last needs a window"):
-        learned(DICTS).keep_last(50)
-    nothing = PCA(window=5)
-    nothing.keep_last(3)
-    assert nothing.position == 0
-
-
 def test_a_window_of_many_features_by_the_svd() -> None:
     """More features than events: exact while the rank holds the window, near where it does not."""
     rng = np.random.default_rng(8)

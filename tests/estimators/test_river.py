@@ -333,21 +333,3 @@ def test_neither_pandas_nor_scikit_learn_is_needed() -> None:
         check=False,
     )
     assert done.stdout == "fine\n", done.stderr
-
-
-def test_coordinates_are_held_for_as_long_as_was_said() -> None:
-    """From one multiple of the stream's positions to the next, in any split; then renewed."""
-    one, many = small(hold=50), small(hold=50)
-    seen = []
-    for row in DICTS:
-        one.learn_one(row)
-        if one.ready:
-            seen.append((one.renewals, tuple(one.transform_one(DICTS[0]).values())))
-    assert len(set(seen)) == one.renewals == 2  # as the warm-up ends, and from 50 on
-    many.learn_many(pd.DataFrame(DICTS))
-    assert many.renewals == one.renewals
-    assert many.transform_one(DICTS[3]) == one.transform_one(DICTS[3])
-    again = pickle.loads(pickle.dumps(one))
-    assert again.transform_one(DICTS[3]) == one.transform_one(DICTS[3])
-    with pytest.raises(ParameterError, match="hold=0"):
-        small(hold=0)

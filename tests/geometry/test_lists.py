@@ -58,11 +58,11 @@ def whole(points: np.ndarray) -> np.ndarray:
         return np.einsum("ijk,ijk->ij", apart, apart)
 
 
-def slow(d2: np.ndarray, arrivals: np.ndarray) -> list[list[int]]:
+def slow(d2: np.ndarray, arrivals: np.ndarray, is_distinct: bool) -> list[list[int]]:
     """For every slot, all others that are neighbours, in the order of (d2, birth)."""
     result = []
     for i, row in enumerate(d2):
-        near = row < np.inf
+        near = (row < np.inf) & ((row > 0) | (not is_distinct))
         near[i] = False
         others = np.flatnonzero(near)
         result.append(others[np.lexsort((arrivals[others], row[others]))].tolist())
@@ -71,15 +71,15 @@ def slow(d2: np.ndarray, arrivals: np.ndarray) -> list[list[int]]:
 
 def check(kept: NeighborLists, d2: np.ndarray, arrivals: np.ndarray) -> None:
     """The kept lists are beginnings of the exact ones, and long enough."""
-    for i, wanted in enumerate(slow(d2, arrivals)):
+    for i, wanted in enumerate(slow(d2, arrivals, kept.is_distinct)):
         held = kept.near[i][kept.near[i] >= 0].tolist()
         assert held == wanted[: len(held)]
         assert len(held) >= min(kept.n_neighbors, len(wanted))
         assert (kept.d2[i, : len(held)] == d2[i, held]).all()
         assert (kept.near[i, len(held) :] == -1).all()
         assert (kept.d2[i, len(held) :] == np.inf).all()
-        # nearer than the reach: all of them
-        assert np.count_nonzero(d2[i, wanted] < kept.reach[i]) <= len(held)
+        # nearer than the limit: all of them
+        assert np.count_nonzero(d2[i, wanted] < kept.limits[i]) <= len(held)
 
 
 class Stream:
@@ -93,7 +93,7 @@ class Stream:
         self.position = n
 
     def refill(self, most: int, grow: bool = False) -> np.ndarray:
-        """The slots; some keep what they hold, and its birth."""
+        """The slots; some keep what they hold."""
         n = len(self.points)
         slots = self.rng.permutation(n)[: self.rng.integers(0 if grow else 1, min(most, n) + 1)]
         if grow:
@@ -103,8 +103,8 @@ class Stream:
         self.births = np.append(self.births, np.full(more, -1))
         news = slots[(self.rng.random(len(slots)) < 0.8) | (slots >= n)]
         self.points[news] = self.make(self.rng, len(news))
-        self.births[news] = self.position + np.arange(len(news))
-        self.position += len(news)
+        self.births[slots] = self.position + np.arange(len(slots))
+        self.position += len(slots)
         return slots
 
 
@@ -121,25 +121,28 @@ def table(d2: np.ndarray, slots: np.ndarray) -> DistanceTable:
 def same(left: NeighborLists, right: NeighborLists) -> bool:
     return all(
         np.array_equal(getattr(left, name), getattr(right, name))
-        for name in ("near", "d2", "reach")
+        for name in ("near", "d2", "limits")
     )
 
 
 # ---------------------------------------------------------------- lists
 
 
+@pytest.mark.parametrize("is_distinct", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_thousand_replacements_are_a_rebuild(kind: str) -> None:
+def test_a_thousand_replacements_are_a_rebuild(kind: str, is_distinct: bool) -> None:
     """The first K entries, distances to the bit; and what changed is said."""
     stream = Stream(kind, 250, 1)
-    kept = NeighborLists.build(PointDistances(stream.points), stream.births, 6)
-    for step in range(200):  # of five kinds of data each
+    geometry = PointDistances(stream.points)
+    kept = NeighborLists.build(geometry, stream.births, 6, is_distinct=is_distinct)
+    for step in range(100):
         slots = stream.refill(30 if step % 40 else 250)  # many are a rebuild themselves
         geometry = PointDistances(stream.points)
         before = kept
-        kept, changed = kept.replace(slots, geometry, stream.births)
+        previous, kept = kept, kept.replace(slots, geometry, stream.births)
+        changed = kept.find_changed(previous, slots)
         if step % 2:
-            fresh = NeighborLists.build(geometry, stream.births, 6)
+            fresh = NeighborLists.build(geometry, stream.births, 6, is_distinct=is_distinct)
             assert np.array_equal(kept.near[:, :6], fresh.near[:, :6])
             assert np.array_equal(kept.d2[:, :6], fresh.d2[:, :6])
         differ = (kept.near[:, :6] != before.near[:, :6]).any(axis=1)
@@ -156,20 +159,22 @@ def test_a_thousand_replacements_are_a_rebuild(kind: str) -> None:
     k=st.integers(1, 8),
     spare=st.integers(0, 5),
     looked_up=st.booleans(),
+    is_distinct=st.booleans(),
     seed=st.integers(0, 10**6),
 )
 def test_kept_lists_are_the_slow_ones(
-    kind: str, n: int, k: int, spare: int, looked_up: bool, seed: int
+    kind: str, n: int, k: int, spare: int, looked_up: bool, is_distinct: bool, seed: int
 ) -> None:
     """Also of few points, in growth from none, without duplicates, and of distances looked up."""
     stream = Stream(kind, n, seed)
-    kept = NeighborLists.build(PointDistances(stream.points), stream.births, k, spare)
+    points = PointDistances(stream.points)
+    kept = NeighborLists.build(points, stream.births, k, spare, is_distinct)
     check(kept, whole(stream.points), stream.births)
     for step in range(6):
         slots = stream.refill(max(1, n // 9), grow=n == 0 or step % 3 == 0)
         d2 = whole(stream.points)
         geometry: Pairwise = table(d2, slots) if looked_up else PointDistances(stream.points)
-        kept, _ = kept.replace(slots, geometry, stream.births)
+        kept = kept.replace(slots, geometry, stream.births)
         check(kept, d2, stream.births)
 
 
@@ -184,7 +189,7 @@ def test_never_trusted_beyond_the_end(kind: str) -> None:
         points = points.copy()
         points[nearest] = 10.0 + rng.integers(0, 9, points.shape[1])
         arrivals[nearest] = position
-        kept, _ = kept.replace(np.array([nearest]), PointDistances(points), arrivals)
+        kept = kept.replace(np.array([nearest]), PointDistances(points), arrivals)
         if position % 5 == 0:
             check(kept, whole(points), arrivals)
     check(kept, whole(points), arrivals)
@@ -197,10 +202,10 @@ def test_what_ties_with_the_end_is_not_guessed() -> None:
     kept = NeighborLists.build(PointDistances(points), arrivals, 1, spare=1)
     assert kept.near[0].tolist() == [1, 2]
     points[2], arrivals[2] = [-2.0], 99
-    kept, _ = kept.replace(np.array([2]), PointDistances(points), arrivals)
+    kept = kept.replace(np.array([2]), PointDistances(points), arrivals)
     assert kept.near[0].tolist() == [1, -1]
     points[1], arrivals[1] = [60.0], 100
-    kept, _ = kept.replace(np.array([1]), PointDistances(points), arrivals)
+    kept = kept.replace(np.array([1]), PointDistances(points), arrivals)
     assert kept.near[0].tolist() == [3, 2]
 
 
@@ -217,7 +222,7 @@ def test_only_lists_that_ran_short_ask_for_a_row() -> None:
     for _ in range(40):
         slots = stream.refill(10)
         rows = whole(stream.points)[slots]
-        kept, _ = kept.replace(slots, DistanceTable(slots, rows, others), stream.births)
+        kept = kept.replace(slots, DistanceTable(slots, rows, others), stream.births)
     assert sum(asked) < 40
 
 
@@ -232,8 +237,10 @@ def test_a_table_is_the_points(kind: str) -> None:
     for _ in range(20):
         slots = stream.refill(9)
         looked_up = table(whole(stream.points), slots)
-        left, changed = left.replace(slots, PointDistances(stream.points), stream.births)
-        right, others = right.replace(slots, looked_up, stream.births)
+        previous, left = left, left.replace(slots, PointDistances(stream.points), stream.births)
+        changed = left.find_changed(previous, slots)
+        previous, right = right, right.replace(slots, looked_up, stream.births)
+        others = right.find_changed(previous, slots)
         assert same(left, right)
         assert np.array_equal(changed, others)
 
@@ -252,7 +259,7 @@ def test_infinite_distances_are_no_neighbours() -> None:
         part[slot] = not part[slot]
         d2[slot] = d2[:, slot] = np.where(part == part[slot], rng.random(40), np.inf)
         arrivals[slot] = 40 + step
-        kept, _ = kept.replace(np.array([slot]), table(d2, np.array([slot])), arrivals)
+        kept = kept.replace(np.array([slot]), table(d2, np.array([slot])), arrivals)
         check(kept, d2, arrivals)
 
 
@@ -261,31 +268,34 @@ def test_all_points_equal() -> None:
     points, arrivals = np.full((50, 3), 7.0), np.arange(50)[::-1].copy()
     kept = NeighborLists.build(PointDistances(points), arrivals, 4)
     arrivals[[3, 9]] = [50, 51]
-    kept, _ = kept.replace(np.array([3, 9]), PointDistances(points), arrivals)
+    kept = kept.replace(np.array([3, 9]), PointDistances(points), arrivals)
     check(kept, whole(points), arrivals)
 
 
 def test_a_slot_that_keeps_its_point_changes_nothing() -> None:
     """Only the slot itself is said to have changed."""
-    stream = Stream("grid", 100, 0)
+    stream = Stream("plain", 100, 0)
     geometry = PointDistances(stream.points)
     kept = NeighborLists.build(geometry, stream.births, 5)
-    again, changed = kept.replace(np.array([8]), geometry, stream.births)
+    stream.births[8] = 100
+    previous, again = kept, kept.replace(np.array([8]), geometry, stream.births)
+    changed = again.find_changed(previous, np.array([8]))
+    kept = NeighborLists.build(geometry, stream.births, 5)
     assert np.array_equal(kept.near[:, :5], again.near[:, :5])
     assert changed.tolist() == [8]
     none = np.zeros(0, dtype=np.int64)
-    assert kept.replace(none, geometry, stream.births)[0] is kept
+    assert kept.replace(none, geometry, stream.births) is kept
 
 
 def test_an_old_value_stays() -> None:
     """What a list was before a replacement, it still is; arrays and inputs are not written."""
     stream = Stream("plain", 60, 4)
     kept = NeighborLists.build(PointDistances(stream.points), stream.births, 5)
-    before = [kept.near.copy(), kept.d2.copy(), kept.reach.copy()]
+    before = [kept.near.copy(), kept.d2.copy(), kept.limits.copy()]
     slots = stream.refill(5)
     stream.points.flags.writeable = stream.births.flags.writeable = False
     kept.replace(slots, PointDistances(stream.points), stream.births)
-    assert all(map(np.array_equal, before, [kept.near, kept.d2, kept.reach]))
+    assert all(map(np.array_equal, before, [kept.near, kept.d2, kept.limits]))
     with pytest.raises(ValueError, match="read-only"):
         kept.near[0, 0] = 1
 
@@ -297,7 +307,7 @@ def test_memory_is_bounded_by_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pairwise, "CELLS", 70)
     assert same(wide, NeighborLists.build(PointDistances(stream.points), stream.births, 5))
     slots = stream.refill(8)
-    kept, _ = wide.replace(slots, PointDistances(stream.points), stream.births)
+    kept = wide.replace(slots, PointDistances(stream.points), stream.births)
     check(kept, whole(stream.points), stream.births)
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.spatial.distance import cdist
 
 from streamembed.geometry import self_tuning
-from streamembed.geometry.neighbor_counts import measure_reaches
+from streamembed.geometry.lists import NeighborLists
 from streamembed.geometry.pairwise import PointDistances
 from streamembed.geometry.self_tuning import LARGEST_WIDTH, LocalWidths, WidthRule
 from tests.oracles import oracle
@@ -18,14 +18,20 @@ from tests.oracles import oracle
 HALVED = 2e-6
 
 
+def listed(points: np.ndarray, rule: WidthRule) -> NeighborLists:
+    """The nearest that differ."""
+    geometry, arrivals = PointDistances(points), np.arange(len(points))
+    return NeighborLists.build(geometry, arrivals, rule.n_neighbors, is_distinct=True)
+
+
 def placed(points: np.ndarray, rule: WidthRule) -> LocalWidths:
     """The scales of so many points, all placed at once."""
     n = len(points)
     arrivals = np.arange(n)
-    reaches = measure_reaches(PointDistances(points), arrivals, rule.n_neighbors)
+    lists = listed(points, rule)
     d2 = cdist(points, points, "sqeuclidean")
     return self_tuning.fill_widths(
-        LocalWidths.empty(), arrivals, reaches, lambda slots: d2[slots], n, rule
+        LocalWidths.empty(), arrivals, lists, lambda slots: d2[slots], rule
     )
 
 
@@ -84,8 +90,7 @@ def test_every_point_has_neighbours(kind: str) -> None:
     weights = np.exp(-(cdist(points, points) ** 2) / (2.0 * np.outer(widths, widths)))
     assert (weights.sum(axis=1) - 1.0).min() >= 7.5 * (1 - 1e-12)
     # and none is raised for nothing
-    reached = placed(points, rule).reaches
-    raised = widths > np.maximum(reached, 0.1 * np.median(reached[reached > 0]))
+    raised = widths > placed(points, rule).bases
     assert raised.mean() < 0.05
 
 
@@ -93,16 +98,16 @@ def test_duplicates_are_no_neighbours() -> None:
     """A point's own copies do not shorten its reach; those of another point are so many points."""
     points = np.concatenate([np.zeros((50, 1)), np.arange(1.0, 51.0)[:, None]])
     found = placed(points, WidthRule(5, 2.0))
-    np.testing.assert_array_equal(found.reaches[:50], 5.0)
-    assert found.reaches[50] == 1.0
-    assert found.reaches[-1] == 5.0
+    np.testing.assert_array_equal(found.bases[:50], 5.0)
+    assert found.bases[50] == 1.0
+    assert found.bases[-1] == 5.0
 
 
 def test_equal_points_have_width_one() -> None:
     """No reach is positive."""
     found = placed(np.full((40, 2), 3.0), WidthRule(15, 2.0))
     assert (found.widths == 1.0).all()
-    assert (found.reaches == 0.0).all()
+    assert (found.bases == 0.0).all()
     assert found.median == 0.0
 
 
@@ -126,26 +131,43 @@ def test_only_what_is_filled_changes() -> None:
     before = placed(points, rule)
     points[[3, 50]] *= 4.0
     d2 = cdist(points, points, "sqeuclidean")
-    slots, reaches = np.array([3, 50]), np.array([4.0, 6.0])
-    after = self_tuning.fill_widths(before, slots, reaches, lambda s: d2[s], 120, rule)
+    slots, lists = np.array([3, 50]), listed(points, rule)
+    after = self_tuning.fill_widths(before, slots, lists, lambda s: d2[s], rule)
     others = np.setdiff1d(np.arange(120), slots)
     np.testing.assert_array_equal(after.widths[others], before.widths[others])
-    np.testing.assert_array_equal(after.reaches[slots], reaches)
-    assert after.median == pytest.approx(0.99 * before.median + 0.01 * 5.0)
+    reaches = lists.reaches[slots]
+    np.testing.assert_array_equal(after.bases[slots], reaches)
+    assert after.median == pytest.approx(0.99 * before.median + 0.01 * reaches.mean())
+
+
+NONE = np.zeros(0, dtype=np.int64)
+
+
+def frozen(bases: np.ndarray, median: float = 0.0) -> LocalWidths:
+    """Widths of which only the bases matter."""
+    return LocalWidths(bases, np.ones(len(bases)), median)
 
 
 def test_what_has_drifted_is_refilled_the_worst_first() -> None:
-    """Either way, and no more than asked for."""
-    was, now = np.ones(3), np.array([1.51, 0.5, 0.6])
-    assert self_tuning.rank_drift(was, now, 25).tolist() == [1, 2, 0]
-    assert self_tuning.rank_drift(was, now, 2).tolist() == [1, 2]
-    assert self_tuning.rank_drift(was, now, 0).tolist() == []
-    assert len(self_tuning.rank_drift(np.ones(99), np.full(99, 9.0), 99)) == 25
+    """Either way, no more than asked for, and none that is filled anyway."""
+    was, now = frozen(np.ones(4)), np.array([1.51, 0.5, 0.6, 1.49])
+    assert self_tuning.find_drifted(was, now, NONE, 25).tolist() == [1, 2, 0]
+    assert self_tuning.find_drifted(was, now, NONE, 2).tolist() == [1, 2]
+    assert self_tuning.find_drifted(was, now, NONE, 0).tolist() == []
+    assert self_tuning.find_drifted(was, now, np.array([1]), 25).tolist() == [2, 0]
+    many = self_tuning.find_drifted(frozen(np.ones(99)), np.full(99, 9.0), NONE, 99)
+    assert len(many) == 25
+
+
+def test_a_least_width_that_moved_is_a_drift() -> None:
+    """Of slots in tight groups, whose reach does not matter."""
+    was, now = frozen(np.array([0.1, 0.1, 1.0]), median=1.6), np.array([1e-6, 0.1, 1.0])
+    assert self_tuning.find_drifted(was, now, NONE, 25).tolist() == [0, 1]
 
 
 def test_equal_points_that_part_are_refilled() -> None:
     """Where no two points differed, every reach that has become positive is a drift."""
-    order = self_tuning.rank_drift(np.zeros(2), np.array([1e-9, 2.0]), 25)
+    order = self_tuning.find_drifted(frozen(np.zeros(2)), np.array([1e-9, 2.0]), NONE, 25)
     assert order.tolist() == [1, 0]
 
 

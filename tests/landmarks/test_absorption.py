@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 import streamembed as se
 from scenarios.streams import drifting_rings, still_rings, swiss_roll
 from streamembed.errors import DuplicateIdError, ResolutionWarning
-from streamembed.landmarks import absorption
 from streamembed.landmarks.absorption import Cover, PointGeometry, absorb
 from tests.oracles import oracle
 
@@ -104,8 +103,7 @@ def test_the_nearest_neighbours_are_mended_exactly() -> None:
         if state is None:
             continue
         assert state.cover is not None
-        n = len(state.support)
-        exact = absorption.compute_cover(PointGeometry(state.support.scaled, points[:0], n), n)
+        exact = Cover.of(state.support.scaled)
         np.testing.assert_array_equal(state.cover.nearest, exact.nearest)
         np.testing.assert_allclose(state.cover.nearest_d2, exact.nearest_d2, rtol=1e-12)
 
@@ -306,8 +304,7 @@ def test_rescaling_keeps_the_masses() -> None:
     np.testing.assert_allclose(after.center, weights @ before.points, rtol=1e-12)
     assert engine._state is not None
     assert engine._state.cover is not None
-    scaled = engine._state.support.scaled
-    exact = absorption.compute_cover(PointGeometry(scaled, scaled[:0], 40), 40)
+    exact = Cover.of(engine._state.support.scaled)
     np.testing.assert_array_equal(engine._state.cover.nearest_d2, exact.nearest_d2)
     engine.learn(points)
     assert engine.snapshot().masses.sum() == pytest.approx(1600)

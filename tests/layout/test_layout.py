@@ -44,7 +44,7 @@ class Window:
         events = np.arange(self.position, self.position + c)
         slots, before, earlier = events % self.n, self.lists, self.picture
         self.points[slots], self.births[slots] = self.stream[events], events
-        self.lists = before.replace(slots, PointDistances(self.points), self.births)[0]
+        self.lists = before.replace(slots, PointDistances(self.points), self.births)
         positions = self.position, self.position + c
         self.position += c
         self.picture = layout.update(
@@ -183,7 +183,7 @@ def test_kept_by_brute_force() -> None:
     for i in range(120):
         apart = np.sqrt(((points - points[i]) ** 2).sum(axis=1))
         twins = set(np.flatnonzero(apart == 0).tolist()) - {i}
-        others = [j for j in np.argsort(apart, kind="stable").tolist() if j != i]
+        others = [j for j in np.argsort(apart, kind="stable").tolist() if j not in twins | {i}]
         there = np.sqrt(((picture.coordinates - picture.coordinates[i]) ** 2).sum(axis=1))
         there[i] = np.inf
         seen = set(np.argsort(there, kind="stable")[:K].tolist())

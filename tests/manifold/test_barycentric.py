@@ -216,7 +216,8 @@ def followed(chunks: int, *most: int) -> tuple[np.ndarray, np.ndarray, np.ndarra
     for chunk in range(chunks):
         slots = np.arange(10) + 10 * chunk
         points[slots], births[slots] = data[500 + slots], 500 + slots
-        lists, changed = lists.replace(slots, PointDistances(points), births)
+        previous, lists = lists, lists.replace(slots, PointDistances(points), births)
+        changed = lists.find_changed(previous, slots)
         near = lists.near[:, :K]
         weights = weights.copy()
         weights[changed] = compute_weights(points, near, changed)

@@ -23,7 +23,7 @@ from streamembed.errors import (
     NotReadyError,
     ParameterError,
 )
-from streamembed.landmarks.net import Landmarks
+from streamembed.landmarks.net import Landmarks, find_order, select
 from streamembed.merging import merged_set as merging
 from streamembed.merging.agreement import Agreement
 from streamembed.merging.landmark_set import LandmarkSet, renumber
@@ -53,7 +53,7 @@ def made(
     masses = 10.0 ** rng.uniform(-5, 2, n)
     masses[:1] = 1.0  # that of the newest event
     every = Landmarks(found.points + 0.0, masses, keys, rng.random(n) < 0.1)
-    every = every.take(every.order)
+    every = select(every, find_order(every))
     parts = every.points, every.masses, every.keys, every.stale
     return LandmarkSet(*parts, agreement(d, **changes), {partition: 10**6}, time, size, 0.1)
 
@@ -183,7 +183,7 @@ def test_resolution_does_not_become_finer(seed: int, count: int) -> None:
         points = rng.standard_normal((20, 2)) * 10.0 ** rng.uniform(-1, 1)
         keys = np.column_stack([np.full(20, part), np.arange(20)])
         every = Landmarks(points, rng.uniform(1, 9, 20), keys, np.zeros(20, dtype=bool))
-        every = every.take(every.order)
+        every = select(every, find_order(every))
         d2 = ((points[:, None] - points[None]) ** 2).sum(axis=2) + np.diag(np.full(20, np.inf))
         parts = every.points, every.masses, every.keys, every.stale
         radius = math.sqrt(d2.min())

@@ -16,8 +16,7 @@ from scenarios.fuzz.interrupts import digest, restore
 from streamembed.engine import diagnostics
 from streamembed.errors import DegenerateMapWarning, ParameterError
 from streamembed.geometry import self_tuning
-from streamembed.geometry.neighbor_counts import NeighborCounts, measure_reaches
-from streamembed.geometry.pairwise import PointDistances
+from streamembed.geometry.lists import NeighborLists
 from streamembed.methods import frame_reference, kernel_map, update
 from streamembed.methods.state import State
 from streamembed.spectral import certificate
@@ -122,7 +121,7 @@ def test_the_operator_is_that_of_the_frozen_widths(
             d = cdist(points_now, points_now)
             now = np.array([oracle.reach(np.delete(row, i), K) for i, row in enumerate(d)])
             floor = 0.1 * before.map.local_widths.median
-            ratio = np.maximum(now, floor) / np.maximum(after.map.local_widths.reaches, floor)
+            ratio = np.maximum(now, floor) / after.map.local_widths.bases
             assert 1 / 1.5 - 1e-9 <= ratio.min() <= ratio.max() <= 1.5 + 1e-9
     assert full < 0.1 * chunks
     assert engine.refilled > 10
@@ -147,9 +146,9 @@ def test_a_chunk_that_fills_the_room_of_a_border_is_no_excuse() -> None:
     state = state_of(engine)
     assert state.map.local_widths is not None
     assert engine.refilled > 50
-    points_now = PointDistances(state.support.scaled)
-    now = measure_reaches(points_now, np.arange(len(state.support)), K)
-    ratio = np.maximum(now / state.map.local_widths.reaches, state.map.local_widths.reaches / now)
+    d, bases = cdist(state.support.scaled, state.support.scaled), state.map.local_widths.bases
+    now = np.sort(d, axis=1)[:, K]
+    ratio = np.maximum(now / bases, bases / now)
     assert (ratio > 1.5).mean() < 0.02
 
 
@@ -531,10 +530,8 @@ def test_saved_and_loaded_it_goes_on_to_the_same_bits(
 
 
 PLACES: list[tuple[object, str]] = [
-    (NeighborCounts, "replace"),
-    (NeighborCounts, "find_drifted"),
-    (NeighborCounts, "refill"),
-    (self_tuning, "rank_drift"),
+    (NeighborLists, "replace"),
+    (self_tuning, "find_drifted"),
     (self_tuning, "fill_widths"),
     (self_tuning, "weigh"),
     (kernel_map, "fill_matrix"),

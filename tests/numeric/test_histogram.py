@@ -1,4 +1,4 @@
-"""The log-bucket histogram against sorted values, and its laws, which hold to the last bit."""
+"""The histogram against sorted values, and its laws, which hold to the last bit."""
 
 from __future__ import annotations
 
@@ -7,14 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamembed.errors import InputError, ParameterError
 from streamembed.metrics import itml
 from streamembed.numeric import codec, histogram
 from streamembed.numeric.histogram import Histogram
 from tests.oracles import oracle_itml as oracle
 
-# The bound itself is 2^(1/64) - 1; the middle of a bucket is rounded once.
-ERROR = histogram.RELATIVE_ERROR * (1 + 1e-12)
+ERROR = histogram.RELATIVE_ERROR
 SHARES = (0.0, 0.05, 0.25, 0.5, 0.95, 0.999, 1.0)
 
 positive = st.floats(1e-300, 1.7e308)
@@ -22,16 +20,12 @@ value = st.one_of(st.just(0.0), positive)
 values = st.lists(value, max_size=30)
 
 
-def of(some, weights=None) -> Histogram:
-    return histogram.update(histogram.init(), some, weights)
+def of(some) -> Histogram:
+    return histogram.update(histogram.init(), np.array(some, dtype=np.float64))
 
 
 def same(left: Histogram, right: Histogram) -> bool:
-    return (
-        np.array_equal(left.buckets, right.buckets)
-        and np.array_equal(left.counts, right.counts)
-        and left.zeros == right.zeros
-    )
+    return np.array_equal(left.buckets, right.buckets) and np.array_equal(left.counts, right.counts)
 
 
 def near(found: float, truth: float) -> bool:
@@ -47,7 +41,7 @@ def test_quantiles_are_those_of_sorted_values(some, p):
 
 @pytest.mark.parametrize("p", SHARES)
 def test_quantiles_of_a_long_stream(p):
-    """A hundred thousand squared distances: percentiles to 1.1 %, in a few hundred buckets."""
+    """A hundred thousand squared distances: percentiles to 0.8 %, in a few hundred buckets."""
     d2 = np.random.default_rng(0).chisquare(8, 100_000)
     h = of(d2)
     assert near(histogram.quantile(h, p), float(np.quantile(d2, p, method="inverted_cdf")))
@@ -60,6 +54,7 @@ def test_quantiles_of_a_long_stream(p):
 def test_updates_are_exactly_associative(a, b, c):
     """Values in any parts, equal to the histogram of all values at once, bit for bit."""
     whole = of([*a, *b, *c])
+    a, b, c = (np.array(part, dtype=np.float64) for part in (a, b, c))
     assert same(histogram.update(histogram.update(of(a), b), c), whole)
     assert same(histogram.update(histogram.update(of(c), a), b), whole)
 
@@ -70,29 +65,23 @@ def test_edges_of_buckets(exponent):
     edge = np.ldexp(1.0, exponent)
     h = of([np.nextafter(edge, 0), edge])
     assert len(h.buckets) == 2
-    assert h.buckets[1] == 32 * (exponent + 1)
 
 
 def test_every_double_has_a_bucket():
-    """The smallest subnormal, the largest double and zero."""
-    tiny, huge = 5e-324, np.finfo(float).max
-    h = of([0.0, tiny, huge])
-    assert histogram.quantile(h, 0.2) == 0.0
-    assert histogram.quantile(h, 0.6) == tiny
+    """The smallest normal number, the largest double and zero; what is smaller is 0."""
+    tiny, huge = np.finfo(float).tiny, np.finfo(float).max
+    h = of([-0.0, 5e-324, tiny, huge])
+    assert histogram.quantile(h, 0.5) == 0.0
+    assert near(histogram.quantile(h, 0.75), tiny)
     assert near(histogram.quantile(h, 1.0), huge)
 
 
-def test_zeros_are_apart():
+def test_zeros_count():
     """Zeros count in every share, and a quantile among them is exactly 0."""
     h = of([0.0, 0.0, 0.0, 5.0])
     assert histogram.quantile(h, 0.75) == 0.0
     assert near(histogram.quantile(h, 0.76), 5.0)
     assert histogram.quantile(of([0.0]), 1.0) == 0.0
-
-
-def test_weights_count():
-    """A weight of three is the value three times; a weight of 0 is no value."""
-    assert same(of([1.0, 2.0, 7.0], [3.0, 1.0, 0.0]), of([1.0, 1.0, 1.0, 2.0]))
 
 
 def test_decay_forgets():
@@ -103,7 +92,7 @@ def test_decay_forgets():
     assert len(h.buckets) == 1
     assert near(histogram.quantile(h, 0.0), 5.0)
     assert abs(histogram.count(h) - 100) < 1e-3  # 10 / (1 - 0.9)
-    assert histogram.decay(h, 1.0) is h
+    assert same(histogram.decay(h, 1.0), h)
     assert histogram.count(histogram.decay(h, 0.0)) == 0
 
 
@@ -116,32 +105,17 @@ def test_save_and_load():
 def test_the_old_one_is_untouched():
     """No verb writes to a histogram."""
     h = of([0.0, 1.0, 3.0])
-    before = Histogram(h.buckets.copy(), h.counts.copy(), h.zeros)
+    before = Histogram(h.buckets.copy(), h.counts.copy())
     for array in (h.buckets, h.counts):
         array.flags.writeable = False
-    histogram.update(h, [1.0, 9.0])
+    histogram.update(h, np.array([1.0, 9.0]))
     histogram.decay(h, 0.5)
     assert same(h, before)
 
 
-@pytest.mark.parametrize("bad", [[-1.0], [np.nan], [np.inf], [[1.0]]])
-def test_bad_values(bad):
-    """Negative, not finite or not a row: refused, with a reason."""
-    with pytest.raises(InputError, match="values, of shape"):
-        of(bad)
-
-
-def test_bad_arguments():
-    """Weights, shares and factors out of range, and quantiles of nothing."""
-    for weights in ([1.0], [1.0, -1.0], [1.0, np.nan], [1.0, 1e300]):
-        with pytest.raises(InputError, match="weights, of shape"):
-            of([1.0, 2.0], weights)
-    with pytest.raises(ParameterError, match="not a percentage"):
-        histogram.quantile(of([1.0]), 5)
-    with pytest.raises(ParameterError, match="factor=2"):
-        histogram.decay(of([1.0]), 2)
-    with pytest.raises(InputError, match="empty"):
-        histogram.quantile(histogram.init(), 0.5)
+def test_nothing_has_no_quantile():
+    """NaN."""
+    assert np.isnan(histogram.quantile(histogram.init(), 0.5))
 
 
 def test_percentile_bounds():

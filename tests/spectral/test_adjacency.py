@@ -46,7 +46,8 @@ def test_edited_edges_are_those_made_from_scratch(weights: str) -> None:
         points, births = points.copy(), births.copy()
         points[slots], births[slots] = new, births.max() + 1 + np.arange(len(slots))
         before = lists.nearest
-        lists, changed = lists.replace(slots, PointDistances(points), births)
+        previous, lists = lists, lists.replace(slots, PointDistances(points), births)
+        changed = lists.find_changed(previous, slots)
         earlier = graph
         graph, touched = adjacency.replace_edges(
             graph, before, lists.nearest, changed, weights, 0.5
@@ -75,7 +76,8 @@ def test_a_row_may_be_a_hub(weights: str) -> None:
         births = births.copy()
         births[0] = 200 + position
         before = lists.nearest
-        lists, changed = lists.replace(np.array([0]), PointDistances(points), births)
+        previous, lists = lists, lists.replace(np.array([0]), PointDistances(points), births)
+        changed = lists.find_changed(previous, np.array([0]))
         graph, _ = adjacency.replace_edges(graph, before, lists.nearest, changed, weights, 1.0)
         assert_same(graph, adjacency.join_lists(lists.nearest, weights, 1.0))
 

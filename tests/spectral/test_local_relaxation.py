@@ -163,7 +163,8 @@ def test_parts_that_are_followed_are_those_of_a_search(monkeypatch: pytest.Monke
         points[slots] = centres[group] + rng.standard_normal((4, 2)) * rng.choice([0.1, 1.0, 4.0])
         births[slots] = births.max() + 1 + np.arange(4)
         before, earlier = lists.nearest, walk
-        lists, changed = lists.replace(np.sort(slots), PointDistances(points), births)
+        previous, lists = lists, lists.replace(np.sort(slots), PointDistances(points), births)
+        changed = lists.find_changed(previous, np.sort(slots))
         graph, touched = adjacency.replace_edges(
             walk.edges, before, lists.nearest, changed, "binary", 1.0
         )

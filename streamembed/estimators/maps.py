@@ -1,0 +1,237 @@
+"""The maps that are an engine of one method and its parameters, as river transformers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import KW_ONLY, field
+from typing import Any, ClassVar
+
+from streamembed.engine.picture import PREFIX, Picture
+from streamembed.engine.snapshot import Snapshot
+from streamembed.estimators.map_estimator import MapEstimator, declare_map
+
+
+@declare_map
+class ClassicalMDS(MapEstimator):
+    """Coordinates whose distances are those of a stream's objects, as a river transformer.
+
+    Exact for Euclidean distances of n_components dimensions; for others the best in the sense of
+    the centred matrix, and ``snapshot().certificate.negative_mass`` says how far they are from
+    being Euclidean. Points are not scaled unless you ask for it: their distances are kept.
+
+    Examples
+    --------
+    >>> model = ClassicalMDS(metric=lambda a, b: abs(len(a) - len(b)), warm_up=6, n_components=1)
+    >>> for word in ["a", "an", "and", "andy", "candy", "dandies", "handiest"]:
+    ...     model.learn_one(word)
+    >>> here, there = (model.transform_one(word)["classical_mds_0"] for word in ("xyz", "vwxyz"))
+    >>> round(abs(here - there), 6)
+    2.0
+    """
+
+    method: ClassVar[str] = "classical_mds"
+
+    metric: str | Callable[[Any, Any], float] = "euclidean"
+    rank: int | str = "auto"
+    _: KW_ONLY
+    scaling: str | None = None
+
+
+@declare_map
+class DiffusionMap(MapEstimator):
+    """Diffusion coordinates of a stream, kept up to date, as a river transformer.
+
+    Examples
+    --------
+    >>> from river import datasets
+    >>> model = DiffusionMap(n_components=2, warm_up=50)
+    >>> for x, _ in datasets.Phishing().take(100):
+    ...     model.learn_one(x)
+    >>> sorted(model.transform_one(x))
+    ['diffusion_map_0', 'diffusion_map_1']
+    >>> model.snapshot().certificate.met
+    True
+    """
+
+    method: ClassVar[str] = "diffusion_map"
+
+    kernel: str = "self_tuning"
+    n_neighbors: int = 15
+    width: float | str = "auto"
+    bandwidth: float | str = "auto"
+    alpha: float | str = "auto"
+    diffusion_time: float | str = "auto"
+    rank: int | str = "auto"
+
+    @classmethod
+    def _unit_test_params(cls) -> Any:
+        yield {"warm_up": 12, "chunk_size": 4, "size": 64, "n_components": 2}
+        yield {"warm_up": 15, "chunk_size": 5, "memory": "all", "tolerance": None}
+
+
+@declare_map
+class Isomap(MapEstimator):
+    """Coordinates that keep the shortest paths among neighbours, as a river transformer.
+
+    Coordinates are those of scikit-learn's ``Isomap`` up to signs, of the support, where its graph
+    has one part; points outside of the largest part have zeros.
+
+    Examples
+    --------
+    >>> from river import datasets
+    >>> model = Isomap(n_components=2, warm_up=50)
+    >>> for x, _ in datasets.Phishing().take(100):
+    ...     model.learn_one(x)
+    >>> sorted(model.transform_one(x))
+    ['isomap_0', 'isomap_1']
+    """
+
+    method: ClassVar[str] = "isomap"
+
+    n_neighbors: int = 10
+    radius: float | None = None
+    n_landmarks: int | None = 500
+    _: KW_ONLY
+    size: int = 1000
+
+
+@declare_map
+class LaplacianEigenmaps(MapEstimator):
+    """Eigenfunctions of a graph of neighbours, kept up to date, as a river transformer.
+
+    No memory is held for pairs of points, so that windows may be large. Two coordinates of it tell
+    clusters apart better than two of a kernel's map; ten do not.
+
+    Examples
+    --------
+    >>> from river import datasets
+    >>> model = LaplacianEigenmaps(n_components=2, warm_up=50)
+    >>> for x, _ in datasets.Phishing().take(100):
+    ...     model.learn_one(x)
+    >>> sorted(model.transform_one(x))
+    ['laplacian_eigenmaps_0', 'laplacian_eigenmaps_1']
+    """
+
+    method: ClassVar[str] = "laplacian_eigenmaps"
+
+    n_neighbors: int = 15
+    weights: str = "self_tuning"
+    width: float | str = "auto"
+    radius: float | None = None
+    bandwidth: float | str = "auto"
+    diffusion_time: float | str = "auto"
+
+
+@declare_map
+class LinearEigenmap(MapEstimator):
+    """Locality preserving projections, kept up to date, as a river transformer.
+
+    Coordinates are linear functions of the features, chosen so that neighbours are near one
+    another. A new point costs d k products, and ``snapshot().feature_loadings`` says by how much
+    each coordinate grows with each feature. Tells clusters apart better than `PCA` in two
+    coordinates; in ten they are level.
+
+    Examples
+    --------
+    >>> from river import datasets
+    >>> model = LinearEigenmap(n_components=2, warm_up=50)
+    >>> for x, _ in datasets.Phishing().take(100):
+    ...     model.learn_one(x)
+    >>> sorted(model.transform_one(x))
+    ['linear_eigenmap_0', 'linear_eigenmap_1']
+    >>> model.snapshot().feature_loadings.shape
+    (9, 2)
+    """
+
+    method: ClassVar[str] = "linear_eigenmap"
+
+    n_neighbors: int = 15
+    weights: str = "self_tuning"
+    width: float | str = "auto"
+    radius: float | None = None
+    bandwidth: float | str = "auto"
+    diffusion_time: float | str = "auto"
+
+
+@declare_map
+class LiveMap(MapEstimator):
+    """Places in the plane that keep neighbours together, and that keep still, for a stream.
+
+    What UMAP and t-SNE draw of a table, kept up to date: points that stay hardly move while others
+    come and go, and newcomers come to rest among their neighbours. It is the picture of an engine
+    (``Engine(picture=True)``) with ``method="laplacian_eigenmaps"``, and has no certificate.
+
+    Examples
+    --------
+    >>> from river import datasets
+    >>> model = LiveMap(warm_up=50, size=200)
+    >>> for x, _ in datasets.Phishing().take(100):
+    ...     model.learn_one(x)
+    >>> sorted(model.transform_one(x))
+    ['live_map_0', 'live_map_1']
+    >>> model.picture.coordinates.shape
+    (100, 2)
+    """
+
+    method: ClassVar[str] = "laplacian_eigenmaps"
+
+    n_components: int = field(default=2, init=False)
+    n_neighbors: int = 15
+    spread: float = 1.5
+    _: KW_ONLY
+    axes: str = field(default="auto", init=False)
+    tolerance: float | None = field(default=None, init=False)
+
+    @property
+    def picture(self) -> Picture:
+        """Places of the window, and how far each is to be trusted; NotReadyError before."""
+        picture = self.engine.publish().picture  # no warnings about its coordinates
+        assert picture is not None
+        return picture
+
+    def snapshot(self) -> Snapshot:
+        """The engine's snapshot, without warnings about its coordinates; NotReadyError before."""
+        return self.engine.publish()
+
+    def relayout(self) -> None:
+        """Lay the picture out from scratch; see `streamembed.Engine.relayout`."""
+        self.engine.relayout()
+
+    @property
+    def prefix(self) -> str:
+        """What places are called after."""
+        return PREFIX
+
+    def _choose_snapshot(self) -> Picture:
+        return self.picture
+
+    def _get_parameters(self) -> dict[str, Any]:
+        fixed = {"n_components": self.n_components, "tolerance": self.tolerance, "picture": True}
+        return {**super()._get_parameters(), **fixed}
+
+
+@declare_map
+class LocallyLinearEmbedding(MapEstimator):
+    """The smoothest map that keeps points rebuilt by their neighbours, as a river transformer.
+
+    Coordinates are those of scikit-learn's ``LocallyLinearEmbedding`` up to signs, of the support.
+
+    Parameters
+    ----------
+    metric
+        Always "euclidean": it needs coordinates.
+
+    Examples
+    --------
+    >>> from river import datasets
+    >>> model = LocallyLinearEmbedding(n_components=2, warm_up=50)
+    >>> for x, _ in datasets.Phishing().take(100):
+    ...     model.learn_one(x)
+    >>> sorted(model.transform_one(x))
+    ['lle_0', 'lle_1']
+    """
+
+    method: ClassVar[str] = "lle"
+
+    n_neighbors: int = 12
+    reg: float = 1e-3
