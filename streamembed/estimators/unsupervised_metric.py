@@ -13,7 +13,7 @@ from streamembed.data.impute import FeatureRows
 from streamembed.errors import NotReadyError
 from streamembed.estimators.cold_start import ColdStartTransformer
 from streamembed.metrics.mahalanobis import Mahalanobis
-from streamembed.numeric.arrays import Floats
+from streamembed.numeric.arrays import Bools, Floats
 from streamembed.pairs import predictability
 from streamembed.parameters import declare_parameters
 from streamembed.threads import one_blas_thread
@@ -144,7 +144,7 @@ class UnsupervisedMetric(ColdStartTransformer):
     def _learned(self) -> int:
         return self._stream.position
 
-    def _learn(self, points: Floats, names: tuple[str, ...]) -> None:
+    def _learn(self, points: Floats, names: tuple[str, ...], is_filled: Bools) -> None:
         before = self._stream
         recent = points
         if before.position:

@@ -101,12 +101,10 @@ def test_a_metric_that_cannot_be_merged_is_refused(log: Path, tmp_path: Path) ->
 
 
 def test_labels_are_for_metrics_alone(log: Path, tmp_path: Path) -> None:
-    """A log without labels is refused, and a label without a metric; the command says the same."""
+    """A log without labels is refused; without a metric, labels are not used."""
     pq.write_table(pq.read_table(log / "0.parquet").drop_columns("label"), tmp_path / "a.parquet")
     with pytest.raises(FeatureError, match=r"no column of labels.*label="):
         replayed(tmp_path / "a.parquet", tmp_path / "run")
-    with pytest.raises(ParameterError, match=r"label='label' is for metrics"):
-        replayed(log, tmp_path / "run", metrics=(), label="label")
     plain = replayed(log, tmp_path / "plain", metrics=())
     assert plain.columns.left_out["label"] == "labels are not used"
     flags = ["replay", str(log), "--workers=1", "--size=60", "--chunk-size=50", "--json"]
