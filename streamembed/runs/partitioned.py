@@ -110,7 +110,7 @@ def replay_partitions(
     count = check_whole("workers", workers, 1)
     config = _check_config(parameters)
     if "itml" in config.metrics:
-        raise ParameterError(f"metrics={quote(config.metrics)}: {NOT_MERGED}")
+        raise ParameterError(f"metrics={config.metrics!r}: {NOT_MERGED}")
     every = SNAPSHOT_EVERY if snapshot_every is None else snapshot_every
     every = compute_snapshot_interval(config.chunks.size, every)
     opened = _open_log(log, parse_choice(features, exclude, None, label, time), config)
