@@ -303,9 +303,9 @@ class RandomCall:
             "dissimilar_above",
             "candidates",
         )
-        few = self.rng.permutation([*names, "buffer", "decay", "seed"])[:2].tolist()
+        few = self.rng.permutation([*names, "seed"])[:2].tolist()
         generator = se.PairGenerator(**{name: self.one(hostile.scalars()) for name in few})
-        return generator.update(
+        return generator.draw(
             self.draw([self.zoo.subject(self.rng, "snapshot")[1]], hostile.scalars)
         )
 
@@ -381,7 +381,6 @@ class RandomCall:
                 self.draw([Path(own) / "run"], lambda: [self.zoo.folder / "run", "\0", 5, None]),
                 snapshot_every=self.scalar(None, 4),
                 features=features,
-                on_bad_row=self.scalar("skip", "raise"),
                 overwrite=self.scalar(False, True) if self.rng.random() < 0.1 else False,
                 progress=self.scalar(None),
             )

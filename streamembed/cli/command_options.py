@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import MISSING, Field, fields
+from dataclasses import Field, fields
 from pathlib import Path
 from typing import Any
 
@@ -95,8 +95,9 @@ def add_options(table: OptionTable) -> Callable[[Command], Command]:
 def add_engine_options(command: Command) -> Command:
     """Add an option for every parameter of an engine."""
     for parameter in reversed(fields(EngineParameters)):
-        assert parameter.default is not MISSING
-        default = "skip" if parameter.name == "on_bad_row" else parameter.default
+        default = parameter.default
+        if parameter.name == "on_bad_row":  # a replay rejects such rows
+            continue
         command = click.option(
             "--" + parameter.name.replace("_", "-"),
             parameter.name,

@@ -19,7 +19,6 @@ from streamembed.report.scatter_plots import (
     select_labels,
 )
 from streamembed.runs import chains
-from streamembed.runs.run_events import find_events
 from streamembed.runs.run_reader import RunReader, read_run
 from streamembed.runs.summary import describe_run
 
@@ -51,7 +50,7 @@ def _collect_contents(reader: RunReader) -> dict[str, Any]:
     snapshots = [reader.snapshot(position) for position in dict.fromkeys(reader.positions)]
     reference = _choose_reference(snapshots, monitor)
     ids = {key for snapshot in snapshots for key in snapshot.ids.tolist()}
-    events = find_events(reader, ids)
+    events = reader.find_events(ids)
     labels, n_labels = select_labels(events)
     drift = describe_drift(monitor)
     origin = reader.origin

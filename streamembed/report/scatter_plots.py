@@ -17,7 +17,7 @@ from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import StreamembedError
 from streamembed.numeric.arrays import Floats
 from streamembed.report.json_values import round_number, round_numbers, select_evenly, shorten_text
-from streamembed.runs.run_events import EventMetadata
+from streamembed.runs.run_reader import EventMetadata
 
 # Points drawn per plot, and points of the reference behind them.
 MOST_POINTS, MOST_REFERENCE_POINTS = 5_000, 500

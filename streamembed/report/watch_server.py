@@ -20,8 +20,7 @@ from streamembed.report.figures import require_bokeh
 from streamembed.report.json_values import encode_json
 from streamembed.report.page import render_page
 from streamembed.report.report_contents import collect_contents
-from streamembed.runs.run_follower import RunFollower
-from streamembed.runs.run_reader import RunReader
+from streamembed.runs.run_reader import RunFollower, RunReader
 
 HOST = "127.0.0.1"
 # Seconds that a browser may take to send its request.

@@ -128,7 +128,7 @@ def test_it_grows_while_another_process_writes(tmp_path: Path) -> None:
     program = (
         "import streamembed as se; from tests.report import runs;"
         f"se.replay({str(run.parent / 'log')!r}, se.Engine(**runs.SMALL), {str(run)!r},"
-        " **runs.EVERY, on_bad_row='skip')"
+        " **runs.EVERY)"
     )
     with served(run) as port:
         first = json.loads(ask(port).body)["run"]["position"]  # type: ignore[attr-defined]

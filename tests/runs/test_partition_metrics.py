@@ -15,7 +15,7 @@ from click.testing import CliRunner
 import streamembed as se
 from streamembed.cli import commands
 from streamembed.errors import FeatureError, ParameterError
-from streamembed.metrics.catalog import NAMES
+from streamembed.metrics import catalog
 from streamembed.runs.log_replay import Replayed
 from streamembed.runs.partitioned import replay_partitions
 from streamembed.runs.verification import verify
@@ -24,6 +24,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::streamembed.errors.ResolutionWa
 FILES = ("snapshot.arrow", "landmarks.arrow", "timeline.parquet", "rejected.parquet")
 FIXED: dict[str, Any] = {"size": 60, "n_components": 3, "chunk_size": 50, "snapshot_every": 200}
 # Whose merged sums are those of the whole stream, to rounding.
+NAMES = tuple(name for name in catalog.NAMES if name != "itml")
 EXACT = ("contrast", "geometric_mean", "must_link", "fenn", "discriminant")
 
 
@@ -92,13 +93,18 @@ def test_workers_leave_no_trace_in_metrics(log: Path, tmp_path: Path) -> None:
     assert again.snapshot().metrics["fenn"].certificate["labelled"] > 2050
 
 
+def test_a_metric_that_cannot_be_merged_is_refused(log: Path, tmp_path: Path) -> None:
+    """Before anything is written."""
+    with pytest.raises(ParameterError, match=r"ITML cannot be merged.*learn in one process"):
+        replayed(log, tmp_path / "run", metrics=("fenn", "itml"))
+    assert not (tmp_path / "run").exists()
+
+
 def test_labels_are_for_metrics_alone(log: Path, tmp_path: Path) -> None:
-    """A log without labels is refused, and a label without a metric; the command says the same."""
+    """A log without labels is refused; without a metric, labels are not used."""
     pq.write_table(pq.read_table(log / "0.parquet").drop_columns("label"), tmp_path / "a.parquet")
     with pytest.raises(FeatureError, match=r"no column of labels.*label="):
         replayed(tmp_path / "a.parquet", tmp_path / "run")
-    with pytest.raises(ParameterError, match=r"label='label' is for metrics"):
-        replayed(log, tmp_path / "run", metrics=(), label="label")
     plain = replayed(log, tmp_path / "plain", metrics=())
     assert plain.columns.left_out["label"] == "labels are not used"
     flags = ["replay", str(log), "--workers=1", "--size=60", "--chunk-size=50", "--json"]
