@@ -27,6 +27,8 @@ import scipy
 from scipy.sparse import csr_array
 
 from streamembed.numeric.arrays import Array, Floats, Ints
+from streamembed.numeric.linalg import descending_eigh
+from streamembed.spectral import adjacency
 from streamembed.spectral.adjacency import VANISHED
 
 WEIGHTS = ("binary", "heat", "self_tuning")
@@ -245,3 +247,18 @@ def build_contrasts(labels: Ints, degrees: Floats, limit: int) -> Floats:
     levels = np.concatenate([levels, np.zeros((1, count - 1))])  # for those in no part
     index = np.where(member & (labels < count), labels, count)
     return levels[index] * np.sqrt(degrees / (total or 1.0))[:, None]
+
+
+def embed_lists(
+    lists: adjacency.Lists, weights: str, scale: float, count: int
+) -> tuple[Floats, Floats]:
+    """psi (n, c) and eigenvalues (c,), descending, of the walk on some lists, without the constant.
+
+    All pairs are computed, and at most n - 2 are kept; psi is 0 at isolated points. O(n^3).
+    """
+    walk = build_walk(adjacency.join_lists(lists, weights, scale), None)
+    count, constant = min(count, len(walk.degrees) - 2), walk.constant[:, None]
+    values, vectors = descending_eigh(walk.operator.toarray() - constant * constant.T)
+    vectors = vectors[:, :count]
+    psi = np.divide(vectors, constant, out=np.zeros(vectors.shape), where=constant > 0)
+    return psi, values[:count]
