@@ -20,9 +20,8 @@ _LARGEST_GRAPH, _LARGEST_KERNEL = 1_000_000, 50_000
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """A row of the table of methods: what is known of one without the import of its code."""
+    """A row of the table of methods: what is known of one without its class in `maps.py`."""
 
-    map: str  # the file in `streamembed.methods`, and the class in it that has all else
     # What it keeps: "kernel", "gram", "graph", "linear", "alignment" or "geodesic".
     family: str
     options: frozenset[str]  # parameters that not every method has, and this one does
@@ -35,21 +34,18 @@ class Method:
 
 METHODS: Mapping[str, Method] = {
     "diffusion_map": Method(
-        "kernel_map.KernelMap",
         family="kernel",
         options=_KERNEL_OPTIONS | {"alpha", "diffusion_time", "n_neighbors", "width"},
         kernels=("self_tuning", "gaussian"),
         diffusion_time=0.5,
     ),
     "laplacian_eigenmaps": Method(
-        "neighbor_graph.GraphMap",
         family="graph",
         options=_GRAPH_OPTIONS,
         largest=_LARGEST_GRAPH,
         diffusion_time=8.0,
     ),
     "linear_eigenmap": Method(
-        "linear_projection.LinearMap",
         family="linear",
         options=_GRAPH_OPTIONS,
         largest=_LARGEST_GRAPH,
@@ -57,29 +53,25 @@ METHODS: Mapping[str, Method] = {
         is_linear=True,
         alternative="method='laplacian_eigenmaps'",
     ),
-    "classical_mds": Method("gram.GramMap", family="gram", options=frozenset({"rank"})),
+    "classical_mds": Method(family="gram", options=frozenset({"rank"})),
     "pca": Method(
-        "gram.GramMap",
         family="gram",
         options=frozenset({"rank"}),
         is_linear=True,
         alternative="method='classical_mds', which is PCA where the distances are Euclidean",
     ),
     "kernel_pca": Method(
-        "gram.GramMap",
         family="gram",
         options=_KERNEL_OPTIONS | {"degree", "coef0", "gamma"},
         kernels=("gaussian", "polynomial", "cosine"),
     ),
     "lle": Method(
-        "alignment_matrix.AlignmentMap",
         family="alignment",
         options=frozenset({"n_neighbors", "reg"}),
         largest=_LARGEST_GRAPH,
         alternative="method='isomap' or 'laplacian_eigenmaps'",
     ),
     "isomap": Method(
-        "isomap_map.IsomapMap",
         family="geodesic",
         options=frozenset({"n_neighbors", "radius", "n_landmarks"}),
     ),

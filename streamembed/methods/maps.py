@@ -1,21 +1,27 @@
-"""The maps of all methods, as the table of methods names them."""
+"""The maps of all methods: what each keeps, and all that depends on it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib import import_module
 from types import MappingProxyType
 
-from streamembed.methods.engine_parameters import METHODS
+from streamembed.methods.alignment_matrix import AlignmentMap
+from streamembed.methods.gram import GramMap
+from streamembed.methods.isomap_map import IsomapMap
+from streamembed.methods.kernel_map import KernelMap
+from streamembed.methods.linear_projection import LinearMap
+from streamembed.methods.neighbor_graph import GraphMap
 from streamembed.methods.state import EmbeddingMap
 
-
-def _find(name: str) -> type[EmbeddingMap]:
-    file, kind = name.split(".")
-    found: type[EmbeddingMap] = getattr(import_module(f"streamembed.methods.{file}"), kind)
-    return found
-
-
 MAPS: Mapping[str, type[EmbeddingMap]] = MappingProxyType(
-    {name: _find(method.map) for name, method in METHODS.items()}
+    {
+        "diffusion_map": KernelMap,
+        "laplacian_eigenmaps": GraphMap,
+        "linear_eigenmap": LinearMap,
+        "classical_mds": GramMap,
+        "pca": GramMap,
+        "kernel_pca": GramMap,
+        "lle": AlignmentMap,
+        "isomap": IsomapMap,
+    }
 )

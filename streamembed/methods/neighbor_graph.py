@@ -17,7 +17,7 @@ from typing import Any, Self
 import numpy as np
 from scipy.sparse import csr_array
 
-from streamembed.geometry.lists import NeighborLists, RadiusEdges, find_last
+from streamembed.geometry.lists import NeighborLists, RadiusEdges
 from streamembed.geometry.scaling import Scaling
 from streamembed.geometry.support import Support
 from streamembed.methods.eigenpairs import LARGEST_EXACT, SMALLEST_FACTORED, Eigenpairs
@@ -31,7 +31,7 @@ from streamembed.methods.state import (
     State,
     UpdateInput,
 )
-from streamembed.numeric.arrays import Floats
+from streamembed.numeric.arrays import Floats, find_last
 from streamembed.numeric.codec import NOT_SAVED, Count
 from streamembed.numeric.linalg import descending_eigh
 from streamembed.spectral import adjacency, neighbor_walk

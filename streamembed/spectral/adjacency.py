@@ -11,8 +11,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.sparse import coo_array, csr_array
 
-from streamembed.geometry.lists import find_last
-from streamembed.numeric.arrays import Array, Floats
+from streamembed.numeric.arrays import Array, Floats, find_last
 
 # The neighbour whose distance is a point's own scale; a point among duplicates has the scale 0,
 # and gets this share of the median one.
