@@ -44,6 +44,10 @@ class SavedObject:
         """The bytes that `save` writes, for a store of your own."""
         return archive.seal(*self._seal())
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled as its bytes, and checked when unpickled."""
+        return type(self).from_bytes, (self.to_bytes(),)
+
     def _seal(self) -> tuple[Any, str, Mapping[str, Any]]:
         table, header = self._to_file()
         return table, self._kind, header
