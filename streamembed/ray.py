@@ -68,7 +68,7 @@ def replay(
         unless this says otherwise.
     others
         As for `streamembed.replay_partitions`: ``snapshot_every`` (events of each partition
-        between two maps), ``features``, ``exclude``, ``label``, ``time``, ``on_bad_row``,
+        between two maps), ``features``, ``exclude``, ``label``, ``time``,
         ``overwrite``, ``progress``, and the parameters of an engine.
 
     Raises
@@ -78,8 +78,6 @@ def replay(
         differs.
     FeatureError
         A log of distances, or without the column of times that the clock needs.
-    BadRowError
-        With ``on_bad_row="raise"``.
     StoppedError
         Ray has lost the processes of a round four times.
     FileError, LogError

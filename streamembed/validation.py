@@ -128,15 +128,23 @@ def set_fields(settings: object, **values: object) -> None:
         object.__setattr__(settings, name, value)
 
 
-def parse_count_or_unit(asked: object, unit: str) -> tuple[int | None, float | None]:
-    """A whole number, or a number with a unit behind it, such as "30s"; two None for neither.
+def parse_count_or_unit(
+    name: str, asked: object, unit: str, most: float
+) -> tuple[int | None, float | None]:
+    """A whole number, or a number with a unit behind it, such as "30s", of at most so many.
+
+    Raises
+    ------
+    ParameterError
+        Anything else.
 
     Examples
     --------
-    >>> parse_count_or_unit(500, "s"), parse_count_or_unit("2.5s", "s")
+    >>> parse_count_or_unit("n", 500, "s", 60), parse_count_or_unit("n", "2.5s", "s", 60)
     ((500, None), (None, 2.5))
-    >>> parse_count_or_unit(True, "s")
-    (None, None)
+    >>> parse_count_or_unit("share", "101%", "%", 100)
+    Traceback (most recent call last):
+    streamembed.errors.ParameterError: share='101%' must be a whole number, or as '5%'
     """
     text = "" if isinstance(asked, bool) else str(asked)
     if text.isdecimal():
@@ -145,4 +153,6 @@ def parse_count_or_unit(asked: object, unit: str) -> tuple[int | None, float | N
         number = float(text.removesuffix(unit)) if text.endswith(unit) else -1.0
     except ValueError:
         number = -1.0
-    return None, (number if number >= 0 else None)
+    if 0 <= number <= most:
+        return None, number
+    raise ParameterError(f"{name}={quote(asked)} must be a whole number, or as '5{unit}'")

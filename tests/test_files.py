@@ -33,6 +33,7 @@ from streamembed.logs import log_file
 from streamembed.logs.event_log import open_log, write_log
 from streamembed.runs import run_folder, verify
 from streamembed.storage import archive
+from tests.sealed import read_sealed, write_sealed
 
 X = np.random.default_rng(0).normal(size=(80, 3))
 LOADS: list[Callable[[Path], Any]] = [
@@ -170,8 +171,8 @@ def test_commands_say_what_is_wrong_with_a_file(tmp_path: Path) -> None:
     engine = small()
     engine.learn(X)
     engine.save(tmp_path / "e")
-    table, header = archive.read_table(tmp_path / "e", "engine")
-    archive.write_table(tmp_path / "hostile", table, "engine", {**header, "config": {"wings": 2}})
+    table, header = read_sealed(tmp_path / "e", "engine")
+    write_sealed(tmp_path / "hostile", table, "engine", {**header, "config": {"wings": 2}})
     write_log(tmp_path / "log", X, ["a", "b", "c"])
     for arguments, code in (
         (["inspect", str(tmp_path / "hostile")], 3),

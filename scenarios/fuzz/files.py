@@ -128,7 +128,7 @@ def damage(data: bytes, rng: np.random.Generator) -> tuple[str, bytes]:
 
 def list_hostile_files(path: Path, kind: str) -> Iterator[tuple[str, Any, Any, str, str]]:
     """What was changed, and the table, header, kind and version to seal instead of those saved."""
-    table, header = archive.read_table(path, kind)
+    table, header = archive.unseal(path.read_bytes(), kind, path, lambda *both: both)
     version = str(archive.VERSION)
     yield "the header is a list", table, [1], kind, version
     yield "the header is empty", table, {}, kind, version
@@ -250,11 +250,11 @@ def _use(loaded: Any) -> None:
 
 
 def _seal(path: Path, table: Any, header: Any, kind: str, version: str) -> None:
-    """What `archive.write_table` writes, of anything."""
+    """A saved file of anything."""
     usual = archive.VERSION
     try:
         archive.VERSION = version  # type: ignore[assignment]
-        archive.write_table(path, table, kind, header)
+        path.write_bytes(archive.seal(table, kind, header))
     finally:
         archive.VERSION = usual
 

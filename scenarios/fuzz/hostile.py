@@ -79,7 +79,7 @@ def tables(rng: np.random.Generator) -> list[Any]:
         np.full((4, D), np.datetime64("2020", "ns"), dtype=object), X[:, :0], X[:0], X[0], X[:, :2],
         X[None], np.asfortranarray(X), X[::-1], X * np.nan, X * np.inf, X * 1e200, X * 1e-320,
         np.ma.masked_greater(X, 0.0), np.ma.masked_greater((X * 10).astype(int), 0),
-        [np.ma.masked_greater(row, 0.0) for row in X],
+        [np.ma.masked_greater(row, 0.0) for row in X], [[np.ma.masked, 1.0, 2.0]],
         np.ma.array(X, mask=True), X.tolist(), text.tolist(), [[1.0], [1.0, 2.0]], [[10**400, 1,
         2]],
         [["a", 1, 2]], [[None, 1, 2]], [[], []], [1, 2, 3], [{"a": 1, "b": 2, "c": 3}],

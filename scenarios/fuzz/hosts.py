@@ -1,12 +1,11 @@
 """What a host does to a run that is open: ``python -m scenarios.fuzz.hosts``.
 
 Its lock file is removed and a second writer comes; its folder is deleted, moved, or replaced by
-another; its database or write-ahead log is cut or overwritten in place; memory runs out at any
-line; the write-ahead log of a killed process is cut short; the clock jumps; the folder cannot be
-written to. Whatever was acknowledged must be there once, in a
-run that opens again with the bytes of an engine that learned just that; a call that cannot keep
-this must raise, and not call a good file damaged. Exit code 1 at the first that does not; the trial
-and the seed are printed.
+another; memory runs out at any line; the write-ahead log of a killed process is cut short; the
+clock jumps; the folder cannot be written to. Whatever was acknowledged must be there once, in a run
+that opens again with the bytes of an engine that learned just that; a call that cannot keep this
+must raise, and not call a good file damaged. Exit code 1 at the first that does not; the trial and
+the seed are printed.
 """
 
 from __future__ import annotations
@@ -179,55 +178,6 @@ def try_place(folder: Path, rng: np.random.Generator) -> str | None:
     return check(other, [*range(5)]) or (
         check(folder / "gone", [*range(count)]) if how in (1, 2, 3) else None
     )
-
-
-def try_content(folder: Path, rng: np.random.Generator) -> str | None:
-    """A file of an open run is cut, or overwritten by an older copy or other bytes, and restored.
-
-    Only what the file had is lost by it: closing the run makes it no worse.
-    """
-    run, batches = folder / "run", int(rng.integers(3, 14))
-    connect, pages = database.connect, int(rng.integers(1, 60))
-
-    def often(path: Path, mode: str) -> Any:
-        connection = connect(path, mode)
-        connection.execute(f"PRAGMA wal_autocheckpoint={pages}")
-        return connection
-
-    die_after(run, int(rng.integers(1, 3)))
-    path = run / (database.DATABASE_NAME, f"{database.DATABASE_NAME}-wal")[int(rng.integers(2))]
-    copies = []
-    with mock.patch.object(database, "connect", often) if rng.random() < 0.5 else nullcontext():
-        online = se.open_run(run, SMALL, checkpoint_every=60)
-        for number in range(batches):
-            learn(online, number)
-            copies.append(path.read_bytes())
-        whole = copies[-1]
-        ways = {
-            "cut": whole[: int(rng.integers(len(whole)))],
-            "an older copy": copies[int(rng.integers(len(copies)))],
-            "zeros": bytes(len(whole)),
-            "longer": whole + bytes(int(rng.integers(1, 9000))),
-        }
-        how = list(ways)[int(rng.integers(len(ways)))]
-        time.sleep(0.02)  # more than the grain of the times of files
-        with path.open("r+b") as file:  # the same file
-            file.write(ways[how])
-            file.truncate()
-        at = f"{path.name} of an open run was changed ({how})"
-        for number in (batches, batches - 1):  # new, and acknowledged before
-            with suppress(StoppedError):
-                learn(online, number)
-                return f"batch {number} was acknowledged after {at}"
-        with suppress(StoppedError):
-            online.close()
-            return f"closing says nothing after {at}"
-    if path.name == database.DATABASE_NAME and not ways[how]:
-        return None  # of an empty database SQLite keeps no log
-    if path.read_bytes() != ways[how]:
-        return f"closing wrote to a file after {at}"
-    path.write_bytes(whole)
-    return check(run, [*range(batches)])
 
 
 def try_replayed_place(folder: Path, rng: np.random.Generator) -> str | None:
@@ -403,7 +353,6 @@ TRIALS: dict[str, Callable[[Path, np.random.Generator], str | None]] = {
     "log": try_log,
     "clock": try_clock,
     "denied": try_denied,
-    "content": try_content,
 }
 
 

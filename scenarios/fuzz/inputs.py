@@ -381,7 +381,6 @@ class RandomCall:
                 self.draw([Path(own) / "run"], lambda: [self.zoo.folder / "run", "\0", 5, None]),
                 snapshot_every=self.scalar(None, 4),
                 features=features,
-                on_bad_row=self.scalar("skip", "raise"),
                 overwrite=self.scalar(False, True) if self.rng.random() < 0.1 else False,
                 progress=self.scalar(None),
             )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import MISSING, Field, fields
+from dataclasses import Field, fields
 from pathlib import Path
 from typing import Any
 
@@ -77,8 +77,9 @@ def _choose_type(parameter: Field[Any]) -> Any:
 def add_engine_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add an option for every parameter of an engine."""
     for parameter in reversed(fields(EngineParameters)):
-        assert parameter.default is not MISSING
-        default = "skip" if parameter.name == "on_bad_row" else parameter.default
+        default = parameter.default
+        if parameter.name == "on_bad_row":  # a replay rejects such rows
+            continue
         command = click.option(
             "--" + parameter.name.replace("_", "-"),
             parameter.name,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,6 @@ from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import (
     FeatureError,
     MissingFileError,
-    ParameterError,
     check_path,
     format_count,
 )
@@ -23,7 +23,6 @@ from streamembed.logs.event_log import open_files
 from streamembed.logs.paths import probe_files
 from streamembed.logs.place import is_uri
 from streamembed.numeric import codec
-from streamembed.runs import run_folder
 from streamembed.runs.run_reader import read_run
 from streamembed.runs.summary import describe_run, describe_snapshot
 from streamembed.storage import archive
@@ -47,20 +46,18 @@ def inspect_path(location: str) -> dict[str, Any]:
     if is_uri(location):
         return _describe_log(location)
     path = Path(check_path(location))
-    if not path.exists():
+    if not os.path.exists(path):  # that of pathlib raises where a name is too long
         raise MissingFileError(f"{path} does not exist")
     if path.is_dir() and (path / DATABASE_NAME).exists():
         with read_run(path) as run:
             return describe_run(run)
-    if path.is_dir() and run_folder.is_unfinished(path):
-        raise ParameterError(run_folder.UNFINISHED.format(path))
     kind = archive.read_kind(path) if path.is_file() else None
     if kind == "snapshot":
         return describe_snapshot(Snapshot.load(path))
     if kind == "engine":
         return _describe_engine(Engine.load(path))
     if kind is not None:  # a saved estimator: its numbers, without arrays and states
-        header = archive.read_table(path, kind)[1]
+        header = archive.unseal(archive.read_bytes(path), kind, path, lambda _, facts: facts)
         plain = {k: v for k, v in header.items() if v != codec.ARRAY and not isinstance(v, dict)}
         return {"kind": kind, "verdict": kind, "hints": [], **plain}
     return _describe_log(location)

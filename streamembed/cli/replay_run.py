@@ -7,7 +7,6 @@ import time
 import warnings
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +31,7 @@ from streamembed.errors import (
 )
 from streamembed.logs.event_log import EventLog, open_with_choice, parse_choice
 from streamembed.logs.followed_log import FollowedLog, follow_log
-from streamembed.methods.options import Config
+from streamembed.methods.options import DEFAULTS, Config
 from streamembed.runs.log_replay import Replayed, compute_snapshot_interval, replay
 from streamembed.runs.partitioned import replay_partitions, select_used
 from streamembed.runs.run_reader import read_run
@@ -63,7 +62,7 @@ SINGLE_PROCESS_OPTIONS = (
 def run(logs: tuple[str, ...], run: str, **options: Any) -> None:
     """Replay the logs: what `streamembed.cli.replay.command` calls."""
     as_json = options["as_json"]
-    parameters = {field.name: options[field.name] for field in fields(Config)}
+    parameters = {name: options[name] for name in DEFAULTS if name != "on_bad_row"}
     names = ("features", "exclude", "id", "label", "time")
     choice = parse_choice(*(options[name] for name in names))
     if options["idle_exit"] is not None and not options["follow"]:
@@ -114,7 +113,6 @@ def run(logs: tuple[str, ...], run: str, **options: Any) -> None:
                 log,
                 engine,
                 run,
-                on_bad_row=parameters["on_bad_row"],
                 progress=handle_progress,
                 stop=is_stopped,
                 monitor=drift_monitor,
@@ -150,7 +148,7 @@ def _replay_in_partitions(
             )
     if context.get_parameter_source("memory") in default:
         parameters["memory"] = "landmarks"
-    policy, log = parameters.pop("on_bad_row"), open_with_choice(logs, choice)
+    log = open_with_choice(logs, choice)
     if not options["as_json"]:
         echo(str(select_used(log, Config(**parameters)).columns), err=True)
     with (
@@ -164,7 +162,6 @@ def _replay_in_partitions(
             log,
             run,
             label=choice.label,
-            on_bad_row=policy,
             progress=advance,
             **{name: options[name] for name in ("workers", "snapshot_every", "overwrite")},
             **parameters,
@@ -224,11 +221,11 @@ def _follow(
 def _load_forked_engine(path: str) -> Engine:
     """Load the engine of a run or a file; ParameterError if options describe another, too."""
     context = click.get_current_context()
-    for parameter in fields(Config):
-        source = context.get_parameter_source(parameter.name)
-        if parameter.name != "on_bad_row" and source is not ParameterSource.DEFAULT:
+    for name in DEFAULTS:
+        source = context.get_parameter_source(name)
+        if source not in (None, ParameterSource.DEFAULT):
             raise ParameterError(
-                f"--{parameter.name.replace('_', '-')} conflicts with --fork, whose engine has its "
+                f"--{name.replace('_', '-')} conflicts with --fork, whose engine has its "
                 "own parameters: leave it out"
             )
     if not Path(path).is_dir():

@@ -22,7 +22,7 @@ from streamembed.errors import (
 from streamembed.logs.event_log import open_with_choice, parse_choice
 from streamembed.runs import run_folder
 from streamembed.runs.log_transform import transform_log
-from streamembed.storage.database import LOCK
+from streamembed.storage.database import DATABASE_NAME, LOCK
 
 
 @click.command("transform")
@@ -81,15 +81,18 @@ def _find_snapshot_file(path: Path) -> Path:
     """The file of the snapshot: the path itself, or the final snapshot of a run folder."""
     if not path.is_dir():
         return path
-    if run_folder.is_unfinished(path):
-        raise ParameterError(run_folder.UNFINISHED.format(path))
     file = path / "snapshot.arrow"
     if not file.exists():
-        hint = (
-            "its log ended during the warm-up (see replay --warm-up), or all of its rows were "
-            "rejected"
-            if (path / "timeline.parquet").exists()
-            else "pass a run folder, or the file of a saved snapshot"
-        )
+        hint = "pass a run folder, or the file of a saved snapshot"
+        if (path / "timeline.parquet").exists():
+            hint = (
+                "its log ended during the warm-up (see replay --warm-up), or all of its rows were "
+                "rejected"
+            )
+        elif (path / DATABASE_NAME).exists():
+            hint = (
+                "its replay is still running, or was killed; wait until it ends, or repeat the "
+                "command to resume it"
+            )
         raise NotAFileError(f"{path} is a folder without snapshot.arrow: {hint}")
     return file

@@ -6,6 +6,7 @@ import click
 
 from streamembed.cli.exit_codes import catch_signals
 from streamembed.report.watch_server import HOST, create_server
+from streamembed.serving.server_settings import check_port
 
 DEFAULT_PORT = 8765
 
@@ -25,6 +26,7 @@ def command(run: str, port: int) -> None:
     It listens on this machine only, and reads only: a slow browser does not delay the run. Ctrl-C
     stops it, with exit code 130.
     """
+    check_port("--port", HOST, port)
     server = create_server(run, port)
     click.echo(f"http://{HOST}:{server.server_address[1]}/")
     click.echo("Press Ctrl-C to stop", err=True)

@@ -103,12 +103,9 @@ def read(
     if ids is None and features is not None and are_usable(X, features):
         return Batch.of_points(X.copy(), features)
     table, features = read_columns(X, features, name)
-    values, nulls, faults = table.values, table.nulls, table.faults
-    if nulls.size and table.mixes_nulls:
-        first = {i: int(np.argmax(nulls[i])) for i in np.flatnonzero(nulls.any(axis=1)).tolist()}
-        names = features.names
-        faults = {**faults, **{i: f"null or NaN in {names[j]!r}" for i, j in first.items()}}
-    return check_table(values, features, nulls, faults, ids, on_bad_row, remedy, name=name)
+    return check_table(
+        table.values, features, table.nulls, table.faults, ids, on_bad_row, remedy, name=name
+    )
 
 
 def read_columns(

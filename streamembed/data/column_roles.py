@@ -26,6 +26,7 @@ from streamembed.data.values import (
     find_storage_type,
     holds_vectors,
     is_numeric,
+    is_sequence,
     read_lists,
 )
 from streamembed.errors import ColumnWarning, FeatureError, ParameterError, quote, warn
@@ -267,8 +268,7 @@ def _is_pattern(name: str) -> bool:
 def check_names(argument: str, names: Any) -> tuple[str, ...]:
     """Different names or patterns, at least one, in order; ParameterError for anything else."""
     values = names.tolist() if isinstance(names, np.ndarray) else names
-    is_list = isinstance(values, Sequence) and not isinstance(values, (str, bytes, memoryview))
-    texts = [str(name) for name in values if isinstance(name, str)] if is_list else []
+    texts = [str(name) for name in values if isinstance(name, str)] if is_sequence(values) else []
     if not texts or len(texts) < len(values) or len(set(texts)) < len(texts):
         alternative = "None for all numeric columns" if argument == "features" else "None for none"
         raise ParameterError(

@@ -18,6 +18,7 @@ from streamembed.data.values import (
     column_to_floats,
     holds_vectors,
     is_sequence,
+    masked_row,
     read_lists,
     to_floats,
 )
@@ -202,7 +203,7 @@ def read_row(row: Any) -> Floats | None:
     if not is_sequence(row) and not isinstance(row, (np.ndarray, memoryview)):
         return None
     try:
-        values_or_mask = np.asanyarray(row)
+        values_or_mask = masked_row(row)
     except (TypeError, ValueError, OverflowError, NotImplementedError):
         return None
     if values_or_mask.ndim != 1 or (

@@ -82,19 +82,15 @@ class FeatureRows(NumericTable):
 
     def take(self, chosen: list[int] | slice) -> FeatureRows:
         """Some of the rows."""
-        nulls = self.nulls[chosen] if self.nulls.size else self.nulls
         absent = self.absent[chosen] if self.absent.size else self.absent
-        return replace(self, values=self.values[chosen], nulls=nulls, absent=absent)
+        return replace(self, values=self.values[chosen], absent=absent)
 
     def row(self, index: int) -> dict[str, float]:
         """One row as a dict of what it has, with NaN."""
         values = dict(zip(self.names, self.values[index].tolist(), strict=True))
-        if self.absent.size and (absent := self.absent[index]).any():
-            return {
-                name: values[name]
-                for name, is_absent in zip(values, absent, strict=True)
-                if not is_absent
-            }
+        absent = np.flatnonzero(self.absent[index]) if self.absent.size else ()
+        for j in absent:
+            del values[self.names[j]]
         return values
 
 
@@ -137,8 +133,9 @@ def _limit(table: NumericTable, largest: float, smallest: float) -> FeatureRows:
     size = np.abs(values)
     np.putmask(values, ~(size <= largest), np.nan)
     np.putmask(values, size < smallest, 0.0)
-    parts = values, table.names, table.ordered, table.nulls, table.absent
-    return FeatureRows(*parts, is_dicts=table.is_dicts)
+    return FeatureRows(
+        values, table.names, table.ordered, absent=table.absent, is_dicts=table.is_dicts
+    )
 
 
 def check_pairs(left: FeatureRows, right: FeatureRows) -> None:

@@ -27,9 +27,7 @@ def read_objects(X: Any) -> Sequence[Mapping[Any, Any]]:
     if are_dicts(X):
         return X
     table = read_table(X)
-    present = np.ones(table.values.shape, dtype=bool)
-    if table.nulls.size and not table.mixes_nulls:
-        present = ~table.nulls
+    present = ~table.nulls if table.nulls.size else np.ones(table.values.shape, dtype=bool)
     return [
         {
             name: value

@@ -56,7 +56,6 @@ class NumericTable:
     faults: dict[int, str] = field(default_factory=dict)
     # What a reader must raise who takes numbers alone: some column holds something else.
     refused: FeatureError | None = None
-    mixes_nulls: bool = False  # whether nulls and NaN are one thing there, as in pandas
     is_dicts: bool = False  # whether it came as dicts, one a row
 
 
@@ -298,13 +297,12 @@ def _describe_keys(keys: Collection[str], wanted: set[str]) -> str:
 def _from_frame(X: InputFrame, wanted: tuple[str, ...] | None) -> NumericTable:
     if len(X.columns) == 1 and (table := _from_lists(X, wanted)) is not None:
         return table
-    values, nulls, refused = read_columns(X.columns, X.argument)
-    return NumericTable(
-        values, X.names, False, nulls=nulls, refused=refused, mixes_nulls=X.mixes_nulls
-    )
+    values, nulls, refused = columns_to_matrix(X.columns, X.argument)
+    nulls = NO_NULLS if X.mixes_nulls else nulls
+    return NumericTable(values, X.names, False, nulls=nulls, refused=refused)
 
 
-def read_columns(
+def columns_to_matrix(
     columns: Mapping[str, Any], argument: str = "X"
 ) -> tuple[Floats, Bools, FeatureError | None]:
     """Columns of an `InputFrame` as numbers.
@@ -363,7 +361,7 @@ class InputFrame:
 
     columns: Mapping[str, Any]  # by name; lists of values where Arrow has no type for them
     argument: str = "X"  # what it was passed as, for messages
-    mixes_nulls: bool = False  # whether nulls and NaN are one thing there, as in pandas
+    mixes_nulls: bool = False  # whether NaN stands for null there, as in pandas
 
     @property
     def names(self) -> tuple[str, ...]:

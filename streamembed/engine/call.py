@@ -103,11 +103,6 @@ class Call(SavedObject, ABC, Generic[Result]):
         """Rows of the call."""
 
     @property
-    def events(self) -> int:
-        """Events that it adds to the position, where it was written with its result."""
-        return 0 if self.result is None else self.result.accepted
-
-    @property
     def digest(self) -> int:
         """A checksum of the call, without its result."""
         return zlib.crc32(replace(self, result=None).to_bytes())

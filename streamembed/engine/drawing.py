@@ -8,7 +8,7 @@ import numpy as np
 
 from streamembed.data.values import is_null
 from streamembed.errors import ParameterError, quote
-from streamembed.numeric.arrays import Array, Floats
+from streamembed.numeric.arrays import Array, Bools, Floats
 
 # Okabe and Ito's colours and three more; classes beyond them begin again with another mark.
 COLOURS = (
@@ -28,6 +28,13 @@ INK, HALO, UNKNOWN = "#222222", "#e3e3e3", "#a8a8a8"
 MOST_CLASSES = len(COLOURS) * len(MARKS)
 MOST_NAMED = 30
 TRUSTED, MOST_HALOS = 1 / 3, 0.2
+
+
+def find_untrusted(kept: Floats) -> Bools:
+    """Points of a picture that keep fewest of their neighbours, (n,), at most a fifth of them."""
+    least = np.sort(kept)[int(MOST_HALOS * len(kept))]
+    is_untrusted: Bools = kept < min(TRUSTED, least + 1e-9)
+    return is_untrusted
 
 
 def check_axes(ax: Any) -> None:
@@ -66,8 +73,7 @@ def draw_picture(
     x, y = places.T
     size = _choose_size(len(x))
     if halo:
-        least = np.sort(kept)[int(MOST_HALOS * len(x))]
-        lost = kept < min(TRUSTED, least + 1e-9)
+        lost = find_untrusted(kept)
         ax.scatter(x[lost], y[lost], s=6.0 * size, c=HALO, linewidths=0, zorder=1)
     draw_points(places, values, ax, label)
     if new:

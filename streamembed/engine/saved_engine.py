@@ -3,7 +3,7 @@
 The checksum of a file finds what was damaged. The codec checks that everything is there, of its
 declared type, shape and range. This module checks that the parts are those that the parameters ask
 for, and of one size: later code indexes by them. No number is computed again. While a file is read,
-all of it runs within `streamembed.storage.archive.raise_damaged`, which makes any error a
+all of it runs within `streamembed.storage.archive.unseal`, which makes any error a
 `DamagedFileError`.
 """
 

@@ -13,7 +13,7 @@ from streamembed.estimators.cold_start import ColdStartTransformer
 from streamembed.methods.options import Config
 from streamembed.metrics import metric_roots
 from streamembed.metrics.mahalanobis import Mahalanobis
-from streamembed.numeric.arrays import Floats
+from streamembed.numeric.arrays import Bools, Floats
 from streamembed.parameters import declare_parameters
 from streamembed.validation import check_optional, check_whole
 
@@ -145,7 +145,7 @@ class UnsupervisedMetric(ColdStartTransformer):
     def _learned(self) -> int:
         return 0 if self._engine is None else self._engine.position
 
-    def _learn(self, points: Floats, names: tuple[str, ...]) -> None:
+    def _learn(self, points: Floats, names: tuple[str, ...], is_filled: Bools) -> None:
         engine = self._engine or Engine(**self._build_config(len(names)).as_dict())
         engine.learn(points)
         self._engine = engine

@@ -29,7 +29,6 @@ from streamembed.layout.relaxation import (
     relax,
     select_rows,
     spread,
-    spread_out,
 )
 from streamembed.numeric.arrays import Floats, Ints, freeze, pad_rows
 from streamembed.numeric.codec import NOT_SAVED, Count, Within
@@ -114,29 +113,6 @@ def start_epoch(layout: Layout, new: Layout, shared: Ints) -> Layout:
         places = measures.align(places, layout.places, shared)
     moved[shared] = _compute_lengths(places[shared] - layout.places[shared])
     return replace(new, places=freeze(places), moved=freeze(moved), epoch=layout.epoch + 1)
-
-
-def respread(
-    layout: Layout, lists: NeighborLists, rho: float, duplicates: Ints | None = None
-) -> Layout:
-    """The layout after all its points have come to rest together, with lists that may be others."""
-    near, d2 = select_neighbors(lists)
-    p = compute_affinities(d2)
-    places, gamma = spread_out(Links.of(near, p), layout.places, rho)
-    return replace(
-        layout,
-        places=freeze(places),
-        breath=freeze(np.zeros_like(places)),
-        moved=freeze(_compute_lengths(places - layout.places)),
-        gamma=gamma,
-        laid_out=len(places),
-        steps_left=0,
-        age=0,
-        epoch=layout.epoch + 1,
-        kept_then=float(measures.measure_kept(places, near, duplicates).mean()),
-        lists=None if layout.lists is None else lists,
-        p=freeze(p),
-    )
 
 
 def start_spreading(layout: Layout) -> Layout:

@@ -38,7 +38,7 @@ from streamembed.data.column_roles import (
 )
 from streamembed.data.distance_rows import read_list_rows
 from streamembed.data.features import Features
-from streamembed.data.table import read_columns
+from streamembed.data.table import columns_to_matrix
 from streamembed.data.times import TimeOrder
 from streamembed.data.values import holds_vectors, lists_to_matrix
 from streamembed.errors import (
@@ -235,7 +235,7 @@ class EventLog:
             name = layout.list_column
             points, nulls, faults = lists_to_matrix(columns[name], name, len(layout.features))
         else:
-            points, nulls, _ = read_columns(columns, str(file))
+            points, nulls, _ = columns_to_matrix(columns, str(file))
         decode = partial(log_columns.decode_column, part, offset=offset, file=file)
         return LogBatch(
             points=points,

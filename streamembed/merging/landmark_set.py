@@ -7,11 +7,10 @@ out of order: the newest of each partition counts.
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
@@ -31,18 +30,9 @@ from streamembed.methods.state import State
 from streamembed.numeric import codec
 from streamembed.numeric.arrays import LARGEST_VALUE, Floats, freeze
 from streamembed.numeric.codec import NOT_SAVED
-from streamembed.storage import archive
-from streamembed.storage.archive import (
-    must,
-    raise_damaged,
-    read_bytes,
-    to_list_column,
-    to_matrix,
-    write_bytes,
-)
-from streamembed.validation import check_bytes
+from streamembed.storage.archive import must, to_list_column, to_matrix
+from streamembed.storage.saved_object import SavedObject
 
-KIND = "landmark set"
 # A key fits into 63 bits: limits for partitions, and for events of each.
 LARGEST_PARTITION, LARGEST_POSITION = 2**16 - 1, 2**47 - 1
 # No event weighs more than 1: the total mass is at most the number of events, but for rounding.
@@ -55,7 +45,7 @@ COLUMNS = ("points", "masses", "partition", "position", "stale")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class LandmarkSet(Landmarks):
+class LandmarkSet(Landmarks, SavedObject):
     """Landmarks and masses of one or more partitions of a stream, as of a position in each.
 
     `Engine.landmark_set` returns one, `merge` combines several, and `Engine.of_landmarks` maps
@@ -89,6 +79,7 @@ class LandmarkSet(Landmarks):
         The parts are inconsistent; of a file or of bytes, DamagedFileError.
     """
 
+    _kind: ClassVar[str] = "landmark set"
     agreement: Agreement
     positions: Mapping[int, int] = field(metadata=NOT_SAVED)
     time: Annotated[float, "finite"]
@@ -168,8 +159,8 @@ class LandmarkSet(Landmarks):
         """The points in scaled units, up to a shift, (n, d)."""
         return self.agreement.scaling().apply(self.points)
 
-    def to_bytes(self) -> bytes:
-        """As one Arrow IPC stream with a checksum: at most n (8 d + 24) bytes, and 2 kB + 22 d."""
+    def _to_file(self) -> tuple[Any, Mapping[str, Any]]:
+        """At most n (8 d + 24) bytes, and 2 kB + 22 d."""
         columns = {
             "points": to_list_column(self.points),
             "masses": pa.array(self.masses),
@@ -186,54 +177,28 @@ class LandmarkSet(Landmarks):
             "radius": self.radius,
             "mass": self.mass,
         }
-        return archive.seal(pa.table(columns), KIND, header)
+        return pa.table(columns), header
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> Self:
-        """The set that `to_bytes` wrote, checked; DamagedFileError for anything else."""
-        return cls._of(check_bytes("data", data), "data")
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write `to_bytes` to a file, whole or not at all; FileError if that is impossible."""
-        write_bytes(path, self.to_bytes())
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Self:
-        """The set that `save` wrote.
-
-        Raises
-        ------
-        DamagedFileError
-            The bytes are damaged, or are no set of landmarks.
-        FileError
-            The file is missing, or cannot be read.
-        """
-        return cls._of(read_bytes(path), path)
-
-    @classmethod
-    def _of(cls, data: bytes, path: str | os.PathLike[str]) -> Self:
-        table, header = archive.unseal(data, KIND, path)
-        with raise_damaged(path, KIND):
-            must(tuple(table.schema.names) == COLUMNS, "its columns have other names")
-            points = to_matrix(table["points"])
-            masses, partition, position, stale = (
-                table[name].to_numpy().copy() for name in COLUMNS[1:]
-            )
-            keys = np.column_stack([partition.astype(np.int64), position])
-            agreement = Agreement.from_dict(header["agreement"])
-            must(agreement.hash == header["hash"], "its agreement is not that of its hash")
-            pairs = header["positions"]
-            must(len({pair[0] for pair in pairs}) == len(pairs), "a partition comes twice")
-            landmark_set = cls(
-                points=points,
-                masses=masses,
-                keys=keys,
-                stale=stale,
-                agreement=agreement,
-                positions=dict(pairs),
-                **{name: header[name] for name in ("time", "size", "radius")},
-            )
-            must(landmark_set.mass == header["mass"], "masses are not what they are in all")
+    def _of_file(cls, table: Any, header: dict[str, Any]) -> Self:
+        must(tuple(table.schema.names) == COLUMNS, "its columns have other names")
+        points = to_matrix(table["points"])
+        masses, partition, position, stale = (table[name].to_numpy().copy() for name in COLUMNS[1:])
+        keys = np.column_stack([partition.astype(np.int64), position])
+        agreement = Agreement.from_dict(header["agreement"])
+        must(agreement.hash == header["hash"], "its agreement is not that of its hash")
+        pairs = header["positions"]
+        must(len({pair[0] for pair in pairs}) == len(pairs), "a partition comes twice")
+        landmark_set = cls(
+            points=points,
+            masses=masses,
+            keys=keys,
+            stale=stale,
+            agreement=agreement,
+            positions=dict(pairs),
+            **{name: header[name] for name in ("time", "size", "radius")},
+        )
+        must(landmark_set.mass == header["mass"], "masses are not what they are in all")
         return landmark_set
 
 

@@ -47,15 +47,6 @@ def relayout(state: State, shared: Ints, geometry: Pairwise, config: Config) -> 
     return replace(state, picture=layout.start_epoch(state.picture, picture, shared))
 
 
-def respread(state: State, geometry: Pairwise, config: Config) -> State:
-    """The state with a picture whose points have come to rest under new lists."""
-    if state.picture is None:
-        return state
-    lists = state.lists or NeighborLists.build(geometry, state.support.births, config.n_neighbors)
-    duplicates = label_duplicates(state)
-    return replace(state, picture=layout.respread(state.picture, lists, config.spread, duplicates))
-
-
 def follow(
     previous: State, following: State, slots: Ints, geometry: Pairwise, config: Config
 ) -> State:

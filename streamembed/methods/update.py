@@ -193,9 +193,7 @@ def push(state: State, chunk: Chunk, config: Config) -> State:
 def rescale(state: State, config: Config) -> State:
     """The state with scaling, map, frame and picture from scratch."""
     state = _rescale(state, config)
-    if config.picture:
-        state = picture_updates.respread(state, _read_geometry(state), config)
-    return state
+    return relayout(state, config) if config.picture else state
 
 
 def relayout(state: State, config: Config) -> State:

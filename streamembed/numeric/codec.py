@@ -23,7 +23,7 @@ which its ``__unpack__`` restores it; ``__unpack__`` alone completes an object.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 from types import NoneType, UnionType
 from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin, get_type_hints
@@ -78,7 +78,6 @@ class Within:
 Count = Annotated[int, "at least 0"]
 
 Arrays = dict[str, Array]
-_HINTS: dict[Any, dict[str, Any]] = {}
 
 
 def pack(value: Any) -> tuple[Arrays, dict[str, Any]]:
@@ -153,48 +152,45 @@ def prepare(*kinds: Any) -> None:
             stack += _list_concrete(kind)
             continue
         inner = _find_packed_class(kind)
-        if not is_dataclass(_find_class(inner)):
-            stack.append(inner)
-        else:
-            stack += [_read_hints(inner)[name] for name in _list_saved(_find_class(inner))]
+        stack += _read_layout(inner).hints.values() if is_dataclass(_find_class(inner)) else [inner]
 
 
-class _Numbers(list[Any]):
-    """Of an array, already plain."""
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """How the fields of a dataclass are saved."""
+
+    hints: dict[str, Any]  # declared types of those that are saved, by name
+    numbers: frozenset[str]  # names of arrays that are saved as numbers
+    optional: dict[str, Any]  # defaults of those that are saved only where they differ from these
+    skipped: tuple[str, ...]  # names of those that are not saved and have no default
 
 
 def _pack_value(value: Any, path: str, arrays: Arrays) -> Any:
-    if value is None or type(value) in PLAIN or type(value) is _Numbers:
+    if value is None or type(value) in PLAIN:
         return value
     if hasattr(value, "__pack__"):
         value = value.__pack__()
     if isinstance(value, np.ndarray):
         arrays[path] = value
         return ARRAY
-    if isinstance(value, np.generic):
-        value = value.item()
-        if type(value) in PLAIN:
-            return value
-    entries: Any = value
-    if is_dataclass(value):
-        optional, listed = _list_optional(value.__class__), _list_numbers(value.__class__)
-        entries = {name: getattr(value, name) for name in _list_saved(value.__class__)}
-        for name, default in optional.items():
-            if _is_same(entries[name], default):
-                del entries[name]
-        for name in listed:
-            entries[name] = _Numbers(entries[name].tolist())
-    elif isinstance(value, tuple):
-        return [
-            part if type(part) in PLAIN else _pack_value(part, _join_path(path, i), arrays)
-            for i, part in enumerate(value)
-        ]
-    elif not isinstance(value, Mapping) or not all(type(key) is str for key in value):
+    if isinstance(value, np.generic) and type(value.item()) in PLAIN:
+        return value.item()
+    if isinstance(value, tuple):
+        return [_pack_value(part, _join_path(path, i), arrays) for i, part in enumerate(value)]
+    if isinstance(value, Mapping) and all(type(key) is str for key in value):
+        return {
+            name: _pack_value(part, _join_path(path, name), arrays) for name, part in value.items()
+        }
+    if not is_dataclass(value):
         raise TypeError(f"{path} is a {type(value).__name__}, which cannot be saved")
-    return {
-        name: part if type(part) in PLAIN else _pack_value(part, _join_path(path, name), arrays)
-        for name, part in entries.items()
-    }
+    layout, packed = _read_layout(value.__class__), {}
+    for name in layout.hints:
+        part = getattr(value, name)
+        if name in layout.numbers:
+            packed[name] = part.tolist()
+        elif name not in layout.optional or not _is_same(part, layout.optional[name]):
+            packed[name] = _pack_value(part, _join_path(path, name), arrays)
+    return packed
 
 
 class _Reader:
@@ -297,21 +293,20 @@ class _Reader:
 
     def read_fields(self, kind: Any, entries: Any, path: str, key: str) -> dict[str, Any]:
         """The fields of a dataclass by name, those that are skipped as None."""
-        dataclass_type, hints = _find_class(kind), _read_hints(kind)
-        declared, numbers = _list_saved(dataclass_type), _list_numbers(dataclass_type)
-        if "support" in declared:
+        layout = _read_layout(kind)
+        if "support" in layout.hints:
             self._sizes.pop(" slots", None)
         _require(isinstance(entries, dict), path, entries)
-        required = set(declared) - set(_list_optional(dataclass_type))
-        _require(required <= entries.keys() <= set(declared), path, sorted(entries))
-        parts: dict[str, Any] = dict.fromkeys(_list_skipped(dataclass_type))
-        for name in declared:
+        _require(layout.hints.keys() - layout.optional <= entries.keys(), path, sorted(entries))
+        _require(entries.keys() <= layout.hints.keys(), path, sorted(entries))
+        parts: dict[str, Any] = dict.fromkeys(layout.skipped)
+        for name, hint in layout.hints.items():
             if name in entries:
                 value, inner = entries[name], _join_path(path, name)
-                if name in numbers:
+                if name in layout.numbers:
                     _require(isinstance(value, list), inner, value)
                     value = np.array(value)
-                parts[name] = self.read(hints[name], value, inner, key)
+                parts[name] = self.read(hint, value, inner, key)
         return parts
 
 
@@ -323,8 +318,8 @@ def _find_concrete(kind: Any, entries: Any, path: str) -> Any:
     """The class below an abstract one that has these fields."""
     _require(isinstance(entries, dict), path, entries)
     for concrete in _list_concrete(kind):
-        declared = set(_list_saved(concrete))
-        if declared - set(_list_optional(concrete)) <= entries.keys() <= declared:
+        layout = _read_layout(concrete)
+        if layout.hints.keys() - layout.optional <= entries.keys() <= layout.hints.keys():
             return concrete
     raise ValueError(f"{path} is of no known kind: {sorted(entries)}")
 
@@ -350,34 +345,13 @@ def _find_class(kind: Any) -> Any:
     return origin if is_dataclass(origin) else kind
 
 
+@cache
 def _find_packed_class(kind: Any) -> Any:
     """The dataclass that stands for a class: the result of its ``__pack__``, or itself."""
     if not hasattr(kind, "__pack__"):
         return kind
-    packed = _read_hints(kind.__pack__)["return"]
+    packed = get_type_hints(kind.__pack__)["return"]
     return kind if _find_class(packed) is _find_class(kind) else packed
-
-
-@cache
-def _list_saved(kind: Any) -> tuple[str, ...]:
-    """Names of the fields that are saved."""
-    return tuple(field.name for field in fields(kind) if field.metadata.get("saved", True))
-
-
-@cache
-def _list_numbers(kind: Any) -> tuple[str, ...]:
-    """Names of the arrays that are saved as numbers."""
-    marker = AS_NUMBERS["saved"]
-    return tuple(field.name for field in fields(kind) if field.metadata.get("saved") == marker)
-
-
-@cache
-def _list_optional(kind: Any) -> dict[str, Any]:
-    """Names and defaults of fields that are saved only where they differ from these."""
-    marker = SAVED_IF_SET["saved"]
-    return {
-        item.name: item.default for item in fields(kind) if item.metadata.get("saved") == marker
-    }
 
 
 def _is_same(value: Any, default: Any) -> bool:
@@ -386,22 +360,25 @@ def _is_same(value: Any, default: Any) -> bool:
 
 
 @cache
-def _list_skipped(kind: Any) -> tuple[str, ...]:
-    """Names of those that are not, and have no default either."""
-    skipped = (field for field in fields(kind) if field.name not in _list_saved(kind))
-    return tuple(f.name for f in skipped if f.default is MISSING and f.default_factory is MISSING)
-
-
-def _read_hints(kind: Any) -> dict[str, Any]:
-    """Declared types by name, those of certain parts filled in; read once."""
-    if kind not in _HINTS:
-        dataclass_type = _find_class(kind)
-        hints = get_type_hints(dataclass_type, include_extras=True)
-        if dataclass_type is not kind:
-            arguments = dict(zip(dataclass_type.__parameters__, get_args(kind), strict=True))
-            hints = {name: _fill_hint(hint, arguments) for name, hint in hints.items()}
-        _HINTS[kind] = hints
-    return _HINTS[kind]
+def _read_layout(kind: Any) -> _Layout:
+    """That of a dataclass, the types of its certain parts filled in; read once."""
+    dataclass_type = _find_class(kind)
+    hints = get_type_hints(dataclass_type, include_extras=True)
+    if dataclass_type is not kind:
+        arguments = dict(zip(dataclass_type.__parameters__, get_args(kind), strict=True))
+        hints = {name: _fill_hint(hint, arguments) for name, hint in hints.items()}
+    how = {item.name: item.metadata.get("saved", True) for item in fields(dataclass_type)}
+    no_default = [f.name for f in fields(dataclass_type) if f.default is f.default_factory]
+    return _Layout(
+        {name: hints[name] for name in how if how[name]},
+        frozenset(name for name in how if how[name] == AS_NUMBERS["saved"]),
+        {
+            item.name: item.default
+            for item in fields(dataclass_type)
+            if how[item.name] == SAVED_IF_SET["saved"]
+        },
+        tuple(name for name in no_default if not how[name]),
+    )
 
 
 def _fill_hint(hint: Any, arguments: Mapping[Any, Any]) -> Any:

@@ -68,14 +68,12 @@ def require_bokeh() -> None:
 
 def get_script() -> str:
     """Bokeh's script for plots only: no widgets, no fonts, no formulas."""
-    require_bokeh()
     parts: list[str] = Resources(mode="inline", components=["bokeh"]).js_raw
     return parts[0]
 
 
 def get_palettes() -> dict[str, Any]:
     """The colours and shapes of points and cells."""
-    require_bokeh()
     return {
         "labels": list(LABEL_COLOURS),
         "markers": list(MARKERS),
@@ -86,7 +84,6 @@ def get_palettes() -> dict[str, Any]:
 
 def draw_figures(contents: Mapping[str, Any]) -> PageFigures:
     """Draw all figures of a page, for what `streamembed.report.report_contents` collects."""
-    require_bokeh()
     figures = contents["figures"]
     return _draw_figures(
         figures["eigenvalues"], len(figures["metrics"]), tuple(figures["channels"])

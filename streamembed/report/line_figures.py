@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import cycle
 
 from streamembed.drift.monitor_timeline import ALL_CHANNELS
 from streamembed.engine.drawing import COLOURS
@@ -100,10 +101,5 @@ def list_line_figures(n_eigenvalues: int, channels: Sequence[str]) -> dict[str, 
 
 
 def _style_lines(names: Sequence[str]) -> dict[str, Line]:
-    colours, dashes, markers = LINE_COLOURS, DASHES, MARKERS
-    return {
-        name: Line(
-            name, colours[i % len(colours)], dashes[i % len(dashes)], markers[i % len(markers)]
-        )
-        for i, name in enumerate(names)
-    }
+    looks = zip(names, cycle(LINE_COLOURS), cycle(DASHES), cycle(MARKERS), strict=False)
+    return {name: Line(name, *look) for name, *look in looks}

@@ -11,9 +11,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from streamembed.errors import ParameterError, check_path, quote
 from streamembed.report.figures import draw_figures, get_palettes, get_script, require_bokeh
 from streamembed.report.json_values import encode_json
-from streamembed.report.report_contents import check_outside_run, read_contents
+from streamembed.report.report_contents import read_contents
 from streamembed.storage import archive
 from streamembed.version import __version__
 
@@ -42,7 +43,11 @@ def write_page(run: str | os.PathLike[str], output: str | os.PathLike[str]) -> P
         The run cannot be read, or the file cannot be written.
     """
     require_bokeh()
-    target = check_outside_run(run, output)
+    target = Path(check_path(output, "output"))
+    if target.resolve().is_relative_to(Path(check_path(run, "run")).resolve()):
+        raise ParameterError(
+            f"output={quote(str(target))} must not be in the run, which is read-only"
+        )
     page = render_page(read_contents(run))
     with archive.replace_file(target) as path:
         path.write_text(page, encoding="utf-8")

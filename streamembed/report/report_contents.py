@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any, TypeGuard
 
 from streamembed.drift.monitor import Monitor
 from streamembed.drift.monitor_timeline import ALL_CHANNELS
 from streamembed.engine.snapshot import Snapshot
-from streamembed.errors import NotReadyError, ParameterError, check_path, quote
 from streamembed.report.drift_figures import describe_drift
 from streamembed.report.history import describe_history, describe_metrics
 from streamembed.report.json_values import shorten_text
@@ -21,7 +19,6 @@ from streamembed.report.scatter_plots import (
     select_labels,
 )
 from streamembed.runs import chains
-from streamembed.runs.run_events import find_events
 from streamembed.runs.run_reader import RunReader, read_run
 from streamembed.runs.summary import describe_run
 
@@ -43,16 +40,6 @@ def read_contents(run: str | os.PathLike[str]) -> dict[str, Any]:
         return collect_contents(reader)
 
 
-def check_outside_run(run: str | os.PathLike[str], output: str | os.PathLike[str]) -> Path:
-    """The path of what is written; ParameterError where it is in the run."""
-    target = Path(check_path(output, "output"))
-    if target.resolve().is_relative_to(Path(check_path(run, "run")).resolve()):
-        raise ParameterError(
-            f"output={quote(str(target))} must not be in the run, which is read-only"
-        )
-    return target
-
-
 def collect_contents(reader: RunReader) -> dict[str, Any]:
     """Collect the contents from an open reader, all as of the same commit."""
     return reader.read_at_one_moment(lambda: _collect_contents(reader))
@@ -60,10 +47,10 @@ def collect_contents(reader: RunReader) -> dict[str, Any]:
 
 def _collect_contents(reader: RunReader) -> dict[str, Any]:
     facts, monitor = describe_run(reader), reader.monitor()
-    snapshots = _load_snapshots(reader)
+    snapshots = [reader.snapshot(position) for position in dict.fromkeys(reader.positions)]
     reference = _choose_reference(snapshots, monitor)
     ids = {key for snapshot in snapshots for key in snapshot.ids.tolist()}
-    events = find_events(reader, ids)
+    events = reader.find_events(ids)
     labels, n_labels = select_labels(events)
     drift = describe_drift(monitor)
     origin = reader.origin
@@ -97,17 +84,6 @@ def _describe_figures(
         "metrics": [shorten_text(name) for name in engine.get("metrics") or ()],
         "channels": [channel for channel in channels if channel not in ALL_CHANNELS],
     }
-
-
-def _load_snapshots(reader: RunReader) -> list[Snapshot]:
-    """Load the stored snapshots, oldest first; a writer may drop some meanwhile."""
-    snapshots = []
-    for position in dict.fromkeys(reader.positions):
-        try:
-            snapshots.append(reader.snapshot(position))
-        except (ParameterError, NotReadyError):
-            continue
-    return snapshots
 
 
 def _choose_reference(
@@ -155,10 +131,8 @@ def _describe_run(
         "rejected": facts["rejected"],
         "position": facts["position"],
         "kept": [snapshot.position for snapshot in snapshots],
-        "features": [shorten_text(name) for name in (newest.feature_names if newest else ())],
         "met": None if newest is None else newest.certificate.met,
         "residual": None if newest is None else float(f"{newest.certificate.residual:.3g}"),
-        "epoch": None if newest is None else newest.frame.epoch,
     }
 
 

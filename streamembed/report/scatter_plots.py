@@ -12,11 +12,12 @@ import numpy as np
 from streamembed.data.batch import Batch
 from streamembed.data.output_format import name_columns
 from streamembed.engine.axis_messages import describe_frame
+from streamembed.engine.drawing import find_untrusted
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import StreamembedError
-from streamembed.numeric.arrays import Bools, Floats
+from streamembed.numeric.arrays import Floats
 from streamembed.report.json_values import round_number, round_numbers, select_evenly, shorten_text
-from streamembed.runs.run_events import EventMetadata
+from streamembed.runs.run_reader import EventMetadata
 
 # Points drawn per plot, and points of the reference behind them.
 MOST_POINTS, MOST_REFERENCE_POINTS = 5_000, 500
@@ -24,8 +25,6 @@ MOST_POINTS, MOST_REFERENCE_POINTS = 5_000, 500
 MOST_LABELS = 40
 # Coverage below which the support contains nothing similar.
 OFF_SUPPORT = 0.05
-# As in `streamembed.engine.drawing`: untrustworthy points of a picture.
-TRUSTED, MOST_HALOS = 1 / 3, 0.2
 # The second axis where there is one coordinate alone.
 MASS_RANK = "rank by stationary mass"
 
@@ -80,15 +79,16 @@ def describe_scatter_plot(
         None if event.label is None else label_index.get(event.label, len(names))
         for event in shown_events
     ]
-    coverage = _compute_coverage(reference, snapshot)[indices]
+    coverage, picture = _compute_coverage(reference, snapshot)[indices], snapshot.picture
+    is_untrusted = np.zeros(n, np.bool_) if picture is None else find_untrusted(picture.kept)
     return {
         "position": snapshot.position,
         "frame": describe_frame(snapshot.frame, len(snapshot.eigenvalues)),
         "points": n,
-        "pictured": snapshot.picture is not None,
+        "pictured": picture is not None,
         "axes": [main[1], None if other is None else other[1]],
         "equal": [MASS_RANK not in plane[1] for plane in (main, other) if plane is not None],
-        "kept": None if snapshot.picture is None else round_number(snapshot.picture.kept.mean()),
+        "kept": None if picture is None else round_number(picture.kept.mean()),
         "id": [shorten_text(key) for key in keys],
         "at": [event.position for event in shown_events],
         "time": [
@@ -97,7 +97,7 @@ def describe_scatter_plot(
         "label": labels,
         "coverage": round_numbers(coverage),
         "off": (coverage < OFF_SUPPORT).astype(int).tolist(),
-        "untrusted": _find_untrusted(snapshot)[indices].astype(int).tolist(),
+        "untrusted": is_untrusted[indices].astype(int).tolist(),
         **_list_columns(main[0][indices], None if other is None else other[0][indices]),
         "reference": _describe_reference_points(snapshot, reference),
     }
@@ -172,12 +172,3 @@ def _describe_reference_points(
     off = (coverage < OFF_SUPPORT).astype(int).tolist()
     ids = [shorten_text(reference.ids[i]) for i in indices.tolist()]
     return {**nothing, "id": ids, "off": off, **_list_columns(*planes)}
-
-
-def _find_untrusted(snapshot: Snapshot) -> Bools:
-    if snapshot.picture is None:
-        return np.zeros(len(snapshot.ids), dtype=np.bool_)
-    kept_shares = snapshot.picture.kept
-    quantile = np.sort(kept_shares)[int(MOST_HALOS * len(kept_shares))]
-    is_untrusted: Bools = kept_shares < min(TRUSTED, quantile + 1e-9)
-    return is_untrusted

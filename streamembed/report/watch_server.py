@@ -15,13 +15,12 @@ from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from streamembed.errors import FileError, StreamembedError, summarise_error
+from streamembed.errors import StreamembedError, summarise_error
 from streamembed.report.figures import require_bokeh
 from streamembed.report.json_values import encode_json
 from streamembed.report.page import render_page
 from streamembed.report.report_contents import collect_contents
-from streamembed.runs.run_follower import RunFollower
-from streamembed.runs.run_reader import RunReader
+from streamembed.runs.run_reader import RunFollower, RunReader
 
 HOST = "127.0.0.1"
 # Seconds that a browser may take to send its request.
@@ -133,17 +132,10 @@ def create_server(run: str | os.PathLike[str], port: int = 0) -> WatchServer:
         Bokeh is not installed.
     MissingFileError, DamagedFileError
         There is no run, or it is damaged.
-    FileError
+    OSError
         The port is in use.
     """
     require_bokeh()
     follower = RunFollower(run, _read_state)
     follower.refresh()
-    try:
-        return WatchServer(port, follower)
-    except (OSError, OverflowError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise FileError(
-            f"cannot listen on {HOST}:{port} ({reason}): choose another port with --port, or "
-            "--port 0 for any free port"
-        ) from error
+    return WatchServer(port, follower)

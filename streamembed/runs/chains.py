@@ -11,9 +11,9 @@ KINDS = {
 }
 # Facts: how the run came about, how far it is, counts and fingerprint of the rows at the last
 # commit, and where the log is.
-ORIGIN, STATE, COUNTS, FINGERPRINT, LOG = "origin", "state", "counts", "fingerprint", "log"
-# Chains: engines, of which the newest two are kept, with the monitor of each; a thinned history of
-# snapshots; what a run began and ended with.
+ORIGIN, STATE, COMMITTED, LOG = "origin", "state", "committed", "log"
+# Chains: engines, with the monitor of each; a thinned history of snapshots; what a run began and
+# ended with.
 CHECKPOINTS, MONITORS, SNAPSHOTS = "checkpoints", "monitors", "snapshots"
 BEGINNING, FIRST_MONITOR = "beginning", "first_monitor"
 FINAL, FINAL_MONITOR = "final", "final_monitor"

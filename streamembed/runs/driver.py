@@ -1,4 +1,4 @@
-"""The driver: takes a log through an engine, chunk by chunk, and passes the results to a recorder.
+"""The driver: takes a log through an engine, and passes the results to a recorder.
 
 It holds the events since the last snapshot that the recorder must have, and nothing else that
 grows. Its progress is ``engine.log_offset``, part of the engine and so of what is saved; a driver
@@ -8,26 +8,74 @@ resumes there.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from streamembed.data.batch import Batch, Rejected
 from streamembed.data.features import Features
-from streamembed.data.output_format import name_columns
+from streamembed.drift.alarm import Alarm
+from streamembed.drift.monitor import Monitor
 from streamembed.engine.engine import Engine
 from streamembed.engine.snapshot import Snapshot
-from streamembed.errors import BadRowError, DuplicateIdError, LogError, quote
+from streamembed.errors import BadRowError, LogError
 from streamembed.logs.event_log import EventLog, LogBatch
 from streamembed.logs.fingerprint import LogFingerprint
 from streamembed.logs.followed_log import FollowedLog
-from streamembed.runs.event_rows import EventRows
-from streamembed.runs.feed import create_feed, find_slots, read_events
+from streamembed.runs.feed import DistanceFeed, PointFeed, embed_events, read_events
 from streamembed.runs.recorder import Recorder
-from streamembed.runs.replay_options import ReplayOptions
-from streamembed.runs.resume import ReplayStart
 from streamembed.runs.run_store import Commit, RowCounts
+from streamembed.runs.run_tables import EventRows
+from streamembed.validation import parse_count_or_unit
+
+# Rows of which a share is looked at: of fewer, one bad row may be many percent.
+MIN_ROWS = 1000
+
+
+Limit = tuple[int | None, float | None]  # a number of rows, or a percentage
+
+
+def parse_max_rejected(asked: int | str | None) -> Limit:
+    """The most rows that may be rejected, from a number, a share such as "1%", or None.
+
+    Examples
+    --------
+    >>> parse_max_rejected("1%"), parse_max_rejected(20), parse_max_rejected(None)
+    ((None, 1.0), (20, None), (None, None))
+    """
+    return (None, None) if asked is None else parse_count_or_unit("max_rejected", asked, "%", 100)
+
+
+def check_rejected(limit: Limit, rejected: int, taken: int, newest: Rejected | None = None) -> None:
+    """BadRowError where more rows were rejected; ``newest`` is one of them, None at the end."""
+    rows, percent = limit
+    too_many = rows is not None and rejected > rows
+    if percent is not None and (taken >= MIN_ROWS or newest is None):
+        too_many = rejected > percent / 100 * taken
+    if too_many:
+        allowed = f"{percent:g}% of them" if rows is None else f"{rows:,}"
+        last = "" if newest is None else f", also row {newest.index} ({newest.reason})"
+        raise BadRowError(
+            f"{rejected:,} of {taken:,} rows of the log were rejected{last}, more than "
+            f"max_rejected allows ({allowed}); rejected.parquet says why: fix the log and start "
+            "again with overwrite=True, or allow more",
+            () if newest is None else ((newest.index, newest.reason),),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayOptions:
+    """Checked arguments of `streamembed.replay`."""
+
+    every: int  # events between snapshots, a multiple of the chunk size
+    # Whether events are embedded as of when each was learned, or all by the last snapshot.
+    causal: bool = True
+    max_rejected: Limit = (None, None)
+    monitor: Monitor | None = None  # watches the events that the engine accepts
+    on_alarm: Callable[[Alarm], None] | None = None
+    progress: Callable[[int], None] | None = None
+    stop: Callable[[], bool] | None = None
 
 
 class ReplayDriver:
@@ -47,8 +95,8 @@ class ReplayDriver:
         Of the kind and the features that the engine has learned; or a folder that is followed.
     recorder
         Receives the results.
-    start
-        Of a log that is resumed: counts and fingerprint of the rows before ``log_offset``.
+    counts, fingerprint
+        Of a log that is resumed: those of the rows before ``log_offset``.
     rejected
         The rejected rows among them, ascending; needed where it is a log of distances.
 
@@ -64,24 +112,26 @@ class ReplayDriver:
         log: EventLog | FollowedLog,
         recorder: Recorder,
         options: ReplayOptions,
-        start: ReplayStart | None = None,
+        counts: RowCounts | None = None,
+        fingerprint: LogFingerprint | None = None,
         rejected: Sequence[int] = (),
     ) -> None:
         rows = self._recorded = engine.log_offset  # rows of the log that the recorder knows of
         self._monitored = rows  # and that were passed to the monitor, as events or rejected
-        start = start or ReplayStart(RowCounts(), LogFingerprint(rows))
         self._source = log
         self._unmonitored: list[EventRows] = []  # events to pass to the monitor
-        self.counts, self._fingerprint = start.counts, start.fingerprint
+        self.counts = counts or RowCounts()
+        self._fingerprint = fingerprint or LogFingerprint(rows)
         self._engine = engine
         self._recorder, self._options = recorder, options
-        self._feed = create_feed(self._log, engine, rejected)
+        self._feed: PointFeed | DistanceFeed = PointFeed(engine, self._log)
+        if self._log.kind == "distances":
+            self._feed = DistanceFeed(engine, rejected)
         self._unembedded: list[EventRows] = []  # causal: events since the last snapshot
         self._first_unembedded = 0  # stream position of the first of them
         self._start = engine.position - self.counts.accepted
         self._last_published = engine.learned  # is published already, or was
-        self._part: LogBatch | None = None  # that is being learned
-        self._reported, self._progress = 0, options.progress  # rows
+        self._progress = options.progress
 
     @property
     def _log(self) -> EventLog:
@@ -97,59 +147,59 @@ class ReplayDriver:
         ------
         LogError
             The rows that were learned cannot be read again, to be embedded.
-        BadRowError, DuplicateIdError
-            Under "raise", naming the row of the log; it is not counted as taken.
+        BadRowError
+            More rows are rejected than ``max_rejected``.
         ParameterError
             The log has fewer rows than were taken.
         """
-        whole, damage = False, None
+        damage = None
         try:
             for part in self._source.batches(self._engine.log_offset):
                 self.learn(part)
-                self._report_progress()
-            self._check_rejected(ended=True)
-            whole = True
+                self._call_progress(self._engine.log_offset)
+            self._check_rejected()
         except LogError as error:
             damage = str(error)
         finally:
-            self._finish(whole)
+            self._finish()
         return damage
 
     def learn(self, part: LogBatch) -> None:
         """Learn one batch of the log: check it, and learn it slice by slice."""
-        self._part = part
         rows, unusable = self._feed.read(part)
-        fatal = unusable[0] if unusable and self._options.on_bad_row == "raise" else None
-        if fatal is not None:
-            rows, unusable = rows.slice(0, int(np.searchsorted(rows.numbers, fatal.index))), []
         places = [row.index for row in unusable]
         start = done = 0
         while start < len(rows):
-            chunk_end = self._engine.config.chunks.next_cut(self._engine.learned)
-            stop = min(len(rows), start + chunk_end - self._engine.position)
+            end_of_slice = self._find_next_snapshot()
+            stop = min(len(rows), start + end_of_slice - self._engine.position)
             rejected = self._accept(rows.slice(start, stop))
             end = bisect_left(places, int(rows.numbers[stop - 1]))
-            self._reject([*unusable[done:end], *rejected])
-            self._recorded = int(rows.numbers[stop - 1]) + 1
+            rejected = [*unusable[done:end], *rejected]
+            self._take(part, int(rows.numbers[stop - 1]) + 1, rejected)
             start, done = stop, end
-            if self._engine.position == chunk_end and (
-                chunk_end == self._engine.config.warm_up_events
-                or chunk_end % self._options.every == 0
-            ):
+            if self._engine.position == end_of_slice:
                 self._publish()
                 self._commit()
-            self._report_progress()
-        if fatal is not None:
-            raise _create_bad_row_error(fatal.index, fatal.reason)
-        self._reject(unusable[done:])
-        self._engine.log_offset = self._recorded = part.offset + len(part)
-        self._fingerprint.update(part, self._recorded)
+                self._call_progress(self._engine.log_offset)
+        self._engine.log_offset = part.offset + len(part)
+        self._take(part, self._engine.log_offset, unusable[done:])
 
-    def _report_progress(self) -> None:
-        rows = self._engine.log_offset
-        if rows > self._reported:
-            self._reported = rows
-            self._call_progress(rows)
+    def _take(self, part: LogBatch, stop: int, rejected: list[Rejected]) -> None:
+        """Note that the rows of the log before ``stop`` are recorded, these of them as rejected."""
+        rejected.sort(key=lambda row: row.index)
+        if rejected:
+            self.counts.rejected += len(rejected)
+            self._recorder.write_rejected(rejected)
+        self._recorded = stop
+        self._fingerprint.update(part, stop)
+        if rejected:
+            self._check_rejected(rejected[0])
+
+    def _find_next_snapshot(self) -> int:
+        """At which event it is due: where the warm-up ends, or at a multiple of the interval."""
+        position, every = self._engine.position, self._options.every
+        warm_up = self._engine.config.warm_up_events
+        return warm_up if position < warm_up else every * (position // every + 1)
 
     def _call_progress(self, rows: int) -> None:
         """One that raises, to end the replay, is not called again while the run is written."""
@@ -161,18 +211,7 @@ class ReplayDriver:
     def _accept(self, rows: EventRows) -> list[Rejected]:
         """Have the engine accept rows of one chunk; returns the rejected ones."""
         position = self._engine.position
-        try:
-            events, rejected = self._feed.accept(rows, self._options.on_bad_row)
-        except (BadRowError, DuplicateIdError) as error:
-            if len(rows) == 1:
-                raise _add_row_number(error, rows) from error
-            # one by one up to the bad row: what is learned must not depend on the batches
-            rejected = []
-            for i in range(len(rows)):
-                rejected += self._accept(rows.slice(i, i + 1))
-                if not rejected:
-                    self._recorded = int(rows.numbers[i]) + 1
-            return rejected
+        events, rejected = self._feed.accept(rows)
         if len(events):
             if self._options.causal:
                 if not self._unembedded:
@@ -180,7 +219,7 @@ class ReplayDriver:
                 self._unembedded.append(events)
             if self._options.monitor is not None:
                 self._unmonitored.append(events)
-        self._count(accepted=len(events))
+        self.counts.accepted += len(events)
         return rejected
 
     def _update_monitor(self) -> None:
@@ -190,45 +229,29 @@ class ReplayDriver:
         if monitor is None or (not unmonitored and self._recorded == first):
             return
         names = self._engine.feature_names or self._log.feature_names
-        features, labels = Features(names, self._log.ordered), None
-        points, ids, kept = np.zeros((0, len(names))), None, np.zeros(0, dtype=np.int64)
-        self._monitored = self._recorded
-        rows = EventRows.concatenate(unmonitored) if unmonitored else None
-        if rows is not None:
-            points, ids, kept = rows.points, rows.ids, rows.numbers - first
-            self._monitored = max(self._recorded, int(rows.numbers[-1]) + 1)
-        others = np.setdiff1d(np.arange(self._monitored - first), kept)
-        if monitor.parameters["labels"]:
-            labels = np.full(len(kept) + len(others), None)
-            if rows is not None and "label" in rows.passthrough:
-                labels[kept] = rows.passthrough["label"].to_pylist()
+        none = EventRows(np.zeros(0, dtype=np.int64), np.zeros((0, len(names))), {})
+        rows = EventRows.concatenate(unmonitored or [none])
+        self._monitored = max(self._recorded, int(rows.numbers.max(initial=-1)) + 1)
+        kept, n = rows.numbers - first, self._monitored - first
+        labels = np.full(n, None) if monitor.parameters["labels"] else None
+        if labels is not None and "label" in rows.passthrough:
+            labels[kept] = rows.passthrough["label"].to_pylist()
+        others = np.setdiff1d(np.arange(n), kept)
         rejected = tuple(Rejected(i, None, "") for i in others.tolist())
-        events = Batch(points, features, ids, kept, rejected)
+        events = Batch(rows.points, Features(names, self._log.ordered), rows.ids, kept, rejected)
         alarms = monitor.watch(events, labels)
         self._recorder.write_alarms(alarms)
         if on_alarm is not None:
             for alarm in alarms:
                 on_alarm(alarm)
 
-    def _reject(self, rows: list[Rejected]) -> None:
-        if rows:
-            self._count(rejected=len(rows))
-            self._recorder.write_rejected(sorted(rows, key=lambda row: row.index))
-            self._check_rejected()
-
-    def _check_rejected(self, ended: bool = False) -> None:
+    def _check_rejected(self, newest: Rejected | None = None) -> None:
         counts = self.counts
         taken = counts.accepted + counts.rejected
-        self._options.reject_limit.check(counts.rejected, taken, ended)
-
-    def _count(self, **increments: int) -> None:
-        totals = {name: getattr(self.counts, name) + number for name, number in increments.items()}
-        self.counts = replace(self.counts, **totals)
+        check_rejected(self._options.max_rejected, counts.rejected, taken, newest)
 
     def build_commit(self) -> Commit:
         """The engine with counts and fingerprint of all rows so far."""
-        if self._part is not None:
-            self._fingerprint.update(self._part, self._recorded)
         return Commit(self._engine, self.counts, self._fingerprint.to_dict())
 
     def _publish(self) -> None:
@@ -240,7 +263,7 @@ class ReplayDriver:
         self._last_published = snapshot.position
         self._embed(snapshot)
         self._recorder.write_snapshot(snapshot, self._engine.refreshes)
-        self._count(snapshots=1)
+        self.counts.snapshots += 1
 
     def _commit(self) -> None:
         """Commit, if it is time: the recorder has all that the engine knows of the log."""
@@ -268,10 +291,11 @@ class ReplayDriver:
         # events of an earlier replay may wait before
         count = max(snapshot.position - first, 0)
         learned, pending = rows.slice(0, count), rows.slice(count, len(rows))
-        self._recorder.write_events(first, learned, self._feed.embed(snapshot, first, learned))
+        embedded = embed_events(self._engine, snapshot, first, learned)
+        self._recorder.write_events(first, learned, embedded)
         self._unembedded, self._first_unembedded = [pending] if len(pending) else [], first + count
 
-    def _finish(self, whole: bool) -> None:
+    def _finish(self) -> None:
         """A last snapshot where whole chunks came after the one before; the rest is not learned.
 
         Where an interrupt fell between learning a chunk and noting it, that chunk has no rows.
@@ -287,7 +311,7 @@ class ReplayDriver:
         self._unembedded = []
         if not self._options.causal:
             self._embed_all(snapshot)
-        self._recorder.close(snapshot, whole, self._log.columns)
+        self._recorder.close(snapshot)
 
     def _embed_all(self, snapshot: Snapshot | None) -> None:
         """All events by the last snapshot: those of the support exactly as they are in it.
@@ -300,11 +324,7 @@ class ReplayDriver:
             split = min(max(learned - position, 0), len(rows))
             if snapshot is not None and split:
                 known = rows.slice(0, split)
-                embedded = self._feed.embed(snapshot, position, known)
-                own, slots = find_slots(self._engine, position, split)
-                names = name_columns(snapshot.method, len(snapshot.eigenvalues))
-                for name, values in zip(names, snapshot.coordinates.T, strict=True):
-                    embedded[name][own] = values[slots]
+                embedded = embed_events(self._engine, snapshot, position, known)
                 self._recorder.write_events(position, known, embedded)
             if split < len(rows):
                 rest = rows.slice(split, len(rows))
@@ -315,25 +335,5 @@ class ReplayDriver:
     def _read_events(self) -> Iterator[EventRows]:
         """All events so far in order, in pieces that do not depend on how the log was read."""
         rejected = self._recorder.read_rejected(self._recorded)
-        fingerprint, read = self.build_commit().fingerprint, self._feed.read
-        return read_events(self._log, read, fingerprint, rejected, self._recorder.folder)
-
-
-def _add_row_number(error: BadRowError | DuplicateIdError, rows: EventRows) -> Exception:
-    number = int(rows.numbers[0])
-    if isinstance(error, BadRowError):
-        return _create_bad_row_error(number, error.rows[0][1])
-    key = "missing" if rows.ids is None else quote(rows.ids.tolist()[0])
-    return DuplicateIdError(
-        f"row {number} of the log cannot be learned (its id is {key}): ids must be of one kind and "
-        "unique within the support; fix the log, or reject rows with repeated ids with "
-        "on_bad_row='skip'"
-    )
-
-
-def _create_bad_row_error(number: int, reason: str) -> BadRowError:
-    return BadRowError(
-        f"row {number} of the log cannot be learned ({reason}): fix the log, or reject such rows "
-        "with on_bad_row='skip'",
-        ((number, reason),),
-    )
+        rows = self._fingerprint.to_dict()
+        return read_events(self._log, self._feed.read, rows, rejected, self._recorder.folder)

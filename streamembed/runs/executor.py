@@ -80,9 +80,7 @@ def run_task(task: Task) -> Any:
         return task()
     except Exception as error:
         if isinstance(error, StreamembedError):
-            with contextlib.suppress(Exception):
-                if type(pickle.loads(pickle.dumps(error))) is type(error):
-                    return TaskFailure(error)
+            return TaskFailure(error)
         notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
         message = f"a worker failed: {type(error).__name__}: {error}{notes}"
         return TaskFailure(RuntimeError(message))

@@ -22,13 +22,14 @@ from streamembed.data.output_format import name_columns
 from streamembed.data.table import find_columns
 from streamembed.engine.engine import Engine
 from streamembed.engine.snapshot import Snapshot
-from streamembed.errors import BadRowError, LogError, ParameterError, quote
+from streamembed.errors import LogError, ParameterError, quote
 from streamembed.logs.event_log import EventLog, LogBatch
 from streamembed.logs.fingerprint import LogFingerprint
 from streamembed.methods.options import POSITION
-from streamembed.numeric.arrays import Array, Bools, Floats, Ints
-from streamembed.runs.event_rows import EventRows, regroup
-from streamembed.runs.recorder import EVENT_PICTURE_COLUMNS, PLACES
+from streamembed.numeric.arrays import Array, Floats, Ints
+from streamembed.runs.log_transform import embed_points, list_columns
+from streamembed.runs.recorder import EVENT_PICTURE_COLUMNS
+from streamembed.runs.run_tables import EventRows, regroup
 
 TILE = 256  # rows of distances to a whole support at once
 
@@ -80,7 +81,8 @@ def read_distances(part: LogBatch) -> tuple[EventRows, list[Rejected]]:
     index = np.array(usable, dtype=np.int64)
     ids, points = select_ids(known_ids, index), np.zeros((len(index), 0))
     passthrough = _select_passthrough(part, index)
-    return EventRows(part.offset + index, points, passthrough, ids, distances), rejected
+    known = np.fromiter(distances, dtype=object)
+    return EventRows(part.offset + index, points, passthrough, ids, known), rejected
 
 
 def read_events(
@@ -152,23 +154,19 @@ class PointFeed:
     """Points of a log into an engine, columns in its order."""
 
     def __init__(self, engine: Engine, log: EventLog) -> None:
-        self._engine = engine
-        self._log_features = log.features
-        self._features = log.features  # in the order of the engine, once it has one
+        self._engine, self._log_features = engine, log.features
+
+    @property
+    def _features(self) -> Features:
+        names = self._engine.feature_names or self._log_features.names
+        return replace(self._log_features, names=names)
 
     def read(self, part: LogBatch) -> tuple[EventRows, list[Rejected]]:
         """As `read_points`, for the engine."""
-        names = self._engine.feature_names
-        if names and names != self._features.names:
-            self._features = replace(self._features, names=names)
         return read_points(part, self._log_features, self._features.names)
 
-    def accept(self, rows: EventRows, on_bad_row: str) -> tuple[EventRows, list[Rejected]]:
-        """Have the engine accept rows of one chunk; those that are events now, and the others.
-
-        Raises `BadRowError` or `DuplicateIdError` where one of them makes it try them one by one;
-        nothing was accepted then.
-        """
+    def accept(self, rows: EventRows) -> tuple[EventRows, list[Rejected]]:
+        """Have the engine accept rows; those that are events now, and the others."""
         # labels are of these rows alone
         checked = Batch.of_points(rows.points, self._features, rows.ids)
         labels = None
@@ -177,23 +175,9 @@ class PointFeed:
         by_time = self._engine.config.clock != POSITION
         times = rows.passthrough.get("event_time") if by_time else None
         call = self._engine.check(checked, labels, times=times)
-        learned = self._engine.apply(
-            replace(call, on_bad_row=on_bad_row, log_offsets=rows.numbers + 1)
-        )
+        learned = self._engine.apply(replace(call, on_bad_row="skip", log_offsets=rows.numbers + 1))
         rejected = [replace(row, index=int(rows.numbers[row.index])) for row in learned.rejected]
         return rows.drop([row.index for row in learned.rejected]), rejected
-
-    def embed(self, snapshot: Snapshot, position: int, rows: EventRows) -> dict[str, Array]:
-        """Columns of ``embedding.parquet`` for the events from a position on; NaN where unknown."""
-        events = Batch.of_points(rows.points, snapshot.features)
-        embedded = snapshot.transform_with_coverage(events)
-        columns = _build_columns(self._engine, snapshot, position, *embedded)
-        if snapshot.picture is not None and (missing := np.isnan(columns[PLACES[0]])).any():
-            others = Batch.of_points(rows.points[missing], snapshot.features)
-            places = snapshot.picture.transform(others)
-            for name, values in zip(PLACES, places.T, strict=True):
-                columns[name][missing] = values
-        return columns
 
 
 class DistanceFeed:
@@ -209,75 +193,50 @@ class DistanceFeed:
         # the rows of this log that are events
         accepted = np.delete(np.arange(engine.log_offset), np.array(rejected, dtype=np.int64))
         self._start = engine.position - len(accepted)
-        if self._start < 0:
-            raise ParameterError(
-                f"rejected has {len(rejected)} rows; this engine has read {engine.log_offset} rows "
-                f"of its log, and at least {len(rejected) - self._start} were rejected: give the "
-                "row number of each"
-            )
         pending = np.arange(engine.learned, engine.position)
-        self._positions: Ints = np.concatenate([engine.support_positions, pending])
-        self._numbers = self._positions.copy()
-        own = self._positions >= self._start
-        self._numbers[own] = self._start + accepted[self._positions[own] - self._start]
+        positions: Ints = np.concatenate([engine.support_positions, pending])
+        numbers, own = positions.copy(), positions >= self._start
+        numbers[own] = self._start + accepted[positions[own] - self._start]
+        self._forget_old(numbers, positions)
 
     def read(self, part: LogBatch) -> tuple[EventRows, list[Rejected]]:
         """As `read_distances`."""
         return read_distances(part)
 
-    def accept(self, rows: EventRows, on_bad_row: str) -> tuple[EventRows, list[Rejected]]:
-        """As `PointFeed.accept`."""
+    def accept(self, rows: EventRows) -> tuple[EventRows, list[Rejected]]:
+        """As `PointFeed.accept`, row by row: the next must hold those that are accepted."""
         assert rows.distances is not None
-        n, n_retained = len(rows), len(self._numbers)
-        keys = [None] * n if rows.ids is None else rows.ids.tolist()
-        numbers = np.concatenate([self._numbers, self._start + rows.numbers])
-        positions = np.concatenate([self._positions, self._engine.position + np.arange(n)])
         fit: list[Floats] = []
-        distance_positions: list[Ints] = []
+        known: list[Ints] = []
         accepted: list[int] = []
         rejected: list[Rejected] = []
-        for i, row in enumerate(rows.distances):
-            end = n_retained + len(fit)  # as if all of them will be accepted
-            first = 0 if self._window is None else max(0, end - self._window)
-            selected, fault = self._select_distances(
-                row, int(numbers[n_retained + i]), numbers[first:end]
-            )
+        for i, (number, row) in enumerate(zip(rows.numbers.tolist(), rows.distances, strict=True)):
+            position, ids = self._engine.position, None if rows.ids is None else rows.ids[i : i + 1]
+            distances, fault = self._select_distances(row, self._start + number, self._numbers)
+            if fault is None:
+                call = self._engine.check_distances([distances], ids)
+                offsets = np.array([number + 1])
+                learned = self._engine.apply(replace(call, on_bad_row="skip", log_offsets=offsets))
+                fault = learned.rejected[0].reason if learned.rejected else None
             if fault is not None:
-                number = int(rows.numbers[i])
-                if on_bad_row == "raise":
-                    raise BadRowError(fault, ((number, fault),))
-                rejected.append(Rejected(number, keys[i], fault))
+                rejected.append(Rejected(number, None if ids is None else ids.tolist()[0], fault))
                 continue
-            numbers[end] = numbers[n_retained + i]
-            fit.append(selected)
-            distance_positions.append(positions[first:end])
             accepted.append(i)
-        # several are all accepted, or it is for the caller to try them one by one
-        ids = None if rows.ids is None else rows.ids[accepted]
-        policy = on_bad_row if len(fit) == 1 else "raise"
-        call = self._engine.check_distances(fit, ids)
-        offsets = rows.numbers[accepted] + 1
-        learned = self._engine.apply(replace(call, on_bad_row=policy, log_offsets=offsets))
-        self._engine.log_offset = int(rows.numbers[-1]) + 1  # the last rows may be rejected
-        for failure in learned.rejected:  # no more than the one
-            number = int(rows.numbers[accepted[0]])
-            rejected.append(Rejected(number, failure.id, failure.reason))
-            fit, distance_positions, accepted = [], [], []
-        self._forget_old(numbers[: n_retained + len(fit)], positions[: n_retained + len(fit)])
+            fit.append(distances)
+            known.append(self._positions)
+            numbers = np.append(self._numbers, self._start + number)
+            self._forget_old(numbers, np.append(self._positions, position))
         events = rows.take(np.array(accepted, dtype=np.int64))
-        return replace(events, distances=fit, distance_positions=distance_positions), rejected
+        used, at = (np.fromiter(lists, dtype=object) for lists in (fit, known))
+        return replace(events, distances=used, distance_positions=at), rejected
 
     def _forget_old(self, numbers: Ints, positions: Ints) -> None:
-        if self._window is not None:
-            numbers, positions = numbers[-self._window :], positions[-self._window :]
+        if (window := self._engine.config.window) is not None:
+            numbers, positions = numbers[-window:], positions[-window:]
         elif self._engine.ready and not self._engine.pending:  # landmarks may have changed
             stay = np.searchsorted(positions, self._engine.support_positions)
             numbers, positions = numbers[stay], positions[stay]
-        self._numbers, self._positions = numbers.copy(), positions.copy()
-
-    @property
-    def _window(self) -> int | None:
-        return self._engine.config.window
+        self._numbers, self._positions = numbers, positions
 
     def _select_distances(
         self, row: Floats, number: int, needed: Ints
@@ -301,85 +260,63 @@ class DistanceFeed:
         where = f"row {oldest - self._start}"
         if oldest < self._start:
             where = f"an event {self._start - oldest} before this log"
+        what = "the oldest event"
         if engine.config.memory == "landmarks" and engine.ready:
-            name = engine.support_ids.tolist()[0]
-            return f"it covers only the last {length} rows; landmark {name!r} ({where}) is older"
-        memory = "the window" if engine.config.memory == "window" else "the support"
-        n_rejected = number - oldest - len(needed)
-        suffix = f", {n_rejected} of them rejected" if n_rejected else ""
+            what = f"landmark {engine.support_ids.tolist()[0]!r}"
         return (
-            f"it covers only the last {length} rows; {memory} holds {len(needed)} events and "
-            f"begins at {where}: it must cover the last {number - oldest} rows{suffix}"
+            f"it covers only the last {length} rows; it must cover the last {number - oldest}, "
+            f"back to {what} ({where})"
         )
 
-    def embed(self, snapshot: Snapshot, position: int, rows: EventRows) -> dict[str, Array]:
-        """The same: an event without a slot is placed by the distances of its row."""
-        support = self._engine.support_positions
-        coordinates = np.full((len(rows), len(snapshot.eigenvalues)), np.nan)
-        coverage = np.full(len(rows), np.nan)
-        own, slots = find_slots(self._engine, position, len(rows))
-        coordinates[own] = snapshot.coordinates[slots]
-        typical = np.median(snapshot.degrees)
-        coverage[own] = np.minimum(1.0, snapshot.degrees[slots] / typical)
-        others = np.flatnonzero(~own)
-        if rows.distances is None or rows.distance_positions is None:  # they are not remembered
-            others = others[:0]
-        for start in range(0, len(others), TILE):
-            tile = others[start : start + TILE]
-            assert rows.distances is not None
-            assert rows.distance_positions is not None
-            row_distances = [(rows.distances[i], rows.distance_positions[i]) for i in tile.tolist()]
-            d = np.array([_scatter_to_support(*row, support) for row in row_distances])
-            finite = np.isfinite(d).any(axis=1)
-            if finite.any():
-                coordinates[tile[finite]] = snapshot.transform_distances(d[finite])
-                coverage[tile[finite]] = snapshot.coverage_distances(d[finite])
-        return _build_columns(self._engine, snapshot, position, coordinates, coverage)
 
-
-Feed = PointFeed | DistanceFeed
-
-
-def create_feed(log: EventLog, engine: Engine, rejected: Sequence[int] = ()) -> Feed:
-    """The feed for a log of that kind.
-
-    Parameters
-    ----------
-    rejected
-        Of a log that is resumed at ``engine.log_offset``, the rejected rows before it,
-        ascending.
-    """
-    if log.kind == "distances":
-        return DistanceFeed(engine, rejected)
-    return PointFeed(engine, log)
-
-
-def _build_columns(
-    engine: Engine, snapshot: Snapshot, position: int, coordinates: Floats, coverage: Floats
+def embed_events(
+    engine: Engine, snapshot: Snapshot, position: int, rows: EventRows
 ) -> dict[str, Array]:
-    """Columns for events from a position on; places in the picture of those that have a slot."""
-    n, names = len(coverage), name_columns(snapshot.method, coordinates.shape[1])
-    columns: dict[str, Array] = {
-        "snapshot": np.full(n, snapshot.position),
-        "epoch": np.full(n, snapshot.frame.epoch),
-        **dict(zip(names, coordinates.T, strict=True)),
-        "coverage": coverage,
-    }
-    if (picture := snapshot.picture) is not None:
-        own, slots = find_slots(engine, position, n)
-        parts = *picture.coordinates.T, picture.kept
-        for name, values in zip(EVENT_PICTURE_COLUMNS, parts, strict=True):
-            columns[name] = np.full(n, np.nan)
-            columns[name][own] = values[slots]
-    return columns
+    """Columns of ``embedding.parquet`` for the events from a position on; NaN where unknown.
 
-
-def find_slots(engine: Engine, position: int, n: int) -> tuple[Bools, Ints]:
-    """Which of n events from a position on the support still holds, (n,), and where each is."""
-    support, events = engine.support_positions, position + np.arange(n)
+    An event that the support still holds is where the snapshot has it; the others are placed by
+    their points, or by the distances of their rows.
+    """
+    n, support, events = len(rows), engine.support_positions, position + np.arange(len(rows))
     slots = np.minimum(np.searchsorted(support, events), len(support) - 1)
-    own: Bools = support[slots] == events
-    return own, slots[own]
+    own = support[slots] == events
+    names = name_columns(snapshot.method, len(snapshot.eigenvalues))
+    known = dict(zip(names, snapshot.coordinates.T, strict=True))
+    if snapshot.feature_names:
+        columns = embed_points(snapshot, Batch.of_points(rows.points, snapshot.features))
+    else:
+        known["coverage"] = np.minimum(1.0, snapshot.degrees / np.median(snapshot.degrees))
+        columns = _embed_distances(snapshot, rows, np.flatnonzero(~own), support)
+    if (picture := snapshot.picture) is not None:
+        parts = *picture.coordinates.T, picture.kept
+        known |= zip(EVENT_PICTURE_COLUMNS, parts, strict=True)
+    for name, values in known.items():
+        columns.setdefault(name, np.full(n, np.nan))[own] = values[slots[own]]
+    at = {"snapshot": np.full(n, snapshot.position), "epoch": np.full(n, snapshot.frame.epoch)}
+    return {**at, **columns}
+
+
+def _embed_distances(
+    snapshot: Snapshot, rows: EventRows, others: Ints, support: Ints
+) -> dict[str, Array]:
+    """Columns for rows of distances, NaN where they have none to the support, or are not kept."""
+    columns: dict[str, Array] = {
+        name: np.full(len(rows), np.nan) for name in list_columns(snapshot)
+    }
+    names = name_columns(snapshot.method, len(snapshot.eigenvalues))
+    if rows.distances is None or rows.distance_positions is None:
+        return columns
+    for start in range(0, len(others), TILE):
+        tile = others[start : start + TILE]
+        pairs = zip(rows.distances[tile], rows.distance_positions[tile], strict=True)
+        d = np.array([_scatter_to_support(*pair, support) for pair in pairs])
+        finite = np.isfinite(d).any(axis=1)
+        if finite.any():
+            coordinates = snapshot.transform_distances(d[finite])
+            for name, values in zip(names, coordinates.T, strict=True):
+                columns[name][tile[finite]] = values
+            columns["coverage"][tile[finite]] = snapshot.coverage_distances(d[finite])
+    return columns
 
 
 def _scatter_to_support(distances: Floats, positions: Ints, support: Ints) -> Floats:

@@ -2,17 +2,16 @@
 
 A run folder holds ``snapshot.arrow`` (the final snapshot), ``embedding.parquet`` (every accepted
 event by the final snapshot, or as of when it was learned, with its label and time),
-``timeline.parquet`` (a row a snapshot; its metadata say how the run came about:
-`streamembed.runs.origin`), ``picture.parquet`` (where a picture is kept) and ``rejected.parquet``
-(every row that could not be learned, with its offset in the log and why); beside them ``run.db``
-and ``parts``, from which a replay resumes. All but these two are a function of the log's rows and
-the engine's parameters: files, record batches, row groups and interrupts leave no trace.
+``timeline.parquet`` (a row a snapshot), ``picture.parquet`` (where a picture is kept) and
+``rejected.parquet`` (every row that could not be learned, with its offset in the log and why);
+beside them ``run.db`` and ``parts``, from which a replay resumes. All but these two are a function
+of the log's rows and the engine's parameters: files, record batches, row groups and interrupts
+leave no trace.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,22 +22,16 @@ from streamembed.drift.alarm import Alarm
 from streamembed.drift.monitor import Monitor
 from streamembed.engine.engine import Engine
 from streamembed.engine.snapshot import Snapshot
-from streamembed.errors import (
-    FeatureError,
-    ParameterError,
-    check_path,
-    quote,
-)
+from streamembed.errors import FeatureError, ParameterError, check_path, quote
 from streamembed.logs.event_log import EventLog, open_with_choice, parse_choice, warn_of_columns
 from streamembed.logs.followed_log import FollowedLog
 from streamembed.logs.paths import Location, Paths
 from streamembed.methods.options import POSITION, Config
 from streamembed.runs import chains, origin, resume
 from streamembed.runs import run_folder as runfolder
-from streamembed.runs.driver import ReplayDriver
+from streamembed.runs.driver import ReplayDriver, ReplayOptions, check_rejected, parse_max_rejected
 from streamembed.runs.recorder import Recorder, check_passthrough
-from streamembed.runs.replay_options import RejectLimit, ReplayOptions
-from streamembed.runs.run_store import CheckpointPolicy, RunStore
+from streamembed.runs.run_store import RunStore
 from streamembed.validation import check_choice, check_flag, check_whole
 
 SNAPSHOT_EVERY = 100
@@ -63,7 +56,7 @@ class Replayed:
     damage : str or None
         Why the log could not be read to the end; None if it was.
     columns : Columns
-        What the columns of the log were used for; also in the metadata of ``timeline.parquet``.
+        What the columns of the log were used for.
     snapshot_every : int
         Events between snapshots, in partitions those of each; a multiple of ``chunk_size``: what
         was asked for, rounded up.
@@ -98,7 +91,6 @@ def replay(
     id: str | None = None,
     label: str | None = None,
     time: str | None = None,
-    on_bad_row: str = "skip",
     embed: str = "final",
     overwrite: bool = False,
     checkpoint_every: int | str | None = None,
@@ -134,9 +126,6 @@ def replay(
         the engine, or those of the log.
     exclude, id, label, time
         Columns to leave out, and those with ids, labels and times, as in `open_log`.
-    on_bad_row
-        "skip" rejects rows that cannot be learned, "raise" stops at the first. The parameter of the
-        same name of the engine applies only to calls of the engine.
     embed
         "final": all events of ``embedding.parquet`` are embedded by the last snapshot, so that they
         are one embedding; "causal": each by the first snapshot that has learned it, which the
@@ -147,9 +136,10 @@ def replay(
         At a snapshot, and for the first time at the first.
     max_rejected
         A number of rows, or a share such as "1%" of those that were taken (looked at from 1,000 on,
-        and at the end): where more are rejected, the replay stops with an error.
+        and at the end): where more are rejected, the replay stops with an error. 0 stops it at the
+        first.
     progress
-        Called with the rows of the log taken so far, learned or rejected: after every chunk, and
+        Called with the rows of the log taken so far, learned or rejected: at every snapshot, and
         after every batch of the log. With ``embed="final"`` the log is then read once more, from
         its first row on, and it is called with the rows embedded so far.
     stop
@@ -185,10 +175,8 @@ def replay(
         further on is learned up to there, the run is complete up to that point, and
         ``Replayed.damage`` says why it ended.
     BadRowError
-        More rows are rejected than ``max_rejected``.
-    BadRowError, DuplicateIdError
-        With "raise"; the message has the row's offset in the log. Every row before it is learned
-        and the run is written, as after a KeyboardInterrupt.
+        More rows are rejected than ``max_rejected``. What was learned is written, as after a
+        KeyboardInterrupt.
 
     Warns
     -----
@@ -211,7 +199,6 @@ def replay(
     merged into a landmark, or it left the window), they are null; with ``embed="causal"`` they are
     computed from the distances of its row to what the snapshot has, if there are any.
     """
-    on_bad_row = check_choice("on_bad_row", on_bad_row, ("raise", "skip"))
     causal = check_choice("embed", embed, ("final", "causal")) == "causal"
     _check_receivers(engine, progress, monitor)
     every = compute_snapshot_interval(engine.config.chunks.size, snapshot_every)
@@ -230,43 +217,27 @@ def replay(
     runfolder.check_apart("run", folder, opened, folder=True)
     run_origin = {
         "kind": chains.REPLAY,
-        **origin.describe_replay(opened, engine.config, every, on_bad_row, embed),
+        **origin.describe_replay(opened, engine.config, every, embed),
         "start": resume.describe_engine(engine),
         "columns": opened.columns.as_dict(),
         "monitor": resume.describe_monitor(monitor),
     }
-    policy, limit = CheckpointPolicy.parse(checkpoint_every), RejectLimit.parse(max_rejected)
-    options = ReplayOptions(
-        every=every,
-        on_bad_row=on_bad_row,
-        causal=causal,
-        reject_limit=limit,
-        monitor=monitor,
-        on_alarm=on_alarm,
-        progress=progress,
-        stop=stop,
-    )
+    limit = parse_max_rejected(max_rejected)
+    options = ReplayOptions(every, causal, limit, monitor, on_alarm, progress, stop)
     overwrite = check_flag("overwrite", overwrite)
-    with ExitStack() as stack:
-        store = stack.enter_context(RunStore.claim(run, policy, monitor, overwrite))
+    with RunStore.claim(run, checkpoint_every, monitor, overwrite) as store:
         resume.begin(store, opened, run_origin)
         engine.log_offset = 0
-        start = resume.restore(store, opened, engine, grows=followed is not None)
-        taken, counts, damage = engine.log_offset, start.counts, None
-        if start.finished:
-            limit.check(counts.rejected, taken, ended=True)
+        grows = followed is not None
+        counts, fingerprint, finished = resume.restore(store, opened, engine, grows)
+        taken, damage = engine.log_offset, None
+        if finished:
+            check_rejected(limit, counts.rejected, taken)
         else:
-            recorder = Recorder(store, opened, engine.config, run_origin, options)
-            driver = ReplayDriver(
-                engine,
-                followed or opened,
-                recorder,
-                options,
-                start=start,
-                rejected=recorder.read_rejected(taken),
-            )
+            recorder = Recorder(store, opened, engine.config, causal)
+            rejected, source = recorder.read_rejected(taken), followed or opened
+            driver = ReplayDriver(engine, source, recorder, options, counts, fingerprint, rejected)
             damage = _drive(driver, recorder)
-            counts = driver.counts
             if damage is None:
                 store.finish(driver.build_commit())
     return Replayed(

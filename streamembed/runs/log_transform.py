@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from streamembed.errors import BadRowError, FeatureError, LogError, ParameterErr
 from streamembed.logs.event_log import EventLog, LogBatch
 from streamembed.logs.log_writer import open_writer
 from streamembed.logs.other_formats import recognise_format
-from streamembed.numeric.arrays import Floats, Ints
+from streamembed.numeric.arrays import Array, Floats, Ints
 from streamembed.runs import run_folder
 from streamembed.runs.recorder import PLACES
 from streamembed.storage.archive import check_writable, replace_file
@@ -120,6 +120,13 @@ def list_columns(snapshot: Snapshot) -> list[str]:
     return [*name_columns(snapshot.method, len(snapshot.eigenvalues)), "coverage", *places]
 
 
+def embed_points(snapshot: Snapshot, points: Batch) -> dict[str, Array]:
+    """Coordinates, ``coverage`` and places in the picture of checked points, by column."""
+    coordinates, coverage = snapshot.transform_with_coverage(points)
+    places = () if snapshot.picture is None else snapshot.picture.transform(points).T
+    return dict(zip(list_columns(snapshot), (*coordinates.T, coverage, *places), strict=True))
+
+
 def embed_rows(snapshot: Snapshot, read: Batch, n: int) -> dict[str, Any]:
     """Columns for n rows in their order, as Arrow arrays: null where a row was rejected.
 
@@ -130,49 +137,39 @@ def embed_rows(snapshot: Snapshot, read: Batch, n: int) -> dict[str, Any]:
 
     Returns
     -------
-    Coordinates, ``coverage``, places in the picture where there is one, and ``reason``: why a row
-    was rejected.
+    Those of `embed_points`, and ``reason``: why a row was rejected.
     """
-    coordinates, coverage = snapshot.transform_with_coverage(read)
-    places = () if snapshot.picture is None else snapshot.picture.transform(read).T
     reasons = {row.index: row.reason for row in read.rejected}
-    return _place_rows(snapshot, (*coordinates.T, coverage, *places), read.kept, reasons, n)
+    return _place_rows(embed_points(snapshot, read), read.kept, reasons, n)
 
 
 def _embed_distances(snapshot: Snapshot, rows: list[Floats | None]) -> dict[str, Any]:
     """The same for distances to all items of a snapshot."""
-    usable: list[Floats] = []
-    kept: list[int] = []
+    usable: dict[int, Floats] = {}
     reasons: dict[int, str] = {}
     for index, row in enumerate(rows):
+        if row is None:
+            reasons[index] = "null in 'distances'"
+            continue
         try:
-            if row is None:
-                raise BadRowError("null in 'distances'", ((index, "null in 'distances'"),))
-            distance_rows.read_support_distances([row], snapshot.ids)
+            usable[index] = distance_rows.read_support_distances([row], snapshot.ids)[0]
         except BadRowError as error:
             reasons[index] = error.rows[0][1]
-        else:
-            usable.append(row)
-            kept.append(index)
-    coordinates, coverage = (
-        snapshot.transform_distances(usable),
-        snapshot.coverage_distances(usable),
-    )
-    places = () if snapshot.picture is None else snapshot.picture.transform_distances(usable).T
-    columns = (*coordinates.T, coverage, *places)
-    return _place_rows(snapshot, columns, np.array(kept, dtype=np.int64), reasons, len(rows))
+    known, picture = list(usable.values()), snapshot.picture
+    places = () if picture is None else picture.transform_distances(known).T
+    parts = *snapshot.transform_distances(known).T, snapshot.coverage_distances(known), *places
+    columns = dict(zip(list_columns(snapshot), parts, strict=True))
+    return _place_rows(columns, np.array([*usable], dtype=np.int64), reasons, len(rows))
 
 
 def _place_rows(
-    snapshot: Snapshot, columns: Sequence[Floats], kept: Ints, reasons: dict[int, str], n: int
+    columns: Mapping[str, Array], kept: Ints, reasons: Mapping[int, str], n: int
 ) -> dict[str, Any]:
-    is_missing = np.ones(n, dtype=np.bool_)
-    is_missing[kept] = False
-    names = list_columns(snapshot)
-    placed = np.zeros((len(names), n))
-    placed[:, kept] = columns
-    arrays = {name: pa.array(placed[i], mask=is_missing) for i, name in enumerate(names)}
-    return {**arrays, "reason": pa.array([reasons.get(i) for i in range(n)], pa.string())}
+    place = np.full(n, -1)
+    place[kept] = np.arange(len(kept))
+    index = pa.array(place, mask=place < 0)
+    placed = {name: pa.array(column).take(index) for name, column in columns.items()}
+    return {**placed, "reason": pa.array([reasons.get(i) for i in range(n)], pa.string())}
 
 
 def _embed(snapshot: Snapshot, part: LogBatch, order: list[int], schema: Any) -> Any:

@@ -8,10 +8,9 @@ so that opening does not take as long as learning.
 
 from __future__ import annotations
 
-import json
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self, TypeVar, cast
@@ -20,6 +19,7 @@ from streamembed.engine.call import Call, Command, Labelled, Learned
 from streamembed.engine.engine import Engine
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import (
+    DamagedFileError,
     InputError,
     ParameterError,
     StoppedError,
@@ -28,9 +28,10 @@ from streamembed.errors import (
 )
 from streamembed.methods.options import Config
 from streamembed.runs import chains
-from streamembed.runs.origin import check_parameters, list_differences
+from streamembed.runs.origin import check_parameters
 from streamembed.runs.recorder import build_timeline_row, to_rejected_table
-from streamembed.runs.run_store import CheckpointPolicy, Commit, RowCounts, RunStore, to_ipc_bytes
+from streamembed.runs.run_store import Commit, RowCounts, RunStore, load_newest, to_ipc_bytes
+from streamembed.storage.database import Database
 from streamembed.version import __version__
 
 Result = TypeVar("Result")
@@ -79,9 +80,8 @@ def open_run(
     ...     run.learn(X, batch_id="day 1").accepted, run.position
     (80, 80)
     """
-    policy = CheckpointPolicy.parse(checkpoint_every)
     with ExitStack() as stack:
-        store = stack.enter_context(RunStore.claim(run, policy, overwrite=None))
+        store = stack.enter_context(RunStore.claim(run, checkpoint_every, overwrite=None))
         opened = Run(store, _load_beginning(store, engine))
         opened._recover()
         opened._resources = stack.pop_all()
@@ -90,7 +90,7 @@ def open_run(
 
 def _load_beginning(store: RunStore, given: Engine | Mapping[str, Any] | None) -> Engine:
     """The engine as it was when the run began."""
-    before, place = store.read_origin(chains.ONLINE), f"run={quote(str(store.folder))}"
+    before = store.read_origin(chains.ONLINE)
     if isinstance(given, Engine):
         engine = given
     elif given is not None or before is None:
@@ -98,25 +98,21 @@ def _load_beginning(store: RunStore, given: Engine | Mapping[str, Any] | None) -
     else:
         engine = Engine(**before["engine"])
     origin = {"kind": chains.ONLINE, "version": __version__, "engine": engine.config.as_dict()}
-    if before is None:
-        store.begin(origin, {chains.BEGINNING: engine})
-        return engine
-    # another release of this layout may have had fewer parameters
-    parameters = Config.complete(before["engine"])
-    expected = {**before, "version": __version__, "engine": parameters}
-    if lines := list_differences(expected, json.loads(json.dumps(origin))):
-        raise ParameterError(
-            f"{place} differs: {'; '.join(lines[:4])}: open it without "
-            "parameters, or with those that it began with"
-        )
-    start = Engine.from_bytes(store.database.read(chains.BEGINNING, 0).data)
+    store.begin(origin, {chains.BEGINNING: engine}, _select_compared)
+    start: Engine = load_newest(store.database, chains.BEGINNING)
     if isinstance(given, Engine) and given.position not in (0, start.position):
         raise ParameterError(
-            f"engine has learned {given.position} events, and {place} began with "
-            f"{start.position}: open it without an engine; it resumes by itself"
+            f"engine has learned {given.position} events, and run={quote(str(store.folder))} "
+            f"began with {start.position}: open it without an engine; it resumes by itself"
         )
-    engine.become(start)
+    if before is not None:
+        engine.become(start)
     return engine
+
+
+def _select_compared(origin: dict[str, Any]) -> dict[str, Any]:
+    """Without the version; an earlier release of this layout may have had fewer parameters."""
+    return {**origin, "version": None, "engine": Config.complete(origin["engine"])}
 
 
 class Run:
@@ -132,7 +128,6 @@ class Run:
         self._store, self._database = store, store.database
         self._engine = engine
         self._lock = threading.RLock()
-        self._failure: str | None = None
         self._closed = False
         self._resources = ExitStack()  # the folder and the database, until it is closed
         self._known_state = engine.state_token  # of what the run knows of
@@ -253,11 +248,7 @@ class Run:
             # it may have begun with an engine
             is_first = not self._database.count_records(chains.CHECKPOINTS)
             if self._engine.ready and (is_behind or is_first):
-                try:
-                    self._commit_engine()
-                except BaseException as error:
-                    self._fail(error)
-                    raise
+                self._commit_engine()
 
     def close(self) -> None:
         """Commit the engine, where nothing is wrong with it, and let another writer open the run.
@@ -270,11 +261,11 @@ class Run:
             As `learn`; the run is closed all the same, and what was acknowledged is committed.
         """
         with self._lock, self._resources:
-            is_well = self._failure is None and not self._closed
-            self._closed = True
-            if is_well:
-                self._database.check_in_place()
-                is_well = self._engine.ready and self._engine.state_token is self._known_state
+            was_closed, self._closed = self._closed, True
+            if was_closed or self._database.has_failed:
+                return
+            self._database.check_in_place()
+            is_well = self._engine.ready and self._engine.state_token is self._known_state
             if is_well and self._committed < self._database.count_records(chains.OPERATIONS):
                 self._commit_engine()
 
@@ -301,31 +292,26 @@ class Run:
                 return cast(Result, known.result)
             try:
                 result = self._engine.apply(call)
-            except StreamembedError:
-                raise  # nothing was learned
-            except BaseException as error:
-                self._fail(error)
-                raise
-            try:
                 with self._database.commit():
                     self._record(call, batch_id, result)
                 self._known_state = self._engine.state_token
                 if self._engine.ready and self._store.is_due(self._engine.position):
                     self._commit_engine()
             except BaseException as error:
-                self._fail(error)
+                is_learned = self._engine.state_token is not self._known_state
+                if is_learned or not isinstance(error, StreamembedError):
+                    self._database.fail(error)
                 raise
             return result
 
     def _record(self, call: Call[Any], batch_id: str | None, result: Any) -> None:
         """Within a commit: the call, and what it gave."""
         position = self._engine.position
-        self._database.append(
-            chains.OPERATIONS, position, call.rows, call.with_result(result).to_bytes(), batch_id
-        )
+        data = call.with_result(result).to_bytes()
+        self._database.append(chains.OPERATIONS, position, data, batch_id)
         if isinstance(result, Learned) and result.rejected:
             rejected = to_ipc_bytes(to_rejected_table(result.rejected))
-            self._database.append("rejected", position, len(result.rejected), rejected)
+            self._database.append("rejected", position, rejected)
 
     def _commit_engine(self) -> None:
         snapshot = self._engine.publish(fresh=True)
@@ -340,26 +326,31 @@ class Run:
         if (last := self._store.load_last()) is not None:
             self._engine.become(last.engine)
             start = self._committed = last.fingerprint["operations"]
-        for record in self._database.read_chain(chains.OPERATIONS, start):
-            self._engine.apply(Call.from_bytes(record.data))
-            if self._engine.position != record.position:
-                raise StoppedError(
-                    f"batch {record.number} of {self.path} led to event {self._engine.position} "
-                    f"and not to {record.position}: `streamembed verify {self.path}` says more"
-                )
+        for _ in apply_calls(self._database, self._engine, start):
+            pass
         self._known_state = self._engine.state_token
 
     def _check_open(self) -> None:
         if self._closed:
             raise StoppedError(f"{self.path} is closed: open it again with open_run")
-        self._database.check_in_place()
-        if self._failure is None and self._engine.state_token is not self._known_state:
-            self._failure = "its engine was changed past the run"
-        if self._failure is not None:
-            raise StoppedError(
-                f"{self.path} refuses to learn after an error ({self._failure}): what was "
-                "acknowledged is safe and can be read; fix the cause, then open the run again"
-            )
+        if self._engine.state_token is not self._known_state:
+            self._database.fail("its engine was changed past the run")
+        self._database.check_writable()
 
-    def _fail(self, error: BaseException) -> None:
-        self._failure = str(error) or type(error).__name__
+
+def apply_calls(database: Database, engine: Engine, start: int = 0) -> Iterator[int]:
+    """Learn the calls of a run from one on, and say how many the engine then knows.
+
+    Raises
+    ------
+    DamagedFileError
+        One leads elsewhere than when it was written.
+    """
+    for record in database.read_chain(chains.OPERATIONS, start):
+        engine.apply(Call.from_bytes(record.data))
+        if engine.position != record.position:
+            raise DamagedFileError(
+                f"batch {record.number} of {database.folder} leads to event {engine.position}, "
+                f"not {record.position}"
+            )
+        yield record.number + 1

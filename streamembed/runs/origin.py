@@ -1,4 +1,4 @@
-"""The origin of a run: what produced it, as the metadata of its timeline.
+"""The origin of a run: what produced it.
 
 Parameters of the engine and of the replay, the version, and the columns of the log: no path and no
 time, so that the same rows in other files give the same.
@@ -18,11 +18,6 @@ from streamembed.logs.paths import Paths
 from streamembed.methods.options import Config
 from streamembed.parameters import suggest_name
 from streamembed.version import __version__
-
-# Fields in the metadata of the timeline.
-TIMELINE_FIELDS = ("version", "engine", "snapshot_every", "on_bad_row", "embed", "log")
-# Of the metadata of timeline.parquet; its value is JSON.
-METADATA_KEY = "streamembed-run"
 
 
 def check_parameters(given: Mapping[str, Any], others: Iterable[str] = ()) -> dict[str, Any]:
@@ -52,14 +47,13 @@ def check_parameters(given: Mapping[str, Any], others: Iterable[str] = ()) -> di
 
 
 def describe_replay(
-    log: EventLog, config: Config, snapshot_every: int, on_bad_row: str, embed: str
+    log: EventLog, config: Config, snapshot_every: int, embed: str
 ) -> dict[str, Any]:
     """The origin of a replay, JSON-ready: what is known before the first row."""
     return {
         "version": __version__,
         "engine": config.as_dict(),
         "snapshot_every": snapshot_every,
-        "on_bad_row": on_bad_row,
         "embed": embed,
         "log": {
             "kind": log.kind,
@@ -109,25 +103,22 @@ def list_differences(before: Any, now: Any, name: str = "") -> list[str]:
     if before == now:
         return []
     was, is_ = quote(before), quote(now)
-    if was == is_ and isinstance(before, list) and isinstance(now, list):  # it shows further on
-        at = next((i for i, (a, b) in enumerate(zip(before, now, strict=False)) if a != b), None)
-        if at is None:
+    if isinstance(before, list) and isinstance(now, list):
+        if len(before) != len(now):
             return [f"{name} had {len(before):,} entries and has {len(now):,}"]
-        return list_differences(before[at], now[at], f"{name}[{at}]")
+        if was == is_:  # the difference shows further on
+            at = next(i for i, (a, b) in enumerate(zip(before, now, strict=True)) if a != b)
+            return list_differences(before[at], now[at], f"{name}[{at}]")
     return [f"{name} was {was} and is {is_}"]
 
 
-def check_same(place: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    """ParameterError unless a run has the origin that is asked for; ``place`` names it."""
+def check_same(run: Path, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """ParameterError unless a run has the origin that is asked for."""
     lines = list_differences(dict(before), json.loads(json.dumps(now)))
     if lines:
         more = f" (and {len(lines) - 4} more)" if len(lines) > 4 else ""
+        choice = "" if now["kind"] == "online" else ", or replace it with overwrite=True"
         raise ParameterError(
-            f"{place} is not empty: it holds a run that differs: {'; '.join(lines[:4])}{more}; "
-            "repeat it as it was, choose another folder, or replace it with overwrite=True"
+            f"run={quote(str(run))} is not empty: it holds a run that differs: "
+            f"{'; '.join(lines[:4])}{more}; repeat it as it was, choose another folder{choice}"
         )
-
-
-def to_metadata(origin: Mapping[str, Any], whole: bool) -> dict[str, str]:
-    """As metadata; ``whole`` is whether the log was read to its end."""
-    return {METADATA_KEY: json.dumps({**origin, "whole": whole})}

@@ -1,18 +1,33 @@
-"""How a log is divided into partitions: by its files, whichever worker reads them.
+"""How a log is divided into partitions, and what these agree on by a sample of first events.
 
 Partitions are fixed by the log alone, so that neither the number of workers nor their assignment
-changes the result.
+changes the result. A sample has the rows with the least random numbers by (seed, partition,
+position). It is the same for any worker, and the sample of several samples is that of all their
+rows.
+
+Source: docs/algorithms/merge.md; the sample is the bottom-k sketch of Cohen & Kaplan (2007).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from streamembed.errors import FeatureError
-from streamembed.logs.event_log import EventLog, LogBatch
+import numpy as np
 
+from streamembed.data.features import Features
+from streamembed.errors import FeatureError, LogError
+from streamembed.geometry.scaling import fit_points
+from streamembed.logs.event_log import EventLog, LogBatch
+from streamembed.merging.agreement import Agreement
+from streamembed.methods.options import Config
+from streamembed.numeric.arrays import LARGEST_VALUE, Floats, Ints
+from streamembed.runs.feed import read_points
+from streamembed.runs.run_tables import EventRows
+
+# Rows by which features are scaled: deviations are known to 2 %.
+SCALED = 1000
 # Of a log of more files, neighbours go together.
 MAX_PARTITIONS = 64
 # Of one file whose number of rows is known.
@@ -39,6 +54,21 @@ class Partition:
         """The row behind the last of a batch that is in the partition."""
         end = batch.offset + len(batch)
         return end if self.stop is None else min(end, self.stop)
+
+    def read(self, rows: LogBatch, scale: Floats) -> tuple[EventRows, list[tuple[int, str]]]:
+        """The rows of a batch that may be events, and those that never can, and why.
+
+        Their numbers are those in the partition. Divided by ``scale``, (d,), points can be squared.
+        """
+        events, rejected = read_points(rows, self.log.features, self.log.feature_names)
+        end = self.count_end(rows)
+        events = events.slice(0, int(np.searchsorted(events.numbers, end)))
+        events = replace(events, numbers=events.numbers - self.start)
+        bad = [(row.index - self.start, row.reason) for row in rejected if row.index < end]
+        limit = np.minimum(scale, 1.0) * LARGEST_VALUE
+        far = np.flatnonzero((np.abs(events.points) > limit).any(axis=1)).tolist()
+        what = "too far from the first events"
+        return events.drop(far), bad + [(number, what) for number in events.numbers[far].tolist()]
 
     def describe(self) -> dict[str, object]:
         """What a run stores of it, JSON-ready: no path, for files may be moved."""
@@ -85,3 +115,66 @@ def divide_log(log: EventLog) -> tuple[Partition, ...]:
         Partition(number, log.select_files(start, stop), 0, None)
         for number, (start, stop) in enumerate(pairwise(cuts))
     )
+
+
+def sample_first_events(part: Partition, config: Config) -> tuple[int, Floats, Floats]:
+    """The number of a partition, and a sample of its first events.
+
+    Returns
+    -------
+    number
+    ranks : (k,)
+        Random numbers by seed, partition and position, ascending.
+    points : (k, d)
+        These rows, raw; k is at most 1,000 or the warm-up.
+    """
+    points = _read_first_events(part, max(config.warm_up_events, config.size))
+    ranks = np.random.default_rng((config.seed, part.number)).random(len(points))
+    least = _find_least(ranks, config)
+    return part.number, ranks[least], points[least]
+
+
+def compute_agreement(
+    samples: Sequence[tuple[Floats, Floats]], config: Config, features: Features
+) -> Agreement:
+    """What all partitions scale by, from the ranks and points of their samples, in order.
+
+    The bandwidth of a gaussian kernel is the median distance to the 7th neighbour among exactly
+    ``warm_up`` rows: it shrinks as their number grows.
+    """
+    ranks, points = (np.concatenate(arrays) for arrays in zip(*samples, strict=True))
+    points = points[_find_least(ranks, config)]
+    scale, bandwidth = np.ones(len(features.names)), config.fixed_bandwidth or 1.0
+    if len(points):  # without, no row can be learned, and they are still reported as rejected
+        scaling, least = config.scaling, config.least_share
+        scale = fit_points(points, np.ones(len(points)), scaling, 1.0, least).scale
+        few = points[: config.warm_up_events] / scale
+        bandwidth = fit_points(few, np.ones(len(few)), None, config.fixed_bandwidth).bandwidth
+    return Agreement(
+        features.names,
+        features.ordered,
+        tuple(scale.tolist()),
+        None if config.has_widths else bandwidth,
+        config.half_life,
+        config.clock,
+    )
+
+
+def _read_first_events(part: Partition, count: int) -> Floats:
+    """The first ``count`` rows of a partition that may be events, (n, d); fewer if it ends."""
+    anywhere = np.ones(len(part.log.feature_names))
+    batches, n_rows = [np.zeros((0, len(anywhere)))], 0
+    try:
+        for rows in part.batches(0):
+            batches.append(part.read(rows, anywhere)[0].points)
+            n_rows += len(batches[-1])
+            if n_rows >= count:
+                break
+    except LogError:
+        pass  # learning it notes the damage
+    return np.concatenate(batches)[:count]
+
+
+def _find_least(ranks: Floats, config: Config) -> Ints:
+    """The places of the least ranks, ascending: of a warm-up, or 1,000."""
+    return np.argsort(ranks, kind="stable")[: max(config.warm_up_events, SCALED)]

@@ -8,11 +8,9 @@ these checkpoints and of the snapshot before, and so of the log alone.
 from __future__ import annotations
 
 import warnings
-from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from functools import partial, reduce
-from operator import itemgetter
+from operator import itemgetter, or_
 from typing import Any
 
 import pyarrow as pa
@@ -20,16 +18,15 @@ import pyarrow as pa
 from streamembed.data.features import Features
 from streamembed.engine.engine import Engine
 from streamembed.engine.snapshot import Snapshot
-from streamembed.errors import DegenerateMapWarning, ParameterError, ResolutionWarning, quote
+from streamembed.errors import DegenerateMapWarning, ResolutionWarning
 from streamembed.merging import labelled_stream, merged_set
 from streamembed.merging.agreement import Agreement
 from streamembed.merging.labelled_stream import LabelledStream
 from streamembed.merging.landmark_set import LandmarkSet, from_covering
 from streamembed.methods.options import Config
 from streamembed.runs import chains
-from streamembed.runs import origin as origins
 from streamembed.runs.executor import Executor
-from streamembed.runs.partition_plan import Partition
+from streamembed.runs.partition_plan import Partition, compute_agreement, sample_first_events
 from streamembed.runs.partition_round import (
     PartitionCheckpoint,
     PartitionSettings,
@@ -37,14 +34,13 @@ from streamembed.runs.partition_round import (
     check_learned,
     learn_round,
 )
-from streamembed.runs.partition_sample import compute_agreement, sample_first_events
 from streamembed.runs.recorder import build_timeline_schema, list_timeline_values
 from streamembed.runs.run_store import (
     Commit,
     RowCounts,
     RunStore,
-    append_snapshot,
-    read_batches,
+    append_object,
+    load_newest,
     read_table,
     to_ipc_bytes,
 )
@@ -58,19 +54,6 @@ AGREEMENT, PUBLISHED = "agreement", "published"
 ENDS = "ends"
 REJECTED_SCHEMA = pa.schema(
     [("partition", pa.int64()), ("offset", pa.int64()), ("reason", pa.string())]
-)
-PARTITIONS_SCHEMA = pa.schema(
-    [
-        ("partition", pa.int64()),
-        ("files", pa.int64()),
-        ("start", pa.int64()),  # first row of these files
-        ("stop", pa.int64()),  # the row behind the last; null for their end
-        ("round", pa.int64()),
-        ("learned", pa.int64()),
-        ("rejected", pa.int64()),
-        ("ended", pa.bool_()),
-        ("damage", pa.string()),  # why it ended early; null where it did not
-    ]
 )
 LANDMARKS = "landmarks.arrow"
 # Rounds that an executor has at once: the next of a worker waits while it learns one.
@@ -94,44 +77,11 @@ def build_rounds_schema(config: Config) -> Any:
     return schema
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionProgress:
-    """How far a partition is."""
-
-    rounds: int  # as far as they are committed
-    done: bool  # whether the last of them was its last
-
-
-def read_progress(database: Database) -> list[PartitionProgress]:
-    """How far each partition of a run is."""
-    ends = database.read_fact(ENDS, {})
+def count_learned(database: Database) -> int:
+    """Events learned of all partitions of a run, as far as they are committed."""
     count = len(database.read_fact(chains.ORIGIN, {}).get("partitions", []))
-    return [
-        PartitionProgress(database.count_records(name_chain(number)), str(number) in ends)
-        for number in range(count)
-    ]
-
-
-def list_partitions(database: Database) -> Any:
-    """The partitions of a run and how far each is, a row each, as an Arrow table."""
-    described = database.read_fact(chains.ORIGIN, {}).get("partitions", [])
-    ends, rejected = database.read_fact(ENDS, {}), Counter[int]()
-    if described:
-        for batch in read_batches(database, "rejected"):
-            rejected.update(batch["partition"].to_pylist())
-    rows = []
-    for number, progress in enumerate(read_progress(database)):
-        records = database.list_records(name_chain(number))
-        row = {
-            "partition": number,
-            "round": progress.rounds,
-            "learned": records[-1][1] if records else 0,
-            "rejected": rejected[number],
-            "ended": progress.done,
-            "damage": ends.get(str(number)),
-        }
-        rows.append({**described[number], **row})
-    return pa.Table.from_pylist(rows, PARTITIONS_SCHEMA)
+    records = (database.list_records(name_chain(number)) for number in range(count))
+    return sum(numbers[-1][1] for numbers in records if numbers)
 
 
 class PartitionRoot:
@@ -151,7 +101,9 @@ class PartitionRoot:
         self.published = int(database.read_fact(PUBLISHED, {"round": 0})["round"])
         agreement = database.read_fact(AGREEMENT)
         self.agreement = None if agreement is None else Agreement.from_dict(agreement)
-        self.progress = read_progress(database)
+        # of each partition: rounds as far as they are committed; why it ended, of those that have
+        self.rounds = [database.count_records(name_chain(part.number)) for part in parts]
+        self.ends: dict[str, str | None] = database.read_fact(ENDS, {})
 
     def run(self, features: Features, executor: Executor) -> tuple[int, RowCounts]:
         """Learn what is not learned yet, and write the files, unless they are there.
@@ -181,22 +133,15 @@ class PartitionRoot:
         return sum(executor.receive() for _ in range(count))
 
     def _agree(self, features: Features, executor: Executor) -> Agreement:
-        """What partitions agree on; ParameterError where the log begins in another way."""
-        for part in self._parts:
-            executor.submit(partial(sample_first_events, part, self._settings))
-        samples = sorted((executor.receive() for _ in self._parts), key=itemgetter(0))
-        pairs = [(ranks, points) for _, ranks, points in samples]
-        agreement = compute_agreement(pairs, self._config, features)
-        if self.agreement is None:
-            self._store.write_fact(AGREEMENT, agreement.as_dict())
-            self.agreement = agreement
-        elif self.agreement != agreement:
-            raise ParameterError(
-                f"the first rows of the log are not those that run="
-                f"{quote(str(self._store.folder))} began with: give the log that it began with, or "
-                "replace the run with overwrite=True"
-            )
-        return agreement
+        """What partitions agree on, from their first rows; fixed once a round is committed."""
+        if self.agreement is None or not any(self.rounds):
+            for part in self._parts:
+                executor.submit(partial(sample_first_events, part, self._config))
+            samples = sorted((executor.receive() for _ in self._parts), key=itemgetter(0))
+            pairs = [(ranks, points) for _, ranks, points in samples]
+            self.agreement = compute_agreement(pairs, self._config, features)
+            self._store.write_fact(AGREEMENT, self.agreement.as_dict())
+        return self.agreement
 
     def _learn(self, features: Features, executor: Executor) -> None:
         """All rounds that are not learned yet."""
@@ -221,68 +166,62 @@ class PartitionRoot:
 
     def _report(self) -> None:
         if self._report_events is not None:
-            self._report_events(self.count_learned())
+            self._report_events(count_learned(self._database))
 
     def _finish(self) -> RowCounts:
         """Write the files, and commit that the run is whole."""
         store = self._store
         self._database.check_in_place()
-        run_origin = self._database.read_fact(chains.ORIGIN)
-        facts = {name: run_origin[name] for name in origins.TIMELINE_FIELDS}
         timeline = read_table(self._database, "timeline", build_rounds_schema(self._config))
         rejected = read_table(self._database, "rejected", REJECTED_SCHEMA)
         order = [("partition", "ascending"), ("offset", "ascending")]
-        write_table(store.folder / "timeline.parquet", timeline, origins.to_metadata(facts, True))
+        write_table(store.folder / "timeline.parquet", timeline)
         write_table(store.folder / "rejected.parquet", rejected.sort_by(order))
         snapshot, merged = self.snapshot(), self.read_merged()
         if snapshot is not None and merged is not None:
             snapshot.save(store.folder / "snapshot.arrow")
             merged.save(store.folder / LANDMARKS)
-        counts = RowCounts(self.count_learned(), rejected.num_rows, timeline.num_rows)
-        engine = self.engine() or Engine(**self._config.as_dict())
+        counts = RowCounts(count_learned(self._database), rejected.num_rows, timeline.num_rows)
+        engine = load_newest(self._database, chains.CHECKPOINTS)
+        engine = engine or Engine(**self._config.as_dict())
         store.finish(Commit(engine, counts, {"rows": counts.accepted + counts.rejected}))
         return counts
 
     def list_due(self) -> list[int]:
         """Partitions of which a round may be learned now, those that are behind first."""
         limit = self.published + MAX_ROUNDS_AHEAD
-        rounds = [(each.rounds, number) for number, each in enumerate(self.progress)]
-        return [
-            number
-            for count, number in sorted(rounds)
-            if count < limit and not self.progress[number].done
-        ]
+        order = sorted(range(len(self.rounds)), key=self.rounds.__getitem__)
+        return [i for i in order if self.rounds[i] < limit and str(i) not in self.ends]
 
     def read_newest(self, partition: int) -> bytes | None:
         """The newest checkpoint of a partition; None before its first round."""
-        rounds = self.progress[partition].rounds
+        rounds = self.rounds[partition]
         return self._database.read(name_chain(partition), rounds - 1).data if rounds else None
 
     def commit_round(self, result: RoundResult) -> None:
         """Commit the next checkpoint of a partition, with the rows that were rejected."""
-        progress, database = self.progress[result.partition], self._database
-        progress = replace(progress, rounds=progress.rounds + 1, done=result.done)
+        partition, database = result.partition, self._database
         with database.commit():
-            database.append(name_chain(result.partition), result.position, 0, result.data)
+            database.append(name_chain(partition), result.position, result.data)
             if result.rejected:
                 rows, why = zip(*result.rejected, strict=True)
-                partition_column = [result.partition] * len(rows)
-                table = pa.table([partition_column, list(rows), list(why)], schema=REJECTED_SCHEMA)
-                database.append("rejected", 0, len(rows), to_ipc_bytes(table))
+                columns = [[partition] * len(rows), list(rows), list(why)]
+                table = pa.table(columns, schema=REJECTED_SCHEMA)
+                database.append("rejected", 0, to_ipc_bytes(table))
             if result.done:
-                ends = database.read_fact(ENDS, {})
-                database.write_fact(ENDS, {**ends, str(result.partition): result.damage})
-        self.progress[result.partition] = progress
+                self.ends[str(partition)] = result.damage
+                database.write_fact(ENDS, self.ends)
+        self.rounds[partition] += 1
 
     @property
     def is_due(self) -> bool:
         """Whether every partition has come to the next round, and not all had ended before it."""
-        coming = self.published + 1
-        ready = all(progress.done or progress.rounds >= coming for progress in self.progress)
-        return ready and any(progress.rounds >= coming for progress in self.progress)
+        is_there = [rounds > self.published for rounds in self.rounds]
+        has_ended = [str(number) in self.ends for number in range(len(self.rounds))]
+        return any(is_there) and all(map(or_, is_there, has_ended))
 
-    def publish(self) -> Snapshot | None:
-        """The map of the next round, committed; None where there are too few events for one."""
+    def publish(self) -> None:
+        """Commit the map of the next round, unless there are too few events for one."""
         coming, database = self.published + 1, self._database
         sets, training = self._read_round(coming)
         before = self.snapshot()
@@ -291,37 +230,39 @@ class PartitionRoot:
         merged = merged_set.merge_disjoint(sets, self._config.size, keep)
         enough = len(merged) >= self._config.n_components + 2
         events = sum(merged.positions.values())
-        ready = enough and events >= self._config.warm_up_events
-        snapshot = None
         with database.commit():
-            if ready:
-                engine = self._build_engine(merged, before, training)
+            if enough and events >= self._config.warm_up_events:
+                config = self._config.as_dict().items()
+                own = {name: value for name, value in config if name not in MERGED_PARAMETERS}
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore", ResolutionWarning)
+                    warnings.simplefilter("ignore", DegenerateMapWarning)
+                    engine = Engine.of_landmarks(merged, before, training, **own)
                 snapshot = engine.publish(fresh=True)
                 row = {
                     **list_timeline_values(snapshot, engine.refreshes),
                     "round": coming,
                     "partitions": len(merged.positions),
-                    "ended": sum(each.done and each.rounds < coming for each in self.progress),
+                    "ended": sum(rounds < coming for rounds in self.rounds),
                 }
                 table = pa.Table.from_pylist([row], build_rounds_schema(self._config))
-                database.append("timeline", events, 1, to_ipc_bytes(table))
-                append_snapshot(database, snapshot)
-                number = database.append(chains.MERGED, events, len(merged), merged.to_bytes())
-                database.keep_only(chains.MERGED, {number})
+                database.append("timeline", events, to_ipc_bytes(table))
+                append_object(database, chains.CHECKPOINTS, engine, events)
+                append_object(database, chains.SNAPSHOTS, snapshot, events)
+                append_object(database, chains.MERGED, merged, events)
             database.write_fact(PUBLISHED, {"round": coming})
-            for partition, progress in enumerate(self.progress):
-                needed = range(min(coming, progress.rounds) - 1, progress.rounds)
+            for partition, rounds in enumerate(self.rounds):
+                needed = range(min(coming, rounds) - 1, rounds)
                 database.keep_only(name_chain(partition), set(needed))
         self.published = coming
-        return snapshot
 
     def _read_round(self, count: int) -> tuple[list[LandmarkSet], LabelledStream | None]:
         """Of all partitions at the end of a round: landmarks, and what metrics have learned."""
         agreement, size = self.agreement, self._config.size
         assert agreement is not None
         sets, parts = [], []
-        for partition, progress in enumerate(self.progress):
-            number = min(count, progress.rounds) - 1
+        for partition, rounds in enumerate(self.rounds):
+            number = min(count, rounds) - 1
             data = self._database.read(name_chain(partition), number).data
             checkpoint = PartitionCheckpoint.unpack(data, agreement)
             sets.append(from_covering(checkpoint.covering, agreement, partition, size))
@@ -334,48 +275,18 @@ class PartitionRoot:
             merged = reduce(lambda one, two: labelled_stream.merge(one, two, names), parts)
             return sets, labelled_stream.flush(merged, names)
 
-    def _build_engine(
-        self, merged: LandmarkSet, before: Snapshot | None, training: LabelledStream | None
-    ) -> Engine:
-        config = self._config.as_dict()
-        parameters = {
-            name: value for name, value in config.items() if name not in MERGED_PARAMETERS
-        }
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ResolutionWarning)
-            warnings.simplefilter("ignore", DegenerateMapWarning)
-            return Engine.of_landmarks(merged, before, training, **parameters)
-
-    def count_learned(self) -> int:
-        """Events learned of all partitions, as far as they are committed."""
-        own = (name_chain(number) for number in range(len(self.progress)))
-        records = (self._database.list_records(chain) for chain in own)
-        return sum(numbers[-1][1] for numbers in records if numbers)
-
     def describe_damage(self) -> str | None:
         """Why partitions could not be read to their end; None if all were."""
-        damages = self._database.read_fact(ENDS, {}).items()
+        damages = self.ends.items()
         text = "; ".join(f"partition {number}: {why}" for number, why in damages if why is not None)
         return text or None
 
-    def engine(self) -> Engine | None:
-        """The engine of the last round; None before the first."""
-        merged = self.read_merged()
-        if merged is None:
-            return None
-        training = self._read_round(self.published)[1]
-        return self._build_engine(merged, self.snapshot(before=1), training)
-
     def read_merged(self) -> LandmarkSet | None:
         """The landmarks of the last round; None before the first."""
-        length = self._database.count_records(chains.MERGED)
-        if not length:
-            return None
-        return LandmarkSet.from_bytes(self._database.read(chains.MERGED, length - 1).data)
+        merged: LandmarkSet | None = load_newest(self._database, chains.MERGED)
+        return merged
 
-    def snapshot(self, before: int = 0) -> Snapshot | None:
-        """The map of the last round, or the one before, as a reader of the run sees it."""
-        number = self._database.count_records(chains.SNAPSHOTS) - 1 - before
-        if number < 0:
-            return None
-        return Snapshot.from_bytes(self._database.read(chains.SNAPSHOTS, number).data)
+    def snapshot(self) -> Snapshot | None:
+        """The map of the last round; None before the first."""
+        snapshot: Snapshot | None = load_newest(self._database, chains.SNAPSHOTS)
+        return snapshot

@@ -11,12 +11,12 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 
-from streamembed.data.labels import Label
 from streamembed.data.times import find_late, read_times
-from streamembed.errors import BadRowError, LogError, ParameterError, quote
+from streamembed.errors import LogError, ParameterError, quote
 from streamembed.geometry.scaling import Scaling
 from streamembed.landmarks import covering
 from streamembed.landmarks.covering import Covering
@@ -27,16 +27,13 @@ from streamembed.merging.agreement import Agreement
 from streamembed.merging.labelled_stream import LabelledStream
 from streamembed.methods.options import POSITION, Config
 from streamembed.metrics.catalog import STATES
-from streamembed.numeric import codec
-from streamembed.numeric.arrays import LARGEST_VALUE, Floats
+from streamembed.numeric.arrays import Floats
 from streamembed.numeric.codec import SAVED_IF_SET
-from streamembed.runs.event_rows import EventRows
-from streamembed.runs.feed import check_rows, read_points
+from streamembed.runs.feed import check_rows
 from streamembed.runs.partition_plan import Partition
-from streamembed.storage import archive
+from streamembed.runs.run_tables import EventRows
+from streamembed.storage.saved_object import SavedObject
 from streamembed.threads import one_blas_thread
-
-KIND = "partition"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,19 +41,15 @@ class PartitionSettings:
     """The parameters of a worker."""
 
     config: Config  # of the engine
-    on_bad_row: str  # "skip" or "raise"
     every: int  # events of a round, a multiple of the chunk size
-
-    @property
-    def timed(self) -> bool:
-        """Whether masses fade by event times."""
-        return self.config.clock != POSITION
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PartitionCheckpoint:
+class PartitionCheckpoint(SavedObject):
     """A partition between two rounds."""
 
+    _kind: ClassVar[str] = "partition"
+    _kinds = STATES
     covering: Covering
     offset: int  # rows of the partition that were taken, learned or rejected
     done: bool  # whether it has no others
@@ -65,21 +58,12 @@ class PartitionCheckpoint:
     # What metrics have learned; None without.
     training: LabelledStream | None = field(default=None, metadata=SAVED_IF_SET)
 
-    def pack(self) -> bytes:
-        """As bytes with a checksum."""
-        arrays, header = codec.pack(self)
-        return archive.seal(archive.to_table(arrays), KIND, header)
-
     @classmethod
     def unpack(cls, data: bytes, agreement: Agreement) -> PartitionCheckpoint:
-        """What `pack` gave, with its points scaled; DamagedFileError for anything else."""
-        table, header = archive.unseal(data, KIND, "a checkpoint of the run")
-        with archive.raise_damaged("a checkpoint of the run", KIND):
-            checkpoint: PartitionCheckpoint = codec.unpack(
-                cls, archive.unpack(table), header, STATES
-            )
-            support = checkpoint.covering.support
-            support = replace(support, scaled=agreement.scaling().apply(support.points))
+        """What `to_bytes` gave, with its points scaled; DamagedFileError for anything else."""
+        checkpoint = cls.from_bytes(data)
+        support = checkpoint.covering.support
+        support = replace(support, scaled=agreement.scaling().apply(support.points))
         return replace(checkpoint, covering=replace(checkpoint.covering, support=support))
 
     @classmethod
@@ -112,11 +96,6 @@ def learn_round(
     ----------
     data
         The checkpoint of the round before, packed; None before the first.
-
-    Raises
-    ------
-    BadRowError
-        Under "raise", at the first row that cannot be learned.
     """
     start = PartitionCheckpoint.create(part, settings.config)
     if data is not None:
@@ -129,17 +108,10 @@ def learn_round(
         error.add_note(f"in partition {part.number}, from its row {events.offset} on")
         raise
     rejected = tuple(sorted(events.rejected))
-    if rejected and settings.on_bad_row == "raise":
-        row, why = rejected[0]
-        raise BadRowError(
-            f"row {row} of partition {part.number} of the log cannot be learned ({why}): "
-            "fix the log, or reject such rows with on_bad_row='skip'",
-            ((row, why),),
-        )
     checkpoint = PartitionCheckpoint(
         learned, events.offset, events.done, events.damage, events.read_fingerprint(), training
     )
-    packed, position = checkpoint.pack(), learned.position
+    packed, position = checkpoint.to_bytes(), learned.position
     return RoundResult(part.number, packed, position, events.done, events.damage, rejected)
 
 
@@ -186,50 +158,23 @@ def _learn_events(
 ) -> tuple[Covering, LabelledStream | None]:
     config, learned, training = settings.config, start.covering, start.training
     until = (learned.position // settings.every + 1) * settings.every
-    while learned.position < until and not events.done:
-        wanted = config.chunks.size - learned.position % config.chunks.size
-        points, times, labels = events.take(wanted)
-        if len(points):
-            learned = covering.update(
-                learned, points, scaling, config.size, config.half_life, times
-            )
-            if training is not None:
-                training = labelled_stream.update(training, config.metrics, points, labels)
+    while learned.position < until and events.read_batch():
+        rows = events.take(config.chunks.size - learned.position % config.chunks.size)
+        times = _read_event_times(rows, config)
+        learned = covering.update(
+            learned, rows.points, scaling, config.size, config.half_life, times
+        )
+        if training is not None:
+            labels = rows.passthrough["label"].to_pylist()
+            training = labelled_stream.update(training, config.metrics, rows.points, labels)
     events.read_batch()  # so that no round comes after the last event
     return learned, training
 
 
-def read_first_events(part: Partition, count: int) -> Floats:
-    """The first ``count`` rows of a partition that may be events, (n, d); fewer if it ends."""
-    anywhere = np.ones(len(part.log.feature_names))
-    batches, n_rows = [np.zeros((0, len(anywhere)))], 0
-    try:
-        for rows in part.batches(0):
-            batches.append(_read_rows(part, rows, anywhere)[0].points)
-            n_rows += len(batches[-1])
-            if n_rows >= count:
-                break
-    except LogError:
-        pass  # learning it notes the damage
-    return np.concatenate(batches)[:count]
-
-
-def _read_rows(
-    part: Partition, rows: LogBatch, scale: Floats
-) -> tuple[EventRows, deque[tuple[int, str]]]:
-    """The rows of a batch that may be events of a partition, and those that never can, and why.
-
-    Their numbers are those in the partition. Divided by ``scale``, (d,), points can be squared.
-    """
-    events, rejected = read_points(rows, part.log.features, part.log.feature_names)
-    end = part.count_end(rows)
-    events = events.slice(0, int(np.searchsorted(events.numbers, end)))
-    events = replace(events, numbers=events.numbers - part.start)
-    bad = [(row.index - part.start, row.reason) for row in rejected if row.index < end]
-    limit = np.minimum(scale, 1.0) * LARGEST_VALUE
-    far = np.flatnonzero((np.abs(events.points) > limit).any(axis=1))
-    bad += [(number, "too far from the first events") for number in events.numbers[far].tolist()]
-    return events.drop(far.tolist()), deque(sorted(bad))
+def _read_event_times(rows: EventRows, config: Config) -> Floats | None:
+    """Times of rows, (n,); None where masses do not fade by them."""
+    is_timed = config.clock != POSITION
+    return read_times(rows.passthrough["event_time"], len(rows)) if is_timed else None
 
 
 class _EventReader:
@@ -247,55 +192,53 @@ class _EventReader:
         self.rejected: list[tuple[int, str]] = []  # rows of the partition, and why
         self._newest = start.covering.time if start.covering.position else None
         self._source: Iterator[LogBatch] = part.batches(start.offset)
-        # the newest batch, its events, of which the first are taken, and its bad rows
+        # the newest batch, those of its events that are not taken, and its bad rows behind these
         self._batch: LogBatch | None = None
         self._rows: EventRows | None = None
         self._bad = deque[tuple[int, str]]()
         self._fingerprint = LogFingerprint.from_dict(start.fingerprint)
-        self._taken = 0
 
-    def take(self, wanted: int) -> tuple[Floats, Floats | None, list[Label | None]]:
-        """The next ``wanted`` events, fewer at the end; times and labels, where these count."""
-        labels: list[Label | None] = []
-        points, times = [np.zeros((0, len(self._part.log.feature_names)))], [np.zeros(0)]
+    def take(self, wanted: int) -> EventRows:
+        """The next ``wanted`` events, at least one, and fewer at the end; after `read_batch`."""
+        parts: list[EventRows] = []
         while wanted and self.read_batch():
             assert self._rows is not None
-            rows = self._rows.slice(self._taken, min(len(self._rows), self._taken + wanted))
-            self._taken += len(rows)
-            end = int(rows.numbers[-1]) + 1
-            if self._settings.timed:
-                row_times = read_times(rows.passthrough["event_time"], len(rows))
-                late_rows = find_late(row_times, self._newest, self._settings.config.max_skew)
-                late = [i for i, _ in late_rows]
-                self.rejected += [(int(rows.numbers[i]), why) for i, why in late_rows]
-                rows, row_times = rows.drop(late), np.delete(row_times, late)
-                times.append(row_times)
-                if len(row_times):
-                    newest = float(row_times.max())
-                    self._newest = newest if self._newest is None else max(self._newest, newest)
-            points.append(rows.points)
-            if self._settings.config.metrics:
-                labels += rows.passthrough["label"].to_pylist()
-            wanted -= len(rows)
-            self._advance_to(end)
-        joined: Floats = np.concatenate(points)
-        return joined, np.concatenate(times) if self._settings.timed else None, labels
+            parts.append(self._rows.slice(0, wanted))
+            self._rows = self._rows.slice(len(parts[-1]), len(self._rows))
+            wanted -= len(parts[-1])
+            self._advance_to(int(parts[-1].numbers[-1]) + 1)
+        return EventRows.concatenate(parts)
 
     def read_batch(self) -> bool:
-        """Have rows at hand that were not taken; False at the end of the partition."""
-        while not self.done and (self._rows is None or self._taken == len(self._rows)):
+        """Have events at hand that were not taken; False at the end of the partition."""
+        while not self.done and not self._rows:
             self._advance_to(None)  # what was bad behind its last row
             self.read_fingerprint()
             try:
-                batch = next(self._source, None)
+                self._batch = next(self._source, None)
             except LogError as error:
-                self.damage, batch = str(error), None
-            if batch is None:
+                self.damage, self._batch = str(error), None
+            if self._batch is None:
                 self.done = True
-                break
-            self._rows, self._bad = _read_rows(self._part, batch, self._scale)
-            self._batch, self._taken = batch, 0
+            else:
+                self._rows = self._select_events(self._batch)
         return not self.done
+
+    def _select_events(self, batch: LogBatch) -> EventRows:
+        """The rows of a batch that are events; the others are bad."""
+        config = self._settings.config
+        rows, bad = self._part.read(batch, self._scale)
+        times = _read_event_times(rows, config)
+        if times is not None:
+            faults = find_late(times, self._newest, config.max_skew)
+            bad += [(int(rows.numbers[i]), why) for i, why in faults]
+            late = [i for i, _ in faults]
+            rows, times = rows.drop(late), np.delete(times, late)
+            if len(times):
+                latest = float(times.max())
+                self._newest = latest if self._newest is None else max(self._newest, latest)
+        self._bad = deque(sorted(bad))
+        return rows
 
     def read_fingerprint(self) -> dict[str, int]:
         """The fingerprint of the rows that were taken, in all rounds."""

@@ -16,19 +16,19 @@ from inspect import signature
 from pathlib import Path
 from typing import Any
 
-from streamembed.errors import FeatureError, ParameterError, check_path, format_count, quote
+from streamembed.errors import FeatureError, ParameterError, check_path, format_count
 from streamembed.logs.event_log import EventLog, open_with_choice, parse_choice, warn_of_columns
 from streamembed.logs.paths import Location, Paths
 from streamembed.methods.options import POSITION, Config
 from streamembed.runs import chains, origin
 from streamembed.runs import run_folder as runfolder
 from streamembed.runs.executor import Executor, open_executor
-from streamembed.runs.log_replay import Replayed, check_clock, compute_snapshot_interval, replay
+from streamembed.runs.log_replay import Replayed, check_clock, compute_snapshot_interval
 from streamembed.runs.partition_plan import check_divisible, divide_log
-from streamembed.runs.partition_root import PartitionRoot
+from streamembed.runs.partition_root import PartitionRoot, count_learned
 from streamembed.runs.partition_round import PartitionSettings
-from streamembed.runs.run_store import CheckpointPolicy, RunStore
-from streamembed.validation import check_choice, check_flag, check_whole
+from streamembed.runs.run_store import RunStore
+from streamembed.validation import check_flag, check_whole
 
 # Events of a partition between two rounds: about a second, where a merge and a map of 1,000 take as
 # long: with 8 partitions they are a tenth of the work.
@@ -45,7 +45,6 @@ def replay_partitions(
     exclude: Sequence[str] | None = None,
     label: str | None = None,
     time: str | None = None,
-    on_bad_row: str = "skip",
     overwrite: bool = False,
     progress: Callable[[int], None] | None = None,
     executor: Callable[[int], AbstractContextManager[Executor]] = open_executor,
@@ -74,8 +73,6 @@ def replay_partitions(
     features, exclude, label, time
         As for `replay`. Ids are not used, nor labels without ``metrics``, nor times without a clock
         of theirs: ``Replayed.columns`` says what is.
-    on_bad_row
-        "skip" rejects rows that cannot be learned, "raise" stops at the first.
     overwrite
         Replace an older run.
     progress
@@ -97,8 +94,6 @@ def replay_partitions(
     FeatureError
         A log of distances, or without the column of times that the clock needs, or of labels that
         metrics need.
-    BadRowError
-        Under "raise".
     KeyboardInterrupt
         With a note on how much the run holds.
     StoppedError
@@ -111,14 +106,8 @@ def replay_partitions(
     ColumnWarning
         As for `replay`.
     """
-    policy = check_choice("on_bad_row", on_bad_row, ("raise", "skip"))
     count = check_whole("workers", workers, 1)
     config = _check_config(parameters)
-    if label is not None and not config.metrics:
-        raise ParameterError(
-            f"label={quote(label)} is for metrics, and none is learned: leave it out, or "
-            "name some with metrics=[...]"
-        )
     every = SNAPSHOT_EVERY if snapshot_every is None else snapshot_every
     every = compute_snapshot_interval(config.chunks.size, every)
     opened = _open_log(log, parse_choice(features, exclude, None, label, time), config)
@@ -130,19 +119,19 @@ def replay_partitions(
     parts = divide_log(opened)
     run_origin = {
         "kind": chains.PARTITIONS,
-        **origin.describe_replay(opened, config, every, policy, "none"),
+        **origin.describe_replay(opened, config, every, "none"),
         "partitions": [part.describe() for part in parts],
     }
     replaces = check_flag("overwrite", overwrite)
-    with RunStore.claim(run, CheckpointPolicy(), overwrite=replaces) as store:
-        _begin(store, run_origin)
-        root = PartitionRoot(store, PartitionSettings(config, policy, every), parts, progress)
+    with RunStore.claim(run, overwrite=replaces) as store:
+        store.begin(run_origin, {})
+        root = PartitionRoot(store, PartitionSettings(config, every), parts, progress)
         try:
             with executor(min(count, len(parts))) as workers_of_call:
                 rows, counts = root.run(opened.features, workers_of_call)
         except KeyboardInterrupt as error:
             place = "before anything was learned"
-            if events := root.count_learned():
+            if events := count_learned(store.database):
                 rounds = format_count(root.published, "round")
                 place = f"at {events:,} events; {store.folder} holds them and {rounds}"
             error.add_note(f"interrupted {place}; repeat the call to resume")
@@ -181,13 +170,7 @@ def select_used(log: EventLog, config: Config) -> EventLog:
 
 def _check_config(parameters: dict[str, Any]) -> Config:
     """The parameters, if partitions of a log can be learned with them."""
-    own, whole_log = signature(replay_partitions).parameters, signature(replay).parameters
-    for name in parameters:
-        if name in whole_log:
-            raise ParameterError(
-                f"{name}= is for replay, which learns a log as one stream: leave it out, or use "
-                "replay; parameters of an engine are given by their names"
-            )
+    own = signature(replay_partitions).parameters
     config = Config(**{"memory": "landmarks", **origin.check_parameters(parameters, own)})
     instead = "leave it out, or learn the log as one stream, without workers"
     for name, value in (("memory", "landmarks"), ("method", "diffusion_map")):
@@ -214,20 +197,3 @@ def _open_log(log: EventLog | Paths, choice: Any, config: Config) -> EventLog:
             "learn: name it with label=..."
         )
     return opened
-
-
-def _begin(store: RunStore, now: dict[str, Any]) -> None:
-    """Begin a run, or check that the one in the folder began in the same way."""
-    before, place = store.read_origin(chains.PARTITIONS), f"run={quote(str(store.folder))}"
-    if before is None:
-        store.begin(now, {})
-        return
-    origin.check_same(place, {**before, "partitions": None}, {**now, "partitions": None})
-    learned, files = (sum(part["files"] for part in run["partitions"]) for run in (before, now))
-    if learned < files:
-        raise ParameterError(
-            f"the log has {files:,} files, and {place} was divided from {learned:,}; its "
-            "partitions are fixed: replay the new files into a run of their own, and merge the two "
-            "(streamembed merge)"
-        )
-    origin.check_same(place, before, now)

@@ -16,7 +16,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from streamembed.data.batch import Rejected
-from streamembed.data.column_roles import Columns
 from streamembed.data.output_format import name_columns
 from streamembed.drift.alarm import Alarm
 from streamembed.drift.monitor import Monitor
@@ -27,17 +26,9 @@ from streamembed.errors import FeatureError, summarise_error
 from streamembed.logs.event_log import EventLog
 from streamembed.methods.options import Config
 from streamembed.numeric.arrays import Array
-from streamembed.runs import origin as origins
-from streamembed.runs.event_rows import (
-    EventRows,
-)
-from streamembed.runs.replay_options import ReplayOptions
 from streamembed.runs.run_store import Commit, RunStore
-from streamembed.runs.run_tables import RowGroupWriter, write_table
+from streamembed.runs.run_tables import EventRows, RowGroupWriter, write_table
 from streamembed.storage import archive
-
-# Key of the metadata of timeline.parquet: what the columns of the log were used for, as JSON.
-COLUMNS_KEY = "streamembed-columns"
 
 
 def check_passthrough(log: EventLog) -> None:
@@ -77,8 +68,8 @@ class Recorder:
         Whose labels and times are kept beside the events.
     config
         Of the engine: how many coordinates an event has, and whether there is a picture.
-    origin
-        How the run came about, see `streamembed.runs.origin`; the timeline says it.
+    causal
+        Whether events are embedded as of when each was learned, or all by the last snapshot.
 
     Attributes
     ----------
@@ -91,14 +82,12 @@ class Recorder:
         store: RunStore,
         log: EventLog,
         config: Config,
-        origin: Mapping[str, Any],
-        options: ReplayOptions,
+        causal: bool,
     ) -> None:
-        self._options, self._alarms = options, 0
-        k, picture, causal = config.n_components, config.picture, options.causal
+        self._causal, self._monitor, self._alarms = causal, store.monitor, 0
+        k, picture = config.n_components, config.picture
         self.events: int | None = None
         self._store, self.folder = store, store.folder
-        self._origin = origin
         self._id_type = log.id_type or pa.int64()
         self._has_picture = picture
         fields = [
@@ -112,7 +101,7 @@ class Recorder:
         ]
         self._embedding = RowGroupWriter(self.folder / "embedding.parquet", pa.schema(fields))
         schema = build_timeline_schema(k, picture)
-        if options.monitor is not None:
+        if self._monitor is not None:
             schema = schema.append(pa.field(ALARMS, pa.int64()))
         self._timeline = schema
         self._timeline_rows: list[dict[str, Any]] = []
@@ -137,7 +126,7 @@ class Recorder:
         }
         arrays = [columns.get(field.name, pa.nulls(n, field.type)) for field in schema]
         table = pa.table(arrays, schema=schema)
-        if self._options.causal:
+        if self._causal:
             self._store.add("embedding", table)
         else:  # nothing more comes
             self._store.database.check_in_place()  # or another run is there
@@ -155,7 +144,7 @@ class Recorder:
     def write_snapshot(self, snapshot: Snapshot, refreshes: int) -> None:
         """A row of the timeline."""
         row = list_timeline_values(snapshot, refreshes)
-        if self._options.monitor is not None:
+        if self._monitor is not None:
             row[ALARMS] = self._alarms
             self._alarms = 0
         self._timeline_rows.append(row)
@@ -203,18 +192,15 @@ class Recorder:
         """Rows that could not be learned, by their number in the log, ascending over all calls."""
         self._store.add("rejected", to_rejected_table(rows, self._id_type))
 
-    def _write(self, name: str, schema: pa.Schema, metadata: dict[str, str] | None = None) -> None:
+    def _write(self, name: str, schema: pa.Schema) -> None:
         """One table of the folder."""
         table = RowGroupWriter(self.folder / f"{name}.parquet", schema)
         for batch in self._store.read(name):
             table.add(pa.Table.from_batches([batch]))
-        table.close(metadata)
+        table.close()
 
-    def close(self, snapshot: Snapshot | None, whole: bool, columns: Columns) -> None:
+    def close(self, snapshot: Snapshot | None) -> None:
         """Write the tables, and the final snapshot, if the warm-up has ended.
-
-        ``whole`` is whether the log was read to its end: False after an interrupt, damage, or a row
-        that stopped the replay. ``columns`` says what those of the log were used for.
 
         Raises
         ------
@@ -222,19 +208,17 @@ class Recorder:
             The folder at the path is not the one that was opened: nothing is written there.
         """
         self._store.database.check_in_place()
-        if self._options.causal:
+        if self._causal:
             for batch in self._store.read("embedding"):
                 self._embedding.add(pa.Table.from_batches([batch]))
         self._embedding.close()
         self._add_timeline()
-        facts = {name: self._origin[name] for name in origins.TIMELINE_FIELDS}
-        timeline = self._timeline.with_metadata({COLUMNS_KEY: json.dumps(columns.as_dict())})
-        self._write("timeline", timeline, origins.to_metadata(facts, whole))
+        self._write("timeline", self._timeline)
         self._write("rejected", build_rejected_schema(self._id_type))
         if self._has_picture:
             self._write("picture", _build_picture_schema(self._id_type))
-        if self._options.monitor is not None:
-            self._write_drift(self._options.monitor)
+        if self._monitor is not None:
+            self._write_drift(self._monitor)
         if snapshot is not None:
             snapshot.save(self.folder / "snapshot.arrow")
         # an interrupt may have left fewer of them than the engine has
@@ -242,26 +226,18 @@ class Recorder:
 
 
 def to_rejected_table(rows: Sequence[Rejected], id_type: Any = None) -> Any:
-    """Rejected rows as a table; without ``id_type``, ids are int64 where all are whole numbers."""
-    ids = [row.id for row in rows]
-    if id_type is None:
-        is_whole = all(key is None or isinstance(key, (int, np.integer)) for key in ids)
-        id_type = pa.int64() if is_whole else pa.string()
+    """Rejected rows as a table; without ``id_type``, ids have their own."""
+    keys = [row.id for row in rows]
     if id_type == pa.string():
-        ids = [None if key is None else str(key) for key in ids]
-    columns = {
-        "offset": [row.index for row in rows],
-        "id": ids,
-        "reason": [row.reason for row in rows],
-    }
-    return pa.table(columns, build_rejected_schema(id_type))
+        keys = [None if key is None else str(key) for key in keys]
+    ids = pa.array(keys, id_type)
+    columns = [[row.index for row in rows], ids, [row.reason for row in rows]]
+    return pa.table(columns, schema=build_rejected_schema(ids.type))
 
 
-def build_rejected_schema(id_type: Any = None) -> pa.Schema:
-    """Columns of rejected rows; ids are int64 where there are none."""
-    return pa.schema(
-        [("offset", pa.int64()), ("id", id_type or pa.int64()), ("reason", pa.string())]
-    )
+def build_rejected_schema(id_type: Any) -> pa.Schema:
+    """Columns of rejected rows."""
+    return pa.schema([("offset", pa.int64()), ("id", id_type), ("reason", pa.string())])
 
 
 def _build_picture_schema(id_type: Any) -> pa.Schema:

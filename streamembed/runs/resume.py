@@ -3,28 +3,18 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
 from streamembed.drift.monitor import Monitor
 from streamembed.engine.engine import Engine
-from streamembed.errors import LogError, quote
-from streamembed.logs.event_log import EventLog, LogBatch
+from streamembed.errors import LogError
+from streamembed.logs.event_log import EventLog
 from streamembed.logs.fingerprint import LogFingerprint
 from streamembed.runs import chains
 from streamembed.runs.feed import check_rows
-from streamembed.runs.origin import check_same, describe_place
+from streamembed.runs.origin import describe_place
 from streamembed.runs.run_store import RowCounts, RunStore
-
-
-@dataclass(frozen=True, slots=True)
-class ReplayStart:
-    """Where a replay begins."""
-
-    counts: RowCounts
-    fingerprint: LogFingerprint  # of the rows that were taken before
-    finished: bool = False  # whether the log has no others, and the run is whole
 
 
 def describe_engine(engine: Engine) -> dict[str, int]:
@@ -48,24 +38,30 @@ def begin(store: RunStore, log: EventLog, origin: Mapping[str, Any]) -> None:
     ParameterError
         It came about in another way.
     """
-    before, place = store.read_origin(chains.REPLAY), f"run={quote(str(store.folder))}"
-    if before is None:
-        store.begin(origin, {} if store.monitor is None else {chains.FIRST_MONITOR: store.monitor})
-    else:
-        check_same(place, _select_compared(before), _select_compared(origin))
+    first = {} if store.monitor is None else {chains.FIRST_MONITOR: store.monitor}
+    store.begin(origin, first, _select_compared)
     store.write_fact(chains.LOG, describe_place(log))
 
 
-def _select_compared(origin: Mapping[str, Any]) -> dict[str, Any]:
+def _select_compared(origin: dict[str, Any]) -> dict[str, Any]:
     """Without the columns that are not used: files that come later may have others."""
     used = {k: v for k, v in origin["columns"].items() if k not in ("left_out", "suspicious")}
     return {**origin, "columns": used}
 
 
-def restore(store: RunStore, log: EventLog, engine: Engine, grows: bool = False) -> ReplayStart:
+def restore(
+    store: RunStore, log: EventLog, engine: Engine, grows: bool = False
+) -> tuple[RowCounts, LogFingerprint, bool]:
     """Bring the engine to where the run was committed last; check that the log still leads there.
 
     ``grows`` is whether there may be more rows to come.
+
+    Returns
+    -------
+    counts, fingerprint
+        Of the rows that were taken before.
+    finished
+        Whether the log has no others, and the run is whole.
 
     Raises
     ------
@@ -73,50 +69,44 @@ def restore(store: RunStore, log: EventLog, engine: Engine, grows: bool = False)
         The rows that were taken are not those of the log any more.
     """
     last, state = store.load_last(), store.database.read_fact(chains.STATE, {})
-    ends = {} if last is None else {last.fingerprint["rows"]: last.fingerprint}
-    if state.get("finished"):
-        ends[state["rows"]] = state["fingerprint"]
-    if not ends:
-        return ReplayStart(RowCounts(), LogFingerprint())
-    fingerprints, more = _read_fingerprints(store, log, ends)
+    known = [state["fingerprint"]] if state.get("finished") else []
+    if last is not None:
+        known.append(last.fingerprint)
+    fingerprints: dict[int, LogFingerprint] = {}
+    more = True
+    if known:
+        ends = {fingerprint["rows"]: fingerprint for fingerprint in known}
+        fingerprints, more = _read_fingerprints(store, log, ends)
     if not more and not grows and (final := store.load_final()) is not None:
         engine.become(final.engine)
-        return ReplayStart(final.counts, LogFingerprint(), finished=True)
+        return final.counts, LogFingerprint(), True
     store.write_fact(chains.STATE, {"finished": False})
     if last is None:
-        return ReplayStart(RowCounts(), LogFingerprint())
+        return RowCounts(), LogFingerprint(), False
     engine.become(last.engine)
-    return ReplayStart(last.counts, fingerprints[engine.log_offset])
+    return last.counts, fingerprints[engine.log_offset], False
 
 
 def _read_fingerprints(
     store: RunStore, log: EventLog, ends: Mapping[int, dict[str, int]]
 ) -> tuple[dict[int, LogFingerprint], bool]:
     """The fingerprints of the log up to some rows, as they must be; and whether there are more."""
-    wanted = sorted(ends)
-    fingerprints: dict[int, LogFingerprint] = {}
+    wanted, fingerprints = sorted(ends), dict[int, LogFingerprint]()
     fingerprint, more = LogFingerprint(), False
-    for part in _read_undamaged(log, wanted, fingerprints):
-        for end in wanted[len(fingerprints) :]:
-            fingerprint.update(part, end)
-            if fingerprint.rows < end:
+    try:
+        for part in log.batches(0):
+            for end in wanted[len(fingerprints) :]:
+                fingerprint.update(part, end)
+                if fingerprint.rows < end:
+                    break
+                check_rows(fingerprint, ends[end], store.folder)
+                fingerprints[end] = fingerprint.copy()
+            more = part.offset + len(part) > wanted[-1]
+            if more:
                 break
-            check_rows(fingerprint, ends[end], store.folder)
-            fingerprints[end] = fingerprint.copy()
-        more = part.offset + len(part) > wanted[-1]
-        if more:
-            break
+    except LogError:  # behind what is wanted the driver raises it
+        if len(fingerprints) < len(wanted):
+            raise
     if len(fingerprints) < len(wanted):
         check_rows(fingerprint, ends[wanted[len(fingerprints)]], store.folder)
     return fingerprints, more
-
-
-def _read_undamaged(
-    log: EventLog, wanted: list[int], fingerprints: Mapping[int, LogFingerprint]
-) -> Iterator[LogBatch]:
-    """The log up to its damage, if that is behind what is wanted: the driver raises it."""
-    try:
-        yield from log.batches(0)
-    except LogError:
-        if len(fingerprints) < len(wanted):
-            raise

@@ -12,17 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from streamembed.data.batch import Batch
-from streamembed.data.output_format import name_columns
 from streamembed.engine.snapshot import Snapshot
-from streamembed.errors import (
-    DamagedFileError,
-    FileError,
-    NotReadyError,
-    ParameterError,
-    check_path,
-    quote,
-)
-from streamembed.runs.log_transform import embed_rows
+from streamembed.errors import ParameterError, StreamembedError, build_file_error, check_path, quote
+from streamembed.runs.log_transform import embed_points
 from streamembed.runs.run_reader import RunReader, read_run
 
 
@@ -60,47 +52,37 @@ def export(run: str | os.PathLike[str], output: str | os.PathLike[str]) -> list[
             )
         try:
             target.mkdir(parents=True, exist_ok=True)
-            return _write_files(reader, target)
+            return list(_write_files(reader, target))
         except OSError as error:
-            if isinstance(error, (DamagedFileError, FileError)):
+            if isinstance(error, StreamembedError):
                 raise
-            raise FileError(f"{target} cannot be written: {error.strerror or error}") from error
+            raise build_file_error(error, target, "written") from error
 
 
-def _write_files(reader: RunReader, target: Path) -> list[Path]:
-    written = []
-    for name, table in (("timeline", reader.timeline()), ("rejected", reader.rejected())):
-        pq.write_table(table, target / f"{name}.parquet")
-        written.append(target / f"{name}.parquet")
-    try:
-        snapshot = reader.snapshot()
-    except NotReadyError:
-        return written
-    snapshot.save(target / "snapshot.arrow")
-    written.append(target / "snapshot.arrow")
+def _write_files(reader: RunReader, target: Path) -> Iterator[Path]:
+    snapshot = reader.snapshot() if reader.positions else None
+    if snapshot is not None:
+        snapshot.save(target / "snapshot.arrow")
+        yield target / "snapshot.arrow"
+    tables = {"timeline": reader.timeline(), "rejected": reader.rejected()}
     if reader.origin.get("embed") == "causal":
-        embedding = reader.table("embedding")
-        parts = [] if embedding is None else [embedding]
-    else:
+        tables["embedding"] = reader.table("embedding")
+    elif snapshot is not None:
         parts = [part for part in _embed_events(reader, snapshot) if part.num_rows]
-    if parts:
-        pq.write_table(pa.concat_tables(parts), target / "embedding.parquet")
-        written.append(target / "embedding.parquet")
-    return written
+        tables["embedding"] = pa.concat_tables(parts) if parts else None
+    for name, table in tables.items():
+        if table is not None:
+            pq.write_table(table, target / f"{name}.parquet")
+            yield target / f"{name}.parquet"
 
 
 def _embed_events(reader: RunReader, snapshot: Snapshot) -> Iterator[Any]:
     """Events that were committed, by the snapshot; of distances only those that it holds."""
     if not snapshot.feature_names:
-        names = name_columns(snapshot.method, len(snapshot.eigenvalues))
-        coordinates = dict(zip(names, snapshot.coordinates.T, strict=True))
-        coverage = np.ones(len(snapshot.ids))
-        yield pa.table({"id": snapshot.ids.tolist(), **coordinates, "coverage": coverage})
+        yield snapshot.to_arrow()
         return
     for position, rows in reader.events():
-        n = len(rows)
-        columns = embed_rows(snapshot, Batch.of_points(rows.points, snapshot.features), n)
-        del columns["reason"]
-        positions = np.arange(position, position + n)
+        positions = np.arange(position, position + len(rows))
         ids = positions if rows.ids is None else rows.ids
+        columns = embed_points(snapshot, Batch.of_points(rows.points, snapshot.features))
         yield pa.table({"position": positions, "id": pa.array(ids.tolist()), **columns})

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
@@ -36,24 +36,11 @@ FILES = (
 )
 # Besides tables, the database with what SQLite has beside it.
 RUN_FILES = (*FILES, *WRITER_FILES, f"{DATABASE_NAME}-shm")
-UNFINISHED = (
-    "{} is an unfinished run: its replay is still running, or was killed; wait until it ends, or "
-    "repeat the command to resume it, or replay the log again with --overwrite"
-)
 
 
 def name_partial(path: Path) -> Path:
     """Where a table is written until it is complete."""
     return path.with_name(f"{path.name}.{os.getpid()}.part")
-
-
-def is_unfinished(folder: Path) -> bool:
-    """True if a replay is at work in the folder, or was killed there."""
-    names = {path.name for path in folder.iterdir()}
-    partials = {name for name in names if _is_partial(name)}
-    begun = partials or names & {DATABASE_NAME, LOCK}
-    known = {*partials, *RUN_FILES, PARTS, LOCK}
-    return bool(begun) and "timeline.parquet" not in names and names <= known
 
 
 def _is_partial(name: str) -> bool:
@@ -79,44 +66,32 @@ def check_apart(name: str, target: Path, log: EventLog, folder: bool) -> None:
     ParameterError
         It is or holds a file of the log, or is a folder of it, or a file in one.
     """
-    places = [target] if folder else [target, target.parent, Path(os.path.realpath(target)).parent]
+    real = _resolve(target)
+    places = {real} if folder else {real, real.parent, _resolve(target.parent)}
     if folder and "=" in target.name[1:]:  # it would be read with the folder above it
-        places.append(target.parent)
-    touched = _read_identities([target, *(target / file for file in FILES)])
-    # what a network reads is elsewhere
-    files = [path for path in log.paths if isinstance(path, Path) and path.exists()]
-    is_inside = _read_identities(places) & _read_identities(log.folders)
-    if is_inside or touched & _read_identities([*files, *_list_parents(files)]):
+        places.add(real.parent)
+    # what a network reads is elsewhere; of a link also where it lies
+    files = [path for path in log.paths if isinstance(path, Path)]
+    holders = [_resolve(path.parent) / path.name for path in files]
+    is_in = [path.is_relative_to(real) for path in (*map(_resolve, files), *holders)]
+    is_same = [is_same_path(target, path) for path in files]
+    if any(is_in) or any(is_same) or places & {*map(_resolve, log.folders)}:
         raise ParameterError(
             f"{name}={quote(str(target))} is, contains or lies in the folder or a file from which "
             f"the log is read ({log.paths[0]}): choose another place"
         )
 
 
+def _resolve(path: Path) -> Path:
+    return Path(os.path.realpath(path))
+
+
 def is_same_path(first: str | os.PathLike[str], second: str | os.PathLike[str]) -> bool:
     """True if two paths lead to the same existing file or folder."""
-    return bool(_read_identities([Path(first)]) & _read_identities([Path(second)]))
-
-
-def _list_parents(paths: Iterable[Path]) -> set[Path]:
-    """The folders that paths lie in; and where one is a link, those of what it leads to."""
-    holders = set()
-    for path in paths:
-        holders.add(path.parent)
-        if path.is_symlink():
-            holders.add(Path(os.path.realpath(path)).parent)
-    real = {Path(os.path.realpath(holder)) for holder in holders}
-    return real.union(*(holder.parents for holder in real))
-
-
-def _read_identities(paths: Iterable[Path]) -> set[tuple[int, int]]:
-    """What the system knows the paths by; those that are not there have none."""
-    identities = set()
-    for path in paths:
-        with contextlib.suppress(OSError, ValueError):
-            status = path.stat()
-            identities.add((status.st_dev, status.st_ino))
-    return identities
+    try:
+        return os.path.samefile(first, second)
+    except (OSError, ValueError):
+        return False
 
 
 @contextlib.contextmanager
@@ -132,10 +107,6 @@ def lock_folder(run: str | os.PathLike[str]) -> Iterator[Path]:
     """
     folder = Path(check_path(run, "run"))
     try:
-        if folder.exists() and not folder.is_dir():
-            raise ParameterError(
-                f"run={quote(str(folder))} must be a folder, or not exist yet; it is a file"
-            )
         folder.mkdir(parents=True, exist_ok=True)
         with (folder / LOCK).open("a+b") as lock:
             _lock(lock, folder)
@@ -185,15 +156,12 @@ def open_database(folder: Path, overwrite: bool | None) -> Database:
 def clear_folder(folder: Path, overwrite: bool | None) -> None:
     """Remove the files of an older run; ParameterError if there are any, unless ``overwrite``."""
     names = sorted(path.name for path in folder.iterdir() if path.name != LOCK)
-    if names and overwrite is None:
-        raise ParameterError(
-            f"run={quote(str(folder))} holds {quote(names[0])} and no run: choose an empty folder, "
-            "or one that does not exist yet"
-        )
     if names and not overwrite:
+        choice = "or replace the run with overwrite=True"
+        if overwrite is None:
+            choice = f"for it holds {quote(names[0])} and no run"
         raise ParameterError(
-            f"run={quote(str(folder))} is not empty: choose another folder, or replace the run "
-            "with overwrite=True"
+            f"run={quote(str(folder))} is not empty: choose another folder, {choice}"
         )
     for name in RUN_FILES:
         (folder / name).unlink(missing_ok=True)

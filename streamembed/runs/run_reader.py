@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Hashable, Iterator
-from contextlib import suppress
-from dataclasses import dataclass
+import threading
+import time
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from streamembed.data.ids import read_ids
@@ -29,15 +32,19 @@ from streamembed.errors import (
 )
 from streamembed.logs.paths import Paths
 from streamembed.runs import chains
-from streamembed.runs.event_rows import EventRows
 from streamembed.runs.feed import read_distances, read_events, read_points
 from streamembed.runs.origin import open_recorded_log
-from streamembed.runs.partition_root import list_partitions
+from streamembed.runs.partition_root import count_learned
 from streamembed.runs.recorder import build_rejected_schema
-from streamembed.runs.run_store import find_file_error, read_batches
-from streamembed.storage.database import Database
+from streamembed.runs.run_store import find_file_error, load_newest, read_batches
+from streamembed.runs.run_tables import EventRows
+from streamembed.storage.database import Database, stat_files
 
 T = TypeVar("T")
+# The largest share of the time that a follower may read.
+MAX_SHARE = 0.1
+Key = int | str
+EVENT_COLUMNS = ("position", "id", "label", "event_time")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +55,16 @@ class RunProgress:
     accepted: int
     rejected: int
     position: int  # of the stream
+
+
+@dataclass(frozen=True, slots=True)
+class EventMetadata:
+    """Position, label and time of an event."""
+
+    position: int | None = None  # of the stream
+    # As text; None where there is none.
+    label: str | None = None
+    time: str | None = None
 
 
 def read_run(run: str | os.PathLike[str]) -> RunReader:
@@ -142,21 +159,19 @@ class RunReader:
 
     def engine(self) -> Engine:
         """The engine as it was committed last, a copy of your own; NotReadyError before."""
-        with self._database.read_consistently():
-            chain = chains.FINAL if self.finished else chains.CHECKPOINTS
-            records = self._database.list_records(chain)
-            if not records:
-                raise NotReadyError(f"{self.path} holds no engine yet: its warm-up has not ended")
-            return Engine.from_bytes(self._database.read(chain, records[-1][0]).data)
+        engine: Engine | None = self._load_last(chains.CHECKPOINTS, chains.FINAL)
+        if engine is None:
+            raise NotReadyError(f"{self.path} holds no engine yet: its warm-up has not ended")
+        return engine
 
     def monitor(self) -> Monitor | None:
         """The monitor as it was committed last, a copy of your own; None where the run has none."""
+        monitor: Monitor | None = self._load_last(chains.MONITORS, chains.FINAL_MONITOR)
+        return monitor
+
+    def _load_last(self, committed: str, final: str) -> Any:
         with self._database.read_consistently():
-            chain = chains.FINAL_MONITOR if self.finished else chains.MONITORS
-            records = self._database.list_records(chain)
-            if not records:
-                return None
-            return Monitor.from_bytes(self._database.read(chain, records[-1][0]).data)
+            return load_newest(self._database, final if self.finished else committed)
 
     def timeline(self) -> Any:
         """A row a snapshot that was committed, as an Arrow table: that of ``timeline.parquet``."""
@@ -166,16 +181,7 @@ class RunReader:
     def rejected(self) -> Any:
         """Rows that were not learned and why, as an Arrow table: that of ``rejected.parquet``."""
         table = self.table("rejected")
-        return build_rejected_schema().empty_table() if table is None else table
-
-    def partitions(self) -> Any:
-        """The partitions of a run by several workers, a row each, as an Arrow table.
-
-        Which files and rows it is, its last round, its events and rejected rows so far, and
-        whether it has ended. Of any other run without rows.
-        """
-        with self._database.read_consistently():
-            return list_partitions(self._database)
+        return build_rejected_schema(pa.int64()).empty_table() if table is None else table
 
     def events(self, log: Paths | None = None) -> Iterator[tuple[int, EventRows]]:
         """The events that were committed, in order: the stream position of the first, and these.
@@ -205,11 +211,10 @@ class RunReader:
             position += len(rows)
 
     def _read_log(self, log: Paths | None) -> Iterator[EventRows]:
-        state = self._database.read_fact(chains.STATE, {})
-        fingerprint = state.get("fingerprint") or self._database.read_fact(chains.FINGERPRINT)
-        paths = log or self._database.read_fact(chains.LOG)
-        if fingerprint is None:
+        committed = self._read_committed()
+        if not committed:
             return
+        paths = log or self._database.read_fact(chains.LOG)
         try:
             opened = open_recorded_log(self.origin, paths)
         except (LogError, ParameterError) as error:
@@ -224,7 +229,13 @@ class RunReader:
         select = read_distances
         if opened.kind == "points":
             select = partial(read_points, features=opened.features, names=names)
-        yield from read_events(opened, select, fingerprint, rejected, self.path)
+        yield from read_events(opened, select, committed["fingerprint"], rejected, self.path)
+
+    def _read_committed(self) -> dict[str, Any]:
+        """Counts and fingerprint of a finished run, or of the last commit; empty before it."""
+        with self._database.read_consistently():
+            fact = chains.STATE if self.finished else chains.COMMITTED
+            return dict(self._database.read_fact(fact, {}))
 
     def _read_calls(self) -> Iterator[EventRows]:
         position = self.begun
@@ -245,6 +256,42 @@ class RunReader:
                 if isinstance(call, Labels):
                     labels.update(call.labels)
         return labels
+
+    def find_events(self, ids: Collection[Key]) -> dict[Key, EventMetadata]:
+        """Look up events by id, in one pass and bounded memory; unknown ones are left out."""
+        wanted = pa.array(sorted(ids, key=repr)) if len({type(one) for one in ids}) == 1 else None
+        events: dict[Key, EventMetadata] = {}
+        if wanted is None:
+            return events
+        for columns in self._read_embedding() if self.finished else self._read_ids():
+            if columns["id"].type != wanted.type:
+                continue
+            chosen = pc.indices_nonzero(pc.is_in(columns["id"], value_set=wanted))
+            rows = {name: column.take(chosen).to_pylist() for name, column in columns.items()}
+            nothing = [None] * len(chosen)
+            labels, times = rows.get("label", nothing), rows.get("event_time", nothing)
+            for key, *about in zip(rows["id"], rows["position"], labels, times, strict=True):
+                events[key] = EventMetadata(about[0], *map(format_label, about[1:]))
+        for key, label in self.late_labels().items():
+            if key in events:
+                events[key] = replace(events[key], label=format_label(label))
+        return events
+
+    def _read_ids(self) -> Iterator[Mapping[str, Any]]:
+        """Positions, ids, labels and times of events, as Arrow arrays."""
+        for position, rows in self.events():
+            positions = pa.array(range(position, position + len(rows)), pa.int64())
+            ids = positions if rows.ids is None else pa.array(rows.ids.tolist())
+            yield {"position": positions, "id": ids, **rows.passthrough}
+
+    def _read_embedding(self) -> Iterator[Mapping[str, Any]]:
+        """Those of a finished run."""
+        if (path := self.find_file("embedding.parquet")) is None:
+            return
+        with pq.ParquetFile(path) as file:
+            columns = [name for name in EVENT_COLUMNS if name in file.schema_arrow.names]
+            for batch in file.iter_batches(columns=columns):
+                yield {name: batch[name] for name in columns}
 
     def find_file(self, name: str) -> Path | None:
         """Where a file of a finished run is, once its checksum is verified; None without it.
@@ -274,36 +321,23 @@ class RunReader:
             return None if path is None else pq.read_table(path)
         with self._database.read_consistently():
             batches = list(read_batches(self._database, name))
-        if not batches:
-            return None
         tables = [pa.Table.from_batches([batch]) for batch in batches]
-        schema = tables[0].schema
-        if "id" in schema.names and len({table.schema.field("id").type for table in tables}) > 1:
-            # rejected rows of an online run: of a call without ids they are numbers
-            schema = schema.set(schema.get_field_index("id"), pa.field("id", pa.string()))
-            tables = [table.cast(schema) for table in tables]
-        return pa.concat_tables(tables)
+        # of an online run, ids of rejected rows are null where a call has none
+        return pa.concat_tables(tables, promote_options="default") if tables else None
 
     def progress(self) -> RunProgress:
         """The progress of the run as of its last commit."""
         database, begun = self._database, self.begun
-        last = [
-            *self.positions,
-            *(position for _, position in database.list_records(chains.CHECKPOINTS)),
-        ]
-        if self.kind == chains.REPLAY:
-            counts = database.read_fact(chains.STATE, {}).get("counts") or database.read_fact(
-                chains.COUNTS, {}
-            )
-            accepted, rejected = int(counts.get("accepted", 0)), int(counts.get("rejected", 0))
-            return RunProgress(accepted, rejected, max([begun + accepted, *last]))
         if self.kind == chains.PARTITIONS:
-            table = self.partitions()
-            learned, rejected = (sum(table[name].to_pylist()) for name in ("learned", "rejected"))
-            return RunProgress(learned, rejected, max(last, default=0))
-        if length := database.count_records(chains.OPERATIONS):
-            last.append(database.read(chains.OPERATIONS, length - 1).position)
-        position = max([begun, *last])
+            learned = count_learned(database)
+            return RunProgress(learned, self.rejected().num_rows, learned)
+        if self.kind == chains.REPLAY:
+            counts = self._read_committed().get("counts", {})
+            accepted = counts.get("accepted", 0)
+            return RunProgress(accepted, counts.get("rejected", 0), begun + accepted)
+        length, position = database.count_records(chains.OPERATIONS), begun
+        if length:
+            position = database.read(chains.OPERATIONS, length - 1).position
         return RunProgress(position - begun, self.rejected().num_rows, position)
 
     def read_at_one_moment(self, read: Callable[[], T]) -> T:
@@ -342,3 +376,77 @@ def _to_event_rows(call: Points | Distances) -> EventRows:
 def format_label(value: Any) -> str | None:
     """A label or time as text; None where there is none."""
     return None if value is None or value != value else str(value)
+
+
+class RunFollower(Generic[T]):
+    """Reads a run again after each commit; used by many threads. It never waits for the writer.
+
+    Parameters
+    ----------
+    run
+        The folder of a run of any kind.
+    read
+        Makes the current value from an open reader and the value before, None at first.
+
+    Attributes
+    ----------
+    current : T or None
+        What was read last; None before that. Replaced by one assignment.
+    """
+
+    def __init__(
+        self, run: str | os.PathLike[str], read: Callable[[RunReader, T | None], T | None]
+    ) -> None:
+        self.current: T | None = None
+        self._folder = Path(check_path(run, "run"))
+        self._read = read
+        self._lock = threading.Lock()
+        self._origin: dict[str, Any] | None = None
+        self._last_stats: list[Any] = []
+        self._not_before = 0.0
+
+    def refresh(self) -> None:
+        """Read the run if something was written since the last time.
+
+        While another thread reads, and while reading takes more than its share of the time, the
+        value stays as it is.
+
+        Raises
+        ------
+        MissingFileError, DamagedFileError, FileError
+            The run cannot be read, or was replaced by another one; the value stays.
+        """
+        if not self._lock.acquire(blocking=False):
+            return
+        try:
+            began = time.monotonic()
+            if began < self._not_before:
+                return
+            stats = stat_files(self._folder)
+            if stats != self._last_stats:
+                with self.open_reader() as reader:
+                    self.current = self._read(reader, self.current)
+                self._last_stats = stats
+                now = time.monotonic()
+                self._not_before = now + (now - began) / MAX_SHARE
+        finally:
+            self._lock.release()
+
+    @contextmanager
+    def open_reader(self) -> Iterator[RunReader]:
+        """A reader of the run; DamagedFileError where it was replaced by another run."""
+        with read_run(self._folder) as reader:
+            origin = {name: value for name, value in reader.origin.items() if name != "version"}
+            if self._origin is not None and origin != self._origin:
+                raise DamagedFileError(
+                    f"{self._folder} is another run than when the server started; restart the "
+                    "server to serve it"
+                )
+            self._origin = origin
+            yield reader
+
+    def find_write_time(self) -> float:
+        """When the run was last written, in seconds of the system clock."""
+        # an empty file is what readers leave
+        times = [stat[3] for stat in stat_files(self._folder) if stat is not None and stat[2]]
+        return max(times, default=0) / 1e9

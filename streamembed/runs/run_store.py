@@ -10,58 +10,35 @@ from __future__ import annotations
 
 import time
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
 
-import numpy as np
 import pyarrow as pa
 
 from streamembed.drift.monitor import Monitor
 from streamembed.engine.engine import Engine
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import ParameterError, quote
+from streamembed.merging.landmark_set import LandmarkSet
 from streamembed.runs import chains
+from streamembed.runs.origin import check_same
 from streamembed.runs.run_folder import FILES, lock_folder, open_database
 from streamembed.storage.database import Database
+from streamembed.storage.saved_object import SavedObject
 from streamembed.validation import parse_count_or_unit
 
 # Bytes of rows that are buffered before a commit is due.
 MAX_BUFFERED_BYTES = 1 << 25
+CHECKPOINT_EVERY = "30s"  # longer where commits would take more than their share of the time
 # The largest share of the time that commits may take.
 MAX_COMMIT_SHARE = 0.03
 PIECE = 1 << 20  # bytes of a file that are read at once
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointPolicy:
-    """How often a run commits its engine: after so many events or seconds, whichever is first."""
-
-    events: int | None = None
-    seconds: float | None = 30.0  # longer where commits would take more than 3 % of the time
-
-    @classmethod
-    def parse(cls, asked: int | str | None) -> Self:
-        """From events, seconds such as "30s", or None for the default.
-
-        Raises
-        ------
-        ParameterError
-            Anything else.
-        """
-        if asked is None:
-            return cls()
-        events, seconds = parse_count_or_unit(asked, "s")
-        if events or (seconds and seconds < np.inf):
-            return cls(events, seconds)
-        raise ParameterError(
-            f"checkpoint_every={quote(asked)} must be a number of events, or seconds such as '30s'"
-        )
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class RowCounts:
     """Counts of the rows so far; see `streamembed.Replayed`."""
 
@@ -78,6 +55,10 @@ class Commit:
     counts: RowCounts
     fingerprint: dict[str, int]  # of the rows of the log, or how many calls there were
 
+    def as_dict(self) -> dict[str, Any]:
+        """Without the engine, JSON-ready."""
+        return {"counts": asdict(self.counts), "fingerprint": self.fingerprint}
+
 
 class RunStore:
     """The store of one run, for its one writer; by `claim`.
@@ -91,11 +72,14 @@ class RunStore:
     """
 
     def __init__(
-        self, database: Database, policy: CheckpointPolicy, monitor: Monitor | None = None
+        self,
+        database: Database,
+        cadence: tuple[int | None, float | None],
+        monitor: Monitor | None,
     ) -> None:
         """Use `claim`."""
         self.database, self.folder, self.monitor = database, database.folder, monitor
-        self._policy = policy
+        self._every, self._seconds = cadence  # in events, or seconds
         self._buffered: dict[str, list[Any]] = {}
         self._buffered_bytes = 0
         self._last_commit = time.monotonic()
@@ -107,17 +91,20 @@ class RunStore:
     def claim(
         cls,
         run: Any,
-        policy: CheckpointPolicy,
+        checkpoint_every: int | str | None = None,
         monitor: Monitor | None = None,
         overwrite: bool | None = False,
     ) -> Iterator[Self]:
         """Lock the folder of a run and open its database; both are released together.
 
-        The database is a new one where there is none. ``overwrite`` is whether to replace an older
-        run; None where that is no choice.
+        The database is a new one where there is none. ``checkpoint_every`` is how often the engine
+        is committed: a number of events, or seconds such as "30s". ``overwrite`` is whether to
+        replace an older run; None where that is no choice.
         """
+        every = CHECKPOINT_EVERY if checkpoint_every is None else checkpoint_every
+        cadence = parse_count_or_unit("checkpoint_every", every, "s", 1e9)
         with lock_folder(run) as folder, open_database(folder, overwrite) as database:
-            yield cls(database, policy, monitor)
+            yield cls(database, cadence, monitor)
 
     # ------------------------------------------------------------------ origin
 
@@ -130,11 +117,35 @@ class RunStore:
             )
         return origin
 
-    def begin(self, origin: Mapping[str, Any], first: Mapping[str, Engine | Monitor]) -> None:
-        """Write how a new run came about, and what it begins with, by chain."""
+    def begin(
+        self,
+        origin: Mapping[str, Any],
+        first: Mapping[str, Engine | Monitor],
+        select: Callable[[dict[str, Any]], dict[str, Any]] = dict,
+    ) -> None:
+        """Begin a run, or check that the one that is there began in the same way.
+
+        Parameters
+        ----------
+        origin
+            How it came about.
+        first
+            What a new one begins with, by chain.
+        select
+            What of an origin is compared; default: all of it.
+
+        Raises
+        ------
+        ParameterError
+            The run is of another kind, or began in another way.
+        """
+        before = self.read_origin(origin["kind"])
+        if before is not None:
+            check_same(self.folder, select(before), select(dict(origin)))
+            return
         with self.database.commit():
             for chain, value in first.items():
-                self.database.append(chain, value.position, 0, value.to_bytes())
+                append_object(self.database, chain, value, value.position)
             self.database.write_fact(chains.ORIGIN, origin)
             self.database.write_fact(chains.STATE, {"finished": False})
 
@@ -163,53 +174,43 @@ class RunStore:
         """Whether a commit is due at a stream position."""
         if self._position is None:
             return True
-        seconds, events = self._policy.seconds, self._policy.events
         elapsed = time.monotonic() - self._last_commit
-        if events is not None and position - self._position >= events:
+        if self._every is not None and position - self._position >= self._every:
             return True
-        late = seconds is not None and elapsed >= max(
-            seconds, self._commit_seconds / MAX_COMMIT_SHARE
-        )
+        longest = self._commit_seconds / MAX_COMMIT_SHARE
+        late = self._seconds is not None and elapsed >= max(self._seconds, longest)
         return late or self._buffered_bytes >= MAX_BUFFERED_BYTES
 
     def commit(self, now: Commit, snapshot: Snapshot) -> None:
         """Commit the buffered rows, the engine that has learned exactly these, and a snapshot."""
         start = time.monotonic()
-        database, engine = self.database, now.engine
-        with database.commit():
-            for name in self._buffered:
-                self._append_buffered(name, snapshot.position)
-            database.append(chains.CHECKPOINTS, engine.position, 0, engine.to_bytes())
-            append_snapshot(database, snapshot)
-            newest = {database.count_records(chains.CHECKPOINTS) - i for i in (1, 2)}
-            database.keep_only(chains.CHECKPOINTS, newest)
-            if self.monitor is not None:
-                database.append(chains.MONITORS, engine.position, 0, self.monitor.to_bytes())
-                database.keep_only(chains.MONITORS, newest)
-            database.write_fact(chains.COUNTS, asdict(now.counts))
-            database.write_fact(chains.FINGERPRINT, now.fingerprint)
+        with self.database.commit():
+            for name, tables in self._buffered.items():
+                table = pa.concat_tables(tables).combine_chunks()
+                self.database.append(name, snapshot.position, to_ipc_bytes(table))
+            self._append(chains.CHECKPOINTS, chains.MONITORS, now.engine)
+            append_object(self.database, chains.SNAPSHOTS, snapshot, snapshot.position)
+            self.database.write_fact(chains.COMMITTED, now.as_dict())
         self._buffered, self._buffered_bytes, self._position = {}, 0, snapshot.position
         self._last_commit = time.monotonic()
         self._commit_seconds = self._last_commit - start
 
-    def _append_buffered(self, name: str, position: int) -> None:
-        """The buffered rows of one table as a record, within a commit."""
-        table = pa.concat_tables(self._buffered[name]).combine_chunks()
-        self.database.append(name, position, table.num_rows, to_ipc_bytes(table))
+    def _append(self, engines: str, monitors: str, engine: Engine) -> None:
+        """The engine and the monitor, within a commit, to chains of these names."""
+        append_object(self.database, engines, engine, engine.position)
+        if self.monitor is not None:
+            append_object(self.database, monitors, self.monitor, engine.position)
 
     # ------------------------------------------------------------------ resuming, finishing
 
     def load_last(self) -> Commit | None:
         """The last commit; None before the first. The monitor becomes what it was then."""
-        length = self.database.count_records(chains.CHECKPOINTS)
-        if not length:
+        committed = self.database.read_fact(chains.COMMITTED)
+        if committed is None:
             return None
-        record = self.database.read(chains.CHECKPOINTS, length - 1)
-        self._position = record.position
-        counts = RowCounts(**self.database.read_fact(chains.COUNTS))
-        self._become_monitor(chains.MONITORS)
-        fingerprint = dict(self.database.read_fact(chains.FINGERPRINT))
-        return Commit(Engine.from_bytes(record.data), counts, fingerprint)
+        last = self._load(chains.CHECKPOINTS, chains.MONITORS, committed)
+        self._position = last.engine.position
+        return last
 
     def load_final(self) -> Commit | None:
         """What the run finished with, with its files as they were written; None where it has not.
@@ -220,46 +221,60 @@ class RunStore:
         files = state.get("files", {}).items()
         if not state.get("finished") or any(find_file_error(self.folder, *file) for file in files):
             return None
-        self._become_monitor(chains.FINAL_MONITOR)
-        engine = Engine.from_bytes(self.database.read(chains.FINAL, state["final"]).data)
-        return Commit(engine, RowCounts(**state["counts"]), state["fingerprint"])
+        return self._load(chains.FINAL, chains.FINAL_MONITOR, state)
 
-    def _become_monitor(self, chain: str) -> None:
+    def _load(self, engines: str, monitors: str, committed: Mapping[str, Any]) -> Commit:
         if self.monitor is not None:
-            newest = self.database.count_records(chain) - 1
-            self.monitor.become(Monitor.from_bytes(self.database.read(chain, newest).data))
+            self.monitor.become(load_newest(self.database, monitors))
+        counts = RowCounts(**committed["counts"])
+        return Commit(load_newest(self.database, engines), counts, committed["fingerprint"])
 
     def finish(self, now: Commit) -> None:
         """The run is whole, and its files are written: keep what it ended with."""
-        engine, database, monitor = now.engine, self.database, self.monitor
-        with database.commit():
-            number = database.append(chains.FINAL, engine.position, 0, engine.to_bytes())
-            database.keep_only(chains.FINAL, {number})
-            if monitor is not None:
-                last = database.append(
-                    chains.FINAL_MONITOR, monitor.position, 0, monitor.to_bytes()
-                )
-                database.keep_only(chains.FINAL_MONITOR, {last})
-            records = database.list_records(chains.SNAPSHOTS)
+        with self.database.commit():
+            self._append(chains.FINAL, chains.FINAL_MONITOR, now.engine)
+            records = self.database.list_records(chains.SNAPSHOTS)
             # the last snapshot, unless the last checkpoint has kept it
-            if engine.ready and (not records or records[-1][1] != engine.publish().position):
-                append_snapshot(database, engine.publish(fresh=True))
+            if now.engine.ready:
+                last = now.engine.publish(fresh=True)
+                if not records or records[-1][1] != last.position:
+                    append_object(self.database, chains.SNAPSHOTS, last, last.position)
             paths = [self.folder / name for name in FILES]
-            state = {
-                "finished": True,
-                "rows": engine.log_offset,
-                "counts": asdict(now.counts),
-                "fingerprint": now.fingerprint,
-                "final": number,
-                "files": {path.name: compute_file_crc(path) for path in paths if path.exists()},
-            }
-            database.write_fact(chains.STATE, state)
+            files = {path.name: compute_file_crc(path) for path in paths if path.exists()}
+            state = {"finished": True, "files": files, **now.as_dict()}
+            self.database.write_fact(chains.STATE, state)
 
 
-def append_snapshot(database: Database, snapshot: Snapshot) -> None:
-    """A snapshot of a run, within a commit; older ones are thinned out."""
-    database.append(chains.SNAPSHOTS, snapshot.position, len(snapshot.ids), snapshot.to_bytes())
-    database.keep_only(chains.SNAPSHOTS, select_retained(database.count_records(chains.SNAPSHOTS)))
+# Classes of the objects in chains, and how many of the newest are kept; of snapshots others, too.
+OBJECTS: dict[str, tuple[type[SavedObject], int]] = {
+    chains.BEGINNING: (Engine, 1),
+    chains.FIRST_MONITOR: (Monitor, 1),
+    chains.CHECKPOINTS: (Engine, 2),
+    chains.MONITORS: (Monitor, 2),
+    chains.FINAL: (Engine, 1),
+    chains.FINAL_MONITOR: (Monitor, 1),
+    chains.MERGED: (LandmarkSet, 1),
+    chains.SNAPSHOTS: (Snapshot, 1),
+}
+
+
+def append_object(database: Database, chain: str, value: SavedObject, position: int) -> None:
+    """An object of a stream position, within a commit; older ones of its chain are dropped."""
+    number = database.append(chain, position, value.to_bytes())
+    database.keep_only(chain, list_retained(chain, number + 1))
+
+
+def load_newest(database: Database, chain: str) -> Any:
+    """The newest object of a chain; None before the first."""
+    length = database.count_records(chain)
+    return OBJECTS[chain][0].from_bytes(database.read(chain, length - 1).data) if length else None
+
+
+def list_retained(chain: str, length: int) -> set[int]:
+    """Which of so many records of a chain of objects are kept."""
+    if chain == chains.SNAPSHOTS:
+        return select_retained(length)
+    return set(range(max(0, length - OBJECTS[chain][1]), length))
 
 
 def select_retained(length: int) -> set[int]:

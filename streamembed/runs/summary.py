@@ -21,7 +21,7 @@ from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import format_count
 from streamembed.methods.registry import METHODS
 from streamembed.metrics.metric_certificate import MetricCertificate
-from streamembed.runs import chains, run_folder
+from streamembed.runs import chains
 from streamembed.runs.run_reader import RunReader
 
 # A replay is finished; or stopped before the end of its log, with all of it in the files; or
@@ -39,9 +39,9 @@ MOST_REASONS = 3  # of rejected rows, in a hint
 def describe_run(reader: RunReader) -> dict[str, Any]:
     """Describe a run as of its last commit; DamagedFileError where a table is damaged."""
     progress, timeline, rejected = reader.progress(), reader.timeline(), reader.rejected()
-    state = (
-        "finished" if reader.finished else "open" if reader.kind == chains.ONLINE else "unfinished"
-    )
+    state = "open" if reader.kind == chains.ONLINE else "unfinished"
+    if reader.finished:
+        state = "finished"
     events, position = progress.accepted, progress.position
     newest = reader.snapshot() if reader.positions else None
     if state == "unfinished" and (stopped := _count_stopped(reader)) >= events:
@@ -72,8 +72,6 @@ def describe_run(reader: RunReader) -> dict[str, Any]:
     }
     facts["verdict"] = _format_verdict(facts)
     facts["hints"] = list(_list_hints(reader.path, facts))
-    if state in ("finished", "stopped"):
-        facts["tables"] = dict(_describe_tables(reader.path))
     if (monitor := reader.monitor()) is not None:
         facts["monitor"] = describe_monitor(monitor)
         facts["hints"] += monitor.notes
@@ -197,22 +195,12 @@ def _list_hints(path: Path, facts: dict[str, Any]) -> Iterator[str]:
         yield f"rejected: {listed}{rest}; see rejected.parquet"
     if not facts["snapshots"]:
         yield "the warm-up has not ended: there is no snapshot (see warm_up)"
-    elif state == "finished" and not (path / "snapshot.arrow").exists():
-        yield f"{path / 'snapshot.arrow'} is missing: run the same replay again to create it"
     if missed:
         last = f" to {missed[-1]:,}" if len(missed) > 1 else ""
         yield (
             f"{len(missed):,} of {facts['snapshots']:,} certificates are not met, at events "
             f"{missed[0]:,}{last}: see the columns residual and outside_bound of the timeline"
         )
-
-
-def _describe_tables(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    for name in run_folder.FILES:
-        if name.endswith(".parquet") and (path / name).exists():
-            metadata = pq.read_metadata(path / name)
-            columns = list(metadata.schema.to_arrow_schema().names)
-            yield name, {"rows": metadata.num_rows, "columns": columns}
 
 
 def _list_kernel_parameters(snapshot: Snapshot) -> dict[str, float]:

@@ -6,7 +6,7 @@ import json
 import os
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,28 +14,21 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from streamembed.drift.monitor import Monitor
 from streamembed.engine.call import Call
 from streamembed.engine.engine import Engine
 from streamembed.engine.snapshot import Snapshot
-from streamembed.errors import (
-    DamagedFileError,
-    LogError,
-    ParameterError,
-    check_path,
-)
+from streamembed.errors import DamagedFileError, LogError, ParameterError, check_path, quote
 from streamembed.logs.paths import Paths
 from streamembed.merging.landmark_set import LandmarkSet
 from streamembed.runs import chains
 from streamembed.runs import run_folder as runfolder
 from streamembed.runs.log_replay import replay
+from streamembed.runs.online_run import apply_calls
 from streamembed.runs.origin import list_differences, open_recorded_log
-from streamembed.runs.recorder import COLUMNS_KEY
-from streamembed.runs.run_store import find_file_error, select_retained
-from streamembed.storage import archive
+from streamembed.runs.partition_round import PartitionCheckpoint
+from streamembed.runs.run_store import OBJECTS, find_file_error, list_retained, load_newest
 from streamembed.storage.database import Database
 
-MAX_MESSAGE_LENGTH = 100  # characters of SQLite's report in a message
 # What to do about it.
 REPLAY_REMEDY = "replay the log again with --overwrite"
 RESTORE_REMEDY = (
@@ -46,20 +39,6 @@ RESTORE_REMEDY = (
 def _decode_table(data: bytes) -> None:
     with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
         reader.read_all()
-
-
-# What decodes a record of a chain that is no table, and how many of the newest are kept (of
-# snapshots others, too).
-CHAINS: dict[str, tuple[Callable[[bytes], Any], int]] = {
-    chains.BEGINNING: (Engine.from_bytes, 1),
-    chains.FIRST_MONITOR: (Monitor.from_bytes, 1),
-    chains.CHECKPOINTS: (Engine.from_bytes, 2),
-    chains.MONITORS: (Monitor.from_bytes, 2),
-    chains.FINAL: (Engine.from_bytes, 1),
-    chains.FINAL_MONITOR: (Monitor.from_bytes, 1),
-    chains.MERGED: (LandmarkSet.from_bytes, 1),
-    chains.SNAPSHOTS: (Snapshot.from_bytes, 1),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +62,7 @@ def verify(
     deep: bool = False,
     log: Paths | None = None,
 ) -> Verified:
-    """Check every checksum of a run, that positions ascend, and that what belongs there is there.
+    """Check every checksum of a run, and that what belongs there is there.
 
     Parameters
     ----------
@@ -153,10 +132,7 @@ def _list_checks(database: Database, folder: Path) -> Iterator[tuple[str, Callab
 
     def structure() -> int:
         if faults := database.check():
-            message = " ".join(faults[0].removeprefix("*** in database main ***").split())[
-                :MAX_MESSAGE_LENGTH
-            ]
-            raise DamagedFileError(f'SQLite reports of its structure: "{message}"')
+            raise DamagedFileError(f"SQLite reports of its structure: {quote(faults[0])}")
         return 1
 
     def facts() -> int:
@@ -186,31 +162,22 @@ def _check_chain(database: Database, chain: str) -> int:
     """All records of one chain, and whether these are the ones that must be there."""
     length = database.count_records(chain)
     numbers = [number for number, _ in database.list_records(chain)]
-    decode, n_newest = CHAINS.get(chain, (_decode_table, length))
-    if chain == chains.OPERATIONS:
+    decode: Callable[[bytes], Any] = _decode_table
+    expected = set(range(length))
+    if chain in OBJECTS:
+        decode, expected = OBJECTS[chain][0].from_bytes, list_retained(chain, length)
+    elif chain == chains.OPERATIONS:
         decode = Call.from_bytes
     elif chain.startswith(chains.PARTITION):  # those that were not merged yet, and the newest
-        decode = partial(archive.unseal, kind="partition", path=chain)
-        n_newest = length - min(numbers, default=0)
-    expected = set(range(max(0, length - n_newest), length))
-    if chain == chains.SNAPSHOTS:
-        expected = select_retained(length)
+        decode, expected = (
+            PartitionCheckpoint.from_bytes,
+            set(range(min(numbers, default=0), length)),
+        )
     if set(numbers) != expected:
         lost = sorted(expected - set(numbers))
         raise DamagedFileError(f"records {lost[:5]} are lost" if lost else "records were added")
-    is_online, before = chain == chains.OPERATIONS, -1
-    start = database.list_records(chains.BEGINNING)[0][1] if is_online else 0
     for number in numbers:
-        record = database.read(chain, number)
-        if record.position < before:
-            raise DamagedFileError(f"record {number} is of an earlier event than the last")
-        before, decoded = record.position, decode(record.data)
-        if is_online:
-            start += decoded.events
-            if record.position != start:
-                raise DamagedFileError(
-                    f"batch {number} leads to event {start}, not {record.position}"
-                )
+        decode(database.read(chain, number).data)
     return len(numbers)
 
 
@@ -228,22 +195,13 @@ def _check_file(folder: Path, name: str, crc: int | None) -> int:
 
 
 def _learn_again(database: Database, folder: Path, log: Any) -> int:
-    engine = Engine.from_bytes(database.read(chains.BEGINNING, 0).data)
-    records = database.list_records(chains.CHECKPOINTS)
-    n_committed = database.read_fact(chains.FINGERPRINT)["operations"] if records else -1
-    count = 0
-    for record in database.read_chain(chains.OPERATIONS):
-        engine.apply(Call.from_bytes(record.data))
-        count += 1
-        if engine.position != record.position:
-            raise DamagedFileError(
-                f"batch {record.number} leads to event {engine.position}, not {record.position}"
-            )
-        if (
-            count == n_committed
-            and database.read(chains.CHECKPOINTS, records[-1][0]).data != engine.to_bytes()
-        ):
-            raise DamagedFileError(f"the engine at event {engine.position} has other bytes")
+    engine, count = load_newest(database, chains.BEGINNING), 0
+    committed = database.read_fact(chains.COMMITTED, {"fingerprint": {"operations": 0}})
+    for count in apply_calls(database, engine):
+        if count == committed["fingerprint"]["operations"]:
+            last = database.count_records(chains.CHECKPOINTS) - 1
+            if database.read(chains.CHECKPOINTS, last).data != engine.to_bytes():
+                raise DamagedFileError(f"the engine at event {engine.position} has other bytes")
     return count
 
 
@@ -257,22 +215,13 @@ def _replay_again(database: Database, folder: Path, log: Any) -> int:
     if origin["start"]["position"]:
         raise ParameterError(f"{folder} began with an engine that had learned, which is not kept")
     opened = open_recorded_log(origin, log)
-    # the timeline holds what the first replay left out
-    metadata = pq.read_metadata(folder / "timeline.parquet").metadata
-    written = json.loads(metadata[COLUMNS_KEY.encode()])
-    left_out, suspicious = written["left_out"], tuple(written["suspicious"])
-    columns = replace(opened.columns, left_out=left_out, suspicious=suspicious)
-    opened = replace(opened, columns=columns)
-    monitor = None
-    if origin.get("monitor"):
-        monitor = Monitor.from_bytes(database.read(chains.FIRST_MONITOR, 0).data)
+    monitor = load_newest(database, chains.FIRST_MONITOR)
     with tempfile.TemporaryDirectory() as other:
         done = replay(
             opened,
             Engine(**origin["engine"]),
             Path(other) / "run",
             snapshot_every=origin["snapshot_every"],
-            on_bad_row=origin["on_bad_row"],
             embed=origin["embed"],
             monitor=monitor,
         )
@@ -280,9 +229,7 @@ def _replay_again(database: Database, folder: Path, log: Any) -> int:
             raise LogError(done.damage)
         with Database.open(done.path) as database_again:
             again = database_again.read_fact(chains.STATE)
-    rows, rows_again = (
-        {name: one[name] for name in ("rows", "fingerprint")} for one in (state, again)
-    )
+    rows, rows_again = (one["fingerprint"] for one in (state, again))
     if lines := list_differences(rows, rows_again):
         raise ParameterError(
             f"the log has other rows than {folder} has taken ({'; '.join(lines[:4])}): give the "

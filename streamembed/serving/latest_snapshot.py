@@ -19,8 +19,7 @@ from streamembed.data.values import NO_NULLS
 from streamembed.engine.snapshot import Snapshot
 from streamembed.numeric.arrays import Floats
 from streamembed.runs.log_transform import embed_rows
-from streamembed.runs.run_follower import RunFollower
-from streamembed.runs.run_reader import RunReader
+from streamembed.runs.run_reader import RunFollower, RunReader
 from streamembed.serving.messages import pack_metadata
 from streamembed.threads import one_blas_thread
 

@@ -12,12 +12,11 @@ from __future__ import annotations
 import json
 import os
 import secrets
-import stat
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -34,31 +33,19 @@ from streamembed.errors import (
 )
 from streamembed.numeric.arrays import Array
 
+Saved = TypeVar("Saved")
+
 VERSION = 10  # of the layout of saved objects and of the database of a run
 _TRAILER = 14  # bytes
-_ARRAYS = (pa.string(), pa.string(), pa.list_(pa.int64()), pa.large_binary())
+_ARRAYS = pa.schema(
+    {
+        "name": pa.string(),
+        "dtype": pa.string(),
+        "shape": pa.list_(pa.int64()),
+        "data": pa.large_binary(),
+    }
+)
 _TEXT = "text"  # what stands for the dtype of an array of strings
-
-
-def write_table(
-    path: str | os.PathLike[str], table: Any, kind: str, header: Mapping[str, Any]
-) -> None:
-    """Write a table and its header under ``path``, whole or not at all (temporary file, rename).
-
-    Raises
-    ------
-    FileError
-        The file cannot be written, or what is there already is no regular file.
-    ParameterError
-        ``path`` is no path.
-    """
-    write_bytes(path, seal(table, kind, header))
-
-
-def write_bytes(path: str | os.PathLike[str], data: bytes) -> None:
-    """Write a file, whole or not at all; raises what `write_table` raises."""
-    with replace_file(check_writable(path)) as temporary:
-        temporary.write_bytes(data)
 
 
 def seal(table: Any, kind: str, header: Mapping[str, Any]) -> bytes:
@@ -91,39 +78,32 @@ def check_writable(path: str | os.PathLike[str]) -> Path:
     Raises
     ------
     FileError, ParameterError
-        See `write_table`.
+        See `replace_file`.
     """
     target = Path(check_path(path))
-    try:
-        mode = target.stat().st_mode
-    except FileNotFoundError as error:
-        if not target.parent.exists():
-            raise build_file_error(
-                error,
-                target,
-                "written",
-                f"the folder {target.parent} does not exist: create it first",
-            ) from error
-        return target
-    except OSError as error:
-        raise build_file_error(error, target, "written") from error
-    if not stat.S_ISREG(mode):
-        what = "folder" if stat.S_ISDIR(mode) else "pipe, device or socket"
+    if os.path.exists(target) and not os.path.isfile(target):
+        what = "folder" if target.is_dir() else "pipe, device or socket"
         raise NotAFileError(f"{target} is a {what}; it must be a file, or not exist yet")
+    if not os.path.exists(target.parent):
+        why = f"the folder {target.parent} does not exist: create it first"
+        raise build_file_error(FileNotFoundError(), target, "written", why)
     return target
 
 
 @contextmanager
-def replace_file(target: Path) -> Iterator[Path]:
-    """A path beside ``target`` to write to; the file there takes its name if all goes well.
+def replace_file(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """A path beside ``path`` to write to; the file there takes its name if all goes well.
 
     Whatever happens, nothing else is left behind, and no other process writes to the same path.
 
     Raises
     ------
     FileError
-        Where the system refuses.
+        The file cannot be written, or what is there already is no regular file.
+    ParameterError
+        ``path`` is no path.
     """
+    target = check_writable(path)
     temporary = target.with_name(f".{os.getpid()}-{secrets.token_hex(6)}.part")
     try:
         yield temporary
@@ -143,28 +123,27 @@ def replace_synced(temporary: Path, target: Path) -> None:
     os.replace(temporary, target)
 
 
-def read_table(path: str | os.PathLike[str], kind: str) -> tuple[Any, dict[str, Any]]:
-    """The table and the header of a file that `write_table` wrote.
+def unseal(
+    data: bytes,
+    kind: str,
+    path: str | os.PathLike[str],
+    build: Callable[[Any, dict[str, Any]], Saved],
+) -> Saved:
+    """What ``build`` makes of the table and the header that `seal` got.
+
+    Bytes with the right checksum may have been made by another program, or by an attacker: any
+    error of reading them means that they are not what this package writes. Only a lack of memory
+    says nothing about the bytes.
+
+    Parameters
+    ----------
+    path
+        Where the bytes come from, for errors.
 
     Raises
     ------
     DamagedFileError
-        Not such a file, another kind, a newer version, or bytes that differ from what was written.
-    FileError
-        The file is missing, or cannot be read.
-    ParameterError
-        ``path`` is no path.
-    """
-    return unseal(read_bytes(path), kind, path)
-
-
-def unseal(data: bytes, kind: str, path: str | os.PathLike[str]) -> tuple[Any, dict[str, Any]]:
-    """The table and the header of what `seal` made; ``path`` is where it comes from, for errors.
-
-    Raises
-    ------
-    DamagedFileError
-        As `read_table`.
+        The bytes are not what was written, or of another kind or version.
     """
     view = memoryview(data)
     if view[-_TRAILER:] != _build_trailer(view[:-_TRAILER]):
@@ -173,10 +152,17 @@ def unseal(data: bytes, kind: str, path: str | os.PathLike[str]) -> tuple[Any, d
             f"{VERSION}): its last bytes are not the checksum of the others; restore it from a "
             "copy, or save it again"
         )
-    with raise_damaged(path, kind):
+    try:
         table = pa.ipc.open_stream(pa.py_buffer(view[:-_TRAILER])).read_all()
         table.validate(full=True)
-        return table, _read_header(table.schema.metadata, kind, path)
+        return build(table, _read_header(table.schema.metadata, kind, path))
+    except (DamagedFileError, NotReadyError, MemoryError):
+        raise
+    except Exception as error:
+        raise DamagedFileError(
+            f"{path} matches its checksum, but is not a valid saved {kind} "
+            f"({type(error).__name__}: {quote(str(error))[1:-1]}): save it again"
+        ) from error
 
 
 def _read_header(
@@ -196,41 +182,20 @@ def _read_header(
     return dict(header)
 
 
-@contextmanager
-def raise_damaged(path: str | os.PathLike[str], kind: str) -> Iterator[None]:
-    """Whatever goes wrong while sealed bytes are taken apart is damage: `DamagedFileError`.
-
-    Bytes with the right checksum may have been made by another program, or by an
-    attacker: any error of reading them means that they are not what this package writes. Only a
-    lack of memory says nothing about the bytes.
-    """
-    try:
-        yield
-    except (DamagedFileError, NotReadyError, MemoryError):
-        raise
-    except Exception as error:
-        raise DamagedFileError(
-            f"{path} matches its checksum, but is not a valid saved {kind} "
-            f"({type(error).__name__}: {quote(str(error))[1:-1]}): save it again"
-        ) from error
-
-
 def must(condition: object, what: str) -> None:
-    """Within `raise_damaged`: refuse the bytes where a condition does not hold."""
+    """Within `unseal`: refuse the bytes where a condition does not hold."""
     if not condition:
         raise ValueError(what)
 
 
 def read_bytes(path: str | os.PathLike[str]) -> bytes:
-    """The content of a regular file; FileError or ParameterError as `read_table`."""
+    """The content of a regular file; FileError where it is missing or cannot be read."""
     source = Path(check_path(path))
+    if os.path.exists(source) and not (os.path.isdir(source) or os.path.isfile(source)):
+        raise NotAFileError(f"{source} is a pipe, device or socket; it must be a file")
     try:
-        if source.exists() and not source.is_dir() and not source.is_file():
-            raise NotAFileError(f"{source} is a pipe, device or socket; it must be a file")
         return source.read_bytes()
     except OSError as error:
-        if isinstance(error, StreamembedError):
-            raise
         raise build_file_error(error, source, "read") from error
 
 
@@ -270,33 +235,24 @@ def to_table(arrays: Mapping[str, Array]) -> Any:
     Arrays of strings are objects in memory, of any length each: their bytes are the UTF-8 of all
     and, in front, where each ends.
     """
-    arrays = dict(sorted(arrays.items()))  # the bytes do not tell in which order they were put in
-    packed = [_pack(array) for array in arrays.values()]
-    return pa.table(
-        {
-            "name": pa.array(list(arrays), pa.string()),
-            "dtype": pa.array([dtype for dtype, _ in packed], pa.string()),
-            "shape": pa.array(
-                [list(array.shape) for array in arrays.values()], pa.list_(pa.int64())
-            ),
-            "data": pa.array([data for _, data in packed], pa.large_binary()),
-        }
-    )
+    names = sorted(arrays)  # the bytes do not tell in which order they were put in
+    rows = [{"name": name, "shape": arrays[name].shape, **_pack(arrays[name])} for name in names]
+    return pa.table({key: [row[key] for row in rows] for key in _ARRAYS.names}, _ARRAYS)
 
 
-def _pack(array: Array) -> tuple[str, bytes]:
+def _pack(array: Array) -> dict[str, Any]:
     if array.dtype != object:
-        return array.dtype.str, np.ascontiguousarray(array).tobytes()
+        return {"dtype": array.dtype.str, "data": array.tobytes()}
     texts = [text.encode() for text in array.tolist()]
     ends = np.cumsum([len(text) for text in texts], dtype=np.int64)
-    return _TEXT, ends.tobytes() + b"".join(texts)
+    return {"dtype": _TEXT, "data": ends.tobytes() + b"".join(texts)}
 
 
 def unpack(table: Any) -> dict[str, Array]:
     """The named arrays of a table that `to_table` made, writable copies."""
     arrays: dict[str, Array] = {}
-    must(table.schema.types == list(_ARRAYS), "its columns have the wrong types")
-    columns = (table.column(name).combine_chunks() for name in ("name", "dtype", "shape", "data"))
+    must(table.schema.equals(_ARRAYS), "its columns have the wrong types")
+    columns = (table.column(name).combine_chunks() for name in _ARRAYS.names)
     for name, dtype, shape, data in zip(*columns, strict=True):
         kind, size = dtype.as_py(), shape.as_py()
         if kind == _TEXT:

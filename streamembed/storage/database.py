@@ -39,12 +39,13 @@ WRITER_FILES = (DATABASE_NAME, f"{DATABASE_NAME}-wal")
 APPLICATION = 0x53456462  # "SEdb", so that other tools can tell what the file is
 # Records of more bytes are files: SQLite's own limit is a billion.
 LARGEST_BLOB = 1 << 22
+_SELECT = "SELECT chain, number, position, name, file, data, crc FROM records WHERE"
 _FACT = "fact "  # begins the name of the chain of a fact
 _TABLES = """
 CREATE TABLE lengths (value TEXT NOT NULL, crc INTEGER NOT NULL);
 CREATE TABLE records (
-    chain TEXT NOT NULL, number INTEGER NOT NULL, position INTEGER NOT NULL, rows INTEGER NOT NULL,
-    name TEXT, file TEXT, data BLOB NOT NULL, crc INTEGER NOT NULL, PRIMARY KEY (chain, number)
+    chain TEXT NOT NULL, number INTEGER NOT NULL, position INTEGER NOT NULL, name TEXT, file TEXT,
+    data BLOB NOT NULL, crc INTEGER NOT NULL, PRIMARY KEY (chain, number)
 );
 CREATE UNIQUE INDEX names ON records (name) WHERE name IS NOT NULL;
 """
@@ -57,13 +58,12 @@ class DatabaseRecord:
     chain: str
     number: int  # its place in the chain, from 0
     position: int  # of the stream, once it was written
-    rows: int  # how many it holds
     name: str | None  # no two records of a database have the same
     data: bytes
 
     def compute_crc(self) -> int:
         """The checksum of all of it."""
-        place = f"{self.chain}|{self.number!r}|{self.position!r}|{self.rows!r}|{self.name!r}|"
+        place = f"{self.chain}|{self.number!r}|{self.position!r}|{self.name!r}|"
         return zlib.crc32(self.data, zlib.crc32(place.encode()))
 
 
@@ -72,7 +72,7 @@ class Database:
 
     After an error of the disk it refuses to write, and still reads: open it again to find whether
     the last commit was written. It also refuses to write where the files at its path are not those
-    that it opened and wrote, and where another process has written.
+    that it opened, and where another process has written.
     """
 
     def __init__(self, folder: Path, connection: sqlite3.Connection, writes: bool) -> None:
@@ -92,7 +92,7 @@ class Database:
             if self.check():
                 raise self._create_damage_error("its tables are not in order")
             self._remove_orphans()
-        self._stats = stat_files(self._absolute_folder)
+        self._opened = stat_files(self._absolute_folder)
 
     # ------------------------------------------------------------------ opening
 
@@ -161,28 +161,15 @@ class Database:
                 path.unlink()
 
     def close(self) -> None:
-        """Close it.
-
-        SQLite copies the write-ahead log into the database when its last connection is closed. If
-        another program has changed the files, a second connection prevents that, since what is
-        copied would be broken.
-        """
-        with self._lock, contextlib.ExitStack() as stack:
-            stats, before = stat_files(self._absolute_folder), self._stats
-            is_in_place = stats[0] and before[0] and stats[0][:2] == before[0][:2]
-            if self._writes and is_in_place and stats != before:
-                with contextlib.suppress(sqlite3.Error):  # it is open also after an error
-                    second = connect(self._absolute_folder / DATABASE_NAME, "ro")
-                    stack.enter_context(contextlib.closing(second))
-                    second.execute("PRAGMA schema_version")
-            with contextlib.suppress(sqlite3.Error):
-                self._connection.close()
-        if not self._writes:  # SQLite leaves two files, until a connection that may write ends
-            wal = self._absolute_folder / WRITER_FILES[1]
-            with contextlib.suppress(OSError, sqlite3.Error):
-                if not wal.stat().st_size:
-                    with contextlib.closing(connect(wal.with_name(DATABASE_NAME), "rw")) as last:
-                        last.execute("PRAGMA user_version").fetchone()
+        """Close it; SQLite copies the write-ahead log into the database with its last user."""
+        with self._lock, contextlib.suppress(sqlite3.Error):
+            self._connection.close()
+        wal = self._absolute_folder / WRITER_FILES[1]
+        with contextlib.suppress(OSError, sqlite3.Error):
+            # a reader leaves two files, until a connection that may write ends
+            if not self._writes and not wal.stat().st_size:
+                with contextlib.closing(connect(wal.with_name(DATABASE_NAME), "rw")) as last:
+                    last.execute("PRAGMA user_version").fetchone()
 
     def __enter__(self) -> Self:
         return self
@@ -193,25 +180,32 @@ class Database:
     # ------------------------------------------------------------------ writing
 
     def check_in_place(self) -> None:
-        """Refuse where what is at the path is not what was opened, and written since.
+        """Refuse where what is at the path is not what was opened.
 
         Raises
         ------
         StoppedError
-            The folder or its database was removed or replaced, or another program has changed the
-            database or its write-ahead log.
+            The folder, its database or its write-ahead log was removed or replaced, or another
+            process has written.
         """
-        with self._lock:  # a commit changes them
-            stats = stat_files(self._absolute_folder)
-        for name, now, before in zip(WRITER_FILES, stats, self._stats, strict=True):
-            if now != before:
+        now = stat_files(self._absolute_folder)
+        for name, file, opened in zip(WRITER_FILES, now, self._opened, strict=True):
+            if file is None or opened is None or file[:2] != opened[:2]:
                 raise StoppedError(
-                    f"{self.folder / name} was removed, replaced or changed while the run was "
-                    "open: another writer has written to it, or a program has changed it; nothing "
-                    "since the last commit is written; put the file back, let no other process "
-                    "write to the folder, then open the run again; `streamembed verify "
+                    f"{self.folder / name} was removed or replaced while the run was open: "
+                    "nothing since the last commit is written; put the file back, let no other "
+                    "process write to the folder, then open the run again; `streamembed verify "
                     f"{self.folder}` says what is left"
                 )
+        self._check_alone()
+
+    def _check_alone(self) -> None:
+        if self._read_version() != self._version:
+            raise StoppedError(
+                f"another writer has written to {self.folder} after this one: nothing "
+                "since the last commit is written; let one process write, and do not "
+                f"remove {LOCK}; then open the run again"
+            )
 
     @contextlib.contextmanager
     def commit(self) -> Iterator[None]:
@@ -226,54 +220,55 @@ class Database:
             another process has written: nothing more is written.
         """
         with self._lock:
-            self._check_writable()
+            self.check_writable()
             self._dropped = []
             try:
                 with translate_errors(self.folder / DATABASE_NAME, "written"):
                     self._connection.execute("BEGIN IMMEDIATE")
-                    if self._read_version() != self._version:
-                        raise StoppedError(
-                            f"another writer has written to {self.folder} after this one: nothing "
-                            "since the last commit is written; let one process write, and do not "
-                            f"remove {LOCK}; then open the run again"
-                        )
+                    self._check_alone()
                     yield
                     self._connection.execute("COMMIT")
             except BaseException as error:
                 with contextlib.suppress(sqlite3.Error):
                     self._connection.execute("ROLLBACK")
-                self._failure = str(error) or type(error).__name__
+                self.fail(error)
                 raise
-            finally:  # a large transaction is written before its end, also one that is undone
-                self._stats = stat_files(self._absolute_folder)
             if self._dropped:  # what was dropped before may be read until now
                 for path in self._obsolete:
                     path.unlink(missing_ok=True)
                 self._obsolete = self._dropped
 
-    def _check_writable(self) -> None:
+    def fail(self, error: BaseException | str) -> None:
+        """Write nothing from now on, for that reason."""
+        self._failure = self._failure or str(error) or type(error).__name__
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether it writes nothing any more."""
+        return self._failure is not None
+
+    def check_writable(self) -> None:
+        """StoppedError where `commit` would refuse."""
         if not self._writes:
             raise StoppedError(f"{self.folder} was opened for reading")
         self.check_in_place()
-        if self._failure is not None:
+        if self.has_failed:
             raise StoppedError(
                 f"{self.folder} refuses to write after an error ({self._failure}): what was "
                 "committed is safe and can be read; fix the cause, then open the run again"
             )
 
-    def append(
-        self, chain: str, position: int, rows: int, data: bytes, name: str | None = None
-    ) -> int:
+    def append(self, chain: str, position: int, data: bytes, name: str | None = None) -> int:
         """A record behind all of its chain, within `commit`; its number."""
         lengths = self._read_lengths()
-        record = DatabaseRecord(chain, lengths.get(chain, 0), position, rows, name, data)
+        record = DatabaseRecord(chain, lengths.get(chain, 0), position, name, data)
         file = None
         if len(data) > LARGEST_BLOB:
             file, data = f"{chain}-{record.number:08d}", b""
             self._write_part(file, record.data)
         self._query(
-            "INSERT INTO records VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            *(chain, record.number, position, rows, name, file, data, record.compute_crc()),
+            "INSERT INTO records VALUES (?, ?, ?, ?, ?, ?, ?)",
+            *(chain, record.number, position, name, file, data, record.compute_crc()),
         )
         text = json.dumps({**lengths, chain: record.number + 1}, sort_keys=True)
         self._query("UPDATE lengths SET value = ?, crc = ?", text, zlib.crc32(text.encode()))
@@ -305,7 +300,7 @@ class Database:
     def write_fact(self, name: str, value: Any) -> None:
         """A fact, anything that JSON has, within `commit`."""
         chain = _FACT + name
-        number = self.append(chain, 0, 0, json.dumps(value, sort_keys=True).encode())
+        number = self.append(chain, 0, json.dumps(value, sort_keys=True).encode())
         self.keep_only(chain, {number})
 
     # ------------------------------------------------------------------ reading
@@ -352,14 +347,14 @@ class Database:
         DamagedFileError
             It is not there, or not what was written.
         """
-        rows = self._query("SELECT * FROM records WHERE chain = ? AND number = ?", chain, number)
+        rows = self._query(f"{_SELECT} chain = ? AND number = ?", chain, number)
         if not rows:
             raise self._create_damage_error(f"record {number} of {chain} is lost")
         return self._check_record(*rows[0])
 
     def find(self, name: str) -> DatabaseRecord | None:
         """The record of a name, checked; None where there is none."""
-        rows = self._query("SELECT * FROM records WHERE name = ?", name)
+        rows = self._query(f"{_SELECT} name = ?", name)
         return self._check_record(*rows[0]) if rows else None
 
     def read_chain(self, chain: str, start: int = 0) -> Iterator[DatabaseRecord]:
@@ -379,15 +374,7 @@ class Database:
             yield self.read(chain, number)
 
     def _check_record(
-        self,
-        chain: str,
-        number: int,
-        position: int,
-        rows: int,
-        name: Any,
-        file: Any,
-        data: Any,
-        crc: int,
+        self, chain: str, number: int, position: int, name: Any, file: Any, data: Any, crc: int
     ) -> DatabaseRecord:
         if file is not None:
             path = self._absolute_folder / PARTS / os.path.basename(str(file))
@@ -397,7 +384,7 @@ class Database:
             except MissingFileError as error:
                 raise self._create_damage_error(f"{path.name} is lost") from error
         if isinstance(data, bytes):
-            record = DatabaseRecord(chain, number, position, rows, name, data)
+            record = DatabaseRecord(chain, number, position, name, data)
             if record.compute_crc() == crc:
                 return record
         raise self._create_damage_error(f"record {number} of {chain} does not match its checksum")

@@ -38,19 +38,18 @@ class SavedObject:
         FileError, ParameterError
             The file cannot be written; the path is none.
         """
-        archive.write_table(path, *self._seal())
+        data = self.to_bytes()
+        with archive.replace_file(path) as temporary:
+            temporary.write_bytes(data)
 
     def to_bytes(self) -> bytes:
         """The bytes that `save` writes, for a store of your own."""
-        return archive.seal(*self._seal())
+        table, header = self._to_file()
+        return archive.seal(table, self._kind, header)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled as its bytes, and checked when unpickled."""
         return type(self).from_bytes, (self.to_bytes(),)
-
-    def _seal(self) -> tuple[Any, str, Mapping[str, Any]]:
-        table, header = self._to_file()
-        return table, self._kind, header
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
@@ -63,13 +62,9 @@ class SavedObject:
         FileError
             The file is missing, or cannot be read.
         """
-        table, header = archive.read_table(path, cls._kind)
-        with archive.raise_damaged(path, cls._kind):
-            return cls._of_file(table, header)
+        return archive.unseal(archive.read_bytes(path), cls._kind, path, cls._of_file)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
         """The object of which `to_bytes` gave these; DamagedFileError where they are others."""
-        table, header = archive.unseal(check_bytes("data", data), cls._kind, "data")
-        with archive.raise_damaged("data", cls._kind):
-            return cls._of_file(table, header)
+        return archive.unseal(check_bytes("data", data), cls._kind, "data", cls._of_file)

@@ -19,6 +19,7 @@ from streamembed.errors import (
     StreamembedError,
 )
 from streamembed.storage import archive
+from tests.sealed import unseal
 
 X = np.random.default_rng(0).standard_normal((60, 3))
 SMALL: dict[str, Any] = {"size": 30, "warm_up": 20}
@@ -26,7 +27,7 @@ SMALL: dict[str, Any] = {"size": 30, "warm_up": 20}
 
 def edited(call: Call[Any], change: Callable[[dict[str, Any], dict[str, Any]], Any]) -> bytes:
     """The call with other contents, sealed again as an attacker would."""
-    table, header = archive.unseal(call.to_bytes(), "operation", "x")
+    table, header = unseal(call.to_bytes(), "operation")
     arrays = archive.unpack(table)
     change(arrays, header)
     return archive.seal(archive.to_table(arrays), "operation", header)
@@ -107,7 +108,7 @@ def test_random_edits_never_leave_an_engine_that_cannot_be_loaded() -> None:
     calls.append(Engine(**SMALL).check_distances([np.zeros(i) + 1.0 for i in range(5)]))
     rng, values = np.random.default_rng(1), [None, 1, -1, "x", [], {}, [[1]], 0.5, True]
     for call in calls:
-        table, header = archive.unseal(call.to_bytes(), "operation", "x")
+        table, header = unseal(call.to_bytes(), "operation")
         keys = sorted({*archive.unpack(table), *header})
         for _ in range(60):
             key, value = keys[rng.integers(len(keys))], values[rng.integers(len(values))]

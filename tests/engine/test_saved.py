@@ -13,6 +13,7 @@ import streamembed as se
 from streamembed.errors import DamagedFileError
 from streamembed.methods.registry import METHODS
 from streamembed.storage import archive
+from tests.sealed import read_sealed, write_sealed
 
 POINTS = np.random.default_rng(0).standard_normal((133, 3))
 
@@ -35,10 +36,10 @@ def test_landmarks_of_few_different_points_could_not_be_loaded(
 
 def edited(path: Path, change: Callable[[dict[str, Any], dict[str, Any]], None]) -> None:
     """The file with its arrays and its header changed, under a seal that fits."""
-    table, header = archive.read_table(path, "engine")
+    table, header = read_sealed(path, "engine")
     arrays = archive.unpack(table)
     change(arrays, header)
-    archive.write_table(path, archive.to_table(arrays), "engine", header)
+    write_sealed(path, archive.to_table(arrays), "engine", header)
 
 
 def half_precision(arrays: dict[str, Any], header: dict[str, Any]) -> None:

@@ -32,7 +32,7 @@ from streamembed.errors import (
 from streamembed.estimators import PCA
 from streamembed.estimators.pca import PrincipalAxes
 from streamembed.numeric.arrays import Floats
-from streamembed.storage import archive
+from tests.sealed import read_sealed, write_sealed
 
 DIGITS = load_digits().data
 RNG = np.random.default_rng(0)
@@ -477,8 +477,8 @@ def test_damaged_and_foreign_files_are_refused(tmp_path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     (tmp_path / "flipped").write_bytes(data)
-    table, header = archive.read_table(path, "principal axes")
-    archive.write_table(tmp_path / "kind", table, "snapshot", header)
+    table, header = read_sealed(path, "principal axes")
+    write_sealed(tmp_path / "kind", table, "snapshot", header)
     for name, value in (
         ("feature_names", ["a", "a", "b", "c"]),
         ("feature_names", ["a"]),
@@ -486,7 +486,7 @@ def test_damaged_and_foreign_files_are_refused(tmp_path: Path) -> None:
         ("cut", [7]),
         ("met", "yes"),
     ):
-        archive.write_table(tmp_path / "parts", table, "principal axes", {**header, name: value})
+        write_sealed(tmp_path / "parts", table, "principal axes", {**header, name: value})
         with pytest.raises(DamagedFileError):
             PrincipalAxes.load(tmp_path / "parts")
     for name in ("flipped", "kind"):

@@ -162,13 +162,13 @@ def test_suspicious_columns_of_a_log_are_left_out_and_named(tmp_path: Path, name
 
 
 def test_a_run_keeps_what_its_columns_were_for(tmp_path: Path) -> None:
-    """As JSON beside the timeline."""
+    """In its origin."""
     path = write(tmp_path / "log", user_id=RNG.permutation(N))
     with pytest.warns(ColumnWarning):
         run = se.replay(path, se.Engine(**SMALL), tmp_path / "run")
-    kept = pq.read_schema(tmp_path / "run" / "timeline.parquet").metadata[b"streamembed-columns"]
-    assert json.loads(kept) == run.columns.as_dict()
-    assert json.loads(kept)["left_out"] == {"user_id": "named like an id"}
+    with se.read_run(tmp_path / "run") as reader:
+        assert reader.origin["columns"] == run.columns.as_dict()
+    assert run.columns.left_out == {"user_id": "named like an id"}
 
 
 @pytest.mark.parametrize(

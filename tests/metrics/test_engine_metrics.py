@@ -28,7 +28,7 @@ from streamembed.errors import (
 from streamembed.logs.event_log import write_log
 from streamembed.metrics import contrast, discriminant, eig_dml, scatter
 from streamembed.metrics.catalog import CLASS_METRICS, NAMES, PAIR_METRICS
-from streamembed.storage import archive
+from tests.sealed import read_sealed, write_sealed
 
 WINE, KINDS = load_wine(return_X_y=True)
 ORDER = np.random.default_rng(0).permutation(len(WINE))
@@ -574,9 +574,9 @@ def test_names_are_saved_with_snapshots(tmp_path: Any) -> None:
     snapshot = engine.snapshot()
     snapshot.save(tmp_path / "now")
     assert dict(se.Snapshot.load(tmp_path / "now").metrics) == dict(snapshot.metrics)
-    table, header = archive.read_table(tmp_path / "now", "snapshot")
+    table, header = read_sealed(tmp_path / "now", "snapshot")
     for one in header["metrics"].values():
         one["feature_names"] = ["a"]
-    archive.write_table(tmp_path / "wrong", table, "snapshot", header)
+    write_sealed(tmp_path / "wrong", table, "snapshot", header)
     with pytest.raises(DamagedFileError, match="other features"):
         se.Snapshot.load(tmp_path / "wrong")

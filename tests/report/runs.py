@@ -32,7 +32,7 @@ def replayed(folder: Path, **more: Any) -> Path:
     write_log(folder / "log", points, names, ids=ids, labels=labels)
     engine = se.Engine(**{**SMALL, **more})
     try:
-        se.replay(folder / "log", engine, folder / "run", **EVERY, stop=stop, on_bad_row="skip")
+        se.replay(folder / "log", engine, folder / "run", **EVERY, stop=stop)
     except KeyboardInterrupt:
         assert stop is not None
     return folder / "run"

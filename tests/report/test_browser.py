@@ -224,7 +224,7 @@ def test_the_live_page_grows_and_says_when_it_is_stale(
         program = (
             "import streamembed as se; from tests.report import runs;"
             f"se.replay({str(tmp_path / 'log')!r}, se.Engine(**runs.SMALL), {str(run)!r},"
-            " **runs.EVERY, on_bad_row='skip')"
+            " **runs.EVERY)"
         )
         with subprocess.Popen(
             [sys.executable, "-c", program], cwd=Path(__file__).parents[2]

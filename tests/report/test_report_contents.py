@@ -13,7 +13,6 @@ import streamembed as se
 from streamembed.report import drift_figures, history, scatter_plots
 from streamembed.report.json_values import encode_json
 from streamembed.report.report_contents import read_contents
-from streamembed.runs.run_events import find_events
 from tests.report import runs
 from tests.report.fake import fake_monitored
 
@@ -81,7 +80,7 @@ def test_labels_of_a_run_that_is_learned_into(tmp_path: Path) -> None:
     """Those of the calls, and those that came later."""
     run = runs.learned(tmp_path)
     with se.read_run(run) as reader:
-        told = find_events(reader, list(range(200)))
+        told = reader.find_events(list(range(200)))
     assert {key: one.position for key, one in told.items()} == {i: i for i in range(200)}
     assert told[0].label is None
     assert told[5].label == str(runs.CLASSES[5])
@@ -99,7 +98,7 @@ def test_labels_of_an_unfinished_replay(embed: str, tmp_path: Path) -> None:
         se.replay(log, engine, tmp_path / "b", **runs.EVERY, embed=embed, stop=lambda: next(asked))
     with se.read_run(tmp_path / "b") as reader:
         assert not reader.finished
-        told = find_events(reader, ["e3", "e70", "nobody"])
+        told = reader.find_events(["e3", "e70", "nobody"])
     assert {key: (one.position, one.label) for key, one in told.items()} == {
         "e3": (3, f"class {runs.CLASSES[3]}"),
         "e70": (70, f"class {runs.CLASSES[70]}"),

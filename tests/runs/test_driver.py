@@ -13,13 +13,11 @@ import pytest
 import streamembed as se
 from scenarios.fuzz.interrupts import Breaker, restore
 from streamembed.data.batch import Rejected
-from streamembed.errors import BadRowError, DamagedFileError, ParameterError
+from streamembed.errors import DamagedFileError, ParameterError
 from streamembed.logs.event_log import open_log, write_distance_log, write_log
-from streamembed.runs.driver import ReplayDriver
-from streamembed.runs.event_rows import EventRows
-from streamembed.runs.replay_options import ReplayOptions
-from streamembed.runs.run_tables import RowGroupWriter
-from streamembed.storage import archive
+from streamembed.runs.driver import ReplayDriver, ReplayOptions
+from streamembed.runs.run_tables import EventRows, RowGroupWriter
+from tests.sealed import read_sealed, write_sealed
 
 RNG = np.random.default_rng(11)
 N = 330
@@ -100,8 +98,8 @@ class Kept:
     def commit(self, *told: Any) -> None:
         pass
 
-    def close(self, snapshot: se.Snapshot | None, whole: bool, columns: Any) -> None:
-        self.said.append(("closed", None if snapshot is None else snapshot.position, whole))
+    def close(self, snapshot: se.Snapshot | None) -> None:
+        self.said.append(("closed", None if snapshot is None else snapshot.position))
 
 
 def drive(taught: se.Engine, log: Path, folder: Path, aside: Sequence[int] = ()) -> Kept:
@@ -155,25 +153,6 @@ def test_a_checkpoint_fits_between_driver_and_sink(tmp_path: Path, kind: str) ->
         assert known + again.aside == first.aside, path.name
 
 
-@pytest.mark.parametrize("rows", [1, 7, 400])
-@pytest.mark.parametrize("kind", ["points", "distances window"])
-def test_a_row_that_stops_the_replay_is_not_taken(tmp_path: Path, kind: str, rows: int) -> None:
-    """Under "raise", `log_offset` is that row, however the log is cut."""
-    if kind == "points":
-        points = np.where(np.isnan(POINTS), 0.0, POINTS)
-        points[123, 0] = np.inf
-        write_log(tmp_path / "log", points, ["x", "y", "z"], rows_per_batch=rows)
-    else:
-        distances = [np.linalg.norm(PLACES[:t] - PLACES[t], axis=1) for t in range(N)]
-        distances[123][-1] = -1.0
-        write_distance_log(tmp_path / "log", distances, rows_per_batch=rows)
-    taught = engine(kind)
-    with pytest.raises(BadRowError, match="row 123 of the log") as caught:
-        se.replay(tmp_path / "log", taught, tmp_path / "run", on_bad_row="raise")
-    assert caught.value.rows[0][0] == 123
-    assert taught.log_offset == taught.position == 123
-
-
 def test_a_second_interrupt_comes_through_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -188,15 +167,6 @@ def test_a_second_interrupt_comes_through_too(
         se.replay(tmp_path / "log", engine("points"), tmp_path / "run", progress=stop)
     assert not getattr(caught.value, "__notes__", [])
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == [".lock", "run.db"]
-
-
-def test_distances_cannot_go_on_without_what_was_set_aside(tmp_path: Path) -> None:
-    """Rows that were set aside count in the log: without them, rows would be taken for others."""
-    write(tmp_path / "log", "distances window")
-    taught = engine("distances window")
-    set_aside = drive(taught, tmp_path / "log", tmp_path / "first").aside
-    with pytest.raises(ParameterError, match=f"at least {len(set_aside)} were rejected"):
-        drive(taught, tmp_path / "log", tmp_path / "again")
 
 
 def test_every_log_is_counted_from_its_own_first_row(tmp_path: Path) -> None:
@@ -221,8 +191,8 @@ def test_the_offset_is_checked(tmp_path: Path, value: Any) -> None:
     with pytest.raises(ParameterError, match="log_offset="):
         taught.log_offset = value
     taught.save(tmp_path / "engine")
-    table, header = archive.read_table(tmp_path / "engine", "engine")
-    archive.write_table(tmp_path / "engine", table, "engine", {**header, "log_offset": value})
+    table, header = read_sealed(tmp_path / "engine", "engine")
+    write_sealed(tmp_path / "engine", table, "engine", {**header, "log_offset": value})
     with pytest.raises(DamagedFileError, match="log_offset"):
         se.Engine.load(tmp_path / "engine")
 

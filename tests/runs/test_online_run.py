@@ -288,7 +288,7 @@ def test_after_an_error_of_the_disk_nothing_more_is_learned(
             patch.setattr(Database, "append", full)
             with pytest.raises(FileError, match="No space left"):
                 run.learn(POINTS[60:80])
-        with pytest.raises(StoppedError, match="refuses to learn after an error"):
+        with pytest.raises(StoppedError, match="refuses to write after an error"):
             run.learn(POINTS[80:100])
         assert run.snapshot().position == 80
     with se.open_run(tmp_path / "run") as run:

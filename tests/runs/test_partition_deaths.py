@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import streamembed as se
-from streamembed.errors import BadRowError, ColumnWarning, ParameterError
+from streamembed.errors import ColumnWarning, ParameterError
 from streamembed.logs import write_log
 from streamembed.runs.log_replay import Replayed
 from streamembed.runs.partitioned import replay_partitions
@@ -99,12 +99,10 @@ def test_a_script_without_a_guard_is_told_of_it(tmp_path: Path) -> None:
 
 
 def test_where_no_row_can_be_learned_all_are_told(tmp_path: Path) -> None:
-    """Rejected and counted; under "raise" the first is an error."""
+    """Rejected and counted."""
     log = logged(tmp_path / "log", np.full((30, 2), np.nan), np.full((20, 2), np.inf))
     done = replayed(log, tmp_path / "skip")
     assert (done.learned, done.rejected, done.snapshot) == (0, 50, None)
-    with pytest.raises(BadRowError, match="row 0 of partition 0"):
-        replayed(log, tmp_path / "raise", on_bad_row="raise")
 
 
 @pytest.mark.parametrize("kernel", ["self_tuning", "gaussian"])

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 import streamembed as se
 from streamembed.cli import commands
-from streamembed.errors import FeatureError, ParameterError
+from streamembed.errors import FeatureError
 from streamembed.metrics.catalog import NAMES
 from streamembed.runs.log_replay import Replayed
 from streamembed.runs.partitioned import replay_partitions
@@ -93,12 +93,10 @@ def test_workers_leave_no_trace_in_metrics(log: Path, tmp_path: Path) -> None:
 
 
 def test_labels_are_for_metrics_alone(log: Path, tmp_path: Path) -> None:
-    """A log without labels is refused, and a label without a metric; the command says the same."""
+    """A log without labels is refused; without a metric, labels are not used."""
     pq.write_table(pq.read_table(log / "0.parquet").drop_columns("label"), tmp_path / "a.parquet")
     with pytest.raises(FeatureError, match=r"no column of labels.*label="):
         replayed(tmp_path / "a.parquet", tmp_path / "run")
-    with pytest.raises(ParameterError, match=r"label='label' is for metrics"):
-        replayed(log, tmp_path / "run", metrics=(), label="label")
     plain = replayed(log, tmp_path / "plain", metrics=())
     assert plain.columns.left_out["label"] == "labels are not used"
     flags = ["replay", str(log), "--workers=1", "--size=60", "--chunk-size=50", "--json"]

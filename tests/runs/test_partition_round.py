@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from scenarios.streams import still_rings
-from streamembed.errors import BadRowError, DamagedFileError
+from streamembed.errors import DamagedFileError
 from streamembed.logs.event_log import open_log, write_log
 from streamembed.merging.agreement import Agreement
 from streamembed.methods.options import Config
@@ -21,7 +21,7 @@ from streamembed.runs.partition_round import PartitionSettings, RoundResult, lea
 NAMES = [f"x{j:02d}" for j in range(16)]
 AGREEMENT = Agreement(tuple(NAMES), False, (1.0,) * 16, 1.0, None, "position")
 CONFIG = Config(size=60, chunk_size=50, warm_up=50, n_components=2, memory="landmarks")
-SETTINGS = PartitionSettings(CONFIG, "skip", 200)
+SETTINGS = PartitionSettings(CONFIG, 200)
 
 
 @pytest.fixture
@@ -68,14 +68,12 @@ def test_what_is_learned_does_not_depend_on_rounds(parts: tuple[Partition, ...])
 
 
 def test_errors_say_where(parts: tuple[Partition, ...]) -> None:
-    """A row that is bad, with its partition; a damaged checkpoint; any other with a note."""
-    with pytest.raises(BadRowError, match="row 2 of partition 1"):
-        learn_round(parts[1], replace(SETTINGS, on_bad_row="raise"), AGREEMENT, None)
+    """A damaged checkpoint; any other with a note."""
     data = learn_round(parts[0], SETTINGS, AGREEMENT, None).data
-    with pytest.raises(DamagedFileError, match="a checkpoint of the run"):
+    with pytest.raises(DamagedFileError, match="data is damaged"):
         learn_round(parts[0], SETTINGS, AGREEMENT, data[:-40])
     with pytest.raises(TypeError) as failed:
-        learn_round(parts[0], replace(SETTINGS, on_bad_row="skip", every=None), AGREEMENT, data)  # type: ignore[arg-type]
+        learn_round(parts[0], replace(SETTINGS, every=None), AGREEMENT, data)  # type: ignore[arg-type]
     assert failed.value.__notes__ == ["in partition 0, from its row 200 on"]
 
 

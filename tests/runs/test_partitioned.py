@@ -28,7 +28,7 @@ import streamembed as se
 from scenarios.streams import still_rings
 from streamembed.cli import commands
 from streamembed.data.features import Features
-from streamembed.errors import BadRowError, FeatureError, ParameterError, StoppedError
+from streamembed.errors import FeatureError, ParameterError, StoppedError
 from streamembed.geometry.scaling import fit_points
 from streamembed.landmarks import covering
 from streamembed.logs.event_log import EventLog, open_log, write_distance_log, write_log
@@ -37,9 +37,7 @@ from streamembed.report.report_contents import read_contents
 from streamembed.runs import partitioned as run_of_partitions
 from streamembed.runs.executor import PoolExecutor
 from streamembed.runs.log_replay import Replayed
-from streamembed.runs.partition_plan import divide_log
-from streamembed.runs.partition_round import PartitionSettings
-from streamembed.runs.partition_sample import compute_agreement, sample_first_events
+from streamembed.runs.partition_plan import compute_agreement, divide_log, sample_first_events
 from streamembed.runs.partitioned import SNAPSHOT_EVERY, replay_partitions
 from streamembed.runs.run_merge import merge_runs
 from streamembed.runs.run_reader import RunProgress
@@ -130,18 +128,15 @@ def test_what_cannot_be_divided_is_refused(tmp_path: Path, log: Path) -> None:
         replayed(log, tmp_path / "run", workers=0)
     with pytest.raises(FeatureError, match="no column of times"):
         replayed(log, tmp_path / "run", half_life=100, clock="event_time")
-    with pytest.raises(BadRowError, match="row 30 of partition 0"):
-        replayed(log, tmp_path / "run", on_bad_row="raise")
     assert not (tmp_path / "run" / "snapshot.arrow").exists()
 
 
 def test_unknown_parameters_are_named_with_the_nearest(log: Path, tmp_path: Path) -> None:
-    """They were a bare TypeError once; those of a replay say that they are."""
+    """They were a bare TypeError once."""
     for name, says in (
         ("sizze", "'sizze' is no parameter of an engine: did you mean 'size'?"),
         ("worker", "did you mean 'workers'?"),
-        ("id", "id= is for replay, which learns a log as one stream"),
-        ("engine", "parameters of an engine are given by their names"),
+        ("id", "'id' is no parameter of an engine"),
     ):
         with pytest.raises(ParameterError) as refused:
             replayed(log, tmp_path / "run", **{name: 3})
@@ -159,8 +154,7 @@ def test_the_agreement_is_that_of_all_first_events(scaling: str | None, tmp_path
     config = Config(memory="landmarks", kernel="gaussian", scaling=scaling, warm_up=80, size=200)
     points[7, 3] = -9999.0  # one "no data" sets no divisor
     parts = divide_log(write_files(tmp_path / "log", *np.split(points, 3)))
-    settings = PartitionSettings(config, "skip", 100)
-    samples = [sample_first_events(part, settings)[1:] for part in parts]
+    samples = [sample_first_events(part, config)[1:] for part in parts]
     features = Features(tuple(NAMES), False)
     found = compute_agreement(samples, config, features)
     expected = fit_points(points, np.ones(600), scaling, 1.0).scale
@@ -180,8 +174,8 @@ def test_the_agreement_is_that_of_all_first_events(scaling: str | None, tmp_path
 def test_a_sample_has_as_many_rows_of_each_as_it_has_events(tmp_path: Path) -> None:
     """Of 64 of 100, 400 and 50 events; the same whichever worker takes it."""
     log = write_files(tmp_path / "log", *np.split(X[:550], [100, 500]))
-    settings = PartitionSettings(Config(memory="landmarks", warm_up=64, size=1000), "skip", 100)
-    samples = [sample_first_events(part, settings) for part in divide_log(log)]
+    config = Config(memory="landmarks", warm_up=64, size=1000)
+    samples = [sample_first_events(part, config) for part in divide_log(log)]
     ranks = np.concatenate([ranks for _, ranks, _ in samples])
     least = np.argsort(ranks)[:64]
     numbers = np.repeat([0, 1, 2], [100, 400, 50])[least]
@@ -258,7 +252,6 @@ def test_a_run_of_partitions_is_read_as_any_run(log: Path, tmp_path: Path) -> No
     def look(events: int) -> None:
         if 0 < events < 1998:
             with se.read_run(tmp_path / "run") as run:
-                assert sum(run.partitions()["learned"].to_pylist()) == events
                 assert run.progress().accepted == events
 
     replayed(log, tmp_path / "run", progress=look)
@@ -267,39 +260,7 @@ def test_a_run_of_partitions_is_read_as_any_run(log: Path, tmp_path: Path) -> No
         assert run.snapshot().position == run.engine().position == 1998
         assert run.timeline()["round"].to_pylist() == [1, 2, 3, 4, 5, 6]
         assert run.rejected()["offset"].to_pylist() == [30, 400]
-        assert run.partitions().to_pylist() == [
-            {
-                "partition": 0,
-                "files": 1,
-                "start": 0,
-                "stop": None,
-                "round": 6,
-                "learned": 1099,
-                "rejected": 1,
-                "ended": True,
-                "damage": None,
-            },
-            {
-                "partition": 1,
-                "files": 1,
-                "start": 0,
-                "stop": None,
-                "round": 5,
-                "learned": 899,
-                "rejected": 1,
-                "ended": True,
-                "damage": None,
-            },
-        ]
         assert run.progress() == RunProgress(1998, 2, 1998)
-    data = (log / "a.arrow").read_bytes()
-    (log / "a.arrow").write_bytes(data[: len(data) * 2 // 3])
-    done = replayed(log, tmp_path / "cut")
-    with se.read_run(tmp_path / "cut") as run:
-        assert run.partitions()["damage"].to_pylist() == [
-            str(done.damage).removeprefix("partition 0: "),
-            None,
-        ]
 
 
 def test_the_same_call_again_reads_and_another_is_refused(log: Path, tmp_path: Path) -> None:
@@ -463,11 +424,11 @@ def kill_everywhere(log: Path, folder: Path, every: int) -> int:
 
 
 def test_new_files_are_a_run_of_their_own(log: Path, tmp_path: Path) -> None:
-    """The error says so; the merge of both runs has the events of all files."""
+    """The error says how many; the merge of both runs has the events of all files."""
     replayed(log, tmp_path / "run")
     before = files_of(tmp_path / "run")
     write_log(log / "c.parquet", X[:700], NAMES, format="parquet")
-    with pytest.raises(ParameterError, match=r"has 3 files, and .*from 2; .*streamembed merge"):
+    with pytest.raises(ParameterError, match=r"partitions had 2 entries and has 3"):
         replayed(log, tmp_path / "run")
     assert files_of(tmp_path / "run") == before
     replayed(log / "c.parquet", tmp_path / "new")
@@ -565,14 +526,6 @@ def test_fifty_kills_of_workers_end_with_the_same_bytes(log: Path, tmp_path: Pat
     finally:
         stop.set()
         thread.join()
-
-
-def test_the_error_of_a_worker_is_that_of_one_process(log: Path, tmp_path: Path) -> None:
-    """With the row and the partition that it is of."""
-    with pytest.raises(BadRowError, match="row 30 of partition 0") as refused:
-        replayed(log, tmp_path / "raise", workers=2, on_bad_row="raise")
-    assert refused.value.rows[0][0] == 30
-    assert not list_workers()
 
 
 def flags(log: Path, run: Path) -> list[str]:

@@ -14,7 +14,7 @@ import pytest
 
 from scenarios.streams import still_rings
 from streamembed import ray as on_ray
-from streamembed.errors import BadRowError, ParameterError, StoppedError
+from streamembed.errors import ParameterError, StoppedError
 from streamembed.logs.event_log import write_log
 from streamembed.runs.executor import Task, run_task
 from streamembed.runs.log_replay import Replayed
@@ -179,8 +179,6 @@ def test_errors_come_as_they_are(
     """Those of tasks and of parameters; a task that always dies ends the replay."""
     with pytest.raises(ParameterError, match="options has \\['max_concurrency'\\]; it may have"):
         replayed(log, tmp_path / "bad", options={"max_concurrency": 2})
-    with pytest.raises(BadRowError, match="row 30 of partition 0"):
-        replayed(log, tmp_path / "bad", on_bad_row="raise")
     monkeypatch.setattr(on_ray, "run_task", die)
     with pytest.raises(StoppedError, match="workers have died 4 times"):
         replayed(log, tmp_path / "dead")
