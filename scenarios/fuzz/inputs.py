@@ -303,9 +303,9 @@ class RandomCall:
             "dissimilar_above",
             "candidates",
         )
-        few = self.rng.permutation([*names, "buffer", "decay", "seed"])[:2].tolist()
+        few = self.rng.permutation([*names, "seed"])[:2].tolist()
         generator = se.PairGenerator(**{name: self.one(hostile.scalars()) for name in few})
-        return generator.update(
+        return generator.draw(
             self.draw([self.zoo.subject(self.rng, "snapshot")[1]], hostile.scalars)
         )
 

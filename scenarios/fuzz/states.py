@@ -157,7 +157,7 @@ def run_engine(rng: Draw) -> Stream:
         if engine.ready:
             snapshot = yield engine.snapshot()
             if not far and len(snapshot.ids) > 10:
-                pairs.update(snapshot)
+                pairs.draw(snapshot)
                 pairs = yield pairs
             if not far and given["memory"] == "landmarks" and given["method"] == "diffusion_map":
                 yield engine.landmark_set()

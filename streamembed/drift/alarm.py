@@ -29,8 +29,8 @@ class Alarm:
         Number of the reference that was left, or returned to.
     channel : str
         The strongest: "coverage", "coordinates", "features", "spread", "labels", "pairs", or
-        "missing": more rows are rejected than in the reference, which is not left. Empty for kinds
-        without one, as are the following.
+        "missing": more rows have a missing value than in the reference, which is not left. Empty
+        for kinds without one, as are the following.
     memory : int
         Events over which it was detected: 40 is abrupt, 640 slow, times what is averaged; 0 for
         pairs and missing.
@@ -87,7 +87,7 @@ class Explanation:
     kind : str
         "mean", "spread" or "rate" of a feature; "pair", the correlation of two; "all", a change
         that most features share; "constant", a feature that was constant or is now; "outliers", a
-        few events and nothing else; "missing", more rejected rows; of an alarm of the
+        few events and nothing else; "missing", more rows with missing values; of an alarm of the
         channel "labels", "label share", how often a label comes, or "label mean", the mean of a
         feature among its events; "" where none can be named yet.
     names : tuple of str

@@ -137,18 +137,6 @@ class Snapshot(SnapshotContents, SavedObject):
         """The snapshot of a state and its published columns."""
         return cls(**collect_parts(state, columns, config, features))
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickled as it is saved."""
-        return SnapshotContents.__reduce__(self._count_picture())
-
-    def _count_picture(self) -> Self:
-        """The same with all that is counted of a picture, without what that is made of."""
-        return (
-            self
-            if self.picture is None
-            else replace(self, picture_contents=self.picture._counted())
-        )
-
     def __repr__(self) -> str:
         n, k = self.coordinates.shape
         d, picture = len(self.feature_names), self.picture
@@ -621,7 +609,8 @@ class Snapshot(SnapshotContents, SavedObject):
 
     def _to_file(self) -> tuple[Any, dict[str, Any]]:
         """A column for each array with a row for each point, named by its path."""
-        arrays, header = codec.pack(self._count_picture())
+        picture = None if self.picture is None else self.picture._counted()
+        arrays, header = codec.pack(replace(self, picture_contents=picture))
         columns = {
             path: archive.to_list_column(array) if array.ndim == 2 else array
             for path, array in arrays.items()

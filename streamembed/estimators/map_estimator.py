@@ -28,7 +28,7 @@ from streamembed.estimators.cold_start import ColdStartTransformer
 from streamembed.estimators.event_times import EventTimes, split_times
 from streamembed.methods.engine_parameters import METHODS, POSITION, describe_use
 from streamembed.methods.options import DEFAULTS, Config
-from streamembed.numeric.arrays import LARGEST_VALUE, Floats
+from streamembed.numeric.arrays import LARGEST_VALUE, Bools, Floats
 from streamembed.parameters import Class, declare_parameters, read_texts
 from streamembed.validation import check_choice
 
@@ -293,7 +293,7 @@ class MapEstimator(ColdStartTransformer):
     def _take(self, rows: FeatureRows) -> None:
         self._complete(rows, self._warm_up_events)
 
-    def _learn(self, points: Floats, names: tuple[str, ...]) -> None:
+    def _learn(self, points: Floats, names: tuple[str, ...], is_filled: Bools) -> None:
         engine = self._engine or self._create_engine()
         rows = batch.check_table(points, Features.of_names(names), NO_NULLS, {}, None, "raise")
         times = self._times.select(self._learned, self._learned + len(points))

@@ -189,7 +189,7 @@ class EngineParameters:
         Metrics to learn too, such as itml and eig_dml. Names of "itml", "eig_dml", "contrast",
         "geometric_mean", "must_link", "fenn", "discriminant". They learn from labels and from
         `learn_pairs`, like the estimators of these names; without either, all but the last two
-        weigh features by how well the others predict them, and itml learns from generated pairs.
+        weigh features by how well the others predict them, and learn from generated pairs.
         Snapshots have them in ``metrics``.
     picture
         Also keep a picture in the plane: a stable layout of neighbours. It stands beside the

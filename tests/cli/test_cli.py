@@ -486,6 +486,7 @@ def cases(tmp_path: Path, log: Path, run: Path) -> dict[str, tuple[list[Any], in
             "no",
         ),
         "nothing to inspect": (["inspect", tmp_path / "no"], 4, "does not exist"),
+        "a name that is too long": (["inspect", tmp_path / ("x" * 300)], 4, "does not exist"),
     }
 
 

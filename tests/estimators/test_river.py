@@ -317,7 +317,7 @@ def test_neither_pandas_nor_scikit_learn_is_needed() -> None:
         metric = EigDML(chunk_size=5)
         for x, y in datasets.Phishing().take(40):
             metric.learn_one(x, y)
-        assert metric.info.mass > 0
+        assert metric.metric.certificate["mass"] > 0
         model = DiffusionMap(warm_up=20)
         for x, _ in datasets.Phishing().take(40):
             model.learn_one(x)
