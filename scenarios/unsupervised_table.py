@@ -13,11 +13,13 @@ import streamembed as se
 from scenarios.baselines import itml_batch
 from scenarios.scenario import Expected, Outcome, Scenario
 from scenarios.streams import data_folder
-from streamembed.geometry import neighbors
+from streamembed.geometry.lists import NeighborLists
+from streamembed.geometry.pairwise import PointDistances
 from streamembed.metrics import bregman
 from streamembed.metrics.mahalanobis import Mahalanobis
 from streamembed.numeric.arrays import Floats, Ints
 from streamembed.pairs import thresholds
+from streamembed.spectral import neighbor_walk
 from streamembed.threads import one_blas_thread
 
 KS = (1, 3, 5, 7, 10, 15, 20, 30)
@@ -198,9 +200,9 @@ def _votes(
 
 def draw_heat_map(points: Floats, count: int) -> tuple[Floats, Floats]:
     """psi of the source's Laplacian eigenmap: 10 nearest neighbours, heat weights."""
-    d2, near = neighbors.find_nearest(points, 10)
-    weights = np.exp(-d2 / max(float(np.median(d2)), 1e-300))
-    return neighbors.embed_walk(neighbors.join_neighbors(weights, near), count)
+    lists = NeighborLists.build(PointDistances(points), np.arange(len(points)), 10)
+    scale = max(float(np.median(lists.nearest[1])), 1e-300)
+    return neighbor_walk.embed_lists(lists.nearest, "heat", scale, count)
 
 
 __all__ = ["SCENARIO", "accuracy", "draw_heat_map", "learn_without_labels", "load", "run"]

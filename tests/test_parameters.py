@@ -26,9 +26,8 @@ from streamembed.engine.engine import PARAMETERS
 from streamembed.errors import ParameterError, UnknownParameterError
 from streamembed.estimators.map_estimator import MapEstimator
 from streamembed.logs.event_log import write_log
-from streamembed.methods.engine_parameters import OPTIONS, REQUIRED, describe_use
+from streamembed.methods.engine_parameters import METHODS, OPTIONS, REQUIRED, describe_use
 from streamembed.methods.options import DEFAULTS, Config
-from streamembed.methods.registry import METHODS
 from streamembed.parameters import NOTES, SYNONYMS, read_texts, take_first_sentence
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "parameters.md"

@@ -26,7 +26,7 @@ import streamembed as se
 from scenarios.fuzz.interrupted_estimators import list_parts
 from streamembed import estimators
 from streamembed.errors import NotReadyError
-from streamembed.methods.registry import METHODS
+from streamembed.methods.engine_parameters import METHODS
 from streamembed.numeric.arrays import Floats
 from streamembed.runs import verify
 

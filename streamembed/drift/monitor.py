@@ -544,6 +544,3 @@ class Monitor(SavedObject):
         monitor = cls.__new__(cls)
         monitor._settings, monitor._state, monitor._turns = saved.settings, saved, FairQueue()
         return monitor
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self).from_bytes, (self.to_bytes(),)

@@ -26,9 +26,8 @@ from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import InputError, NotReadyError, ParameterError, quote
 from streamembed.estimators.cold_start import ColdStartTransformer
 from streamembed.estimators.event_times import EventTimes, split_times
-from streamembed.methods.engine_parameters import POSITION, describe_use
+from streamembed.methods.engine_parameters import METHODS, POSITION, describe_use
 from streamembed.methods.options import DEFAULTS, Config
-from streamembed.methods.registry import METHODS
 from streamembed.numeric.arrays import LARGEST_VALUE, Bools, Floats
 from streamembed.parameters import Class, declare_parameters, read_texts
 from streamembed.validation import check_choice

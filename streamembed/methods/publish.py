@@ -93,7 +93,7 @@ def _certify_pairs(state: State, config: Config, pairs: Eigenpairs) -> Published
     columns = frame_reference.embed(psi, values, state, config)
     aligned = frame_reference.align(state, config, stationary, columns)
     loadings = np.zeros((0, k))
-    if config.embedding.linear:
+    if config.row.is_linear:
         unturned = _compute_loadings(state, config, pairs, psi, values)
         unturned = frame_reference.embed(unturned, values, state, config)
         loadings = (unturned * aligned.signs) @ aligned.rotation[:, :k]

@@ -21,15 +21,18 @@ from typing import Annotated
 
 import numpy as np
 
-from streamembed.geometry import neighbors
+from streamembed.geometry.lists import NeighborLists
+from streamembed.geometry.pairwise import PointDistances
 from streamembed.metrics.examples import DISSIMILAR, SIMILAR, Examples
 from streamembed.metrics.learner import MetricLearner
 from streamembed.numeric.arrays import Floats, Ints
 from streamembed.numeric.codec import Count
 from streamembed.pairs import thresholds
+from streamembed.spectral import neighbor_walk
 
 # Points of a half's map at most, and pairs drawn of it, of which one in ten is clear.
 N_POINTS, N_CANDIDATES = 500, 4000
+N_NEIGHBORS = 20  # that are joined in a half's map
 # Updates of a learner with the pairs, so that one that sweeps or steps is near to its answer.
 N_ROUNDS = 10
 # s: of .02, .05 and .1 the largest with which no metric lost 1.5 points of k-NN on any of twelve
@@ -77,7 +80,9 @@ def _generate(points: Floats, generator: np.random.Generator) -> Examples:
     no_pairs = Examples.empty(d, 0, 0)
     if n < d + 2:
         return no_pairs
-    coordinates = thresholds.weight_columns(*neighbors.embed_self_tuning(points, d))
+    lists = NeighborLists.build(PointDistances(points), np.arange(n), N_NEIGHBORS)
+    pairs = neighbor_walk.embed_lists(lists.nearest, "self_tuning", 1.0, d)
+    coordinates = thresholds.weight_columns(*pairs)
     drawn = thresholds.draw_pairs(coordinates, points, N_CANDIDATES, generator)
     codes: Ints = np.where(drawn.similar, SIMILAR, DISSIMILAR)
     return Examples(points[drawn.left], points[drawn.right], codes, 0, 0)

@@ -19,7 +19,7 @@ from streamembed.engine import diagnostics
 from streamembed.engine.axis_messages import describe_frame
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import format_count
-from streamembed.methods.registry import METHODS
+from streamembed.methods.engine_parameters import METHODS
 from streamembed.metrics.metric_certificate import MetricCertificate
 from streamembed.runs import chains
 from streamembed.runs.run_reader import RunReader

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from streamembed.geometry.neighbors import find_nearest
 from streamembed.spectral import block, neighbor_walk
 from streamembed.spectral.block import Block
 from streamembed.spectral.fixed_gain import compute_ritz_pairs
@@ -32,7 +31,7 @@ def blobs(rng: np.random.Generator, n: int) -> np.ndarray:
 
 
 def graph(points: np.ndarray, weights: str = "binary", k: int = K) -> tuple[Walk, Parts]:
-    d2, near = find_nearest(points, k)
+    d2, near = walks.find_nearest(points, k)
     walk = walks.walk_on_lists(near, d2, weights)
     return walk, neighbor_walk.find_parts(walk)
 
