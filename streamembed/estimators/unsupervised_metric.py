@@ -13,6 +13,7 @@ from streamembed.data.impute import FeatureRows
 from streamembed.errors import NotReadyError
 from streamembed.estimators.cold_start import ColdStartTransformer
 from streamembed.metrics.mahalanobis import Mahalanobis
+from streamembed.numeric import moments
 from streamembed.numeric.arrays import Bools, Floats
 from streamembed.pairs import predictability
 from streamembed.parameters import declare_parameters
@@ -124,6 +125,10 @@ class UnsupervisedMetric(ColdStartTransformer):
         """Learn a mini-batch: any table that `transform_many` takes."""
         self._take(impute.read(X))
 
+    def flush(self) -> None:
+        """Do nothing, as no event waits; NotReadyError before the warm-up ends."""
+        _ = self.metric
+
     @property
     def _settling(self) -> int:
         """Events that determine the features."""
@@ -161,8 +166,7 @@ class UnsupervisedMetric(ColdStartTransformer):
 
     def _measure(self, points: Floats, position: int) -> Mahalanobis:
         """The metric of the last events, (n, d)."""
-        deviations = points.std(axis=0)
-        scale = np.where(deviations > 0, deviations, 1.0)
+        scale = moments.update(moments.init(points.shape[1]), points).scale
         weights = predictability.weigh_features(points / scale, (self.seed, position))
         facts = {
             "source": "features",
