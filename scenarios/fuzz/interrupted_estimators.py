@@ -240,7 +240,7 @@ MAPS: dict[str, dict[str, Any]] = {
     "Isomap": {**SMALL, "n_neighbors": 5},
     "LocallyLinearEmbedding": {**SMALL, "n_neighbors": 6},
     "LiveMap": {**SMALL, "n_neighbors": 5},
-    "UnsupervisedMetric": {**SMALL, "warm_up": 15},
+    "UnsupervisedMetric": {"size": 40, "warm_up": 15},
 }
 METRICS: dict[str, dict[str, Any]] = {
     "ITML": {"chunk_size": 10, "buffer": 40},
