@@ -30,6 +30,7 @@ def run(full: bool) -> Outcome:
     outcome = Outcome()
     means: dict[str, list[float]] = {case: [] for case in CASES}
     most_clean: list[float] = []
+    most_clean_pairs: list[float] = []
     with one_blas_thread():
         for name in (*SETS, *MORE) if full else SETS:
             try:
@@ -48,6 +49,7 @@ def run(full: bool) -> Outcome:
             for case, value in zip(CASES, mean.tolist(), strict=True):
                 means[case].append(value)
             most_clean.append(mean[3] + 2.0 * error[3])
+            most_clean_pairs.append(mean[5] + 2.0 * error[5])
     outcome.figures["share_of_the_possible"] = float(
         np.mean(means["noise"]) / np.mean(means["known"])
     )
@@ -55,7 +57,7 @@ def run(full: bool) -> Outcome:
         np.mean(means["noise_pairs"]) / np.mean(means["known"])
     )
     outcome.figures["clean_with_pairs"] = float(np.mean(means["clean_pairs"]))
-    outcome.figures["least_clean_with_pairs"] = min(means["clean_pairs"])
+    outcome.figures["least_clean_with_pairs"] = min(most_clean_pairs)
     outcome.figures["least_beside_correlated"] = min(means["correlated"])
     outcome.figures["least_without_noise"] = float(min(most_clean))
     return outcome
@@ -118,7 +120,7 @@ SCENARIO = Scenario(
         "share_of_the_possible": Expected(0.6, 2.0, "of what leaving the noise out gives"),
         "share_with_pairs": Expected(0.5, 2.0, "ITML of pairs of the embedding"),
         "clean_with_pairs": Expected(-0.5, np.inf, "points, the mean over sets"),
-        "least_clean_with_pairs": Expected(-1.5, np.inf, "points, the worst set"),
+        "least_clean_with_pairs": Expected(-1.5, np.inf, "the worst set, and two standard errors"),
         "least_beside_correlated": Expected(-1.0, np.inf, "points: noise like structure"),
         "least_without_noise": Expected(0.0, np.inf, "points, and two standard errors"),
     },
