@@ -46,6 +46,8 @@ class Alarm:
         of tests of its mean, spread and rate (corrected for their number), most changed first.
     events : tuple of (int or str, int, float)
         Id, number in the stream and contribution of the ten strongest.
+    carriers : int
+        Without so many of these there is no alarm; 0 where that is not a few.
     sentence : str
         The alarm as a sentence.
     """
@@ -63,6 +65,7 @@ class Alarm:
     explanation: Explanation | None = None
     features: tuple[tuple[str, float, float], ...] = ()
     events: tuple[tuple[int | str, int, float], ...] = ()
+    carriers: int = 0
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-ready; an infinite run length is 1e308."""
@@ -99,7 +102,8 @@ class Explanation:
     p : float
         Of the test, corrected for all that were made.
     events : int
-        Events that it is from.
+        Events that it is from, the last ones; where these are more than those since the onset, the
+        sentence says so.
     labels : tuple of str
         Those that have changed, most significant first; the figures are of the first.
     """

@@ -41,6 +41,7 @@ class FeatureTests:
     shifts: Floats  # (d,): of the means since the onset, in standard deviations
     p: Floats  # (d,): the smallest of mean, spread and rate, corrected for d as well
     explanation: Explanation
+    since: int  # events since the onset, of those that are tested
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -120,7 +121,7 @@ class ReferenceSample:
         else:
             tests, singles = (mean, spread, rate), (p_mean, p_spread, p_rate)
             explanation = self._choose(names, tests, singles, pairs, common, share)
-        return FeatureTests(self._measure_shifts(own), single, explanation)
+        return FeatureTests(self._measure_shifts(own), single, explanation, since)
 
     def _choose(
         self,

@@ -1,7 +1,8 @@
 """The channel "missing": do more rows have a missing value than in the reference?
 
 Such rows are rejected, or a value is filled in. Page's CUSUM of the log-likelihood ratio of
-a raised share of such rows, against that of the first ``n_reference`` rows.
+a raised share of such rows, against that of the first ``n_reference`` rows, of those behind an
+alarm, or of those behind a fall, which a second CUSUM shows and which is no alarm.
 
 Source: Page (1954), "Continuous inspection schemes"; Lorden (1971): the run length of a CUSUM is
 that of its threshold's exponential at least. Differs: one standard error is added to the share of
@@ -35,6 +36,7 @@ class MissingRows:
     runs: int = 0
     was_missing: bool = False
     value: int = 0  # of the CUSUM, in millionths
+    fallen: int = 0  # of that of a lower share
     # Since the CUSUM was 0: the event, rows, and those with a missing value.
     onset: int = 0
     since: int = 0
@@ -42,7 +44,7 @@ class MissingRows:
 
     def is_idle(self, n_reference: int) -> bool:
         """Whether a row without a missing value changes nothing."""
-        return self.rows >= n_reference and not self.value
+        return self.rows >= n_reference and not self.value and not self.weigh_fall()[0]
 
     def collect(self, is_missing: Bools) -> MissingRows:
         """The same with some more rows of the reference."""
@@ -59,18 +61,33 @@ class MissingRows:
 
     def weigh(self) -> tuple[int, int]:
         """How much a row with a missing value raises the CUSUM, and another lowers it."""
-        p = (self.missing + PRIOR) / (self.rows + 2 * PRIOR)
-        length = max(1.0, self.missing / max(self.runs, 1) * (1 - p))
-        p = min(p + math.sqrt(p * (1 - p) * length / self.rows), 0.99)
+        p, error, length = self._estimate_share()
+        p = min(p + error, 0.99)
         raised = min(2 * p + LEAST_RISE, (1 + p) / 2)
         up, down = math.log(raised / p), math.log((1 - p) / (1 - raised))
         return round(UNITS * up / length), round(UNITS * down / length)
+
+    def weigh_fall(self) -> tuple[int, int]:
+        """How much a row without a missing value raises that of a fall, and another lowers it."""
+        p, error, length = self._estimate_share()
+        p -= error
+        lower = (p - LEAST_RISE) / 2
+        if lower <= 0:
+            return 0, 0
+        up, down = math.log((1 - lower) / (1 - p)), math.log(p / lower)
+        return round(UNITS * up / length), round(UNITS * down / length)
+
+    def _estimate_share(self) -> tuple[float, float, float]:
+        """The share of the reference, its standard error, and rows that count as one."""
+        p = (self.missing + PRIOR) / (self.rows + 2 * PRIOR)
+        length = max(1.0, self.missing / max(self.runs, 1) * (1 - p))
+        return p, math.sqrt(p * (1 - p) * length / self.rows), length
 
 
 def watch(
     before: MissingRows, is_missing: Bools, positions: Ints, n_reference: int, threshold: float
 ) -> tuple[MissingRows, int, bool]:
-    """Watch rows, up to the first that raises an alarm.
+    """Watch rows, up to the first that raises an alarm, or that shows a fall of the share.
 
     Parameters
     ----------
@@ -88,22 +105,28 @@ def watch(
     state = before.collect(is_missing[:done])
     if done == n:
         return state, done, False
-    up, down = state.weigh()
+    (up, down), (fall_up, fall_down) = state.weigh(), state.weigh_fall()
+    line, fallen = threshold * UNITS, state.fallen
     value, onset, since, missing = state.value, state.onset, state.since, state.missing_since
     is_alarm = False
     for i in [*(np.flatnonzero(is_missing[done:]) + done).tolist(), n]:
+        if fall_up and fallen + (i - done) * fall_up >= line:
+            return MissingRows(), done + math.ceil((line - fallen) / fall_up), False
+        fallen = max(fallen + (i - done) * fall_up - (fall_down if i < n else 0), 0)
         value, since = max(value - (i - done) * down, 0), since + i - done
         if not value:
             onset, since, missing = int(positions[i]), 0, 0
         done = min(i + 1, n)
         if i < n:
             value, since, missing = value + up, since + 1, missing + 1
-            is_alarm = value > threshold * UNITS and missing >= MIN_MISSING
+            is_alarm = value > line and missing >= MIN_MISSING
         if is_alarm:
             break
     if not value:  # the next row with a missing value sets it
         onset = 0
-    state = replace(state, value=value, onset=onset, since=since, missing_since=missing)
+    state = replace(
+        state, value=value, fallen=fallen, onset=onset, since=since, missing_since=missing
+    )
     return state, done, is_alarm
 
 

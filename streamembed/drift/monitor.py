@@ -424,8 +424,8 @@ class Monitor(SavedObject):
     ) -> MonitorState:
         """Watch all rows in their order; ``positions`` counts the events before each."""
         ert = state.settings.ert
-        line, is_alarm = float(np.log(ert / OTHER_SHARE)), True
-        while is_alarm and state.phase != "stopped":
+        line = float(np.log(ert / OTHER_SHARE))
+        while len(is_missing) and state.phase != "stopped":
             missing, count, is_alarm = missing_channel.watch(
                 state.missing, is_missing, positions, state.settings.n_reference, line
             )
