@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from streamembed.errors import SCHEME, MissingFileError, ParameterError
-from streamembed.methods.engine_parameters import EngineParameters, describe_use
+from streamembed.methods.engine_parameters import EngineParameters, describe_applicability
 from streamembed.parameters import read_texts, take_first_sentence
 
 Command = Callable[..., Any]
@@ -21,7 +21,7 @@ PARAMETERS = read_texts(EngineParameters.__doc__)
 def _describe(name: str) -> str:
     """The first sentence on a parameter, and what it is for, without quotes."""
     text = PARAMETERS.get(name, "")  # there are none under ``python -OO``
-    sentence = f"{take_first_sentence(text)} {describe_use(name)}".strip()
+    sentence = f"{take_first_sentence(text)} {describe_applicability(name)}".strip()
     return re.sub(r"[\"`]|(?<!\w)'|'(?!\w)", "", sentence).replace("None", "none")
 
 

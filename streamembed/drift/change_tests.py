@@ -111,6 +111,7 @@ class ReferenceSample:
         p_mean = np.where(self.binary, 1.0, mean.p * len(self._plain) * share)
         p_spread = np.where(self.binary, 1.0, spread.p * len(self._plain) * share)
         p_rate = np.where(self.binary, rate.p * np.count_nonzero(self.binary) * share, 1.0)
+        p_mean[self.constant] = p_spread[self.constant] = 1.0
         constants, deviations = self._find_constants(own)
         single = np.minimum(np.minimum(np.minimum(p_mean, p_spread), p_rate), 1.0)
         single[self.constant] = 1.0

@@ -41,7 +41,12 @@ from streamembed.merging import landmark_set
 from streamembed.merging.labelled_stream import LabelledStream
 from streamembed.merging.landmark_set import LARGEST_PARTITION, LandmarkSet
 from streamembed.methods import publish
-from streamembed.methods.engine_parameters import METHODS, OPTIONS, EngineParameters, describe_use
+from streamembed.methods.engine_parameters import (
+    METHODS,
+    OPTIONS,
+    EngineParameters,
+    describe_applicability,
+)
 from streamembed.methods.options import Config
 from streamembed.methods.state import State
 from streamembed.metrics.catalog import STATES
@@ -844,6 +849,6 @@ codec.prepare(Engine, *STATES.values())
 
 # The words of the parameters, which the estimators and the command line use, too.
 PARAMETERS = read_texts(EngineParameters.__doc__)
-Engine.__doc__ = write_texts(Engine.__doc__, PARAMETERS, describe_use)
+Engine.__doc__ = write_texts(Engine.__doc__, PARAMETERS, describe_applicability)
 OWNERS["Engine"] -= frozenset(OPTIONS)
 OWNERS.update({f"Engine(method={name!r})": method.options for name, method in METHODS.items()})

@@ -26,7 +26,7 @@ from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import InputError, NotReadyError, ParameterError, quote
 from streamembed.estimators.cold_start import ColdStartTransformer
 from streamembed.estimators.event_times import EventTimes, split_times
-from streamembed.methods.engine_parameters import METHODS, POSITION, describe_use
+from streamembed.methods.engine_parameters import METHODS, POSITION, describe_applicability
 from streamembed.methods.options import DEFAULTS, Config
 from streamembed.numeric.arrays import LARGEST_VALUE, Bools, Floats
 from streamembed.parameters import Class, declare_parameters, read_texts
@@ -413,6 +413,6 @@ def declare_map(cls: Class) -> Class:
     """Make a subclass one that is created with its parameters, and describe them."""
     return declare_parameters(
         {**PARAMETERS, **read_texts(MapEstimator.__doc__)},
-        lambda name, cls: "" if name == "spread" else describe_use(name, cls.method),
+        lambda name, cls: "" if name == "spread" else describe_applicability(name, cls.method),
         MapEstimator.__doc__,
     )(cls)

@@ -236,7 +236,7 @@ class EngineParameters:
     seed: int = 0
 
 
-def describe_use(name: str, method: str | None = None) -> str:
+def describe_applicability(name: str, method: str | None = None) -> str:
     """In one sentence with which methods and other parameters one has an effect; "" with all.
 
     Parameters
@@ -246,8 +246,10 @@ def describe_use(name: str, method: str | None = None) -> str:
 
     Examples
     --------
-    >>> describe_use("degree"), describe_use("degree", "kernel_pca"), describe_use("size")
-    ("For kernel_pca with kernel='polynomial'.", "With kernel='polynomial'.", '')
+    >>> describe_applicability("degree"), describe_applicability("size")
+    ("For kernel_pca with kernel='polynomial'.", '')
+    >>> describe_applicability("degree", "kernel_pca")
+    "With kernel='polynomial'."
     """
     parts = []
     if method is None and name in OPTIONS:

@@ -188,7 +188,7 @@ class KernelExtension(_FusedExtension):
     def __init__(self, snapshot: SnapshotContents) -> None:
         # [m a lambda^(t-1) psi | m a | 1]
         weights = snapshot.masses * snapshot.density_weights
-        targets = weights[:, None] * divide_by_eigenvalues(snapshot)
+        targets = weights[:, None] * compute_nystrom_coefficients(snapshot)
         targets = np.column_stack([targets, weights, np.ones(len(weights))])
         self.has_widths = snapshot.kernel != "gaussian"
         typical = snapshot.typical_coverage
@@ -308,7 +308,7 @@ class GraphExtension(_FusedExtension):
         if snapshot.radius:
             typical = float(np.median(snapshot.degrees)) or 1.0
         finest = float(positive.min()) if len(positive) else 1.0
-        super().__init__(snapshot, divide_by_eigenvalues(snapshot), typical, finest)
+        super().__init__(snapshot, compute_nystrom_coefficients(snapshot), typical, finest)
         # squared; 0 where neighbours are joined
         self.radius2, self.n_neighbors = snapshot.radius**2, snapshot.n_neighbors
         # weights are exp(-d2 / (width s_i s_j)), no s below the least, if they are not equal
@@ -361,7 +361,7 @@ class GraphExtension(_FusedExtension):
         return coverage
 
 
-def divide_by_eigenvalues(snapshot: SnapshotContents) -> Floats:
+def compute_nystrom_coefficients(snapshot: SnapshotContents) -> Floats:
     """lambda**(t - 1) psi of all carried pairs, turned as coordinates are, shape (N, k)."""
     values = snapshot.carried_eigenvalues
     is_positive = values > 0

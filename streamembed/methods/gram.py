@@ -30,7 +30,7 @@ from streamembed.methods.placement import (
 )
 from streamembed.methods.refinement import KnownProducts, Weights
 from streamembed.methods.snapshot_contents import SnapshotContents
-from streamembed.methods.state import BuildInput, MakeExtension, State, UpdateInput
+from streamembed.methods.state import BuildInput, ExtensionFactory, State, UpdateInput
 from streamembed.methods.trial_map import (
     LARGEST_WHOLE,
     REBUILD_SHARE,
@@ -115,7 +115,7 @@ class GramMap(TrialMap):
     # No entry of H was larger since products were made from scratch.
     largest: float
     has_resolution = False
-    extension: ClassVar[MakeExtension] = extend
+    extension: ClassVar[ExtensionFactory] = extend
     scale_columns = staticmethod(scale_by_root_eigenvalues)
 
     @classmethod

@@ -248,7 +248,7 @@ class GraphMap(WalkMap):
     def _renew_bound(self, position: int, config: Config) -> Self:
         if not self._has_bound(config):
             return self
-        outside = self._bound_outside(self.block, position, config)
+        outside = self._bound_remaining_eigenvalues(self.block, position, config)
         return replace(self, bound=min(outside.bound, 1.0), bounded=position)
 
     def normalise(self, state: State, config: Config) -> Normalisation:
@@ -265,13 +265,13 @@ class GraphMap(WalkMap):
         is_real = ritz.values > NEGLIGIBLE
         return ritz.values[is_real], normal.eigenfunctions(ritz.vectors[:, is_real])
 
-    def refine(self, state: State, config: Config) -> Iterator[Eigenpairs]:
+    def iterate_eigenpairs(self, state: State, config: Config) -> Iterator[Eigenpairs]:
         """The block as it is, after more rounds, all pairs at once."""
         n, count = len(state.support), config.n_components + 1
         if n <= SMALLEST_FACTORED:
             yield self._decompose(state, config)
             return
-        first = self._select_pairs(self.block, config)
+        first = self._select_ritz_pairs(self.block, config)
         outside = _observe(first, self.bound, config.n_components)
         view = self._publish_block(state, first, outside, config, "view")
         if config.tolerance is None:
@@ -283,13 +283,13 @@ class GraphMap(WalkMap):
             seed = (config.seed, state.position, n, 2 + attempt)
             accuracy = (0.3, 0.1, 0.03)[attempt] * config.tolerance
             block, _ = blocks.refine(block, self.walk, self.parts, count, accuracy, seed, rounds)
-            outside = self._bound_outside(block, state.position, config)
-            pairs = self._select_pairs(block, config)
+            outside = self._bound_remaining_eigenvalues(block, state.position, config)
+            pairs = self._select_ritz_pairs(block, config)
             yield self._publish_block(state, pairs, outside, config, level)
         if n <= LARGEST_EXACT:
             yield self._decompose(state, config)
 
-    def _select_pairs(self, block: Block, config: Config) -> RitzPairs:
+    def _select_ritz_pairs(self, block: Block, config: Config) -> RitzPairs:
         """All pairs of a block and of the parts that are of use."""
         width = block.psi.shape[1] + min(self.parts.count - 1, config.n_components + 1)
         return blocks.select_pairs(block, self.walk, self.parts, max(config.n_pairs, width))
@@ -313,10 +313,10 @@ class GraphMap(WalkMap):
             refinement,
         )
 
-    def _bound_outside(self, block: Block, position: int, config: Config) -> Outside:
+    def _bound_remaining_eigenvalues(self, block: Block, position: int, config: Config) -> Outside:
         """A bound on the eigenvalues that are not published, by a random vector; 1 if it fails."""
         walk, parts, k = self.walk, self.parts, config.n_components
-        ritz = self._select_pairs(block, config)
+        ritz = self._select_ritz_pairs(block, config)
         values, products = ritz.values, ritz.products
         nothing = _observe(ritz, 1.0, k)
         allowed = _choose_tolerance(config) * float(values[:1].max(initial=0.0))

@@ -29,7 +29,7 @@ def renew_bound(state: State, config: Config) -> State:
 def publish(state: State, config: Config) -> PublishedColumns:
     """The first level that meets the tolerance, or the best of all, certified."""
     best: Eigenpairs | None = None
-    for pairs in state.map.refine(state, config):
+    for pairs in state.map.iterate_eigenpairs(state, config):
         if config.tolerance is not None and pairs.meets_tolerance(config):
             columns = _certify_pairs(state, config, pairs)
             if columns.certificate.met:

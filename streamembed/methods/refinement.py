@@ -130,7 +130,7 @@ class KnownProducts:
         )
 
 
-def refine(
+def iterate_eigenpairs(
     operator: Operator,
     known: KnownProducts,
     weights: Weights | None,

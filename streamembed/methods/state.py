@@ -147,7 +147,7 @@ class KernelWidths:
     least: float = 0.0
 
 
-class MakeExtension(Protocol):
+class ExtensionFactory(Protocol):
     """What makes the extension of a snapshot to new points."""
 
     def __call__(self, snapshot: SnapshotContents, /) -> Extension: ...
@@ -164,7 +164,7 @@ class EmbeddingMap(abc.ABC):
     # Nearest neighbours of every slot, where the family keeps them.
     lists: NeighborLists | None = field(default=None, kw_only=True, metadata=SAVED_IF_SET)
     has_resolution: ClassVar[bool] = True  # whether landmarks can be too sparse for it
-    extension: ClassVar[MakeExtension]
+    extension: ClassVar[ExtensionFactory]
 
     @classmethod
     @abc.abstractmethod
@@ -195,7 +195,7 @@ class EmbeddingMap(abc.ABC):
         return operator.weigh_equally(state.active_masses)
 
     @abc.abstractmethod
-    def refine(self, state: State, config: Config) -> Iterator[Eigenpairs]:
+    def iterate_eigenpairs(self, state: State, config: Config) -> Iterator[Eigenpairs]:
         """Leading pairs, level by level, each computed only when you ask for the next one."""
 
     @abc.abstractmethod

@@ -165,7 +165,7 @@ class TrialMap(EmbeddingMap):
             pace = 0
         count, degrees = int(np.ceil(pace * (n_filled + share * n))), self.degrees.copy()
         renews = config.memory != "window"
-        chosen = space.choose_rolled(count)
+        chosen = space.choose_next_refreshed(count)
         for start in range(0, len(chosen), ROWS):
             slots = chosen[start : start + ROWS]
             rows = weights.rows(slots)
@@ -250,7 +250,7 @@ class TrialMap(EmbeddingMap):
         assert self.space is not None
         return normalise(self.degrees, masses, config, self.space.estimate_image)
 
-    def refine(self, state: State, config: Config) -> Iterator[Eigenpairs]:
+    def iterate_eigenpairs(self, state: State, config: Config) -> Iterator[Eigenpairs]:
         """Leading pairs, level by level, each computed only when you ask for the next one."""
         weights, normal = self.bind_weights(state, config), self.normalise(state, config)
         if state.coincide:  # all weights are the same
@@ -266,7 +266,9 @@ class TrialMap(EmbeddingMap):
         decompose = partial(self.decompose, state, config)
         known = replace(known, rounding=self.bound_loss(operator))
         walk = None if config.is_centred else weights
-        yield from refinement.refine(operator, known, walk, state.position, decompose, config)
+        yield from refinement.iterate_eigenpairs(
+            operator, known, walk, state.position, decompose, config
+        )
 
     def read_products(self, normal: Normalisation) -> KnownProducts:
         """Vectors whose products with S are kept."""

@@ -62,7 +62,7 @@ def init(names: tuple[str, ...], n_features: int, seed: int) -> Learners:
     return Learners(
         names,
         training_stream.init(tuple(catalog.create_learners(names, seed)), n_features, seed),
-        predictability.init_weights(n_features),
+        predictability.init_feature_weights(n_features),
         None,
         0,
     )

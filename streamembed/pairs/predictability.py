@@ -56,7 +56,7 @@ class FeatureWeights:
     share: float  # of the fall that the gate lets through
 
 
-def init_weights(n_features: int) -> FeatureWeights:
+def init_feature_weights(n_features: int) -> FeatureWeights:
     """Before anything was measured: every feature weighs 1."""
     return FeatureWeights(np.ones(n_features), np.zeros(n_features), 0.0)
 
@@ -86,7 +86,7 @@ def weigh_features(points: Floats, seed: tuple[int, ...]) -> FeatureWeights:
     >>> weigh_features(points, (0,)).weights.round(2).tolist()
     [1.0, 1.0, 1.0, 1.0, 1.0, 0.1, 0.1]
     """
-    none = init_weights(points.shape[1])
+    none = init_feature_weights(points.shape[1])
     generator = np.random.default_rng(seed)
     if len(points) > LARGEST_SAMPLE:
         chosen = generator.choice(len(points), LARGEST_SAMPLE, replace=False)
