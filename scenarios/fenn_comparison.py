@@ -13,8 +13,8 @@ import numpy as np
 from scipy.cluster.vq import kmeans2
 
 from scenarios.fenn_table import NEIGHBORS, ROWS, factor, folds, learn_spectrum, load
-from streamembed.metrics import eig_dml, fenn, must_link
-from streamembed.metrics.eig_dml import EigDMLSettings
+from streamembed.metrics import eig_dml, fenn
+from streamembed.metrics.must_link import RootsLearner
 from streamembed.numeric.arrays import Floats, Ints
 from streamembed.threads import one_blas_thread
 
@@ -88,8 +88,8 @@ def learn_fenn(points: Floats, labels: Ints, generator: np.random.Generator) -> 
     """FENN, its temperature chosen on a sample."""
     spectrum = learn_spectrum(points, labels)
     chosen = generator.permutation(len(points))[:SAMPLE]
-    choice = fenn.choose_by_cross_validation(points[chosen], labels[chosen], spectrum, NEIGHBORS)
-    return fenn.measure(spectrum, choice.mu)[0]
+    mu, _, _ = fenn.choose_by_cross_validation(points[chosen], labels[chosen], spectrum, NEIGHBORS)
+    return fenn.measure(spectrum, mu)[0]
 
 
 def learn_xing(
@@ -100,21 +100,14 @@ def learn_xing(
     first, second = first[first != second], second[first != second]
     similar = labels[first] == labels[second]
     close, far = (np.flatnonzero(kind)[:PAIRS] for kind in (similar, ~similar))
-    settings = EigDMLSettings(
-        objective=must_link.SETTINGS.objective,
-        policy="recent",
-        buffer=PAIRS,
-        steps=STEPS,
-        step_cap=STEPS,
-        tolerance=TOLERANCE,
-    )
-    state, info = eig_dml.update(
+    settings = RootsLearner(buffer=PAIRS, steps=STEPS, step_cap=STEPS, tolerance=TOLERANCE)
+    state = eig_dml.update(
         eig_dml.init(points.shape[1]),
         points[first[close]] - points[second[close]],
         points[first[far]] - points[second[far]],
         settings,
     )
-    return state.matrix, info.gap
+    return state.matrix, eig_dml.measure(state, settings)["gap"]
 
 
 if __name__ == "__main__":

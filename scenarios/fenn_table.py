@@ -90,10 +90,10 @@ def accuracies(points: Floats, classes: Ints, seed: int) -> tuple[float, float, 
     for inside, outside in folds(classes, seed):
         training, labels = points[inside], classes[inside]
         spectrum = learn_spectrum(training, labels)
-        choice = fenn.choose_by_cross_validation(training, labels, spectrum, NEIGHBORS)
+        mu, _, _ = fenn.choose_by_cross_validation(training, labels, spectrum, NEIGHBORS)
         spread = training.std(axis=0)
         metrics = [
-            fenn.measure(spectrum, choice.mu)[0],
+            fenn.measure(spectrum, mu)[0],
             fenn.measure(spectrum, fenn.choose_by_heat_capacity(spectrum.energies))[0],
             np.diag(1.0 / np.where(spread > 0, spread, 1.0) ** 2),
         ]

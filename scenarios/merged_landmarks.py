@@ -15,7 +15,7 @@ from scenarios.audit import BatchMap, batch_map
 from scenarios.scenario import Expected, Outcome, Scenario
 from scenarios.streams import FEATURES, drifting_rings, still_rings, swiss_roll
 from streamembed.landmarks import covering
-from streamembed.merging.agreement import Agreement
+from streamembed.merging.agreement import MergeSettings
 from streamembed.merging.landmark_set import LandmarkSet, from_covering
 from streamembed.numeric.arrays import Floats, Ints
 
@@ -112,7 +112,7 @@ def learn_partition(
 ) -> LandmarkSet:
     """A partition's cover of some rows; masses fade by the rows' places in the stream."""
     names = tuple(f"x{j}" for j in range(FEATURES))
-    agreement = Agreement(names, True, (1.0,) * FEATURES, BANDWIDTH, half_life, "event_time")
+    agreement = MergeSettings(names, True, (1.0,) * FEATURES, BANDWIDTH, half_life, "event_time")
     cover_state = covering.init(FEATURES)
     times = np.arange(len(rows)) if own else rows
     for start in range(0, len(rows), CHUNK):

@@ -10,9 +10,8 @@ Needs Ray: ``pip install "streamembed[ray]"``.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
-from functools import partial
+from collections.abc import Mapping
+from contextlib import closing, suppress
 from typing import Any
 
 from streamembed.errors import ParameterError, StoppedError, quote, summarise_error
@@ -96,26 +95,19 @@ def replay(
         ray.init()
     if count is None:
         count = max(1, int(ray.cluster_resources().get("CPU", 1)))
-    executor = partial(_open_executor, options=chosen)
-    return replay_partitions(_to_absolute(log), run, workers=count, executor=executor, **others)
+
+    def open_executor(workers: int) -> closing[RayExecutor]:
+        return closing(RayExecutor(workers, chosen))
+
+    paths = _to_absolute(log)
+    return replay_partitions(paths, run, workers=count, executor=open_executor, **others)
 
 
 def _to_absolute(log: EventLog | Paths) -> EventLog | list[str]:
     """Paths that mean the same on every machine."""
     if isinstance(log, EventLog):
         return log
-    paths = list_paths(log)
-    return [path if is_uri(path) else os.path.abspath(path) for path in paths]
-
-
-@contextmanager
-def _open_executor(workers: int, options: Mapping[str, Any]) -> Iterator[RayExecutor]:
-    """Tasks of a replay; those that run are cancelled with the block."""
-    executor = RayExecutor(workers, options)
-    try:
-        yield executor
-    finally:
-        executor.close()
+    return [path if is_uri(path) else os.path.abspath(path) for path in list_paths(log)]
 
 
 class RayExecutor:
@@ -140,6 +132,8 @@ class RayExecutor:
         (answer,), self._running = ray.wait(self._running, num_returns=1)
         try:
             result = ray.get(answer)
+        except ray.exceptions.RayTaskError:  # the task itself failed, such as where it is imported
+            raise
         except ray.exceptions.RayError as error:
             raise StoppedError(
                 f"workers have died {MAX_LOSSES + 1} times without getting anywhere "
@@ -151,6 +145,6 @@ class RayExecutor:
         return result
 
     def close(self) -> None:
-        """End what runs."""
+        """Cancel what runs; called at the end of a replay."""
         for answer in self._running:
             ray.cancel(answer, force=True)

@@ -24,7 +24,7 @@ PAGES = sorted((ROOT / "docs" / "algorithms").glob("sources*.md"))
 # Words of certificates, infos and parameters that stand alone on the pages, and whose they are.
 FIELDS: dict[str, Any] = {
     "negative_mass": se.Certificate,
-    "n_informative": fenn.FennInfo,
+    "n_informative": fenn.Spectrum,
     "radius": estimators.LaplacianEigenmaps,
     "bandwidth": estimators.LaplacianEigenmaps,
     "distances": se.Mahalanobis,

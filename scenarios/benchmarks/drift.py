@@ -23,7 +23,7 @@ from scenarios.benchmarks import drift_labels, drift_renewal
 from scenarios.drift_streams import CHANGES, DEPENDENT, FRESH, NULLS, REAL, Draw, StreamChange
 from streamembed.data.batch import Batch
 from streamembed.logs import write_log
-from streamembed.numeric.arrays import Floats, Ints
+from streamembed.numeric.arrays import Bools, Floats, Ints
 
 N_REFERENCE = 1000
 BEFORE, AFTER = 500, 2000
@@ -359,10 +359,12 @@ class TimedMonitor(se.Monitor):
 
     spent = 0.0
 
-    def watch(self, events: Batch, y: Any = None) -> tuple[se.Alarm, ...]:
+    def watch(
+        self, events: Batch, y: Any = None, is_filled: Bools | None = None
+    ) -> tuple[se.Alarm, ...]:
         began = time.process_time()
         try:
-            return super().watch(events, y)
+            return super().watch(events, y, is_filled)
         finally:
             self.spent += time.process_time() - began
 

@@ -101,7 +101,7 @@ CASES = (
     ),
     MethodCase(
         "isomap",
-        {"n_neighbors": 10},
+        {"n_neighbors": 10, "n_landmarks": None},
         2,
         None,
         lambda points: Isomap(n_neighbors=10, n_components=2).fit(points),

@@ -95,7 +95,8 @@ class EngineCollection:
             "taught": taught,
             "distances": far,
         }
-        names = [name for name in estimators.__all__ if name != "EmbeddingDrift"]
+        others = ("EmbeddingDrift", "LabelSpreading")  # they have no transform to call
+        names = [name for name in estimators.__all__ if name not in others]
         self.estimators = [getattr(estimators, name) for name in names]
         models: dict[str, Any] = {}
         for kind in self.estimators:
@@ -303,9 +304,9 @@ class RandomCall:
             "dissimilar_above",
             "candidates",
         )
-        few = self.rng.permutation([*names, "buffer", "decay", "seed"])[:2].tolist()
+        few = self.rng.permutation([*names, "seed"])[:2].tolist()
         generator = se.PairGenerator(**{name: self.one(hostile.scalars()) for name in few})
-        return generator.update(
+        return generator.draw(
             self.draw([self.zoo.subject(self.rng, "snapshot")[1]], hostile.scalars)
         )
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import json
 import pickle
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -126,12 +125,8 @@ def list_parts(value: Any) -> Iterator[bytes]:
         yield repr(value.tolist()).encode()
     elif isinstance(value, np.ndarray):
         yield f"{value.dtype} {value.shape}".encode() + value.tobytes()
-    elif isinstance(value, se.Monitor):
+    elif isinstance(value, se.Monitor | se.Engine):
         yield value.to_bytes()
-    elif isinstance(value, se.Engine):
-        saved = value.__getstate__()
-        yield json.dumps(saved["header"], sort_keys=True).encode()
-        yield from list_parts(saved["arrays"])
     elif isinstance(value, se.Snapshot):
         yield from list_parts((value.position, value.coordinates, value.ids))
     elif isinstance(value, Mapping):
@@ -245,7 +240,7 @@ MAPS: dict[str, dict[str, Any]] = {
     "Isomap": {**SMALL, "n_neighbors": 5},
     "LocallyLinearEmbedding": {**SMALL, "n_neighbors": 6},
     "LiveMap": {**SMALL, "n_neighbors": 5},
-    "UnsupervisedMetric": {**SMALL, "warm_up": 15},
+    "UnsupervisedMetric": {"size": 40, "warm_up": 15},
 }
 METRICS: dict[str, dict[str, Any]] = {
     "ITML": {"chunk_size": 10, "buffer": 40},

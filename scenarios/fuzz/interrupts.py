@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import json
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -72,25 +71,25 @@ class InterruptCase:
         else:
             self.call(engine)
 
-    def start(self) -> dict[str, Any]:
+    def start(self) -> bytes:
         """What an engine saves before the call."""
         engine = se.Engine(**{**SMALL, **self.engine})
         if self.first:
             self.feed(engine, 0, self.first)
-        return engine.__getstate__()
+        return engine.to_bytes()
 
-    def restored(self, saved: dict[str, Any]) -> se.Engine:
+    def restored(self, saved: bytes) -> se.Engine:
         """An engine as it was saved."""
-        return restore(saved)
+        return se.Engine.from_bytes(saved)
 
     def digest(self, engine: se.Engine) -> str:
         """Of everything that an engine saves."""
         return digest(engine)
 
-    def parts(self, saved: dict[str, Any]) -> Iterator[tuple[str, int]]:
+    def parts(self, saved: bytes) -> Iterator[tuple[str, int]]:
         """Engines in the middle of the call where a chunk ends, and where to go on from them."""
         for stop in range(self.first + 1, self.stop) if self.call is None else ():
-            engine = restore(saved)
+            engine = self.restored(saved)
             self.feed(engine, self.first, stop)
             if engine.pending == 0:  # of several, where rows are set aside, the first
                 yield digest(engine), stop
@@ -127,18 +126,7 @@ class InterruptCounts:
 
 def digest(engine: se.Engine) -> str:
     """Of everything that an engine saves."""
-    saved = engine.__getstate__()
-    hashed = hashlib.sha256(json.dumps(saved["header"], sort_keys=True).encode())
-    for name, array in sorted(saved["arrays"].items()):
-        hashed.update(f"{name} {array.dtype} {array.shape}".encode() + array.tobytes())
-    return hashed.hexdigest()
-
-
-def restore(saved: dict[str, Any]) -> se.Engine:
-    """An engine from what `__getstate__` gave."""
-    engine = se.Engine.__new__(se.Engine)
-    engine.__setstate__(saved)
-    return engine
+    return hashlib.sha256(engine.to_bytes()).hexdigest()
 
 
 # ---------------------------------------------------------------- breaking off

@@ -26,7 +26,7 @@ import streamembed as se
 from scenarios.fuzz.interrupted_estimators import list_parts
 from streamembed import estimators
 from streamembed.errors import NotReadyError
-from streamembed.methods.registry import METHODS
+from streamembed.methods.engine_parameters import METHODS
 from streamembed.numeric.arrays import Floats
 from streamembed.runs import verify
 
@@ -157,7 +157,7 @@ def run_engine(rng: Draw) -> Stream:
         if engine.ready:
             snapshot = yield engine.snapshot()
             if not far and len(snapshot.ids) > 10:
-                pairs.update(snapshot)
+                pairs.draw(snapshot)
                 pairs = yield pairs
             if not far and given["memory"] == "landmarks" and given["method"] == "diffusion_map":
                 yield engine.landmark_set()

@@ -25,7 +25,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "PCA": {},
     "ClassicalMDS": {"method": "classical_mds"},
     "KernelPCA": {"method": "kernel_pca"},
-    "Isomap": {"method": "isomap", "n_neighbors": 10},
+    "Isomap": {"method": "isomap", "n_neighbors": 10, "n_landmarks": None},
     "LocallyLinearEmbedding": {"method": "lle", "n_neighbors": 12},
     "LaplacianEigenmaps": {"method": "laplacian_eigenmaps", "diffusion_time": 0.0},
     "DiffusionMap": {"method": "diffusion_map", "diffusion_time": 1.0},

@@ -11,16 +11,17 @@ from typing import Any
 import click
 
 from streamembed.errors import SCHEME, MissingFileError, ParameterError
-from streamembed.methods.engine_parameters import EngineParameters, describe_use
+from streamembed.methods.engine_parameters import EngineParameters, describe_applicability
 from streamembed.parameters import read_texts, take_first_sentence
 
+Command = Callable[..., Any]
 PARAMETERS = read_texts(EngineParameters.__doc__)
 
 
 def _describe(name: str) -> str:
     """The first sentence on a parameter, and what it is for, without quotes."""
     text = PARAMETERS.get(name, "")  # there are none under ``python -OO``
-    sentence = f"{take_first_sentence(text)} {describe_use(name)}".strip()
+    sentence = f"{take_first_sentence(text)} {describe_applicability(name)}".strip()
     return re.sub(r"[\"`]|(?<!\w)'|'(?!\w)", "", sentence).replace("None", "none")
 
 
@@ -74,7 +75,24 @@ def _choose_type(parameter: Field[Any]) -> Any:
     return _NumberOrWord({"int": int, "float": float}[kind], (WORDS[other],))
 
 
-def add_engine_options(command: Callable[..., Any]) -> Callable[..., Any]:
+# Options by name: type, default and help.
+OptionTable = dict[str, tuple[Any, Any, str]]
+
+
+def add_options(table: OptionTable) -> Callable[[Command], Command]:
+    """Add the options of a table; those of type bool are flags."""
+
+    def add(command: Command) -> Command:
+        for name, (kind, default, text) in reversed(table.items()):
+            settings = {"type": kind, "default": default, "help": text, "is_flag": kind is bool}
+            flag = f"--{name.replace('_', '-')}"
+            command = click.option(flag, name, show_default=True, **settings)(command)
+        return command
+
+    return add
+
+
+def add_engine_options(command: Command) -> Command:
     """Add an option for every parameter of an engine."""
     for parameter in reversed(fields(EngineParameters)):
         default = parameter.default
@@ -100,7 +118,7 @@ def _check_columns(
     return None if value is None else list(value)
 
 
-def add_features_option(command: Callable[..., Any]) -> Callable[..., Any]:
+def add_features_option(command: Command) -> Command:
     return click.option(
         "--features",
         type=_CommaSeparatedNames(),
@@ -111,7 +129,7 @@ def add_features_option(command: Callable[..., Any]) -> Callable[..., Any]:
     )(command)
 
 
-def add_role_options(command: Callable[..., Any]) -> Callable[..., Any]:
+def add_role_options(command: Command) -> Command:
     """Add the columns of a log that are no features but have a use."""
     for role, default in (("time", "event_time"), ("label", "label"), ("id", "id")):
         text = f"{role.title()} column.  [default: {default}]"
@@ -119,7 +137,7 @@ def add_role_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def add_columns_options(command: Callable[..., Any]) -> Callable[..., Any]:
+def add_columns_options(command: Command) -> Command:
     """Add the options that say what each column of a log is for."""
     command = add_role_options(command)
     command = click.option(

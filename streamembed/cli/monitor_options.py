@@ -23,8 +23,9 @@ def create_monitor(options: dict[str, Any]) -> Monitor | None:
         A monitor option without ``--monitor``, or an invalid value.
     """
     if not options["monitor"]:
-        for flag in MONITOR_OPTIONS:
-            if options[flag.removeprefix("--").replace("-", "_")] not in (None, False):
+        for name in MONITOR_OPTIONS:
+            if options[name] not in (None, False):
+                flag = f"--{name.replace('_', '-')}"
                 raise ParameterError(f"{flag} needs --monitor: add it, or leave {flag} out")
         return None
     names = ("ert", "n_reference", "policy", "period")

@@ -46,30 +46,3 @@ def show_progress(total: int | None, hidden: bool) -> Iterator[Callable[[int], N
         yield advance
     finally:
         close()
-
-
-def format_speed(rows: int, seconds: float) -> str:
-    """How many rows were read in these seconds.
-
-    Examples
-    --------
-    >>> format_speed(12_000, 125.0)
-    '12,000 rows in 2 min 5 s, 96 rows/s'
-    """
-    return f"{rows:,} rows in {format_duration(seconds)}, {rows / seconds:,.0f} rows/s"
-
-
-def format_duration(seconds: float) -> str:
-    """Seconds in the two largest units that matter.
-
-    Examples
-    --------
-    >>> format_duration(2.34), format_duration(59.7), format_duration(125), format_duration(7500)
-    ('2.3 s', '1 min 0 s', '2 min 5 s', '2 h 5 min')
-    """
-    whole = round(seconds)
-    if whole < 60:
-        return f"{seconds:.1f} s" if seconds < 10 else f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-    return f"{whole // 3600} h {whole % 3600 // 60} min"

@@ -16,7 +16,8 @@ from click.core import ParameterSource
 from streamembed.cli.command_options import check_logs_exist
 from streamembed.cli.exit_codes import ALARMED, DAMAGED, USAGE, catch_signals, exit_with
 from streamembed.cli.monitor_options import create_monitor, open_deliveries
-from streamembed.cli.progress import format_speed, show_progress
+from streamembed.cli.progress import show_progress
+from streamembed.cli.replay import MONITOR_OPTIONS, RUN_OPTIONS
 from streamembed.cli.show import print_summary
 from streamembed.cli.terminal_text import echo
 from streamembed.data.column_roles import ColumnChoice
@@ -40,23 +41,7 @@ from streamembed.runs.summary import describe_run
 # Options that `streamembed.replay` has under the same names.
 PASSED_ON = ("snapshot_every", "embed", "overwrite", "checkpoint_every", "max_rejected")
 # Options that need a single process.
-SINGLE_PROCESS_OPTIONS = (
-    "id",
-    "embed",
-    "fork",
-    "follow",
-    "checkpoint_every",
-    "max_rejected",
-    "monitor",
-    "ert",
-    "reference",
-    "n_reference",
-    "policy",
-    "watch_labels",
-    "period",
-    "on_alarm",
-    "fail_on_alarm",
-)
+SINGLE_PROCESS_OPTIONS = {"id", *RUN_OPTIONS, *MONITOR_OPTIONS} - {"snapshot_every"}
 
 
 def run(logs: tuple[str, ...], run: str, **options: Any) -> None:
@@ -121,7 +106,9 @@ def run(logs: tuple[str, ...], run: str, **options: Any) -> None:
             )
     new_rows = result.accepted + result.rejected - result.resumed_at
     if new_rows and not as_json:
-        echo(format_speed(new_rows, time.monotonic() - start), err=True)
+        seconds = time.monotonic() - start
+        speed = f"{new_rows / seconds:,.0f} rows/s"
+        echo(f"{new_rows:,} rows in {seconds:,.1f} s, {speed}", err=True)
     monitor = _finish(result, as_json).get("monitor")
     if options["fail_on_alarm"] and alarms:
         exit_with(f"{format_count(len(alarms), 'alarm')}; see {run}/alarms.jsonl", ALARMED)

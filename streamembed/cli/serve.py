@@ -7,11 +7,11 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable
 from typing import Any, NoReturn
 
 import click
 
+from streamembed.cli.command_options import OptionTable, add_options
 from streamembed.cli.exit_codes import INTERRUPTED, IO, catch_signals
 from streamembed.errors import ParameterError, summarise_error
 from streamembed.serving.server import limit_memory, start_server, tune_process
@@ -25,34 +25,26 @@ ALL_INTERFACES = ("0.0.0.0", "::")
 POLL_INTERVAL = 0.1
 PEM = click.Path(exists=True, dir_okay=False)
 PORT, COUNT = click.IntRange(0, 65535), click.IntRange(1, 1 << 24)
-# Flags by type, default and help.
-OPTIONS: tuple[tuple[str, Any, Any, str], ...] = (
-    ("--host", str, LOOPBACK[0], "Address to listen on."),
-    ("--port", PORT, 8815, "Port to listen on; 0: any free port."),
-    ("--tokens", str, None, "File of tokens: who may read, and who may write."),
-    ("--tls", (PEM, PEM), None, "Certificate and key, PEM files."),
-    ("--insecure", bool, False, "Allow other machines without tokens or TLS."),
-    ("--learn", bool, False, "Also accept events, into a run of open_run."),
-    ("--checkpoint-every", str, None, "With --learn: events or seconds (30s) between commits."),
-    ("--max-rows", COUNT, 1 << 16, "Largest number of rows per batch."),
-    ("--max-batch-mib", COUNT, 16, "Largest size of a batch, in MiB."),
-    ("--max-streams", click.IntRange(1, 4096), 512, "Largest number of open calls."),
-    ("--max-memory-mib", COUNT, 2048, "MiB beyond those at start and the stacks of open calls."),
-    ("--grace", click.FloatRange(0, 86400), 10.0, "Seconds that calls may take at shutdown."),
-    ("--metrics-port", PORT, None, "Port of /metrics on 127.0.0.1; 0: any free port."),
-)
-
-
-def _add_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    for flag, kind, default, text in reversed(OPTIONS):
-        settings = {"type": kind, "default": default, "help": text, "is_flag": kind is bool}
-        command = click.option(flag, show_default=True, **settings)(command)
-    return command
+OPTIONS: OptionTable = {
+    "host": (str, LOOPBACK[0], "Address to listen on."),
+    "port": (PORT, 8815, "Port to listen on; 0: any free port."),
+    "tokens": (str, None, "File of tokens: who may read, and who may write."),
+    "tls": ((PEM, PEM), None, "Certificate and key, PEM files."),
+    "insecure": (bool, False, "Allow other machines without tokens or TLS."),
+    "learn": (bool, False, "Also accept events, into a run of open_run."),
+    "checkpoint_every": (str, None, "With --learn: events or seconds (30s) between commits."),
+    "max_rows": (COUNT, 1 << 16, "Largest number of rows per batch."),
+    "max_batch_mib": (COUNT, 16, "Largest size of a batch, in MiB."),
+    "max_streams": (click.IntRange(1, 4096), 512, "Largest number of open calls."),
+    "max_memory_mib": (COUNT, 2048, "MiB beyond those at start and the stacks of open calls."),
+    "grace": (click.FloatRange(0, 86400), 10.0, "Seconds that calls may take at shutdown."),
+    "metrics_port": (PORT, None, "Port of /metrics on 127.0.0.1; 0: any free port."),
+}
 
 
 @click.command("serve")
 @click.argument("run", metavar="RUN", required=False)
-@_add_options
+@add_options(OPTIONS)
 @click.option(
     "--new-token",
     nargs=2,

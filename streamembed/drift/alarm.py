@@ -29,8 +29,8 @@ class Alarm:
         Number of the reference that was left, or returned to.
     channel : str
         The strongest: "coverage", "coordinates", "features", "spread", "labels", "pairs", or
-        "missing": more rows are rejected than in the reference, which is not left. Empty for kinds
-        without one, as are the following.
+        "missing": more rows have a missing value than in the reference, which is not left. Empty
+        for kinds without one, as are the following.
     memory : int
         Events over which it was detected: 40 is abrupt, 640 slow, times what is averaged; 0 for
         pairs and missing.
@@ -46,6 +46,8 @@ class Alarm:
         of tests of its mean, spread and rate (corrected for their number), most changed first.
     events : tuple of (int or str, int, float)
         Id, number in the stream and contribution of the ten strongest.
+    carriers : int
+        Without so many of these there is no alarm; 0 where that is not a few.
     sentence : str
         The alarm as a sentence.
     """
@@ -63,6 +65,7 @@ class Alarm:
     explanation: Explanation | None = None
     features: tuple[tuple[str, float, float], ...] = ()
     events: tuple[tuple[int | str, int, float], ...] = ()
+    carriers: int = 0
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-ready; an infinite run length is 1e308."""
@@ -87,7 +90,7 @@ class Explanation:
     kind : str
         "mean", "spread" or "rate" of a feature; "pair", the correlation of two; "all", a change
         that most features share; "constant", a feature that was constant or is now; "outliers", a
-        few events and nothing else; "missing", more rejected rows; of an alarm of the
+        few events and nothing else; "missing", more rows with missing values; of an alarm of the
         channel "labels", "label share", how often a label comes, or "label mean", the mean of a
         feature among its events; "" where none can be named yet.
     names : tuple of str
@@ -99,7 +102,8 @@ class Explanation:
     p : float
         Of the test, corrected for all that were made.
     events : int
-        Events that it is from.
+        Events that it is from, the last ones; where these are more than those since the onset, the
+        sentence says so.
     labels : tuple of str
         Those that have changed, most significant first; the figures are of the first.
     """

@@ -41,6 +41,7 @@ class FeatureTests:
     shifts: Floats  # (d,): of the means since the onset, in standard deviations
     p: Floats  # (d,): the smallest of mean, spread and rate, corrected for d as well
     explanation: Explanation
+    since: int  # events since the onset, of those that are tested
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -110,6 +111,7 @@ class ReferenceSample:
         p_mean = np.where(self.binary, 1.0, mean.p * len(self._plain) * share)
         p_spread = np.where(self.binary, 1.0, spread.p * len(self._plain) * share)
         p_rate = np.where(self.binary, rate.p * np.count_nonzero(self.binary) * share, 1.0)
+        p_mean[self.constant] = p_spread[self.constant] = 1.0
         constants, deviations = self._find_constants(own)
         single = np.minimum(np.minimum(np.minimum(p_mean, p_spread), p_rate), 1.0)
         single[self.constant] = 1.0
@@ -120,7 +122,7 @@ class ReferenceSample:
         else:
             tests, singles = (mean, spread, rate), (p_mean, p_spread, p_rate)
             explanation = self._choose(names, tests, singles, pairs, common, share)
-        return FeatureTests(self._measure_shifts(own), single, explanation)
+        return FeatureTests(self._measure_shifts(own), single, explanation, since)
 
     def _choose(
         self,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -103,10 +102,9 @@ def explain(state: MonitorState, trigger: Trigger) -> Alarm:
         memory=trigger.memory,
         run_length=run_length,
         events=list_strongest_events(trigger.contributions, since.ids, first),
+        carriers=trigger.carriers,
     )
-    most_outliers = min(N_STRONGEST, int(MOST_OUTLIERS * len(since)))
-    counts = range(trigger.carriers, most_outliers + 1) if trigger.carriers else ()
-    tests = _test_features(state, reference, alarm, began, counts)
+    tests = _test_features(state, reference, alarm, began)
     alarm = _apply_tests(state, alarm, tests, began)
     often = "less than once in" if trigger.log_run_length >= most else "once in"
     text = (
@@ -120,10 +118,8 @@ def explain(state: MonitorState, trigger: Trigger) -> Alarm:
 
 def explain_again(state: MonitorState, alarm: Alarm, reference: CalibratedReference) -> Alarm:
     """The alarm explained from more events, against the reference that was left."""
-    own = alarm.explanation
-    counts = (own.events,) if own is not None and own.kind == "outliers" else ()
     began = int(reference.events.positions[-1]) + 1
-    tests = _test_features(state, reference, alarm, began, counts)
+    tests = _test_features(state, reference, alarm, began)
     alarm = replace(alarm, kind="explained", revision=alarm.revision + 1)
     return _apply_tests(state, alarm, tests)
 
@@ -151,11 +147,15 @@ def _write_change(alarm: Alarm, tests: FeatureTests, began: int) -> str:
             f"{', '.join(ids)}."
         )
     if not explanation.kind:
+        yet = "" if alarm.revision == len(REVISIONS) else " yet"
         return (
             f"The stream changed {when}), but no single feature, pair or common change can be "
-            f"named yet: open the events: {', '.join(ids)}."
+            f"named{yet}: open the events: {', '.join(ids)}."
         )
-    text = f"{describe(explanation)} {when}; estimated from {explanation.events:,} events)."
+    window = f"{explanation.events:,} events"
+    if explanation.events > tests.since:
+        window = f"the last {window}, {tests.since:,} of them since then"
+    text = f"{describe(explanation)} {when}; estimated from {window})."
     if explanation.kind == "all":
         clearest = ", ".join(f"'{name}'" for name, _, _ in alarm.features[:3])
         return f"{text} The clearest are {clearest}."
@@ -163,16 +163,12 @@ def _write_change(alarm: Alarm, tests: FeatureTests, began: int) -> str:
 
 
 def _test_features(
-    state: MonitorState,
-    reference: CalibratedReference,
-    alarm: Alarm,
-    began: int,
-    counts: Sequence[int],
+    state: MonitorState, reference: CalibratedReference, alarm: Alarm, began: int
 ) -> FeatureTests:
     """Test the features of the last events, none from before the monitoring began; and labels.
 
-    Labels explain an alarm of their channel where they are clearer than the features. Where nothing
-    is left without so many of the strongest events as one of ``counts``, these are outliers.
+    Labels explain an alarm of their channel where they are clearer than the features. Where a few
+    of the strongest events carry it, and without them nothing is left, they are outliers.
     """
     watched, sample = state.list_since(began), _sample(reference)
 
@@ -195,7 +191,11 @@ def _test_features(
             return tests
         return replace(tests, explanation=own)
 
-    for count in counts:
+    least, shares = alarm.carriers, [share for _, _, share in alarm.events]
+    most = min(len(shares), int(MOST_OUTLIERS * (watched.positions >= alarm.onset).sum()))
+    if 0 < least < len(shares):  # behind the last of them contributions drop
+        least += int(np.diff(shares)[least - 1 :].argmin())
+    for count in range(least, most + 1) if least else ():
         tests = test(count)
         if not tests.explanation.kind:
             return replace(tests, explanation=Explanation("outliers", (), 0.0, 0.0, 1.0, count))

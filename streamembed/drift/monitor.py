@@ -374,11 +374,18 @@ class Monitor(SavedObject):
         )
         return self._watch_batch(read, table.read("label") if y is None else y)
 
-    def watch(self, events: batch.Batch, y: Any = None) -> tuple[Alarm, ...]:
-        """As `learn`, for a checked batch; the records of all kinds."""
-        return self._turns.run_or_fail(self._watch_batch, events, y)
+    def watch(
+        self, events: batch.Batch, y: Any = None, is_filled: Bools | None = None
+    ) -> tuple[Alarm, ...]:
+        """As `learn`, for a checked batch; the records of all kinds.
 
-    def _watch_batch(self, read: batch.Batch, y: Any) -> tuple[Alarm, ...]:
+        ``is_filled`` says of each row whether a missing value of it was filled in.
+        """
+        return self._turns.run_or_fail(self._watch_batch, events, y, is_filled)
+
+    def _watch_batch(
+        self, read: batch.Batch, y: Any, is_filled: Bools | None = None
+    ) -> tuple[Alarm, ...]:
         state = self._state
         n = len(read.kept) + len(read.rejected)
         kept, observed = len(read.kept), state.known
@@ -395,45 +402,42 @@ class Monitor(SavedObject):
             given = quote(list(read.features.names))
             raise InputError(f"X has the features {given}, not those before")
         events = Events(read.points, own if read.ids is None else read.ids, own, labels)
-        if (read.features, kind, observed) != (
-            state.features,
-            state.ids_kind,
-            state.known,
-        ) or read.rejected:
-            rejected = state.rejected + len(read.rejected)
-            state = replace(
-                state, features=read.features, ids_kind=kind, rejected=rejected, known=observed
-            )
-        is_idle = not read.rejected and state.missing.is_idle(self._settings.n_reference)
+        rejected = state.rejected + len(read.rejected)
+        state = replace(
+            state, features=read.features, ids_kind=kind, rejected=rejected, known=observed
+        )
+        is_missing = np.zeros(n, dtype=np.bool_) if is_filled is None else is_filled.copy()
+        is_missing[[row.index for row in read.rejected]] = True
+        is_idle = state.missing.is_idle(state.settings.n_reference) and not is_missing.any()
         if is_idle and state.position + kept < find_due(state):
             self._state = wait(state, events)
             return ()
-        is_rejected = np.ones(n, dtype=np.bool_)
-        is_rejected[read.kept] = False
+        rows = np.searchsorted(read.kept, np.arange(n + 1))  # events before each row
         count = len(state.records)
         with one_blas_thread(), np.errstate(under="ignore"):
-            state = self._watch_rows(state, events, is_rejected)
+            state = self._watch_rows(state, events, is_missing, state.position + rows)
         self._assign(state)
         return state.records[count:]
 
-    def _watch_rows(self, state: MonitorState, events: Events, is_rejected: Bools) -> MonitorState:
-        """Watch all rows in their order, of which those that are not rejected are events."""
-        settings = self._settings
-        line = float(np.log(settings.ert / OTHER_SHARE))
-        while state.phase != "stopped":
+    def _watch_rows(
+        self, state: MonitorState, events: Events, is_missing: Bools, positions: Ints
+    ) -> MonitorState:
+        """Watch all rows in their order; ``positions`` counts the events before each."""
+        ert = state.settings.ert
+        line = float(np.log(ert / OTHER_SHARE))
+        while len(is_missing) and state.phase != "stopped":
             missing, count, is_alarm = missing_channel.watch(
-                state.missing, is_rejected, state.position, settings.n_reference, line
+                state.missing, is_missing, positions, state.settings.n_reference, line
             )
-            kept = count - int(is_rejected[:count].sum())
+            kept = int(positions[count] - positions[0])
             state = advance(replace(state, missing=missing), events[:kept])
-            events, is_rejected = events[kept:], is_rejected[count:]
-            if not is_alarm or state.phase == "stopped":
-                break
-            own = -1 if state.reference is None else state.reference.number
-            alarm = missing_channel.explain(
-                missing, state.position, own, state.next_number, settings.ert
-            )
-            state = add_record(replace(state, missing=MissingRows()), alarm)
+            events, is_missing, positions = events[kept:], is_missing[count:], positions[count:]
+            if is_alarm and state.phase != "stopped":
+                own = -1 if state.reference is None else state.reference.number
+                alarm = missing_channel.explain(
+                    missing, state.position, own, state.next_number, ert
+                )
+                state = add_record(replace(state, missing=MissingRows()), alarm)
         return advance(state, events)
 
     def _number_labels(self, y: Any, n: int, kept: Ints) -> tuple[Ints, tuple[Any, ...]]:
@@ -540,6 +544,3 @@ class Monitor(SavedObject):
         monitor = cls.__new__(cls)
         monitor._settings, monitor._state, monitor._turns = saved.settings, saved, FairQueue()
         return monitor
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self).from_bytes, (self.to_bytes(),)

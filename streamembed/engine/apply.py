@@ -8,7 +8,7 @@ and at the end of the call. A refused call and a failed chunk yield nothing that
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn
 
@@ -121,14 +121,7 @@ def _learn_points(before: EngineState, call: Points, config: Config) -> Steps:
                 state = _push(state, config)
                 yield state
         start = stop
-    late_or_duplicate = [
-        Rejected(int(kept[row]), None if keys is None else keys[row], why)
-        for row, why in faults.items()
-    ]
-    rejected = tuple(sorted((*call.rejected, *late_or_duplicate), key=lambda row: row.index))
-    count, log_offset = before.rejected + len(rejected), _find_log_offset(state, call, n)
-    yield replace(state, rejected=count, log_offset=log_offset)
-    return Learned(n - len(faults), rejected)
+    return (yield from _end(state, before, call, kept, keys, faults, call.rejected))
 
 
 def _learn_distances(before: EngineState, call: Distances, config: Config) -> Steps:
@@ -143,7 +136,7 @@ def _learn_distances(before: EngineState, call: Distances, config: Config) -> St
         before.check_ids_kind(select_ids(rows.ids, np.array(present, dtype=np.int64)))
     if policy == "raise":
         input_checks.check_rows(rows, before, config)
-    rejected: list[Rejected] = []
+    faults: dict[int, str] = {}
     state = _start(before, keys, every, policy, config)
     for index in range(n):
         row, fault = rows.read(index, input_checks.required_length(state, config, 0))
@@ -156,21 +149,39 @@ def _learn_distances(before: EngineState, call: Distances, config: Config) -> St
                 yield before
                 _refuse(keys, index, every)
             rows.rejected_rows.append(index)
-            rejected.append(Rejected(index, None if keys is None else keys[index], fault))
+            faults[index] = fault
             continue
         own_id = select_ids(rows.ids, every[index : index + 1])
         distances = input_checks.select_retained(state, config, row)
         names = input_checks.ids_or_positions(state, own_id, every[:1])
         part = AcceptedEvents(np.zeros((1, 0)), names, (distances,))
-        counts = before.rejected + len(rejected), _find_log_offset(state, call, index + 1)
+        counts = before.rejected + len(faults), _find_log_offset(state, call, index + 1)
         kind = classify_ids(own_id)
         state = state.with_events(part, NO_FEATURES, kind, state.labels, ids, *counts)
         if state.position == state.next_cut(config):
             state = _push(state, config)
             yield state
-    count, log_offset = before.rejected + len(rejected), _find_log_offset(state, call, n)
+    return (yield from _end(state, before, call, every, keys, faults))
+
+
+def _end(
+    state: EngineState,
+    before: EngineState,
+    call: Points | Distances,
+    rows: Ints,
+    keys: Sequence[Any] | None,
+    faults: Mapping[int, str],
+    unusable: tuple[Rejected, ...] = (),
+) -> Steps:
+    """Count all rejected rows of a call; ``rows`` and ``keys`` are those of `_start`."""
+    others = [
+        Rejected(int(rows[i]), None if keys is None else keys[i], why) for i, why in faults.items()
+    ]
+    rejected = tuple(sorted((*unusable, *others), key=lambda row: row.index))
+    count = before.rejected + len(rejected)
+    log_offset = _find_log_offset(state, call, len(rows))
     yield replace(state, rejected=count, log_offset=log_offset)
-    return Learned(n - len(rejected), tuple(rejected))
+    return Learned(call.rows - len(rejected), rejected)
 
 
 def _find_log_offset(state: EngineState, call: Points | Distances, stop: int) -> int:

@@ -204,7 +204,7 @@ class Distances(Call[Learned]):
                 f"kernel={config.kernel!r} is of points, but distance rows were given: try "
                 "kernel='gaussian'"
             )
-        if remedy := config.embedding.alternative:
+        if remedy := config.row.alternative:
             raise InputError(
                 f"method={config.method!r} needs coordinates, which distance rows do not tell: try "
                 f"{remedy}"

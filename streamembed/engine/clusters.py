@@ -12,8 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
-import scipy
-from scipy.sparse import csr_array
+from scipy.optimize import linear_sum_assignment
 
 from streamembed.errors import InputError
 from streamembed.numeric.arrays import Array, Ints, Unchanging, freeze
@@ -202,13 +201,10 @@ def match(overlaps: Ints, sizes: Ints, others: Ints) -> Ints:
     weights = overlaps * (ranks.sum() + 1) + ranks
     weights = np.where(allowed, weights * (len(both) * both.max(initial=0) + 1) + both, 0)
     matched = np.full(len(others), -1)
-    if weights.size:  # every row or every column has a pair; 1 is one that does not count
-        graph = csr_array(weights + 1.0)
-        rows, columns = scipy.sparse.csgraph.min_weight_full_bipartite_matching(
-            graph, maximize=True
-        )
-        pairs = allowed[rows, columns]
-        matched[columns[pairs]] = rows[pairs]
+    # every row or every column has a pair; one of weight 0 does not count
+    rows, columns = linear_sum_assignment(weights, maximize=True)
+    pairs = allowed[rows, columns]
+    matched[columns[pairs]] = rows[pairs]
     return matched
 
 

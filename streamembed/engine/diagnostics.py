@@ -11,9 +11,9 @@ from streamembed.engine.axis_messages import (
 from streamembed.engine.snapshot import Snapshot
 from streamembed.geometry.scaling import compare_divisors
 from streamembed.methods.eigenpairs import LARGEST_EXACT
+from streamembed.methods.engine_parameters import METHODS
 from streamembed.methods.frame_reference import LARGEST_PRICE
 from streamembed.methods.options import LARGEST_RANK, Config
-from streamembed.methods.registry import METHODS
 
 # Times as dear as usual from which a warning is due.
 CLIFF = 10.0
@@ -88,10 +88,10 @@ def describe_snapshot_cost(config: Config, snapshot: Snapshot) -> str | None:
     if ratio < CLIFF:
         return None
     return (
-        f"a snapshot of {n} points needed the last step of the solver ({rung!r}), at about "
-        f"{ratio:.0f} times the usual cost, because earlier steps could not certify "
+        f"a snapshot of {n} points needed the last step of the solver, at about {ratio:.0f} times "
+        "the usual cost, because earlier steps could not certify "
         f"tolerance={config.tolerance}: use a larger tolerance, "
-        f"{'a larger rank ' if 'rank' in config.embedding.options else ''}or fewer slots, or "
+        f"{'a larger rank ' if 'rank' in config.row.options else ''}or fewer slots, or "
         "tolerance=None for uncertified snapshots"
     )
 

@@ -41,9 +41,13 @@ from streamembed.merging import landmark_set
 from streamembed.merging.labelled_stream import LabelledStream
 from streamembed.merging.landmark_set import LARGEST_PARTITION, LandmarkSet
 from streamembed.methods import publish
-from streamembed.methods.engine_parameters import OPTIONS, EngineParameters, describe_use
+from streamembed.methods.engine_parameters import (
+    METHODS,
+    OPTIONS,
+    EngineParameters,
+    describe_applicability,
+)
 from streamembed.methods.options import Config
-from streamembed.methods.registry import METHODS
 from streamembed.methods.state import State
 from streamembed.metrics.catalog import STATES
 from streamembed.notebook import write_table
@@ -388,20 +392,19 @@ class Engine(HintedAttributes, SavedObject):
 
     def _publish(self, fresh: bool) -> tuple[State, Snapshot]:
         state = self._progress.need_state(self.config, EARLY)
-        previous = {kind: one for kind, one in self._published.items() if one[0] is state}
-        if fresh in previous:
-            return previous[fresh]
-        with one_blas_thread():
-            source = publish.renew_bound(state, self.config) if fresh else state
-            if source is state and fresh:
-                published = self._publish(fresh=False)
-                previous = self._published
-            else:
-                columns = publish.publish(source, self.config)
-                features = self.features or NO_FEATURES
-                published = state, Snapshot.of(source, columns, self.config, features)
-        self._published = previous | {fresh: published}
-        return published
+        known = {kind: one for kind, one in self._published.items() if one[0] is state}
+        if fresh not in known:
+            with one_blas_thread():
+                source = publish.renew_bound(state, self.config) if fresh else state
+                if fresh and source is state:
+                    known[False] = self._publish(fresh=False)
+                    known[True] = known[False]
+                else:
+                    columns = publish.publish(source, self.config)
+                    features = self.features or NO_FEATURES
+                    known[fresh] = state, Snapshot.of(source, columns, self.config, features)
+            self._published = known
+        return known[fresh]
 
     @property
     def _scalings(self) -> int:
@@ -821,13 +824,6 @@ class Engine(HintedAttributes, SavedObject):
             vars(self).update, _progress=other._progress, _published=other._published
         )
 
-    def __getstate__(self) -> dict[str, Any]:
-        arrays, header = codec.pack(self)
-        return {"arrays": arrays, "header": header}
-
-    def __setstate__(self, parts: dict[str, Any]) -> None:
-        vars(self).update(vars(codec.unpack(Engine, parts["arrays"], parts["header"], STATES)))
-
     def __pack__(self) -> SavedEngine:
         """Parameters and progress between two chunks, on rings that no chunk is written into."""
         copied = self._run_between_chunks(lambda: self._progress.copy())
@@ -853,6 +849,6 @@ codec.prepare(Engine, *STATES.values())
 
 # The words of the parameters, which the estimators and the command line use, too.
 PARAMETERS = read_texts(EngineParameters.__doc__)
-Engine.__doc__ = write_texts(Engine.__doc__, PARAMETERS, describe_use)
+Engine.__doc__ = write_texts(Engine.__doc__, PARAMETERS, describe_applicability)
 OWNERS["Engine"] -= frozenset(OPTIONS)
 OWNERS.update({f"Engine(method={name!r})": method.options for name, method in METHODS.items()})

@@ -144,15 +144,11 @@ class EngineState:
 
     def check_input_kind(self, distances: bool) -> None:
         """Refuse points where distances are learned, and the other way round."""
-        if distances and self.learns_distances is False:
+        if self.learns_distances is (not distances):
+            given, learned = ("distance rows", "points") if distances else ("points", "distances")
             raise InputError(
-                "distance rows were given, but this engine learns points with the features "
-                f"{list(self.feature_names)}: create another engine for them"
-            )
-        if not distances and self.learns_distances:
-            raise InputError(
-                "points were given, but this engine learns distances: use learn_distances, or "
-                "create another engine for them"
+                f"{given} were given, but this engine learns {learned}: use "
+                f"{'learn' if distances else 'learn_distances'}, or create another engine for them"
             )
 
     def check_ids_kind(self, ids: Array | None) -> None:

@@ -37,7 +37,7 @@ def choose_parameters(landmarks: LandmarkSet, given: Mapping[str, Any]) -> dict[
             f"landmarks={quote(landmarks)} must be a LandmarkSet: of Engine.landmark_set, "
             "LandmarkSet.load or merge"
         )
-    fixed = landmark_set.get_parameters(landmarks)
+    fixed = landmark_set.infer_engine_parameters(landmarks)
     for name, value in fixed.items():
         if given.get(name, value) != value:
             raise ParameterError(

@@ -267,17 +267,8 @@ class Picture(Immutable):
 
     @cached_property
     def _extension(self) -> PictureExtension:
-        source = self._source
-        return PictureExtension(
-            points=(source.points - source.center) / source.scale,
-            center=source.center,
-            scale=source.scale,
-            targets=self.coordinates,
-            n_neighbors=self.n_neighbors,
-            typical=1.0,
-            rho=self.spread,
-            gamma=self.gamma,
-        )
+        numbers = self.n_neighbors, self.spread, self.gamma
+        return PictureExtension(self._source, self.coordinates, *numbers)
 
     # ------------------------------------------------------------------ drawing
 

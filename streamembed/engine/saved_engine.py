@@ -68,7 +68,7 @@ def _check_state(state: State, d: int, config: Config) -> None:
         "metrics": bool(config.metrics),
     }
     _check_parts(state, has)
-    must(type(state.map) is MAPS[config.family], "the map")
+    must(type(state.map) is MAPS[config.method], "the map")
     must(state.metrics is None or state.metrics.names == config.metrics, "names of the metrics")
     edges: RadiusEdges | None = getattr(state.map, "edges", None)
     if edges is not None:

@@ -22,8 +22,8 @@ from streamembed.engine.snapshot_parts import collect_parts
 from streamembed.errors import FeatureError, InputError, ParameterError, quote
 from streamembed.methods.eigenpairs import PublishedColumns
 from streamembed.methods.extension import Extension
+from streamembed.methods.maps import MAPS
 from streamembed.methods.options import Config
-from streamembed.methods.registry import METHODS
 from streamembed.methods.snapshot_contents import Frame as Frame
 from streamembed.methods.snapshot_contents import SnapshotContents
 from streamembed.methods.state import State
@@ -116,8 +116,8 @@ class Snapshot(SnapshotContents, SavedObject):
     tracked : (N, r)
         lambda**t psi of all tracked pairs; see `tracked_pairs`.
     rung : str
-        Refinement level (`streamembed.methods.refinement`) of this snapshot: view, polish (not of
-        diffusion maps), refresh, or exact (batch for more than 1,000 points).
+        Refinement level (`streamembed.methods.refinement`) of this snapshot: view, refresh or
+        exact; of graphs and locally linear embedding also polish or batch.
     resolution : float
         How far events are from the nearest landmark, in widths of that one (root mean square over
         the last thousand or so): above 0.7 the landmarks are too sparse for the kernel. Gaussian:
@@ -136,18 +136,6 @@ class Snapshot(SnapshotContents, SavedObject):
     ) -> Self:
         """The snapshot of a state and its published columns."""
         return cls(**collect_parts(state, columns, config, features))
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickled as it is saved."""
-        return SnapshotContents.__reduce__(self._count_picture())
-
-    def _count_picture(self) -> Self:
-        """The same with all that is counted of a picture, without what that is made of."""
-        return (
-            self
-            if self.picture is None
-            else replace(self, picture_contents=self.picture._counted())
-        )
 
     def __repr__(self) -> str:
         n, k = self.coordinates.shape
@@ -590,7 +578,7 @@ class Snapshot(SnapshotContents, SavedObject):
 
     @cached_property
     def _extension(self) -> Extension:
-        return METHODS[self.method].extend(self)
+        return MAPS[self.method].extension(self)
 
     def _read(self, X: Any, of_distances: str = "transform_distances") -> Floats:
         """Points in the caller's units, checked, columns in order."""
@@ -621,7 +609,8 @@ class Snapshot(SnapshotContents, SavedObject):
 
     def _to_file(self) -> tuple[Any, dict[str, Any]]:
         """A column for each array with a row for each point, named by its path."""
-        arrays, header = codec.pack(self._count_picture())
+        picture = None if self.picture is None else self.picture._counted()
+        arrays, header = codec.pack(replace(self, picture_contents=picture))
         columns = {
             path: archive.to_list_column(array) if array.ndim == 2 else array
             for path, array in arrays.items()
@@ -639,7 +628,7 @@ class Snapshot(SnapshotContents, SavedObject):
         must(n >= 1 and k >= 1, "it has no points")
         must(len(snapshot.rotation) == k + len(snapshot.spare_eigenvalues), "rotation")
         must(len(snapshot.feature_names) == len(snapshot.center), "names of the features")
-        must(snapshot.method in METHODS, f"method is {snapshot.method!r}")
+        must(snapshot.method in MAPS, f"method is {snapshot.method!r}")
         if (picture := snapshot.picture_contents) is not None:
             must(picture.neighbours is None, "a picture with neighbours")
             must(picture.kept is not None and picture.balance is not None, "an unmeasured picture")

@@ -57,7 +57,9 @@ def collect_parts(
     }
     parts["tracked"] = parts["coordinates"]
     if isinstance(state.map, KernelMap):
-        parts["tracked"] = partial(_track_pairs, state, columns.normal, order, config.time)
+        tracked = partial(_track_pairs, state, columns.normal, order, config)
+        # learned distances are overwritten by the next chunk
+        parts["tracked"] = tracked if state.distances is None else tracked()
     return parts
 
 
@@ -123,9 +125,9 @@ def _build_frame(
     return Frame(*kept, fidelity, moved.price, correlations)
 
 
-def _track_pairs(state: State, normal: Normalisation, order: Ints, time: float) -> Floats:
-    values, psi = state.map.view(state, normal, len(order))
-    tracked: Floats = (psi * np.clip(values, 0.0, 1.0) ** time)[order]
+def _track_pairs(state: State, normal: Normalisation, order: Ints, config: Config) -> Floats:
+    values, psi = state.map.view(state, normal, len(order), config)
+    tracked: Floats = (psi * np.clip(values, 0.0, 1.0) ** config.time)[order]
     return tracked
 
 

@@ -11,7 +11,7 @@ from river import base
 
 from streamembed.data.impute import FeatureRows
 from streamembed.estimators.estimator import ColdStart, FeatureEstimator, PointEstimator
-from streamembed.numeric.arrays import Floats
+from streamembed.numeric.arrays import Bools, Floats
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,8 +59,11 @@ class ColdStartLearner(FeatureEstimator):
         """Events that the learner has."""
 
     @abc.abstractmethod
-    def _learn(self, points: Floats, names: tuple[str, ...]) -> None:
-        """Give the learner points (n, d), all or none: one event, or the first ones."""
+    def _learn(self, points: Floats, names: tuple[str, ...], is_filled: Bools) -> None:
+        """Give the learner points (n, d), all or none: one event, or the first ones.
+
+        ``is_filled`` (n,) says in which of them a mean stands for a missing value.
+        """
 
     @property
     def _statistics(self) -> FeatureStatistics:
@@ -88,7 +91,7 @@ class ColdStartLearner(FeatureEstimator):
                 counted, values = waiting.settle()
             after, points = counted.fill(values, self._learned + len(values))
             self._statistics_pair = self._statistics, after
-            self._learn(points, after.names)
+            self._learn(points, after.names, np.asarray(np.isnan(values).any(axis=1)))
         if not len(rows):
             self._statistics_pair = (replace(self._statistics, began=began),) * 2
         self._warn_of_columns(before)

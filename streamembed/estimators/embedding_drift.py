@@ -16,7 +16,7 @@ from streamembed.drift.alarm import Alarm
 from streamembed.drift.monitor import Monitor
 from streamembed.errors import FeatureError, quote
 from streamembed.estimators.cold_start import ColdStartTransformer
-from streamembed.numeric.arrays import LARGEST_VALUE, Floats
+from streamembed.numeric.arrays import LARGEST_VALUE, Bools, Floats
 from streamembed.parameters import declare_parameters, read_texts
 
 SETTLED = 50  # events whose features are those that are watched
@@ -28,8 +28,9 @@ class EmbeddingDrift(ColdStartTransformer, base.DriftDetector):
     """A drift detector for points, at a false-alarm rate of your choice.
 
     It is one of river's detectors (``update`` and ``drift_detected``), and a step of a pipeline
-    that hands every point on as it is. Values that are missing become the mean so far. A detector
-    of one number can be given numbers.
+    that hands every point on as it is. Values that are missing become the mean so far; where more
+    rows have some than in the reference, that is an alarm of the channel "missing". A detector of
+    one number can be given numbers.
 
     Attributes
     ----------
@@ -139,5 +140,6 @@ class EmbeddingDrift(ColdStartTransformer, base.DriftDetector):
     def _take(self, rows: FeatureRows) -> None:
         self._complete(rows, min(SETTLED, self.n_reference))
 
-    def _learn(self, points: Floats, names: tuple[str, ...]) -> None:
-        self._monitor.watch(Batch.of_points(points, Features.of_names(names)))
+    def _learn(self, points: Floats, names: tuple[str, ...], is_filled: Bools) -> None:
+        batch = Batch.of_points(points, Features.of_names(names))
+        self._monitor.watch(batch, is_filled=is_filled)

@@ -9,8 +9,8 @@ import numpy as np
 
 from streamembed.errors import InputError, ParameterError, quote
 from streamembed.estimators.map_estimator import MapEstimator, declare_map
+from streamembed.methods.engine_parameters import METHODS
 from streamembed.methods.options import DEFAULTS, Config
-from streamembed.methods.registry import METHODS
 
 # Of values of a kernel, in what is left of their sum.
 ROUNDING = 1e-9

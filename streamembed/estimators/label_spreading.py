@@ -19,7 +19,7 @@ from streamembed.estimators.cold_start import ColdStartLearner, FeatureStatistic
 from streamembed.geometry.scaling import LEAST_SHARE, Scaling, fit_points
 from streamembed.manifold import label_spreading
 from streamembed.manifold.label_spreading import UNLABELLED, LabelGraph
-from streamembed.numeric.arrays import LARGEST_VALUE, Array, Floats, Ints
+from streamembed.numeric.arrays import LARGEST_VALUE, Array, Bools, Floats, Ints
 from streamembed.parameters import declare_parameters
 from streamembed.threads import one_blas_thread
 from streamembed.validation import check_choice, check_real, check_whole
@@ -301,7 +301,7 @@ class LabelSpreading(ColdStartLearner, base.MiniBatchClassifier):
     def _learned(self) -> int:
         return 0 if self._stream is None else self._stream.position
 
-    def _learn(self, points: Floats, names: tuple[str, ...]) -> None:
+    def _learn(self, points: Floats, names: tuple[str, ...], is_filled: Bools) -> None:
         stream = self._stream
         with one_blas_thread():
             if stream is None:

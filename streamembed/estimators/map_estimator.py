@@ -26,10 +26,9 @@ from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import InputError, NotReadyError, ParameterError, quote
 from streamembed.estimators.cold_start import ColdStartTransformer
 from streamembed.estimators.event_times import EventTimes, split_times
-from streamembed.methods.engine_parameters import POSITION, describe_use
+from streamembed.methods.engine_parameters import METHODS, POSITION, describe_applicability
 from streamembed.methods.options import DEFAULTS, Config
-from streamembed.methods.registry import METHODS
-from streamembed.numeric.arrays import LARGEST_VALUE, Floats
+from streamembed.numeric.arrays import LARGEST_VALUE, Bools, Floats
 from streamembed.parameters import Class, declare_parameters, read_texts
 from streamembed.validation import check_choice
 
@@ -294,7 +293,7 @@ class MapEstimator(ColdStartTransformer):
     def _take(self, rows: FeatureRows) -> None:
         self._complete(rows, self._warm_up_events)
 
-    def _learn(self, points: Floats, names: tuple[str, ...]) -> None:
+    def _learn(self, points: Floats, names: tuple[str, ...], is_filled: Bools) -> None:
         engine = self._engine or self._create_engine()
         rows = batch.check_table(points, Features.of_names(names), NO_NULLS, {}, None, "raise")
         times = self._times.select(self._learned, self._learned + len(points))
@@ -414,6 +413,6 @@ def declare_map(cls: Class) -> Class:
     """Make a subclass one that is created with its parameters, and describe them."""
     return declare_parameters(
         {**PARAMETERS, **read_texts(MapEstimator.__doc__)},
-        lambda name, cls: "" if name == "spread" else describe_use(name, cls.method),
+        lambda name, cls: "" if name == "spread" else describe_applicability(name, cls.method),
         MapEstimator.__doc__,
     )(cls)

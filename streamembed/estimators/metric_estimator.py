@@ -30,15 +30,15 @@ from streamembed.errors import (
     InputError,
     NotLearnedWarning,
     NotReadyError,
+    ParameterError,
     warn,
 )
 from streamembed.estimators.estimator import ColdStart, PointEstimator
 from streamembed.metrics import metric_roots, training_stream
 from streamembed.metrics.examples import DISSIMILAR, NOT_LEARNED, SIMILAR
-from streamembed.metrics.learner import MetricLearner
+from streamembed.metrics.learner import NOT_MERGED, MetricLearner
 from streamembed.metrics.mahalanobis import Mahalanobis
-from streamembed.metrics.totals import Totals
-from streamembed.metrics.training_stream import TrainingStream
+from streamembed.metrics.training_stream import Totals, TrainingStream
 from streamembed.numeric import codec
 from streamembed.numeric.arrays import Floats, Ints
 from streamembed.numeric.chunks import Chunks
@@ -94,7 +94,7 @@ class MetricEstimator(
         self._cold_start = ColdStart()
         self._early_codes: tuple[int, ...] = ()  # of a pair, both ends are early rows
         self._stream: TrainingStream | None = None
-        self._read: tuple[Mahalanobis, Any] | None = None
+        self._read: Mahalanobis | None = None
         self._root: Floats | None = None
 
     @classmethod
@@ -103,7 +103,7 @@ class MetricEstimator(
 
     def _make_learner(self) -> MetricLearner:
         """The learner of these parameters, which checks them."""
-        names = [each.name for each in fields(self._learner_type)]
+        names = [each.name for each in fields(self._learner_type) if hasattr(self, each.name)]
         learner: MetricLearner = self._learner_type(**{name: getattr(self, name) for name in names})
         return learner
 
@@ -159,72 +159,54 @@ class MetricEstimator(
         Metrics of sums show every event that came, those that wait for their chunk too; the others
         are as of the last whole chunk, and before the first the identity over the features seen so
         far. What is known of the metric, with the same keys for every metric, is its
-        ``certificate`` (`streamembed.metrics.learner.build_certificate`).
+        ``certificate`` (`streamembed.metrics.metric_certificate.MetricCertificate`).
 
         Warns
         -----
         NotLearnedWarning
             The metric is the identity, because no chunk is whole yet.
         """
-        metric, info = self._read_metric()
-        if info is None:
+        if self._read is None:
+            with one_blas_thread():
+                self._read = self._compute_metric()
+        if self._read.certificate["status"] == "untaught":
             warn(
                 f"{type(self).__name__} has learned nothing yet: its metric is the identity until "
                 f"its first chunk is whole (chunk_size={self.chunk_size}); learn more, or call "
                 "flush()",
                 NotLearnedWarning,
             )
-        return metric
-
-    @property
-    def info(self) -> Any:
-        """Facts about the metric: its status, its quality, and ``totals`` of updates.
-
-        None where the metric is the identity for want of a chunk.
-        """
-        return self._read_metric()[1]
-
-    def _read_metric(self) -> tuple[Mahalanobis, Any]:
-        """Metric and info."""
-        if self._read is None:
-            with one_blas_thread():
-                result = self._compute_metric()
-            self._read = result or (self._create_identity(), None)
         return self._read
 
-    def _compute_metric(self) -> tuple[Mahalanobis, Any] | None:
+    def _compute_metric(self) -> Mahalanobis:
         """The metric learned so far; in the warm-up, as if with the features seen so far."""
-        if self._stream is not None:
-            return _named(
-                training_stream.read_metric(self._stream, self._learner, self._key), self._names
-            )
-        if not self._learner.additive or not self._early:
-            return None
-        settled, stream = self._start()
-        return _named(training_stream.read_metric(stream, self._learner, self._key), settled.names)
-
-    def _create_identity(self) -> Mahalanobis:
-        names = self.feature_names
-        if not names:
-            raise NotReadyError(
-                "no event has been learned, so the features are unknown; learn one first"
-            )
-        return training_stream.create_unfitted_metric(len(names)).named(
-            impute.name_metric_columns(names)
-        )
+        stream, names = self._stream, self.feature_names
+        if stream is None:
+            if not names:
+                raise NotReadyError(
+                    "no event has been learned, so the features are unknown; learn one first"
+                )
+            if self._learner.additive and self._early:
+                settled, stream = self._start()
+                names = settled.names
+        if stream is None:
+            metric = training_stream.create_unfitted_metric(len(names))
+        else:
+            metric = training_stream.read_metric(stream, self._learner, self._key)
+        return metric.named(impute.name_metric_columns(names))
 
     def _get_columns(self) -> Floats:
         """Columns (d, m) that points are multiplied by, m the same for ever; of whole chunks."""
         if self._root is None:
             assert self._stream is not None
             with one_blas_thread():
-                result = training_stream.read_metric(
+                metric = training_stream.read_metric(
                     self._stream, self._learner, self._key, waiting=False
                 )
-                self._root = self._compute_root(*(result or (self._create_identity(), None)))
+                self._root = self._compute_root(metric)
         return self._root
 
-    def _compute_root(self, metric: Mahalanobis, info: Any) -> Floats:
+    def _compute_root(self, metric: Mahalanobis) -> Floats:
         return metric_roots.compute_root(metric.matrix)
 
     def transform_one(self, x: Mapping[Any, Any]) -> dict[Any, Any]:
@@ -416,11 +398,13 @@ class MetricEstimator(
         Raises
         ------
         ParameterError
-            Itself, another class, or other parameters.
+            Itself, another class, or other parameters; or ITML, which cannot be merged.
         FeatureError
             Other features.
         """
         self._check_mergeable(other)
+        if not self._learner.mergeable:
+            raise ParameterError(NOT_MERGED)
         # in an order of the two that does not depend on which one merges
         first, second = sorted((self, other), key=lambda model: model._digest())
         before, merged = self._cold_start, copy.copy(first)
@@ -463,13 +447,6 @@ class MetricEstimator(
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_read": None, "_root": None}
-
-
-def _named(
-    read: tuple[Mahalanobis, Any] | None, names: tuple[str, ...]
-) -> tuple[Mahalanobis, Any] | None:
-    """What was read of a training stream, the metric with the names of its columns."""
-    return None if read is None else (read[0].named(impute.name_metric_columns(names)), read[1])
 
 
 @dataclass_transform(eq_default=False)

@@ -13,14 +13,13 @@ import numpy as np
 from streamembed.data import impute
 from streamembed.errors import NotReadyError
 from streamembed.estimators.metric_estimator import MetricEstimator, declare_metric
-from streamembed.metrics import fenn_display
-from streamembed.metrics.class_moments import (
-    ContrastLearner,
-    DiscriminantLearner,
-    FennLearner,
-    GeometricMeanLearner,
-)
+from streamembed.metrics import fenn, fenn_display, training_stream
+from streamembed.metrics.class_moments import join_scatters
+from streamembed.metrics.contrast import ContrastLearner
+from streamembed.metrics.discriminant import DiscriminantLearner
+from streamembed.metrics.fenn import FennLearner
 from streamembed.metrics.fenn_display import FennDisplay
+from streamembed.metrics.geometric_mean import GeometricMeanLearner
 from streamembed.metrics.mahalanobis import Mahalanobis
 from streamembed.numeric.arrays import Floats
 from streamembed.threads import one_blas_thread
@@ -35,9 +34,9 @@ class FENN(MetricEstimator):
     do not change under a linear map of the data: nothing is scaled.
 
     Until two classes have two points each the metric is standardised Euclidean distance, and
-    `info.status` says so. With a number for ``mu`` all points then count as one class: directions
-    in which the standardised features vary little together weigh most. For points without labels,
-    give all of them the same one.
+    its certificate's status says so. With a number for ``mu`` all points then count as one class:
+    directions in which the standardised features vary little together weigh most. For points
+    without labels, give all of them the same one.
 
     Pairs that were given make within and between scatter of their own; beside labels, a pair weighs
     as much as a point.
@@ -55,7 +54,7 @@ class FENN(MetricEstimator):
     >>> model = FENN()
     >>> for x, y in datasets.Phishing().take(200):
     ...     model.learn_one(x, y)
-    >>> model.info.status, model.info.spectrum.n_informative
+    >>> model.metric.certificate.status, model.metric.certificate.n_informative
     ('measured', 1)
     """
 
@@ -107,7 +106,9 @@ class FENN(MetricEstimator):
         rows = impute.read(X).align(self._names)
         points = self._stream.spread.fill_gaps(self._count_missing(rows))
         with one_blas_thread():
-            return fenn_display.compute_display(points, self.info.spectrum, mu)
+            shown = training_stream.show_waiting(self._stream, self._learner, self._key)
+            scatters = join_scatters(shown.progress[self._key].state)
+            return fenn_display.compute_display(points, fenn.compute_spectrum(scatters), mu)
 
     @classmethod
     def _unit_test_params(cls) -> Any:
@@ -133,17 +134,17 @@ class DiscriminantAnalysis(MetricEstimator):
     >>> model = DiscriminantAnalysis()
     >>> for x, y in datasets.Phishing().take(200):
     ...     model.learn_one(x, y)
-    >>> model.info.status, model.metric.rank
+    >>> model.metric.certificate.status, model.metric.rank
     ('measured', 1)
     """
 
     _learner_type: ClassVar[Any] = DiscriminantLearner
 
-    def _compute_root(self, metric: Mahalanobis, info: Any) -> Floats:
-        if info is None or info.directions.shape[1] == 0:
-            return super()._compute_root(metric, info)
-        missing = info.directions.shape[0] - info.directions.shape[1]
-        return np.pad(info.directions, ((0, 0), (0, missing)))
+    def _compute_root(self, metric: Mahalanobis) -> Floats:
+        directions = np.array(metric.certificate.get("directions", ()))
+        if directions.size == 0:
+            return super()._compute_root(metric)
+        return np.pad(directions, ((0, 0), (0, len(directions) - directions.shape[1])))
 
 
 @declare_metric
@@ -155,8 +156,8 @@ class ContrastMetric(MetricEstimator):
     are divided by their deviations over all that was learned; `metric` is in the caller's units.
 
     As printed in the source the formula is no metric on real data: eigenvalues below 1 % of the
-    mean diagonal of C are raised to that, and `info.n_clipped` counts them. It lost to Euclidean
-    distance on five of seven data sets; `GeometricMeanMetric` did not.
+    mean diagonal of C are raised to that, and its certificate's ``n_clipped`` counts them. It lost
+    to Euclidean distance on five of seven data sets; `GeometricMeanMetric` did not.
 
     Parameters
     ----------
@@ -169,7 +170,7 @@ class ContrastMetric(MetricEstimator):
     >>> model = ContrastMetric()
     >>> for x, y in datasets.Phishing().take(200):
     ...     model.learn_one(x, y)
-    >>> model.info.status, model.metric.matrix.shape
+    >>> model.metric.certificate.status, model.metric.matrix.shape
     ('guarded', (9, 9))
     """
 
@@ -187,7 +188,7 @@ class GeometricMeanMetric(MetricEstimator):
     distance, and up to 2 above: the one to take without looking.
 
     Where similar or dissimilar pairs are missing the metric is standardised Euclidean distance, and
-    `info.status` tells which.
+    its certificate's status tells which.
 
     Parameters
     ----------
@@ -200,7 +201,7 @@ class GeometricMeanMetric(MetricEstimator):
     >>> model = GeometricMeanMetric()
     >>> for x, y in datasets.Phishing().take(200):
     ...     model.learn_one(x, y)
-    >>> model.info.status
+    >>> model.metric.certificate.status
     'measured'
     """
 

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from dataclasses import dataclass
 
 import numpy as np
 
 from streamembed.engine.snapshot import Snapshot
-from streamembed.errors import InputError, quote
-from streamembed.numeric.arrays import Array, Bools, Floats, Ints
-from streamembed.pairs import pair_memory, thresholds
-from streamembed.pairs.pair_memory import PairCounts, State
-from streamembed.pairs.thresholds import PairSettings
+from streamembed.errors import InputError, ParameterError, quote
+from streamembed.numeric.arrays import Array, Bools, Floats
+from streamembed.pairs import thresholds
 from streamembed.parameters import check_names
 from streamembed.validation import (
+    LARGEST_D2,
     LARGEST_DRAW,
+    LARGEST_SEED,
     LARGEST_TIME,
     check_optional,
+    check_percentiles,
     check_real,
     check_whole,
 )
@@ -25,7 +25,7 @@ from streamembed.validation import (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GeneratedPairs:
-    """New pairs from one snapshot, with the evidence for their similarity.
+    """Pairs of one snapshot, with the evidence for their similarity.
 
     Attributes
     ----------
@@ -58,7 +58,7 @@ class GeneratedPairs:
 
 @check_names
 class PairGenerator:
-    """Similar and dissimilar pairs from snapshots, by thresholds on diffusion distances.
+    """Similar and dissimilar pairs of a snapshot, by thresholds on diffusion distances.
 
     Parameters
     ----------
@@ -67,15 +67,11 @@ class PairGenerator:
     diffusion_time
         t of (lambda / lambda_1)**t psi; None: psi as it is, the source's Laplacian eigenmap.
     percentiles
-        Of the squared distances seen: the thresholds.
+        Of the squared distances of the candidates: the thresholds.
     similar_below, dissimilar_above
         Thresholds by hand, on squared distances in the embedding; None: by the percentiles.
     candidates
         Pairs drawn of a snapshot; one in ten is beyond a threshold.
-    buffer
-        Pairs remembered, so that none comes twice.
-    decay
-        Weight of earlier snapshots' distances, in (0, 1].
     seed
         Of the draws, together with the stream position.
 
@@ -92,7 +88,7 @@ class PairGenerator:
     >>> points = np.random.default_rng(0).standard_normal((200, 3))
     >>> points[::2, 0] += 8.0
     >>> _ = engine.learn(points)
-    >>> found = PairGenerator(n_components=1).update(engine.snapshot())
+    >>> found = PairGenerator(n_components=1).draw(engine.snapshot())
     >>> across = (found.left[:, 0] > 4.0) != (found.right[:, 0] > 4.0)
     >>> bool(across[found.similar].any()), bool(across[~found.similar].mean() > 0.9)
     (False, True)
@@ -106,40 +102,27 @@ class PairGenerator:
         self,
         n_components: int | None = None,
         diffusion_time: float | None = 16.0,
-        percentiles: tuple[float, float] = (5.0, 95.0),
+        percentiles: tuple[float, float] = thresholds.PERCENTILES,
         similar_below: float | None = None,
         dissimilar_above: float | None = None,
         candidates: int = 500,
-        buffer: int = 1000,
-        decay: float = 0.9,
         seed: int = 0,
     ) -> None:
+        low = check_optional(check_real, "similar_below", similar_below, 0.0, LARGEST_D2)
+        high = check_optional(check_real, "dissimilar_above", dissimilar_above, 0.0, LARGEST_D2)
+        if low is not None and high is not None and not low < high:
+            raise ParameterError(f"similar_below={low} must be below dissimilar_above={high}")
         self.n_components = check_optional(check_whole, "n_components", n_components, 1)
         self.diffusion_time = check_optional(
             check_real, "diffusion_time", diffusion_time, 0.0, LARGEST_TIME
         )
-        self._settings = PairSettings(
-            candidates=check_whole("candidates", candidates, 1, high=LARGEST_DRAW),
-            buffer=buffer,
-            percentiles=percentiles,
-            similar_below=similar_below,
-            dissimilar_above=dissimilar_above,
-            decay=decay,
-            seed=seed,
-        )
-        self._state: State | None = None
-        self._numbers: dict[Hashable, int] = {}
-        self._next = 0
+        self.percentiles = check_percentiles("percentiles", percentiles)
+        self.similar_below, self.dissimilar_above = low, high
+        self.candidates = check_whole("candidates", candidates, 1, high=LARGEST_DRAW)
+        self.seed = check_whole("seed", seed, 0, high=LARGEST_SEED)
 
-    @property
-    def counts(self) -> PairCounts:
-        """Number of candidates so far, by outcome."""
-        return PairCounts() if self._state is None else self._state.counts
-
-    def update(self, snapshot: Snapshot) -> GeneratedPairs:
-        """New pairs from a snapshot's support; remembered pairs are judged again.
-
-        A snapshot of the position that came last has nothing new to say.
+    def draw(self, snapshot: Snapshot) -> GeneratedPairs:
+        """Pairs of a snapshot's support; of one snapshot always the same.
 
         Raises
         ------
@@ -152,41 +135,23 @@ class PairGenerator:
             raise InputError("the snapshot was learned from distances: it has no points to pair")
         psi, values = snapshot.tracked_pairs()
         count = self.n_components or snapshot.points.shape[1]
-        coordinates = thresholds.weight_columns(psi[:, :count], values[:count], self.diffusion_time)
-        scaled = (snapshot.points - snapshot.center) / snapshot.scale
-        births = self._number_ids(snapshot.ids.tolist())
-        before = self._state or pair_memory.init(scaled.shape[1])
-        if self._state is None or self._state.position != snapshot.position:
-            self._state = thresholds.update(
-                before,
-                coordinates,
-                scaled,
-                births,
-                snapshot.masses,
-                snapshot.position,
-                self._settings,
-            )
-        is_new, _ = pair_memory.compare(before.pairs, self._state.pairs)
-        new = self._state.pairs.take(is_new)
-        slots = np.searchsorted(births, new.births)
-        similar_below, dissimilar_above = thresholds.compute_thresholds(self._state, self._settings)
+        drawn = thresholds.draw_pairs(
+            thresholds.weight_columns(psi[:, :count], values[:count], self.diffusion_time),
+            (snapshot.points - snapshot.center) / snapshot.scale,
+            self.candidates,
+            np.random.default_rng((self.seed, snapshot.position)),
+            self.percentiles,
+            self.similar_below,
+            self.dissimilar_above,
+        )
         return GeneratedPairs(
-            left=snapshot.points[slots[:, 0]],
-            right=snapshot.points[slots[:, 1]],
-            similar=new.similar,
-            left_ids=snapshot.ids[slots[:, 0]],
-            right_ids=snapshot.ids[slots[:, 1]],
-            d2=new.d2,
-            similar_below=similar_below,
-            dissimilar_above=dissimilar_above,
+            left=snapshot.points[drawn.left],
+            right=snapshot.points[drawn.right],
+            similar=drawn.similar,
+            left_ids=snapshot.ids[drawn.left],
+            right_ids=snapshot.ids[drawn.right],
+            d2=drawn.d2,
+            similar_below=drawn.similar_below,
+            dissimilar_above=drawn.dissimilar_above,
             position=snapshot.position,
         )
-
-    def _number_ids(self, ids: list[Hashable]) -> Ints:
-        """A number for every id, ascending with age; those of ids that have left are forgotten."""
-        numbers = {}
-        for key in ids:
-            numbers[key] = self._numbers.get(key, self._next)
-            self._next += key not in self._numbers
-        self._numbers = numbers
-        return np.array(list(numbers.values()), dtype=np.int64)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy.typing as npt
@@ -10,12 +9,10 @@ import numpy.typing as npt
 from streamembed import validation
 from streamembed.errors import ParameterError
 from streamembed.estimators.metric_estimator import MetricEstimator, declare_metric
-from streamembed.metrics import must_link
-from streamembed.metrics.class_moments import LeadingLearner
-from streamembed.metrics.eig_dml import EigDMLSettings
-from streamembed.metrics.eig_dml_learner import DiagonalLearner, EigLearner
-from streamembed.metrics.itml_learner import ITMLLearner
+from streamembed.metrics.eig_dml import EigDMLLearner
+from streamembed.metrics.itml import ITMLLearner
 from streamembed.metrics.learner import MetricLearner
+from streamembed.metrics.must_link import DiagonalLearner, LeadingLearner, RootsLearner
 
 
 @declare_metric
@@ -30,7 +27,8 @@ class ITML(MetricEstimator):
     the prior and of the bounds; `metric` is in the caller's units. The prior "identity" therefore
     is standardised Euclidean distance.
 
-    With numba (the extra ``fast``) sweeps are some ten times faster, after a second of compiling.
+    Without a similar, or without a dissimilar pair so far, the metric shrinks or stretches all, and
+    its status says so. The answer depends on the order of the pairs: it cannot be merged.
 
     Parameters
     ----------
@@ -40,8 +38,8 @@ class ITML(MetricEstimator):
         Bounds on squared distances under the scale above; None: the running 5th and 95th
         percentiles of squared distances between recent points, under the prior.
     buffer
-        Pairs remembered, at least 1; half of either kind, or more where there are fewer of the
-        other. Below 500 a sorted stream of pairs may teach little: see ``info.shrinkage``.
+        Pairs remembered, at least 2: the newest, half of either kind. A kind that comes alone at
+        first has 500 places at least.
     sweeps
         Over all of them, a chunk.
     forgetting
@@ -58,7 +56,7 @@ class ITML(MetricEstimator):
     >>> model = ITML()
     >>> for x, y in datasets.Phishing().take(200):
     ...     model.learn_one(x, y)
-    >>> model.info.status, model.info.n_pairs > 300
+    >>> model.metric.certificate.status, model.metric.certificate.n_pairs > 300
     ('ok', True)
     """
 
@@ -93,9 +91,10 @@ class EigDML(MetricEstimator):
     similar pairs the metric is the identity, before there are dissimilar ones the inverse of their
     scatter.
 
-    `info.gap` bounds how far the metric is from the best for the dissimilar pairs remembered. Near
-    to the optimum is not the same as accurate: a ``smoothing`` of 0.5 or 2 weighs more pairs than
-    the nearest and bears wrong labels. On letter it is less accurate than Euclidean distance.
+    ``gap`` of its certificate bounds how far the metric is from the best for the dissimilar pairs
+    remembered. Near to the optimum is not the same as accurate: a ``smoothing`` of 0.5 or 2 weighs
+    more pairs than the nearest and bears wrong labels. On letter it is less accurate than Euclidean
+    distance.
 
     Parameters
     ----------
@@ -120,7 +119,7 @@ class EigDML(MetricEstimator):
     >>> model = EigDML()
     >>> for x, y in datasets.Phishing().take(200):
     ...     model.learn_one(x, y)
-    >>> model.info.status, model.info.n_far > 150
+    >>> model.metric.certificate.status, model.metric.certificate.n_far > 150
     ('gap open', True)
     """
 
@@ -130,16 +129,12 @@ class EigDML(MetricEstimator):
     steps: int = 10
     step_cap: int = 300
     decay: float | None = None
+    _learner_type: ClassVar[Any] = EigDMLLearner
 
     @classmethod
     def _unit_test_params(cls) -> Any:
         yield {"chunk_size": 4}
         yield {"chunk_size": 2, "policy": "recent", "decay": 0.99, "buffer": 60}
-
-    def _make_learner(self) -> EigLearner:
-        names = ("smoothing", "buffer", "policy", "steps", "step_cap", "decay", "seed")
-        settings = EigDMLSettings(**{name: getattr(self, name) for name in names})
-        return EigLearner(settings, recent=settings.policy == "recent" or bool(settings.decay))
 
 
 @declare_metric
@@ -166,8 +161,8 @@ class MustLinkMetric(MetricEstimator):
         True: weights of the features only, nothing for their correlations, with the largest mean
         (unsquared) distance of cannot-link pairs at a fixed mean squared one of must-link pairs.
     roots
-        True: that, over all metrics, the problem of Xing et al.; `info.gap` bounds how far from the
-        optimum the metric is. One of rank, diagonal and roots can be given.
+        True: that, over all metrics, the problem of Xing et al.; ``gap`` of its certificate bounds
+        how far from the optimum the metric is. One of rank, diagonal and roots can be given.
 
     Examples
     --------
@@ -175,7 +170,7 @@ class MustLinkMetric(MetricEstimator):
     >>> model = MustLinkMetric(diagonal=True)
     >>> for x, y in datasets.Phishing().take(200):
     ...     model.learn_one(x, y)
-    >>> model.info.status
+    >>> model.metric.certificate.status
     'certified'
     """
 
@@ -206,9 +201,8 @@ class MustLinkMetric(MetricEstimator):
         yield {"chunk_size": 4, "roots": True}
 
     def _make_learner(self) -> MetricLearner:
-        settings = replace(must_link.SETTINGS, seed=self.seed)
         if self.roots:
-            return EigLearner(settings)
+            return RootsLearner(seed=self.seed)
         if self.diagonal:
-            return DiagonalLearner(replace(settings, steps=0))
+            return DiagonalLearner(seed=self.seed)
         return LeadingLearner(self.rank)

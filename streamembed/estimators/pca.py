@@ -117,10 +117,9 @@ class PrincipalAxes(Unchanging, SavedObject):
 
     def __post_init__(self) -> None:
         """Make the arrays read-only."""
-        for array in (self.components, self.mean, self.explained_variance):
-            freeze(array)
-        freeze(self.explained_variance_ratio)
-        freeze(self.singular_values)
+        for value in (getattr(self, each.name) for each in fields(self)):
+            if isinstance(value, np.ndarray):
+                freeze(value)
 
     @property
     def feature_loadings(self) -> Floats:
@@ -179,10 +178,6 @@ class PrincipalAxes(Unchanging, SavedObject):
         archive.must(axes.solver in ("moments", "svd"), "solver")
         archive.must(all(j < len(axes.components) for j in axes.cut), "cut")
         return axes
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickled by its parts; read-only again afterwards."""
-        return type(self), tuple(getattr(self, each.name) for each in fields(self))
 
 
 @declare_parameters({})

@@ -3,36 +3,62 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
+
+import numpy as np
 
 from streamembed.data import impute
 from streamembed.data.impute import FeatureRows
-from streamembed.engine.engine import PARAMETERS, Engine
 from streamembed.errors import NotReadyError
 from streamembed.estimators.cold_start import ColdStartTransformer
-from streamembed.methods.options import Config
-from streamembed.metrics import metric_roots
 from streamembed.metrics.mahalanobis import Mahalanobis
-from streamembed.numeric.arrays import Floats
+from streamembed.numeric import moments
+from streamembed.numeric.arrays import Bools, Floats
+from streamembed.pairs import predictability
 from streamembed.parameters import declare_parameters
+from streamembed.threads import one_blas_thread
 from streamembed.validation import check_optional, check_whole
 
 # Events from which the features are settled.
 SETTLING = 12
 # Fewest events of a warm-up, and how many for each feature: the scale comes from these.
 WARM_UP, WARM_UP_SHARE = 100, 10
+# Events after which weights are measured again, at least.
+LEAST_RENEWED = 500
 
 
-@declare_parameters(PARAMETERS)
+@dataclass(frozen=True, slots=True, eq=False)
+class WeightedStream:
+    """The last events, and what was measured of them."""
+
+    recent: Floats = field(default_factory=lambda: np.zeros((0, 0)))  # (n, d)
+    position: int = 0  # events so far
+    metric: Mahalanobis | None = None  # None before the warm-up ends
+    measured: int = 0  # position at which it was measured
+
+
+@declare_parameters({})
 class UnsupervisedMetric(ColdStartTransformer):
-    """A Mahalanobis metric from generated pairs: no labels.
+    """Standardised Euclidean distance in which features that the others do not predict weigh less.
 
-    It is the metric ``itml`` of an engine that has no labels: features that the others do not
-    predict weigh less, and pairs that an embedding separates change it as far as halves of the
-    events agree, and no feature is predicted worse for it. Where that leaves nothing it is the
-    Euclidean metric of standardised features, and `metric`'s certificate says why. It is measured
-    again after as many events as before, at most after ``size``.
+    No labels: structure that shows in nearest neighbours is shared by several features, so that a
+    feature of which the others know nothing is noise beside it, or independent of it; it then
+    weighs a tenth. Where that leaves nothing it is the Euclidean metric of standardised features.
+    It is measured again after as many events as before, at most after ``size``, or 500.
 
+    Parameters
+    ----------
+    size
+        The last events, of which features are weighed.
+    warm_up
+        Events before the first measurement; None: 100, or ten for each feature if that is more, at
+        most ``size``.
+    seed
+        Of the sample of 600 events that is measured.
+
+    Notes
+    -----
     - *Cold start.* Until the warm-up ends points come back as they are, missing values as 0.
     - *Features.* The schema is every feature of the first twelve events, or of the warm-up if it is
       shorter. A feature that appears later is ignored, and counted in ``ignored``.
@@ -54,46 +80,42 @@ class UnsupervisedMetric(ColdStartTransformer):
     ((9, 9), 9)
     """
 
-    memory: str = "window"
     size: int = 2000
-    half_life: float | None = None
     warm_up: int | None = None
-    chunk_size: int = 50
     seed: int = 0
 
     def __post_init__(self) -> None:
         """Check the parameters, and start with nothing learned."""
-        check_optional(check_whole, "warm_up", self.warm_up, 6)
-        self._build_config(1)
-        self._engine: Engine | None = None
+        check_whole("size", self.size, 6)
+        check_optional(check_whole, "warm_up", self.warm_up, 6, high=self.size)
+        check_whole("seed", self.seed, 0)
+        self._stream = WeightedStream()
         self._begin()
-        self._read: tuple[Mahalanobis, Floats] | None = None
 
     @classmethod
     def _unit_test_params(cls) -> Any:
-        yield {"warm_up": 12, "chunk_size": 8, "size": 48}
-        yield {"warm_up": 15, "chunk_size": 5, "size": 40}
+        yield {"warm_up": 12, "size": 48}
+        yield {"warm_up": 15, "size": 40}
 
     @property
     def ready(self) -> bool:
         """True once the warm-up is over and points are transformed."""
-        return self._engine is not None and self._engine.ready
-
-    @property
-    def engine(self) -> Engine:
-        """The engine inside, to be saved or looked at; NotReadyError before it has the features."""
-        if self._engine is None:
-            raise NotReadyError(
-                f"{len(self._early)} events have arrived, and {self._settling} determine the "
-                "features: learn more"
-            )
-        return self._engine
+        return self._stream.metric is not None
 
     @property
     def metric(self) -> Mahalanobis:
-        """The metric in the caller's units; NotReadyError before the warm-up ends."""
-        metric = self.engine.publish().metrics["itml"]
-        return metric.named(impute.name_metric_columns(self._names))
+        """The metric in the caller's units; NotReadyError before the warm-up ends.
+
+        Its certificate has ``feature_weights`` and ``predictability`` (R2 of each feature from the
+        others), in the order of the features; ``weighed``, the share of the fall of weights that
+        was let through; and ``measured``, the stream position.
+        """
+        if self._stream.metric is None:
+            raise NotReadyError(
+                f"{len(self._early) + self._stream.position} events have arrived, and weights are "
+                "measured once the warm-up ends: learn more"
+            )
+        return self._stream.metric
 
     def learn_one(self, x: Mapping[Any, Any]) -> None:
         """Learn one event of the stream."""
@@ -104,51 +126,54 @@ class UnsupervisedMetric(ColdStartTransformer):
         self._take(impute.read(X))
 
     def flush(self) -> None:
-        """Learn the pending events as a short chunk; this is itself an event of the stream.
-
-        Raises
-        ------
-        NotReadyError
-            Before the warm-up ends: a warm-up is never cut short.
-        """
-        self.engine.flush()
+        """Do nothing, as no event waits; NotReadyError before the warm-up ends."""
+        _ = self.metric
 
     @property
     def _settling(self) -> int:
         """Events that determine the features."""
-        return min(SETTLING, self.warm_up or SETTLING)
+        return min(SETTLING, self.warm_up or SETTLING, self.size)
 
     def _place(self, rows: FeatureRows) -> Floats:
         if not self.ready:
             return self._fill_with_zeros(rows)
         values = self._fill(self._count_missing(rows.align(self._names)))
-        metric = self.engine.publish().metrics["itml"]
-        if self._read is None or self._read[0] is not metric:
-            self._read = (metric, metric_roots.compute_root(metric.matrix))
-        return values @ self._read[1]
+        return values * np.sqrt(np.diag(self.metric.matrix))
 
     def _take(self, table: FeatureRows) -> None:
         if self._names:
             table.check(self._names)
         self._complete(table, self._settling)
 
-    def _build_config(self, width: int) -> Config:
-        """Of the engine, for so many features; of its map, the cheapest, nothing is shown."""
-        warm_up = self.warm_up
-        if warm_up is None:
-            warm_up = max(WARM_UP, WARM_UP_SHARE * width, self.chunk_size)
-            warm_up = warm_up if self.memory == "all" else min(warm_up, self.size)
-        own = {**self._get_params(), "warm_up": warm_up}
-        return Config(kernel="gaussian", n_components=1, tolerance=None, metrics=("itml",), **own)
-
     @property
     def _learned(self) -> int:
-        return 0 if self._engine is None else self._engine.position
+        return self._stream.position
 
-    def _learn(self, points: Floats, names: tuple[str, ...]) -> None:
-        engine = self._engine or Engine(**self._build_config(len(names)).as_dict())
-        engine.learn(points)
-        self._engine = engine
+    def _learn(self, points: Floats, names: tuple[str, ...], is_filled: Bools) -> None:
+        before = self._stream
+        recent = points
+        if before.position:
+            recent = np.concatenate([before.recent, points])[-self.size :]
+        after = replace(before, recent=recent, position=before.position + len(points))
+        warm_up = self.warm_up or min(max(WARM_UP, WARM_UP_SHARE * len(names)), self.size)
+        due = min(2 * before.measured, before.measured + max(len(recent), LEAST_RENEWED))
+        if after.position >= max(warm_up, due):
+            with one_blas_thread():
+                metric = self._measure(recent, after.position)
+            named = metric.named(impute.name_metric_columns(names))
+            after = replace(after, metric=named, measured=after.position)
+        self._stream = after
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_read": None}
+    def _measure(self, points: Floats, position: int) -> Mahalanobis:
+        """The metric of the last events, (n, d)."""
+        scale = moments.update(moments.init(points.shape[1]), points).scale
+        weights = predictability.weigh_features(points / scale, (self.seed, position))
+        facts = {
+            "source": "features",
+            "status": "ok",
+            "feature_weights": weights.weights,
+            "predictability": weights.r2,
+            "weighed": weights.share,
+            "measured": position,
+        }
+        return Mahalanobis.of(np.diag(weights.weights), certificate=facts).unscaled(scale)

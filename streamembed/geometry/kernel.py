@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from streamembed.numeric.arrays import Array, Floats, Ints
-from streamembed.numeric.linalg import squared_distances
 
 # The neighbour whose distance sets the scale: Zelnik-Manor & Perona (2004), "Self-tuning
 # spectral clustering", found 7 to serve from images to text, and so do the scenarios here.
@@ -39,22 +38,6 @@ def gaussian(d2: Array, bandwidth: float) -> Array:
         weights: Array = np.exp(scaled, out=scaled)
         weights[weights < np.finfo(weights.dtype).tiny] = 0.0
     return weights
-
-
-def gaussian_rows(
-    left: Floats, right: Floats, bandwidth: float, dtype: npt.DTypeLike = np.float64
-) -> Array:
-    """Kernel rows between two sets of points: shape (a, b), values in [0, 1].
-
-    The distances are always computed in float64; ``dtype`` is that of the exponential and of
-    the result (float32 costs a relative error of 1e-7 d2 / bandwidth**2 and a third of the time).
-    Whatever the bandwidth, d2 / bandwidth**2 is as exact as that dtype.
-    """
-    single = np.dtype(dtype) == np.float32
-    with np.errstate(over="ignore", under="ignore"):
-        loss = float(np.finfo(np.float32).eps) * bandwidth**2 if single else 0.0
-        d2 = squared_distances(left, right, loss) / bandwidth**2
-        return gaussian(d2.astype(dtype, copy=False), 1.0)
 
 
 def polynomial_rows(left: Floats, right: Floats, degree: int, coef0: float, gamma: float) -> Floats:
@@ -115,3 +98,24 @@ def choose_bandwidth(read_rows: Callable[[Ints], Floats], n: int) -> float:
     rows = (read_rows(part) for part in parts)
     positive = np.concatenate([part[part > 0] for part in rows])
     return float(np.median(positive)) if positive.size else 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class KernelFunction:
+    """A kernel by its name and numbers: gaussian, polynomial or cosine."""
+
+    kernel: str
+    degree: int
+    coef0: float
+    gamma: float | None
+
+    def gamma_of(self, n_features: int) -> float:
+        """What products are multiplied by: 1 / n_features unless it was given."""
+        return 1.0 / max(n_features, 1) if self.gamma is None else self.gamma
+
+    def between(self, left: Floats, right: Floats) -> Floats:
+        """Rows of the kernel of inner products between points, shape (a, b)."""
+        if self.kernel == "cosine":
+            return cosine_rows(left, right)
+        gamma = self.gamma_of(left.shape[1])
+        return polynomial_rows(left, right, self.degree, self.coef0, gamma)

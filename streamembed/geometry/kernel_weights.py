@@ -16,9 +16,9 @@ from typing import Annotated
 
 import numpy as np
 
+from streamembed.geometry.pairwise import SquaredDistances
 from streamembed.numeric.arrays import Array, Floats, Ints, pad_rows
 from streamembed.numeric.codec import NOT_SAVED
-from streamembed.numeric.linalg import squared_distances
 
 # An exponent may be off by so much, absolutely: a hundredth of the usual tolerance.
 LARGEST_LOSS = 1e-5
@@ -61,6 +61,16 @@ class KernelWeights:
         """Between objects of which only squared distances are known."""
         return replace(self, columns=None, read_squares=read_squares, loss=0.0)
 
+    def exact(self, distances: SquaredDistances) -> KernelWeights:
+        """In double precision, by the squared distances themselves."""
+        return replace(self, single=False).of_squares(distances.rows)
+
+    def bind(self, distances: SquaredDistances) -> KernelWeights:
+        """Between points, or objects of which only distances are known."""
+        if distances.read_rows is None:
+            return self.of_points(distances.points)
+        return self.of_squares(distances.rows)
+
     def replace(self, slots: Ints, points: Floats, widths: Floats) -> KernelWeights:
         """After ``slots`` were filled, first or again; ``points`` and ``widths`` are of all."""
         following = replace(self, widths=widths)
@@ -90,11 +100,7 @@ class KernelWeights:
                 if np.isfinite(exact).all():
                     return replace(self, columns=exact, read_squares=None, loss=loss)
 
-        def read_squares(slots: Ints) -> Floats:
-            with np.errstate(over="ignore", under="ignore"):
-                return squared_distances(points[slots], points, 0.0)
-
-        return self.of_squares(read_squares)
+        return self.of_squares(SquaredDistances(points).rows)
 
     def rows(self, slots: Ints) -> Array:
         """W between ``slots`` and all, shape (b, n); ones on the diagonal, exactly."""

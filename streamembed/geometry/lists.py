@@ -17,7 +17,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from streamembed.geometry.pairwise import DistanceBounds, Pairwise, split_slots
-from streamembed.numeric.arrays import Floats, Ints, freeze, pad_rows
+from streamembed.numeric.arrays import Floats, Ints, find_last, freeze, pad_rows
 
 Slots = np.ndarray[tuple[Any, ...], np.dtype[np.int32]]
 
@@ -209,15 +209,6 @@ class RadiusEdges:
         i, j, d2 = (np.concatenate(part) for part in zip(*parts, strict=True))
         order = np.argsort(i * np.int64(n) + j, kind="stable")
         return RadiusEdges(freeze(i[order]), freeze(j[order]), freeze(d2[order]), self.radius2)
-
-
-def find_last(d2: Floats) -> Floats:
-    """The last entry of every list, (n,), that is not inf; 0 of an empty one."""
-    last: Floats = d2[:, -1:].sum(axis=1)
-    if (is_short := np.isinf(last)).any():
-        short = d2[is_short]
-        last[is_short] = np.where(np.isfinite(short), short, 0.0).max(axis=1)
-    return last
 
 
 def _make_empty(n: int, width: int) -> tuple[Slots, Floats, Floats]:

@@ -17,6 +17,7 @@ from typing import Protocol
 import numpy as np
 
 from streamembed.numeric.arrays import Floats, Ints
+from streamembed.numeric.linalg import squared_distances
 
 # Entries of a block of distances, 2 MB: memory stays O(n), and the block in the cache. A build
 # takes half as long again with blocks of 8 MB, and with those of few rows.
@@ -189,3 +190,22 @@ class DistanceTable:
             np.zeros(len(slots)),
             lambda rows, columns: d2[rows, columns],
         )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SquaredDistances:
+    """Squared distances between the objects of n slots: of points by differences, or as learned."""
+
+    points: Floats  # (n, d); d is 0 where only distances are known
+    # slots -> (b, n), of objects of which only distances are known.
+    read_rows: Callable[[Ints], Floats] | None = None
+
+    def __len__(self) -> int:
+        return len(self.points)
+
+    def rows(self, slots: Ints) -> Floats:
+        """From some slots to all, (b, n)."""
+        if self.read_rows is not None:
+            return self.read_rows(slots)
+        with np.errstate(over="ignore", under="ignore"):
+            return squared_distances(self.points[slots], self.points, 0.0)

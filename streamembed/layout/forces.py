@@ -126,7 +126,7 @@ def repel(places: Floats, at: Floats, dtype: npt.DTypeLike = np.float32) -> Floa
         forces_numba.repel(*columns, *at_columns, *pushed)
         return pushed.T.astype(np.float64)
     sums = np.zeros((2, max(len(at), 2)), dtype=dtype)
-    for offsets, w in _iterate_pairs(columns, at_columns):
+    for offsets, w in _iterate_offsets_and_weights(columns, at_columns):
         w[1:] *= w[1:]
         offsets[:, 1:] *= w[1:]
         offsets[:, 0] = sums
@@ -143,13 +143,15 @@ def weigh(places: Floats, at: Floats, dtype: npt.DTypeLike = np.float32) -> Floa
         forces_numba.weigh(x, y, own_x, own_y, sums)
         return sums.astype(np.float64)
     sums = np.zeros(max(len(at), 2), dtype=dtype)
-    for _, w in _iterate_pairs(columns, at_columns):
+    for _, w in _iterate_offsets_and_weights(columns, at_columns):
         w[0] = sums
         w.sum(axis=0, out=sums)
     return sums[: len(at)].astype(np.float64)
 
 
-def _iterate_pairs(columns: Array, at_columns: Array) -> Iterator[tuple[Array, Array]]:
+def _iterate_offsets_and_weights(
+    columns: Array, at_columns: Array
+) -> Iterator[tuple[Array, Array]]:
     """Blocks of t places: offsets y - y_j, (2, 1 + t, m), and w, (1 + t, m), to be written over.
 
     Their first rows are for the sums of the blocks before: so all terms of a point are added one

@@ -44,13 +44,13 @@ def place_newcomers(
         others, weights = links.slots[entries], links.weights[entries]
         linked = is_placed[others] & (weights > 0.0)
         others, weights = others[linked], weights[linked]
-        candidate = _choose_place(places[others], weights, placed[:count], rho, gamma)
+        candidate = _choose_least_energy(places[others], weights, placed[:count], rho, gamma)
         places[slot] = placed[count] = _nudge(candidate, placed[:count], int(arrivals[slot]))
         is_placed[slot], count = True, count + 1
     return places
 
 
-def _choose_place(
+def _choose_least_energy(
     neighbor_places: Floats, weights: Floats, placed: Floats, rho: float, gamma: float
 ) -> Candidate:
     """The best of some places and their mean for a point that these attract; and that mean."""

@@ -434,9 +434,11 @@ def _read_list_sizes(
     for name in lists.difference(candidates.vectors, choice.roles, candidates.excluded):
         with suppress(LogError):  # reading the rows raises it
             having = (file for file in files if name in file.names)
-            heads = (next(read_rows(file, {name}, ROWS_OF_LISTS), None) for file in having)
-            lengths = (read_list_size(head.column(name)) for head in heads if head is not None)
-            sizes[name] = next((size for size in lengths if size), 0)
+            parts = (part for file in having for part in read_rows(file, {name}, ROWS_OF_LISTS))
+            heads = (part for part in parts if not isinstance(part, int))  # a group without rows
+            sizes[name] = next(
+                filter(None, (read_list_size(head.column(name)) for head in heads)), 0
+            )
     return sizes
 
 

@@ -85,7 +85,7 @@ class Moments:
         """With these rows (b, d) too, each counting once or as much as its weight. O(b d^2)."""
         if not len(rows):
             return self
-        weight, mean, spread = _centre(self, rows, weights)
+        weight, mean, spread = _compute_scatter_update(self, rows, weights)
         n = self.count + weight
         return replace(self, count=n, mean=mean, scatter=_add_products(self.scatter, spread))
 
@@ -102,7 +102,7 @@ class Moments:
             return self.join(rows)
         n, mean, gained = self.count, self.mean, rows
         if len(rows):
-            weight, mean, gained = _centre(self, rows, None)
+            weight, mean, gained = _compute_scatter_update(self, rows, None)
             n += weight
         rest = n - len(leaving)
         if rest <= 0.0:
@@ -164,7 +164,7 @@ class OneSided:
         """
         if not len(rows):
             return self
-        weight, mean, spread = _centre(self, rows, weights)
+        weight, mean, spread = _compute_scatter_update(self, rows, weights)
         return self._append(spread, replace(self, count=self.count + weight, mean=mean))
 
     def forget(self, factor: float) -> Self:
@@ -211,7 +211,7 @@ class OneSided:
         return replace(base, values=values[:n_kept].copy(), axes=axes, tail=tail)
 
 
-def _centre(
+def _compute_scatter_update(
     state: Moments | OneSided, rows: Floats, weights: Floats | None
 ) -> tuple[float, Floats, Floats]:
     """Weight of the rows, the mean with them, and rows (b + 1, d) whose squares S grows by."""
@@ -370,7 +370,7 @@ def _find_leading(
     d = len(state.mean)
     if d <= SMALL:
         values, vectors = descending_eigh(state.scatter)
-    elif k + GUARDS + PROBES <= d // 4 and (pairs := _iterate(state.scatter, k, start)):
+    elif k + GUARDS + PROBES <= d // 4 and (pairs := _try_block_krylov(state.scatter, k, start)):
         values, vectors = pairs
     else:
         values, vectors = largest_pairs(state.scatter, min(k + GUARDS, d))
@@ -380,7 +380,9 @@ def _find_leading(
     return values[:n_found], vectors[:, :n_found]
 
 
-def _iterate(scatter: Floats, k: int, start: Floats | None) -> tuple[Floats, Floats] | None:
+def _try_block_krylov(
+    scatter: Floats, k: int, start: Floats | None
+) -> tuple[Floats, Floats] | None:
     """The leading pairs of S from earlier ones, by a block Krylov space.
 
     k pairs have residuals below `SOLVED` of their own eigenvalue, `GUARDS` more have no such bound.

@@ -21,7 +21,7 @@ Positive = Annotated[float, "finite", "positive"]
 
 
 @dataclass(frozen=True)
-class Agreement:
+class MergeSettings:
     """The settings that make distances and masses of two sets comparable."""
 
     features: Annotated[tuple[str, ...], "different"]  # in order
@@ -51,7 +51,7 @@ class Agreement:
         scaling = Scaling(np.zeros(len(scale)) if center is None else center, scale, 1.0)
         return scaling.of_bandwidth(self.bandwidth or 1.0)
 
-    def differences(self, other: Agreement) -> list[str]:
+    def differences(self, other: MergeSettings) -> list[str]:
         """The fields in which the other differs, a phrase each."""
         own, theirs = asdict(self), asdict(other)
         return [
@@ -71,7 +71,7 @@ class Agreement:
         return agreement
 
     @staticmethod
-    def __unpack__(packed: Agreement) -> Agreement:
+    def __unpack__(packed: MergeSettings) -> MergeSettings:
         """ValueError for scales of other features."""
         if len(packed.scale) != len(packed.features):
             raise ValueError("scale is not that of the features")

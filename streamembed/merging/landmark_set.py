@@ -24,7 +24,7 @@ from streamembed.geometry.support import Support
 from streamembed.landmarks import covering
 from streamembed.landmarks.absorption import LEAST_MASS
 from streamembed.landmarks.net import Landmarks, find_order, select
-from streamembed.merging.agreement import Agreement
+from streamembed.merging.agreement import MergeSettings
 from streamembed.methods.options import POSITION, Config
 from streamembed.methods.state import State
 from streamembed.numeric import codec
@@ -61,7 +61,7 @@ class LandmarkSet(Landmarks, SavedObject):
         Partition, and position in it, of the event that each landmark was; int64.
     stale : (n,)
         bool: those that their own partition would drop first.
-    agreement : Agreement
+    agreement : MergeSettings
         The settings that sets must share to be merged; its ``hash`` compares them.
     positions : mapping of int to int
         Events learned of each partition.
@@ -80,7 +80,7 @@ class LandmarkSet(Landmarks, SavedObject):
     """
 
     _kind: ClassVar[str] = "landmark set"
-    agreement: Agreement
+    agreement: MergeSettings
     positions: Mapping[int, int] = field(metadata=NOT_SAVED)
     time: Annotated[float, "finite"]
     size: int
@@ -185,7 +185,7 @@ class LandmarkSet(Landmarks, SavedObject):
         points = to_matrix(table["points"])
         masses, partition, position, stale = (table[name].to_numpy().copy() for name in COLUMNS[1:])
         keys = np.column_stack([partition.astype(np.int64), position])
-        agreement = Agreement.from_dict(header["agreement"])
+        agreement = MergeSettings.from_dict(header["agreement"])
         must(agreement.hash == header["hash"], "its agreement is not that of its hash")
         pairs = header["positions"]
         must(len({pair[0] for pair in pairs}) == len(pairs), "a partition comes twice")
@@ -208,7 +208,7 @@ def of_landmarks(landmarks: Landmarks, *facts: Any) -> LandmarkSet:
 
 
 def from_covering(
-    state: covering.Covering, agreement: Agreement, partition: int, size: int
+    state: covering.Covering, agreement: MergeSettings, partition: int, size: int
 ) -> LandmarkSet:
     """The set of a partition without a map."""
     support, radius = state.support, math.sqrt(state.cover.radius2(size))
@@ -227,7 +227,7 @@ def from_state(state: State, config: Config, features: Features, partition: int)
     assert state.cover is not None
     scaling = state.scaling
     bandwidth = None if config.has_widths or config.family != "kernel" else scaling.bandwidth
-    agreement = Agreement(
+    agreement = MergeSettings(
         features.names,
         features.ordered,
         tuple(scaling.scale.tolist()),
@@ -240,7 +240,7 @@ def from_state(state: State, config: Config, features: Features, partition: int)
     return from_covering(covered, agreement, partition, config.size)
 
 
-def get_parameters(landmark_set: LandmarkSet) -> dict[str, Any]:
+def infer_engine_parameters(landmark_set: LandmarkSet) -> dict[str, Any]:
     """Parameters of an engine that a set determines."""
     agreement = landmark_set.agreement
     clock = POSITION if agreement.half_life is None else agreement.clock

@@ -13,7 +13,7 @@ from streamembed.geometry.scaling import LEAST_SHARE, fit_points
 from streamembed.landmarks import net
 from streamembed.landmarks.absorption import LEAST_MASS
 from streamembed.landmarks.net import Landmarks
-from streamembed.merging.agreement import Agreement
+from streamembed.merging.agreement import MergeSettings
 from streamembed.merging.landmark_set import LandmarkSet, of_landmarks
 from streamembed.methods.options import POSITION
 from streamembed.numeric.arrays import Bools, Floats, Ints
@@ -275,7 +275,7 @@ def _rescale(sets: Sequence[LandmarkSet], kind: str | None) -> list[LandmarkSet]
     has_widths = all(landmark_set.agreement.bandwidth is None for landmark_set in sets)
     least = LEAST_SHARE if has_widths else 0.0
     scaling = fit_points(union.points, union.masses, kind, 1.0, least)
-    agreement = Agreement(
+    agreement = MergeSettings(
         sets[0].agreement.features,
         sets[0].agreement.ordered,
         tuple(scaling.scale.tolist()),

@@ -28,9 +28,11 @@ from streamembed.manifold import barycentric
 from streamembed.manifold.barycentric import BottomPairs, SolveReport
 from streamembed.methods.eigenpairs import Eigenpairs
 from streamembed.methods.options import Config
+from streamembed.methods.placement import BarycentricExtension
 from streamembed.methods.state import (
     BuildInput,
     EmbeddingMap,
+    Pairs,
     State,
     UpdateInput,
 )
@@ -64,6 +66,13 @@ class AlignmentMap(EmbeddingMap):
     bottom: BottomPairs  # by the last solve; at slots that were filled since from their neighbours
     rows: Count  # slots filled since that solve
     has_resolution = False
+    extension = BarycentricExtension
+
+    @staticmethod
+    def scale_columns(psi: Floats, eigenvalues: Floats, time: float, events: float) -> Floats:
+        """Z = psi / sqrt(M), with Z^T diag(m) Z = 1. Source: Roweis & Saul (2000)."""
+        coordinates: Floats = psi / np.sqrt(events)
+        return coordinates
 
     @classmethod
     def build(cls, inputs: BuildInput, config: Config) -> tuple[Self, Scaling]:
@@ -101,7 +110,7 @@ class AlignmentMap(EmbeddingMap):
             rows = 0
         return type(self)(weights, bottom, rows, lists=lists), len(slots)
 
-    def view(self, state: State, normal: Normalisation, count: int) -> tuple[Floats, Floats]:
+    def view(self, state: State, normal: Normalisation, count: int, config: Config) -> Pairs:
         """theta and psi of the first pairs as the last solve left them."""
         bottom = self.bottom
         c = min(count, bottom.vectors.shape[1])
@@ -111,7 +120,7 @@ class AlignmentMap(EmbeddingMap):
         vectors = np.divide(vectors, lengths, out=np.zeros_like(vectors), where=lengths > 0)
         return unit / (bottom.values[:c] + unit), normal.eigenfunctions(vectors)
 
-    def refine(self, state: State, config: Config) -> Iterator[Eigenpairs]:
+    def iterate_eigenpairs(self, state: State, config: Config) -> Iterator[Eigenpairs]:
         """Leading pairs: solves of more and more steps, the first from the state's."""
         assert self.lists is not None
         if state.coincide:  # any weights reconstruct them

@@ -10,13 +10,12 @@ import numpy as np
 
 from streamembed.methods.options import Config
 from streamembed.numeric.arrays import Floats, Ints
-from streamembed.numeric.linalg import descending_eigh
 from streamembed.spectral import certificate
 from streamembed.spectral.alignment import FrameMovement
 from streamembed.spectral.certificate import Certificate, Outside
 from streamembed.spectral.operator import Normalisation, deflate
 
-# Supports up to the first are decomposed at once (0.4 ms); up to the second as a last resort
+# Supports up to the first are decomposed at once (0.4 ms); up to the second graphs as a last resort
 # (0.25 s).
 SMALLEST_FACTORED = 64
 LARGEST_EXACT = 1000
@@ -53,6 +52,7 @@ class Eigenpairs:
     # (d, c): of linear functions, psi = (x - mean) loadings, in scaled units.
     loadings: Floats | None = None
     paths: Paths | None = None  # of Isomap: the shortest paths that were used
+    bound_age: int = 0  # how many events ago the bound on unpublished eigenvalues was taken
 
     @classmethod
     def none(cls, normal: Normalisation) -> Self:
@@ -131,13 +131,3 @@ class PublishedColumns:
     # (d, k): of linear maps, coordinates = (x - mean) loadings, in the caller's units.
     loadings: Floats
     paths: Paths | None  # see `Eigenpairs`
-
-
-def bound_following(
-    block: Floats, image: Floats, beyond: float, published: int, rounding: float
-) -> Outside:
-    """lambda_(k+1) from a block, its product, and a bound on the rest."""
-    inside = block.T @ image
-    ritz, turn = descending_eigh(inside)
-    coupling = turn.T @ (image.T @ image - inside.T @ inside) @ turn
-    return certificate.bound_outside(ritz, coupling, beyond, published, rounding)

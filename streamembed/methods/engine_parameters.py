@@ -9,28 +9,75 @@ from dataclasses import dataclass, field
 SAVED_IF_SET = {"saved": "if set"}
 # Masses fade by events, or by the times that come with them.
 POSITION, EVENT_TIME = "position", "event_time"
-# Kernels of the methods that have a choice, the default first.
-KERNELS_OF: Mapping[str, tuple[str, ...]] = {
-    "diffusion_map": ("self_tuning", "gaussian"),
-    "kernel_pca": ("gaussian", "polynomial", "cosine"),
-}
-KERNELS = tuple(dict.fromkeys(name for names in KERNELS_OF.values() for name in names))
 _KERNEL_OPTIONS = frozenset({"kernel", "bandwidth", "rank"})
 _GRAPH_OPTIONS = frozenset(
     {"n_neighbors", "weights", "radius", "width", "bandwidth", "diffusion_time"}
 )
-# Parameters that not every method has, by method.
-OPTIONS_OF: Mapping[str, frozenset[str]] = {
-    "diffusion_map": _KERNEL_OPTIONS | {"alpha", "diffusion_time", "n_neighbors", "width"},
-    "laplacian_eigenmaps": _GRAPH_OPTIONS,
-    "linear_eigenmap": _GRAPH_OPTIONS,
-    "classical_mds": frozenset({"rank"}),
-    "pca": frozenset({"rank"}),
-    "kernel_pca": _KERNEL_OPTIONS | {"degree", "coef0", "gamma"},
-    "lle": frozenset({"n_neighbors", "reg"}),
-    "isomap": frozenset({"n_neighbors", "radius", "n_landmarks"}),
+# Slots at most: of maps that hold lists of neighbours, of which a million with 15 neighbours take
+# 0.5 GB, and of those that compute with all pairs of points.
+_LARGEST_GRAPH, _LARGEST_KERNEL = 1_000_000, 50_000
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """A row of the table of methods: what is known of one without its class in `maps.py`."""
+
+    # What it keeps: "kernel", "gram", "graph", "linear", "alignment" or "geodesic".
+    family: str
+    options: frozenset[str]  # parameters that not every method has, and this one does
+    kernels: tuple[str, ...] = ()  # what ``kernel`` may be, the default first
+    largest: int = _LARGEST_KERNEL  # slots at most
+    diffusion_time: float = 0.0  # the default: see docs/decisions/0023
+    is_linear: bool = False  # whether coordinates are linear functions of the features
+    alternative: str = ""  # of a method that needs coordinates: the method for distances
+
+
+METHODS: Mapping[str, Method] = {
+    "diffusion_map": Method(
+        family="kernel",
+        options=_KERNEL_OPTIONS | {"alpha", "diffusion_time", "n_neighbors", "width"},
+        kernels=("self_tuning", "gaussian"),
+        diffusion_time=0.5,
+    ),
+    "laplacian_eigenmaps": Method(
+        family="graph",
+        options=_GRAPH_OPTIONS,
+        largest=_LARGEST_GRAPH,
+        diffusion_time=8.0,
+    ),
+    "linear_eigenmap": Method(
+        family="linear",
+        options=_GRAPH_OPTIONS,
+        largest=_LARGEST_GRAPH,
+        diffusion_time=2.0,
+        is_linear=True,
+        alternative="method='laplacian_eigenmaps'",
+    ),
+    "classical_mds": Method(family="gram", options=frozenset({"rank"})),
+    "pca": Method(
+        family="gram",
+        options=frozenset({"rank"}),
+        is_linear=True,
+        alternative="method='classical_mds', which is PCA where the distances are Euclidean",
+    ),
+    "kernel_pca": Method(
+        family="gram",
+        options=_KERNEL_OPTIONS | {"degree", "coef0", "gamma"},
+        kernels=("gaussian", "polynomial", "cosine"),
+    ),
+    "lle": Method(
+        family="alignment",
+        options=frozenset({"n_neighbors", "reg"}),
+        largest=_LARGEST_GRAPH,
+        alternative="method='isomap' or 'laplacian_eigenmaps'",
+    ),
+    "isomap": Method(
+        family="geodesic",
+        options=frozenset({"n_neighbors", "radius", "n_landmarks"}),
+    ),
 }
-OPTIONS = tuple(sorted(frozenset().union(*OPTIONS_OF.values())))
+KERNELS = tuple(dict.fromkeys(name for method in METHODS.values() for name in method.kernels))
+OPTIONS = tuple(sorted(frozenset().union(*(method.options for method in METHODS.values()))))
 # Parameters that have an effect with one value of another.
 REQUIRED: Mapping[str, tuple[str, object]] = {
     "half_life": ("memory", "landmarks"),
@@ -142,7 +189,7 @@ class EngineParameters:
         Metrics to learn too, such as itml and eig_dml. Names of "itml", "eig_dml", "contrast",
         "geometric_mean", "must_link", "fenn", "discriminant". They learn from labels and from
         `learn_pairs`, like the estimators of these names; without either, all but the last two
-        weigh features by how well the others predict them, and itml learns from generated pairs.
+        weigh features by how well the others predict them, and learn from generated pairs.
         Snapshots have them in ``metrics``.
     picture
         Also keep a picture in the plane: a stable layout of neighbours. It stands beside the
@@ -189,7 +236,7 @@ class EngineParameters:
     seed: int = 0
 
 
-def describe_use(name: str, method: str | None = None) -> str:
+def describe_applicability(name: str, method: str | None = None) -> str:
     """In one sentence with which methods and other parameters one has an effect; "" with all.
 
     Parameters
@@ -199,18 +246,20 @@ def describe_use(name: str, method: str | None = None) -> str:
 
     Examples
     --------
-    >>> describe_use("degree"), describe_use("degree", "kernel_pca"), describe_use("size")
-    ("For kernel_pca with kernel='polynomial'.", "With kernel='polynomial'.", '')
+    >>> describe_applicability("degree"), describe_applicability("size")
+    ("For kernel_pca with kernel='polynomial'.", '')
+    >>> describe_applicability("degree", "kernel_pca")
+    "With kernel='polynomial'."
     """
     parts = []
     if method is None and name in OPTIONS:
-        uses = [key for key, options in OPTIONS_OF.items() if name in options]
+        uses = [key for key, row in METHODS.items() if name in row.options]
         if name == "kernel":
-            uses = [f"{key} ({', '.join(KERNELS_OF[key])})" for key in uses]
+            uses = [f"{key} ({', '.join(METHODS[key].kernels)})" for key in uses]
         *others, last = uses
         parts.append(f"for {', '.join(others)} and {last}" if others else f"for {last}")
     elif name == "kernel" and method is not None:
-        parts.append(f"here {' or '.join(KERNELS_OF[method])}")
+        parts.append(f"here {' or '.join(METHODS[method].kernels)}")
     if name in REQUIRED:
         other, value = REQUIRED[name]
         parts.append(f"with {other}={value!r}")

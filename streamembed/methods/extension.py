@@ -1,12 +1,14 @@
-"""The extension of coordinates to new points, and eigenfunctions where every point has a width.
+"""The extension of coordinates to new points: what all have in common, and those of walks.
 
 Symbols: w_i = exp(-d(x, x_i)^2 / (c s_x s_i)), p_i = m_i a_i w_i / sum_j m_j a_j w_j = P(x, x_i);
-psi_j(x) = sum_i p_i psi_j(x_i) / lambda_j. s_x is chosen like the width of a slot
+psi_j(x) = sum_i p_i psi_j(x_i) / lambda_j. s_x is the bandwidth, or chosen like the width of a slot
 (`streamembed.geometry.self_tuning`); at a point of the support it is that slot's, so that the
 extension there is its row of P.
 
 Coverage asks how near the support is, and must not use s_x, which grows with the distance: it is
 the sum of m_i exp(-d^2 / (c s_i^2)), relative to a typical point's.
+
+Source: docs/algorithms/diffusion-map.md; Coifman & Lafon (2006), "Geometric harmonics".
 """
 
 from __future__ import annotations
@@ -14,13 +16,14 @@ from __future__ import annotations
 import abc
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 
 from streamembed.geometry import self_tuning
 from streamembed.geometry.self_tuning import WidthRule
+from streamembed.methods.snapshot_contents import SnapshotContents
 from streamembed.numeric.arrays import Floats, Ints
 from streamembed.numeric.linalg import squared_distances
 from streamembed.spectral import adjacency
@@ -42,18 +45,36 @@ EPS = float(np.finfo(np.float64).eps)
 TILE = 256
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Extension(abc.ABC):
-    """Coordinates and coverage of new points, or of objects by their distances, tile by tile."""
+class ScaledPoints(Protocol):
+    """What every extension needs of a snapshot."""
 
-    points: Floats  # (N, d): X, as distances see them
-    # (d,): of the caller's units.
-    center: Floats
-    scale: Floats
-    # (N, k) or (N, k + 2): what weights of the support's points are applied to, for k coordinates.
-    targets: Floats
-    # What the coverage of a point is relative to; 0 where that follows from the points.
-    typical: float
+    @property
+    def points(self) -> Floats: ...
+    @property
+    def center(self) -> Floats: ...
+    @property
+    def scale(self) -> Floats: ...
+
+
+class Extension(abc.ABC):
+    """Coordinates and coverage of new points, or of objects by their distances, tile by tile.
+
+    Parameters
+    ----------
+    snapshot
+        Whose points these are.
+    targets
+        What weights of the support's points are applied to, shape (N, k) or (N, k + 2), for k
+        coordinates.
+    typical
+        What the coverage of a point is relative to; 0 where that follows from the points.
+    """
+
+    def __init__(self, snapshot: ScaledPoints, targets: Floats, typical: float = 0.0) -> None:
+        self.center, self.scale = snapshot.center, snapshot.scale
+        # (N, d): as distances see them
+        self.points: Floats = (snapshot.points - self.center) / self.scale
+        self.targets, self.typical = targets, typical
 
     @property
     def n_columns(self) -> int:
@@ -120,24 +141,23 @@ class Extension(abc.ABC):
         """Coverage (b,) by what was measured."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class _FusedExtension(Extension):
-    """Squared distances by one product, exact where it cancels: for many points one by one."""
+    """Squared distances by one product, exact where it cancels: for many points one by one.
 
-    # A squared distance that distinguishes points: exponents are exact to a share of it.
-    finest: float
-    squares: Floats = field(init=False)  # (N,): of the points' norms
-    # (d + 1, N): [-2 X | squares], transposed: one product gives squared distances.
-    fused: Floats = field(init=False)
-    largest: float = field(init=False)  # of the squares
+    ``finest`` is a squared distance that distinguishes points: exponents are exact to a share of
+    it.
+    """
 
-    def __post_init__(self) -> None:
-        """Prepare the product."""
-        squares = np.einsum("ij,ij->i", self.points, self.points)
-        fused = np.ascontiguousarray(np.column_stack([-2.0 * self.points, squares]).T)
-        object.__setattr__(self, "squares", squares)
-        object.__setattr__(self, "fused", fused)
-        object.__setattr__(self, "largest", float(squares.max()))
+    def __init__(
+        self, snapshot: SnapshotContents, targets: Floats, typical: float, finest: float
+    ) -> None:
+        super().__init__(snapshot, targets, typical)
+        self.finest, self.masses, self.widths = finest, snapshot.masses, snapshot.widths
+        # (d + 1, N): [-2 X | squares], transposed: one product gives squared distances
+        self.squares = np.einsum("ij,ij->i", self.points, self.points)
+        columns = np.column_stack([-2.0 * self.points, self.squares])
+        self.fused = np.ascontiguousarray(columns.T)
+        self.largest = float(self.squares.max())
 
     def _measure(self, points: Floats) -> tuple[Floats, Floats]:
         """Squares are finite, and 0 exactly where points agree."""
@@ -150,8 +170,7 @@ class _FusedExtension(Extension):
             norms = np.einsum("ij,ij->i", scaled, scaled)
             largest = max(float(norms.max()), self.largest)
             if not largest * EPS <= LOSS * self.finest:
-                d2 = squared_distances(scaled * self._shrink(scaled), self.points, 0.0)
-                return scaled, np.minimum(d2, FARTHEST)
+                return super()._measure(points)
             augmented[:, d] = 1.0
             d2 = augmented @ self.fused
             d2 += norms[:, None]
@@ -163,17 +182,22 @@ class _FusedExtension(Extension):
         return scaled, d2
 
 
-@dataclass(frozen=True, eq=False)
-class SelfTuningExtension(_FusedExtension):
-    """Everything about a support that the coordinates of a new point need.
+class KernelExtension(_FusedExtension):
+    """Eigenfunctions under a kernel: of one width for all, or of one for every point."""
 
-    ``targets`` are [m a lambda^(t-1) psi | m a | 1], shape (N, k + 2).
-    """
-
-    widths: Floats  # (N,): s
-    least: float  # no width is less
-    rule: WidthRule  # k and c
-    masses: Floats  # (N,): m
+    def __init__(self, snapshot: SnapshotContents) -> None:
+        # [m a lambda^(t-1) psi | m a | 1]
+        weights = snapshot.masses * snapshot.density_weights
+        targets = weights[:, None] * compute_nystrom_coefficients(snapshot)
+        targets = np.column_stack([targets, weights, np.ones(len(weights))])
+        self.has_widths = snapshot.kernel != "gaussian"
+        typical = snapshot.typical_coverage
+        if not self.has_widths:
+            typical = float(np.median(snapshot.degrees))
+        finest = snapshot.width * snapshot.least_width**2
+        super().__init__(snapshot, targets, typical, finest)
+        self.least = snapshot.least_width  # no width is less
+        self.rule = WidthRule(snapshot.n_neighbors, snapshot.width)
 
     @property
     def n_columns(self) -> int:
@@ -200,8 +224,10 @@ class SelfTuningExtension(_FusedExtension):
             d2 += norm
             if not d2.min() > SAME * (norm + largest):
                 return None
-            k = min(self.rule.n_neighbors, len(d2))
-            width = max(math.sqrt(np.partition(d2, k - 1)[k - 1]), self.least)
+            width = self.least
+            if self.has_widths:
+                k = min(self.rule.n_neighbors, len(d2))
+                width = max(math.sqrt(np.partition(d2, k - 1)[k - 1]), width)
             d2 /= self.widths
             d2 *= -1.0 / (self.rule.width * width)
             sums = np.exp(d2, out=d2) @ self.targets
@@ -212,6 +238,9 @@ class SelfTuningExtension(_FusedExtension):
 
     def _place(self, scaled: Floats, d2: Floats) -> Floats:
         """Weighted means of the targets; ``d2`` (b, N) may be inf, but not all of a row."""
+        if not self.has_widths:
+            sums = self._weigh_far(d2, np.full(len(d2), self.least)) @ self.targets
+            return sums[:, :-2] / sums[:, -2:-1]
         nearest = d2.argmin(axis=1)
         lowest = d2[np.arange(len(d2)), nearest]
         widths = np.maximum(self._measure_reaches(d2, lowest), self.least)
@@ -224,17 +253,19 @@ class SelfTuningExtension(_FusedExtension):
             enough = self_tuning.required_weight(self.rule, len(self.widths))
             too_few = np.flatnonzero(~is_support & (sums[:, -1] < enough))
             if len(too_few):
-                sums[too_few] = self._weigh_far(d2[too_few], widths[too_few]) @ self.targets
+                near_d2 = d2[too_few]
+                raised = self_tuning.raise_widths(widths[too_few], near_d2, self.widths, self.rule)
+                sums[too_few] = self._weigh_far(near_d2, raised) @ self.targets
         return sums[:, :-2] / sums[:, -2:-1]
 
     def _weigh_far(self, d2: Floats, widths: Floats) -> Floats:
-        """Weights of points that have too few with their own width, relative to the largest."""
-        widths = self_tuning.raise_widths(widths, d2, self.widths, self.rule)
-        exponents = d2 / (-self.rule.width * widths)[:, None] / self.widths
-        largest = exponents.max(axis=1)
-        is_lost = largest == -np.inf  # so far off that no point is nearer than another
-        exponents[is_lost], largest[is_lost] = np.where(d2[is_lost] < np.inf, 0.0, -np.inf), 0.0
-        weights: Floats = np.exp(exponents - largest[:, None])
+        """Weights relative to the largest, so that a point however far has some."""
+        with np.errstate(over="ignore", under="ignore"):
+            exponents = d2 / (-self.rule.width * widths)[:, None] / self.widths
+            largest = exponents.max(axis=1)
+            is_lost = largest == -np.inf  # so far off that no point is nearer than another
+            exponents[is_lost], largest[is_lost] = np.where(d2[is_lost] < np.inf, 0.0, -np.inf), 0.0
+            weights: Floats = np.exp(exponents - largest[:, None])
         return weights
 
     def _measure_reaches(self, d2: Floats, lowest: Floats) -> Floats:
@@ -262,25 +293,27 @@ class SelfTuningExtension(_FusedExtension):
         return float(np.median(sum_coverage(d2, self.widths, self.masses, self.rule)))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class GraphExtension(_FusedExtension):
     """The same for a graph of neighbours: psi(x) = sum w psi / (lambda sum w).
 
     Neighbours of x are its own nearest, and all points that would have it among theirs; or all
     within the radius. A point of the support has the coordinates that it has there.
-    ``targets`` are coordinates by psi / lambda; ``typical`` is the median of ``reaches2``, or of
-    the degrees where there is a radius.
     """
 
-    reaches2: Floats  # (N,): squared distance of each point to the last of its neighbours
-    weights: str  # see `streamembed.spectral.neighbor_walk.WEIGHTS`
-    widths: Floats  # (N,): s, where weights are exp(-d2 / (c s_i s_j))
-    least: float  # no width is less
-    width: float  # c
-    n_neighbors: int
-    radius2: float  # squared; 0 where neighbours are joined
-    support: Floats  # (N, k): coordinates
-    masses: Floats  # (N,): m
+    def __init__(self, snapshot: SnapshotContents) -> None:
+        # (N,): squared distance of each point to the last of its neighbours
+        self.reaches2 = snapshot.reaches**2
+        positive = self.reaches2[self.reaches2 > 0]
+        typical = float(np.median(positive)) if len(positive) else 1.0
+        if snapshot.radius:
+            typical = float(np.median(snapshot.degrees)) or 1.0
+        finest = float(positive.min()) if len(positive) else 1.0
+        super().__init__(snapshot, compute_nystrom_coefficients(snapshot), typical, finest)
+        # squared; 0 where neighbours are joined
+        self.radius2, self.n_neighbors = snapshot.radius**2, snapshot.n_neighbors
+        # weights are exp(-d2 / (width s_i s_j)), no s below the least, if they are not equal
+        self.weights, self.width = snapshot.kernel, snapshot.width
+        self.least, self.support = snapshot.least_width, snapshot.coordinates
 
     def _place(self, scaled: Floats, d2: Floats) -> Floats:
         weights = self._weigh(d2) * self.masses
@@ -308,7 +341,8 @@ class GraphExtension(_FusedExtension):
         if self.weights == "heat":
             widths = self.widths[0]
         else:
-            index = min(adjacency.SCALE_NEIGHBOR, d2.shape[1]) - 1
+            k = adjacency.SCALE_NEIGHBOR if self.radius2 else self.n_neighbors
+            index = min(adjacency.SCALE_NEIGHBOR, k, d2.shape[1]) - 1
             widths = np.sqrt(np.partition(np.minimum(d2, FARTHEST), index, axis=1)[:, index])
             widths = np.maximum(widths, self.least)[:, None]
         # shifted by the largest, so that a point however far has neighbours
@@ -326,6 +360,16 @@ class GraphExtension(_FusedExtension):
         with np.errstate(over="ignore", under="ignore"):
             coverage: Floats = np.exp(np.minimum(1.0 - last / self.typical, 0.0))
         return coverage
+
+
+def compute_nystrom_coefficients(snapshot: SnapshotContents) -> Floats:
+    """lambda**(t - 1) psi of all carried pairs, turned as coordinates are, shape (N, k)."""
+    values = snapshot.carried_eigenvalues
+    is_positive = values > 0
+    safe = np.where(is_positive, values, 1.0)
+    powers = np.where(is_positive, safe ** (snapshot.diffusion_time - 1.0), 0.0)
+    targets: Floats = (snapshot.carried_psi * powers) @ snapshot.rotation
+    return targets
 
 
 def sum_coverage(d2: Floats, widths: Floats, masses: Floats, rule: WidthRule) -> Floats:

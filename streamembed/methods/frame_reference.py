@@ -55,7 +55,7 @@ def embed(psi: Floats, values: Floats, state: State, config: Config) -> Floats:
     """Coordinates by the carried eigenpairs, (n, n_carried), 0 where there are fewer."""
     c = config.n_carried
     m = min(c, psi.shape[1])
-    columns = config.embedding.coordinates(
+    columns = state.map.scale_columns(
         psi[:, :m], values[:m], config.time, float(state.active_masses.sum())
     )
     if m < c:
@@ -117,7 +117,7 @@ def renew(state: State, config: Config, starts_epoch: bool = False) -> FrameRefe
     the frame as can be.
     """
     normal = state.map.normalise(state, config)
-    values, psi = state.map.view(state, normal, config.n_carried)
+    values, psi = state.map.view(state, normal, config.n_carried, config)
     columns = embed(psi, values, state, config)
     previous, aligned = state.frame, None
     if not starts_epoch:
@@ -156,15 +156,11 @@ def adopt_columns(state: State, columns: Floats, epoch: int) -> FrameReference:
 
     They are those of another state, extended to the points of this one.
     """
-    renewed = (state.position,) * (columns.shape[1])
     return FrameReference(
         columns=columns,
         births=state.support.births,
         position=state.position,
         epoch=epoch,
         since=state.position,
-        lost=(),
-        kept_since=renewed,
-        fidelity=None,
-        correlations=(),
+        kept_since=(state.position,) * columns.shape[1],
     )

@@ -10,27 +10,33 @@ certificate's inequalities are about operators with a spectrum below 1.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
 
+from streamembed.geometry import kernel
 from streamembed.geometry.kernel_weights import cut_slots, multiply_rows
+from streamembed.geometry.pairwise import SquaredDistances
 from streamembed.geometry.scaling import Scaling, measure_rounding
 from streamembed.methods.eigenpairs import LARGEST_EXACT, Eigenpairs
+from streamembed.methods.extension import Extension
 from streamembed.methods.options import Config
-from streamembed.methods.placement import measure_neighbor_distance
+from streamembed.methods.placement import (
+    CentredExtension,
+    LinearExtension,
+    ScalingExtension,
+    measure_neighbor_distance,
+)
 from streamembed.methods.refinement import KnownProducts, Weights
-from streamembed.methods.registry import KernelInput
-from streamembed.methods.state import BuildInput, State, UpdateInput
+from streamembed.methods.snapshot_contents import SnapshotContents
+from streamembed.methods.state import BuildInput, ExtensionFactory, State, UpdateInput
 from streamembed.methods.trial_map import (
     LARGEST_WHOLE,
     REBUILD_SHARE,
     SMALL_CHUNK,
     TrialMap,
     build_dense,
-    fill_matrix,
     start_space,
 )
 from streamembed.numeric.arrays import Array, Floats, Ints
@@ -48,6 +54,9 @@ KEPT_LOSS = 64.0
 SAMPLED, LARGEST_DRIFT = 4, 1e-10
 # Entries of H above this have squares of which a sum is not finite.
 LARGEST_TRACKED = 1e150
+# Squares below this are no normal numbers soon; differences of points so near to one another are
+# rounding.
+NEGLIGIBLE = 1e-280
 TINY = float(np.finfo(np.float64).tiny)
 
 
@@ -55,17 +64,12 @@ TINY = float(np.finfo(np.float64).tiny)
 class GramRows:
     """H, whose rows are computed when they are needed."""
 
-    read_rows: Callable[[Ints], Floats]
-    n: int
-
-    @classmethod
-    def of(cls, kernel: KernelInput, config: Config) -> GramRows:
-        """Of a support, or of its distances."""
-        rows = config.embedding.rows
-        return cls(lambda slots: rows(kernel, slots, np.float64), len(kernel.support))
+    distances: SquaredDistances
+    bandwidth: float
+    config: Config
 
     def __len__(self) -> int:
-        return self.n
+        return len(self.distances)
 
     @property
     def dtype(self) -> np.dtype:
@@ -74,11 +78,34 @@ class GramRows:
 
     def rows(self, slots: Ints) -> Floats:
         """H between ``slots`` and all, shape (b, n)."""
-        return self.read_rows(slots)
+        distances, config = self.distances, self.config
+        if config.method == "classical_mds":
+            rows = -0.5 * distances.rows(slots)
+            rows[rows > -NEGLIGIBLE] = 0.0
+            rows[np.arange(len(slots)), slots] = 0.0
+        elif config.kernel_function.kernel == "gaussian":
+            rows = kernel.gaussian(distances.rows(slots) / self.bandwidth**2, 1.0)
+        else:
+            rows = config.kernel_function.between(distances.points[slots], distances.points)
+        rows[:, slots] = 0.5 * (rows[:, slots] + rows[:, slots].T)
+        return rows
 
     def product(self, block: Array) -> Array:
         """H @ block, shape (n, m). O(n^2 (d + m))."""
-        return multiply_rows(self.read_rows, self.n, block)
+        return multiply_rows(self.rows, len(self), block)
+
+
+def extend(snapshot: SnapshotContents) -> Extension:
+    """The extension of a snapshot to new points."""
+    kinds = {"classical_mds": ScalingExtension, "pca": LinearExtension}
+    return kinds.get(snapshot.method, CentredExtension)(snapshot)
+
+
+def scale_by_root_eigenvalues(
+    psi: Floats, eigenvalues: Floats, time: float, events: float
+) -> Floats:
+    """V sqrt(v) / sqrt(m) = psi sqrt(v / M). Source: Gower (1966)."""
+    return psi * np.sqrt(np.maximum(eigenvalues, 0.0) / events)
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,70 +115,54 @@ class GramMap(TrialMap):
     # No entry of H was larger since products were made from scratch.
     largest: float
     has_resolution = False
+    extension: ClassVar[ExtensionFactory] = extend
+    scale_columns = staticmethod(scale_by_root_eigenvalues)
 
     @classmethod
     def build(cls, inputs: BuildInput, config: Config) -> tuple[Self, Scaling]:
         """From scratch."""
-        kernel = KernelInput(inputs.support, inputs.read_distances, inputs.scaling, None, None)
-        return cls._from_scratch(kernel, config), inputs.scaling
+        return cls._from_scratch(inputs, inputs.scaling, config), inputs.scaling
 
     @classmethod
-    def _from_scratch(cls, kernel: KernelInput, config: Config) -> Self:
+    def _from_scratch(
+        cls, inputs: BuildInput | UpdateInput, scaling: Scaling, config: Config
+    ) -> Self:
         """By the support alone."""
-        masses, n = kernel.support.masses, len(kernel.support)
-        rows = GramRows.of(kernel, config)
+        masses, n = inputs.support.masses, len(inputs.support)
+        rows = GramRows(inputs.squares, scaling.bandwidth, config)
         matrix, space, products = None, None, 0
         if n <= LARGEST_EXACT:
             matrix = rows.rows(np.arange(n))
-            largest = float(np.abs(matrix).max())
+            largest, degrees = float(np.abs(matrix).max()), matrix @ masses
         else:
             largest = max(float(np.abs(rows.rows(part)).max()) for part in cut_slots(n))
-            matrix = rows.rows(np.arange(n)) if largest > LARGEST_TRACKED else None
-        degrees = rows.product(masses[:, None])[:, 0] if matrix is None else matrix @ masses
+            degrees = rows.product(masses[:, None])[:, 0]
         if n > LARGEST_WHOLE and largest <= LARGEST_TRACKED:
             space, products = start_space(rows, matrix, degrees, masses, config)
-            matrix = None
-        return cls(degrees, matrix, space, largest, products=products)
+        return cls(degrees, space, largest, products=products)
 
     def update(self, inputs: UpdateInput, config: Config) -> tuple[TrialMap, int]:
         """After a chunk: rows of its slots."""
-        before, slots, n = inputs.state.support, inputs.slots, len(inputs.support)
-        scaling = inputs.state.scaling
-        kernel = KernelInput(inputs.support, inputs.read_distances, scaling, None, None)
-
-        def restart() -> GramMap:
-            built = self._from_scratch(kernel, config)
-            return replace(built, products=self.products + built.products)
-
-        is_large = len(slots) >= max(REBUILD_SHARE * n, SMALL_CHUNK)
-        if n > LARGEST_WHOLE and (self.space is None or is_large):
-            return restart(), len(slots)
-        rows = GramRows.of(kernel, config)
-        arriving = rows.rows(slots)
-        if self.space is None:
-            assert self.matrix is not None
-            matrix = fill_matrix(self.matrix, arriving, slots)
-            degrees = matrix @ inputs.support.masses
-            return replace(self, matrix=matrix, degrees=degrees), len(slots)
-        largest = max(self.largest, float(np.abs(arriving).max(initial=0.0)))
-        if largest > LARGEST_TRACKED:
-            return restart(), len(slots)
-        old = slots[slots < len(before)]
-        computed = None if inputs.left is None else (old, inputs.read_squares_before(old))
-        past = KernelInput(before, None, scaling, None, None, computed)
-        leaving = GramRows.of(past, config).rows(old)
-        updated = replace(self, largest=largest).replace_rows(
-            rows, leaving, arriving, slots, inputs, config
-        )
+        slots, scaling, n = inputs.slots, inputs.state.scaling, len(inputs.support)
+        rows = GramRows(inputs.squares, scaling.bandwidth, config)
+        updated: TrialMap | None = None
+        if self.space is not None and len(slots) < max(REBUILD_SHARE * n, SMALL_CHUNK):
+            arriving, before = rows.rows(slots), inputs.squares_before
+            largest = max(self.largest, float(np.abs(arriving).max(initial=0.0)))
+            old = slots[slots < len(before)]
+            leaving = GramRows(before, scaling.bandwidth, config).rows(old)
+            if largest <= LARGEST_TRACKED:
+                updated = replace(self, largest=largest).replace_rows(
+                    rows, leaving, arriving, slots, inputs, config
+                )
         if updated is None or _has_drifted(updated.degrees, rows, inputs):
-            updated = restart()
+            built = self._from_scratch(inputs, scaling, config)
+            updated = replace(built, products=self.products + built.products)
         return updated, len(slots)
 
     def bind_weights(self, state: State, config: Config) -> GramRows:
         """Rows of H."""
-        read_distances = state.read_distances()
-        kernel = KernelInput(state.support, read_distances, state.scaling, None, None)
-        return GramRows.of(kernel, config)
+        return GramRows(state.squares, state.scaling.bandwidth, config)
 
     def bind_operator(self, weights: Weights, normal: Normalisation, unit: float) -> Operator:
         """S, without the mean, in a unit of which a value is half at most."""
@@ -165,19 +176,17 @@ class GramMap(TrialMap):
         size = self.largest * float(np.sqrt(masses.sum() * masses.max()))
         return operator.rounding + KEPT_LOSS * float(np.finfo(float).eps) * size / operator.unit
 
-    def decompose_matrix(self, normal: Normalisation) -> tuple[Floats, Floats]:
-        """Values and vectors of the matrix without those that are rounding, descending."""
-        assert self.matrix is not None
-        values, vectors = descending_eigh(build_dense(self.matrix, normal, True))
-        is_real = values > CENTRED_CUT * float(np.abs(values).max(initial=0.0))
-        return values[is_real], vectors[:, is_real]
+    def read_matrix(self, state: State, config: Config) -> Floats:
+        """H."""
+        return self.bind_weights(state, config).rows(np.arange(len(state.support)))
 
     def decompose(self, state: State, config: Config) -> Eigenpairs:
         """Every pair at once. O(n^3)."""
-        matrix = self.matrix
-        if matrix is None:
-            matrix = self.bind_weights(state, config).rows(np.arange(len(state.support)))
-        return decompose(matrix, state.support.masses, config)
+        return decompose(self.read_matrix(state, config), state.support.masses, config)
+
+    def find_floor(self, values: Floats) -> float:
+        """A share of the largest size."""
+        return CENTRED_CUT * float(np.abs(values).max(initial=0.0))
 
     def complete_certificate(
         self,

@@ -28,8 +28,18 @@ from streamembed.manifold import geodesics
 from streamembed.methods import gram
 from streamembed.methods.eigenpairs import Eigenpairs, Paths
 from streamembed.methods.options import Config
-from streamembed.methods.placement import measure_neighbor_distance, project
-from streamembed.methods.state import BuildInput, EmbeddingMap, State, UpdateInput
+from streamembed.methods.placement import (
+    GeodesicExtension,
+    measure_neighbor_distance,
+    project,
+)
+from streamembed.methods.state import (
+    BuildInput,
+    EmbeddingMap,
+    Pairs,
+    State,
+    UpdateInput,
+)
 from streamembed.methods.trial_map import build_dense
 from streamembed.numeric.arrays import Floats, Ints
 from streamembed.numeric.codec import NOT_SAVED, Count
@@ -48,6 +58,8 @@ class IsomapMap(EmbeddingMap):
     # Parts of the graph, shape (n,), the largest 0: only that one has coordinates.
     labels: Ints = field(metadata=NOT_SAVED)
     has_resolution = False
+    extension = GeodesicExtension
+    scale_columns = staticmethod(gram.scale_by_root_eigenvalues)
 
     @classmethod
     def build(cls, inputs: BuildInput, config: Config) -> tuple[Self, Scaling]:
@@ -111,7 +123,7 @@ class IsomapMap(EmbeddingMap):
         result[:: self.step] = (masses * (self.labels == 0))[:: self.step]
         return result
 
-    def view(self, state: State, normal: Normalisation, count: int) -> tuple[Floats, Floats]:
+    def view(self, state: State, normal: Normalisation, count: int, config: Config) -> Pairs:
         """The leading pairs, of paths that are computed now."""
         matrix, masses = _build_matrix(self._compute_lengths(state), self.step, state)
         shares = operator.weigh_equally(masses)
@@ -120,7 +132,7 @@ class IsomapMap(EmbeddingMap):
         vectors = self._spread(vectors[:, :kept], len(state.support))
         return values[:kept], normal.eigenfunctions(vectors)
 
-    def refine(self, state: State, config: Config) -> Iterator[Eigenpairs]:
+    def iterate_eigenpairs(self, state: State, config: Config) -> Iterator[Eigenpairs]:
         """All pairs at once, of paths that are computed now."""
         n, lengths = len(state.support), self._compute_lengths(state)
         pairs = gram.decompose(*_build_matrix(lengths, self.step, state), config)

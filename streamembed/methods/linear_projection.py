@@ -30,7 +30,8 @@ from streamembed.geometry.support import Support
 from streamembed.methods.eigenpairs import Eigenpairs
 from streamembed.methods.neighbor_graph import WalkMap, build_fields
 from streamembed.methods.options import Config
-from streamembed.methods.state import BuildInput, State, UpdateInput
+from streamembed.methods.placement import LinearExtension
+from streamembed.methods.state import BuildInput, Pairs, State, UpdateInput
 from streamembed.numeric.arrays import Floats
 from streamembed.numeric.linalg import descending_eigh
 from streamembed.spectral import certificate
@@ -57,6 +58,8 @@ ROUNDING, ROUNDING_OF_SPREADS = 1e-12, 1e-21
 class LinearMap(WalkMap):
     """The map by linear functions: a walk among neighbours."""
 
+    extension = LinearExtension
+
     @classmethod
     def build(cls, inputs: BuildInput, config: Config) -> tuple[Self, Scaling]:
         """From scratch."""
@@ -65,7 +68,7 @@ class LinearMap(WalkMap):
 
     def update(self, inputs: UpdateInput, config: Config) -> tuple[Self, int]:
         """After a chunk."""
-        return replace(self, **self.replace_slots(inputs)[0]), len(inputs.slots)
+        return replace(self, **self.replace_slots(inputs)), len(inputs.slots)
 
     def normalise(self, state: State, config: Config) -> Normalisation:
         """That of the walk, with a share for points that nothing joins."""
@@ -75,12 +78,12 @@ class LinearMap(WalkMap):
         scaling = np.sqrt(masses / weights)
         return Normalisation(np.ones_like(masses), scaling, weights / weights.sum())
 
-    def view(self, state: State, normal: Normalisation, count: int) -> tuple[Floats, Floats]:
+    def view(self, state: State, normal: Normalisation, count: int, config: Config) -> Pairs:
         """Solved: nothing is tracked."""
         pairs = self.solve(state, normal, count, count)
         return pairs.values, normal.eigenfunctions(pairs.vectors)
 
-    def refine(self, state: State, config: Config) -> Iterator[Eigenpairs]:
+    def iterate_eigenpairs(self, state: State, config: Config) -> Iterator[Eigenpairs]:
         """Solved."""
         normal = self.normalise(state, config)
         yield self.solve(

@@ -1,4 +1,4 @@
-"""The maps of all families of methods: what `streamembed.methods.registry.Method.family` names."""
+"""The maps of all methods: what each keeps, and all that depends on it."""
 
 from __future__ import annotations
 
@@ -15,11 +15,13 @@ from streamembed.methods.state import EmbeddingMap
 
 MAPS: Mapping[str, type[EmbeddingMap]] = MappingProxyType(
     {
-        "kernel": KernelMap,
-        "gram": GramMap,
-        "graph": GraphMap,
-        "linear": LinearMap,
-        "alignment": AlignmentMap,
-        "geodesic": IsomapMap,
+        "diffusion_map": KernelMap,
+        "laplacian_eigenmaps": GraphMap,
+        "linear_eigenmap": LinearMap,
+        "classical_mds": GramMap,
+        "pca": GramMap,
+        "kernel_pca": GramMap,
+        "lle": AlignmentMap,
+        "isomap": IsomapMap,
     }
 )

@@ -17,22 +17,24 @@ from typing import Any, Self
 import numpy as np
 from scipy.sparse import csr_array
 
-from streamembed.geometry.lists import NeighborLists, RadiusEdges, find_last
+from streamembed.geometry.lists import NeighborLists, RadiusEdges
 from streamembed.geometry.scaling import Scaling
 from streamembed.geometry.support import Support
 from streamembed.methods.eigenpairs import LARGEST_EXACT, SMALLEST_FACTORED, Eigenpairs
+from streamembed.methods.extension import GraphExtension
 from streamembed.methods.options import Config
 from streamembed.methods.state import (
     BuildInput,
     EmbeddingMap,
     KernelWidths,
+    Pairs,
     State,
     UpdateInput,
 )
-from streamembed.numeric.arrays import Floats, Ints
+from streamembed.numeric.arrays import Floats, find_last
 from streamembed.numeric.codec import NOT_SAVED, Count
 from streamembed.numeric.linalg import descending_eigh
-from streamembed.spectral import adjacency, local_relaxation, neighbor_walk
+from streamembed.spectral import adjacency, neighbor_walk
 from streamembed.spectral import block as blocks
 from streamembed.spectral.block import Block, RitzPairs
 from streamembed.spectral.certificate import TINY, Certificate, Outside, bound_outside
@@ -43,10 +45,8 @@ from streamembed.spectral.operator import Normalisation
 # Share of the tolerance that the block keeps to after every chunk.
 BLOCK_TOLERANCE_SHARE = 0.6
 USUAL_TOLERANCE = 3e-3
-# Events after which a bound on unpublished eigenvalues is renewed, and a block is filtered on the
-# whole graph: this share of the slots, within these limits. Smaller graphs are filtered with every
-# chunk: rows that a chunk moves are as many as they have. So are graphs with so many changed rows.
-LARGEST_WHOLE, MOST_TOUCHED = 10_000, 0.5
+# Events after which a bound on unpublished eigenvalues is renewed: this share of the slots, within
+# these limits.
 BOUND_SHARE, BOUND_EVENTS = 0.02, (20, 1000)
 # The least eigenvalue is computed again when this share of the slots has been refilled.
 TURNED_SHARE = 0.5
@@ -77,35 +77,15 @@ class WalkMap(EmbeddingMap):
     walk: Walk = field(metadata=NOT_SAVED)
     parts: Parts = field(metadata=NOT_SAVED)
 
-    def replace_slots(self, inputs: UpdateInput) -> tuple[dict[str, Any], Ints | None]:
-        """Lists or edges, walk and parts after a chunk; and rows of the walk that changed.
-
-        None where all may have.
-        """
-        lists, edges, support, graph = self.lists, self.edges, inputs.support, self.walk.edges
-        touched: Ints | None = None
-        if len(inputs.slots) and lists is not None:
-            before = lists
-            lists = before.replace(inputs.slots, inputs.geometry, support.births)
-            changed = lists.find_changed(before, inputs.slots)
-            graph, touched = adjacency.replace_edges(
-                graph, before.nearest, lists.nearest, changed, self.weights, self.scale
-            )
-        elif len(inputs.slots) and edges is not None:
-            earlier, slots = graph, inputs.slots
+    def replace_slots(self, inputs: UpdateInput) -> dict[str, Any]:
+        """Lists or edges, walk and parts after a chunk."""
+        lists, edges, support, slots = self.lists, self.edges, inputs.support, inputs.slots
+        if len(slots) and lists is not None:
+            lists = lists.replace(slots, inputs.geometry, support.births)
+        if len(slots) and edges is not None:
             edges = edges.replace(slots, inputs.geometry)
-            graph = join(len(support), None, edges, self.weights, self.scale)
-            if len(support) == earlier.shape[0]:
-                ends = earlier[slots].indices, graph[slots].indices
-                touched = np.unique(np.concatenate([slots, *ends]))
-        walk = neighbor_walk.build_walk(graph, find_unequal(support))
-        if not walk.is_plain or not self.walk.is_plain or len(support) > len(self.parts.labels):
-            touched = None
-        if touched is None or len(support) <= LARGEST_WHOLE:
-            parts = neighbor_walk.find_parts(walk)
-        else:
-            parts = neighbor_walk.follow_parts(self.parts, self.walk, walk, touched, inputs.slots)
-        return {"lists": lists, "edges": edges, "walk": walk, "parts": parts}, touched
+        graph = join(len(support), lists, edges, self.weights, self.scale)
+        return {"lists": lists, "edges": edges, **build_walk(graph, support)}
 
     def complete_certificate(
         self,
@@ -122,13 +102,9 @@ class WalkMap(EmbeddingMap):
             certified,
             isolated=len(self.parts.isolated),
             residual_rate=min(error / rate, 1.0) if rate > 0.0 else 1.0,
-            bound_age=self.measure_bound_age(state, pairs, config),
+            bound_age=pairs.bound_age,
         )
         return completed, values
-
-    def measure_bound_age(self, state: State, pairs: Eigenpairs, config: Config) -> int:
-        """How many events ago the bound on unpublished eigenvalues was taken."""
-        return 0
 
     def count_components(self, state: State, config: Config, pairs: Eigenpairs) -> int:
         """Parts of the graph, isolated points among them."""
@@ -212,7 +188,7 @@ class GraphMap(WalkMap):
     # No unpublished eigenvalue was larger, at that stream position; see `Certificate.bound_age`.
     bound: float = 1.0
     bounded: int = -1
-    rounded: int = -1  # stream position of the last round of the filter on the whole graph
+    extension = GraphExtension
 
     @classmethod
     def build(cls, inputs: BuildInput, config: Config) -> tuple[Self, Scaling]:
@@ -222,81 +198,33 @@ class GraphMap(WalkMap):
         block, _ = blocks.start(
             parts["walk"], parts["parts"], config.n_components + 1, accuracy, config.seed
         )
-        built = cls(**parts, block=block)._settle(block, inputs.position, _choose_tolerance(config))
-        return built._renew_bound(inputs.position, config), scaling
+        return cls(**parts, block=block)._renew_bound(inputs.position, config), scaling
 
     def update(self, inputs: UpdateInput, config: Config) -> tuple[Self, int]:
         """After a chunk: one round of a filter, and now and then a bound."""
         slots, position, n = inputs.slots, inputs.position, len(inputs.support)
-        fields, touched = self.replace_slots(inputs)
-        following, turned_rows = replace(self, **fields), self.turned_rows + len(slots)
+        following = replace(self, **self.replace_slots(inputs))
         walk, parts, count = following.walk, following.parts, config.n_components + 1
+        block, turned_rows = self.block, self.turned_rows + len(slots)
         if turned_rows >= TURNED_SHARE * n:
-            low = blocks.find_lowest(walk, config.seed)
-            following, turned_rows = replace(following, block=replace(self.block, low=low)), 0
-        following, has_jumped = following._follow_block(self, touched, inputs, config)
-        following = replace(following, turned_rows=turned_rows)
+            block, turned_rows = replace(block, low=blocks.find_lowest(walk, config.seed)), 0
+        accuracy, seed = BLOCK_TOLERANCE_SHARE * _choose_tolerance(config), config.seed
+        block, info = blocks.update(
+            block, walk, parts, slots, count, accuracy, seed=seed, position=position
+        )
+        following = replace(following, block=block, turned_rows=turned_rows)
+        has_jumped = info.rounds > 1 or not neighbor_walk.are_same(self.parts, parts, slots)
         is_due = has_jumped or following._is_old(following.bounded, position)
         if is_due := is_due or not following._is_bounded(config):
             following = following._renew_bound(position, config)
         if is_due and not following._is_bounded(config):
-            tolerance = _choose_tolerance(config)
-            accuracy = 0.5 * BLOCK_TOLERANCE_SHARE * tolerance
-            seed = (config.seed, position, n, 1)
-            block, _ = blocks.refine(following.block, walk, parts, count, accuracy, seed)
-            following = following._settle(block, position, tolerance)._renew_bound(position, config)
+            draws = (seed, position, n, 1)
+            block, _ = blocks.refine(following.block, walk, parts, count, 0.5 * accuracy, draws)
+            following = replace(following, block=block)._renew_bound(position, config)
         return following, len(slots)
 
-    def _follow_block(
-        self, previous: GraphMap, touched: Ints | None, inputs: UpdateInput, config: Config
-    ) -> tuple[Self, bool]:
-        """With its block after a chunk, and whether the bound of before is no more of this graph.
-
-        Of a large graph the block is relaxed where the graph changed, between whole rounds.
-        """
-        walk, parts, block = self.walk, self.parts, self.block
-        slots, position, count = inputs.slots, inputs.position, config.n_components + 1
-        tolerance = _choose_tolerance(config)
-        accuracy = BLOCK_TOLERANCE_SHARE * tolerance
-        has_jumped = not neighbor_walk.are_same(previous.parts, parts, slots)
-        if not (
-            block.relaxed is None
-            or touched is None
-            or len(touched) > MOST_TOUCHED * len(parts.labels)
-            or has_jumped
-            or len(parts.isolated)
-            or self._is_old(self.rounded, position)
-        ):
-            wanted = max(count - parts.count + 1, 1)
-            relaxed = local_relaxation.follow(
-                block,
-                previous.walk,
-                walk,
-                parts,
-                touched,
-                slots,
-                n_wanted=wanted,
-                tolerance=tolerance,
-            )
-            if relaxed is not None and (relaxed.products.diagonal()[:wanted].max() <= accuracy**2):
-                return replace(self, block=relaxed), False
-            has_jumped = True
-        block, info = blocks.update(
-            block, walk, parts, slots, count, accuracy, seed=config.seed, position=position
-        )
-        return self._settle(block, position, tolerance), has_jumped or info.rounds > 1
-
-    def _settle(self, block: Block, position: int, tolerance: float) -> Self:
-        """With a block after a whole round."""
-        walk, parts = self.walk, self.parts
-        is_coarse = tolerance >= local_relaxation.LEAST_TOLERANCE
-        is_plain = walk.is_plain and not len(parts.isolated)
-        if len(parts.labels) > LARGEST_WHOLE and is_plain and is_coarse:
-            block = local_relaxation.begin(block, walk, parts)
-        return replace(self, block=block, rounded=position)
-
     def _is_old(self, position: int, now: int) -> bool:
-        """Whether what was done at that position is due again."""
+        """Whether the bound that was taken at that position is due again."""
         return bool(now - position > np.clip(BOUND_SHARE * len(self.parts.labels), *BOUND_EVENTS))
 
     def _is_bounded(self, config: Config) -> bool:
@@ -320,16 +248,8 @@ class GraphMap(WalkMap):
     def _renew_bound(self, position: int, config: Config) -> Self:
         if not self._has_bound(config):
             return self
-        outside = self._bound_outside(self.block, position, config)
+        outside = self._bound_remaining_eigenvalues(self.block, position, config)
         return replace(self, bound=min(outside.bound, 1.0), bounded=position)
-
-    def restore(self, support: Support) -> Self:
-        """With its walk, and the image of its basis, to the bit: rows of products are."""
-        restored, block = super().restore(support), self.block
-        if block.relaxed is None:
-            return restored
-        relaxed = replace(block.relaxed, image=restored.walk.graph @ block.psi)
-        return replace(restored, block=replace(block, relaxed=relaxed))
 
     def normalise(self, state: State, config: Config) -> Normalisation:
         """That of the walk: degrees are the rows' sums, exactly; isolated points have no share."""
@@ -339,40 +259,37 @@ class GraphMap(WalkMap):
         stationary = degrees / total if total else np.zeros_like(degrees)
         return Normalisation(np.ones_like(masses), scaling, stationary)
 
-    def view(self, state: State, normal: Normalisation, count: int) -> tuple[Floats, Floats]:
+    def view(self, state: State, normal: Normalisation, count: int, config: Config) -> Pairs:
         """Leading pairs as the block has them."""
         ritz = blocks.select_pairs(self.block, self.walk, self.parts, count)
         is_real = ritz.values > NEGLIGIBLE
         return ritz.values[is_real], normal.eigenfunctions(ritz.vectors[:, is_real])
 
-    def refine(self, state: State, config: Config) -> Iterator[Eigenpairs]:
+    def iterate_eigenpairs(self, state: State, config: Config) -> Iterator[Eigenpairs]:
         """The block as it is, after more rounds, all pairs at once."""
         n, count = len(state.support), config.n_components + 1
         if n <= SMALLEST_FACTORED:
             yield self._decompose(state, config)
             return
-        first = self._select_pairs(self.block, config)
+        first = self._select_ritz_pairs(self.block, config)
         outside = _observe(first, self.bound, config.n_components)
-        yield self._publish_block(state, first, outside, config, "view")
+        view = self._publish_block(state, first, outside, config, "view")
         if config.tolerance is None:
+            yield view
             return
+        yield replace(view, bound_age=state.position - self.bounded)
         block = self.block
         for attempt, (level, rounds) in enumerate(LEVELS.items()):
             seed = (config.seed, state.position, n, 2 + attempt)
             accuracy = (0.3, 0.1, 0.03)[attempt] * config.tolerance
             block, _ = blocks.refine(block, self.walk, self.parts, count, accuracy, seed, rounds)
-            outside = self._bound_outside(block, state.position, config)
-            pairs = self._select_pairs(block, config)
+            outside = self._bound_remaining_eigenvalues(block, state.position, config)
+            pairs = self._select_ritz_pairs(block, config)
             yield self._publish_block(state, pairs, outside, config, level)
         if n <= LARGEST_EXACT:
             yield self._decompose(state, config)
 
-    def measure_bound_age(self, state: State, pairs: Eigenpairs, config: Config) -> int:
-        """That of the block's; every later level takes a bound of its own."""
-        is_kept = pairs.refinement == "view" and config.tolerance is not None
-        return state.position - self.bounded if is_kept else 0
-
-    def _select_pairs(self, block: Block, config: Config) -> RitzPairs:
+    def _select_ritz_pairs(self, block: Block, config: Config) -> RitzPairs:
         """All pairs of a block and of the parts that are of use."""
         width = block.psi.shape[1] + min(self.parts.count - 1, config.n_components + 1)
         return blocks.select_pairs(block, self.walk, self.parts, max(config.n_pairs, width))
@@ -396,10 +313,10 @@ class GraphMap(WalkMap):
             refinement,
         )
 
-    def _bound_outside(self, block: Block, position: int, config: Config) -> Outside:
+    def _bound_remaining_eigenvalues(self, block: Block, position: int, config: Config) -> Outside:
         """A bound on the eigenvalues that are not published, by a random vector; 1 if it fails."""
         walk, parts, k = self.walk, self.parts, config.n_components
-        ritz = self._select_pairs(block, config)
+        ritz = self._select_ritz_pairs(block, config)
         values, products = ritz.values, ritz.products
         nothing = _observe(ritz, 1.0, k)
         allowed = _choose_tolerance(config) * float(values[:1].max(initial=0.0))

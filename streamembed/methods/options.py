@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import numpy as np
 
 from streamembed.errors import ParameterError, quote
-from streamembed.geometry.kernel import LARGEST_COEFFICIENT, LARGEST_DEGREE
+from streamembed.geometry.kernel import LARGEST_COEFFICIENT, LARGEST_DEGREE, KernelFunction
 from streamembed.geometry.lists import LARGEST_NEIGHBORS
 from streamembed.geometry.scaling import LARGEST_BANDWIDTH, LEAST_SHARE, SMALLEST_BANDWIDTH
 from streamembed.geometry.self_tuning import WIDTHS, WidthRule
@@ -17,14 +17,15 @@ from streamembed.layout.forces import SPREADS
 from streamembed.methods.engine_parameters import (
     EVENT_TIME,
     KERNELS,
+    METHODS,
     OPTIONS,
     REQUIRED,
     EngineParameters,
+    Method,
 )
 from streamembed.methods.engine_parameters import (
     POSITION as POSITION,
 )
-from streamembed.methods.registry import METHODS, KernelFunction, Method, bind_kernel
 from streamembed.metrics import catalog
 from streamembed.numeric.chunks import Chunks
 from streamembed.spectral.neighbor_walk import WEIGHTS
@@ -38,18 +39,9 @@ from streamembed.validation import (
     set_fields,
 )
 
-# Of graphs; lists of a million points with 15 neighbours take 0.5 GB.
-LARGEST_GRAPH = 1_000_000
 RADII = 1e-100, 1e100
 # Landmarks, whose paths are decomposed whole: 0.25 s; and points, where all are, a minute.
 MOST_LANDMARKS, MOST_SOURCES = 1000, 5000
-# Families that hold lists of neighbours, and nothing for all pairs of points.
-LIST_FAMILIES = ("graph", "linear", "alignment")
-# Slots at most.
-LARGEST_SIZES = {
-    **dict.fromkeys(LIST_FAMILIES, LARGEST_GRAPH),
-    **dict.fromkeys(("kernel", "gram", "geodesic"), 50_000),
-}
 # What to do instead of a method of other libraries.
 METHOD_NOTES: Mapping[str, str] = {
     **dict.fromkeys(
@@ -72,10 +64,8 @@ USUAL_CHUNK, LANDMARK_CHUNK, LANDMARK_SHARE = 10, 128, 4
 # guards). In between they go down to a share of the last published eigenvalue.
 GUARDS = 12
 LARGEST_RANK = 64
-# Components up to which the self-tuning kernel is narrow; and diffusion times
-# (docs/decisions/0023).
+# Components up to which the self-tuning kernel is narrow (docs/decisions/0023).
 FEW_COMPONENTS = 3
-DIFFUSION_TIMES = {"diffusion_map": 0.5, "laplacian_eigenmaps": 8.0, "linear_eigenmap": 2.0}
 USUAL_TOLERANCE = 6e-3  # residual of a plain view, without a tolerance
 
 
@@ -130,7 +120,7 @@ class Config(EngineParameters):
             spread=check_real("spread", self.spread, *SPREADS),
         )
         if self.method == "kernel_pca" and self.kernel == DEFAULTS["kernel"]:
-            set_fields(self, kernel=self.embedding.kernels[0])
+            set_fields(self, kernel=self.row.kernels[0])
         self._check_options()
         self._check_bandwidth()
         self._check_metrics()
@@ -143,7 +133,7 @@ class Config(EngineParameters):
             return
         if self.is_sparse and self.weights != "heat":
             needed = "weights='heat'"
-        elif self.embedding.kernels and self.kernel != "gaussian":
+        elif self.row.kernels and self.kernel != "gaussian":
             needed = "kernel='gaussian'"
         else:
             return
@@ -151,7 +141,7 @@ class Config(EngineParameters):
 
     def _check_options(self) -> None:
         """Refuse an option that would have no effect."""
-        method = self.embedding
+        method = self.row
         for name in OPTIONS:
             value = getattr(self, name)
             if name in method.options or value == DEFAULTS[name]:
@@ -231,7 +221,7 @@ class Config(EngineParameters):
             )
         if self.memory == "all":
             return
-        if self.size > (limit := LARGEST_SIZES[self.family]):
+        if self.size > (limit := self.row.largest):
             raise ParameterError(f"size={self.size} must be at most {limit}: try a smaller one")
         if self.memory == "window" and self.chunks.size > self.size:
             raise ParameterError(
@@ -258,16 +248,15 @@ class Config(EngineParameters):
             )
 
     @property
-    def embedding(self) -> Method:
-        """The operations of the method."""
-        method = METHODS[self.method]
-        if self.method != "kernel_pca":
-            return method
-        return replace(method, rows=bind_kernel(self.kernel_function))
+    def row(self) -> Method:
+        """The method's row in the table."""
+        return METHODS[self.method]
 
     @property
     def kernel_function(self) -> KernelFunction:
-        """The kernel of kernel PCA, with its numbers."""
+        """The kernel of kernel PCA, with its numbers; of principal components the products."""
+        if self.method == "pca":
+            return KernelFunction("polynomial", 1, 0.0, 1.0)
         return KernelFunction(self.kernel, self.degree, self.coef0, self.gamma)
 
     @property
@@ -289,8 +278,8 @@ class Config(EngineParameters):
     @property
     def time(self) -> float:
         """t of lambda**t psi; 0 of methods without one."""
-        default = DIFFUSION_TIMES.get(self.method, 0.0)
-        return default if isinstance(self.diffusion_time, str) else self.diffusion_time
+        is_auto = isinstance(self.diffusion_time, str)
+        return self.row.diffusion_time if is_auto else float(self.diffusion_time)
 
     @property
     def has_steady_axes(self) -> bool:
@@ -324,7 +313,7 @@ class Config(EngineParameters):
     @property
     def family(self) -> str:
         """The representation of the operator; see `streamembed.methods.maps`."""
-        return METHODS[self.method].family
+        return self.row.family
 
     @property
     def rescales(self) -> bool:
@@ -351,7 +340,7 @@ class Config(EngineParameters):
     @property
     def has_bandwidth(self) -> bool:
         """Whether the kernel has one bandwidth for all."""
-        return self.kernel == "gaussian" and bool(METHODS[self.method].kernels)
+        return self.kernel == "gaussian" and bool(self.row.kernels)
 
     @property
     def fixed_bandwidth(self) -> float | None:

@@ -11,10 +11,9 @@ from dataclasses import replace
 import numpy as np
 
 from streamembed.geometry.lists import NeighborLists
-from streamembed.geometry.pairwise import Pairwise
 from streamembed.layout import layout, measures
 from streamembed.methods.options import Config
-from streamembed.methods.state import State
+from streamembed.methods.state import NO_SLOTS, State, build_geometry
 from streamembed.numeric.arrays import Ints
 
 # Where more than this share of the slots is new, there is no picture to follow.
@@ -23,14 +22,12 @@ MOST_NEW = 1 / 2
 GROWTH = 2
 
 
-def begin(state: State, geometry: Pairwise, config: Config) -> State:
+def begin(state: State, config: Config) -> State:
     """The state with a first picture, where one is asked for."""
     if not config.picture:
         return state
-    lists, positions = state.lists, state.support.births
-    has_own_lists = lists is None
-    if lists is None:
-        lists = NeighborLists.build(geometry, positions, config.n_neighbors)
+    lists, positions = _find_lists(state, config), state.support.births
+    has_own_lists = state.lists is None
     columns = state.frame.columns  # the slots filled since it was renewed begin in the middle
     columns = np.pad(columns, ((0, len(positions) - len(columns)), (0, 0)))
     picture = layout.init(
@@ -39,29 +36,28 @@ def begin(state: State, geometry: Pairwise, config: Config) -> State:
     return replace(state, picture=picture)
 
 
-def relayout(state: State, shared: Ints, geometry: Pairwise, config: Config) -> State:
+def relayout(state: State, shared: Ints, config: Config) -> State:
     """The state with a picture from scratch, turned as the one that it has, by the slots shared."""
-    picture = begin(state, geometry, config).picture
+    picture = begin(state, config).picture
     assert state.picture is not None
     assert picture is not None
     return replace(state, picture=layout.start_epoch(state.picture, picture, shared))
 
 
-def follow(
-    previous: State, following: State, slots: Ints, geometry: Pairwise, config: Config
-) -> State:
+def follow(previous: State, following: State, slots: Ints, config: Config) -> State:
     """The state after a chunk that filled ``slots``, with its picture."""
     picture, arrivals = previous.picture, following.support.births
     if picture is None:
         return following
     n, remaining = len(arrivals), np.setdiff1d(np.arange(len(previous.support)), slots)
     if len(remaining) < MOST_NEW * n:
-        return relayout(replace(following, picture=picture), remaining, geometry, config)
+        return relayout(replace(following, picture=picture), remaining, config)
     previous_lists, lists = select_lists(previous), following.lists
     if lists is None:
+        geometry = build_geometry(following.support, following.distances, slots)
         lists = previous_lists.replace(slots, geometry, arrivals)
         if following.scaling is not previous.scaling:
-            lists = NeighborLists.build(geometry, arrivals, config.n_neighbors)
+            lists = _find_lists(following, config)
     positions = previous.position, following.position
     followed = layout.update(
         picture, previous_lists, lists, slots, arrivals, positions, config.spread
@@ -72,6 +68,13 @@ def follow(
     elif picture.steps_left and not followed.steps_left:
         followed = layout.measure_rest(followed, lists, label_duplicates(following))
     return replace(following, picture=followed)
+
+
+def _find_lists(state: State, config: Config) -> NeighborLists:
+    """The lists of the method, or lists from scratch."""
+    geometry = build_geometry(state.support, state.distances, NO_SLOTS)
+    births = state.support.births
+    return state.lists or NeighborLists.build(geometry, births, config.n_neighbors)
 
 
 def select_lists(state: State) -> NeighborLists:

@@ -7,28 +7,32 @@ typical point's.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from streamembed.errors import BadRowError, InputError
+from streamembed.geometry import kernel
+from streamembed.geometry.kernel import KernelFunction
 from streamembed.layout.forces import compute_affinities
 from streamembed.layout.placing import place_outside
 from streamembed.manifold import barycentric, centering, geodesics
-from streamembed.methods.extension import FARTHEST, Extension, sample_distances
+from streamembed.methods.extension import FARTHEST, Extension, ScaledPoints, sample_distances
+from streamembed.methods.snapshot_contents import SnapshotContents
 from streamembed.numeric.arrays import Floats
 
 # Neighbours of points that are added to a picture together: some 5 MB for each.
 MOST_PLACES = 2000
 
 
-@dataclass(frozen=True, eq=False)
 class _NeighborExtension(Extension):
     """Coverage by the distance to a neighbour, relative to a ``typical`` point's: 1 up to that."""
 
-    n_neighbors: int  # coverage looks at the distance to this one
+    def __init__(
+        self, snapshot: ScaledPoints, targets: Floats, n_neighbors: int, typical: float = 0.0
+    ) -> None:
+        super().__init__(snapshot, targets, typical)
+        self.n_neighbors = n_neighbors  # coverage looks at the distance to this one
 
     def _cover(self, scaled: Floats, d2: Floats) -> Floats:
         return compute_coverage(d2, self.n_neighbors, self._typical)
@@ -42,19 +46,22 @@ class _NeighborExtension(Extension):
         return measure_neighbor_distance(d2, self.n_neighbors)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class CentredExtension(_NeighborExtension):
     """Coordinates of new points in a space of centred rows: classical scaling and kernel PCA.
 
     y(x) = (h(x) - mean row - its own mean) diag(m) Y / v. At a point of the support these are its
     coordinates, and new points of the same space keep their distances. O(N (d + k)) a point.
-    ``targets`` are diag(m) Y / v.
     """
 
-    # (points (b, d), squared distances (b, N)) -> rows of H, shape (b, N).
-    rows: Callable[[Floats, Floats], Floats]
-    mean_row: Floats  # (N,): p^T H
-    shares: Floats  # (N,): p = m / M
+    def __init__(self, snapshot: SnapshotContents) -> None:
+        masses = snapshot.masses
+        targets = compute_dual(snapshot, masses)
+        super().__init__(snapshot, targets, snapshot.n_neighbors, snapshot.typical_coverage)
+        # (N,): p^T H, and p = m / M
+        self.mean_row, self.shares = snapshot.degrees / masses.sum(), masses / masses.sum()
+        self.kernel, self.bandwidth = snapshot.kernel, snapshot.bandwidth
+        numbers = snapshot.degree, snapshot.coef0, snapshot.gamma
+        self.function = KernelFunction(snapshot.kernel, *numbers)
 
     def from_distances(self, d: Floats) -> tuple[Floats, Floats]:
         """Coordinates and coverage by unsquared distances, shape (n, N); all must be finite."""
@@ -66,18 +73,31 @@ class CentredExtension(_NeighborExtension):
         return Extension.from_distances(self, d)
 
     def _place(self, scaled: Floats, d2: Floats) -> Floats:
-        return project(self.rows(scaled, d2), self.mean_row, self.shares, self.targets)
+        if self.kernel == "distance":
+            rows = -0.5 * d2
+        elif self.kernel == "gaussian":
+            rows = kernel.gaussian(d2 / self.bandwidth**2, 1.0)
+        else:
+            rows = self.function.between(scaled, self.points)
+        return project(rows, self.mean_row, self.shares, self.targets)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class LinearExtension(_NeighborExtension):
     """Coordinates of new points by linear functions of their features. O(d k) a point.
 
-    ``targets`` are the loadings in scaled units, (d, k); coverage takes distances, O(N d).
+    y(x) = (x - mean) loadings, with the mean under the stationary measure; coverage takes
+    distances, O(N d).
     """
 
-    offset: Floats  # (k,): what the functions are at the mean
-    by_distances: CentredExtension | None = None  # of a method that needs no features
+    def __init__(self, snapshot: SnapshotContents) -> None:
+        targets = self._scale_loadings(snapshot)
+        super().__init__(snapshot, targets, snapshot.n_neighbors, snapshot.typical_coverage)
+        # (k,): what the functions are at the mean
+        self.offset = snapshot.stationary @ (self.points @ self.targets)
+
+    def _scale_loadings(self, snapshot: SnapshotContents) -> Floats:
+        """In scaled units, shape (d, k)."""
+        return snapshot.feature_loadings * snapshot.scale[:, None]
 
     def coordinates(self, points: Floats) -> Floats:
         """Shape (n, k), of points (n, d) in the caller's units, without distances."""
@@ -86,8 +106,6 @@ class LinearExtension(_NeighborExtension):
 
     def from_distances(self, d: Floats) -> tuple[Floats, Floats]:
         """Distances do not tell the features that coordinates are functions of."""
-        if self.by_distances is not None:
-            return self.by_distances.from_distances(d)
         raise InputError(
             "a linear map has no transform of distances: its coordinates are functions of the "
             "features; use transform"
@@ -98,15 +116,36 @@ class LinearExtension(_NeighborExtension):
         return coordinates
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+class ScalingExtension(LinearExtension):
+    """Classical scaling of one more point: y(x) = sum_i m_i h(x, x_i) y_i / v, h centred.
+
+    Of points it is linear, as |x|^2 is in all h(x, x_i): a difference of squares would lose the
+    digits of points that are far away.
+    """
+
+    def __init__(self, snapshot: SnapshotContents) -> None:
+        self.by_distances = CentredExtension(snapshot)
+        super().__init__(snapshot)
+
+    def _scale_loadings(self, snapshot: SnapshotContents) -> Floats:
+        centred = self.by_distances
+        loadings: Floats = (centred.points - centred.shares @ centred.points).T @ centred.targets
+        return loadings
+
+    def from_distances(self, d: Floats) -> tuple[Floats, Floats]:
+        """Coordinates and coverage by unsquared distances, shape (n, N); all must be finite."""
+        return self.by_distances.from_distances(d)
+
+
 class BarycentricExtension(_NeighborExtension):
     """Coordinates of new points by the weights that reconstruct them from their neighbours.
 
-    A point of the support has the coordinates that it has there. O(N d + K^3) a point. ``targets``
-    are the coordinates of the support.
+    A point of the support has the coordinates that it has there. O(N d + K^3) a point.
     """
 
-    reg: float  # the ridge
+    def __init__(self, snapshot: SnapshotContents) -> None:
+        super().__init__(snapshot, snapshot.coordinates, snapshot.n_neighbors)
+        self.reg = snapshot.reg  # the ridge
 
     def from_distances(self, d: Floats) -> tuple[Floats, Floats]:
         """Distances to the support do not determine how neighbours lie to one another."""
@@ -126,16 +165,17 @@ class BarycentricExtension(_NeighborExtension):
         return coordinates
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class PictureExtension(_NeighborExtension):
     """Places of new points in a picture: the best of their neighbours' places, brought to rest.
 
-    ``targets`` are the places of the support, (N, 2); for rho and gamma see
-    `streamembed.layout.forces`.
+    For rho and gamma see `streamembed.layout.forces`.
     """
 
-    rho: float
-    gamma: float
+    def __init__(
+        self, snapshot: ScaledPoints, places: Floats, n_neighbors: int, rho: float, gamma: float
+    ) -> None:
+        super().__init__(snapshot, places, n_neighbors, 1.0)
+        self.rho, self.gamma = rho, gamma
 
     def _place(self, scaled: Floats, d2: Floats) -> Floats:
         k = min(self.n_neighbors, d2.shape[1])
@@ -152,19 +192,24 @@ class PictureExtension(_NeighborExtension):
         return places
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class GeodesicExtension(_NeighborExtension):
     """Coordinates of new points by their shortest paths: over their neighbours to all others.
 
     0 for points that are no neighbours of the part that has coordinates. O(N (d + K + k)) a point.
-
-    ``targets``, ``mean_row`` and ``shares`` are as in `CentredExtension`.
     """
 
-    lengths: Floats  # (N, w): of shortest paths, to all points or to landmarks; inf between parts
-    mean_row: Floats  # (w,)
-    shares: Floats  # (w,)
-    radius: float  # neighbours are all within it, and the nearest; 0 where there are n_neighbors
+    def __init__(self, snapshot: SnapshotContents) -> None:
+        masses = snapshot.masses * (snapshot.stationary > 0)
+        ends = slice(None) if snapshot.lengths.shape[1] == len(masses) else masses > 0
+        targets = compute_dual(snapshot, masses)[ends]
+        super().__init__(snapshot, targets, snapshot.n_neighbors, snapshot.typical_coverage)
+        # (N, w): of shortest paths, to all points or to landmarks; inf between parts
+        self.lengths = snapshot.lengths
+        # (w,): as in `CentredExtension`
+        self.mean_row = snapshot.degrees[ends] / masses.sum()
+        self.shares = snapshot.stationary[ends]
+        # neighbours are all within it, and the nearest; 0 where there are n_neighbors
+        self.radius = snapshot.radius
 
     def _place(self, scaled: Floats, d2: Floats) -> Floats:
         d = np.sqrt(d2)
@@ -188,6 +233,15 @@ class GeodesicExtension(_NeighborExtension):
         coordinates = project(rows, self.mean_row, self.shares, self.targets)
         coordinates[~is_connected] = 0.0
         return coordinates / self._shrink(scaled)  # far from the support, they are proportional
+
+
+def compute_dual(snapshot: SnapshotContents, masses: Floats) -> Floats:
+    """diag(m) Y / v, 0 for the columns that are none, turned as coordinates are."""
+    values = snapshot.carried_eigenvalues
+    safe = np.where(values > 0, values, np.inf)
+    columns = snapshot.carried_psi * np.sqrt(np.maximum(values, 0.0) / float(masses.sum()))
+    dual: Floats = (masses[:, None] * columns / safe) @ snapshot.rotation
+    return dual
 
 
 def project(rows: Floats, mean_row: Floats, shares: Floats, targets: Floats) -> Floats:

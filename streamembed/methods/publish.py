@@ -29,7 +29,7 @@ def renew_bound(state: State, config: Config) -> State:
 def publish(state: State, config: Config) -> PublishedColumns:
     """The first level that meets the tolerance, or the best of all, certified."""
     best: Eigenpairs | None = None
-    for pairs in state.map.refine(state, config):
+    for pairs in state.map.iterate_eigenpairs(state, config):
         if config.tolerance is not None and pairs.meets_tolerance(config):
             columns = _certify_pairs(state, config, pairs)
             if columns.certificate.met:
@@ -93,7 +93,7 @@ def _certify_pairs(state: State, config: Config, pairs: Eigenpairs) -> Published
     columns = frame_reference.embed(psi, values, state, config)
     aligned = frame_reference.align(state, config, stationary, columns)
     loadings = np.zeros((0, k))
-    if config.embedding.linear:
+    if config.row.is_linear:
         unturned = _compute_loadings(state, config, pairs, psi, values)
         unturned = frame_reference.embed(unturned, values, state, config)
         loadings = (unturned * aligned.signs) @ aligned.rotation[:, :k]

@@ -3,8 +3,7 @@
 1. view: the pairs of kept products, with bounds from these: W is not read;
 2. refresh: the same of a larger space, with the pairs' residuals, what the probes show, and new
    probes, by one product with all of W; and again;
-3. exact: a whole decomposition in float64, up to 1,000 points; batch: a filtered block on the whole
-   operator, for more of them.
+3. exact: a whole decomposition in float64, up to 2,000 points.
 
 For a tolerance below 1e-5, or where eigenvalues are small, bounds are not enough: the pairs
 themselves are in that product. The state is not touched.
@@ -19,25 +18,30 @@ from typing import Protocol, Self
 import numpy as np
 
 from streamembed.geometry import components
-from streamembed.methods.eigenpairs import LARGEST_EXACT, Eigenpairs, bound_following
+from streamembed.methods.eigenpairs import Eigenpairs
 from streamembed.methods.options import Config
 from streamembed.numeric.arrays import Array, Floats, Ints
-from streamembed.spectral import certificate, filtered, probes, sketched_view, trial_space
+from streamembed.spectral import certificate, probes, sketched_view, trial_space
 from streamembed.spectral.certificate import Outside
-from streamembed.spectral.operator import CENTRED_CUT, Normalisation, Operator, deflate
+from streamembed.spectral.lanczos import bound_largest
+from streamembed.spectral.operator import CENTRED_CUT, Normalisation, Operator
 from streamembed.spectral.probes import ResidualBound
 from streamembed.spectral.sketched_view import SketchedView
 from streamembed.spectral.trial_space import FADED, PROBES, TrialSpace
 
-# Products with all of W before the last level.
-PRODUCTS = 5
+# Supports of more points than this are not decomposed, which takes 2 s; those are multiplied more
+# often.
+LARGEST_DECOMPOSED = 2000
+# Products with all of W before the last level; and where there is no other.
+PRODUCTS, MOST_PRODUCTS = 5, 16
+# Products of one vector at most, in search of an eigenvalue that a larger space lacks.
+SEARCHES = 24
 # Kept functions and vectors are orthonormal to this.
 ORTHONORMAL = 1e-9
 # Below this tolerance bounds from kept products are their own rounding.
 SKETCHED_TOLERANCE = 1e-5
-# A batch aims below the tolerance, to which rounding is added; and columns are measured where the
-# rounding of their bound is more than this share of it.
-BATCH_SHARE = 0.5
+# Columns are measured where the rounding of their bound is more than this share of the tolerance.
+ROUNDING_SHARE = 0.5
 # A pair is its image divided by its value, and so is the rounding of the image, up to three units
 # of the precision in 400 maps: it is added to bounds of smaller values than this.
 SMALL_VALUE, IMAGE_LOSS = 0.01, 8.0
@@ -126,7 +130,7 @@ class KnownProducts:
         )
 
 
-def refine(
+def iterate_eigenpairs(
     operator: Operator,
     known: KnownProducts,
     weights: Weights | None,
@@ -150,13 +154,13 @@ def refine(
     is_sketched = tolerance is None or (
         tolerance >= SKETCHED_TOLERANCE
         and _bound_rounding(known, look.values[: config.n_components]).max(initial=0.0)
-        <= BATCH_SHARE * tolerance * look.values[:1].max(initial=0.0)
+        <= ROUNDING_SHARE * tolerance * look.values[:1].max(initial=0.0)
     )
     if is_sketched:
         yield _claim(look, look.beyond, operator, known, "view", config)
     if tolerance is None:
         return
-    for attempt in range(PRODUCTS):
+    for attempt in range(PRODUCTS if n <= LARGEST_DECOMPOSED else MOST_PRODUCTS):
         generator = np.random.default_rng((config.seed + attempt + 1, position, n))
         fresh = generator.standard_normal((n, PROBES))
         parts = look.vectors[:, :0]
@@ -173,10 +177,8 @@ def refine(
             refinement = "refresh" if attempt else "view"
             pairs = _measure(operator, vectors, image, config.n_pairs, refinement, outside)
         yield _bound_rest(pairs, look, seen, operator, known.trial, config)
-    if n <= LARGEST_EXACT:
+    if n <= LARGEST_DECOMPOSED:
         yield decompose()
-    else:
-        yield _filter_block(weights, operator, config, pairs, fresh, look)
 
 
 def _multiply(
@@ -263,15 +265,18 @@ def _bound_rest(
         return pairs
     basis = _orthonormalise(trial, operator.normal.constant)
 
-    def apply_rest(block: Floats) -> Floats:
-        rest = operator.apply(block)
+    def apply_rest(column: Floats) -> Floats:
+        rest = operator.apply(column[:, None])[:, 0]
         return rest - basis @ (basis.T @ rest)
 
     # below the level, for the multiplied block is coupled to it
     target = max(0.5 * (level + seen.estimate), 0.9 * level)
-    seen = probes.tighten_bound(seen, apply_rest, target)
+    start = np.random.default_rng((config.seed, *basis.shape)).standard_normal(len(basis))
+    beyond = bound_largest(apply_rest, start - basis @ (basis.T @ start), target, SEARCHES)
     k, rounding = config.n_components, pairs.rounding
-    outside = certificate.bound_outside(look.ritz, look.coupling, seen.bound, k, rounding)
+    outside = certificate.bound_outside(
+        look.ritz, look.coupling, min(beyond, seen.bound), k, rounding
+    )
     return replace(pairs, outside=outside)
 
 
@@ -309,42 +314,3 @@ def _reaches_one(look: SketchedView) -> bool:
     first = float(look.values[:1].max(initial=0.0))
     error = float(np.linalg.norm(look.errors[:, :1]))
     return not max(first + error, look.beyond) < 1.0
-
-
-def _filter_block(
-    weights: Weights | None,
-    operator: Operator,
-    config: Config,
-    best: Eigenpairs,
-    starts: Floats,
-    look: SketchedView,
-) -> Eigenpairs:
-    """The last level of large supports: a filtered block, and probes beyond it."""
-    assert config.tolerance is not None
-    count, constant = config.n_components + 1, operator.normal.constant
-    start = [best.vectors, starts]
-    if weights is not None and best.outside.bound + best.rounding >= 1.0:
-        start.insert(1, _find_parts(weights, operator.normal, count))
-    _, vectors, image = filtered.leading_pairs(
-        lambda block: deflate(operator.apply(block), constant),
-        deflate(np.concatenate(start, axis=1), constant),
-        count,
-        BATCH_SHARE * config.tolerance,
-        operator.least_value,
-        min(float(look.ritz.min(initial=0.0)), -look.beyond) if operator.is_centred else 0.0,
-    )
-    nothing_known = Outside(0.0, 1.0, np.zeros(0))
-    pairs = _measure(operator, vectors, image, config.n_pairs, "batch", nothing_known)
-
-    def apply_rest(block: Floats) -> Floats:
-        rest = deflate(operator.apply(block), constant)
-        return rest - vectors @ (vectors.T @ rest)
-
-    draws = np.random.default_rng((config.seed, len(starts))).standard_normal(starts.shape)
-    residual_bound = probes.find_directions(apply_rest(draws), 1.0, vectors)
-    residual_bound = probes.estimate_bound(residual_bound, apply_rest(residual_bound.directions))
-    residual_bound = probes.tighten_bound(
-        residual_bound, apply_rest, 0.9 * pairs.outside_limit(config)
-    )
-    bound, k = residual_bound.bound, config.n_components
-    return replace(pairs, outside=bound_following(vectors, image, bound, k, operator.rounding))

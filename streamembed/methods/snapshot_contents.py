@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import FrozenInstanceError, dataclass, field, fields
+from dataclasses import FrozenInstanceError, dataclass, field
 from functools import cached_property, partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any
@@ -176,11 +176,6 @@ class SnapshotContents(Immutable):
             value = maker()
             vars(self)[name] = freeze(value) if isinstance(value, np.ndarray) else value
             return value
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickled by its parts; read-only again afterwards."""
-        parts = {each.name: getattr(self, each.name) for each in fields(self)}
-        return partial(type(self), **{**parts, "metrics": dict(self.metrics)}), ()
 
     @cached_property
     def carried_psi(self) -> Floats:

@@ -6,13 +6,13 @@ import abc
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Protocol
 
 import numpy as np
 
 from streamembed.geometry.kernel_matrix import KernelMatrix
 from streamembed.geometry.lists import NeighborLists
-from streamembed.geometry.pairwise import DistanceTable, Pairwise, PointDistances
+from streamembed.geometry.pairwise import DistanceTable, Pairwise, PointDistances, SquaredDistances
 from streamembed.geometry.scaling import Scaling, measure_rounding
 from streamembed.geometry.self_tuning import LocalWidths
 from streamembed.geometry.support import Support
@@ -20,8 +20,9 @@ from streamembed.landmarks.absorption import Cover
 from streamembed.layout.forces import compute_affinities
 from streamembed.layout.layout import Layout, select_neighbors
 from streamembed.methods.eigenpairs import Eigenpairs
-from streamembed.methods.extension import sample_rows
+from streamembed.methods.extension import Extension, sample_rows
 from streamembed.methods.options import Config
+from streamembed.methods.snapshot_contents import SnapshotContents
 from streamembed.metrics.engine_metrics import Learners
 from streamembed.numeric.arrays import Floats, Ints
 from streamembed.numeric.codec import SAVED_IF_SET, Count
@@ -30,6 +31,8 @@ from streamembed.spectral.certificate import Certificate
 from streamembed.spectral.operator import Normalisation
 
 NO_SLOTS: Ints = np.zeros(0, dtype=np.int64)
+# Eigenvalues (c,) and eigenfunctions (n, c).
+Pairs = tuple[Floats, Floats]
 LARGEST = float(np.finfo(np.float64).max)
 
 
@@ -48,24 +51,23 @@ class FrameReference:
     since: Count  # stream position at which the epoch began
     # Axes that could not be kept: where the epoch began, or at a renewal within it; and for every
     # axis the position since which it is what it is.
-    lost: tuple[int, ...]
-    kept_since: tuple[Count, ...]
+    lost: tuple[int, ...] = ()
+    kept_since: tuple[Count, ...] = ()
     # Of this frame against the one before; None, and empty, of columns that were given.
-    fidelity: float | None
-    correlations: tuple[float, ...]
+    fidelity: float | None = None
+    correlations: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class UpdateCounts:
-    """How often the state was made more exact than by bordering."""
+    """What was done to the state beside its chunks."""
 
-    # One-product refreshes, and factors made from scratch, since the first event.
-    refreshes: Count
-    rebuilds: Count
-    rows_since_refresh: Count  # slots filled since the last refresh
+    # Products with all weights, and maps made from scratch, since the first event.
+    refreshes: Count = 0
+    rebuilds: Count = 0
     # By how many rows the support has changed since the frame was taken; among landmarks the mass
     # that moved counts too.
-    rows_since_frame: float
+    rows_since_frame: float = 0.0
     refilled: Count = 0  # slots filled again because their width had drifted, since the first event
 
 
@@ -79,6 +81,11 @@ class BuildInput:
     read_distances: Callable[[Ints], Floats] | None
     scaling: Scaling
     position: int
+
+    @property
+    def squares(self) -> SquaredDistances:
+        """Of the support, without rounding to the ring."""
+        return bind_squares(self.support, self.read_distances)
 
     @property
     def geometry(self) -> Pairwise:
@@ -99,7 +106,18 @@ class UpdateInput:
     left: Floats | None  # rows of distances of its slots before it, of those that were in use
     position: int  # where it ended
 
-    def read_squares_before(self, old: Ints) -> Floats:
+    @property
+    def squares(self) -> SquaredDistances:
+        """Of the support after the chunk, those of the chunk as they came."""
+        return bind_squares(self.support, self.read_distances)
+
+    @property
+    def squares_before(self) -> SquaredDistances:
+        """Of the support before the chunk."""
+        read_rows = None if self.left is None else self._read_squares_before
+        return SquaredDistances(self.state.support.scaled, read_rows)
+
+    def _read_squares_before(self, old: Ints) -> Floats:
         """Squared distances before the chunk, (b, n), of slots that were in use then."""
         assert self.left is not None
         assert self.read_distances is not None
@@ -129,6 +147,12 @@ class KernelWidths:
     least: float = 0.0
 
 
+class ExtensionFactory(Protocol):
+    """What makes the extension of a snapshot to new points."""
+
+    def __call__(self, snapshot: SnapshotContents, /) -> Extension: ...
+
+
 @dataclass(frozen=True, eq=False)
 class EmbeddingMap(abc.ABC):
     """What one family of methods keeps of a support, and all that depends on the family.
@@ -140,6 +164,7 @@ class EmbeddingMap(abc.ABC):
     # Nearest neighbours of every slot, where the family keeps them.
     lists: NeighborLists | None = field(default=None, kw_only=True, metadata=SAVED_IF_SET)
     has_resolution: ClassVar[bool] = True  # whether landmarks can be too sparse for it
+    extension: ClassVar[ExtensionFactory]
 
     @classmethod
     @abc.abstractmethod
@@ -151,18 +176,26 @@ class EmbeddingMap(abc.ABC):
         """After a chunk; and how many slots were filled for it, first or again."""
 
     @abc.abstractmethod
-    def view(self, state: State, normal: Normalisation, count: int) -> tuple[Floats, Floats]:
+    def view(self, state: State, normal: Normalisation, count: int, config: Config) -> Pairs:
         """Values and psi, shape (n, c), of the first ``count`` pairs as they are kept.
 
         ``normal`` is that of `normalise`.
         """
+
+    @staticmethod
+    def scale_columns(psi: Floats, eigenvalues: Floats, time: float, events: float) -> Floats:
+        """Coordinates, shape (n, k), where the support stands for that many ``events``.
+
+        Of a walk lambda**t psi. Source: Jain, eq. (8).
+        """
+        return psi * eigenvalues**time
 
     def normalise(self, state: State, config: Config) -> Normalisation:
         """The normalisation without a product with all weights; exact where that is free."""
         return operator.weigh_equally(state.active_masses)
 
     @abc.abstractmethod
-    def refine(self, state: State, config: Config) -> Iterator[Eigenpairs]:
+    def iterate_eigenpairs(self, state: State, config: Config) -> Iterator[Eigenpairs]:
         """Leading pairs, level by level, each computed only when you ask for the next one."""
 
     @abc.abstractmethod
@@ -172,7 +205,7 @@ class EmbeddingMap(abc.ABC):
     def describe_weights(self, state: State, config: Config) -> KernelWidths:
         """How weights are made: by default without widths."""
         n, bandwidth = len(state.support), state.scaling.bandwidth
-        name = config.kernel if config.embedding.kernels else "distance"
+        name = config.kernel if config.row.kernels else "distance"
         return KernelWidths(name, np.full(n, bandwidth), np.zeros(n), least=bandwidth)
 
     def renew_bound(self, state: State, config: Config) -> EmbeddingMap:
@@ -284,6 +317,11 @@ class State:
         ring = self.distances
         return None if ring is None else lambda slots: ring.rows(slots).astype(np.float64)
 
+    @property
+    def squares(self) -> SquaredDistances:
+        """Of the support."""
+        return bind_squares(self.support, self.read_distances())
+
     def typical_coverage(self, config: Config) -> float:
         """Of objects without coordinates; 0 where it follows from the points."""
         read_rows = self.read_distances()
@@ -325,6 +363,15 @@ class State:
                 raise ValueError("a picture without lists of neighbours")
             picture = replace(picture, p=compute_affinities(select_neighbors(lists)[1]))
         return replace(packed, support=support, map=packed.map.restore(support), picture=picture)
+
+
+def bind_squares(
+    support: Support, read_distances: Callable[[Ints], Floats] | None
+) -> SquaredDistances:
+    """Squared distances of points, or of unsquared distances that are read."""
+    if read_distances is None:
+        return SquaredDistances(support.scaled)
+    return SquaredDistances(support.scaled, lambda slots: read_distances(slots) ** 2)
 
 
 def build_geometry(support: Support, distances: KernelMatrix | None, slots: Ints) -> Pairwise:

@@ -19,8 +19,8 @@ from streamembed.methods import refinement
 from streamembed.methods.eigenpairs import Eigenpairs
 from streamembed.methods.options import Config
 from streamembed.methods.refinement import KnownProducts, Weights
-from streamembed.methods.registry import EVERYWHERE
-from streamembed.methods.state import EmbeddingMap, State, UpdateInput
+from streamembed.methods.registry import normalise
+from streamembed.methods.state import EmbeddingMap, Pairs, State, UpdateInput
 from streamembed.numeric.arrays import Array, Floats, Ints, pad_rows
 from streamembed.numeric.codec import Count
 from streamembed.numeric.linalg import (
@@ -69,12 +69,10 @@ UNTOUCHED = 1e-12
 
 @dataclass(frozen=True, eq=False)
 class TrialMap(EmbeddingMap):
-    """Degrees of all slots; and W of few, or the products of trial functions with it."""
+    """Degrees of all slots, and products of trial functions with W where slots are many."""
 
     degrees: Annotated[Floats, "slots"]  # q = W m
-    # W of at most `LARGEST_WHOLE` slots, in double precision; of more: None, and a space.
-    matrix: Annotated[Floats, "slots slots"] | None
-    space: TrialSpace | None
+    space: TrialSpace | None  # None of at most `LARGEST_WHOLE` slots: all is computed from scratch
     products: Count = field(default=0, kw_only=True)  # with W as a whole, since it was built
 
     @property
@@ -99,8 +97,12 @@ class TrialMap(EmbeddingMap):
         """Every pair at once, in double precision. O(n^3)."""
 
     @abc.abstractmethod
-    def decompose_matrix(self, normal: Normalisation) -> tuple[Floats, Floats]:
-        """Values and vectors of the matrix without those that are rounding, descending."""
+    def read_matrix(self, state: State, config: Config) -> Floats:
+        """W, in double precision, shape (n, n)."""
+
+    @abc.abstractmethod
+    def find_floor(self, values: Floats) -> float:
+        """Eigenvalues up to this are rounding."""
 
     def replace_rows(
         self,
@@ -163,7 +165,7 @@ class TrialMap(EmbeddingMap):
             pace = 0
         count, degrees = int(np.ceil(pace * (n_filled + share * n))), self.degrees.copy()
         renews = config.memory != "window"
-        chosen = space.choose_rolled(count)
+        chosen = space.choose_next_refreshed(count)
         for start in range(0, len(chosen), ROWS):
             slots = chosen[start : start + ROWS]
             rows = weights.rows(slots)
@@ -230,26 +232,27 @@ class TrialMap(EmbeddingMap):
 
     def normalise(self, state: State, config: Config) -> Normalisation:
         """According to the trial functions, without a product with W; exact where alpha is 0."""
-        return self.estimate_normal(state.support.masses, config)
+        masses = state.support.masses
+        if self.space is not None:
+            return self.estimate_normal(masses, config)
+        return self._normalise_exactly(self.bind_weights(state, config), masses, config)
 
-    def estimate_normal(self, masses: Floats, config: Config) -> Normalisation:
-        """The normalisation by the trial functions, or by the matrix."""
-        space, matrix = self.space, self.matrix
+    def _normalise_exactly(self, weights: Weights, masses: Floats, config: Config) -> Normalisation:
+        """The normalisation by all weights."""
 
         def product(x: Floats) -> Floats:
-            if space is not None:
-                return space.estimate_image(x)
-            assert matrix is not None
-            image: Floats = matrix @ x
-            return image
+            return weights.product(x[:, None])[:, 0].astype(np.float64)
 
-        normalise = config.embedding.normalise
-        return normalise(self.degrees, masses, config.correction, product, EVERYWHERE)
+        return normalise(self.degrees, masses, config, product)
 
-    def refine(self, state: State, config: Config) -> Iterator[Eigenpairs]:
+    def estimate_normal(self, masses: Floats, config: Config) -> Normalisation:
+        """The normalisation by the trial functions."""
+        assert self.space is not None
+        return normalise(self.degrees, masses, config, self.space.estimate_image)
+
+    def iterate_eigenpairs(self, state: State, config: Config) -> Iterator[Eigenpairs]:
         """Leading pairs, level by level, each computed only when you ask for the next one."""
-        weights, masses = self.bind_weights(state, config), state.support.masses
-        normal = self.estimate_normal(masses, config)
+        weights, normal = self.bind_weights(state, config), self.normalise(state, config)
         if state.coincide:  # all weights are the same
             yield Eigenpairs.none(normal)
             return
@@ -257,29 +260,28 @@ class TrialMap(EmbeddingMap):
             yield self.decompose(state, config)
             return
         if config.tolerance is not None and config.correction:
-
-            def product(x: Floats) -> Floats:
-                return weights.product(x[:, None])[:, 0].astype(np.float64)
-
-            normalise, alpha = config.embedding.normalise, config.correction
-            normal = normalise(self.degrees, masses, alpha, product, EVERYWHERE)
+            normal = self._normalise_exactly(weights, state.support.masses, config)
         known = self.read_products(normal)
         operator = self.bind_operator(weights, normal, known.unit)
         decompose = partial(self.decompose, state, config)
         known = replace(known, rounding=self.bound_loss(operator))
         walk = None if config.is_centred else weights
-        yield from refinement.refine(operator, known, walk, state.position, decompose, config)
+        yield from refinement.iterate_eigenpairs(
+            operator, known, walk, state.position, decompose, config
+        )
 
     def read_products(self, normal: Normalisation) -> KnownProducts:
         """Vectors whose products with S are kept."""
         assert self.space is not None
         return KnownProducts.of(self.space, normal, self.degrees)
 
-    def view(self, state: State, normal: Normalisation, count: int) -> tuple[Floats, Floats]:
-        """The leading pairs of the space, under that normalisation."""
+    def view(self, state: State, normal: Normalisation, count: int, config: Config) -> Pairs:
+        """The leading pairs of the space, or of few slots, under that normalisation."""
         if self.space is None:
-            values, vectors = self.decompose_matrix(normal)
-            return values[:count], normal.eigenfunctions(vectors[:, :count])
+            dense = build_dense(self.read_matrix(state, config), normal, config.is_centred)
+            values, vectors = descending_eigh(dense)
+            kept = min(count, int(np.count_nonzero(values > self.find_floor(values))))
+            return values[:kept], normal.eigenfunctions(vectors[:, :kept])
         known = self.read_products(normal)
         view = known.look(normal, count)
         return view.values * known.unit, normal.eigenfunctions(view.vectors)
@@ -293,16 +295,6 @@ class TrialMap(EmbeddingMap):
         return self.degrees
 
 
-def fill_matrix(matrix: Floats, rows: Array, slots: Ints) -> Floats:
-    """W with ``rows`` (b, n) in ``slots``."""
-    n = rows.shape[1]
-    filled = np.zeros((n, n))
-    filled[: len(matrix), : len(matrix)] = matrix
-    filled[slots] = rows
-    filled[:, slots] = rows.T
-    return filled
-
-
 def start_space(
     weights: Weights, matrix: Floats | None, degrees: Floats, masses: Floats, config: Config
 ) -> tuple[TrialSpace, int]:
@@ -312,9 +304,7 @@ def start_space(
     def product(block: Array) -> Array:
         return weights.product(block) if matrix is None else matrix @ block
 
-    normal = config.embedding.normalise(
-        degrees, masses, config.correction, lambda x: product(x[:, None])[:, 0], EVERYWHERE
-    )
+    normal = normalise(degrees, masses, config, lambda x: product(x[:, None])[:, 0])
     scaling, products = normal.scaling, 0
     if matrix is not None:
         block = find_leading(matrix, normal, most, config.is_centred)
@@ -427,5 +417,4 @@ def _normalise_rows(
     rows: Floats, degrees: Floats, masses: Floats, slots: Ints, config: Config
 ) -> Normalisation:
     """The normalisation of some slots, by their rows of W: exact."""
-    normalise = config.embedding.normalise
-    return normalise(degrees, masses, config.correction, lambda x: rows @ x, slots)
+    return normalise(degrees, masses, config, lambda x: rows @ x, slots)

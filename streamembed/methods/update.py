@@ -9,12 +9,11 @@ so that a replay takes them again.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from streamembed.geometry.kernel_matrix import KernelMatrix, choose_dtype
-from streamembed.geometry.pairwise import Pairwise
 from streamembed.geometry.scaling import Scaling, fit_distances, fit_points, recenter
 from streamembed.geometry.support import Support
 from streamembed.landmarks.absorption import Absorption, Cover
@@ -30,7 +29,6 @@ from streamembed.methods.state import (
     State,
     UpdateCounts,
     UpdateInput,
-    build_geometry,
 )
 from streamembed.metrics import engine_metrics as learners
 from streamembed.numeric.arrays import Floats, Ints
@@ -47,31 +45,6 @@ FORGETTING = 1.0 - 1e-3
 FARTHEST = 4.0
 
 
-@dataclass(frozen=True, slots=True)
-class _Origin:
-    """Where in the stream a state is made from scratch: the frame before, and the counts so far."""
-
-    position: int
-    frame: FrameReference
-    counts: UpdateCounts
-
-    @classmethod
-    def first(cls, position: int) -> _Origin:
-        """The origin of a state without one before it."""
-        frame = FrameReference(
-            columns=np.zeros((0, 0)),
-            births=NO_SLOTS,
-            position=position,
-            epoch=-1,
-            since=position,
-            lost=(),
-            kept_since=(),
-            fidelity=1.0,
-            correlations=(),
-        )
-        return cls(position, frame, UpdateCounts(0, 0, 0, 0.0))
-
-
 def start(chunk: Chunk, config: Config) -> State:
     """The state at the end of the warm-up: scaling, bandwidth and map from scratch."""
     scaling = _fit_scaling(chunk.points, np.ones(len(chunk)), chunk.mutual_distances, config)
@@ -83,11 +56,11 @@ def start(chunk: Chunk, config: Config) -> State:
     distances, d = None, slot_assignment.arrange_distances(empty, assignment, chunk)
     if d is not None:
         distances = _make_distance_ring(len(support), config).write(assignment.slots, d)
-    origin = _Origin.first(len(chunk))
     read_rows = None if d is None else lambda slots: d[slots]
-    state = _build(support, assignment.cover, distances, read_rows, scaling, origin, config)
+    inputs = BuildInput(support, distances, read_rows, scaling, len(chunk))
+    state = _build(inputs, assignment.cover, None, config)
     state = _init_metrics(replace(state, time=time), config)
-    state = picture_updates.begin(state, _read_geometry(state), config)
+    state = picture_updates.begin(state, config)
     return _train_metrics(state, chunk, config)
 
 
@@ -115,14 +88,13 @@ def start_from_support(
         As of which masses are, where they fade by event times.
     """
     cover = Cover.of(support.scaled)
-    origin = _Origin.first(position)
-    state = _build(support, cover, None, None, scaling, origin, config)
+    state = _build(BuildInput(support, None, None, scaling, position), cover, None, config)
     state = replace(state, time=None if config.clock == POSITION else time)
     if (scales := state.map.local_widths) is not None:  # an upper bound: it was not measured
         shares = support.masses / support.masses.sum()
         state = replace(state, apart=(float(shares @ (radius / scales.widths) ** 2), 1.0))
     state = _init_metrics(state, config)
-    return picture_updates.begin(state, _read_geometry(state), config)
+    return picture_updates.begin(state, config)
 
 
 def _init_metrics(state: State, config: Config) -> State:
@@ -159,7 +131,6 @@ def push(state: State, chunk: Chunk, config: Config) -> State:
     counts = UpdateCounts(
         state.counts.refreshes + updated.count_products() - state.map.count_products(),
         state.counts.rebuilds,
-        state.counts.rows_since_refresh + n_filled,
         state.counts.rows_since_frame + _count_turned_rows(state, support, slots),
         state.counts.refilled + n_filled - len(slots),
     )
@@ -183,9 +154,7 @@ def push(state: State, chunk: Chunk, config: Config) -> State:
         following = _maintain(following, config)
     # picture: place the new points, move those whose neighbours changed, then all
     if config.picture:
-        following = picture_updates.follow(
-            state, following, slots, _read_geometry(following, slots), config
-        )
+        following = picture_updates.follow(state, following, slots, config)
     # pairs, metrics
     return _train_metrics(following, chunk, config)
 
@@ -198,8 +167,7 @@ def rescale(state: State, config: Config) -> State:
 
 def relayout(state: State, config: Config) -> State:
     """The state with a picture from scratch, turned as the one that it has."""
-    slots = np.arange(len(state.support))
-    return picture_updates.relayout(state, slots, _read_geometry(state), config)
+    return picture_updates.relayout(state, np.arange(len(state.support)), config)
 
 
 def _rescale(state: State, config: Config) -> State:
@@ -219,10 +187,8 @@ def _rebuild(state: State, scaling: Scaling, config: Config, starts_epoch: bool)
     cover = state.cover
     if cover is not None and state.distances is None:
         cover = Cover.of(rescaled.scaled)
-    origin = _Origin(state.position, state.frame, state.counts)
-    built = _build(
-        rescaled, cover, state.distances, d, scaling, origin, config, starts_epoch=starts_epoch
-    )
+    inputs = BuildInput(rescaled, state.distances, d, scaling, state.position)
+    built = _build(inputs, cover, state, config, starts_epoch)
     return replace(built, picture=state.picture, time=state.time, metrics=state.metrics)
 
 
@@ -254,10 +220,6 @@ def _measure_cover(state: State, assignment: Absorption, config: Config) -> tupl
     decay = FORGETTING ** len(ratios)
     total, weight = state.apart
     return float(total * decay + shares @ ratios), float(weight * decay + shares.sum())
-
-
-def _read_geometry(state: State, slots: Ints = NO_SLOTS) -> Pairwise:
-    return build_geometry(state.support, state.distances, slots)
 
 
 def _merge_distances(distances: KernelMatrix, slots: Ints, new: Floats) -> Callable[[Ints], Floats]:
@@ -316,31 +278,28 @@ def _train_metrics(state: State, chunk: Chunk, config: Config) -> State:
 
 
 def _build(
-    support: Support,
+    inputs: BuildInput,
     cover: Cover | None,
-    distances: KernelMatrix | None,
-    read_rows: Callable[[Ints], Floats] | None,
-    scaling: Scaling,
-    origin: _Origin,
+    before: State | None,
     config: Config,
     starts_epoch: bool = True,
 ) -> State:
-    """A state from a support alone, or its distances: map and frame from scratch.
-
-    ``read_rows`` gives the distances, without rounding to the ring.
-    """
-    inputs = BuildInput(support, distances, read_rows, scaling, origin.position)
-    built, scaling = MAPS[config.family].build(inputs, config)
-    counts = UpdateCounts(
-        origin.counts.refreshes, origin.counts.rebuilds + 1, 0, 0.0, origin.counts.refilled
+    """A state with its map and frame from scratch, and what it may keep of the one before."""
+    built, scaling = MAPS[config.method].build(inputs, config)
+    position, support = inputs.position, inputs.support
+    frame = FrameReference(
+        np.zeros((0, 0)), NO_SLOTS, position, epoch=-1, since=position, fidelity=1.0
     )
+    counts = UpdateCounts()
+    if before is not None:
+        frame, counts = before.frame, before.counts
     state = State(
-        position=origin.position,
+        position=position,
         support=support,
         cover=cover,
-        distances=distances,
-        frame=origin.frame,
-        counts=counts,
+        distances=inputs.distances,
+        frame=frame,
+        counts=replace(counts, rebuilds=counts.rebuilds + 1, rows_since_frame=0.0),
         scaling=scaling,
         map=built,
     )

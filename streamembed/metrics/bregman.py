@@ -16,16 +16,14 @@ metric learning, ICML, algorithm 1.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Annotated, Self
 
 import numpy as np
-import numpy.typing as npt
 from scipy.linalg import eigvalsh
 from scipy.linalg.blas import dsymv, dsyr
 from scipy.linalg.lapack import dpotrf, dpotri
 
-from streamembed.errors import FeatureError, InputError, ParameterError
 from streamembed.numeric.arrays import Array, Bools, Floats, Ints
 from streamembed.numeric.linalg import symmetrise
 
@@ -38,11 +36,13 @@ CONDITION = 1e-12
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Constraints:
-    """Bounds on the squared distances of pairs, oldest first."""
+    """Pairs with the bounds on their squared distances, oldest first."""
 
-    differences: Floats  # (n, d): v, no row 0
-    similar: Bools  # (n,): True: p must stay below the bound; False: above
-    bounds: Floats  # (n,): xi_0, positive, squared
+    differences: Annotated[Floats, "n d"]  # v, no row 0
+    similar: Annotated[Bools, "n"]  # True: p must stay below the bound; False: above
+    bounds: Annotated[Floats, "n"]  # xi_0, positive, squared
+    prices: Annotated[Floats, "n"]  # gamma
+    duals: Annotated[Floats, "n"]  # lambda
 
     def __len__(self) -> int:
         return len(self.bounds)
@@ -52,106 +52,46 @@ class Constraints:
         """s, shape (n,)."""
         return np.where(self.similar, 1.0, -1.0)
 
-    def take(self, chosen: Array | slice) -> Constraints:
-        """The constraints selected by index, mask or slice."""
-        return Constraints(self.differences[chosen], self.similar[chosen], self.bounds[chosen])
+    @property
+    def pull(self) -> Floats:
+        """sum s lambda v v^T, the part of the duals in A^-1; exactly symmetric. O(n d^2)."""
+        rows = self.differences
+        return symmetrise(rows.T @ (rows * (self.signs * self.duals)[:, None]))
+
+    def take(self, chosen: Array | slice) -> Self:
+        """The pairs selected by index, mask or slice."""
+        return type(self)(*(getattr(self, field.name)[chosen] for field in fields(self)))
+
+    def joined(self, newer: Self) -> Self:
+        """These and newer ones."""
+        return type(self)(
+            *(
+                np.concatenate([getattr(self, field.name), getattr(newer, field.name)])
+                for field in fields(self)
+            )
+        )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class SweepResult:
-    """The result of a sweep."""
-
-    matrix: Floats  # (d, d): A, exactly symmetric; the same bits as before where nothing changed
-    duals: Floats  # (n,): lambda
-    updates: int  # projections that changed something
-    residual: float  # the largest residual, each before its own projection; see `compute_residuals`
-
-
-# (matrix, duals, constraints, gamma, order) -> Swept; arguments are not written to.
-Sweep = Callable[[Floats, Floats, Constraints, "float | Floats", Ints], SweepResult]
-
-
-def empty(n_features: int) -> Constraints:
-    """No constraints on ``n_features`` features."""
-    return Constraints(np.zeros((0, n_features)), np.zeros(0, np.bool_), np.zeros(0))
-
-
-def check_pairs(
-    differences: npt.ArrayLike,
-    similar: npt.ArrayLike,
-    upper: float,
-    lower: float,
-    n_features: int,
-) -> tuple[Constraints, int]:
-    """The constraints of these pairs, and how many were dropped as pairs of equal points.
+def build_pairs(
+    differences: Floats, similar: Bools, upper: float, lower: float, gamma: float
+) -> Constraints:
+    """Pairs with a dual of 0; those of equal points are left out.
 
     Parameters
     ----------
-    differences
-        v, shape (n, d); n = 0 is fine.
-    similar
-        Shape (n,), of truth values.
+    differences, similar
+        v and whether the pair is similar, shapes (n, d) and (n,).
     upper, lower
         xi_0 of similar and of dissimilar pairs, on squared distances.
-
-    Raises
-    ------
-    FeatureError
-        d is not ``n_features``.
-    InputError
-        Differences are not two-dimensional, not finite or too large to square; ``similar`` does not
-        fit.
-    ParameterError
-        A bound is not positive and finite, or upper is above lower.
     """
-    v = np.ascontiguousarray(differences, dtype=np.float64)
-    if v.ndim != 2:
-        raise InputError(f"differences have shape {v.shape}; they must be (n, {n_features})")
-    if v.shape[1] != n_features:
-        raise FeatureError(f"differences have {v.shape[1]} features; the metric has {n_features}")
-    flags = np.asarray(similar)
-    if flags.shape != (len(v),) or not np.isin(flags, (0, 1)).all():
-        raise InputError(
-            f"similar, of shape {flags.shape}, must be True or False for each of the {len(v)} pairs"
-        )
-    with np.errstate(over="ignore"):
-        squares = np.einsum("ij,ij->i", v, v)
-    if not np.isfinite(squares).all():
-        raise InputError(
-            "differences have NaN, infinities or values too large to square; drop such pairs"
-        )
-    for name, bound in (("upper", upper), ("lower", lower)):
-        if not (np.ndim(bound) == 0 and SMALLEST < bound < np.inf):
-            raise ParameterError(f"{name}={bound} must be a positive squared distance")
-    check_bounds(upper, lower)
-    is_distinct = squares >= SMALLEST
-    distinct_similar = flags.astype(np.bool_)[is_distinct]
-    bounds = np.where(distinct_similar, float(upper), float(lower))
-    return Constraints(v[is_distinct], distinct_similar, bounds), int(
-        np.count_nonzero(~is_distinct)
-    )
+    n = len(differences)
+    bounds = np.where(similar, float(upper), float(lower))
+    pairs = Constraints(differences, similar, bounds, np.full(n, float(gamma)), np.zeros(n))
+    return pairs.take(np.einsum("ij,ij->i", differences, differences) >= SMALLEST)
 
 
-def check_bounds(upper: float, lower: float) -> None:
-    """Refuse an upper bound of similar pairs above the lower one of dissimilar pairs."""
-    if upper > lower:
-        raise ParameterError(
-            f"upper={upper} must be at most lower={lower}: similar pairs could be farther apart "
-            "than dissimilar ones; swap them"
-        )
-
-
-def join(first: Constraints, second: Constraints) -> Constraints:
-    """Both, the first ones being the older."""
-    return Constraints(
-        np.concatenate([first.differences, second.differences]),
-        np.concatenate([first.similar, second.similar]),
-        np.concatenate([first.bounds, second.bounds]),
-    )
-
-
-def step(p: float, dual: float, sign: float, bound: float, gamma: float) -> tuple[float, float]:
-    """The projection onto one bound: its change of the dual, and its residual.
+def step(p: float, dual: float, sign: float, bound: float, gamma: float) -> float:
+    """The projection onto one bound, as the change of its dual.
 
     Parameters
     ----------
@@ -162,76 +102,62 @@ def step(p: float, dual: float, sign: float, bound: float, gamma: float) -> tupl
 
     Returns
     -------
-    alpha, residual
-        After lambda - alpha and A + beta (A v)(A v)^T with beta = s alpha / (1 - s alpha p), the
-        bound holds, or lambda is 0. alpha is 0 where both were optimal already. p becomes
-        p / (1 - s alpha p), which is positive: A stays positive definite.
+    alpha: after lambda - alpha and A + beta (A v)(A v)^T with beta = s alpha / (1 - s alpha p), the
+    bound holds, or lambda is 0. It is 0 where both were optimal already. p becomes
+    p / (1 - s alpha p), which is positive: A stays positive definite.
 
     Source: Davis et al. (2007), algorithm 1, steps 3.3-3.6. Differs: 1 / xi follows from the dual,
     xi is not stored. The dual then cannot drift from the bound in a stream of any length.
     """
     violation = sign * (1.0 / p - (1.0 / bound - sign * dual / gamma))
-    alpha = min(dual, gamma / (gamma + 1.0) * violation)
-    return alpha, abs(alpha) * p * (1.0 + 1.0 / gamma)
+    return min(dual, gamma / (gamma + 1.0) * violation)
 
 
-def sweep(
-    matrix: Floats, duals: Floats, constraints: Constraints, gamma: float | Floats, order: Ints
-) -> SweepResult:
-    """A projection onto each bound in the given order, in numpy and BLAS.
+def sweep(matrix: Floats, pairs: Constraints, order: Ints) -> tuple[Floats, Floats]:
+    """A and the duals after a projection onto each bound in the given order.
 
     Parameters
     ----------
     matrix
         A, shape (d, d), exactly symmetric, positive definite.
-    duals
-        lambda, shape (n,).
-    gamma
-        Of all constraints, or of each, shape (n,).
     order
-        Indices of constraints; any number of them.
+        Indices of pairs; any number of them.
 
     Returns
     -------
-    The arguments are untouched. O(d^2) a constraint, in two BLAS calls.
+    A, (d, d), exactly symmetric, and lambda, (n,); the arguments are untouched. O(d^2) a pair, in
+    two BLAS calls.
     """
     triangle = np.array(matrix, order="F")
-    signs, bounds = constraints.signs.tolist(), constraints.bounds.tolist()
-    dual, gammas = duals.tolist(), np.broadcast_to(gamma, duals.shape).tolist()
-    rows = list(constraints.differences)
-    updates, worst = 0, 0.0
+    signs, bounds, prices = pairs.signs.tolist(), pairs.bounds.tolist(), pairs.prices.tolist()
+    duals, rows = pairs.duals.tolist(), list(pairs.differences)
     for i in order.tolist():
         v = rows[i]
         image = dsymv(1.0, triangle, v)  # reads the upper triangle only
         p = float(v @ image)
         if not p >= SMALLEST:
             continue
-        change, residual = step(p, dual[i], signs[i], bounds[i], gammas[i])
+        change = step(p, duals[i], signs[i], bounds[i], prices[i])
         signed_change = signs[i] * change
         denominator = 1.0 - signed_change * p  # 0 where p should grow by more than 1e16 times
         if change == 0.0 or not denominator > 0.0:
             continue
-        dual[i] -= change
-        worst = max(worst, residual)
-        updates += 1
+        duals[i] -= change
         triangle = dsyr(signed_change / denominator, image, a=triangle, overwrite_a=1)
     result = np.triu(triangle)
     result += np.triu(result, 1).T
-    return SweepResult(np.ascontiguousarray(result), np.array(dual), updates, worst)
+    return np.ascontiguousarray(result), np.array(duals)
 
 
-def compute_residuals(
-    matrix: Floats, duals: Floats, constraints: Constraints, gamma: float | Floats
-) -> Floats:
-    """How far each constraint is from optimal at A, as a share of its bound. Shape (n,), O(n d^2).
+def compute_residuals(matrix: Floats, pairs: Constraints) -> Floats:
+    """How far each pair is from optimal at A, as a share of its bound. Shape (n,), O(n d^2).
 
     |p / xi - 1|, as it would be if it were exceeded; less where the dual is so small that
     it would be 0 before the bound is reached. All 0: A is the optimum.
     """
-    p = compute_squares(matrix, constraints.differences)
-    s = constraints.signs
-    violation = s * (1.0 - p * (1.0 / constraints.bounds - s * duals / gamma))
-    return np.abs(np.minimum(duals * p * (1.0 + 1.0 / gamma), violation))
+    p, s = compute_squares(matrix, pairs.differences), pairs.signs
+    violation = s * (1.0 - p * (1.0 / pairs.bounds - s * pairs.duals / pairs.prices))
+    return np.abs(np.minimum(pairs.duals * p * (1.0 + 1.0 / pairs.prices), violation))
 
 
 def compute_squares(matrix: Floats, differences: Floats) -> Floats:
@@ -240,83 +166,31 @@ def compute_squares(matrix: Floats, differences: Floats) -> Floats:
     return p
 
 
-def is_positive_definite(matrix: Floats) -> bool:
-    """Whether A is finite and has a Cholesky factor, whatever the units of its features."""
-    diagonal = np.diag(matrix)
-    if not (np.isfinite(matrix).all() and (diagonal > 0).all()):
-        return False
-    units = np.sqrt(diagonal)
-    try:
-        np.linalg.cholesky(matrix / units / units[:, None])
-    except np.linalg.LinAlgError:
-        return False
-    return True
-
-
 def invert(matrix: Floats) -> Floats | None:
-    """The inverse, exactly symmetric; None where the matrix is not positive definite."""
-    diagonal = np.diag(matrix)
-    if not (np.isfinite(matrix).all() and (diagonal > 0).all()):
+    """The inverse, exactly symmetric; None where either is not positive definite."""
+    factored = _factor(matrix)
+    if factored is None:
         return None
-    units = np.sqrt(diagonal)
-    triangle, failed = dpotrf(matrix / units / units[:, None], lower=0, clean=1)
-    if failed:
-        return None
+    triangle, units = factored
     half, failed = dpotri(triangle, lower=0)
     upper = np.triu(half) / units / units[:, None]
     result: Floats = upper + np.triu(upper, 1).T
-    return result if not failed and is_positive_definite(result) else None
+    return None if failed or _factor(result) is None else result
 
 
-def sum_dual_terms(pairs: Constraints, duals: Floats) -> Floats:
-    """sum s lambda v v^T, the part of the duals in A^-1; exactly symmetric. O(n d^2)."""
-    rows = pairs.differences
-    return symmetrise(rows.T @ (rows * (pairs.signs * duals)[:, None]))
-
-
-def slack_ratios(p: Floats, constraints: Constraints) -> Floats:
-    """xi / xi_0 of the bounds nearest to xi_0 that squared distances p allow."""
-    ratios = p / constraints.bounds
-    return np.where(constraints.similar, np.maximum(ratios, 1.0), np.minimum(ratios, 1.0))
-
-
-def slack_divergence(ratios: Floats, gamma: float | Floats) -> float:
-    """Gamma D(diag xi, diag xi_0) of the ratios xi / xi_0, at least `SMALLEST`."""
-    ratios = np.maximum(ratios, SMALLEST)
-    return float(np.sum(gamma * (ratios - 1.0 - np.log(ratios))))
-
-
-def objective(
-    matrix: Floats,
-    prior: Floats,
-    differences: Floats,
-    similar: Bools,
-    upper: float | Floats,
-    lower: float | Floats,
-    gamma: float | Floats,
-) -> float:
+def objective(matrix: Floats, prior: Floats, pairs: Constraints) -> float:
     """D(A, A_0) + gamma D(diag xi, diag xi_0) at the best xi for A: what ITML minimises.
 
-    Parameters
-    ----------
-    matrix, prior
-        A and A_0, shape (d, d), positive definite.
-    differences, similar
-        Shapes (n, d) and (n,).
-    upper, lower, gamma
-        Bounds on squared distances and the price of moving them, one or (n,) each.
-
-    Returns
-    -------
     0 where A = A_0 and every bound holds; positive elsewhere. O(n d^2 + d^3).
 
     Source: Davis et al. (2007), eq. 3.4. Differs: xi is the nearest to xi_0 that A allows: every A
     has an objective, feasible or not.
     """
-    p = compute_squares(matrix, differences)
-    pairs = Constraints(differences, similar, np.where(similar, upper, lower))
-    ratios = slack_ratios(p, pairs)
-    return divergence(matrix, prior) + slack_divergence(ratios, gamma)
+    ratios = compute_squares(matrix, pairs.differences) / pairs.bounds
+    limited = np.where(pairs.similar, np.maximum(ratios, 1.0), np.minimum(ratios, 1.0))
+    limited = np.maximum(limited, SMALLEST)
+    slack = float(np.sum(pairs.prices * (limited - 1.0 - np.log(limited))))
+    return divergence(matrix, prior) + slack
 
 
 def divergence(matrix: Floats, prior: Floats) -> float:
@@ -330,8 +204,20 @@ def divergence(matrix: Floats, prior: Floats) -> float:
     return float(np.sum(values - 1.0)) - _compute_log_det(matrix) + _compute_log_det(prior)
 
 
+def _factor(matrix: Floats) -> tuple[Floats, Floats] | None:
+    """The Cholesky factor of the matrix in units of its diagonal's roots, and these; or None."""
+    diagonal = np.diag(matrix)
+    if not (np.isfinite(matrix).all() and (diagonal > 0).all()):
+        return None
+    units = np.sqrt(diagonal)
+    triangle, failed = dpotrf(matrix / units / units[:, None], lower=0, clean=1)
+    return None if failed else (triangle, units)
+
+
 def _compute_log_det(matrix: Floats) -> float:
-    """log det A of a positive definite matrix, whatever the units of its features."""
-    units = np.sqrt(np.diag(matrix))
-    factor = np.linalg.cholesky(matrix / units / units[:, None])
-    return 2.0 * float(np.sum(np.log(np.diag(factor)) + np.log(units)))
+    """log det A, whatever the units of its features; -inf where it is not positive definite."""
+    factored = _factor(matrix)
+    if factored is None:
+        return -np.inf
+    triangle, units = factored
+    return 2.0 * float(np.sum(np.log(np.diag(triangle)) + np.log(units)))

@@ -2,45 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-from streamembed.metrics.class_moments import (
-    ContrastLearner,
-    DiscriminantLearner,
-    FennLearner,
-    GeometricMeanLearner,
-    LeadingLearner,
-    MomentState,
-)
-from streamembed.metrics.eig_dml import EigDMLSettings
-from streamembed.metrics.eig_dml_learner import EigLearner, EigState
-from streamembed.metrics.itml_learner import ITMLLearner, ITMLState
+from streamembed.metrics.class_moments import MomentState
+from streamembed.metrics.contrast import ContrastLearner
+from streamembed.metrics.discriminant import DiscriminantLearner
+from streamembed.metrics.eig_dml import EigDMLLearner, EigDMLState
+from streamembed.metrics.fenn import FennLearner
+from streamembed.metrics.geometric_mean import GeometricMeanLearner
+from streamembed.metrics.itml import ITMLLearner, ITMLState
 from streamembed.metrics.learner import MetricLearner
+from streamembed.metrics.must_link import LeadingLearner
 
-_FACTORIES: dict[str, Callable[[int], MetricLearner]] = {
-    "itml": lambda seed: ITMLLearner(seed=seed),
-    "eig_dml": lambda seed: EigLearner(EigDMLSettings(seed=seed)),
-    "contrast": lambda seed: ContrastLearner(),
-    "geometric_mean": lambda seed: GeometricMeanLearner(),
-    "must_link": lambda seed: LeadingLearner(),
-    "fenn": lambda seed: FennLearner(),
-    "discriminant": lambda seed: DiscriminantLearner(),
+_LEARNERS: dict[str, Any] = {
+    "itml": ITMLLearner,
+    "eig_dml": EigDMLLearner,
+    "contrast": ContrastLearner,
+    "geometric_mean": GeometricMeanLearner,
+    "must_link": LeadingLearner,
+    "fenn": FennLearner,
+    "discriminant": DiscriminantLearner,
 }
-# Metrics that learn from generated pairs until labels or given pairs come, and those that need
-# classes.
-PAIR_METRICS = ("itml", "eig_dml", "contrast", "geometric_mean", "must_link")
-CLASS_METRICS = ("fenn", "discriminant")
-NAMES = PAIR_METRICS + CLASS_METRICS
+NAMES = tuple(_LEARNERS)
+# Metrics that learn from generated pairs until labels or given pairs come; others need classes.
+PAIR_METRICS = NAMES[:5]
 # Classes of the states, by the name under which files hold them.
-STATES: dict[str, Any] = {"itml": ITMLState, "eig_dml": EigState, "moments": MomentState}
+STATES: dict[str, Any] = {"itml": ITMLState, "eig_dml": EigDMLState, "moments": MomentState}
 
 
 @lru_cache(maxsize=64)
 def create_learner(name: str, seed: int) -> MetricLearner:
     """The learner of a metric, with the defaults of its estimator."""
-    return _FACTORIES[name](seed)
+    learner: MetricLearner = _LEARNERS[name](**({"seed": seed} if name in STATES else {}))
+    return learner
 
 
 def get_state_key(name: str) -> str:

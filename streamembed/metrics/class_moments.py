@@ -1,39 +1,82 @@
 """Learners whose state is sums, exact and mergeable, of which the metric is a closed form.
 
 Nothing is sampled: from labels, all pairs of the stream count, by way of class moments
-(`streamembed.metrics.scatter`); given pairs count beside them. So neither the order of the
-events nor their chunks matter, and the metric includes what waits for its chunk.
+(`streamembed.metrics.scatter`); given pairs count beside them. So neither the order of the events
+nor their chunks matter, and the metric includes what waits for its chunk.
+
+Symbols: delta = x - y, the difference of a pair; S_C, S_F = sums of delta delta^T over similar
+(close) and over dissimilar (far) pairs, C, F = their means, (d, d).
 """
 
 from __future__ import annotations
 
-import abc
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar
 
 import numpy as np
 
-from streamembed.metrics import contrast, discriminant, drawn_pairs, fenn, must_link, scatter
-from streamembed.metrics.contrast import ContrastInfo, PairSums
+from streamembed.metrics import drawn_pairs, scatter
 from streamembed.metrics.examples import Examples
-from streamembed.metrics.fenn import FennInfo, MuChoice, Spectrum
-from streamembed.metrics.learner import MeasuredMetric, MetricLearner
+from streamembed.metrics.learner import MetricLearner
 from streamembed.metrics.scatter import ClassMoments, Scatters
-from streamembed.metrics.totals import NO_UPDATES, Totals
-from streamembed.numeric.arrays import Floats, Ints
-from streamembed.numeric.pencil import SHARE_FLOOR, generalised_eigh, scaled_identity
+from streamembed.numeric.arrays import Array, Floats, Ints
+from streamembed.numeric.linalg import symmetrise
+from streamembed.numeric.pencil import generalised_eigh
 from streamembed.pairs import reservoir
 from streamembed.pairs.reservoir import Reservoirs
-from streamembed.validation import (
-    check_choice,
-    check_optional,
-    check_real,
-    check_whole,
-    set_fields,
-)
 
-# Labelled points that FENN(mu="cv") tries temperatures on: 41 of them in 90 ms at 16 features.
-SAMPLE = 400
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PairSums:
+    """Sums over pairs, each counting the same."""
+
+    # S_C and S_F, sums of delta delta^T.
+    close: Annotated[Floats, "d d"]
+    far: Annotated[Floats, "d d"]
+    # How many of either.
+    n_close: float
+    n_far: float
+
+
+def init_sums(n_features: int) -> PairSums:
+    """The sums over no pairs."""
+    shape = (n_features, n_features)
+    return PairSums(np.zeros(shape), np.zeros(shape), 0.0, 0.0)
+
+
+def update_sums(sums: PairSums, differences: Floats, similar: Array) -> PairSums:
+    """The sums with these pairs too.
+
+    Parameters
+    ----------
+    differences
+        delta, shape (n, d), one pair a row; of a pair of equal points a row of zeros, which
+        counts as a pair.
+    similar
+        Shape (n,), booleans.
+
+    Returns
+    -------
+    New sums; the old ones are untouched. O(n d^2).
+    """
+    similar = np.asarray(similar, dtype=bool)
+    close, far = differences[similar], differences[~similar]
+    return PairSums(
+        sums.close + close.T @ close,
+        sums.far + far.T @ far,
+        sums.n_close + len(close),
+        sums.n_far + len(far),
+    )
+
+
+def merge_sums(left: PairSums, right: PairSums) -> PairSums:
+    """The sums over the pairs of both; commutative and associative up to rounding."""
+    return PairSums(
+        left.close + right.close,
+        left.far + right.far,
+        left.n_close + right.n_close,
+        left.n_far + right.n_far,
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,7 +88,7 @@ class MomentState:
     sample: Reservoirs | None
 
 
-class _MomentLearner(MetricLearner):
+class MomentLearner(MetricLearner):
     """A metric that is a closed form of class moments and pair sums."""
 
     additive: ClassVar[bool] = True
@@ -59,7 +102,7 @@ class _MomentLearner(MetricLearner):
     def init(self, examples: Examples, scale: Floats) -> MomentState:
         """The sums over nothing."""
         sample = reservoir.init(drawn_pairs.CAPACITY) if self.keeps_sample else None
-        return MomentState(scatter.init(len(scale)), contrast.init(len(scale)), sample)
+        return MomentState(scatter.init(len(scale)), init_sums(len(scale)), sample)
 
     def update(self, state: MomentState, examples: Examples) -> tuple[MomentState, str]:
         """The sums with these events."""
@@ -68,7 +111,7 @@ class _MomentLearner(MetricLearner):
             sample, _ = reservoir.update(sample, points, classes, examples.generator())
         after = MomentState(
             scatter.update(state.moments, points, classes),
-            contrast.update(state.pairs, examples.differences, examples.similar),
+            update_sums(state.pairs, examples.differences, examples.similar),
             sample,
         )
         return after, "added"
@@ -82,175 +125,82 @@ class _MomentLearner(MetricLearner):
         if sample is not None and right.sample is not None:
             sample = drawn_pairs.merge_samples(sample, right.sample, indices, self.seed)
         return MomentState(
-            scatter.merge(left.moments, renumbered), contrast.merge(left.pairs, right.pairs), sample
+            scatter.merge(left.moments, renumbered), merge_sums(left.pairs, right.pairs), sample
         )
 
 
-# ------------------------------------------------------------------ sums over pairs
+@dataclass(frozen=True, slots=True, eq=False)
+class PairMeans:
+    """C and F over the m features that vary, these features, and what is missing on each side."""
 
+    close: Floats  # (m, m)
+    far: Floats  # (m, m)
+    varies: Array  # (d,)
+    # ``no close pairs``, ``no close spread`` (pairs that differ in nothing), or None; of far pairs.
+    no_close: str | None
+    no_far: str | None
 
-class _PairSumLearner(_MomentLearner):
-    """Metrics of the sums over all similar and all dissimilar pairs, of standardised features."""
+    def describe(
+        self, values: Floats, floor: float, n_clipped: int, missing: str | None = None
+    ) -> dict[str, object]:
+        """The facts of a metric.
 
-    def measure(self, state: MomentState, scale: Floats) -> MeasuredMetric:
-        """The metric of features in deviations."""
-        sums = sum_pairs(state)
-        size = np.outer(scale, scale)
-        matrix, info = self.solve(
-            PairSums(sums.close / size, sums.far / size, sums.n_close, sums.n_far)
-        )
-        return MeasuredMetric(matrix, scale, info, info)
+        Parameters
+        ----------
+        values
+            The eigenvalues that the metric is a function of, most discriminating first, (k,).
+        floor
+            The value to which ``n_clipped`` of them were raised.
+        missing
+            What is missing, else the status is ``measured``, or ``guarded`` if any was raised.
+        """
+        return {
+            "status": missing or ("guarded" if n_clipped else "measured"),
+            "n_clipped": n_clipped,
+            "n_constant": int(np.count_nonzero(~self.varies)),  # the metric ignores these features
+            "values": values,
+            "floor": floor,
+        }
 
-    @abc.abstractmethod
-    def solve(self, sums: PairSums) -> tuple[Floats, ContrastInfo]:
-        """The metric of scaled features."""
+    def build_identity(self, missing: str) -> tuple[Floats, dict[str, object]]:
+        """Plain distance, and why."""
+        return np.eye(len(self.varies)), self.describe(np.zeros(0), 0.0, 0, missing)
+
+    def build_metric(self, vectors: Floats, weights: Floats) -> Floats:
+        """sum_i weights_i v_i v_i^T among all d features; symmetric to the last bit."""
+        full = np.zeros((len(self.varies), len(weights)))
+        full[self.varies] = vectors * np.sqrt(weights)
+        return full @ full.T
 
 
 def sum_pairs(state: MomentState) -> PairSums:
     """The sums over all pairs of labelled points, and over the given pairs."""
-    return contrast.merge(contrast.from_classes(state.moments), state.pairs)
+    return merge_sums(PairSums(*scatter.sum_all_pairs(state.moments)), state.pairs)
 
 
-@dataclass(frozen=True)
-class ContrastLearner(_PairSumLearner):
-    """See `streamembed.estimators.ContrastMetric`."""
-
-    alpha: float = 0.01
-
-    def __post_init__(self) -> None:
-        """Check the parameter."""
-        set_fields(self, alpha=check_real("alpha", self.alpha, 1e-12, 1e12))
-
-    def solve(self, sums: PairSums) -> tuple[Floats, ContrastInfo]:
-        return contrast.contrast_metric(sums, self.alpha)
+def compute_means(state: MomentState, scale: Floats) -> PairMeans:
+    """Means over all pairs of features in deviations; features in which no pair differs are out."""
+    return average_pairs(sum_pairs(state), scale)
 
 
-@dataclass(frozen=True)
-class GeometricMeanLearner(_PairSumLearner):
-    """See `streamembed.estimators.GeometricMeanMetric`."""
-
-    t: float = 0.25
-
-    def __post_init__(self) -> None:
-        """Check the parameter."""
-        set_fields(self, t=check_real("t", self.t, 0.0, 1.0))
-
-    def solve(self, sums: PairSums) -> tuple[Floats, ContrastInfo]:
-        return contrast.geometric_mean_metric(sums, self.t)
-
-
-@dataclass(frozen=True)
-class LeadingLearner(_MomentLearner):
-    """See `streamembed.estimators.MustLinkMetric`: directions by the ratio of their spreads."""
-
-    rank: int | None = None
-
-    def __post_init__(self) -> None:
-        """Check the parameter."""
-        set_fields(self, rank=check_optional(check_whole, "rank", self.rank, 1))
-
-    def measure(self, state: MomentState, scale: Floats) -> MeasuredMetric:
-        """The metric of the means over pairs; units do not matter."""
-        sums, d = sum_pairs(state), len(scale)
-        matrix, info = must_link.solve_leading(
-            sums.close / (sums.n_close or 1.0), sums.far / (sums.n_far or 1.0), self.rank or d
-        )
-        return MeasuredMetric(matrix, np.ones(d), info, info)
-
-
-# ------------------------------------------------------------------ class moments
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class TemperedInfo:
-    """The Info of FENN: the state of equilibrium, its directions, and how mu was chosen."""
-
-    equilibrium: FennInfo  # Weights, energies, entropy, and the status
-    spectrum: Spectrum  # Directions, and which are informative
-    choice: MuChoice | None  # with ``mu="cv"``: the temperatures tried
-    totals: Totals = NO_UPDATES  # of all chunks
-
-    @property
-    def status(self) -> str:
-        """``measured``, or what is missing: see `FennInfo`."""
-        return self.equilibrium.status
-
-
-@dataclass(frozen=True)
-class FennLearner(_MomentLearner):
-    """See `streamembed.estimators.FENN`; nothing is scaled."""
-
-    mu: float | str = "heat_capacity"
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        """Check the temperature."""
-        if isinstance(self.mu, str):
-            check_choice("mu", self.mu, ("heat_capacity", "cv"), " or a positive number")
-        else:
-            other = " or 'heat_capacity' or 'cv'"
-            set_fields(self, mu=check_real("mu", self.mu, 1e-12, 1e12, other))
-
-    @property
-    def keeps_sample(self) -> bool:
-        """Cross-validation needs labelled points."""
-        return self.mu == "cv"
-
-    def measure(self, state: MomentState, scale: Floats) -> MeasuredMetric:
-        """The equilibrium at the temperature asked for."""
-        spectrum = fenn.compute_spectrum(join_scatters(state))
-        choice = None
-        mu = (
-            fenn.choose_by_heat_capacity(spectrum.energies) if isinstance(self.mu, str) else self.mu
-        )
-        if state.sample is not None and len(state.sample.samples):
-            points, classes = reservoir.sample(state.sample, SAMPLE)
-            choice = fenn.choose_by_cross_validation(points, classes, spectrum)
-            mu = choice.mu
-        tempered = spectrum
-        if isinstance(self.mu, str) and spectrum.status != "measured":
-            # no label to choose by; a cold metric of one class loses others (docs: fenn.md)
-            tempered = fenn.drop_directions(spectrum)
-        matrix, equilibrium = fenn.measure(tempered, mu)
-        info = TemperedInfo(equilibrium, spectrum, choice)
-        return MeasuredMetric(matrix, np.ones(len(scale)), info, equilibrium)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class DiscriminantInfo:
-    """Directions that separate the classes."""
-
-    directions: Floats  # (d, k): best first, with u^T W u = 1; the metric is the sum of u u^T
-    ratios: Floats  # (k,): spread between over spread within, descending
-    # As of `Discriminant`; ``pairs`` if there are given pairs too.
-    status: Literal["measured", "no spread within", "one class", "equal means", "pairs"]
-    totals: Totals = NO_UPDATES  # of all chunks
-
-
-@dataclass(frozen=True)
-class DiscriminantLearner(_MomentLearner):
-    """See `streamembed.estimators.DiscriminantAnalysis`; nothing is scaled."""
-
-    def measure(self, state: MomentState, scale: Floats) -> MeasuredMetric:
-        """Distance along the directions that separate the classes."""
-        matrix, info = self._solve(state)
-        return MeasuredMetric(matrix, np.ones(len(scale)), info, info)
-
-    def _solve(self, state: MomentState) -> tuple[Floats, DiscriminantInfo]:
-        if state.pairs.n_close + state.pairs.n_far == 0:
-            matrix, discriminant_info = discriminant.compute_metric(state.moments)
-            return matrix, DiscriminantInfo(
-                discriminant_info.directions, discriminant_info.ratios, discriminant_info.status
-            )
-        spectrum = fenn.compute_spectrum(join_scatters(state))
-        k = spectrum.n_informative
-        shares = np.maximum(spectrum.energies[:k], SHARE_FLOOR)
-        separating = shares < 1.0 - SHARE_FLOOR
-        directions = (spectrum.directions[:, :k] / np.sqrt(shares))[:, separating]
-        info = DiscriminantInfo(directions, 1.0 / shares[separating] - 1.0, "pairs")
-        if directions.shape[1] == 0:
-            return scaled_identity(spectrum.within), info
-        return directions @ directions.T, info
+def average_pairs(sums: PairSums, scale: Floats | float = 1.0) -> PairMeans:
+    """C and F of features divided by ``scale``."""
+    size = np.outer(scale, scale)
+    close, far = sums.close / size, sums.far / size
+    varies = np.diag(close) + np.diag(far) > 0
+    varying = np.ix_(varies, varies)
+    no_close = no_far = None
+    if not np.diag(close).any():
+        no_close = "no close spread" if sums.n_close > 0 else "no close pairs"
+    if not np.diag(far).any():
+        no_far = "no far spread" if sums.n_far > 0 else "no far pairs"
+    return PairMeans(
+        symmetrise(close[varying]) / (sums.n_close or 1.0),
+        symmetrise(far[varying]) / (sums.n_far or 1.0),
+        varies,
+        no_close,
+        no_far,
+    )
 
 
 def join_scatters(state: MomentState) -> Scatters:

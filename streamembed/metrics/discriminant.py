@@ -10,7 +10,9 @@ from typing import Literal
 
 import numpy as np
 
-from streamembed.metrics import scatter
+from streamembed.metrics import fenn, scatter
+from streamembed.metrics.class_moments import MomentLearner, MomentState, join_scatters
+from streamembed.metrics.learner import Measured
 from streamembed.metrics.scatter import ClassMoments
 from streamembed.numeric.arrays import Floats
 from streamembed.numeric.linalg import symmetrise
@@ -97,3 +99,26 @@ def compute_metric(moments: ClassMoments) -> tuple[Floats, Discriminant]:
     moments = scatter.drop_rounding(moments)
     total = max(float(moments.masses.sum()), scatter.LEAST_MASS)
     return scaled_identity(moments.scatters.sum(axis=0) / total), discriminant
+
+
+@dataclass(frozen=True)
+class DiscriminantLearner(MomentLearner):
+    """See `streamembed.estimators.DiscriminantAnalysis`; nothing is scaled."""
+
+    def measure(self, state: MomentState, scale: Floats) -> Measured:
+        """Distance along the directions that separate the classes."""
+        if state.pairs.n_close + state.pairs.n_far == 0:
+            matrix, own = compute_metric(state.moments)
+            directions, ratios, status = own.directions, own.ratios, str(own.status)
+        else:
+            spectrum = fenn.compute_spectrum(join_scatters(state))
+            k = spectrum.n_informative
+            shares = np.maximum(spectrum.energies[:k], SHARE_FLOOR)
+            separating = shares < 1.0 - SHARE_FLOOR
+            directions = (spectrum.directions[:, :k] / np.sqrt(shares))[:, separating]
+            ratios, status = 1.0 / shares[separating] - 1.0, "pairs"
+            matrix = directions @ directions.T
+            if directions.shape[1] == 0:
+                matrix = scaled_identity(spectrum.within)
+        facts = {"status": status, "directions": directions, "ratios": ratios}
+        return Measured(matrix, np.ones(len(scale)), facts)

@@ -18,15 +18,19 @@ Frank-Wolfe, ICML.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Annotated, Literal
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from scipy.linalg import solve_triangular
 
+from streamembed.metrics import drawn_pairs
+from streamembed.metrics.examples import Examples
+from streamembed.metrics.learner import Measured, MetricLearner
 from streamembed.metrics.separation import OBJECTIVES, Objective
-from streamembed.metrics.totals import NO_UPDATES, Totals
 from streamembed.numeric.arrays import Floats, Ints
 from streamembed.numeric.linalg import largest_pairs
+from streamembed.pairs import reservoir
+from streamembed.pairs.reservoir import Reservoirs
 from streamembed.validation import (
     check_choice,
     check_optional,
@@ -49,58 +53,6 @@ STALE = 2.0
 HARD_SHARE = 0.75
 # Steps between two averaged bounds, each of which costs as much as a step: 2 % of the cost.
 CHECK = 50
-
-Status = Literal["certified", "gap open", "no close pairs", "no far pairs"]
-
-
-@dataclass(frozen=True, slots=True)
-class EigDMLSettings:
-    """What is optimised, how far, and which pairs are remembered.
-
-    Raises
-    ------
-    ParameterError
-        A value out of range.
-    """
-
-    # ``"smallest"``: max min q. ``"root"``: max mean sqrt(q).
-    objective: Literal["smallest", "root"] = "smallest"
-    # sigma of the soft minimum, relative to the smallest q now; any positive float. 0.5 weighs many
-    # of the nearest far pairs, and gives the more accurate metric; 0.02 comes within 7 % of the
-    # optimum. ``"root"`` does not use it.
-    smoothing: float = 0.5
-    # Begin smoother, with 1 / sqrt(t), and sharpen to ``smoothing``: for batch problems.
-    continuation: bool = False
-    buffer: int = 1000  # the most far pairs remembered, at least 2
-    # ``"hard"`` fills three quarters with the nearest under the metric and the last with a random
-    # sample of the rest; ``"recent"`` keeps the newest.
-    policy: Literal["hard", "recent"] = "hard"
-    steps: int = 10  # Frank-Wolfe steps a call, at least 0
-    # The step length is 2 / (min(t, step_cap) + 2): the smaller the cap, the faster the metric
-    # adapts, and the farther from the optimum it stays.
-    step_cap: int = 300
-    # Weight of a pair after each later close pair, in (0, 1), or None: nothing is forgotten. Far
-    # pairs older than 1 / (1 - decay) far pairs are dropped too.
-    decay: float | None = None
-    # Relative gap at which steps stop, and at which the status is ``certified``.
-    tolerance: float = 1e-3
-    # Random seed; a call uses (seed, far pairs seen before it) and keeps no generator.
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        """Check every value, and keep it as a plain Python one."""
-        check_choice("objective", self.objective, tuple(OBJECTIVES))
-        check_choice("policy", self.policy, ("hard", "recent"))
-        set_fields(
-            self,
-            smoothing=check_real("smoothing", self.smoothing, 0.0, np.inf, opened=True),
-            buffer=check_whole("buffer", self.buffer, 2),
-            steps=check_whole("steps", self.steps, 0),
-            step_cap=check_whole("step_cap", self.step_cap, 1),
-            decay=check_optional(check_real, "decay", self.decay, 0.0, 1.0, opened=True),
-            tolerance=check_real("tolerance", self.tolerance, 0.0, 1.0 - 1e-12),
-            seed=check_whole("seed", self.seed, 0),
-        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -125,24 +77,75 @@ class State:
     calls: int
 
 
-@dataclass(frozen=True, slots=True)
-class Info:
-    """How good the metric is for the pairs remembered; see `measure`."""
+@dataclass(frozen=True, slots=True, eq=False)
+class EigDMLState:
+    """The steps' state, and a sample of every class to draw partners from."""
 
-    objective: float  # smallest q, or mean sqrt(q), over the far pairs remembered; 0 without any
-    bound: float  # no metric with tr(A H) = d has a larger objective on these pairs
-    gap: float  # 1 - objective / bound, in [0, 1]: the share of the optimum that may be missing
-    # Far pairs remembered, seen, and dropped as duplicates (delta = 0: their q is 0 whatever A).
-    n_far: int
-    n_seen: int
-    n_dropped: int
-    mass: float  # close pairs behind H
-    step: int  # t of the next step
-    # ``certified``: gap <= tolerance. ``gap open``: it is not; take more steps or a smaller
-    # smoothing, to come nearer to the optimum. ``no close pairs``: H = I and nothing is learned
-    # yet. ``no far pairs``: A is the inverse of H.
-    status: Status
-    totals: Totals = NO_UPDATES  # of all chunks, where a learner has them
+    core: State
+    sample: Reservoirs
+
+
+@dataclass(frozen=True)
+class EigDMLLearner(MetricLearner):
+    """See `streamembed.estimators.EigDML`; nothing is scaled."""
+
+    # sigma of the soft minimum, relative to the smallest q now; any positive float. 0.5 weighs many
+    # of the nearest far pairs, and gives the more accurate metric; 0.02 comes within 7 % of the
+    # optimum. ``"root"`` does not use it.
+    smoothing: float = 0.5
+    buffer: int = 1000  # the most far pairs remembered, at least 2
+    # ``"hard"`` fills three quarters with the nearest under the metric and the last with a random
+    # sample of the rest; ``"recent"`` keeps the newest.
+    policy: str = "hard"
+    steps: int = 10  # Frank-Wolfe steps a call, at least 0
+    # The step length is 2 / (min(t, step_cap) + 2): the smaller the cap, the faster the metric
+    # adapts, and the farther from the optimum it stays.
+    step_cap: int = 300
+    # Weight of a pair after each later close pair, in (0, 1), or None: nothing is forgotten. Far
+    # pairs older than 1 / (1 - decay) far pairs are dropped too.
+    decay: float | None = None
+    # Random seed; a call uses (seed, far pairs seen before it) and keeps no generator.
+    seed: int = 0
+    # Relative gap at which steps stop, and at which the status is ``certified``.
+    tolerance: float = 1e-3
+    # What is optimised: ``"smallest"``, max min q, or ``"root"``, max mean sqrt(q).
+    objective: ClassVar[str] = "smallest"
+
+    def __post_init__(self) -> None:
+        """Check every parameter, and keep it as a plain value."""
+        check_choice("policy", self.policy, ("hard", "recent"))
+        set_fields(
+            self,
+            smoothing=check_real("smoothing", self.smoothing, 0.0, np.inf, opened=True),
+            buffer=check_whole("buffer", self.buffer, 2),
+            steps=check_whole("steps", self.steps, 0),
+            step_cap=check_whole("step_cap", self.step_cap, 1),
+            decay=check_optional(check_real, "decay", self.decay, 0.0, 1.0, opened=True),
+            seed=check_whole("seed", self.seed, 0),
+            tolerance=check_real("tolerance", self.tolerance, 0.0, 1.0 - 1e-12),
+        )
+
+    def init(self, examples: Examples, scale: Floats) -> EigDMLState:
+        """No pair yet."""
+        recent = self.policy == "recent" or self.decay is not None
+        return EigDMLState(init(len(scale)), reservoir.init(drawn_pairs.CAPACITY, recent))
+
+    def update(self, state: EigDMLState, examples: Examples) -> tuple[EigDMLState, str]:
+        """Steps with the pairs of these examples."""
+        sample, differences, similar = drawn_pairs.draw_pairs(state.sample, examples)
+        core = update(state.core, differences[similar], differences[~similar], self)
+        return EigDMLState(core, sample), measure(core, self)["status"]
+
+    def measure(self, state: EigDMLState, scale: Floats) -> Measured:
+        """The metric and its gap."""
+        return Measured(state.core.matrix, np.ones(len(scale)), measure(state.core, self))
+
+    def merge(self, left: EigDMLState, right: EigDMLState, indices: Ints) -> EigDMLState:
+        """Close pairs exactly, far pairs of both; the metric starts between the two."""
+        return EigDMLState(
+            merge(left.core, right.core, self),
+            drawn_pairs.merge_samples(left.sample, right.sample, indices, self.seed),
+        )
 
 
 def squared_distances(far: Floats, matrix: Floats) -> Floats:
@@ -177,9 +180,7 @@ def compute_constraint(state: State) -> Floats:
     return state.close + np.diag(ridge)
 
 
-def update(
-    state: State, close: Floats, far: Floats, settings: EigDMLSettings
-) -> tuple[State, Info]:
+def update(state: State, close: Floats, far: Floats, settings: EigDMLLearner) -> State:
     """argmax over A of min q, or of mean sqrt(q), subject to A >= 0 and tr(A H) = d: nearer by K.
 
     Parameters
@@ -192,9 +193,8 @@ def update(
 
     Returns
     -------
-    The new state, and how near to the optimum it is. tr(A H) = d to 1e-10 and A is positive
-    semidefinite to rounding, after every call. Without steps A is only rescaled; the first call
-    with close pairs starts from H^-1.
+    The new state. tr(A H) = d to 1e-10 and A is positive semidefinite to rounding, after every
+    call. Without steps A is only rescaled; the first call with close pairs starts from H^-1.
 
     Notes
     -----
@@ -225,8 +225,7 @@ def update(
     if len(state.far) and state.close.any():
         state = _improve(state, scatter, settings)
         state, _ = _rescale(state, scatter)
-    state = replace(state, calls=state.calls + 1)
-    return state, measure(state, settings)
+    return replace(state, calls=state.calls + 1)
 
 
 def pool_rows(mean: Floats, mass: float, rows: Floats, decay: float | None) -> tuple[Floats, float]:
@@ -249,7 +248,7 @@ def _rescale(state: State, scatter: Floats) -> tuple[State, float]:
     return scaled, stretch
 
 
-def _add_far(state: State, far: Floats, settings: EigDMLSettings) -> State:
+def _add_far(state: State, far: Floats, settings: EigDMLLearner) -> State:
     """The state with these far pairs remembered."""
     arrivals = state.seen + np.arange(len(far))
     is_distinct = np.einsum("ij,ij->i", far, far) >= np.finfo(np.float64).tiny
@@ -268,7 +267,7 @@ def _add_far(state: State, far: Floats, settings: EigDMLSettings) -> State:
     return _limit(joined, settings, position=state.seen)
 
 
-def _limit(state: State, settings: EigDMLSettings, position: int) -> State:
+def _limit(state: State, settings: EigDMLLearner, position: int) -> State:
     """The state with no more far pairs than the settings allow, in order of age."""
     retained = np.arange(len(state.far))
     if settings.decay is not None:
@@ -293,14 +292,14 @@ def _limit(state: State, settings: EigDMLSettings, position: int) -> State:
     )
 
 
-def _improve(state: State, scatter: Floats, settings: EigDMLSettings) -> State:
+def _improve(state: State, scatter: Floats, settings: EigDMLLearner) -> State:
     """The state after up to ``settings.steps`` Frank-Wolfe steps."""
     d = len(scatter)
     objective = OBJECTIVES[settings.objective]
     whitener = _compute_whitener(scatter)
     matrix, values, duals, step = state.matrix, state.values, state.duals, state.step
     for i in range(settings.steps):
-        weights = objective.weights(values, _get_smoothing(settings, step))
+        weights = objective.weights(values, settings.smoothing)
         top, axis = _find_top(state.far, weights, whitener)
         bound = objective.bound(d * top, weights)
         if i and i % CHECK == 0:
@@ -314,13 +313,6 @@ def _improve(state: State, scatter: Floats, settings: EigDMLSettings) -> State:
         duals = (1.0 - gamma) * duals + gamma * weights
         step += 1
     return replace(state, matrix=matrix, values=values, duals=duals, step=step)
-
-
-def _get_smoothing(settings: EigDMLSettings, step: int) -> float:
-    """Relative sigma of step t."""
-    if settings.continuation:
-        return max(settings.smoothing, float(1.0 / np.sqrt(step)))
-    return settings.smoothing
 
 
 def _compute_whitener(scatter: Floats) -> Floats:
@@ -352,7 +344,7 @@ def _compute_bound(far: Floats, weights: Floats, whitener: Floats, objective: Ob
     return objective.bound(far.shape[1] * _find_top(far, weights, whitener)[0], weights)
 
 
-def measure(state: State, settings: EigDMLSettings) -> Info:
+def measure(state: State, settings: EigDMLLearner) -> dict[str, Any]:
     """Objective, bound and gap over the far pairs remembered, from the state alone.
 
     For any weights alpha of sum 1, d lambda_max(G(alpha), H) >= max over A of min q: weak duality.
@@ -361,14 +353,20 @@ def measure(state: State, settings: EigDMLSettings) -> Info:
     sum(1 / w)) / n, w > 0. More pairs can only lower max min q: the bound holds for all pairs
     ever seen, the objective for those remembered.
 
-    Pure; O(n d^2 + d^3), the cost of two steps.
+    Returns
+    -------
+    ``objective``, smallest q or mean sqrt(q); ``bound``, no metric with tr(A H) = d has a larger
+    one; ``gap`` = 1 - objective / bound, in [0, 1]; far pairs remembered, seen, and dropped as
+    equal points; ``mass``, close pairs behind H; ``step``, t of the next. ``status``:
+    ``certified``, gap <= tolerance; ``gap open``, it is not; ``no close pairs``, H = I and nothing
+    is learned yet; ``no far pairs``, A is the inverse of H. Pure; O(n d^2 + d^3), two steps.
     """
     value, bound, gap = 0.0, 0.0, 0.0
-    status: Status = "no far pairs"
+    status = "no far pairs"
     if len(state.far):
         objective = OBJECTIVES[settings.objective]
         whitener = _compute_whitener(compute_constraint(state))
-        current = objective.weights(state.values, _get_smoothing(settings, state.step))
+        current = objective.weights(state.values, settings.smoothing)
         value = objective.value(state.values)
         bound = min(
             _compute_bound(state.far, w, whitener, objective) for w in (current, state.duals)
@@ -377,20 +375,20 @@ def measure(state: State, settings: EigDMLSettings) -> Info:
         status = "certified" if gap <= settings.tolerance else "gap open"
     if not state.close.any():
         status = "no close pairs"
-    return Info(
-        objective=value,
-        bound=bound,
-        gap=gap,
-        n_far=len(state.far),
-        n_seen=state.seen,
-        n_dropped=state.dropped,
-        mass=state.mass,
-        step=state.step,
-        status=status,
-    )
+    return {
+        "status": status,
+        "objective": value,
+        "bound": bound,
+        "gap": gap,
+        "n_far": len(state.far),
+        "n_seen": state.seen,
+        "n_dropped": state.dropped,
+        "mass": state.mass,
+        "step": state.step,
+    }
 
 
-def merge(left: State, right: State, settings: EigDMLSettings) -> State:
+def merge(left: State, right: State, settings: EigDMLLearner) -> State:
     """Two streams' states as one: close pairs exactly, far pairs as if they had come side by side.
 
     If there are more far pairs than the buffer holds, the policy chooses among both: the newest of

@@ -4,59 +4,29 @@ Labelled points and pairs that the caller knows go to a training stream
 (`streamembed.metrics.training_stream`) in the caller's units. An estimator has the same
 one, so that a metric of one name is the same here and there. Until it has learned, a metric is a
 guess, in the units of the kernel: features weighed by how well the others predict them, and in
-that space what is learned from pairs that the embedding separates, as far as halves of the events
-agree in it.
+that space what is learned from pairs that the embedding separates.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Annotated
 
 import numpy as np
 
-from streamembed.metrics import catalog, itml, reproduction, training_stream
+from streamembed.metrics import catalog, generated, training_stream
 from streamembed.metrics.catalog import PAIR_METRICS
 from streamembed.metrics.examples import DISSIMILAR, SIMILAR, Examples
-from streamembed.metrics.learner import build_certificate
+from streamembed.metrics.generated import GeneratedMetrics
 from streamembed.metrics.mahalanobis import Mahalanobis
 from streamembed.metrics.metric_roots import build_metric
-from streamembed.metrics.totals import NO_UPDATES
 from streamembed.metrics.training_stream import TrainingStream
 from streamembed.numeric.arrays import Bools, Floats, Ints
 from streamembed.numeric.codec import Count
 from streamembed.pairs import predictability
-from streamembed.pairs.pair_memory import Pairs
 from streamembed.pairs.predictability import FeatureWeights
 
-# Where ITML on generated pairs stops: far below what another draw of pairs changes.
-TOLERANCE, N_SWEEPS = 1e-4, 100
 # Events after which the guess is measured again, at least.
 LEAST_RENEWED = 500
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Guess:
-    """What ITML learned without labels, beside the weights of features."""
-
-    matrix: Annotated[Floats, "d d"]
-    reproduced: float  # share of its logarithm that is used; see `streamembed.pairs.reproduction`
-    status: reproduction.Status  # why it is that
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class GuessSummary:
-    """What the certificate of a metric without labels says of it."""
-
-    # Of the part that is learned from generated pairs; see `streamembed.pairs.reproduction`.
-    status: reproduction.Status
-    # Of every feature, in their order, on squared distances in the units of the kernel; R2 of each
-    # from the others; and the share of their fall that was let through. See
-    # `streamembed.pairs.predictability`.
-    feature_weights: Floats
-    predictability: Floats
-    weighed: float
-    measured: int  # stream position
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,8 +38,8 @@ class Learners:
     course: TrainingStream
     # How well features are predicted from each other, and what metrics without labels start from.
     weights: FeatureWeights
-    guess: Guess | None  # of ITML; None before it is measured, and once all are fitted
-    n_pairs: Count  # that it was learned from
+    # Of pairs of the embedding; None before these, and once all are fitted.
+    guess: GeneratedMetrics | None
     measured: Count  # stream position at which weights and guess were measured; 0 before
 
     @property
@@ -92,9 +62,8 @@ def init(names: tuple[str, ...], n_features: int, seed: int) -> Learners:
     return Learners(
         names,
         training_stream.init(tuple(catalog.create_learners(names, seed)), n_features, seed),
-        predictability.init_weights(n_features),
+        predictability.init_feature_weights(n_features),
         None,
-        0,
         0,
     )
 
@@ -153,9 +122,7 @@ def flush(learners: Learners, seed: int) -> Learners:
 def measure_guess(
     learners: Learners, points: Floats, arrivals: Ints, position: int, seed: int
 ) -> Learners:
-    """Weigh features again, and learn ITML from generated pairs where it is not fitted.
-
-    Other metrics of pairs have the weights alone: of low rank, they lose what no pair shows.
+    """Weigh features again, and learn from generated pairs what is not fitted.
 
     Parameters
     ----------
@@ -166,25 +133,15 @@ def measure_guess(
     -----
     For 600 points of 16 features some .4 s.
     """
-    order = np.argsort(arrivals, kind="stable")
-    points, arrivals = points[order], arrivals[order]
+    points = points[np.argsort(arrivals, kind="stable")]
     weights = predictability.weigh_features(points, (seed, position))
-    weighted = points * np.sqrt(weights.weights)
-    samples, guess = None, None
-    if "itml" in learners.names and not learners.is_fitted("itml"):
-        samples = reproduction.draw_samples(weighted, arrivals, position, seed)
-    if samples is not None:
-        guess = Guess(*reproduction.learn(samples, _fit))
-    n_pairs = 0 if samples is None else len(samples[0].pairs)
-    return replace(learners, weights=weights, guess=guess, n_pairs=n_pairs, measured=position)
-
-
-def _fit(pairs: Pairs, bounds: tuple[float, float]) -> Floats:
-    """ITML of generated pairs, (d, d)."""
-    solved, _ = itml.solve(
-        pairs.differences, pairs.similar, *bounds, tolerance=TOLERANCE, max_sweeps=N_SWEEPS
-    )
-    return solved.matrix
+    unfitted = {
+        name: catalog.create_learner(name, seed)
+        for name in learners.names
+        if name in PAIR_METRICS and not learners.is_fitted(name)
+    }
+    guess = generated.learn(points * np.sqrt(weights.weights), unfitted, (seed, position, 1))
+    return replace(learners, weights=weights, guess=guess, measured=position)
 
 
 def rescale(learners: Learners) -> Learners:
@@ -205,42 +162,36 @@ def publish(learners: Learners, scale: Floats) -> dict[str, Mahalanobis]:
 
 
 def _read_metric(learners: Learners, name: str, scale: Floats) -> Mahalanobis:
-    stream, key = learners.course, catalog.get_state_key(name)
-    learner = catalog.create_learner(name, stream.seed)
-    fitted = training_stream.read_metric(stream, learner, key)
-    if fitted is not None:
-        return fitted[0]
+    stream, learner = learners.course, catalog.create_learner(name, learners.course.seed)
+    if learners.is_fitted(name):
+        return training_stream.read_metric(stream, learner, catalog.get_state_key(name))
     if name in PAIR_METRICS:
         return _publish_guess(learners, name, scale)
     ones = np.ones(len(scale))
     state = learner.init(Examples.empty(len(scale), 0, stream.seed), ones)
     with np.errstate(all="ignore"):
         measured = learner.measure(state, ones)
-    facts = build_certificate("labels", NO_UPDATES, measured.summary, labelled=0, pairs=0)
-    return build_metric(measured.matrix, facts, measured.scale)
+    return build_metric(
+        measured.matrix,
+        {**training_stream.describe_unfitted(), **measured.facts},
+        measured.scale,
+    )
 
 
 def _publish_guess(learners: Learners, name: str, scale: Floats) -> Mahalanobis:
     """A metric without labels; before it is measured plain distance in the units of the kernel."""
-    roots = np.sqrt(learners.weights.weights)
-    guess = learners.guess if name == "itml" else None
-    if guess is None:
-        status: reproduction.Status = "nothing learned" if name == "itml" else "weights alone"
-        status = status if learners.measured else "not measured"
-        guess = Guess(np.eye(len(roots)), 0.0, status)
-    summary = GuessSummary(
-        guess.status,
-        learners.weights.weights,
-        learners.weights.r2,
-        learners.weights.share,
-        learners.measured,
-    )
-    facts = build_certificate(
-        "generated",
-        NO_UPDATES,
-        summary,
-        labelled=0,
-        pairs=learners.n_pairs,
-        reproduced=guess.reproduced,
-    )
-    return build_metric(guess.matrix * np.outer(roots, roots), facts, scale)
+    roots, guess = np.sqrt(learners.weights.weights), learners.guess
+    status = "weights alone" if learners.measured else "not measured"
+    facts = {
+        **training_stream.describe_unfitted(),
+        "source": "generated",
+        "status": status if guess is None else "ok",
+        "pairs": 0 if guess is None else guess.pairs,
+        "agreement": None if guess is None else guess.agreement,
+        "feature_weights": learners.weights.weights,
+        "predictability": learners.weights.r2,
+        "weighed": learners.weights.share,
+        "measured": learners.measured,
+    }
+    matrix = np.eye(len(roots)) if guess is None else guess.matrices[name]
+    return build_metric(matrix * np.outer(roots, roots), facts, scale)

@@ -1,6 +1,6 @@
-"""The protocol of a metric learner, and the certificate that every metric has.
+"""The protocol of a metric learner: what a metric has to be, to be learned from a stream.
 
-A learner is the rule of one metric: settings, and four verbs on states that it does not keep.
+A learner is the rule of one metric: parameters, and four verbs on states that it does not keep.
 `streamembed.metrics.training_stream` feeds it chunk by chunk, for an estimator and for an
 engine alike: a metric of one name has one answer.
 """
@@ -8,39 +8,43 @@ engine alike: a metric of one name has one answer.
 from __future__ import annotations
 
 import abc
-import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, is_dataclass
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import numpy as np
-
 from streamembed.metrics.examples import Examples
-from streamembed.metrics.totals import Totals
 from streamembed.numeric.arrays import Floats, Ints
+
+# Why some metrics are refused where streams are merged.
+NOT_MERGED = (
+    "ITML cannot be merged, as its answer depends on the order of its pairs: use a metric of sums, "
+    "such as GeometricMeanMetric, or learn in one process"
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class MeasuredMetric:
+class Measured:
     """The metric of a learner's state."""
 
     matrix: Floats  # (d, d): the metric of features that were divided by ``scale``
     scale: Floats  # (d,): 1 where nothing was scaled
-    info: Any  # the core's Info; has a ``status`` and ``totals``
-    summary: Any  # the part of it that a certificate holds: without long arrays
+    facts: Mapping[str, Any]  # what its certificate says of it; one of them is its ``status``
 
 
 class MetricLearner(abc.ABC):
-    """The rule of one metric: pure verbs, settings as fields.
+    """The rule of one metric: pure verbs, parameters as fields.
 
     Attributes
     ----------
     additive : bool
         Whether the state is a sum over events, so that how they are cut into chunks does not
         matter. What waits for its chunk is then shown by the metric too.
+    mergeable : bool
+        Whether it has `merge`.
     """
 
     additive: ClassVar[bool] = False
+    mergeable: ClassVar[bool] = True
 
     @abc.abstractmethod
     def init(self, examples: Examples, scale: Floats) -> Any:
@@ -55,49 +59,9 @@ class MetricLearner(abc.ABC):
         """
 
     @abc.abstractmethod
-    def measure(self, state: Any, scale: Floats) -> MeasuredMetric:
+    def measure(self, state: Any, scale: Floats) -> Measured:
         """The metric; ``scale`` (d,) holds the deviations of all that was observed. Pure."""
 
     def merge(self, left: Any, right: Any, indices: Ints) -> Any:
-        """Two states as one; class c of the right one is class ``indices[c]`` of the left.
-
-        Learners of estimators that can be merged have it.
-        """
+        """Two states as one; class c of the right one is class ``indices[c]`` of the left."""
         raise NotImplementedError
-
-
-def build_certificate(source: str, totals: Totals, summary: Any, **counts: Any) -> dict[str, Any]:
-    """The certificate of a metric, JSON-ready, with the same keys for every learner.
-
-    Parameters
-    ----------
-    source
-        ``labels``; ``given``, pairs that the caller knows, alone or among labels;
-        ``generated``, pairs that an embedding separates.
-    totals
-        Gives ``updates``, ``refused``, ``refused_events``, ``by_status``.
-    summary
-        The learner's own numbers, a dataclass with a ``status``; values that are not finite
-        become None.
-    counts
-        ``labelled`` and ``pairs``: how many of each the metric has received, refused ones too; of
-        generated pairs ``reproduced`` as well.
-    """
-    own = {f.name: getattr(summary, f.name) for f in fields(summary) if f.name != "totals"}
-    facts: dict[str, Any] = _to_json({"source": source, **counts, **asdict(totals), **own})
-    return facts
-
-
-def _to_json(value: Any) -> Any:
-    """A value as numbers, text, lists and dicts; None for NaN and infinity."""
-    if isinstance(value, np.ndarray | np.generic):
-        value = value.tolist()
-    if is_dataclass(value) and not isinstance(value, type):
-        value = {f.name: getattr(value, f.name) for f in fields(value)}
-    if isinstance(value, Mapping):
-        return {name: _to_json(part) for name, part in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_to_json(part) for part in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value

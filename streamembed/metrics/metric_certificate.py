@@ -1,9 +1,10 @@
-"""The certificate of a learned metric: the same keys for every learner, immutable."""
+"""The certificate of a learned metric: a read-only mapping of facts."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
-from dataclasses import FrozenInstanceError, fields, is_dataclass
+from dataclasses import FrozenInstanceError
 from types import MappingProxyType
 from typing import Any, Self
 
@@ -21,7 +22,7 @@ COMMON = (
     "refused",
     "refused_events",
     "by_status",
-    "reproduced",
+    "agreement",
 )
 
 
@@ -30,9 +31,10 @@ class MetricCertificate(Mapping[str, Any]):
 
     ``source`` ("labels", "given" or "generated" pairs), ``status``, ``labelled`` and ``pairs`` (how
     many it learned from), ``updates``, ``refused``, ``refused_events`` and ``by_status`` (what
-    became of its chunks), and ``reproduced`` (the share that reproduces) are always there, None
-    where the learner does not say. All other keys are the learner's own. Values are plain: numbers,
-    strings, booleans, None, tuples and dicts of these. Every key can be read as an attribute, too.
+    became of its chunks), and ``agreement`` (of generated pairs: how well two halves of the events
+    agree on them) are always there, None where the learner does not say. All other keys are the
+    learner's own. Values are plain: numbers, strings, booleans, None, tuples and dicts of these;
+    None for NaN and infinity. Every key can be read as an attribute, too.
 
     Examples
     --------
@@ -44,17 +46,12 @@ class MetricCertificate(Mapping[str, Any]):
     __slots__ = ("_facts",)
     _facts: dict[str, Any]
 
-    def __init__(self, facts: object = None) -> None:
-        """Take a mapping, a dataclass, or None; InputError for anything else."""
-        mapping: Any = {} if facts is None else facts
-        if is_dataclass(mapping) and not isinstance(mapping, type):
-            mapping = {field.name: getattr(mapping, field.name) for field in fields(mapping)}
-        if not isinstance(mapping, Mapping) or not all(isinstance(name, str) for name in mapping):
-            raise InputError(
-                f"certificate={quote(facts)} must be a mapping of names to facts, a dataclass or "
-                "None"
-            )
-        plain = {str(name): _freeze(fact) for name, fact in mapping.items()}
+    def __init__(self, facts: Mapping[str, Any] | None = None) -> None:
+        """Take a mapping of names to facts, or None; InputError for anything else."""
+        given: Any = {} if facts is None else facts
+        if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
+            raise InputError(f"certificate={quote(facts)} must be a mapping of names to facts")
+        plain = {str(name): _freeze(fact) for name, fact in given.items()}
         object.__setattr__(self, "_facts", {**dict.fromkeys(COMMON), **plain})
 
     def __getitem__(self, name: str) -> Any:
@@ -88,11 +85,6 @@ class MetricCertificate(Mapping[str, Any]):
         stated = [count for count in counts if count is not None]
         return any(stated) if stated else None
 
-    def __eq__(self, other: object) -> bool:
-        if isinstance(other, MetricCertificate):
-            return self._facts == other._facts
-        return NotImplemented
-
     def __hash__(self) -> int:
         return hash(tuple(self._facts))
 
@@ -113,17 +105,15 @@ class MetricCertificate(Mapping[str, Any]):
 
 def _freeze(fact: Any) -> Any:
     """An immutable copy of a fact, of types that JSON has."""
-    if isinstance(fact, np.ndarray):
-        return _freeze(fact.tolist())
-    if isinstance(fact, np.generic):
-        return fact.item()
-    if is_dataclass(fact) and not isinstance(fact, type):
-        fact = {field.name: getattr(fact, field.name) for field in fields(fact)}
+    if isinstance(fact, np.ndarray | np.generic):
+        fact = fact.tolist()
     if isinstance(fact, Mapping):
         return MappingProxyType({str(name): _freeze(value) for name, value in fact.items()})
-    if isinstance(fact, (list, tuple)):
+    if isinstance(fact, list | tuple):
         return tuple(_freeze(value) for value in fact)
-    if fact is None or isinstance(fact, (str, bool, int, float)):
+    if isinstance(fact, float) and not math.isfinite(fact):
+        return None
+    if fact is None or isinstance(fact, str | bool | int | float):
         return fact
     raise InputError(
         f"the certificate contains {quote(fact)}; its values must be numbers, strings, None, or "

@@ -8,10 +8,11 @@ Three answers to one question:
 
 * `solve_leading`: least close spread at far spread 1. Exact from C and F, but of rank one, or of
   the rank asked for.
-* `SETTINGS` of `eig_dml.update`: largest mean root of q at tr(A H) = d. The root keeps the answer
-  from a line; it is no function of F, so that recent far pairs are remembered. Differs from Xing
-  et al., eq. (3)-(5), max sum ||x - y||_A subject to sum ||x - y||_A^2 <= 1: means in the place of
-  sums, the same A up to a factor; Frank-Wolfe, and a bound, for projections onto two sets in turn.
+* `RootsLearner`, by the steps of `eig_dml.update`: largest mean root of q at tr(A H) = d. The root
+  keeps the answer from a line; it is no function of F, so that recent far pairs are remembered.
+  Differs from Xing et al., eq. (3)-(5), max sum ||x - y||_A subject to sum ||x - y||_A^2 <= 1:
+  means in the place of sums, the same A up to a factor; Frank-Wolfe, and a bound, for projections
+  onto two sets in turn.
 * `solve_diagonal`: the same over A = diag(w), w >= 0: weights of features.
 
 Source: docs/algorithms/must-link.md; Xing, Ng, Jordan & Russell (2003), Distance metric learning
@@ -21,51 +22,22 @@ with application to clustering with side-information, NIPS 15.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, ClassVar
 
 import numpy as np
 
-from streamembed.metrics import eig_dml
-from streamembed.metrics.eig_dml import EigDMLSettings
-from streamembed.metrics.totals import NO_UPDATES, Totals
+from streamembed.metrics import drawn_pairs, eig_dml
+from streamembed.metrics.class_moments import MomentLearner, MomentState, sum_pairs
+from streamembed.metrics.eig_dml import EigDMLLearner, EigDMLState
+from streamembed.metrics.examples import Examples
+from streamembed.metrics.learner import Measured
 from streamembed.numeric.arrays import Floats
 from streamembed.numeric.pencil import SHARE_FLOOR, generalised_eigh
-
-# The mean root of a buffer that prefers near pairs would not be that of the stream.
-SETTINGS = EigDMLSettings(objective="root", policy="recent")
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class LeadingInfo:
-    """The Info of the closed form."""
-
-    value: float  # tr(A C) at tr(A F) = 1; for rank one the minimum
-    # (r,): f of the directions kept: far over close spread, descending. At most 1 / SHARE_FLOOR,
-    # which stands for no close spread at all.
-    ratios: Floats
-    # ``exact``; ``no close pairs`` or ``no far pairs``, also where none differs: A = I.
-    status: Literal["exact", "no close pairs", "no far pairs"]
-    totals: Totals = NO_UPDATES  # of all chunks, where a learner has them
+from streamembed.pairs import reservoir
+from streamembed.validation import check_optional, check_whole, set_fields
 
 
-@dataclass(frozen=True, slots=True)
-class DiagonalInfo:
-    """How good the weights are for the far pairs remembered."""
-
-    # Mean root of q; its bound over all weights; 1 - objective / bound.
-    objective: float
-    bound: float
-    gap: float
-    steps: int  # steps taken
-    # Weights that are not negligible: those above 1e-6 of all, in units of the constraint.
-    n_features: int
-    # ``certified``: gap <= tolerance; ``gap open``: the steps ran out; ``no close pairs`` or ``no
-    # far pairs``: every feature has the weight 1 / H_kk.
-    status: Literal["certified", "gap open", "no close pairs", "no far pairs"]
-    totals: Totals = NO_UPDATES  # of all chunks, where a learner has them
-
-
-def solve_leading(close: Floats, far: Floats, rank: int = 1) -> tuple[Floats, LeadingInfo]:
+def solve_leading(close: Floats, far: Floats, rank: int = 1) -> tuple[Floats, dict[str, Any]]:
     """argmin over A of tr(A C) subject to A >= 0 and tr(A F) = 1, or its r best directions.
 
     The answer has rank one: A = u u^T / (u^T F u) with u of the least u^T C u / u^T F u, which is
@@ -81,7 +53,10 @@ def solve_leading(close: Floats, far: Floats, rank: int = 1) -> tuple[Floats, Le
 
     Returns
     -------
-    A, shape (d, d), exactly symmetric, and its Info. O(d^3).
+    A, shape (d, d), exactly symmetric, and its facts: ``value``, tr(A C) at tr(A F) = 1, for rank
+    one the minimum; ``ratios`` (r,), far over close spread of the directions kept, descending, at
+    most 1 / SHARE_FLOOR, which stands for no close spread at all; ``status``, ``exact``, or what is
+    missing, also where none differs: A = I then. O(d^3).
 
     Notes
     -----
@@ -92,29 +67,28 @@ def solve_leading(close: Floats, far: Floats, rank: int = 1) -> tuple[Floats, Le
     Source: the blog on dimension reduction and metric learning (docs/algorithms/must-link.md),
     min tr(M S) subject to tr(M D) >= 1. Differs: 1. means in the place of sums. 2. ``rank``.
     """
-    d = len(far)
-    if not close.any():
-        return np.eye(d), LeadingInfo(0.0, np.zeros(0), "no close pairs")
-    if not far.any():
-        return np.eye(d), LeadingInfo(0.0, np.zeros(0), "no far pairs")
+    if not close.any() or not far.any():
+        missing = "no far pairs" if close.any() else "no close pairs"
+        return np.eye(len(far)), {"status": missing, "value": 0.0, "ratios": np.zeros(0)}
     shares, vectors, _ = generalised_eigh(close, close + far)
     shares, vectors = np.clip(shares[:rank], SHARE_FLOOR, 1.0 - SHARE_FLOOR), vectors[:, :rank]
     ratios = (1.0 - shares) / shares
     weights = np.sqrt(ratios) / shares  # of vectors with b^T (C + F) b = 1, b^T C b = c
     weights /= float(weights @ (1.0 - shares))
     factor = vectors * np.sqrt(weights)
-    return factor @ factor.T, LeadingInfo(float(weights @ shares), ratios, "exact")
+    facts = {"status": "exact", "value": float(weights @ shares), "ratios": ratios}
+    return factor @ factor.T, facts
 
 
 def solve_diagonal(
     state: eig_dml.State, tolerance: float = 1e-3, max_steps: int = 1000
-) -> tuple[Floats, DiagonalInfo]:
+) -> tuple[Floats, dict[str, Any]]:
     """argmax over w of the mean of sqrt(sum_k w_k delta_k^2), w >= 0 and sum w_k H_kk = d.
 
     Parameters
     ----------
     state
-        After `eig_dml.update` with `SETTINGS`; steps are not needed.
+        After `eig_dml.update`; steps are not needed.
     tolerance
         Relative gap at which to stop.
     max_steps
@@ -122,8 +96,11 @@ def solve_diagonal(
 
     Returns
     -------
-    diag(w), shape (d, d), and how near to the optimum it is, over the far pairs remembered. Pure;
-    O(n d) a step.
+    diag(w), shape (d, d), and its facts: ``objective``, the mean root of q over the far pairs
+    remembered; its ``bound`` over all weights; ``gap`` = 1 - objective / bound; ``steps`` taken;
+    ``n_features``, the weights above 1e-6 of all, in units of the constraint; ``status``,
+    ``certified``, ``gap open`` where steps ran out, or what is missing: then every feature has the
+    weight 1 / H_kk. Pure; O(n d) a step.
 
     Notes
     -----
@@ -138,10 +115,9 @@ def solve_diagonal(
     far, d = state.far, len(state.close)
     allowance = np.diag(eig_dml.compute_constraint(state))
     if not state.close.any() or not len(far):
-        missing: Literal["no close pairs", "no far pairs"] = (
-            "no far pairs" if state.close.any() else "no close pairs"
-        )
-        return np.diag(1.0 / allowance), DiagonalInfo(0.0, 0.0, 0.0, 0, d, missing)
+        missing = "no far pairs" if state.close.any() else "no close pairs"
+        facts = {"objective": 0.0, "bound": 0.0, "gap": 0.0, "steps": 0, "n_features": d}
+        return np.diag(1.0 / allowance), {"status": missing, **facts}
     spreads = d * (far / np.sqrt(allowance)) ** 2  # (n, d), so that q = spreads x
     shares, step = spreads.any(axis=0) / np.count_nonzero(spreads.any(axis=0)), 0
     while True:
@@ -155,7 +131,54 @@ def solve_diagonal(
         shares /= shares.sum()
         step += 1
     gap = max(1.0 - objective / bound, 0.0)
-    return np.diag(d * shares / allowance), DiagonalInfo(
-        objective, bound, gap, step, int(np.count_nonzero(shares > 1e-6)),
-        "certified" if gap <= tolerance else "gap open",
-    )  # fmt: skip
+    return np.diag(d * shares / allowance), {
+        "status": "certified" if gap <= tolerance else "gap open",
+        "objective": objective,
+        "bound": bound,
+        "gap": gap,
+        "steps": step,
+        "n_features": int(np.count_nonzero(shares > 1e-6)),
+    }
+
+
+@dataclass(frozen=True)
+class LeadingLearner(MomentLearner):
+    """See `streamembed.estimators.MustLinkMetric`: directions by the ratio of their spreads."""
+
+    rank: int | None = None
+
+    def __post_init__(self) -> None:
+        """Check the parameter."""
+        set_fields(self, rank=check_optional(check_whole, "rank", self.rank, 1))
+
+    def measure(self, state: MomentState, scale: Floats) -> Measured:
+        """The metric of the means over pairs; units do not matter."""
+        sums, d = sum_pairs(state), len(scale)
+        close, far = sums.close / (sums.n_close or 1.0), sums.far / (sums.n_far or 1.0)
+        matrix, facts = solve_leading(close, far, self.rank or d)
+        return Measured(matrix, np.ones(d), facts)
+
+
+@dataclass(frozen=True)
+class RootsLearner(EigDMLLearner):
+    """See `streamembed.estimators.MustLinkMetric` with ``roots``; nothing is scaled."""
+
+    # The mean root of a buffer that prefers near pairs would not be that of the stream.
+    policy: str = "recent"
+    objective: ClassVar[str] = "root"
+
+    def init(self, examples: Examples, scale: Floats) -> EigDMLState:
+        """No pair yet; partners are a uniform sample of each class."""
+        return EigDMLState(eig_dml.init(len(scale)), reservoir.init(drawn_pairs.CAPACITY))
+
+
+@dataclass(frozen=True)
+class DiagonalLearner(RootsLearner):
+    """See `streamembed.estimators.MustLinkMetric` with ``diagonal``: weights solved when read."""
+
+    steps: int = 0
+
+    def measure(self, state: EigDMLState, scale: Floats) -> Measured:
+        """The weights of features, to their tolerance."""
+        matrix, facts = solve_diagonal(state.core)
+        return Measured(matrix, np.ones(len(scale)), facts)

@@ -1,7 +1,7 @@
-"""Moments of every class of a stream: mergeable, with forgetting, and their exact consequences.
+"""Moments of every class of a stream: mergeable, and their exact consequences.
 
-Symbols, for class c of N: n_c = mass (how many points, each counting less as it ages); m_c = mean;
-M_c = sum of w (x - m_c)(x - m_c)^T, the scatter; C_c = M_c / n_c, the population covariance.
+Symbols, for class c of N: n_c = mass, the number of points; m_c = mean; M_c = sum of
+(x - m_c)(x - m_c)^T, the scatter; C_c = M_c / n_c, the population covariance.
 
 Everything that a Mahalanobis metric can learn from labels alone is a function of these: the within
 and between scatter of FENN, the directions of discriminant analysis, and the sums over all similar
@@ -24,7 +24,7 @@ from streamembed.numeric.linalg import symmetrise
 from streamembed.numeric.moments import ROUNDING
 
 # A class of fewer points has no covariance of its own: one point has C_c = 0 and would lower
-# the mean of the covariances. A class whose mass decayed below this is dropped.
+# the mean of the covariances.
 LEAST_MASS = 2.0
 
 
@@ -32,10 +32,7 @@ LEAST_MASS = 2.0
 class ClassMoments:
     """Mass, mean and scatter of every class seen; class index first. Memory O(N d^2)."""
 
-    # n_c; the number of points where nothing was decayed. 0: a class not seen yet.
-    masses: Annotated[Floats, "N"]
-    # Sum of the squared weights of the points, for counting pairs; n_c where nothing decayed.
-    squares: Annotated[Floats, "N"]
+    masses: Annotated[Floats, "N"]  # n_c; 0: a class not seen yet
     # The first point of the stream; 0 before. Points are taken relative to it, as their differences
     # are exact: a feature like the seconds since 1970 keeps its digits.
     origin: Annotated[Floats, "d"]
@@ -100,7 +97,7 @@ def update(moments: ClassMoments, points: Floats, classes: Ints) -> ClassMoments
         shift = rows[0] + (rows - rows[0]).mean(axis=0)
         deviations = rows - shift
         count = float(len(rows))
-        _absorb(updated, int(index), count, count, shift, deviations.T @ deviations)
+        _absorb(updated, int(index), count, shift, deviations.T @ deviations)
     return updated
 
 
@@ -119,26 +116,10 @@ def merge(left: ClassMoments, right: ClassMoments) -> ClassMoments:
             merged,
             int(index),
             float(right.masses[index]),
-            float(right.squares[index]),
             right.shifts[index] + step,
             right.scatters[index],
         )
     return merged
-
-
-def decay(moments: ClassMoments, factor: float) -> ClassMoments:
-    """The moments with every point so far counting ``factor`` (0 < factor <= 1) times as much.
-
-    Means and covariances stay; masses shrink, so that what comes next weighs more, and a class
-    that does not return falls below a mass of 2 and out of `measure`. O(N d^2).
-    """
-    return ClassMoments(
-        moments.masses * factor,
-        moments.squares * factor**2,
-        moments.origin.copy(),
-        moments.shifts.copy(),
-        moments.scatters * factor,
-    )
 
 
 def renumber(moments: ClassMoments, indices: Ints, n_classes: int) -> ClassMoments:
@@ -148,7 +129,6 @@ def renumber(moments: ClassMoments, indices: Ints, n_classes: int) -> ClassMomen
     """
     renumbered = _create_empty(moments.origin.copy(), n_classes)
     renumbered.masses[indices] = moments.masses
-    renumbered.squares[indices] = moments.squares
     renumbered.shifts[indices] = moments.shifts
     renumbered.scatters[indices] = moments.scatters
     return renumbered
@@ -157,28 +137,24 @@ def renumber(moments: ClassMoments, indices: Ints, n_classes: int) -> ClassMomen
 def _create_empty(origin: Floats, n_classes: int) -> ClassMoments:
     """The moments of ``n_classes`` without points."""
     n, d = n_classes, len(origin)
-    return ClassMoments(np.zeros(n), np.zeros(n), origin, np.zeros((n, d)), np.zeros((n, d, d)))
+    return ClassMoments(np.zeros(n), origin, np.zeros((n, d)), np.zeros((n, d, d)))
 
 
 def _copy(moments: ClassMoments, n_classes: int) -> ClassMoments:
     """A writable copy with ``n_classes``."""
     copy, n_old = _create_empty(moments.origin.copy(), n_classes), moments.n_classes
     copy.masses[:n_old] = moments.masses
-    copy.squares[:n_old] = moments.squares
     copy.shifts[:n_old] = moments.shifts
     copy.scatters[:n_old] = moments.scatters
     return copy
 
 
-def _absorb(
-    target: ClassMoments, index: int, mass: float, squares: float, shift: Floats, scatter: Floats
-) -> None:
+def _absorb(target: ClassMoments, index: int, mass: float, shift: Floats, scatter: Floats) -> None:
     """Add one class's moments to a copy, in place.
 
     n = a + b;  m = m_a + (b / n) h;  M = M_a + M_b + (a b / n) h h^T;  h = m_b - m_a
     """
     before = target.masses[index]
-    target.squares[index] += squares
     if before == 0:
         target.masses[index] = mass
         target.shifts[index] = shift
@@ -211,7 +187,7 @@ def drop_rounding(moments: ClassMoments) -> ClassMoments:
     is_equal = (steps[is_observed] <= noise).all(axis=0)
     if is_equal.any():
         shifts = np.where(is_equal, 0.0, shifts)
-    return ClassMoments(moments.masses, moments.squares, moments.origin, shifts, scatters)
+    return ClassMoments(moments.masses, moments.origin, shifts, scatters)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -278,8 +254,7 @@ def sum_all_pairs(moments: ClassMoments) -> tuple[Floats, Floats, float, float]:
     Returns
     -------
     close, far, n_close, n_far
-        Shapes (d, d), and how many pairs; every unordered pair once. Where points have weights
-        (after `decay`), a pair counts with the product of its two.
+        Shapes (d, d), and how many pairs; every unordered pair once.
 
     Notes
     -----
@@ -299,10 +274,9 @@ def sum_all_pairs(moments: ClassMoments) -> tuple[Floats, Floats, float, float]:
     close = np.tensordot(masses, moments.scatters, axes=1)
     spread = compute_weighted_offsets(moments)
     far = np.tensordot(total - masses, moments.scatters, axes=1) + total * (spread.T @ spread)
-    n_close = 0.5 * float(np.sum(masses**2 - moments.squares))
+    n_close = 0.5 * float(np.sum(masses**2 - masses))
     n_far = 0.5 * (total**2 - float(np.sum(masses**2)))
-    # n_c^2 - sum w^2 is rounding for a class of one old point
-    return symmetrise(close), symmetrise(far), max(n_close, 0.0), max(n_far, 0.0)
+    return symmetrise(close), symmetrise(far), n_close, n_far
 
 
 def compute_weighted_offsets(moments: ClassMoments) -> Floats:

@@ -10,16 +10,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from streamembed.metrics.examples import Examples, remap_codes
-from streamembed.metrics.learner import MetricLearner, build_certificate
+from streamembed.metrics.learner import MetricLearner
 from streamembed.metrics.mahalanobis import Mahalanobis
 from streamembed.metrics.metric_roots import build_metric
-from streamembed.metrics.totals import NO_UPDATES, Totals
 from streamembed.numeric import moments as spread
 from streamembed.numeric.arrays import Floats, Ints
 from streamembed.numeric.chunks import Chunks, PendingParts
@@ -36,10 +35,41 @@ LearnersByName = Mapping[str, MetricLearner]
 
 
 @dataclass(frozen=True, slots=True)
-class UnfittedInfo:
-    """The Info of a metric that has learned no chunk yet."""
+class Totals:
+    """What became of a learner's updates since the first event."""
 
-    status: str = "untaught"
+    updates: Count = 0  # chunks that it received
+    # Those that would have left the range of floating point numbers: nothing of them was learned.
+    refused: Count = 0
+    refused_events: Count = 0  # labelled points and pairs in these
+    # How many updates ended with which status; refused ones count under ``refused``.
+    by_status: Mapping[str, int] = field(default_factory=dict)
+
+    def count(self, status: str, refused_events: int = 0) -> Totals:
+        """With one more update."""
+        by_status = {**self.by_status, status: self.by_status.get(status, 0) + 1}
+        return Totals(
+            self.updates + 1,
+            self.refused + (status == "refused"),
+            self.refused_events + refused_events,
+            by_status,
+        )
+
+    def merge(self, other: Totals) -> Totals:
+        """Of two streams."""
+        statuses = sorted({*self.by_status, *other.by_status})
+        return Totals(
+            self.updates + other.updates,
+            self.refused + other.refused,
+            self.refused_events + other.refused_events,
+            {
+                status: self.by_status.get(status, 0) + other.by_status.get(status, 0)
+                for status in statuses
+            },
+        )
+
+
+NO_UPDATES = Totals()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -181,55 +211,55 @@ def advance(
     return LearnerProgress(after, progress.totals.count(status))
 
 
+def show_waiting(stream: TrainingStream, learner: MetricLearner, name: str) -> TrainingStream:
+    """The stream as a metric shows it: of one that is additive, with what waits for its chunk."""
+    if not (learner.additive and stream.waiting.count):
+        return stream
+    flushed = flush(replace(stream, progress={name: stream.progress[name]}), {name: learner})
+    is_learned = flushed.progress[name].totals.refused == stream.progress[name].totals.refused
+    return flushed if is_learned else stream
+
+
 def read_metric(
     stream: TrainingStream, learner: MetricLearner, name: str, waiting: bool = True
-) -> tuple[Mahalanobis, Any] | None:
-    """A metric and its Info; None before there is any. Pure.
-
-    If chunks came but none could be learned, it is the identity, and the Info is None.
+) -> Mahalanobis:
+    """A metric with its certificate; the identity, ``untaught``, where there is none. Pure.
 
     Parameters
     ----------
     waiting
         Whether a metric that is additive shows what waits for its chunk.
     """
-    current = stream
-    if waiting and learner.additive and stream.waiting.count:
-        single = replace(stream, progress={name: stream.progress[name]})
-        flushed = flush(single, {name: learner})
-        if flushed.progress[name].totals.refused == stream.progress[name].totals.refused:
-            current = flushed
-    state = current.progress[name].state
+    current = show_waiting(stream, learner, name) if waiting else stream
+    state, totals = current.progress[name].state, stream.progress[name].totals
     if state is None:
-        d = len(stream.spread.means)
-        return (
-            (create_unfitted_metric(d, stream.progress[name].totals), None)
-            if stream.learned
-            else None
-        )
+        return create_unfitted_metric(len(stream.spread.means), totals)
     with np.errstate(all="ignore"):
         measured = learner.measure(state, current.spread.scale)
         in_units = measured.matrix / measured.scale / measured.scale[:, None]
-    totals = stream.progress[name].totals
     if not np.isfinite(in_units).all():  # sums near the largest double, or scales near the least
-        return create_unfitted_metric(len(measured.matrix), totals), None
-    certificate = build_certificate(
-        "given" if current.pairs else "labels",
-        totals,
-        measured.summary,
-        labelled=current.labelled,
-        pairs=current.pairs,
-    )
+        return create_unfitted_metric(len(measured.matrix), totals)
     varies = current.spread.varies
     weights = np.outer(varies, varies) if varies.any() else 1.0  # of what never varied: 0
-    metric = build_metric(measured.matrix * weights, certificate, measured.scale)
-    return metric, replace(measured.info, totals=totals)
+    facts = {
+        "source": "given" if current.pairs else "labels",
+        "labelled": current.labelled,
+        "pairs": current.pairs,
+        **asdict(totals),
+        **measured.facts,
+    }
+    return build_metric(measured.matrix * weights, facts, measured.scale)
 
 
 def create_unfitted_metric(n_features: int, totals: Totals = NO_UPDATES) -> Mahalanobis:
     """The identity, which a metric is before its first chunk."""
-    certificate = build_certificate("labels", totals, UnfittedInfo(), labelled=0, pairs=0)
-    return Mahalanobis.of(np.eye(n_features), certificate=certificate)
+    return Mahalanobis.of(np.eye(n_features), certificate=describe_unfitted(totals))
+
+
+def describe_unfitted(totals: Totals = NO_UPDATES) -> dict[str, Any]:
+    """The certificate of a metric that has learned nothing."""
+    counts = {"source": "labels", "status": "untaught", "labelled": 0, "pairs": 0}
+    return {**counts, **asdict(totals)}
 
 
 def merge(

@@ -48,3 +48,12 @@ class Unchanging:
 
     def __deepcopy__(self, memo: object) -> Self:
         return self
+
+
+def find_last(d2: Floats) -> Floats:
+    """The last entry of every list, (n,), that is not inf; 0 of an empty one."""
+    last: Floats = d2[:, -1:].sum(axis=1)
+    if (is_short := np.isinf(last)).any():
+        short = d2[is_short]
+        last[is_short] = np.where(np.isfinite(short), short, 0.0).max(axis=1)
+    return last

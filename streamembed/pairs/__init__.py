@@ -1,1 +1,1 @@
-"""Sources of similar and dissimilar pairs, and how far metrics of these reproduce."""
+"""Sources of similar and dissimilar pairs, and weights of features without labels."""

@@ -56,7 +56,7 @@ class FeatureWeights:
     share: float  # of the fall that the gate lets through
 
 
-def init_weights(n_features: int) -> FeatureWeights:
+def init_feature_weights(n_features: int) -> FeatureWeights:
     """Before anything was measured: every feature weighs 1."""
     return FeatureWeights(np.ones(n_features), np.zeros(n_features), 0.0)
 
@@ -86,7 +86,7 @@ def weigh_features(points: Floats, seed: tuple[int, ...]) -> FeatureWeights:
     >>> weigh_features(points, (0,)).weights.round(2).tolist()
     [1.0, 1.0, 1.0, 1.0, 1.0, 0.1, 0.1]
     """
-    none = init_weights(points.shape[1])
+    none = init_feature_weights(points.shape[1])
     generator = np.random.default_rng(seed)
     if len(points) > LARGEST_SAMPLE:
         chosen = generator.choice(len(points), LARGEST_SAMPLE, replace=False)
@@ -99,48 +99,6 @@ def weigh_features(points: Floats, seed: tuple[int, ...]) -> FeatureWeights:
     all_weights, all_r2 = none.weights.copy(), none.r2.copy()
     all_weights[varies], all_r2[varies] = weights, r2
     return FeatureWeights(all_weights, all_r2, share)
-
-
-def compare_metric(points: Floats, matrix: Floats, seed: tuple[int, ...]) -> float:
-    """t of how much better each feature is predicted under a metric than by plain distance.
-
-    Parameters
-    ----------
-    points
-        Shape (n, d), not those that the metric was learned from.
-    matrix
-        Symmetric, positive semi-definite, (d, d).
-    seed
-        Of the order of equal distances.
-
-    Notes
-    -----
-    0 with fewer than three features that vary, or more than 128. O(n^2 d).
-    """
-    prepared = _prepare(points, np.random.default_rng(seed))
-    if prepared is None:
-        return 0.0
-    varies = prepared.varies
-    explained = (
-        prepared.explain(metric)
-        for metric in (matrix[np.ix_(varies, varies)], np.eye(int(np.count_nonzero(varies))))
-    )
-    steps = np.subtract(*explained).sum(axis=1)
-    error = float(steps.std()) / np.sqrt(len(steps))
-    return float(steps.mean()) / error if error > 0.0 else 0.0
-
-
-def has_structure(points: Floats, seed: tuple[int, ...]) -> bool:
-    """Whether features predict each other beyond what their correlations explain.
-
-    Parameters are those of `weigh_features`. False where no two features are predicted at all.
-    """
-    generator = np.random.default_rng(seed)
-    prepared = _prepare(points, generator)
-    if prepared is None:
-        return False
-    clear = _find_clear(prepared.explain(np.eye(prepared.points.shape[1])))
-    return clear.sum() > 1 and _judge_structure(prepared.take(clear), generator) > 0.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -20,7 +20,7 @@ from streamembed.data.features import Features
 from streamembed.errors import FeatureError, LogError
 from streamembed.geometry.scaling import fit_points
 from streamembed.logs.event_log import EventLog, LogBatch
-from streamembed.merging.agreement import Agreement
+from streamembed.merging.agreement import MergeSettings
 from streamembed.methods.options import Config
 from streamembed.numeric.arrays import LARGEST_VALUE, Floats, Ints
 from streamembed.runs.feed import read_points
@@ -136,7 +136,7 @@ def sample_first_events(part: Partition, config: Config) -> tuple[int, Floats, F
 
 def compute_agreement(
     samples: Sequence[tuple[Floats, Floats]], config: Config, features: Features
-) -> Agreement:
+) -> MergeSettings:
     """What all partitions scale by, from the ranks and points of their samples, in order.
 
     The bandwidth of a gaussian kernel is the median distance to the 7th neighbour among exactly
@@ -150,7 +150,7 @@ def compute_agreement(
         scale = fit_points(points, np.ones(len(points)), scaling, 1.0, least).scale
         few = points[: config.warm_up_events] / scale
         bandwidth = fit_points(few, np.ones(len(few)), None, config.fixed_bandwidth).bandwidth
-    return Agreement(
+    return MergeSettings(
         features.names,
         features.ordered,
         tuple(scale.tolist()),

@@ -20,7 +20,7 @@ from streamembed.engine.engine import Engine
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import DegenerateMapWarning, ResolutionWarning
 from streamembed.merging import labelled_stream, merged_set
-from streamembed.merging.agreement import Agreement
+from streamembed.merging.agreement import MergeSettings
 from streamembed.merging.labelled_stream import LabelledStream
 from streamembed.merging.landmark_set import LandmarkSet, from_covering
 from streamembed.methods.options import Config
@@ -100,7 +100,7 @@ class PartitionRoot:
         self._database = database
         self.published = int(database.read_fact(PUBLISHED, {"round": 0})["round"])
         agreement = database.read_fact(AGREEMENT)
-        self.agreement = None if agreement is None else Agreement.from_dict(agreement)
+        self.agreement = None if agreement is None else MergeSettings.from_dict(agreement)
         # of each partition: rounds as far as they are committed; why it ended, of those that have
         self.rounds = [database.count_records(name_chain(part.number)) for part in parts]
         self.ends: dict[str, str | None] = database.read_fact(ENDS, {})
@@ -132,7 +132,7 @@ class PartitionRoot:
                 count += 1
         return sum(executor.receive() for _ in range(count))
 
-    def _agree(self, features: Features, executor: Executor) -> Agreement:
+    def _agree(self, features: Features, executor: Executor) -> MergeSettings:
         """What partitions agree on, from their first rows; fixed once a round is committed."""
         if self.agreement is None or not any(self.rounds):
             for part in self._parts:

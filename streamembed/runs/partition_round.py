@@ -23,7 +23,7 @@ from streamembed.landmarks.covering import Covering
 from streamembed.logs.event_log import LogBatch
 from streamembed.logs.fingerprint import LogFingerprint
 from streamembed.merging import labelled_stream
-from streamembed.merging.agreement import Agreement
+from streamembed.merging.agreement import MergeSettings
 from streamembed.merging.labelled_stream import LabelledStream
 from streamembed.methods.options import POSITION, Config
 from streamembed.metrics.catalog import STATES
@@ -59,7 +59,7 @@ class PartitionCheckpoint(SavedObject):
     training: LabelledStream | None = field(default=None, metadata=SAVED_IF_SET)
 
     @classmethod
-    def unpack(cls, data: bytes, agreement: Agreement) -> PartitionCheckpoint:
+    def unpack(cls, data: bytes, agreement: MergeSettings) -> PartitionCheckpoint:
         """What `to_bytes` gave, with its points scaled; DamagedFileError for anything else."""
         checkpoint = cls.from_bytes(data)
         support = checkpoint.covering.support
@@ -88,7 +88,7 @@ class RoundResult:
 
 
 def learn_round(
-    part: Partition, settings: PartitionSettings, agreement: Agreement, data: bytes | None
+    part: Partition, settings: PartitionSettings, agreement: MergeSettings, data: bytes | None
 ) -> RoundResult:
     """Learn the next round of a partition, or what is left of it.
 
@@ -115,7 +115,7 @@ def learn_round(
     return RoundResult(part.number, packed, position, events.done, events.damage, rejected)
 
 
-def check_learned(part: Partition, data: bytes, agreement: Agreement, run: Path) -> int:
+def check_learned(part: Partition, data: bytes, agreement: MergeSettings, run: Path) -> int:
     """How many rows a checkpoint has taken, all of which must still be there.
 
     Raises
@@ -184,7 +184,7 @@ class _EventReader:
         self,
         part: Partition,
         settings: PartitionSettings,
-        agreement: Agreement,
+        agreement: MergeSettings,
         start: PartitionCheckpoint,
     ) -> None:
         self._part, self._settings, self._scale = part, settings, agreement.scaling().scale

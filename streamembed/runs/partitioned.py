@@ -20,6 +20,7 @@ from streamembed.errors import FeatureError, ParameterError, check_path, format_
 from streamembed.logs.event_log import EventLog, open_with_choice, parse_choice, warn_of_columns
 from streamembed.logs.paths import Location, Paths
 from streamembed.methods.options import POSITION, Config
+from streamembed.metrics.learner import NOT_MERGED
 from streamembed.runs import chains, origin
 from streamembed.runs import run_folder as runfolder
 from streamembed.runs.executor import Executor, open_executor
@@ -108,6 +109,8 @@ def replay_partitions(
     """
     count = check_whole("workers", workers, 1)
     config = _check_config(parameters)
+    if "itml" in config.metrics:
+        raise ParameterError(f"metrics={config.metrics!r}: {NOT_MERGED}")
     every = SNAPSHOT_EVERY if snapshot_every is None else snapshot_every
     every = compute_snapshot_interval(config.chunks.size, every)
     opened = _open_log(log, parse_choice(features, exclude, None, label, time), config)

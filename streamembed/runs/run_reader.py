@@ -301,7 +301,7 @@ class RunReader:
         DamagedFileError
             It is not what was written.
         """
-        checksum = self._database.read_fact(chains.STATE)["files"].get(name)
+        checksum = self._database.read_fact(chains.STATE).get("files", {}).get(name)
         if checksum is None:
             return None
         if (fault := find_file_error(self.path, name, checksum)) is not None:

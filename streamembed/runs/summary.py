@@ -19,7 +19,7 @@ from streamembed.engine import diagnostics
 from streamembed.engine.axis_messages import describe_frame
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import format_count
-from streamembed.methods.registry import METHODS
+from streamembed.methods.engine_parameters import METHODS
 from streamembed.metrics.metric_certificate import MetricCertificate
 from streamembed.runs import chains
 from streamembed.runs.run_reader import RunReader
@@ -217,8 +217,8 @@ def _format_metric(certificate: MetricCertificate) -> str:
     if certificate.taught is False:
         return "nothing learned yet: the log has no labels and no pairs"
     if source == "generated":
-        share = certificate["reproduced"]
-        end = f"; reproducibility {share:.0%}" if share is not None else ""
+        agreement = certificate["agreement"]
+        end = f"; agreement of halves {agreement:.2f}" if agreement is not None else ""
         return f"from {certificate['pairs']} generated pairs{end}"
     origin = f"from {certificate['pairs']} given pairs" if source == "given" else "from labels"
     return origin + (f"; {certificate['status']}" if certificate["status"] else "")

@@ -14,16 +14,15 @@ Differs: psi is stored, not V: where a degree changes, the eigenfunction stays.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
 import scipy
 
 from streamembed.numeric.arrays import Floats, Ints
-from streamembed.numeric.codec import NOT_SAVED, SAVED_IF_SET
 from streamembed.numeric.linalg import descending_eigh
-from streamembed.spectral.fixed_gain import amplify, compute_ritz_pairs
+from streamembed.spectral.fixed_gain import amplify, compute_deflated_ritz_pairs
 from streamembed.spectral.neighbor_walk import Parts, Walk, build_contrasts
 
 # Columns beyond the wanted ones, at least: guards, the last of which is drawn again with every
@@ -49,22 +48,10 @@ LOW_MARGIN, LOW_PRECISION = 0.02, 1e-2
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Relaxation:
-    """What turns a basis into eigenfunctions; see `streamembed.spectral.local_relaxation`."""
-
-    grams: Annotated[Floats, "3 m m"]  # G, H and F
-    # mu, of every part, and C: (Psi - mu) C are near eigenfunctions, orthonormal under pi.
-    means: Annotated[Floats, "p m"]
-    mix: Annotated[Floats, "m m"]
-    image: Floats = field(metadata=NOT_SAVED)  # W Psi, shape (n, m)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class Block:
     """The part that persists between two chunks."""
 
-    # Near eigenfunctions, orthonormal under pi, by slot, and 0 at isolated points; with a
-    # relaxation a basis of them.
+    # Near eigenfunctions, orthonormal under pi, by slot, and 0 at isolated points.
     psi: Annotated[Floats, "slots m"]
     # theta, descending, without the eigenvalues 1 of the parts.
     values: Annotated[Floats, "m"]
@@ -73,17 +60,6 @@ class Block:
     labels: Annotated[Ints, "slots", "one of its rows or -1"]
     # At most the least eigenvalue of S, or nearly; -1 always is.
     low: float
-    # Of large graphs, between whole rounds.
-    relaxed: Relaxation | None = field(default=None, metadata=SAVED_IF_SET)
-
-    def rotate(self, count: int | None = None) -> Floats:
-        """The near eigenfunctions, or the first ``count`` of them."""
-        if self.relaxed is None:
-            return self.psi[:, :count]
-        mix = self.relaxed.mix[:, :count]
-        rotated: Floats = self.psi @ mix
-        rotated -= (self.relaxed.means @ mix)[self.labels]
-        return rotated
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +139,7 @@ def update(
     """
     n, old = len(walk.degrees), block.labels
     n_new = n - len(old)
-    psi = np.concatenate([block.rotate(), np.zeros((n_new, block.psi.shape[1]))])
+    psi = np.concatenate([block.psi, np.zeros((n_new, block.psi.shape[1]))])
     previous_labels = np.concatenate([old, np.full(n_new, -1, dtype=old.dtype)])
     previous_labels[refilled] = -1
     is_new = previous_labels < 0
@@ -220,7 +196,7 @@ def refine(
         return _decompose(block, walk, parts, width)
     dtype = np.float64 if tolerance < SINGLE else np.float32
     root = walk.constant[:, None]
-    columns = block.rotate(max(width - 1, block.psi.shape[1] - 1))
+    columns = block.psi[:, : max(width - 1, block.psi.shape[1] - 1)]
     n_random = max(width - columns.shape[1], 1)
     noise = np.random.default_rng(seed).standard_normal((n, n_random), dtype=np.float32)
     if arrivals is not None and len(arrivals):
@@ -231,7 +207,7 @@ def refine(
     degree, gain = COARSE if tolerance > FINE_TOLERANCE else FINE
     products = np.zeros((0, 0))
     if len(values) < n_wanted:  # the last wanted value is unknown
-        values, vectors, products = compute_ritz_pairs(walk, parts, root * start)
+        values, vectors, products = compute_deflated_ritz_pairs(walk, parts, root * start)
         start = _to_psi(vectors, walk)
     while rounds < max_rounds and len(values):
         target = float(values[min(n_wanted, len(values)) - 1])
@@ -239,7 +215,7 @@ def refine(
         filtered = amplify(walk, chosen, target, low, degree, gain).astype(np.float64, copy=False)
         if is_even:
             filtered *= root
-        values, vectors, products = compute_ritz_pairs(walk, parts, filtered)
+        values, vectors, products = compute_deflated_ritz_pairs(walk, parts, filtered)
         residual = float(np.sqrt(products.diagonal()[:n_wanted].max(initial=0.0)))
         rounds += 1
         degree, gain = LATER
@@ -260,7 +236,7 @@ def select_pairs(block: Block, walk: Walk, parts: Parts, count: int) -> RitzPair
     """The first ``count`` pairs of the parts and of a block. Without a product: O(n count)."""
     split = build_contrasts(parts.labels, walk.degrees, count)
     exact, total = split.shape[1], min(count, split.shape[1] + block.psi.shape[1])
-    others = walk.constant[:, None] * block.rotate(total - exact)
+    others = walk.constant[:, None] * block.psi[:, : total - exact]
     products = np.zeros((total, total))
     products[exact:, exact:] = block.products[: total - exact, : total - exact]
     values = np.concatenate([np.ones(exact), block.values[: total - exact]])

@@ -79,7 +79,9 @@ def amplify(
     return current
 
 
-def compute_ritz_pairs(walk: Walk, parts: Parts, block: Floats) -> tuple[Floats, Floats, Floats]:
+def compute_deflated_ritz_pairs(
+    walk: Walk, parts: Parts, block: Floats
+) -> tuple[Floats, Floats, Floats]:
     """Ritz pairs of a block without the eigenvalue 1, and the products of their residuals.
 
     Parameters

@@ -24,9 +24,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import scipy
-from scipy.sparse import coo_array, csr_array
+from scipy.sparse import csr_array
 
 from streamembed.numeric.arrays import Array, Floats, Ints
+from streamembed.numeric.linalg import descending_eigh
+from streamembed.spectral import adjacency
 from streamembed.spectral.adjacency import VANISHED
 
 WEIGHTS = ("binary", "heat", "self_tuning")
@@ -48,8 +50,7 @@ TINIEST = 1e-200
 class Walk:
     """W and q; S follows from them."""
 
-    edges: csr_array  # (n, n): all edges of the lists, to be edited
-    # Those that count: w, sparse, symmetric to the last bit, float64, zero diagonal. And m.
+    # (n, n): edges that count: w, sparse, symmetric to the last bit, float64, zero diagonal. And m.
     graph: csr_array
     masses: Floats | None
     degrees: Floats  # (n,): q; 0 where nothing joins the point
@@ -59,11 +60,6 @@ class Walk:
         """v_0 = sqrt(pi), shape (n,); zeros for a graph without an edge."""
         total = float(self.degrees.sum())
         return np.sqrt(self.degrees / (total or 1.0))
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether all edges count, and all masses are 1: a change of a few is a local one."""
-        return self.graph is self.edges and self.masses is None
 
     @property
     def is_even(self) -> bool:
@@ -170,7 +166,7 @@ def build_walk(edges: csr_array, masses: Floats | None) -> Walk:
         graph.eliminate_zeros()  # all of them
     if masses is not None:
         degrees = masses * (graph @ masses)
-    return Walk(edges, graph, masses, degrees)
+    return Walk(graph, masses, degrees)
 
 
 def _read_heads(graph: csr_array) -> Array:
@@ -188,67 +184,13 @@ def find_parts(walk: Walk) -> Parts:
     count = int(np.count_nonzero(weight > 0))
     names = np.full(n_components, -1, dtype=np.int64)
     names[order[:count]] = np.arange(count)
-    return _describe_parts(names[raw], weight[order[:count]], walk.degrees)
-
-
-def _describe_parts(labels: Ints, weight: Array, degrees: Floats) -> Parts:
-    """Parts of given weights, descending."""
+    labels, weight = names[raw], weight[order[:count]]
     members = np.flatnonzero(labels >= 0)
     belongs = labels[members]
-    values = np.sqrt(degrees[members] / weight[belongs])
+    values = np.sqrt(walk.degrees[members] / weight[belongs])
     starts = np.concatenate([[0], np.cumsum(labels >= 0)])
-    basis = csr_array((values, belongs, starts), shape=(len(labels), len(weight)))
-    largest = int(np.bincount(belongs).max(initial=0))
-    return Parts(labels, len(weight), largest, basis)
-
-
-def follow_parts(previous: Parts, before: Walk, walk: Walk, touched: Ints, slots: Ints) -> Parts:
-    """`find_parts` of a walk, from the parts before some of its rows changed.
-
-    Parameters
-    ----------
-    touched
-        Those rows, ascending.
-    slots
-        Rows that hold other points.
-
-    Notes
-    -----
-    No part has separated where all that was joined to a point is joined near it still, by the edges
-    of rows that changed; and a new point belongs to its neighbours' part. Where that is not so, the
-    whole graph is searched. O(n) with a small factor, and O(c K) for c rows.
-    """
-    n, labels = len(walk.degrees), previous.labels.copy()
-    is_new, is_near = np.zeros(n, dtype=bool), np.zeros(n, dtype=bool)
-    is_new[slots] = True
-    rows = np.union1d(touched, slots)
-    now, then = walk.graph[rows], before.graph[rows]
-    is_near[rows] = is_near[now.indices] = True
-    number, count = np.cumsum(is_near) - 1, int(np.count_nonzero(is_near))
-    heads = np.repeat(rows, np.diff(now.indptr))
-    ends = number[heads], number[now.indices]
-    patches = coo_array((np.ones(len(heads)), ends), shape=(count, count)).tocsr()
-    patch = scipy.sparse.csgraph.connected_components(patches, directed=False)[1][number]
-    # a point that is gone counts as where any of its neighbours is
-    left, others = np.repeat(rows, np.diff(then.indptr)), then.indices
-    patch[slots] = -1
-    leaves = is_new[left] & ~is_new[others]
-    patch[left[leaves]] = patch[others[leaves]]
-    has_separated = (patch[slots] < 0).any() or (patch[left] != patch[others]).any()
-    arrives = is_new[heads] & ~is_new[now.indices]
-    labels[slots] = -1
-    labels[heads[arrives]] = previous.labels[now.indices[arrives]]
-    has_joined = (labels < 0).any() or (labels[heads] != labels[now.indices]).any()
-    if has_separated or has_joined:
-        return find_parts(walk)
-    weight = np.bincount(labels, weights=walk.degrees, minlength=previous.count)
-    order = np.argsort(-weight)
-    weight = weight[order]
-    if (np.diff(weight) == 0.0).any() or not weight[-1] > 0.0:
-        return find_parts(walk)  # the search decides between equal ones
-    names = np.empty_like(order)
-    names[order] = np.arange(len(order))
-    return _describe_parts(names[labels], weight, walk.degrees)
+    basis = csr_array((values, belongs, starts), shape=(len(labels), count))
+    return Parts(labels, count, int(np.bincount(belongs).max(initial=0)), basis)
 
 
 def are_same(previous: Parts, parts: Parts, slots: Ints) -> bool:
@@ -305,3 +247,18 @@ def build_contrasts(labels: Ints, degrees: Floats, limit: int) -> Floats:
     levels = np.concatenate([levels, np.zeros((1, count - 1))])  # for those in no part
     index = np.where(member & (labels < count), labels, count)
     return levels[index] * np.sqrt(degrees / (total or 1.0))[:, None]
+
+
+def embed_lists(
+    lists: adjacency.Lists, weights: str, scale: float, count: int
+) -> tuple[Floats, Floats]:
+    """psi (n, c) and eigenvalues (c,), descending, of the walk on some lists, without the constant.
+
+    All pairs are computed, and at most n - 2 are kept; psi is 0 at isolated points. O(n^3).
+    """
+    walk = build_walk(adjacency.join_lists(lists, weights, scale), None)
+    count, constant = min(count, len(walk.degrees) - 2), walk.constant[:, None]
+    values, vectors = descending_eigh(walk.operator.toarray() - constant * constant.T)
+    vectors = vectors[:, :count]
+    psi = np.divide(vectors, constant, out=np.zeros(vectors.shape), where=constant > 0)
+    return psi, values[:count]

@@ -11,7 +11,7 @@ The length of a normal p-vector is below `small_ball(p)` with probability `MISS`
 
     mu <= (||C^q X|| / small_ball(p))^(1/q)     but for a chance of `MISS`.
 
-Powers sharpen the bound, Chebyshev polynomials faster than powers. Random signs in the place of
+`streamembed.spectral.lanczos` sharpens the bound by more products. Random signs in the place of
 normal numbers would not do: they are orthogonal to a difference of two points half of the time.
 
 Source: Kuczynski & Wozniakowski (1992), "Estimating the largest eigenvalue by the power and Lanczos
@@ -21,7 +21,6 @@ orthogonal to u falls with the p-th power.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -32,9 +31,6 @@ from streamembed.numeric.linalg import descending_eigh
 
 # Chance that an eigenvalue that is not known is larger than its bound.
 MISS = 3e-4
-# Further products at most, each of as many columns: in that many the bound comes down to 2 % above
-# the norm of C; what lacks more than that must be refreshed first.
-PHASES, STEPS = 4, 6
 # Of the squared length of a residual, and of that beside a probe's own: below it, directions
 # are known to fewer than half of the digits, or are rounding altogether.
 FAINT = 1e-7
@@ -119,48 +115,3 @@ def estimate_bound(residual_bound: ResidualBound, image: Floats) -> ResidualBoun
     bound = min(1.0, float(np.sqrt(norm2 / residual_bound.least_length)))
     estimate = float(descending_eigh(residual_bound.directions.T @ image)[0][0])
     return replace(residual_bound, image=image, estimate=max(estimate, 0.0), bound=bound)
-
-
-def tighten_bound(
-    residual_bound: ResidualBound, apply: Callable[[Floats], Floats], level: float
-) -> ResidualBound:
-    """Multiply until the bound falls to ``level``, an estimate exceeds it, or no step is left.
-
-    Parameters
-    ----------
-    apply
-        V -> C V, for V of shape (n, p).
-    level
-        The bound to reach, positive.
-
-    Notes
-    -----
-    T_j((2 C - b - a) / (b - a)) C^2 X, with [a, b] the Ritz values so far: inside that
-    interval T_j stays at 1, at ``level`` it grows like the cosh. The bound holds whatever a and b
-    are; they are computed again, and the polynomials multiplied, every `STEPS` products.
-    """
-    if residual_bound.bound <= level or residual_bound.estimate > level:
-        return residual_bound
-    block, estimate = residual_bound.image @ residual_bound.mix, residual_bound.estimate  # C^2 X
-    # the length of the block if C had an eigenvalue of ``level``
-    threshold = residual_bound.least_length * level**2
-    for _ in range(PHASES):
-        basis, last = np.linalg.qr(block)
-        image = apply(basis)
-        values = descending_eigh(basis.T @ image)[0]
-        estimate = max(estimate, float(values[0]))
-        if estimate > level:
-            break
-        low, high = min(float(values[-1]), 0.0), min(max(estimate, 0.5 * level), 0.98 * level)
-        center, half = 0.5 * (high + low), 0.5 * (high - low)
-        growth = float(np.arccosh((level - center) / half))
-        previous, block = block, ((image - center * basis) / half) @ last
-        for step in range(1, STEPS + 1):
-            largest = float(descending_eigh(block.T @ block)[0][0].clip(0.0))
-            if np.sqrt(largest) <= threshold * np.cosh(step * growth):
-                return replace(residual_bound, estimate=estimate, bound=level)
-            if step < STEPS:
-                following = (2.0 / half) * (apply(block) - center * block) - previous
-                previous, block = block, following
-        threshold *= float(np.cosh(STEPS * growth))
-    return replace(residual_bound, directions=np.linalg.qr(block)[0], estimate=estimate)

@@ -186,7 +186,7 @@ class TrialSpace:
             since_turn=self.since_turn + len(slots),
         )
 
-    def choose_rolled(self, count: int) -> Ints:
+    def choose_next_refreshed(self, count: int) -> Ints:
         """The slots that are rolled next."""
         n = self.functions.shape[1]
         slots: Ints = (self.cursor + np.arange(min(count, n))) % n

@@ -47,6 +47,10 @@ class SavedObject:
         table, header = self._to_file()
         return archive.seal(table, self._kind, header)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled as its bytes, and checked when unpickled."""
+        return type(self).from_bytes, (self.to_bytes(),)
+
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """The object that `save` wrote, bit for bit; no code from the file is run.

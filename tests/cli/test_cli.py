@@ -486,6 +486,7 @@ def cases(tmp_path: Path, log: Path, run: Path) -> dict[str, tuple[list[Any], in
             "no",
         ),
         "nothing to inspect": (["inspect", tmp_path / "no"], 4, "does not exist"),
+        "a name that is too long": (["inspect", tmp_path / ("x" * 300)], 4, "does not exist"),
     }
 
 
@@ -662,7 +663,7 @@ def test_replay_tells_of_metrics(tmp_path: Path) -> None:
         write_log(tmp_path / name, points, ["a", "b", "c"], labels=kinds)
     arguments = ["--size", "200", "--metrics", "itml,fenn"]
     plain = call("replay", str(tmp_path / "plain"), "--run", str(tmp_path / "one"), *arguments)
-    assert "generated pairs; reproducibility " in plain.output
+    assert "generated pairs; agreement of halves " in plain.output
     assert "fenn               nothing learned yet" in plain.output
     told = call(
         "replay", str(tmp_path / "labelled"), "--run", str(tmp_path / "two"), *arguments, "--json"

@@ -176,3 +176,12 @@ def test_what_is_said_of_a_shift_is_its_size(size: float) -> None:
     one = ReferenceSample(before[:, :1]).explain(["a"], wider, 200).explanation
     assert one.kind == "spread"
     np.testing.assert_allclose(one.after, size, rtol=0.3)  # 10 % of the values are cut off
+
+
+def test_a_constant_feature_beside_flags_is_not_what_changed() -> None:
+    """Its p was multiplied by the number of features that are neither flags nor constant: 0."""
+    rng = np.random.default_rng(1)
+    points = np.stack([rng.random(600) < 0.05, np.zeros(600)], axis=1).astype(float)
+    points[300:, 0] = rng.random(300) < 0.3
+    tests = ReferenceSample(points[:300]).explain(["a", "k"], points[300:], 300)
+    assert (tests.explanation.kind, tests.explanation.names) == ("rate", ("a",))

@@ -76,7 +76,7 @@ def test_a_replay_that_is_cut_off_still_hands_on_what_waits(
     write_log(tmp_path / "log", points, ["a", "b", "c"], rows_per_batch=20)
     lines = tmp_path / "lines"
     arguments = ["replay", tmp_path / "log", "--run", tmp_path / "run", "--memory", "window"]
-    arguments += ["--on-bad-row", "raise", "--monitor", "--n-reference", "200"]
+    arguments += ["--max-rejected", "0", "--monitor", "--n-reference", "200"]
     arguments += ["--on-alarm", f"sleep 0.2; cat >> {lines}"]
     done = CliRunner().invoke(main, [str(argument) for argument in arguments])
     assert done.exit_code == (exit_codes.USAGE if ended == "damaged" else exit_codes.INTERRUPTED)

@@ -507,6 +507,56 @@ def test_a_few_outliers_are_named_so() -> None:
     assert "open the events: " + ", ".join(map(str, named)) in alarm.sentence
 
 
+def test_outliers_in_a_row_are_named_when_events_after_them_are_like_the_reference() -> None:
+    """At the alarm they are half of the events since the onset; 200 events later a few of many."""
+    stream = np.random.default_rng(0).uniform(0, 10, (2_300, 3))
+    stream[2_000:2_005, 0] = 1e6
+    monitor = se.Monitor()
+    monitor.learn(stream)
+    assert monitor.alarm is not None
+    assert monitor.alarm.sentence.startswith("5 outliers around event 2,000")
+    assert {number for _, number, _ in monitor.alarm.events[:5]} == set(range(2_000, 2_005))
+
+
+def test_a_sentence_says_how_many_events_are_since_the_onset() -> None:
+    """A window that shows a change best may have begun before it."""
+    stream = np.random.default_rng(2).standard_normal((3_000, 3))
+    stream[:, 1] += np.clip((np.arange(3_000) - 1_500) / 1_500, 0, 1)
+    monitor = se.Monitor(n_reference=500)
+    monitor.learn(stream)
+    alarm = next(record for record in monitor.records if record.position == 2_580)
+    assert alarm.explanation is not None
+    assert (alarm.onset, alarm.explanation.events) == (2_490, 500)
+    assert "estimated from the last 500 events, 90 of them since then)" in alarm.sentence
+
+
+def test_what_can_never_be_named_is_not_promised() -> None:
+    """The last explanation of an alarm does not say "yet"."""
+    monitor = se.Monitor(ert=200, n_reference=200)
+    monitor.learn(np.random.default_rng(0).standard_normal((4_000, 3)))
+    words = {
+        r.revision: "named yet:" in r.sentence for r in monitor.records if "named" in r.sentence
+    }
+    assert words == {0: True, 1: True, 2: False}
+
+
+def test_a_second_rise_of_missing_values_is_an_alarm() -> None:
+    """The share before it is that of the rows before it, and not that of the first rise."""
+    rng = np.random.default_rng(0)
+    stream, i = rng.standard_normal((6_000, 3)), np.arange(6_000)
+    is_raised = ((i >= 1_500) & (i < 2_000)) | (i >= 5_000)
+    stream[is_raised & (rng.random(6_000) < 0.3), 1] = np.nan
+    whole, cut = (se.Monitor(n_reference=500, on_bad_row="skip") for _ in range(2))
+    whole.learn(stream)
+    for at in range(0, 6_000, 37):
+        cut.learn(stream[at : at + 37])
+    assert cut.to_bytes() == whole.to_bytes()
+    shares = [
+        a.explanation.before for a in whole.alarms if a.explanation and a.channel == "missing"
+    ]
+    assert shares == [0, 0]
+
+
 def test_calls_leave_no_trace_of_rejected_rows() -> None:
     """A share of missing values that rises is an alarm, in its place among the others."""
     rng = np.random.default_rng(0)
@@ -538,7 +588,8 @@ def test_a_share_of_missing_values_that_stays_is_no_alarm() -> None:
     for seed, rate in enumerate(np.tile([0.0005, 0.003, 0.02, 0.2, 0.5], 8)):
         rng = np.random.default_rng(seed)
         rejected = np.repeat(rng.random(4200 if seed % 2 else 21_000) < rate, 5 if seed % 2 else 1)
-        *_, is_alarm = watch(MissingRows(), rejected, 0, 1000, line)
+        positions = np.cumsum(~np.append(True, rejected))
+        *_, is_alarm = watch(MissingRows(), rejected, positions, 1000, line)
         alarms += is_alarm
     assert alarms <= 2
 

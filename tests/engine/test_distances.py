@@ -93,9 +93,7 @@ def test_any_cut_gives_the_same_bits(
         first = 0 if memory != "window" else SIZE
         rows = [d[t, max(0, t - first) if first else 0 : t] for t in range(start, stop)]
         parts.learn_distances(rows, ids=names and names[start:stop])
-        again = se.Engine.__new__(se.Engine)
-        again.__setstate__(parts.__getstate__())
-        parts = again
+        parts = se.Engine.from_bytes(parts.to_bytes())
     ours, theirs = parts.snapshot(), whole.snapshot()
     for name in ("coordinates", "eigenvalues", "ids", "masses", "degrees"):
         np.testing.assert_array_equal(getattr(ours, name), getattr(theirs, name))
@@ -379,7 +377,7 @@ def test_points_and_distances_do_not_mix() -> None:
         engine.learn(points)
     other = small()
     other.learn(points)
-    with pytest.raises(InputError, match="this engine learns points with the features"):
+    with pytest.raises(InputError, match="this engine learns points: use learn"):
         other.learn_distances([d[0]])
     with pytest.raises(FeatureError, match="learned from distances and has no features"):
         engine.snapshot().transform(points)

@@ -198,7 +198,7 @@ def test_a_chunk_that_fails_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> 
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(kernel_map, "fill_matrix", broken)
+        patch.setattr(kernel_map.KernelMap, "_start_again", broken)
         with pytest.raises(KeyboardInterrupt):
             engine.learn(POINTS[120:125])
     assert engine.position == 120
@@ -263,9 +263,7 @@ def test_duplicates_are_the_same_however_the_stream_is_cut() -> None:
     for i in range(400):
         found += [i] * len(parts.learn(POINTS[i : i + 1], ids=ids[i : i + 1]).rejected)
         if i == 200:
-            restored = se.Engine.__new__(se.Engine)
-            restored.__setstate__(parts.__getstate__())
-            parts = restored
+            parts = se.Engine.from_bytes(parts.to_bytes())
     assert found == rejected
     np.testing.assert_array_equal(whole.support_ids, parts.support_ids)
 

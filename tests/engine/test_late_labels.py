@@ -137,7 +137,7 @@ def test_wrong_calls_change_nothing() -> None:
     assert engine.label([], []) == se.Labelled(0, 0, ())
     assert engine.label([0], ["a"]) == se.Labelled(0, 0, (0,))
     engine.learn(X[:60])
-    before = pickle.dumps(engine.__getstate__())
+    before = engine.to_bytes()
     for ids, y, says in (
         (3, "a", r"ids is 3; .*pass \[id\]"),
         (None, ["a"], "ids is None"),
@@ -148,7 +148,7 @@ def test_wrong_calls_change_nothing() -> None:
     ):
         with pytest.raises(InputError, match=says):
             engine.label(ids, y)
-    assert pickle.dumps(engine.__getstate__()) == before
+    assert engine.to_bytes() == before
 
 
 def test_labels_beyond_the_classes_are_counted() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 import streamembed as se
 from streamembed.errors import DamagedFileError
-from streamembed.methods.registry import METHODS
+from streamembed.methods.engine_parameters import METHODS
 from streamembed.storage import archive
 from tests.sealed import read_sealed, write_sealed
 
@@ -43,8 +43,8 @@ def edited(path: Path, change: Callable[[dict[str, Any], dict[str, Any]], None])
 
 
 def half_precision(arrays: dict[str, Any], header: dict[str, Any]) -> None:
-    matrix = "progress.state.map.matrix"
-    arrays[matrix] = arrays[matrix].astype(np.float16)
+    degrees = "progress.state.map.degrees"
+    arrays[degrees] = arrays[degrees].astype(np.float16)
 
 
 def another_memory(arrays: dict[str, Any], header: dict[str, Any]) -> None:

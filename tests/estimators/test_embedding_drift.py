@@ -65,5 +65,24 @@ def test_a_gap_of_a_constant_feature_is_that_constant() -> None:
             del x["c"]
         watch.update(x)
         model.learn_one(x)
-        assert not watch.drift_detected
+        assert all(alarm.channel == "missing" for alarm in watch.monitor.alarms)
     assert set(model.snapshot().points[:, 2]) == {-0.7}
+
+
+def test_a_rise_of_missing_values_is_an_alarm() -> None:
+    """Dicts without a key, one by one, and arrays with NaN in batches."""
+    rng = np.random.default_rng(0)
+    points = rng.standard_normal((1_600, 2))
+    points[rng.random(1_600) < np.where(np.arange(1_600) < 1_200, 0.02, 0.5), 1] = np.nan
+    detector, hits = EmbeddingDrift(ert=2_000, n_reference=300), []
+    for t, (a, b) in enumerate(points.tolist()):
+        detector.update({"a": a} if np.isnan(b) else {"a": a, "b": b})
+        if detector.drift_detected and detector.alarm.channel == "missing":
+            hits.append(t)
+    assert len(hits) == 1
+    assert 1_200 < hits[0] < 1_260
+    batches = EmbeddingDrift(ert=2_000, n_reference=300)
+    for start in range(0, 1_600, 100):
+        batches.learn_many(points[start : start + 100])
+    alarms = [(alarm.channel, alarm.position) for alarm in batches.monitor.alarms]
+    assert alarms == [(alarm.channel, alarm.position) for alarm in detector.monitor.alarms]

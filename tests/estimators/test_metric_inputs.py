@@ -34,7 +34,7 @@ WRONG = [
     (ITML, {"gamma": "1"}, "gamma='1' must be a number"),
     (ITML, {"upper": -1.0}, "upper=-1.0 must be a number strictly between 0 and inf or None"),
     (ITML, {"upper": 2.0, "lower": 1.0}, "upper=2.0 must be at most lower=1.0"),
-    (ITML, {"buffer": 0}, "buffer=0 must be a whole number of at least 1"),
+    (ITML, {"buffer": 0}, "buffer=0 must be a whole number of at least 2"),
     (ITML, {"sweeps": 1.5}, "sweeps=1.5 must be a whole number"),
     (ITML, {"forgetting": 1.0}, "forgetting=1.0 must be a number between 0 and 1"),
     (ITML, {"prior": "euclid"}, "prior='euclid' must be one of 'identity', 'covariance' or a"),
@@ -179,7 +179,7 @@ def test_too_many_classes_are_counted() -> None:
     points = np.random.default_rng(0).standard_normal((LARGEST_CLASSES + 50, 2))
     model.learn_many(points, np.arange(len(points)) / 7)
     assert (model.unlearned, len(model.classes)) == (50, LARGEST_CLASSES)
-    assert model.info.status == "no class"
+    assert model.metric.certificate["status"] == "no class"
 
 
 def streams() -> dict[str, tuple[Any, Any]]:
@@ -281,18 +281,18 @@ def test_statuses_say_what_is_missing() -> None:
     for cls in METRICS:
         model = cls()
         model.learn_many(X, one)
-        assert model.info.status == expected[cls.__name__], cls
+        assert model.metric.certificate["status"] == expected[cls.__name__], cls
     fallback = GeometricMeanMetric()
     fallback.learn_many(X, one)
     fallback.flush()
     np.testing.assert_allclose(fallback.metric.matrix, np.diag(1 / X.var(axis=0)), rtol=1e-9)
     same = ITML()
     same.learn_many(np.ones((60, 2)), LABELS)
-    assert same.info.status == "no bounds"
-    assert same.info.n_unbounded > 0
+    assert same.metric.certificate["status"] == "no bounds"
+    assert same.metric.certificate["n_unbounded"] > 0
     dropped = EigDML()
     dropped.learn_pairs(X[:50], X[:50], [False] * 50)
-    assert dropped.info.n_dropped == 50
+    assert dropped.metric.certificate["n_dropped"] == 50
 
 
 # ------------------------------------------------------------------ reservoirs

@@ -15,7 +15,7 @@ import streamembed as se
 from streamembed.data.batch import Batch
 from streamembed.data.table import InputFrame, NumericTable
 from streamembed.estimators import DiffusionMap
-from streamembed.methods.extension import SelfTuningExtension
+from streamembed.methods.extension import KernelExtension
 
 MOST = 8
 NAMES = ("a", "b", "c")
@@ -25,7 +25,7 @@ POINTS = np.random.default_rng(0).standard_normal((120, 3))
 def find_stops(call: Callable[[], Any], sources: tuple[Any, ...]) -> list[str]:
     """Functions of the package that have a point among their arguments, up to the kernel."""
     stops: list[str] = []
-    kernel = SelfTuningExtension.coordinates.__code__
+    kernel = KernelExtension.coordinates.__code__
 
     def has_point(value: Any) -> bool:
         if isinstance(value, np.ndarray):

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import pickle
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from sklearn.datasets import load_wine
 
-import streamembed as se
 from streamembed.errors import NotReadyError, ParameterError
 from streamembed.estimators import UnsupervisedMetric
 
@@ -24,7 +22,7 @@ def draw_groups(n: int, noise: int, seed: int) -> np.ndarray:
 
 
 def small(**changes: Any) -> UnsupervisedMetric:
-    return UnsupervisedMetric(**{"size": 120, "warm_up": 60, "chunk_size": 20, **changes})
+    return UnsupervisedMetric(**{"size": 120, "warm_up": 60, **changes})
 
 
 def read(model: UnsupervisedMetric) -> tuple[bytes, Any]:
@@ -52,40 +50,16 @@ def test_how_the_stream_is_cut_does_not_matter() -> None:
     assert read(whole)[0] == read(single)[0]
 
 
-@pytest.mark.parametrize("memory", ["window", "landmarks", "all"])
 @pytest.mark.parametrize("stop", [30, 90, 155])
-@pytest.mark.filterwarnings("ignore::streamembed.errors.ResolutionWarning")
-def test_saved_and_loaded_it_goes_on(tmp_path: Path, memory: str, stop: int) -> None:
-    """The engine inside, anywhere, and the estimator by pickle: as if never stopped."""
+def test_saved_and_loaded_it_goes_on(stop: int) -> None:
+    """By pickle, anywhere: as if never stopped."""
     points = draw_groups(220, 2, 1)
-    whole, stopped = small(memory=memory), small(memory=memory)
+    whole, stopped = small(), small()
     whole.learn_many(points)
     stopped.learn_many(points[:stop])
-    engine_file = tmp_path / "engine"
-    stopped.engine.save(engine_file)
-    engine = se.Engine.load(engine_file)
-    engine.learn(points[stop:])
-    metric = engine.snapshot().metrics["itml"]
-    assert metric.matrix.tobytes() == whole.metric.matrix.tobytes()
     resumed = pickle.loads(pickle.dumps(stopped))
     resumed.learn_many(points[stop:])
     assert read(resumed) == read(whole)
-
-
-def test_it_is_the_engines_metric() -> None:
-    """An engine without labels has the same one, and others start from the same weights."""
-    points = draw_groups(200, 3, 2)
-    model = UnsupervisedMetric(size=200, warm_up=200, chunk_size=10)
-    model.learn_many(points)
-    settings = {"size": 200, "warm_up": 200, "chunk_size": 10, "kernel": "gaussian"}
-    engine = se.Engine(**settings, metrics=("itml", "eig_dml"))
-    engine.learn(points)
-    metrics = engine.snapshot().metrics
-    np.testing.assert_array_equal(metrics["itml"].matrix, model.metric.matrix)
-    assert (
-        metrics["eig_dml"].certificate["feature_weights"]
-        == (model.metric.certificate["feature_weights"])
-    )
 
 
 def test_noise_features_weigh_a_tenth() -> None:
@@ -96,7 +70,7 @@ def test_noise_features_weigh_a_tenth() -> None:
     ratio = weights(model, points)
     assert (ratio[5:] / ratio[:5].mean() < 0.2).all()
     proof = model.metric.certificate
-    assert proof.source == "generated"
+    assert proof.source == "features"
     assert proof.measured == 500
     assert max(proof.feature_weights[5:]) < 0.2
     assert min(proof.feature_weights[:5]) == 1.0
@@ -121,10 +95,10 @@ def test_where_nothing_is_to_learn_it_is_standardised_distance() -> None:
     ):
         model = UnsupervisedMetric(size=700, warm_up=60)
         model.learn_many(points)
-        scale = model.engine.snapshot().scale
+        spread = points[: model.metric.certificate["measured"]].std(axis=0)
+        scale = np.where(spread > 1e-12, spread, 1.0)
         np.testing.assert_allclose(model.metric.matrix, np.diag(scale**-2.0), rtol=1e-12)
-        assert model.metric.certificate["reproduced"] == 0.0
-        assert model.metric.certificate["status"] != "ok"
+        assert model.metric.certificate["weighed"] == 0.0
 
 
 def test_it_is_measured_again_as_the_stream_goes_on() -> None:
@@ -164,30 +138,17 @@ def test_before_the_warm_up() -> None:
     with pytest.raises(NotReadyError, match="0 events have arrived"):
         _ = model.metric
     model.learn_many(draw_groups(40, 1, 0))
-    with pytest.raises(NotReadyError, match="60"):
+    with pytest.raises(NotReadyError, match="40 events have arrived"):
         _ = model.metric
     assert not model.ready
     assert list(model.transform_one(dict(enumerate([1.0] * 6))).values()) == [1.0] * 6
-    with pytest.raises(NotReadyError):
-        model.flush()
 
 
 @pytest.mark.parametrize(
     "changes",
-    [{"size": 1}, {"warm_up": 2}, {"memory": "none"}, {"chunk_size": 0}, {"seed": -1}],
+    [{"size": 1}, {"warm_up": 2}, {"warm_up": 500}, {"seed": -1}],
 )
 def test_bad_parameters_are_refused(changes: dict[str, Any]) -> None:
     """When they are given, and by name."""
     with pytest.raises(ParameterError, match=next(iter(changes))):
         small(**changes)
-
-
-@pytest.mark.filterwarnings("error")
-def test_the_map_inside_does_not_warn() -> None:
-    """It is not shown: what outliers do to it is no matter of the metric."""
-    points = draw_groups(200, 2, 6)
-    points[10] = 1e6
-    model = small()
-    model.learn_many(points)
-    assert model.metric.matrix.shape == (7, 7)
-    assert len(model.transform_one(dict(enumerate(points[0])))) == 7

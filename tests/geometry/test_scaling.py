@@ -15,7 +15,7 @@ from scenarios.fuzz import certificate as fuzz_certificate
 from streamembed.errors import ScalingWarning
 from streamembed.estimators import DiffusionMap, LiveMap, UnsupervisedMetric
 from streamembed.geometry.scaling import fit_points
-from streamembed.methods.registry import METHODS
+from streamembed.methods.engine_parameters import METHODS
 
 EDGES = [0.1, -1 / 3, 1e9 + 0.1, 1e-300, 1e300, 5e-324, -2.5e-310, 1e-150, 0.0]
 

@@ -1019,3 +1019,15 @@ def test_writing_refuses(
     with pytest.raises(error, match=message):
         write(**options | {"path": tmp_path / options["path"]})
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_lists_behind_row_groups_without_rows_are_read(tmp_path: Path, first: int) -> None:
+    """A Parquet file of lists without rows, or the only one, was an AttributeError."""
+    table = pa.table({"v": [[1.0, 2.0]] * 5})
+    pq.write_table(table[:0], tmp_path / "0.parquet")
+    pq.write_table(table[:first], tmp_path / "1.parquet")
+    pq.write_table(table, tmp_path / "2.parquet")
+    log = open_log(tmp_path)
+    assert (log.columns.list_column, log.columns.features) == ("v", ("0", "1"))
+    assert sum(len(rows.points) for rows in log.batches()) == 5 + first

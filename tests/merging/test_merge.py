@@ -25,7 +25,7 @@ from streamembed.errors import (
 )
 from streamembed.landmarks.net import Landmarks, find_order, select
 from streamembed.merging import merged_set as merging
-from streamembed.merging.agreement import Agreement
+from streamembed.merging.agreement import MergeSettings
 from streamembed.merging.landmark_set import LandmarkSet, renumber
 from streamembed.storage import archive
 from tests.oracles import oracle, oracle_cover
@@ -34,9 +34,9 @@ from tests.sealed import unseal
 pytestmark = pytest.mark.filterwarnings("ignore::streamembed.errors.ResolutionWarning")
 
 
-def agreement(d: int, **changes: Any) -> Agreement:
+def agreement(d: int, **changes: Any) -> MergeSettings:
     names = tuple(f"x{j}" for j in range(d))
-    plain = Agreement(names, False, (1.0,) * d, None, None, "event_time")
+    plain = MergeSettings(names, False, (1.0,) * d, None, None, "event_time")
     return replace(plain, **changes)
 
 

@@ -17,7 +17,7 @@ from streamembed.geometry.kernel_matrix import (
     bound_rounding,
     choose_dtype,
 )
-from streamembed.spectral import filtered, probes
+from streamembed.spectral import probes
 from tests.oracles import oracle
 
 
@@ -251,7 +251,7 @@ def test_a_cliff_was_not_said() -> None:
         n_components=5, rank=6, size=600, scaling=None, kernel="gaussian", bandwidth=1.0
     )
     engine.learn(points[:650])
-    with pytest.warns(CostWarning, match=r"'exact'.*tolerance=0.003") as warned:
+    with pytest.warns(CostWarning, match=r"the last step.*tolerance=0.003") as warned:
         assert engine.snapshot().rung == "exact"
     engine.learn(points[650:])
     assert engine.snapshot().certificate.met  # and is silent
@@ -328,44 +328,6 @@ def test_the_bound_of_the_probes_holds_as_often_as_it_says() -> None:
     assert below > 0  # the bound is not empty talk either
 
 
-@pytest.mark.parametrize("second", [0.1, 0.3, 0.45, 0.49])
-def test_sharpening_reaches_a_level_just_above_the_truth(second: float) -> None:
-    """Eigenvalues up to ``second``, level 0.5: the bound comes down to it and is never wrong."""
-    values = np.concatenate([[second], np.linspace(0, second, 99)])
-    matrix, _ = with_spectrum(values, 1)
-    bound = probes.find_directions(matrix @ np.random.default_rng(0).standard_normal((100, 7)), 1.0)
-    bound = probes.estimate_bound(bound, matrix @ bound.directions)
-    sharper = probes.tighten_bound(bound, lambda block: matrix @ block, 0.5)
-    assert second <= sharper.bound <= 0.5
-
-
-def test_sharpening_hears_what_is_above_the_level() -> None:
-    """A lost eigenvalue above the level shows in the estimate, and the bound stays above it."""
-    values = np.concatenate([[0.55], np.linspace(0, 0.5, 99)])
-    matrix, basis = with_spectrum(values, 2)
-    bound = probes.find_directions(matrix @ np.random.default_rng(0).standard_normal((100, 7)), 1.0)
-    bound = probes.estimate_bound(bound, matrix @ bound.directions)
-    found = probes.tighten_bound(bound, lambda block: matrix @ block, 0.5)
-    assert found.bound >= 0.55
-    assert found.estimate > 0.5
-    assert np.linalg.norm(found.directions.T @ basis[:, 0]) > 0.9
-
-
-@pytest.mark.parametrize("copies", [1, 5, 30])
-def test_the_filtered_block_finds_every_copy(copies: int) -> None:
-    """Leading pairs of a matrix with a multiple eigenvalue, from a start that knows none."""
-    values = np.concatenate([np.ones(copies), np.linspace(0.9, 0.0, 200 - copies)])
-    matrix, basis = with_spectrum(values, 3)
-    start = np.random.default_rng(0).standard_normal((200, 24))
-    found, vectors, image = filtered.leading_pairs(lambda block: matrix @ block, start, 8, 1e-8)
-    np.testing.assert_allclose(found[:8], np.sort(values)[::-1][:8], atol=1e-8)
-    np.testing.assert_allclose(image, matrix @ vectors, atol=1e-10)
-    assert np.linalg.norm(matrix @ vectors[:, :8] - vectors[:, :8] * found[:8]) < 1e-7
-    if copies >= 8:
-        inside = basis[:, :copies].T @ vectors[:, :8]
-        np.testing.assert_allclose(np.linalg.norm(inside, axis=0), 1.0, atol=1e-7)
-
-
 @pytest.mark.parametrize(("count", "n"), [(1, 50), (4, 50), (50, 50), (7, 500)])
 def test_components_equal_the_union_of_edges(count: int, n: int) -> None:
     """Labels are those of scipy, in the order of first rows; indicators span the eigenvalue 1."""
@@ -430,12 +392,12 @@ def test_units_that_change_within_the_stream_gave_zeros_that_were_met() -> None:
 
 @pytest.mark.filterwarnings("ignore::streamembed.errors.CostWarning")
 def test_a_large_float32_kernel_never_certifies_zeros_unless_all_points_agree() -> None:
-    """Above 1,000 slots nothing is decomposed in float64: what is found there is not met."""
-    flat = _nearly_flat(1001)
+    """Above 2,000 slots nothing is decomposed in float64: what is found there is not met."""
+    flat = _nearly_flat(2001)
     assert flat.certificate.met is False
     np.testing.assert_allclose(flat.eigenvalues, truth_of(flat).eigenvalues[1:3], rtol=0.2)
-    same = se.Engine(size=1001)
-    same.learn(np.full((1001, 3), 0.1))
+    same = se.Engine(size=2001)
+    same.learn(np.full((2001, 3), 0.1))
     with pytest.warns(se.errors.DegenerateMapWarning, match="do not differ"):
         snapshot = same.snapshot()
     assert snapshot.certificate.met

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import tracemalloc
 from dataclasses import replace
 from itertools import pairwise
@@ -22,6 +23,7 @@ from streamembed.errors import (
     ResolutionWarning,
 )
 from streamembed.estimators import LaplacianEigenmaps
+from streamembed.methods.extension import GraphExtension
 from streamembed.methods.neighbor_graph import GraphMap
 
 POINTS = np.random.default_rng(0).standard_normal((400, 3))
@@ -82,7 +84,7 @@ def test_a_column_that_the_block_lacks_is_bounded() -> None:
         products=block.products[np.ix_(keep, keep)],
     )
     bounded = replace(graph, block=blind, bounded=-1).renew_bound(state, config)
-    view = next(bounded.refine(state, config))
+    view = next(bounded.iterate_eigenpairs(state, config))
     assert view.outside.bound > view.values[2] + 1e-3
     snapshot = engine.snapshot()
     assert snapshot.certificate.met
@@ -246,7 +248,9 @@ def test_a_new_point_has_the_coordinates_of_its_place() -> None:
     # just beside the support, in all directions: those that would have it among theirs count too
     beside = points[:1000] + 1e-6
     extension = snapshot._extension
-    blind = replace(extension, reaches2=np.zeros(1000))  # type: ignore[type-var]
+    assert isinstance(extension, GraphExtension)
+    blind = copy.copy(extension)
+    blind.reaches2 = np.zeros(1000)
     errors = [
         np.sqrt(((one.coordinates(beside) - snapshot.coordinates) ** 2).mean())
         for one in (extension, blind)
@@ -503,3 +507,23 @@ def test_without_a_tolerance_nothing_is_refined() -> None:
         engine.learn(points)
         residuals[tolerance] = engine.snapshot().certificate.residual
     assert residuals[None] == pytest.approx(residuals[3e-3], rel=0.5)
+
+
+@pytest.mark.parametrize("k", [2, 4, 7, 9])
+def test_new_points_have_the_width_of_the_graph(k: int) -> None:
+    """The distance to the last neighbour where K < 7; it was that to the 7th."""
+    points = np.random.default_rng(0).standard_normal((120, 3))
+    x = np.random.default_rng(5).standard_normal((1, 3))
+    options = {"n_neighbors": k, "scaling": None, "axes": "eigen", "tolerance": 1e-9}
+    engine = se.Engine("laplacian_eigenmaps", size=120, **options)
+    engine.learn(points)
+    snapshot = engine.snapshot()
+    d = np.linalg.norm(snapshot.points - x, axis=1)
+    order = np.argsort(d)
+    is_neighbor = d <= snapshot.reaches
+    is_neighbor[order[:k]] = True
+    scale = snapshot.width * d[order[min(k, 7) - 1]] * snapshot.widths
+    weights = np.exp(-(d**2) / scale) * is_neighbor
+    powers = snapshot.eigenvalues ** (snapshot.diffusion_time - 1.0)
+    expected = weights @ snapshot.psi / weights.sum() * powers
+    np.testing.assert_allclose(snapshot.transform(x)[0], expected, rtol=1e-9)  # few operations

@@ -26,8 +26,8 @@ from streamembed.errors import (
     ParameterError,
 )
 from streamembed.logs.event_log import write_log
-from streamembed.metrics import contrast, discriminant, eig_dml, scatter
-from streamembed.metrics.catalog import CLASS_METRICS, NAMES, PAIR_METRICS
+from streamembed.metrics import class_moments, discriminant, eig_dml, geometric_mean, scatter
+from streamembed.metrics.catalog import NAMES, PAIR_METRICS
 from tests.sealed import read_sealed, write_sealed
 
 WINE, KINDS = load_wine(return_X_y=True)
@@ -98,10 +98,10 @@ def test_the_source_of_pairs_is_told() -> None:
 
 def test_metrics_of_labels_are_those_of_the_moments() -> None:
     """FENN and discriminant analysis see every labelled point once, in the caller's units."""
-    engine = small(metrics=CLASS_METRICS)
+    engine = small(metrics=("fenn", "discriminant"))
     engine.learn(WINE[:170], y=KINDS[:170])
-    moments = scatter.update(scatter.init(13), WINE[:170], KINDS[:170])
-    expected = discriminant.compute_metric(moments)[0]
+    of_classes = scatter.update(scatter.init(13), WINE[:170], KINDS[:170])
+    expected = discriminant.compute_metric(of_classes)[0]
     found = matrices(engine)["discriminant"]
     np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-9 * abs(expected).max())
 
@@ -114,15 +114,14 @@ def test_given_pairs_reach_the_cores_fifty_at_a_time() -> None:
     similar = KINDS[:100] == KINDS[60:160]
     engine.learn_pairs(left, right, similar)
     differences = left - right
-    state, sums = eig_dml.init(13), contrast.init(13)
+    state, sums = eig_dml.init(13), class_moments.init_sums(13)
     for part in (slice(0, 50), slice(50, 100)):
         d, s = differences[part], similar[part]
-        state, _ = eig_dml.update(state, d[s], d[~s], eig_dml.EigDMLSettings(seed=0))
-        sums = contrast.update(sums, d, s)
+        state = eig_dml.update(state, d[s], d[~s], eig_dml.EigDMLLearner())
+        sums = class_moments.update_sums(sums, d, s)
     scale = np.concatenate([left, right]).std(axis=0)
-    size = np.outer(scale, scale)
-    scaled = contrast.PairSums(sums.close / size, sums.far / size, sums.n_close, sums.n_far)
-    geometric = contrast.geometric_mean_metric(scaled)[0] / size
+    means = class_moments.average_pairs(sums, scale)
+    geometric = geometric_mean.geometric_mean_metric(means)[0] / np.outer(scale, scale)
     expected = {"eig_dml": state.matrix, "geometric_mean": geometric}
     for name, matrix in matrices(engine).items():
         np.testing.assert_allclose(matrix, expected[name], rtol=1e-9, atol=1e-15)
@@ -394,21 +393,6 @@ def test_a_refused_call_leaves_no_label_behind() -> None:
 # ---------------------------------------------------------------- without labels
 
 
-def test_where_nothing_reproduces_the_metric_is_its_prior() -> None:
-    """On a uniform grid: the identity of scaled features, and the certificate says why."""
-    grid = np.stack(np.meshgrid(*[np.arange(5.0)] * 4), axis=-1).reshape(-1, 4)
-    points = grid[np.random.default_rng(0).permutation(625)]
-    engine = se.Engine(metrics=PAIR_METRICS, size=600, warm_up=500)
-    engine.learn(points)
-    snapshot = engine.snapshot()
-    for name, metric in snapshot.metrics.items():
-        assert metric.certificate["reproduced"] == 0.0
-        refused = ("nothing reproduces", "no better than plain distance")
-        expected = refused if name == "itml" else ("weights alone",)
-        assert metric.certificate["status"] in expected
-        np.testing.assert_allclose(metric.matrix, np.diag(snapshot.scale**-2.0), rtol=1e-12)
-
-
 def test_every_metric_without_labels_starts_from_the_weights() -> None:
     """Beside noise: those of predictable features are 1, of the others a tenth."""
     rng = np.random.default_rng(0)
@@ -422,9 +406,9 @@ def test_every_metric_without_labels_starts_from_the_weights() -> None:
         weights = np.array(metric.certificate["feature_weights"])
         assert (weights[:5] == 1.0).all(), name
         assert (weights[5:] < 0.3).all(), name
-        if metric.certificate["reproduced"] == 0.0:
-            wanted = np.diag(weights / snapshot.scale**2)
-            np.testing.assert_allclose(metric.matrix, wanted, rtol=1e-9, err_msg=name)
+        # pairs of the embedding move the metric by a twentieth
+        diagonal = np.diag(metric.matrix) * snapshot.scale**2
+        assert (diagonal[5:] < 0.35 * diagonal[:5].mean()).all(), name
 
 
 def test_replay_learns_metrics_the_same_under_any_cut(tmp_path: Any) -> None:
@@ -477,10 +461,8 @@ def test_labels_of_an_engine_are_bounded_and_counted() -> None:
     sizes = []
     for start in range(0, 3000, 500):
         engine.learn(points[start : start + 500], labels[start : start + 500])
-        saved = engine.__getstate__()
-        assert len(saved["header"]["progress"]["labels"]["known"]) == min(1000, start + 500)
-        arrays = sum(array.nbytes for array in saved["arrays"].values())
-        sizes.append(arrays + len(str(saved["header"]["progress"]["labels"]["known"])))
+        assert len(engine._progress.labels.known) == min(1000, start + 500)
+        sizes.append(len(engine.to_bytes()))
     assert engine.unlearned == 2000
     assert engine.position == 3000
     assert sizes[-1] <= 1.01 * sizes[1]  # support and factor may differ by a few rows
@@ -500,9 +482,7 @@ def test_labels_beyond_the_bound_do_not_depend_on_the_cut() -> None:
     for start in range(0, 1300, 7):
         parts.learn(points[start : start + 7], labels[start : start + 7])
     assert whole.unlearned == parts.unlearned == 200
-    left, right = whole.__getstate__(), parts.__getstate__()
-    assert left["header"] == right["header"]
-    assert all(left["arrays"][k].tobytes() == a.tobytes() for k, a in right["arrays"].items())
+    assert whole.to_bytes() == parts.to_bytes()
 
 
 @pytest.mark.parametrize(

@@ -64,7 +64,7 @@ def same(left: scatter.ClassMoments, right: scatter.ClassMoments, tolerance: flo
     assert left.n_classes == right.n_classes
     seen = right.masses > 0
     assert np.array_equal(left.masses > 0, seen)
-    for name in ("masses", "squares", "means", "scatters"):
+    for name in ("masses", "means", "scatters"):
         one, other = getattr(left, name)[seen], getattr(right, name)[seen]
         scale = np.abs(other).max(initial=1e-300)
         assert np.abs(one - other).max(initial=0.0) <= tolerance * scale, name
@@ -156,36 +156,6 @@ def test_merge_with_nothing_changes_nothing():
         same(merged, moments, 0.0)
 
 
-@given(seed=st.integers(0, 2**20), factor=st.floats(0.01, 1.0))
-@settings(max_examples=40, deadline=None)
-def test_decay_is_a_weight_of_the_points(seed: int, factor: float) -> None:
-    """Decay between two chunks gives the moments and pair sums of points that weigh less."""
-    points, classes = blobs(24, 3, 3, seed)
-    moments = scatter.decay(batch(points[:12], classes[:12]), factor)
-    moments = scatter.update(moments, points[12:], classes[12:])
-    weights = np.repeat([factor, 1.0], 12)
-    for label, (mass, mean, spread) in oracle.class_moments(points, classes, weights).items():
-        assert moments.masses[label] == pytest.approx(mass, rel=EXACT)
-        np.testing.assert_allclose(moments.means[label], mean, atol=EXACT * 10)
-        np.testing.assert_allclose(moments.scatters[label], spread, atol=EXACT * 100)
-    close, far, n_close, n_far = scatter.sum_all_pairs(moments)
-    truth = oracle.pair_sums(points, classes, weights)
-    np.testing.assert_allclose(close, truth[0], atol=EXACT * np.abs(truth[1]).max())
-    np.testing.assert_allclose(far, truth[1], atol=EXACT * np.abs(truth[1]).max())
-    assert (n_close, n_far) == pytest.approx(truth[2:], rel=1e-9, abs=1e-9)
-
-
-def test_a_class_that_comes_no_more_is_forgotten():
-    """Below a mass of two a class leaves the scatters, and is counted as thin."""
-    points, classes = blobs(60, 3, 3)
-    moments = batch(points, classes)
-    inside = classes != 2
-    for _ in range(20):
-        moments = scatter.update(scatter.decay(moments, 0.5), points[inside], classes[inside])
-    found = scatter.measure(moments)
-    assert (found.n_classes, found.n_thin) == (2, 1)
-
-
 @given(seed=st.integers(0, 2**20), n=st.integers(0, 25), d=st.integers(1, 6))
 @settings(max_examples=60, deadline=None)
 def test_pair_sums_without_pairs(seed: int, n: int, d: int) -> None:
@@ -241,16 +211,15 @@ def test_inputs_untouched():
     """No verb writes to its arguments, and none shares memory with its result."""
     points, classes = blobs(30, 3, 3)
     moments = batch(points, classes)
-    for part in (points, classes, moments.masses, moments.squares, moments.shifts):
+    for part in (points, classes, moments.masses, moments.shifts):
         part.flags.writeable = False
     moments.scatters.flags.writeable = moments.origin.flags.writeable = False
     for result in (
         scatter.update(moments, points, classes),
         scatter.merge(moments, moments),
-        scatter.decay(moments, 0.5),
         scatter.renumber(moments, np.array([1, 0, 2]), 4),
     ):
-        for name in ("masses", "squares", "origin", "shifts", "scatters"):
+        for name in ("masses", "origin", "shifts", "scatters"):
             assert not np.shares_memory(getattr(result, name), getattr(moments, name))
     scatter.measure(moments)
     scatter.sum_all_pairs(moments)

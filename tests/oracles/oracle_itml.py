@@ -1,4 +1,4 @@
-"""The slow truth about ITML, LEGO, quantiles and Mahalanobis distances, from their sources.
+"""The slow truth about ITML, quantiles and Mahalanobis distances, from their sources.
 
 Imports nothing from streamembed. Metrics are moved by inverting their inverse, bounds are kept
 beside their duals, optima are found by a general solver on the dual, and nothing is reused.
@@ -9,8 +9,6 @@ asked for; lam = dual; A_0 = prior; gamma = price of moving bounds.
 
 from __future__ import annotations
 
-from decimal import Decimal, localcontext
-
 import numpy as np
 import scipy.optimize
 
@@ -18,14 +16,11 @@ __all__ = [
     "divergence",
     "dual_optimum",
     "from_duals",
-    "lego_root",
-    "lego_step",
     "literal_sweeps",
     "objective",
     "one_similar",
     "quantile",
     "squared_distances",
-    "unlearned",
 ]
 
 
@@ -107,27 +102,6 @@ def one_similar(v, upper) -> np.ndarray:
     The multiplier is that of A^-1: p' = v^T A v = u needs lam = 1/u - 1/p, by Sherman-Morrison.
     """
     return np.linalg.inv(np.eye(len(v)) + (1 / upper - 1 / float(v @ v)) * np.outer(v, v))
-
-
-def unlearned(A, v, near, dual) -> np.ndarray:
-    """A without a pair, its term taken out of A^-1: what an exact window would do."""
-    s = 1.0 if near else -1.0
-    return np.linalg.inv(np.linalg.inv(A) - s * dual * np.outer(v, v))
-
-
-def lego_root(p, y, eta) -> Decimal:
-    """The positive root of eta p q^2 - (eta y p - 1) q - p = 0, with 120 digits."""
-    with localcontext() as context:
-        context.prec = 120
-        p, y, eta = Decimal(p), Decimal(y), Decimal(eta)
-        b = eta * y * p - 1
-        return (b + (b * b + 4 * eta * p * p).sqrt()) / (2 * eta * p)
-
-
-def lego_step(A, v, y, eta) -> np.ndarray:
-    """argmin D(A', A) + eta/2 (v^T A' v - y)^2: A'^-1 = A^-1 + eta (q - y) v v^T."""
-    q = float(lego_root(float(v @ A @ v), y, eta))
-    return np.linalg.inv(np.linalg.inv(A) + eta * (q - y) * np.outer(v, v))
 
 
 def quantile(values, p) -> float:

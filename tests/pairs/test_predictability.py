@@ -36,17 +36,10 @@ def explain(points: np.ndarray, metric: np.ndarray, j: int) -> float:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_r2_is_that_of_its_definition(seed: int) -> None:
-    """Under a metric that is no diagonal, too."""
     points = standardise(draw_groups(seed, 200))
     weighed = weigh_features(points, (0,))
     wanted = [explain(points, np.eye(STRUCTURE), j) for j in range(STRUCTURE)]
     np.testing.assert_allclose(weighed.r2, wanted, atol=1e-9)
-    factor = np.random.default_rng(seed).standard_normal((STRUCTURE, STRUCTURE))
-    metric = factor @ factor.T + np.eye(STRUCTURE)
-    then = np.mean([explain(points, metric, j) for j in range(STRUCTURE)])
-    assert np.sign(predictability.compare_metric(points, metric, (0,))) == np.sign(
-        then - np.mean(wanted)
-    )
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -140,15 +133,3 @@ def test_features_whose_squares_are_zero_do_not_vary() -> None:
     """Doubles near the smallest: their R2 was 0 / 0."""
     points = 1e-310 * np.random.default_rng(0).standard_normal((80, 3))
     assert (weigh_features(points, (0,)).weights == 1.0).all()
-    assert not predictability.has_structure(points, (0,))
-
-
-def test_a_metric_that_loses_features_predicts_them_worse() -> None:
-    """One that weighs noise less does better than plain distance, one of rank 1 far worse."""
-    rng = np.random.default_rng(0)
-    points = standardise(np.column_stack([draw_groups(5), rng.standard_normal((N, 8))]))
-    good = np.diag(np.where(np.arange(13) < STRUCTURE, 1.0, 0.01))
-    assert predictability.compare_metric(points, good, (0,)) > 4.0
-    poor = np.outer(*[rng.standard_normal(13)] * 2) + 1e-6 * np.eye(13)
-    assert predictability.compare_metric(points, poor, (0,)) < -4.0
-    assert predictability.compare_metric(points, np.eye(13), (0,)) == 0.0

@@ -109,7 +109,7 @@ def test_a_rise_of_missing_values_is_an_alarm(tmp_path: Path) -> None:
     alarms = [alarm for alarm in whole.alarms if alarm.channel == "missing"]
     assert len(alarms) == 1
     assert 950 < alarms[0].onset < alarms[0].position < 1030
-    assert alarms[0].sentence.startswith("Share of rejected rows")
+    assert alarms[0].sentence.startswith("Share of rows with a missing")
     explanation = alarms[0].explanation
     assert explanation is not None
     assert (explanation.before < 0.03, explanation.after > 0.3) == (True, True)

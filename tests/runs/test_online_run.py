@@ -71,6 +71,14 @@ def test_a_run_is_an_engine_that_stays(tmp_path: Path) -> None:
     assert not verify(tmp_path / "run", deep=True).troubles
 
 
+def test_a_run_that_is_not_finished_has_no_file(tmp_path: Path) -> None:
+    """`find_file` of an online run was a KeyError."""
+    with se.open_run(tmp_path / "run", SMALL) as run:
+        run.learn(np.arange(8.0)[:, None])
+    with se.read_run(tmp_path / "run") as reader:
+        assert reader.find_file("embedding.parquet") is None
+
+
 def test_rejected_ids_keep_their_type(tmp_path: Path) -> None:
     """Numbers stay numbers, and text stays text."""
     X = POINTS[:60].copy()

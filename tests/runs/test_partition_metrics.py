@@ -14,8 +14,8 @@ from click.testing import CliRunner
 
 import streamembed as se
 from streamembed.cli import commands
-from streamembed.errors import FeatureError
-from streamembed.metrics.catalog import NAMES
+from streamembed.errors import FeatureError, ParameterError
+from streamembed.metrics import catalog
 from streamembed.runs.log_replay import Replayed
 from streamembed.runs.partitioned import replay_partitions
 from streamembed.runs.verification import verify
@@ -24,6 +24,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::streamembed.errors.ResolutionWa
 FILES = ("snapshot.arrow", "landmarks.arrow", "timeline.parquet", "rejected.parquet")
 FIXED: dict[str, Any] = {"size": 60, "n_components": 3, "chunk_size": 50, "snapshot_every": 200}
 # Whose merged sums are those of the whole stream, to rounding.
+NAMES = tuple(name for name in catalog.NAMES if name != "itml")
 EXACT = ("contrast", "geometric_mean", "must_link", "fenn", "discriminant")
 
 
@@ -90,6 +91,13 @@ def test_workers_leave_no_trace_in_metrics(log: Path, tmp_path: Path) -> None:
     assert engine.learn(table).accepted == 100
     again = se.Engine.from_bytes(engine.to_bytes())
     assert again.snapshot().metrics["fenn"].certificate["labelled"] > 2050
+
+
+def test_a_metric_that_cannot_be_merged_is_refused(log: Path, tmp_path: Path) -> None:
+    """Before anything is written."""
+    with pytest.raises(ParameterError, match=r"ITML cannot be merged.*learn in one process"):
+        replayed(log, tmp_path / "run", metrics=("fenn", "itml"))
+    assert not (tmp_path / "run").exists()
 
 
 def test_labels_are_for_metrics_alone(log: Path, tmp_path: Path) -> None:

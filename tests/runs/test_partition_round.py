@@ -13,13 +13,13 @@ import pytest
 from scenarios.streams import still_rings
 from streamembed.errors import DamagedFileError
 from streamembed.logs.event_log import open_log, write_log
-from streamembed.merging.agreement import Agreement
+from streamembed.merging.agreement import MergeSettings
 from streamembed.methods.options import Config
 from streamembed.runs.partition_plan import Partition, divide_log
 from streamembed.runs.partition_round import PartitionSettings, RoundResult, learn_round
 
 NAMES = [f"x{j:02d}" for j in range(16)]
-AGREEMENT = Agreement(tuple(NAMES), False, (1.0,) * 16, 1.0, None, "position")
+AGREEMENT = MergeSettings(tuple(NAMES), False, (1.0,) * 16, 1.0, None, "position")
 CONFIG = Config(size=60, chunk_size=50, warm_up=50, n_components=2, memory="landmarks")
 SETTINGS = PartitionSettings(CONFIG, 200)
 

@@ -67,7 +67,7 @@ class Stream:
         )
 
     def roll(self, count: int, renews: bool) -> None:
-        slots = self.space.choose_rolled(count)
+        slots = self.space.choose_next_refreshed(count)
         masses = self.masses[slots]
         rows = self.weights[slots]
         self.space = self.space.roll(slots, rows, np.sqrt(masses), masses, renews)

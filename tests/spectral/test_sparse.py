@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from streamembed.geometry.neighbors import find_nearest
 from streamembed.spectral import adjacency, neighbor_walk
 from tests.spectral import walks
 
@@ -45,7 +44,7 @@ def test_the_walk_is_that_of_the_definition(weights: str, uneven: bool) -> None:
     rng = np.random.default_rng(3)
     points = rng.normal(size=(80, 3))
     masses = rng.uniform(0.1, 5.0, 80) if uneven else np.ones(80)
-    d2, near = find_nearest(points, 9)
+    d2, near = walks.find_nearest(points, 9)
     walk = walks.walk_on_lists(near, d2, weights, 0.7, masses if uneven else None)
     S, q = naive(points, 9, weights, 0.7, masses)
     np.testing.assert_allclose(walk.operator.toarray(), S, atol=1e-12)
@@ -57,7 +56,7 @@ def test_the_walk_is_that_of_the_definition(weights: str, uneven: bool) -> None:
 @pytest.mark.parametrize("weights", ["binary", "heat"])
 def test_edges_and_lists_make_the_same_walk(weights: str) -> None:
     """Edges may come in one direction or in both."""
-    d2, near = find_nearest(np.random.default_rng(4).normal(size=(60, 2)), 5)
+    d2, near = walks.find_nearest(np.random.default_rng(4).normal(size=(60, 2)), 5)
     lists = walks.walk_on_lists(near, d2, weights, 0.5)
     heads, ends, d2 = np.repeat(np.arange(60), 5), near.ravel(), d2.ravel()
     both = walks.walk_on_edges(heads, ends, d2, 60, weights, 0.5)
@@ -81,7 +80,7 @@ def test_short_lists_and_their_scales() -> None:
 @pytest.mark.parametrize("n", [1, 2, 5, 12])
 def test_equal_points_and_few_of_them(weights: str, n: int) -> None:
     """No more points than neighbours, all in one place: no NaN, one part."""
-    d2, near = find_nearest(np.ones((n, 2)), 10)
+    d2, near = walks.find_nearest(np.ones((n, 2)), 10)
     walk = walks.walk_on_lists(near, d2, weights)
     parts = neighbor_walk.find_parts(walk)
     assert np.isfinite(walk.operator.data).all()
@@ -91,7 +90,7 @@ def test_equal_points_and_few_of_them(weights: str, n: int) -> None:
 def test_weights_that_are_nothing_join_nothing() -> None:
     """Heat between two far groups underflows; a point with such edges alone is isolated."""
     points = np.concatenate([blobs([30, 30]), [[1e3, 0.0, 0.0]]])
-    d2, near = find_nearest(points, 35)  # more than a group has
+    d2, near = walks.find_nearest(points, 35)  # more than a group has
     walk = walks.walk_on_lists(near, d2, "heat", 1.0)
     parts = neighbor_walk.find_parts(walk)
     assert (parts.count, parts.isolated.tolist(), parts.largest) == (2, [60], 30)
@@ -103,7 +102,7 @@ def test_weights_that_are_hardly_numbers_make_the_same_walk() -> None:
     """Heat at a bandwidth far too small: all weights are below 1e-312, and 1 / w overflowed."""
     rng = np.random.default_rng(0)
     points = rng.permutation(40)[:, None] + 0.01 * rng.random((40, 1))
-    d2, near = find_nearest(points, 3)
+    d2, near = walks.find_nearest(points, 3)
     small, usual = (walks.walk_on_lists(near, d2 + far, "heat", 1.0) for far in (720.0, 0.0))
     np.testing.assert_allclose(small.operator.toarray(), usual.operator.toarray(), atol=1e-6)
     unit = np.exp(-d2.min())
@@ -113,7 +112,7 @@ def test_weights_that_are_hardly_numbers_make_the_same_walk() -> None:
 def test_parts_come_by_weight_and_span_the_eigenvalue_one() -> None:
     """Their basis and contrasts are exact eigenvectors, orthonormal; the contrasts also to v_0."""
     points = np.concatenate([blobs([40, 90, 60]), [[1e4, 0, 0]]])
-    d2, near = find_nearest(points, 8)
+    d2, near = walks.find_nearest(points, 8)
     near[-1], d2[-1] = -1, np.inf
     masses = np.random.default_rng(0).uniform(0.5, 2.0, len(points))
     walk = walks.walk_on_lists(near, d2, masses=masses)
@@ -146,7 +145,7 @@ def test_a_graph_without_edges_has_no_part() -> None:
 def test_parts_are_the_same_whatever_their_numbers() -> None:
     """Points that come and leave change weights, and so numbers; splits and merges are told."""
     points = blobs([60, 50, 40])
-    d2, near = find_nearest(points, 8)
+    d2, near = walks.find_nearest(points, 8)
     before = neighbor_walk.find_parts(walks.walk_on_lists(near, d2))
     renumbered = replace(before, labels=np.array([1, 0, 2])[before.labels])
     none = np.zeros(0, dtype=np.int64)

@@ -80,7 +80,7 @@ class Stream:
         )
 
     def roll(self, count: int, renews: bool = False) -> np.ndarray:
-        slots = self.space.choose_rolled(count)
+        slots = self.space.choose_next_refreshed(count)
         rows = self.weights[slots].astype(np.float32)
         self.space = self.space.roll(slots, rows, self.scaling[slots], self.masses[slots], renews)
         return slots
