@@ -324,6 +324,10 @@ def _cases() -> Iterator[EstimatorCase]:
             f"{name}, first flush", made, learn_batch_with_labels, flush, 13, 13, 26
         )
         yield EstimatorCase(f"{name}, merge", made, learn_batch_with_labels, merge, 37, 37, 46)
+    spreading = _of("LabelSpreading", size=30, warm_up=12, n_neighbors=5)
+    call = learn_batch_with_labels
+    yield EstimatorCase("LabelSpreading, the first", spreading, call, call, 8, 19, 31, True)
+    yield EstimatorCase("LabelSpreading", spreading, call, call, 44, 51, 66, True)
     for what, given in (("moments", {}), ("svd", {"solver": "svd"}), ("window", {"window": 15})):
         made = _of("PCA", **given)
         yield EstimatorCase(f"PCA, {what}, the first", made, learn_batch, learn_batch, 12, 33, 46)

@@ -76,7 +76,10 @@ def test_axes_give_back_what_came() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", sorted(set(estimators.__all__) - {"LocallyLinearEmbedding", "EmbeddingDrift", "LabelSpreading"})
+    "name",
+    sorted(
+        set(estimators.__all__) - {"LocallyLinearEmbedding", "EmbeddingDrift", "LabelSpreading"}
+    ),
 )
 def test_a_face_is_called_after_its_class(name: str) -> None:
     """Keys, columns and what scikit-learn hears are one list; all are text."""

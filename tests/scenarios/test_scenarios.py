@@ -14,6 +14,7 @@ ROSTER = [
     "crossing-modes",
     "never-taught-again",
     "online-loops",
+    "few-labels",
     "landmark-stream",
     "merged-landmarks",
     "word-distances",
@@ -33,6 +34,7 @@ ROSTER = [
 
 # Shortened further they would show nothing.
 LONG = {
+    "few-labels",
     "crossing-modes",
     "never-taught-again",
     "online-loops",
