@@ -507,3 +507,23 @@ def test_without_a_tolerance_nothing_is_refined() -> None:
         engine.learn(points)
         residuals[tolerance] = engine.snapshot().certificate.residual
     assert residuals[None] == pytest.approx(residuals[3e-3], rel=0.5)
+
+
+@pytest.mark.parametrize("k", [2, 4, 7, 9])
+def test_new_points_have_the_width_of_the_graph(k: int) -> None:
+    """The distance to the last neighbour where K < 7; it was that to the 7th."""
+    points = np.random.default_rng(0).standard_normal((120, 3))
+    x = np.random.default_rng(5).standard_normal((1, 3))
+    options = {"n_neighbors": k, "scaling": None, "axes": "eigen", "tolerance": 1e-9}
+    engine = se.Engine("laplacian_eigenmaps", size=120, **options)
+    engine.learn(points)
+    snapshot = engine.snapshot()
+    d = np.linalg.norm(snapshot.points - x, axis=1)
+    order = np.argsort(d)
+    is_neighbor = d <= snapshot.reaches
+    is_neighbor[order[:k]] = True
+    scale = snapshot.width * d[order[min(k, 7) - 1]] * snapshot.widths
+    weights = np.exp(-(d**2) / scale) * is_neighbor
+    powers = snapshot.eigenvalues ** (snapshot.diffusion_time - 1.0)
+    expected = weights @ snapshot.psi / weights.sum() * powers
+    np.testing.assert_allclose(snapshot.transform(x)[0], expected, rtol=1e-9)  # few operations
