@@ -168,13 +168,12 @@ def _test_features(
     """Test the features of the last events, none from before the monitoring began; and labels.
 
     Labels explain an alarm of their channel where they are clearer than the features. Where a few
-    of the strongest events carry it, and without them nothing is left, they are outliers.
+    of the strongest events carry it, and nothing is left without them and behind it, they are
+    outliers.
     """
     watched, sample = state.list_since(began), _sample(reference)
 
-    def test(left_out: int) -> FeatureTests:
-        numbers = [number for _, number, _ in alarm.events[:left_out]]
-        recent = watched[~np.isin(watched.positions, numbers)]
+    def test(recent: Events) -> FeatureTests:
         since = int((recent.positions >= alarm.onset).sum())
         points = _scale(reference, reference.prepare(recent))
         tests = sample.explain(state.names, points, since)
@@ -195,11 +194,17 @@ def _test_features(
     most = min(len(shares), int(MOST_OUTLIERS * (watched.positions >= alarm.onset).sum()))
     if 0 < least < len(shares):  # behind the last of them contributions drop
         least += int(np.diff(shares)[least - 1 :].argmin())
-    for count in range(least, most + 1) if least else ():
-        tests = test(count)
+    whole, behind = test(watched), watched[watched.positions >= alarm.position]
+    if not 0 < least <= most or whole.explanation.kind == "rate":  # of two values none is far out
+        return whole
+    if len(behind) and test(behind).explanation.kind:  # no alarm has selected these
+        return whole
+    for count in range(least, most + 1):
+        numbers = [number for _, number, _ in alarm.events[:count]]
+        tests = test(watched[~np.isin(watched.positions, numbers)])
         if not tests.explanation.kind:
             return replace(tests, explanation=Explanation("outliers", (), 0.0, 0.0, 1.0, count))
-    return test(0)
+    return whole
 
 
 @lru_cache(maxsize=4)

@@ -324,11 +324,11 @@ def _execute(now: EngineState, call: Command, config: Config) -> EngineState:
         "relayout": update.relayout,
     }
     with one_blas_thread():
-        return replace(now, state=commands[call.name](state, config))
+        following = commands[call.name](state, config)
+    return now if following is state else replace(now, state=following)
 
 
 def _with_flushed_metrics(state: State, config: Config) -> State:
     """The pending rows of the metrics are learned."""
-    if state.metrics is None:
-        return state
-    return replace(state, metrics=learners.flush(state.metrics, config.seed))
+    metrics = None if state.metrics is None else learners.flush(state.metrics, config.seed)
+    return state if metrics is state.metrics else replace(state, metrics=metrics)

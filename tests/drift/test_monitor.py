@@ -824,3 +824,16 @@ def test_an_anomaly_score_is_calibrated() -> None:
     assert abs(np.nanmean(made.timeline()["score"].to_numpy(zero_copy_only=False)) - 0.5) < 0.1
     with pytest.raises(NotReadyError):
         se.Monitor().score(points(3))
+
+
+def test_a_rare_value_that_comes_more_often_is_no_outlier() -> None:
+    """Without its strongest events the rise of a rate was not significant."""
+    named = set()
+    for seed in (3, 17):
+        rng = np.random.default_rng(seed)
+        stream = rng.standard_normal((1_500, 8))
+        stream[:, 0] = rng.random(1_500) < np.where(np.arange(1_500) < 1_000, 0.02, 0.08)
+        monitor = se.Monitor()
+        monitor.learn(stream)
+        named |= {a.explanation.kind for a in monitor.alarms if a.explanation and a.revision == 2}
+    assert named == {"rate"}

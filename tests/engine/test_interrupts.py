@@ -204,7 +204,6 @@ def test_events_that_wait_are_counted_by_what_waits(monkeypatch: pytest.MonkeyPa
     [
         ("DiffusionMap, learn_one", se.Engine, "learn"),
         ("EmbeddingDrift, update", se.Monitor, "watch"),
-        ("UnsupervisedMetric, learn_one", se.Engine, "learn"),
         ("ClassicalMDS, objects", se.Engine, "learn_distances"),
     ],
 )

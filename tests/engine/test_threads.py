@@ -16,8 +16,7 @@ from threadpoolctl import ThreadpoolController, threadpool_limits
 import streamembed as se
 from scenarios.fuzz.interrupts import digest
 from streamembed.errors import ConcurrentUseError
-from streamembed.methods import update
-from streamembed.methods.kernel_map import KernelMap
+from streamembed.methods import publish, update
 from streamembed.threads import FairQueue, one_blas_thread
 from tests.oracles import oracle
 
@@ -229,14 +228,14 @@ def test_a_callback_while_a_snapshot_is_made_is_refused(monkeypatch: pytest.Monk
     """A handler that learns in the midst of it would write the rows that are being read."""
     engine = small()
     engine.learn(POINTS[:60])
-    published = KernelMap.publish
+    published = publish.publish
 
     def called_back(*arguments: Any) -> Any:
         with pytest.raises(ConcurrentUseError):
             engine.learn(POINTS[60:65])
         return published(*arguments)
 
-    monkeypatch.setattr(KernelMap, "publish", called_back)
+    monkeypatch.setattr(publish, "publish", called_back)
     assert engine.snapshot().position == 60
 
 

@@ -280,7 +280,7 @@ def test_memory_is_flat(way: str) -> None:
     before = len(pickle.dumps(model))
     model.learn_many(points[1200:], labels[1200:])
     # the histogram of ITML's bounds meets a new bucket, of 16 bytes, every few hundred events
-    assert len(pickle.dumps(model)) <= 1.01 * before + 1000
+    assert len(pickle.dumps(model)) <= 1.01 * before + 1500
 
 
 CONTRACT_OF = {way: CONTRACT[cls] for way, (cls, _) in WAYS.items()}

@@ -17,7 +17,7 @@ from sklearn.datasets import load_wine
 import streamembed as se
 from streamembed import estimators
 from streamembed.data.labels import label_key
-from streamembed.engine import engine as engine_module
+from streamembed.engine import call as call_module
 from streamembed.estimators import (
     FENN,
     ITML,
@@ -252,13 +252,13 @@ def test_remembered_pairs_wait_for_their_chunk() -> None:
 def counted(monkeypatch: pytest.MonkeyPatch, run: Callable[[], Any]) -> int:
     """How many labels were made plain while it ran."""
     lengths: list[int] = []
-    real = engine_module.list_labels
+    real = call_module.list_labels
 
     def counting(y: Any, n: int) -> Any:
         lengths.append(n)
         return real(y, n)
 
-    monkeypatch.setattr(engine_module, "list_labels", counting)
+    monkeypatch.setattr(call_module, "list_labels", counting)
     run()
     return sum(lengths)
 
