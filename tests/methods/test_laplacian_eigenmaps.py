@@ -73,7 +73,7 @@ def test_a_column_that_the_block_lacks_is_bounded() -> None:
     assert state is not None
     graph = state.map
     assert isinstance(graph, GraphMap)
-    values, _ = graph.view(state, graph.normalise(state, config), 5)
+    values, _ = graph.view(state, graph.normalise(state, config), 5, config)
     # a block without that column cannot be certified as it is
     block = graph.block
     keep = [0, 1, *range(3, len(block.values))]
