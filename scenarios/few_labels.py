@@ -151,7 +151,7 @@ def measure_time() -> tuple[float, float, float]:
     """
     points, classes = read_stream("usps", 0, 2400)
     is_labelled = np.random.default_rng(0).random(len(points)) < SHARES[1]
-    labels = np.where(is_labelled, classes.astype(object), None)
+    labels = [int(c) if known else None for c, known in zip(classes, is_labelled, strict=True)]
     rows = [_to_dict(point) for point in points]
     model = LabelSpreading(scaling=None)
     for row, label in zip(rows[:2000], labels, strict=False):
@@ -178,7 +178,7 @@ def _create_raw() -> dict[str, Any]:
     return {NEAREST: KNeighborsClassifier(1), LOGISTIC: LogisticRegression(max_iter=1000)}
 
 
-def _to_dict(point: Floats) -> dict[str, float]:
+def _to_dict(point: Floats) -> dict[Any, Any]:
     return {f"x{j:03d}": value for j, value in enumerate(point.tolist())}
 
 

@@ -116,7 +116,8 @@ def _outputs(model: Any) -> Any:
     if callable(getattr(model, "metric", None)) or callable(getattr(model, "kernel", None)):
         return model.transform_many(POINTS[100:104].tolist()).tobytes()
     counts = [getattr(model, name, None) for name in ("imputed", "ignored", "drift_detected")]
-    return model.transform_many(ROWS[100:110]), counts
+    place = getattr(model, "transform_many", None) or model.predict_proba_many
+    return place(ROWS[100:110]), counts
 
 
 def list_parts(value: Any) -> Iterator[bytes]:

@@ -24,7 +24,6 @@ from scipy.sparse import csr_array
 from scipy.spatial.distance import cdist
 
 from streamembed.geometry.lists import NeighborLists, Slots
-from streamembed.geometry.neighbors import join_neighbors
 from streamembed.geometry.pairwise import PointDistances, split_slots
 from streamembed.numeric.arrays import Array, Floats, Ints
 
@@ -61,8 +60,16 @@ class LabelGraph:
 def create_empty(width: int) -> LabelGraph:
     """No events yet, of so many features."""
     no_slots, nothing = np.zeros(0, dtype=np.int64), np.zeros(0)
-    points, scores = np.zeros((0, width)), np.zeros((0, 0))
-    return LabelGraph(points, no_slots, no_slots, no_slots, None, scores, nothing, nothing, 0.0)
+    empty = dict.fromkeys(("positions", "classes", "window"), no_slots)
+    return LabelGraph(
+        points=np.zeros((0, width)),
+        lists=None,
+        scores=np.zeros((0, 0)),
+        widths=nothing,
+        degrees=nothing,
+        residual=0.0,
+        **empty,
+    )
 
 
 def advance(
@@ -181,7 +188,9 @@ def build_walk(near: Slots, d2: Floats) -> tuple[csr_array, Floats, Floats]:
     with np.errstate(under="ignore"):
         weights = np.exp(-(np.where(is_neighbor, d2, np.inf) / widths[:, None]) / widths[near])
     own = np.arange(len(near))[:, None]
-    graph = join_neighbors(weights, np.where(is_neighbor, near, own))
+    rows, columns = np.broadcast_to(own, near.shape), np.where(is_neighbor, near, own)
+    given = csr_array((weights.ravel(), (rows.ravel(), columns.ravel())), shape=(len(near),) * 2)
+    graph = given.maximum(given.T).tocsr()
     degrees = np.asarray(graph.sum(axis=1)).ravel()
     roots = np.divide(1.0, np.sqrt(degrees), out=np.zeros(len(degrees)), where=degrees > 0.0)
     graph.data *= np.repeat(roots, np.diff(graph.indptr)) * roots[graph.indices]
