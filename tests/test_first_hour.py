@@ -125,7 +125,7 @@ def test_a_run_that_lacks_a_table_is_told(tmp_path: Path) -> None:
     pq.write_table(pa.Table.from_pandas(FRAME), tmp_path / "log.parquet")
     se.replay(tmp_path / "log.parquet", se.Engine(size=100), tmp_path / "run", features=["a", "b"])
     (tmp_path / "run" / "snapshot.arrow").unlink()
-    assert "snapshot.arrow is missing" in call("inspect", tmp_path / "run").stdout
+    assert "snapshot.arrow is missing" in call("verify", tmp_path / "run").stdout
     (tmp_path / "run" / "timeline.parquet").unlink()
     done = call("inspect", tmp_path / "run")
     assert done.exit_code == 3

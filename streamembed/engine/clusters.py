@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
-from scipy.optimize import linear_sum_assignment
+import scipy
 
 from streamembed.errors import InputError
 from streamembed.numeric.arrays import Array, Ints, Unchanging, freeze
@@ -202,7 +202,8 @@ def match(overlaps: Ints, sizes: Ints, others: Ints) -> Ints:
     weights = np.where(allowed, weights * (len(both) * both.max(initial=0) + 1) + both, 0)
     matched = np.full(len(others), -1)
     # every row or every column has a pair; one of weight 0 does not count
-    rows, columns = linear_sum_assignment(weights, maximize=True)
+    # scipy imports its part when it is first used, which few engines do
+    rows, columns = scipy.optimize.linear_sum_assignment(weights, maximize=True)
     pairs = allowed[rows, columns]
     matched[columns[pairs]] = rows[pairs]
     return matched

@@ -30,7 +30,7 @@ from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin, 
 
 import numpy as np
 
-from streamembed.numeric.arrays import Array
+from streamembed.numeric.arrays import Array, freeze
 
 NOT_SAVED: Final = {"saved": False}
 SAVED_IF_SET: Final = {"saved": "if set"}
@@ -93,7 +93,7 @@ def pack(value: Any) -> tuple[Arrays, dict[str, Any]]:
     >>> from streamembed.numeric.histogram import init
     >>> arrays, numbers = pack(init())
     >>> sorted(arrays), numbers
-    (['buckets', 'counts'], {'buckets': 'array', 'counts': 'array', 'zeros': 0})
+    (['buckets', 'counts'], {'buckets': 'array', 'counts': 'array'})
     """
     arrays: Arrays = {}
     numbers: dict[str, Any] = _pack_value(value, "", arrays)
@@ -305,7 +305,7 @@ class _Reader:
                 value, inner = entries[name], _join_path(path, name)
                 if name in layout.numbers:
                     _require(isinstance(value, list), inner, value)
-                    value = np.array(value)
+                    value = freeze(np.array(value))
                 parts[name] = self.read(hint, value, inner, key)
         return parts
 

@@ -106,6 +106,10 @@ def lock_folder(run: str | os.PathLike[str]) -> Iterator[Path]:
         It cannot be made, read or written to, or is no folder.
     """
     folder = Path(check_path(run, "run"))
+    if folder.is_file():
+        raise ParameterError(
+            f"run={str(folder)!r} must be a folder, but it is a file: choose another"
+        )
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with (folder / LOCK).open("a+b") as lock:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import streamembed as se
-from scenarios.fuzz.interrupts import Breaker, restore
+from scenarios.fuzz.interrupts import Breaker
 from streamembed.data.batch import Rejected
 from streamembed.errors import DamagedFileError, ParameterError
 from streamembed.logs.event_log import open_log, write_distance_log, write_log
@@ -238,7 +239,7 @@ def test_an_interrupt_anywhere_leaves_offset_and_position_together(
         broken.run(lambda taught=taught: run(taught))  # type: ignore[misc]
         offset = taught.log_offset
         assert taught.position == (accepted < offset).sum(), broken.where
-        again = restore(taught.__getstate__())
+        again = pickle.loads(pickle.dumps(taught))
         run(again, [row for row in set_aside if row < offset])
         again.save(tmp_path / "again.engine")
         same = (tmp_path / "again.engine").read_bytes() == (tmp_path / "whole.engine").read_bytes()
