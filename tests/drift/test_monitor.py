@@ -843,7 +843,7 @@ def test_events_after_a_stop_are_not_kept() -> None:
     """One call and calls of an event each had other bytes: events waited for nothing."""
     points = np.random.default_rng(0).standard_normal((600, 3))
     points[400:] += 3.0
-    whole, single = (Monitor(ert=500, n_reference=200, policy="stop") for _ in range(2))
+    whole, single = (se.Monitor(ert=500, n_reference=200, policy="stop") for _ in range(2))
     whole.learn(points)
     for i in range(600):
         single.learn(points[i : i + 1])
