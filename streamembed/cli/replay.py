@@ -53,7 +53,7 @@ MONITOR_OPTIONS: OptionTable = {
     ),
     "watch_labels": (bool, False, "Also monitor the association of features and labels."),
     "period": (int, None, "Events of a season, which is subtracted."),
-    "on_alarm": (str, None, "Run a command for each alarm, with its JSON on standard input."),
+    "on_alarm": (str, None, "Run a command for each record of the monitor; it gets its JSON."),
     "fail_on_alarm": (bool, False, "Exit with 5 if this call raises an alarm."),
 }
 

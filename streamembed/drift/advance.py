@@ -70,11 +70,10 @@ def wait(state: MonitorState, events: Events) -> MonitorState:
     """The state after events with which there is nothing to do yet."""
     if not len(events):
         return state
-    return replace(
-        state,
-        waiting=state.waiting.followed_by(events),
-        position=state.position + len(events),
-    )
+    position = state.position + len(events)
+    if state.phase == "stopped":
+        return replace(state, position=position)
+    return replace(state, waiting=state.waiting.followed_by(events), position=position)
 
 
 def find_due(state: MonitorState) -> int:

@@ -21,7 +21,7 @@ CLOSING_TIMEOUT = 30.0
 
 
 class CommandDelivery:
-    """Runs a command of the shell for each alarm, with one line of JSON on its standard input.
+    """Runs a command of the shell for each record, with one line of JSON on its standard input.
 
     Attributes
     ----------

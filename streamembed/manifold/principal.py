@@ -370,7 +370,7 @@ def _find_leading(
     d = len(state.mean)
     if d <= SMALL:
         values, vectors = descending_eigh(state.scatter)
-    elif k + GUARDS + PROBES <= d // 4 and (pairs := _try_block_krylov(state.scatter, k, start)):
+    elif k + GUARDS + PROBES <= d // 4 and (pairs := _run_krylov(state.scatter, k, start)):
         values, vectors = pairs
     else:
         values, vectors = largest_pairs(state.scatter, min(k + GUARDS, d))
@@ -380,9 +380,7 @@ def _find_leading(
     return values[:n_found], vectors[:, :n_found]
 
 
-def _try_block_krylov(
-    scatter: Floats, k: int, start: Floats | None
-) -> tuple[Floats, Floats] | None:
+def _run_krylov(scatter: Floats, k: int, start: Floats | None) -> tuple[Floats, Floats] | None:
     """The leading pairs of S from earlier ones, by a block Krylov space.
 
     k pairs have residuals below `SOLVED` of their own eigenvalue, `GUARDS` more have no such bound.

@@ -341,8 +341,7 @@ class GraphExtension(_FusedExtension):
         if self.weights == "heat":
             widths = self.widths[0]
         else:
-            k = adjacency.SCALE_NEIGHBOR if self.radius2 else self.n_neighbors
-            index = min(adjacency.SCALE_NEIGHBOR, k, d2.shape[1]) - 1
+            index = min(adjacency.SCALE_NEIGHBOR, self.n_neighbors, d2.shape[1]) - 1
             widths = np.sqrt(np.partition(np.minimum(d2, FARTHEST), index, axis=1)[:, index])
             widths = np.maximum(widths, self.least)[:, None]
         # shifted by the largest, so that a point however far has neighbours

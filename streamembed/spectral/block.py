@@ -22,7 +22,7 @@ import scipy
 
 from streamembed.numeric.arrays import Floats, Ints
 from streamembed.numeric.linalg import descending_eigh
-from streamembed.spectral.fixed_gain import amplify, compute_deflated_ritz_pairs
+from streamembed.spectral.fixed_gain import amplify, deflate_ritz_pairs
 from streamembed.spectral.neighbor_walk import Parts, Walk, build_contrasts
 
 # Columns beyond the wanted ones, at least: guards, the last of which is drawn again with every
@@ -207,7 +207,7 @@ def refine(
     degree, gain = COARSE if tolerance > FINE_TOLERANCE else FINE
     products = np.zeros((0, 0))
     if len(values) < n_wanted:  # the last wanted value is unknown
-        values, vectors, products = compute_deflated_ritz_pairs(walk, parts, root * start)
+        values, vectors, products = deflate_ritz_pairs(walk, parts, root * start)
         start = _to_psi(vectors, walk)
     while rounds < max_rounds and len(values):
         target = float(values[min(n_wanted, len(values)) - 1])
@@ -215,7 +215,7 @@ def refine(
         filtered = amplify(walk, chosen, target, low, degree, gain).astype(np.float64, copy=False)
         if is_even:
             filtered *= root
-        values, vectors, products = compute_deflated_ritz_pairs(walk, parts, filtered)
+        values, vectors, products = deflate_ritz_pairs(walk, parts, filtered)
         residual = float(np.sqrt(products.diagonal()[:n_wanted].max(initial=0.0)))
         rounds += 1
         degree, gain = LATER

@@ -79,9 +79,7 @@ def amplify(
     return current
 
 
-def compute_deflated_ritz_pairs(
-    walk: Walk, parts: Parts, block: Floats
-) -> tuple[Floats, Floats, Floats]:
+def deflate_ritz_pairs(walk: Walk, parts: Parts, block: Floats) -> tuple[Floats, Floats, Floats]:
     """Ritz pairs of a block without the eigenvalue 1, and the products of their residuals.
 
     Parameters

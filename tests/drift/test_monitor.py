@@ -837,3 +837,15 @@ def test_a_rare_value_that_comes_more_often_is_no_outlier() -> None:
         monitor.learn(stream)
         named |= {a.explanation.kind for a in monitor.alarms if a.explanation and a.revision == 2}
     assert named == {"rate"}
+
+
+def test_events_after_a_stop_are_not_kept() -> None:
+    """One call and calls of an event each had other bytes: events waited for nothing."""
+    points = np.random.default_rng(0).standard_normal((600, 3))
+    points[400:] += 3.0
+    whole, single = (se.Monitor(ert=500, n_reference=200, policy="stop") for _ in range(2))
+    whole.learn(points)
+    for i in range(600):
+        single.learn(points[i : i + 1])
+    assert whole.state == "stopped"
+    assert whole.to_bytes() == single.to_bytes()

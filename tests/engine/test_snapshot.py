@@ -254,7 +254,8 @@ def test_loading_runs_no_code_and_no_pickle(tmp_path: Path) -> None:
     engine.snapshot().save(tmp_path / "s.arrow")
     program = f"""
         import sys
-        from streamembed import Engine, Snapshot  # before the guard: names are imported late
+        import scipy.spatial  # before the guard: it and names are imported late
+        from streamembed import Engine, Snapshot
         folder = {str(tmp_path)!r}
         forbidden = ("pickle.", "exec", "compile", "import", "marshal.", "subprocess.", "os.system")
         def guard(event, args):

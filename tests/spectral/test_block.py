@@ -11,7 +11,7 @@ from scipy.sparse import csr_array
 
 from streamembed.spectral import block, neighbor_walk
 from streamembed.spectral.block import Block
-from streamembed.spectral.fixed_gain import compute_deflated_ritz_pairs
+from streamembed.spectral.fixed_gain import deflate_ritz_pairs
 from streamembed.spectral.neighbor_walk import Parts, Walk
 from tests.oracles.oracle import largest_angle_sine
 from tests.spectral import walks
@@ -300,10 +300,10 @@ def test_columns_of_parts_alone_leave_no_pair() -> None:
     walk = neighbor_walk.build_walk(csr_array(dense_graph), None)
     parts = neighbor_walk.find_parts(walk)
     inside = parts.basis.toarray() @ rng.standard_normal((2, 6))
-    values, vectors, _ = compute_deflated_ritz_pairs(walk, parts, inside)
+    values, vectors, _ = deflate_ritz_pairs(walk, parts, inside)
     np.testing.assert_allclose(parts.basis.T @ vectors, 0.0, atol=1e-12)
     assert values.max(initial=-1.0) < 0.0  # of the three directions beside the parts
     others = np.where(walk.degrees[:, None] > 0, rng.standard_normal((n, 6)), 0.0)
-    values, vectors, _ = compute_deflated_ritz_pairs(walk, parts, 1e3 * inside + 1e-9 * others)
+    values, vectors, _ = deflate_ritz_pairs(walk, parts, 1e3 * inside + 1e-9 * others)
     np.testing.assert_allclose(np.sort(values), [-1.0, -0.5, -0.5], atol=1e-3)
     np.testing.assert_allclose(parts.basis.T @ vectors, 0.0, atol=1e-12)
