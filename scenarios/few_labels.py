@@ -29,7 +29,6 @@ WARM_UP = 100  # events that settle the scaling of all
 CHUNK = 16  # predicted before the labels of their chunk
 UNLABELLED = -1
 NEAREST, LOGISTIC, SPREADING = "1-NN", "logistic regression", "LabelSpreading"
-REFITTED = "scikit-learn's LabelSpreading, refitted"
 RAW = NEAREST, LOGISTIC
 
 
