@@ -5,7 +5,7 @@
 The graph has the newest events, the *window*, and *anchors*: labelled events that have left it.
 Conjugate gradients start from the F of the chunk before.
 
-Symbols: n = slots, c = classes, a = damping, W = weights, D = degrees, s_i = distance to the K-th
+Symbols: n = slots, c = classes, a = damping, W = weights, D = degrees, s_i = distance to the 7th
 neighbour, Y = 1 where a slot has the label of the class, F = scores.
 
 Source: Zhou, Bousquet, Lal, Weston & Schoelkopf (2004), "Learning with local and global
@@ -26,6 +26,7 @@ from scipy.spatial.distance import cdist
 from streamembed.geometry.lists import NeighborLists, Slots
 from streamembed.geometry.pairwise import PointDistances, split_slots
 from streamembed.numeric.arrays import Array, Floats, Ints
+from streamembed.spectral import adjacency
 
 UNLABELLED = -1
 # Anchors of a class, and of all: the oldest of the class that has most of them goes.
@@ -36,8 +37,6 @@ TOLERANCE = 1e-3
 SAFETY = 0.5
 # With a damping a the error falls by (1 - sqrt(1 - a)) a step: 300 steps for a = .9995.
 MOST_STEPS = 1000
-# A point among duplicates has the width 0: it gets this share of the median one.
-LEAST_WIDTH = 0.1
 # A score of one fifth halves what a label is worth to `choose_questions`.
 REACH = 5.0
 
@@ -181,16 +180,8 @@ def build_walk(near: Slots, d2: Floats) -> tuple[csr_array, Floats, Floats]:
 
     A point without neighbours has a row of 0.
     """
-    is_neighbor = near >= 0
-    widths = np.sqrt(np.where(is_neighbor, d2, 0.0).max(axis=1))
-    positive = widths[widths > 0.0]
-    widths = np.maximum(widths, LEAST_WIDTH * np.median(positive) if len(positive) else 1.0)
-    with np.errstate(under="ignore"):
-        weights = np.exp(-(np.where(is_neighbor, d2, np.inf) / widths[:, None]) / widths[near])
-    own = np.arange(len(near))[:, None]
-    rows, columns = np.broadcast_to(own, near.shape), np.where(is_neighbor, near, own)
-    given = csr_array((weights.ravel(), (rows.ravel(), columns.ravel())), shape=(len(near),) * 2)
-    graph = given.maximum(given.T).tocsr()
+    graph = adjacency.join_lists((near, d2), "self_tuning", 1.0)
+    widths = adjacency.compute_local_scales(d2)
     degrees = np.asarray(graph.sum(axis=1)).ravel()
     roots = np.divide(1.0, np.sqrt(degrees), out=np.zeros(len(degrees)), where=degrees > 0.0)
     graph.data *= np.repeat(roots, np.diff(graph.indptr)) * roots[graph.indices]
@@ -249,7 +240,7 @@ def score(graph: LabelGraph, points: Floats, damping: float) -> Floats:
         d2 = cdist(points[rows], graph.points, "sqeuclidean")
         near = np.argsort(d2, axis=1, kind="stable")[:, :k]
         near_d2 = np.take_along_axis(d2, near, 1)
-        widths = np.sqrt(near_d2[:, -1])
+        widths = np.sqrt(near_d2[:, : adjacency.SCALE_NEIGHBOR][:, -1])
         widths = np.maximum(widths, graph.widths.min())
         with np.errstate(under="ignore"):
             weights = np.exp(-(near_d2 / widths[:, None]) / graph.widths[near])

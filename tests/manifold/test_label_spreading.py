@@ -11,12 +11,12 @@ from scipy.spatial.distance import cdist
 from streamembed.manifold import label_spreading
 from streamembed.manifold.label_spreading import (
     CLASS_ANCHORS,
-    LEAST_WIDTH,
     MOST_ANCHORS,
     TOLERANCE,
     UNLABELLED,
     LabelGraph,
 )
+from streamembed.spectral.adjacency import LEAST_SCALE
 
 DAMPING = 0.9
 
@@ -62,7 +62,7 @@ def dense_walk(points, k) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     np.fill_diagonal(d2, np.inf)
     near = np.argsort(d2, axis=1, kind="stable")[:, : min(k, n - 1)]
     widths = np.sqrt(np.take_along_axis(d2, near, 1)[:, -1])
-    widths = np.maximum(widths, LEAST_WIDTH * np.median(widths[widths > 0]) if widths.any() else 1)
+    widths = np.maximum(widths, LEAST_SCALE * np.median(widths[widths > 0]) if widths.any() else 1)
     W = np.zeros((n, n))
     for i in range(n):
         for j in near[i]:
