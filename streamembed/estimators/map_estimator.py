@@ -372,17 +372,12 @@ class MapEstimator(ColdStartTransformer):
     def _check_laws(self, x: Any, others: Sequence[Any], row: Floats) -> None:
         """Refuse a function that is no distance, by the events of the warm-up."""
         scale = max(float(row.max(initial=0.0)), 1e-300)
-        own = self._measure_distance(x, x)
-        if abs(own) > UNEVEN * scale:
-            raise InputError(
-                f"metric({quote(x)}, {quote(x)}) is {own!r}: of an object and itself it must be 0"
-            )
-        for other, there in zip(others, row.tolist(), strict=True):
+        for other, there in zip([x, *others], [0.0, *row.tolist()], strict=True):
             back = self._measure_distance(other, x)
             if abs(back - there) > UNEVEN * scale:
                 raise InputError(
-                    f"metric({quote(x)}, {quote(other)}) is {there!r} and metric({quote(other)}, "
-                    f"{quote(x)}) is {back!r}: it must be symmetric"
+                    f"metric({quote(other)}, {quote(x)}) is {back!r} and must be {there!r}: 0 for "
+                    "an object and itself, and the same there and back"
                 )
 
     def __getstate__(self) -> dict[str, Any]:
