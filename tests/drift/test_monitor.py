@@ -5,9 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
-import pickle
 import re
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,7 +22,6 @@ from streamembed.drift.calibration import average_blocks
 from streamembed.drift.missing_channel import MissingRows, watch
 from streamembed.errors import (
     BadRowError,
-    DamagedFileError,
     FeatureError,
     InputError,
     NotReadyError,
@@ -41,45 +38,6 @@ def points(n: int, seed: int = 0, d: int = 3) -> Floats:
 
 def moved(n: int, by: float, seed: int = 1, d: int = 3) -> Floats:
     return points(n, seed, d) + by * np.eye(d)[0]
-
-
-@settings(max_examples=4, deadline=None)
-@given(seed=st.integers(0, 10**6))
-def test_calls_leave_no_trace(seed: int) -> None:
-    """Any split, with saves in between, gives the alarms and the bytes of one call."""
-    rng = np.random.default_rng(seed)
-    stream = np.concatenate([points(400, seed), moved(500, 1.5, seed + 1)])
-    ids = [f"e{i}" for i in range(len(stream))]
-    whole = se.Monitor(**QUICK)
-    alarms = whole.learn(stream, ids)
-    cut, found, at = se.Monitor(**QUICK), [], 0
-    while at < len(stream):
-        stop = at + int(rng.choice([1, 3, 9, 10, 11, 160]))
-        found += cut.learn(stream[at:stop], ids[at:stop])
-        at = stop
-        if rng.random() < 0.1:
-            cut = se.Monitor.from_bytes(cut.to_bytes())
-    assert tuple(found) == alarms
-    assert cut.records == whole.records
-    assert {record.kind for record in whole.records} >= {"alarm", "explained"}
-    assert cut.to_bytes() == whole.to_bytes()
-
-
-def test_saved_and_loaded_it_is_the_same(tmp_path: Path) -> None:
-    made = se.Monitor(**QUICK)
-    made.learn(np.concatenate([points(400), moved(60, 2.0)]))
-    assert made.alarms
-    made.save(tmp_path / "monitor.arrow")
-    again = se.Monitor.load(tmp_path / "monitor.arrow")
-    assert again.to_bytes() == made.to_bytes()
-    assert pickle.loads(pickle.dumps(made)).to_bytes() == made.to_bytes()
-    assert again.timeline().equals(made.timeline())
-    data = bytearray(made.to_bytes())
-    for at in np.random.default_rng(0).integers(len(data), size=30):
-        data[at] ^= 4
-        with pytest.raises(DamagedFileError):
-            se.Monitor.from_bytes(bytes(data))
-        data[at] ^= 4
 
 
 @pytest.mark.long

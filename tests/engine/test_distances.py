@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from scipy.spatial.distance import cdist
 
 import streamembed as se
@@ -71,33 +68,6 @@ def test_distances_are_as_good_as_points(memory: str, bandwidth: Any) -> None:
         rows = cdist(new, theirs.points)
         np.testing.assert_allclose(ours.transform_distances(rows), theirs.transform(new), atol=1e-8)
         np.testing.assert_allclose(ours.coverage_distances(rows), theirs.coverage(new), atol=1e-8)
-
-
-@settings(max_examples=3, deadline=None)
-@given(
-    st.sampled_from(MEMORIES),
-    st.lists(st.integers(1, N - 1), max_size=4),
-    st.booleans(),
-    st.sampled_from([1, 7, 10]),
-)
-def test_any_cut_gives_the_same_bits(
-    memory: str, cuts: list[int], with_names: bool, chunk_size: int
-) -> None:
-    """One matrix, ragged rows in parts, saved in between: bit for bit the same snapshot."""
-    d = things()[1]
-    names = [f"thing {i}" for i in range(N)] if with_names else None
-    whole, parts = (small(memory, chunk_size=chunk_size) for _ in range(2))
-    whole.learn_distances(d, ids=names)
-    edges = [0, *sorted(set(cuts)), N]
-    for start, stop in pairwise(edges):
-        first = 0 if memory != "window" else SIZE
-        rows = [d[t, max(0, t - first) if first else 0 : t] for t in range(start, stop)]
-        parts.learn_distances(rows, ids=names and names[start:stop])
-        parts = se.Engine.from_bytes(parts.to_bytes())
-    ours, theirs = parts.snapshot(), whole.snapshot()
-    for name in ("coordinates", "eigenvalues", "ids", "masses", "degrees"):
-        np.testing.assert_array_equal(getattr(ours, name), getattr(theirs, name))
-    assert ours.points.shape == (len(ours.ids), 0)
 
 
 def test_large_windows_of_distances_are_those_of_points_too() -> None:
@@ -181,23 +151,6 @@ def test_rescaling_chooses_a_new_bandwidth_from_the_ring() -> None:
         assert after.frame.epoch == before.frame.epoch + 1
         np.testing.assert_array_equal(after.ids, before.ids)
         assert after.bandwidth != before.bandwidth
-
-
-def test_a_chunk_that_fails_puts_both_rings_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kernel and distances are as they were, and the chunk can be learned later."""
-    d = things()[1]
-    for memory in MEMORIES:
-        engine, twin = small(memory), small(memory)
-        engine.learn_distances(d[:119, :119])
-        twin.learn_distances(d[:119, :119])
-        with monkeypatch.context() as patch:
-            patch.setattr("streamembed.methods.kernel_map.KernelMap._fill", lambda *_: 1 / 0)
-            with pytest.raises(ZeroDivisionError):
-                engine.learn_distances([row_for(engine, d)])
-        assert engine.position == 119
-        for each in (engine, twin):
-            each.learn_distances([row_for(each, d)])
-        np.testing.assert_array_equal(engine.snapshot().coordinates, twin.snapshot().coordinates)
 
 
 # ---------------------------------------------------------------- what is accepted

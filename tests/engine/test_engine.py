@@ -13,14 +13,12 @@ import pytest
 import streamembed as se
 from streamembed import errors
 from streamembed.errors import (
-    BadRowError,
     DuplicateIdError,
     FeatureError,
     NotReadyError,
     ParameterError,
     StreamembedError,
 )
-from streamembed.methods import kernel_map
 from streamembed.methods.options import Config
 
 POINTS = np.random.default_rng(0).standard_normal((400, 3))
@@ -172,39 +170,6 @@ def test_a_reader_is_learned_batch_by_batch() -> None:
     reader = pa.RecordBatchReader.from_batches(table.schema, table.to_batches(max_chunksize=7))
     assert parts.learn(reader).accepted == 400
     np.testing.assert_array_equal(whole.snapshot().coordinates, parts.snapshot().coordinates)
-
-
-def test_a_refused_call_changes_nothing() -> None:
-    """One NaN in the middle: the same bytes before and after, and learning goes on."""
-    engine, twin = small(), small()
-    for each in (engine, twin):
-        each.learn(POINTS[:47])
-    bad = POINTS[47:80].copy()
-    bad[20, 1] = np.nan
-    with pytest.raises(BadRowError, match="row 20: NaN in '1'"):
-        engine.learn(bad)
-    for each in (engine, twin):
-        each.learn(POINTS[47:90])
-    np.testing.assert_array_equal(engine.snapshot().coordinates, twin.snapshot().coordinates)
-
-
-def test_a_chunk_that_fails_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A failure at the end of a chunk leaves all as it was: tried again, it gives equal bits."""
-    engine, twin = small(), small()
-    for each in (engine, twin):
-        each.learn(POINTS[:120])
-
-    def broken(*args: Any) -> Any:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(kernel_map.KernelMap, "_start_again", broken)
-        with pytest.raises(KeyboardInterrupt):
-            engine.learn(POINTS[120:125])
-    assert engine.position == 120
-    for each in (engine, twin):
-        each.learn(POINTS[120:200])
-    np.testing.assert_array_equal(engine.snapshot().coordinates, twin.snapshot().coordinates)
 
 
 def test_skipped_rows_are_reported_and_do_not_count() -> None:
@@ -414,15 +379,6 @@ def test_a_fixed_bandwidth_and_no_scaling_are_used_as_given() -> None:
     snapshot = engine.snapshot()
     assert snapshot.bandwidth == 1.7
     assert snapshot.scale.tolist() == [1.0, 1.0, 1.0]
-
-
-def test_every_branch_of_the_update_is_sound() -> None:
-    """Chunks by border, by decomposition and by extension all end in a met certificate."""
-    X = np.random.default_rng(7).standard_normal((1500, 3))
-    for chunk in (kernel_map.SMALL_CHUNK, 30, 200):
-        engine = se.Engine(size=600, chunk_size=chunk, n_components=4)
-        engine.learn(X)
-        assert engine.snapshot().certificate.met
 
 
 def test_errors_are_one_family() -> None:

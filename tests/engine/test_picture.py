@@ -6,7 +6,6 @@ import pickle
 import tracemalloc
 from collections.abc import Callable
 from dataclasses import FrozenInstanceError
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import streamembed as se
-from streamembed.errors import BadRowError, InputError, NotReadyError, ParameterError
+from streamembed.errors import InputError, NotReadyError, ParameterError
 from streamembed.estimators import LiveMap
 from streamembed.layout import forces
 from streamembed.logs.event_log import open_log, write_log
@@ -57,24 +56,6 @@ def bits(picture: se.Picture) -> tuple[bytes, ...]:
     arrays = picture.coordinates, picture.moved, picture.kept, picture.balance
     numbers = picture.age, picture.epoch, picture.gamma, picture.kept_then
     return *(array.tobytes() for array in arrays), repr(numbers).encode()
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_any_cut_and_any_save_give_the_same_bits(kind: str, tmp_path: Path) -> None:
-    """Of the picture, through growth, fill and turnover; and the embedding has those without it."""
-    whole, without = engine(**KINDS[kind]), engine(**{**KINDS[kind], "picture": False})
-    whole.learn(POINTS)
-    without.learn(POINTS)
-    parts, cuts = engine(**KINDS[kind]), [0, 7, 31, 64, 95, 143, 144, 200, 260]
-    for start, stop in pairwise(cuts):
-        parts.learn(POINTS[start:stop])
-        parts.save(tmp_path / "engine")
-        parts = se.Engine.load(tmp_path / "engine")
-    assert bits(picture_of(parts)) == bits(picture_of(whole))
-    plain, drawn = without.snapshot(), whole.snapshot()
-    assert plain.picture is None
-    assert plain.coordinates.tobytes() == drawn.coordinates.tobytes()
-    assert plain.certificate == drawn.certificate
 
 
 def test_distances_have_the_picture_of_the_points() -> None:
@@ -412,24 +393,6 @@ def test_no_chunk_of_a_growing_picture_takes_ten_times_the_median(
     picture = picture_of(made)
     assert picture.epoch == 3  # at 100, 200 and 400 events
     assert picture.age == 40
-
-
-def test_while_it_spreads_out_a_picture_is_saved_and_cut_anywhere(tmp_path: Path) -> None:
-    """A save and a load with every chunk; what fails in between changes nothing."""
-    whole, parts = engine(), engine()
-    whole.learn(POINTS[:140])
-    for start in range(0, 140, 10):
-        parts.learn(POINTS[start : start + 3])
-        with pytest.raises(BadRowError):
-            parts.learn(np.full((1, 4), np.nan))
-        parts.learn(POINTS[start + 3 : start + 10])
-        parts.save(tmp_path / "engine")
-        parts = se.Engine.load(tmp_path / "engine")
-        if start == 90:
-            assert picture_of(parts).age == 0
-    assert bits(picture_of(parts)) == bits(picture_of(whole))
-    assert picture_of(whole).age == 0
-    assert picture_of(whole).kept_then == picture_of(whole).kept.mean()
 
 
 def test_transform_of_a_log_has_places(tmp_path: Path) -> None:

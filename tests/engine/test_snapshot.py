@@ -162,21 +162,6 @@ def test_any_arrow_reader_opens_a_snapshot(tmp_path: Path, snapshot: se.Snapshot
     np.testing.assert_array_equal(np.array(table["coordinates"].to_pylist()), snapshot.coordinates)
 
 
-@pytest.mark.parametrize("events", [20, 53, 203])
-def test_a_loaded_engine_goes_on_where_it_stopped(tmp_path: Path, events: int) -> None:
-    """Saved during the warm-up, mid-chunk or later: the same bits as if nothing had happened."""
-    going, saved = se.Engine(size=80, chunk_size=5), se.Engine(size=80, chunk_size=5)
-    for engine in (going, saved):
-        engine.learn(POINTS[:events])
-    saved.save(tmp_path / "e.arrow")
-    loaded = se.Engine.load(tmp_path / "e.arrow")
-    assert loaded.position == events
-    for engine in (going, loaded):
-        engine.learn(POINTS[events:])
-        engine.snapshot().save(tmp_path / f"{engine is going}.arrow")
-    assert (tmp_path / "True.arrow").read_bytes() == (tmp_path / "False.arrow").read_bytes()
-
-
 def test_every_flipped_byte_is_found(tmp_path: Path) -> None:
     """Any byte of a saved file, changed by any bit: DamagedFileError, never another answer."""
     path = tmp_path / "s.arrow"

@@ -10,8 +10,6 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import streamembed as se
 from streamembed import estimators
@@ -78,21 +76,6 @@ def test_events_have_the_times_that_come_with_them(kind: str) -> None:
     assert model.transform_one({"a": 0.1, "b": 0.2, "event_time": 3.0}) == placed
     assert model.transform_many(table).num_rows == 120
     assert (model.ignored, model.ignored_in_transform) == (0, 0)
-
-
-@settings(max_examples=8, deadline=None)
-@given(st.lists(st.integers(1, 119), max_size=6, unique=True))
-def test_calls_and_pickles_leave_no_trace_in_times(cuts: list[int]) -> None:
-    """Any split gives the same state; with copies by pickle between the calls, the same engine."""
-    whole, parts, copied = (DiffusionMap(**TIMED) for _ in range(3))
-    whole.learn_many(ROWS)
-    ends = sorted({*cuts, 120})
-    for start, stop in zip([0, *ends], ends, strict=False):
-        parts.learn_many(ROWS[start:stop])
-        copied.learn_many(ROWS[start:stop])
-        copied = pickle.loads(pickle.dumps(copied))
-    assert pickle.dumps(parts) == pickle.dumps(whole)
-    assert copied.engine.to_bytes() == whole.engine.to_bytes()
 
 
 @pytest.mark.parametrize("events", [0, 5, 60])

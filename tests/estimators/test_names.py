@@ -345,13 +345,6 @@ def test_warnings_of_engines_and_metrics_point_there_too(tmp_path: Path) -> None
     assert {one.filename for one in told} == {__file__}
 
 
-def test_one_place_warns() -> None:
-    """`errors.warn`, which looks for the line; `warnings.warn` alone would need a count."""
-    package = Path(se.__file__).parent
-    files = [p for p in package.rglob("*.py") if "warnings.warn(" in p.read_text()]
-    assert [p.name for p in files] == ["errors.py"]
-
-
 def test_a_warning_made_an_error_loses_nothing() -> None:
     """What was learned before it was told is learned."""
     model = DiffusionMap(warm_up=40)

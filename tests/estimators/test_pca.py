@@ -14,8 +14,6 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from sklearn import decomposition
 from sklearn.datasets import load_digits
 
@@ -65,25 +63,6 @@ def assert_same_axes(left: PrincipalAxes, right: PrincipalAxes, tolerance: float
 
 
 # ------------------------------------------------------------------------------------- the laws
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=15, deadline=None)
-@given(st.lists(st.integers(1, 129), max_size=8), st.booleans())
-def test_any_split_gives_the_same_bits(kind: str, cuts: list[int], with_gaps: bool) -> None:
-    """Also where features come and go, and where somebody reads in between."""
-    rows = [dict(row) for row in DICTS]
-    if with_gaps:
-        for i in range(0, 130, 4):
-            del rows[i][NAMES[i % 3]]
-    one, many = PCA(**KINDS[kind]), PCA(**KINDS[kind])
-    for row in rows:
-        one.learn_one(row)
-    for start, stop in zip([0, *sorted(set(cuts))], [*sorted(set(cuts)), 130], strict=True):
-        many.learn_many(rows[start:stop])
-        many.transform_one(rows[0])
-    assert pickle.dumps(one) == pickle.dumps(many)
-    assert one.transform_one(rows[0]) == many.transform_one(rows[0])
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -145,61 +124,6 @@ def test_auto_takes_moments_for_a_thousand_features_or_a_window() -> None:
     assert learned(X).snapshot().solver == "svd"
     assert learned(X[:, :1000]).snapshot().solver == "moments"
     assert learned(X[:3], window=5).snapshot().solver == "moments"
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_reading_changes_nothing(kind: str) -> None:
-    """Pickles are equal before and after; twice without news is the same object."""
-    model = learned(DICTS[:47], **KINDS[kind])
-    before = pickle.dumps(model)
-    axes = model.snapshot()
-    assert model.snapshot() is axes
-    model.transform_many(DICTS)
-    model.inverse_transform_one({0: 1.0})
-    assert pickle.dumps(model) == before
-    model.learn_one(DICTS[50])
-    assert model.snapshot() is not axes
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_pickled_estimator_goes_on_where_it_stopped(kind: str) -> None:
-    """From the first chunk and from mid-chunk, bit for bit."""
-    for events in (7, 45):
-        going = learned(DICTS[:events], **KINDS[kind])
-        loaded = pickle.loads(pickle.dumps(going))
-        for model in (going, loaded):
-            model.learn_many(DICTS[events:])
-        assert going.transform_one(DICTS[0]) == loaded.transform_one(DICTS[0])
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_refused_call_changes_nothing(kind: str) -> None:
-    """Arrays for names, another width, no table."""
-    model, places = learned(DICTS[:45], **KINDS[kind]), learned(POINTS[:45], **KINDS[kind])
-    for one, X in ((model, POINTS), (places, POINTS[:, :3]), (places, DICTS), (model, 5)):
-        before = pickle.dumps(one)
-        for call in (one.learn_many, one.transform_many):
-            with pytest.raises(InputError):
-                call(X)
-        assert pickle.dumps(one) == before
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_memory_is_flat(kind: str) -> None:
-    """The pickle does not grow by 1 % in four times the events."""
-    X = np.random.default_rng(2).standard_normal((2000, 4))
-    model = learned(X[:500], **KINDS[kind])
-    before = len(pickle.dumps(model))
-    model.learn_many(X[500:])
-    assert len(pickle.dumps(model)) <= 1.01 * before
-
-
-def test_what_is_handed_in_may_be_changed_afterwards() -> None:
-    """Nothing of the caller's is kept by reference."""
-    X = POINTS.copy()
-    model, plain = learned(X[:45], window=33), learned(POINTS[:45], window=33)
-    X[:] = 0.0
-    assert pickle.dumps(model) == pickle.dumps(plain)
 
 
 # ------------------------------------------------------------------------------------ the policies
@@ -291,36 +215,6 @@ FRAMES = {
     "record batch": pa.RecordBatch.from_pylist(DICTS),
     "dicts": DICTS,
 }
-
-
-def numbers(table: Any) -> Floats:
-    """A table of any kind as an array."""
-    if isinstance(table, pa.RecordBatch):
-        table = pa.Table.from_batches([table])
-    frame = table.to_pandas() if isinstance(table, pa.Table) else pd.DataFrame(table)
-    if isinstance(table, pl.DataFrame):
-        frame = table.to_pandas()
-    found: Floats = frame.to_numpy()
-    return found
-
-
-@pytest.mark.parametrize("kind", FRAMES)
-def test_every_kind_of_frame_goes_there_and_back(kind: str) -> None:
-    """The same state from each, coordinates in the caller's kind, points under their names."""
-    X = FRAMES[kind]
-    model, plain = learned(X, n_components=4), learned(DICTS, n_components=4)
-    placed = model.transform_many(X)
-    assert type(placed) is type(X)
-    np.testing.assert_allclose(numbers(placed), numbers(plain.transform_many(DICTS)), atol=1e-12)
-    back = model.inverse_transform_many(placed)
-    assert type(back) is type(X)
-    np.testing.assert_allclose(numbers(back), POINTS, atol=1e-10)
-    if kind == "pandas":
-        assert placed.index.equals(X.index)
-        assert back.index.equals(X.index)
-        assert list(back.columns) == NAMES
-    one = model.inverse_transform_one(model.transform_one(DICTS[3]))
-    assert one == pytest.approx(DICTS[3])
 
 
 def test_the_snapshot_is_strict() -> None:

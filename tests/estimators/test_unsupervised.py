@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from typing import Any
 
 import numpy as np
@@ -25,41 +24,10 @@ def small(**changes: Any) -> UnsupervisedMetric:
     return UnsupervisedMetric(**{"size": 120, "warm_up": 60, **changes})
 
 
-def read(model: UnsupervisedMetric) -> tuple[bytes, Any]:
-    return model.metric.matrix.tobytes(), model.metric.certificate
-
-
 def weights(model: UnsupervisedMetric, points: np.ndarray) -> np.ndarray:
     """The diagonal of the metric in standardised features."""
     diagonal: np.ndarray = np.diag(model.metric.matrix) * points.var(axis=0)
     return diagonal
-
-
-def test_how_the_stream_is_cut_does_not_matter() -> None:
-    """One call, any calls, event by event, and with reading in between: the same bits."""
-    points = draw_groups(290, 2, 0)
-    whole, parts, single = small(), small(), small()
-    whole.learn_many(points)
-    for part in np.split(points, [1, 30, 77, 78, 200]):
-        parts.learn_many(part)
-        if parts.ready:
-            assert parts.metric.matrix.shape == (7, 7)
-    for row in points.tolist():
-        single.learn_one(dict(enumerate(row)))
-    assert read(whole) == read(parts)
-    assert read(whole)[0] == read(single)[0]
-
-
-@pytest.mark.parametrize("stop", [30, 90, 155])
-def test_saved_and_loaded_it_goes_on(stop: int) -> None:
-    """By pickle, anywhere: as if never stopped."""
-    points = draw_groups(220, 2, 1)
-    whole, stopped = small(), small()
-    whole.learn_many(points)
-    stopped.learn_many(points[:stop])
-    resumed = pickle.loads(pickle.dumps(stopped))
-    resumed.learn_many(points[stop:])
-    assert read(resumed) == read(whole)
 
 
 def test_noise_features_weigh_a_tenth() -> None:

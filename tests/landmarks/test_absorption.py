@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import warnings
 from typing import Any
 
@@ -250,22 +249,6 @@ def test_mass_alone_changes_no_weight() -> None:
 
 
 # ---------------------------------------------------------------- laws
-
-
-@settings(max_examples=8, deadline=None)
-@given(st.lists(st.integers(1, 299), max_size=4), st.sampled_from([None, 150.0]))
-def test_any_cut_gives_the_same_bits(cuts: list[int], half_life: float | None) -> None:
-    """Whole, in parts, and saved and loaded in between."""
-    points = drifting_rings(300, 1, window=150)  # 40 landmarks: most chunks evict
-    whole, parts = small(half_life=half_life), small(half_life=half_life)
-    whole.learn(points)
-    for start, stop in zip([0, *sorted(set(cuts))], [*sorted(set(cuts)), 300], strict=True):
-        parts.learn(points[start:stop])
-        parts = pickle.loads(pickle.dumps(parts))
-    ours, theirs = whole.snapshot(), parts.snapshot()
-    for name in ("coordinates", "eigenvalues", "ids", "masses", "points", "degrees"):
-        np.testing.assert_array_equal(getattr(ours, name), getattr(theirs, name))
-    assert ours.resolution == theirs.resolution
 
 
 def test_a_snapshot_keeps_its_resolution_on_disk(tmp_path: Any) -> None:

@@ -96,29 +96,6 @@ def test_it_is_scikit_learns() -> None:
     )
 
 
-@pytest.mark.parametrize("memory", ["window", "landmarks"])
-def test_any_cut_and_any_save_give_the_same_bits(memory: str, tmp_path: Path) -> None:
-    """One call, many calls, and a file in between."""
-    points = DIGITS[:260, :20]
-
-    def made() -> se.Engine:
-        return se.Engine("lle", n_neighbors=8, size=80, memory=memory)
-
-    one, many = made(), made()
-    one.learn(points)
-    for start, stop in zip([0, 7, 90, 91, 200], [7, 90, 91, 200, 260], strict=True):
-        many.learn(points[start:stop])
-        if many.ready:
-            many.snapshot()
-        many.save(tmp_path / "engine")
-        many = se.Engine.load(tmp_path / "engine")
-    for engine, path in ((one, tmp_path / "one"), (many, tmp_path / "many")):
-        engine.snapshot().save(path)
-    assert (tmp_path / "one").read_bytes() == (tmp_path / "many").read_bytes()
-    loaded = se.Snapshot.load(tmp_path / "one")
-    np.testing.assert_array_equal(loaded.transform(points), one.snapshot().transform(points))
-
-
 POOR: dict[str, Any] = {
     "all equal": np.ones((120, 3)),
     "two places": np.repeat([[0.0, 1.0], [5.0, 2.0]], 60, axis=0),

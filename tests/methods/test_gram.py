@@ -5,7 +5,6 @@ from __future__ import annotations
 import pickle
 import warnings
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,7 +25,6 @@ from streamembed.errors import (
     ParameterError,
 )
 from streamembed.estimators import ClassicalMDS, KernelPCA
-from streamembed.manifold import centering
 from streamembed.methods.trial_map import LARGEST_WHOLE
 from streamembed.numeric.arrays import Floats
 
@@ -176,25 +174,6 @@ def test_it_is_scikit_learns(way: dict[str, Any], theirs: dict[str, Any]) -> Non
     np.testing.assert_allclose(snapshot.transform(snapshot.points), snapshot.coordinates, atol=1e-7)
 
 
-@pytest.mark.parametrize("half", ["mean row", "own mean"])
-def test_without_either_half_of_the_centring_new_points_are_misplaced(half: str) -> None:
-    """The classic error, made on purpose: `test_it_is_scikit_learns` would fail."""
-    engine = se.Engine(**WAYS[2], size=100, n_components=2, scaling=None, axes="eigen")
-    engine.learn(DIGITS[:120])
-    snapshot = engine.snapshot()
-    z, new = snapshot.points - snapshot.center, DIGITS[130:140] - snapshot.center
-    rows = (new @ z.T * snapshot.gamma + 1.0) ** 3
-    shares, mean_row = snapshot.stationary, snapshot.stationary @ kernel(snapshot)
-    whole = centering.center_rows(rows, mean_row, shares)
-    part = rows - mean_row if half == "mean row" else rows - (rows @ shares)[:, None]
-    targets = snapshot.masses[:, None] * snapshot.coordinates / snapshot.eigenvalues
-    right = snapshot.transform(DIGITS[130:140])
-    np.testing.assert_allclose(whole @ targets, right, atol=1e-9)
-    # constants of a row vanish in centred coordinates; the mean row does not
-    off = np.abs(part @ targets - right).max()
-    assert off < 1e-9 if half == "mean row" else off > 1e-2
-
-
 # ---------------------------------------------------------------------- laws of distances
 
 
@@ -270,20 +249,6 @@ def test_masses_are_duplicates() -> None:
     np.testing.assert_allclose(ours @ turn, coordinates, atol=1e-9)
 
 
-def test_the_mean_over_single_anchors_is_double_centring() -> None:
-    """<x_i - a, x_j - a> of every anchor a, averaged, is -J D^2 J / 2."""
-    rng = np.random.default_rng(0)
-    points = rng.standard_normal((30, 4))
-    d2 = cdist(points, points, "sqeuclidean")
-    anchored = [0.5 * (d2[:, [a]] + d2[[a]] - d2) for a in range(30)]
-    mean = np.mean(anchored, axis=0)
-    # the average still has the anchors' own mean in it: what is left is a constant a row and column
-    center = np.eye(30) - 1.0 / 30.0
-    np.testing.assert_allclose(center @ mean @ center, -0.5 * center @ d2 @ center, atol=1e-12)
-    matrix = centred_matrix(-0.5 * d2, np.ones(30))
-    np.testing.assert_allclose(matrix, center @ mean @ center, atol=1e-12)
-
-
 def rows_of(points: Floats, metric: str, size: int) -> Iterator[Floats]:
     """Distance rows of a window."""
     for i in range(len(points)):
@@ -341,39 +306,6 @@ def test_distances_that_break_the_triangle_survive() -> None:
 
 
 # ---------------------------------------------------------------------- laws of the house
-
-
-@pytest.mark.parametrize("way", WAYS, ids=IDS)
-def test_any_cut_and_any_save_give_the_same_bits(way: dict[str, Any], tmp_path: Path) -> None:
-    """One call, many calls, and a file in between."""
-    rng = np.random.default_rng(0)
-    points = rng.standard_normal((330, 5))
-
-    def made() -> se.Engine:
-        return se.Engine(**way, n_components=3, size=90)
-
-    one, many = made(), made()
-    one.learn(points)
-    for start, stop in zip([0, 7, 90, 91, 200], [7, 90, 91, 200, 330], strict=True):
-        many.learn(points[start:stop])
-        if many.ready:
-            many.snapshot()
-        many.save(tmp_path / "engine")
-        many = se.Engine.load(tmp_path / "engine")
-    for engine, path in ((one, tmp_path / "one"), (many, tmp_path / "many")):
-        engine.snapshot().save(path)
-    assert (tmp_path / "one").read_bytes() == (tmp_path / "many").read_bytes()
-    loaded = se.Snapshot.load(tmp_path / "one")
-    new = rng.standard_normal((9, 5))
-    snapshot = one.snapshot()
-    np.testing.assert_array_equal(loaded.transform(new), snapshot.transform(new))
-    np.testing.assert_array_equal(
-        pickle.loads(pickle.dumps(loaded)).transform(new), loaded.transform(new)
-    )
-    for i in range(9):
-        np.testing.assert_allclose(
-            snapshot.transform(new[i : i + 1])[0], snapshot.transform(new)[i], atol=1e-12
-        )
 
 
 # of seed 39 the first column of the polynomial kernel once came back with a cosine of -0.79

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -122,29 +121,6 @@ def test_parts_and_distance_rows(radius: float | None) -> None:
     np.testing.assert_allclose(
         snapshot.transform_distances(cdist(held, held)), snapshot.coordinates, atol=0.05
     )
-
-
-@pytest.mark.parametrize("n_landmarks", [None, 30])
-def test_any_cut_and_any_save_give_the_same_bits(tmp_path: Path, n_landmarks: int | None) -> None:
-    """One call, many calls, and a file in between."""
-    points = DIGITS[:230, :20]
-
-    def made() -> se.Engine:
-        return se.Engine("isomap", n_neighbors=8, size=80, n_landmarks=n_landmarks)
-
-    one, many = made(), made()
-    one.learn(points)
-    for start, stop in zip([0, 7, 90, 91, 200], [7, 90, 91, 200, 230], strict=True):
-        many.learn(points[start:stop])
-        if many.ready:
-            many.snapshot()
-        many.save(tmp_path / "engine")
-        many = se.Engine.load(tmp_path / "engine")
-    for engine, path in ((one, tmp_path / "one"), (many, tmp_path / "many")):
-        engine.snapshot().save(path)
-    assert (tmp_path / "one").read_bytes() == (tmp_path / "many").read_bytes()
-    loaded = se.Snapshot.load(tmp_path / "one")
-    np.testing.assert_array_equal(loaded.transform(points), one.snapshot().transform(points))
 
 
 # ---------------------------------------------------------------------- landmarks

@@ -201,52 +201,6 @@ def test_any_cut_and_any_save_give_the_same_bits(memory: str) -> None:
         assert digest(engine) == digest(whole)
 
 
-@pytest.mark.parametrize("when", ["before", "after"])
-@pytest.mark.parametrize(
-    ("place", "name"),
-    [
-        (TrialSpace, "replace"),
-        (TrialSpace, "roll"),
-        (TrialSpace, "turn"),
-        (KernelWeights, "rows"),
-        (KernelWeights, "replace"),
-    ],
-)
-def test_a_chunk_that_is_broken_off_changes_nothing(
-    place: type, name: str, when: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The engine is as it was, and the chunk learned again gives what a twin has."""
-    points = drifting(800)
-    engine, twin = small(size=300), small(size=300)
-    engine.learn(points[:500])
-    twin.learn(points[:500])
-    before, original, broken = digest(engine), getattr(place, name), 0
-
-    def interrupted(*args: Any) -> Any:
-        if when == "after":
-            original(*args)
-        raise KeyboardInterrupt
-
-    for start in range(500, 800, CHUNK):
-        chunk = points[start : start + CHUNK]
-        with monkeypatch.context() as patch:
-            patch.setattr(place, name, interrupted)
-            try:
-                engine.learn(chunk)
-            except KeyboardInterrupt:
-                broken += 1
-                assert digest(engine) == before
-                patch.undo()
-                engine.learn(chunk)
-        twin.learn(chunk)
-        before = digest(engine)
-        assert before == digest(twin)
-    # every chunk, or every chunk that turns the space: at 15 filled rows of 300
-    assert broken == 30 if name != "turn" else 10 <= broken <= 30
-    np.testing.assert_array_equal(engine.snapshot().coordinates, twin.snapshot().coordinates)
-    assert engine.snapshot().certificate == twin.snapshot().certificate
-
-
 # ---------------------------------------------------------------- passes
 
 

@@ -6,7 +6,6 @@ import copy
 import tracemalloc
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,6 @@ from streamembed.errors import (
     ParameterError,
     ResolutionWarning,
 )
-from streamembed.estimators import LaplacianEigenmaps
 from streamembed.methods.extension import GraphExtension
 from streamembed.methods.neighbor_graph import GraphMap
 
@@ -178,31 +176,6 @@ def test_a_cluster_that_arrives_whole_is_published_or_within_the_age(far: float)
 
 
 # ---------------------------------------------------------------- laws
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {},
-        {"memory": "landmarks", "size": 60},
-        {"memory": "all"},
-        {"weights": "binary", "radius": 0.7},
-    ],
-)
-def test_any_cut_and_any_save_give_the_same_bits(changes: dict[str, Any], tmp_path: Path) -> None:
-    whole, parts = engine_of(**changes), engine_of(**changes)
-    whole.learn(POINTS)
-    for start in range(0, 400, 37):
-        parts.learn(POINTS[start : start + 37])
-        if start in (37, 111, 222):  # in the growth, and after it
-            parts.save(tmp_path / "engine")
-            parts = se.Engine.load(tmp_path / "engine")
-    assert same(whole.snapshot(), parts.snapshot())
-    whole.snapshot().save(tmp_path / "snapshot")
-    loaded = se.Snapshot.load(tmp_path / "snapshot")
-    new = POINTS[:50] + 0.01
-    np.testing.assert_array_equal(loaded.transform(new), whole.snapshot().transform(new))
-    np.testing.assert_array_equal(loaded.coverage(new), whole.snapshot().coverage(new))
 
 
 @pytest.mark.parametrize("memory", ["window", "landmarks", "all"])
@@ -387,16 +360,6 @@ def test_landmarks_of_a_graph_are_never_too_coarse(recwarn: pytest.WarningsRecor
     engine.learn(POINTS)
     engine.snapshot()
     assert not [one for one in recwarn if one.category is ResolutionWarning]
-
-
-def test_the_river_face_is_the_engine() -> None:
-    """The same bits as the engine of these parameters."""
-    model = LaplacianEigenmaps(size=100, warm_up=40, n_neighbors=8)
-    model.learn_many(POINTS[:200])
-    engine = se.Engine("laplacian_eigenmaps", size=100, warm_up=40, n_neighbors=8)
-    engine.learn(POINTS[:200])
-    assert same(model.snapshot(), engine.snapshot())
-    assert len(model.transform_one(dict(zip("012", POINTS[0].tolist(), strict=True)))) == 2
 
 
 def test_degrees_that_single_precision_does_not_hold() -> None:

@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from threadpoolctl import threadpool_limits
 
 import streamembed as se
@@ -251,29 +249,6 @@ def small(**changes: Any) -> se.Engine:
     return se.Engine(**{"size": 60, "warm_up": 25, "chunk_size": 7, **changes})
 
 
-@settings(max_examples=10, deadline=None)
-@given(
-    st.lists(st.integers(1, 159), max_size=20),
-    st.sampled_from(["window", "all"]),
-    st.sampled_from([7, 40]),
-    st.lists(st.integers(30, 159), max_size=4),
-)
-def test_how_the_stream_is_cut_is_irrelevant(
-    cuts: list[int], memory: str, chunk: int, asked: list[int]
-) -> None:
-    """Any split into calls, with snapshots asked for anywhere: the same state, bit for bit."""
-    one = small(memory=memory, chunk_size=chunk)
-    for row in EVENTS:
-        one.learn(row[None])
-    many = small(memory=memory, chunk_size=chunk)
-    for part in np.split(EVENTS, sorted({*cuts, *asked})):
-        many.learn(part)
-        if many.position in asked:
-            many.snapshot()
-    assert one.to_bytes() == many.to_bytes()
-    assert one.snapshot().coordinates.tobytes() == many.snapshot().coordinates.tobytes()
-
-
 def test_the_number_of_blas_threads_does_not_matter() -> None:
     """The engine pins one thread itself: the same bits where the process has two."""
     points = np.random.default_rng(2).standard_normal((1200, 8))
@@ -284,30 +259,6 @@ def test_the_number_of_blas_threads_does_not_matter() -> None:
             engine.learn(points)
             saved.append(engine.snapshot().coordinates.tobytes())
     assert saved[0] == saved[1]
-
-
-def test_asking_changes_nothing() -> None:
-    """Snapshots, transforms, distances and saving leave the state's bytes as they were."""
-    engine = small()
-    engine.learn(EVENTS)
-    before = engine.to_bytes()
-    snapshot = engine.snapshot()
-    assert engine.snapshot() is snapshot
-    snapshot.transform(EVENTS)
-    snapshot.coverage(EVENTS)
-    snapshot.diffusion_distances()
-    assert engine.to_bytes() == before
-
-
-def test_inputs_are_neither_changed_nor_kept() -> None:
-    """The caller's array is as it was, and changing it later changes nothing."""
-    engine, copy = small(), small()
-    X = EVENTS.copy()
-    engine.learn(X)
-    np.testing.assert_array_equal(X, EVENTS)
-    copy.learn(EVENTS)
-    X[:] = 0.0
-    np.testing.assert_array_equal(engine.snapshot().points, copy.snapshot().points)
 
 
 # ---------------------------------------------------------------- symmetries of the data
@@ -339,21 +290,6 @@ def test_the_order_within_a_chunk_hardly_matters() -> None:
 
 
 # ---------------------------------------------------------------- bounded, long
-
-
-def held(engine: se.Engine) -> int:
-    """Bytes of everything that the engine's state holds."""
-    return len(engine.to_bytes())
-
-
-def test_memory_is_flat() -> None:
-    """A full window holds the same bytes after 3,000 and after 9,000 events, to 1 %."""
-    points = streams.drifting_rings(9000, 0, window=100)
-    engine = se.Engine(n_components=2, size=100, chunk_size=20, rank=30)
-    engine.learn(points[:3000])
-    before = held(engine)
-    engine.learn(points[3000:])
-    assert held(engine) <= 1.01 * before
 
 
 def test_long_runs_do_not_drift() -> None:

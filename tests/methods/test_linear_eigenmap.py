@@ -215,24 +215,6 @@ def test_equal_points_and_few_features() -> None:
     assert not one.coordinates[:, 1:].any()
 
 
-@pytest.mark.parametrize("memory", ["window", "landmarks", "all"])
-def test_any_cut_and_any_save_give_the_same_bits(memory: str, tmp_path: Any) -> None:
-    changes: dict[str, Any] = {"memory": memory, "size": 100}
-    whole = learn(POINTS, **changes)
-    parts = se.Engine("linear_eigenmap", n_components=3, **changes)
-    for start in range(0, 500, 37):
-        parts.learn(POINTS[start : start + 37])
-        if start % 2:
-            parts.save(tmp_path / "engine")
-            parts = se.Engine.load(tmp_path / "engine")
-    ours, theirs = whole.snapshot(), parts.snapshot()
-    for name in ("coordinates", "psi", "feature_loadings"):
-        np.testing.assert_array_equal(getattr(ours, name), getattr(theirs, name))
-    ours.save(tmp_path / "snapshot")
-    loaded = se.Snapshot.load(tmp_path / "snapshot")
-    np.testing.assert_array_equal(loaded.transform(POINTS), ours.transform(POINTS))
-
-
 def test_distances_are_refused_and_options_checked() -> None:
     with pytest.raises(InputError, match="coordinates"):
         se.Engine("linear_eigenmap", size=50).learn_distances([[], [1.0]])

@@ -12,12 +12,9 @@ import pytest
 from scipy.spatial.distance import cdist
 
 import streamembed as se
-from scenarios.fuzz.interrupts import digest
 from streamembed.engine import diagnostics
 from streamembed.errors import DegenerateMapWarning, ParameterError
 from streamembed.geometry import self_tuning
-from streamembed.geometry.lists import NeighborLists
-from streamembed.methods import frame_reference, kernel_map, update
 from streamembed.methods.state import State
 from streamembed.spectral import certificate
 from streamembed.spectral.certificate import SCOPE, Certificate
@@ -485,94 +482,6 @@ def test_masses_doubled_change_nothing() -> None:
 
 SMALL: dict[str, Any] = {"size": 60, "warm_up": 20, "chunk_size": 7, "n_neighbors": 5}
 EVENTS = moving(np.random.default_rng(8), 160)
-
-
-def learned(cuts: list[int], **changes: Any) -> str:
-    """The bits after a stream that came in these parts, asked for snapshots in between."""
-    engine = se.Engine(**{**SMALL, **changes})
-    for part in np.split(EVENTS, cuts):
-        engine.learn(part)
-        if engine.ready:
-            engine.snapshot()
-    assert engine.refilled > 0
-    return digest(engine)
-
-
-MEMORIES = pytest.mark.parametrize(
-    "changes",
-    [{}, {"memory": "all"}, {"memory": "landmarks"}, {"memory": "landmarks", "half_life": 90.0}],
-)
-
-
-@MEMORIES
-def test_how_the_stream_is_cut_does_not_matter(changes: dict[str, Any]) -> None:
-    """Scales, lists and what was filled again included; cuts before, at and after the fill."""
-    whole = learned([], **changes)
-    assert learned([5, 20, 21, 58, 60, 62, 63, 150], **changes) == whole
-    assert learned(list(range(1, 160)), **changes) == whole
-
-
-@MEMORIES
-@pytest.mark.parametrize("at", [10, 31, 62, 120])
-def test_saved_and_loaded_it_goes_on_to_the_same_bits(
-    changes: dict[str, Any], at: int, tmp_path: Path
-) -> None:
-    """In the warm-up, in mid-growth, right before and after the fill, and long after it."""
-    engine = se.Engine(**{**SMALL, **changes})
-    engine.learn(EVENTS[:at])
-    engine.save(tmp_path / "engine")
-    again = se.Engine.load(tmp_path / "engine")
-    assert digest(again) == digest(engine)
-    again.learn(EVENTS[at:])
-    assert digest(again) == learned([at], **changes)
-    engine.learn(EVENTS[at:])
-    assert engine.snapshot().frame.epoch == again.snapshot().frame.epoch
-
-
-PLACES: list[tuple[object, str]] = [
-    (NeighborLists, "replace"),
-    (self_tuning, "find_drifted"),
-    (self_tuning, "fill_widths"),
-    (self_tuning, "weigh"),
-    (kernel_map.KernelMap, "_start_again"),
-    (update, "_maintain"),
-    (frame_reference, "renew"),
-    (update, "_build"),
-]
-
-
-@pytest.mark.parametrize("stop", [49, 63, 126])
-@pytest.mark.parametrize("changes", [{}, {"memory": "landmarks", "size": 40}])
-def test_a_failed_chunk_changes_nothing(
-    changes: dict[str, Any], stop: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Wherever it fails: in growth, in the chunk that fills the window, and in a full one."""
-    start = stop - 4
-    whole = learned([], **changes)
-    engine = se.Engine(**{**SMALL, **changes})
-    engine.learn(EVENTS[:start])
-    saved = engine.to_bytes()
-    failed = 0
-    for owner, name in PLACES:
-        engine = se.Engine.from_bytes(saved)
-        before = digest(engine)
-
-        def fail(*_: Any, **__: Any) -> None:
-            raise MemoryError
-
-        with monkeypatch.context() as patch:
-            patch.setattr(owner, name, fail)
-            try:
-                engine.learn(EVENTS[start : start + 7])
-            except MemoryError:
-                failed += 1
-                assert digest(engine) == before, name
-                position = start
-            else:
-                position = start + 7
-        engine.learn(EVENTS[position:])
-        assert digest(engine) == whole, name
-    assert failed >= 4
 
 
 # ---------------------------------------------------------------- the epoch at the fill

@@ -17,7 +17,6 @@ from streamembed.metrics import eig_dml
 from streamembed.metrics.eig_dml import EigDMLLearner
 from streamembed.metrics.must_link import RootsLearner
 from streamembed.metrics.separation import soft_minimum
-from streamembed.numeric import codec
 from tests.oracles import oracle_eig_dml as oracle
 
 # Far pairs with less than 1e-10 of the largest weight are left out of a step, and near-tied
@@ -216,20 +215,6 @@ def test_batch_value_is_that_of_the_sdp():
     assert info["objective"] <= WINE_SDP * (1 + 1e-5)
     assert info["bound"] >= WINE_SDP * (1 - 1e-5)
     check(state)
-
-
-def test_the_printed_algorithm_would_fail():
-    """A few steps of the source's box miss the optimum by far more than 5 %, so does its matrix."""
-    close, far = wine_pairs(300)
-    state, _ = solve(close, far, replace(BATCH, tolerance=0.04))
-    H = eig_dml.compute_constraint(state)
-    best = oracle.smallest(state.matrix, far)
-    assert oracle.smallest(oracle.printed_frank_wolfe(H, far, 25), far) < 0.8 * best
-    # the whitened matrix that it returns is no metric for the points as they are
-    half = oracle.power(H, 0.5)
-    whitened = half @ state.matrix @ half
-    whitened *= 13 / np.sum(whitened * H)
-    assert oracle.smallest(whitened, far) < 0.9 * best
 
 
 @given(st.floats(-300, 300), st.integers(1, 50), st.integers(0, 100))
@@ -501,34 +486,6 @@ def test_drift():
     # neither pair of features alone parts all far pairs of the two halves together
     assert shares[0.998] > 0.8
     assert shares[None] < 0.65
-
-
-@pytest.mark.parametrize("name", ["hard", "recent"])
-def test_saved_and_continued(name):
-    """From its arrays a state goes on bit for bit as if it had never been taken apart."""
-    close, far = wine_pairs(400)
-    options = EigDMLLearner(policy=name, buffer=60)
-    state, _ = streamed(close[:200], far[:200], options)
-    arrays, numbers = codec.pack(state)
-    loaded = codec.unpack(eig_dml.State, {k: v.copy() for k, v in arrays.items()}, dict(numbers))
-    ends = []
-    for part in (state, loaded):
-        later, info = update(part, close[200:], far[200:], options)
-        arrays, numbers = codec.pack(later)
-        ends.append(([arrays[key].tobytes() for key in sorted(arrays)], numbers, info))
-    assert ends[0] == ends[1]
-
-
-def test_inputs_untouched():
-    """Neither the pairs nor the state before are written to."""
-    close, far = wine_pairs(100)
-    state, _ = streamed(close, far, EigDMLLearner(buffer=60))
-    arrays, _ = codec.pack(state)
-    for part in (*arrays.values(), close, far):
-        part.flags.writeable = False
-    later, _ = update(state, close, far, EigDMLLearner(buffer=60, smoothing=0.05))
-    eig_dml.merge(state, later, EigDMLLearner(buffer=60))
-    eig_dml.measure(state, EigDMLLearner())
 
 
 def test_merge():

@@ -10,8 +10,6 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from sklearn.datasets import load_iris, load_wine
 
 import streamembed as se
@@ -164,76 +162,12 @@ def test_labels_help_on_iris() -> None:
 # ---------------------------------------------------------------- laws
 
 
-@settings(max_examples=6, deadline=None)
-@given(st.lists(st.integers(1, 167), max_size=6), st.sampled_from(["none", "labels", "some"]))
-def test_any_cut_gives_the_same_metrics(cuts: list[int], labels: str) -> None:
-    """Bit for bit, with saving and loading in between."""
-    y: list[Any] = KINDS.tolist()
-    if labels == "some":
-        y = [None if i % 3 else label for i, label in enumerate(y)]
-    whole, parts = small(), small()
-    whole.learn(WINE[:168], y=None if labels == "none" else y[:168])
-    edges = [0, *sorted(set(cuts)), 168]
-    for start, stop in pairwise(edges):
-        parts.learn(WINE[start:stop], y=None if labels == "none" else y[start:stop])
-        parts = pickle.loads(pickle.dumps(parts))
-    assert_same(whole, parts)
-
-
-@settings(max_examples=4, deadline=None)
-@given(st.lists(st.integers(1, 119), max_size=5))
-def test_any_cut_of_given_pairs_gives_the_same_metrics(cuts: list[int]) -> None:
-    """Before the warm-up ended and after it."""
-    similar = KINDS[:120] == KINDS[50:170]
-    for first in (20, 60):
-        whole, parts = small(), small()
-        for engine in (whole, parts):
-            engine.learn(WINE[:first])
-        whole.learn_pairs(WINE[:120], WINE[50:170], similar)
-        edges = [0, *sorted(set(cuts)), 120]
-        for start, stop in pairwise(edges):
-            part = slice(start, stop)
-            parts.learn_pairs(WINE[:120][part], WINE[50:170][part], similar[part])
-            parts = pickle.loads(pickle.dumps(parts))
-        for engine in (whole, parts):
-            engine.learn(WINE[first:])
-        assert_same(whole, parts)
-
-
-def test_metrics_survive_the_disk(tmp_path: Any) -> None:
-    """Snapshots and engines, bit for bit."""
-    engine = small()
-    engine.learn(WINE, y=KINDS)
-    snapshot = engine.snapshot()
-    snapshot.save(tmp_path / "snapshot.arrow")
-    loaded = se.Snapshot.load(tmp_path / "snapshot.arrow")
-    for name, metric in snapshot.metrics.items():
-        np.testing.assert_array_equal(loaded.metrics[name].matrix, metric.matrix)
-        assert loaded.metrics[name].certificate == metric.certificate
-    engine.save(tmp_path / "engine.arrow")
-    again = se.Engine.load(tmp_path / "engine.arrow")
-    for each in (engine, again):
-        each.learn(WINE[:50], y=KINDS[:50])
-    assert_same(engine, again)
-
-
 def test_names_of_labels_do_not_matter() -> None:
     """Strings, numbers and booleans in any order: classes are what they tell apart."""
     numbers, names = small(), small()
     numbers.learn(WINE, y=KINDS)
     names.learn(WINE, y=pa.array([["red", "white", "rose"][k] for k in KINDS.tolist()]))
     assert_same(numbers, names)
-
-
-def test_the_order_of_features_does_not_matter() -> None:
-    """Named features have one order; metrics have it too."""
-    columns = [f"f{j:02d}" for j in range(13)]
-    one, other = small(metrics=("geometric_mean",)), small(metrics=("geometric_mean",))
-    one.learn(pa.table({name: WINE[:, j] for j, name in enumerate(columns)}), y=KINDS)
-    other.learn(
-        pa.table({name: WINE[:, j] for j, name in reversed(list(enumerate(columns)))}), y=KINDS
-    )
-    assert_same(one, other)
 
 
 def test_metrics_without_labels_are_rescaled_with_their_features() -> None:

@@ -17,7 +17,7 @@ from streamembed.errors import ParameterError
 from streamembed.estimators import ITML
 from streamembed.metrics import bregman, itml
 from streamembed.metrics.itml import LEAST_ALONE, ITMLLearner, Memory
-from streamembed.numeric import codec, histogram
+from streamembed.numeric import histogram
 from streamembed.numeric.arrays import Floats, Ints
 from tests.oracles import oracle_itml as oracle
 
@@ -406,56 +406,6 @@ def test_extreme_streams():
             assert np.isfinite(memory.pairs.duals).all()
     assert refused
     assert learned
-
-
-def test_same_seed_same_bits():
-    """A call is a function of memory, pairs and seed."""
-    pairs, start = bounded(*wine_pairs(100)), itml.init(np.eye(13))
-    one, two, other = (learn(start, pairs, sweeps=2, seed=seed).matrix for seed in (5, 5, 6))
-    assert np.array_equal(one, two)
-    assert not np.array_equal(one, other)
-
-
-def test_saved_and_continued():
-    """Through plain arrays a memory goes on to the same bits, also while a kind is alone."""
-    pairs, options = bounded(*wine_pairs(300)), {"buffer": 120, "forgetting": 0.01}
-    for first in (pairs.take(slice(200)), pairs.take(pairs.similar)):
-        memory = learn(itml.init(np.eye(13)), first, **options)
-        arrays, numbers = codec.pack(memory)
-        again = codec.unpack(Memory, {k: v.copy() for k, v in arrays.items()}, dict(numbers))
-        ends = [
-            codec.pack(learn(part, pairs.take(slice(200, 300)), **options))
-            for part in (memory, again)
-        ]
-        assert ends[0][1] == ends[1][1]
-        for name in ends[0][0]:
-            assert np.array_equal(ends[0][0][name], ends[1][0][name])
-
-
-def test_inputs_untouched():
-    """No verb writes to a memory or to what is passed in."""
-    pairs = bounded(*wine_pairs(100))
-    memory = learn(itml.init(np.eye(13)), pairs)
-    arrays = [*codec.pack(pairs)[0].values(), *codec.pack(memory)[0].values()]
-    copies = [array.copy() for array in arrays]
-    for array in arrays:
-        array.flags.writeable = False
-    learn(memory, pairs, buffer=120, forgetting=0.1, sweeps=2)
-    for array, copy in zip(arrays, copies, strict=True):
-        assert np.array_equal(array, copy)
-
-
-def test_a_sorted_log_may_be_cut_anywhere() -> None:
-    """An estimator of pairs that come similar ones first: any split gives the same bits."""
-    V, similar, upper, lower = wine_pairs(600)
-    rows = np.argsort(~similar, kind="stable")
-    V, similar = V[rows], similar[rows]
-    one, many = (ITML(upper=upper, lower=lower, buffer=20) for _ in range(2))
-    many.learn_pairs(V, np.zeros_like(V), similar)
-    for start in range(0, 600, 7):
-        part = slice(start, start + 7)
-        one.learn_pairs(V[part], np.zeros_like(V[part]), similar[part])
-    assert np.array_equal(one.metric.matrix, many.metric.matrix)
 
 
 # Refusals.

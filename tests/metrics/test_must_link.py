@@ -11,7 +11,6 @@ from threadpoolctl import threadpool_limits
 
 from streamembed.metrics import eig_dml, must_link
 from streamembed.metrics.must_link import RootsLearner
-from streamembed.numeric import codec
 from tests.oracles import oracle_eig_dml as oracle
 
 # Sums of a thousand outer products and one eigenproblem of condition 1e2 round at 1e-13.
@@ -269,13 +268,3 @@ def test_diagonal_ignores_units_and_useless_features():
 
 
 # Both.
-
-
-def test_inputs_untouched():
-    """Neither the pairs nor the state before are written to, by any function."""
-    close, far = wine_pairs(50)
-    state, _ = learned(close, far, RootsLearner())
-    for part in (*codec.pack(state)[0].values(), close, far):
-        part.flags.writeable = False
-    leading(close, far, 3)
-    must_link.solve_diagonal(state)

@@ -207,25 +207,6 @@ def test_thin_classes_are_left_out():
     np.testing.assert_allclose(after.offsets, before.offsets, atol=EXACT)
 
 
-def test_inputs_untouched():
-    """No verb writes to its arguments, and none shares memory with its result."""
-    points, classes = blobs(30, 3, 3)
-    moments = batch(points, classes)
-    for part in (points, classes, moments.masses, moments.shifts):
-        part.flags.writeable = False
-    moments.scatters.flags.writeable = moments.origin.flags.writeable = False
-    for result in (
-        scatter.update(moments, points, classes),
-        scatter.merge(moments, moments),
-        scatter.renumber(moments, np.array([1, 0, 2]), 4),
-    ):
-        for name in ("masses", "origin", "shifts", "scatters"):
-            assert not np.shares_memory(getattr(result, name), getattr(moments, name))
-    scatter.measure(moments)
-    scatter.sum_all_pairs(moments)
-    discriminant.compute_metric(moments)
-
-
 def test_a_constant_feature_has_exactly_no_scatter():
     """0.1 is no binary fraction and 1e6 + 0.1 less so: still its scatter is 0, not rounding."""
     points, classes = blobs(100, 3, 3)
