@@ -70,21 +70,6 @@ def test_distances_are_as_good_as_points(memory: str, bandwidth: Any) -> None:
         np.testing.assert_allclose(ours.coverage_distances(rows), theirs.coverage(new), atol=1e-8)
 
 
-def test_large_windows_of_distances_are_those_of_points_too() -> None:
-    """Above 256 slots weights are float32: the same kernel values, but for rounding."""
-    points = drifting_rings(700, 0, window=400)
-    from_points, from_rows = (
-        small(size=400, warm_up=300, kernel="gaussian", bandwidth=0.7, n_components=4)
-        for _ in range(2)
-    )
-    d = cdist(points, points)
-    from_points.learn(points)
-    from_rows.learn_distances(d)
-    np.testing.assert_allclose(
-        from_rows.snapshot().coordinates, from_points.snapshot().coordinates, atol=2e-5
-    )
-
-
 def test_distances_that_no_points_have() -> None:
     """City blocks, shortest paths, random symmetric numbers: at full rank the batch answer."""
     rng = np.random.default_rng(0)

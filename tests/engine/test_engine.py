@@ -11,13 +11,11 @@ import pyarrow as pa
 import pytest
 
 import streamembed as se
-from streamembed import errors
 from streamembed.errors import (
     DuplicateIdError,
     FeatureError,
     NotReadyError,
     ParameterError,
-    StreamembedError,
 )
 from streamembed.methods.options import Config
 
@@ -119,23 +117,6 @@ def test_flush_learns_a_short_chunk() -> None:
     assert (engine.snapshot().position, engine.pending) == (45, 0)
     engine.flush()
     assert engine.snapshot().position == 45
-
-
-def test_the_window_forgets_the_oldest() -> None:
-    """Ids, points and masses are those of the last events, oldest first."""
-    engine = small()
-    engine.learn(POINTS[:200])
-    snapshot = engine.snapshot()
-    assert snapshot.ids.tolist() == engine.support_ids.tolist() == list(range(140, 200))
-    np.testing.assert_array_equal(snapshot.points, POINTS[140:200])
-    assert snapshot.masses.tolist() == [1.0] * 60
-
-
-def test_memory_all_forgets_nothing() -> None:
-    """Every event stays, also beyond the ring's first capacity."""
-    engine = se.Engine(memory="all", chunk_size=50)
-    engine.learn(POINTS)
-    assert engine.snapshot().ids.tolist() == list(range(400))
 
 
 def test_features_are_settled_by_the_first_batch() -> None:
@@ -294,55 +275,6 @@ def test_unknown_options_are_refused() -> None:
         small().learn(POINTS[:2], y=[0, 1])
 
 
-def constant_columns(rng: np.random.Generator) -> np.ndarray:
-    return np.column_stack([np.full(150, 0.1), rng.standard_normal(150), np.full(150, -7.0)])
-
-
-def nearly_equal(rng: np.random.Generator) -> np.ndarray:
-    return 1e9 + 1e-6 * rng.standard_normal((150, 3))
-
-
-HARD = {
-    "all duplicates": lambda rng: np.ones((150, 3)),
-    "constant columns": constant_columns,
-    "two places": lambda rng: np.repeat([[0.0, 0.0], [1.0, 1.0]], 75, axis=0)[rng.permutation(150)],
-    "tiny": lambda rng: 1e-308 * rng.standard_normal((150, 3)),
-    "denormal": lambda rng: 5e-324 * rng.integers(0, 3, (150, 3)),
-    "large": lambda rng: 1e149 * rng.standard_normal((150, 3)),
-    "large and small": lambda rng: 10.0 ** rng.uniform(-140, 140, (150, 2)),
-    "large offset": nearly_equal,
-    "one feature": lambda rng: rng.standard_normal((150, 1)),
-    "outlier after the warm-up": lambda rng: np.r_[rng.standard_normal((149, 2)), [[1e140, 0]]],
-    "integers": lambda rng: rng.integers(-3, 3, (150, 4)),
-    "more features than points": lambda rng: rng.standard_normal((150, 400)),
-    "a line": lambda rng: np.outer(np.linspace(0, 1, 150), np.ones(3)),
-}
-
-
-@pytest.mark.filterwarnings("ignore::streamembed.errors.ScalingWarning")
-@pytest.mark.parametrize("name", HARD)
-@pytest.mark.parametrize(
-    ("scaling", "memory"), [("standard", "window"), (None, "window"), (None, "all")]
-)
-def test_hard_data_stay_finite(name: str, scaling: str | None, memory: str) -> None:
-    """Coordinates, certificate, transform and coverage are finite, whatever finite data come."""
-    X = HARD[name](np.random.default_rng(5))
-    engine = small(scaling=scaling, memory=memory, n_components=4, rank=20)
-    for start in range(0, len(X), 50):
-        engine.learn(X[start : start + 50])
-        snapshot = engine.snapshot()
-        certificate = snapshot.certificate
-        assert np.isfinite(snapshot.coordinates).all()
-        assert ((snapshot.eigenvalues >= 0) & (snapshot.eigenvalues <= 1)).all()
-        assert (np.diff(snapshot.eigenvalues) <= 0).all()
-        assert np.isfinite([certificate.residual, certificate.outside, certificate.gap]).all()
-        assert np.isfinite(snapshot.transform(X[:20].astype(float))).all()
-        assert np.isfinite(snapshot.transform(np.full((1, X.shape[1]), 1e149))).all()
-        coverage = snapshot.coverage(X[:20].astype(float))
-        assert ((coverage >= 0) & (coverage <= 1)).all()
-        assert np.isfinite(snapshot.diffusion_distances()).all()
-
-
 def test_duplicates_have_no_components() -> None:
     """All points equal: eigenvalues and coordinates are zero, and the certificate is met."""
     engine = small()
@@ -379,32 +311,6 @@ def test_a_fixed_bandwidth_and_no_scaling_are_used_as_given() -> None:
     snapshot = engine.snapshot()
     assert snapshot.bandwidth == 1.7
     assert snapshot.scale.tolist() == [1.0, 1.0, 1.0]
-
-
-def test_errors_are_one_family() -> None:
-    """Everything raised on purpose can be caught by one name."""
-    for name in errors.__all__:
-        kind = getattr(errors, name)
-        assert issubclass(kind, StreamembedError) != issubclass(kind, Warning), name
-
-
-@pytest.mark.long
-def test_an_engine_says_what_it_holds() -> None:
-    """In one line: method, memory, size, position, features, and whether it is ready."""
-    engine = se.Engine(size=2000, warm_up=60, metrics=("itml",), picture=True)
-    told = "<Engine diffusion_map in 2 components, window of 2,000, itml, a picture; at event {}>"
-    assert repr(engine) == told.format("0: no features yet, 60 events before its first snapshot")
-    points = np.random.default_rng(0).standard_normal((1210, 3))
-    engine.learn(points[:12])
-    assert repr(engine) == told.format("12: 3 features, 48 events before its first snapshot")
-    engine.learn(points[12:])
-    assert repr(engine) == told.format("1,210: 3 features, ready")
-    assert "50 landmarks; at" in repr(se.Engine(memory="landmarks", size=50))
-    by_distance = se.Engine("isomap", n_components=1, memory="all")
-    by_distance.learn_distances([[]])
-    assert "<Engine isomap in 1 component, all events; at event 1: distances, 49" in repr(
-        by_distance
-    )
 
 
 def test_a_snapshot_says_what_it_holds() -> None:

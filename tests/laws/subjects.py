@@ -130,7 +130,7 @@ ENGINES: dict[str, tuple[dict[str, Any], Any, dict[int, Call]]] = {
     "picture": ({"picture": True}, _points, {70: se.Engine.relayout}),
     "flush": ({}, _points, {16: se.Engine.flush, 38: se.Engine.flush}),
     "clock": ({"memory": "landmarks", "half_life": 30.0, "clock": "event_time"}, _timed, {}),
-    "metrics": ({"metrics": METRICS}, _labelled, {}),
+    "metrics": ({"metrics": METRICS, "memory": "landmarks"}, _labelled, {}),
     "generated pairs": ({"metrics": ("eig_dml",)}, _points, {}),
     "late labels": (
         {"metrics": METRICS},

@@ -16,7 +16,7 @@ import pytest
 import streamembed as se
 from streamembed import estimators
 from streamembed.errors import StreamembedError
-from tests.laws.subjects import LABELS, POINTS, ROWS, SUBJECTS, Subject, digest
+from tests.laws.subjects import IDS, LABELS, POINTS, ROWS, SUBJECTS, Subject, digest
 
 every_subject = pytest.mark.parametrize("name", SUBJECTS)
 TABLES = [name for name, subject in SUBJECTS.items() if subject.table]
@@ -101,6 +101,7 @@ def list_wrong_calls(model: Any) -> list[Callable[[], object]]:
             lambda: learn(np.ones((2, 4))),
             lambda: learn(POINTS[:2], ids=["once"]),
             lambda: learn(POINTS[200:220], ids=[f"new{i % 19}" for i in range(20)]),
+            lambda: learn(POINTS[200:220], ids=[*IDS[200:219], model.support_ids[-1]]),
             lambda: model.learn_pairs(POINTS[:2], POINTS[:1], [1]),
             lambda: model.label(["e099", "e098"], ["a"]),
         ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -94,33 +93,6 @@ def test_it_is_scikit_learns() -> None:
     np.testing.assert_allclose(
         snapshot.transform(DIGITS[300:330]) * signs, fitted.transform(DIGITS[300:330]), atol=1e-6
     )
-
-
-POOR: dict[str, Any] = {
-    "all equal": np.ones((120, 3)),
-    "two places": np.repeat([[0.0, 1.0], [5.0, 2.0]], 60, axis=0),
-    "parts": np.random.default_rng(0).standard_normal((120, 2))
-    + 1e3 * (np.arange(120) % 3)[:, None],
-    "integers": np.random.default_rng(1).integers(0, 3, (120, 2)).astype(float),
-    "a line": np.linspace(0, 1, 120)[:, None],
-    "an outlier": np.vstack([np.random.default_rng(2).standard_normal((119, 4)), np.full(4, 1e6)]),
-}
-
-
-@pytest.mark.parametrize("name", POOR)
-@pytest.mark.parametrize("size", [40, 80])
-def test_poor_data_stay_finite(name: str, size: int) -> None:
-    """Finite coordinates and transforms, no met certificate that is wrong."""
-    engine = se.Engine("lle", n_neighbors=10, size=size, scaling=None, warm_up=12)
-    for start in range(0, 120, 15):
-        engine.learn(POOR[name][start : start + 15])
-        if engine.ready:
-            snapshot = engine.snapshot()
-            assert np.isfinite(snapshot.coordinates).all()
-            assert np.isfinite(snapshot.transform(POOR[name][:10])).all()
-            unit = snapshot.coordinates * np.sqrt(snapshot.masses)[:, None]
-            sizes = np.diag(unit.T @ unit)
-            assert ((np.abs(sizes - 1.0) < 1e-6) | (sizes == 0.0)).all()
 
 
 @pytest.mark.filterwarnings("ignore::streamembed.errors.ScalingWarning")

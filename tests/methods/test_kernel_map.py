@@ -154,25 +154,6 @@ def test_a_gaussian_kernel_is_kept_exact_and_its_certificates_are_true(alpha: fl
         assert fuzz_certificate.check(snapshot, 3e-3) == []
 
 
-@pytest.mark.parametrize("kernel", ["self_tuning", "gaussian"])
-def test_distances_are_as_good_as_points(kernel: str) -> None:
-    """Rows that leave are read before they are overwritten: the map is that of the points."""
-    points = drifting(700)
-    d = cdist(points, points)
-    ours, theirs = (small(size=300, kernel=kernel, n_components=3) for _ in range(2))
-    ours.learn_distances(d)
-    theirs.learn(points)
-    check_products(theirs)
-    # in the order of slots
-    now = state_of(theirs)[0].support.points
-    check_products(ours, cdist(now, now, "sqeuclidean"))
-    first, second = ours.snapshot(), theirs.snapshot()
-    np.testing.assert_allclose(first.degrees, second.degrees, rtol=2e-5)
-    np.testing.assert_allclose(first.eigenvalues, second.eigenvalues, atol=1e-4)
-    largest = np.abs(second.coordinates).max()
-    np.testing.assert_allclose(first.coordinates, second.coordinates, atol=0.02 * largest)
-
-
 # ---------------------------------------------------------------- cuts and broken chunks
 
 

@@ -16,8 +16,6 @@ from streamembed.engine import diagnostics
 from streamembed.errors import DegenerateMapWarning, ParameterError
 from streamembed.geometry import self_tuning
 from streamembed.methods.state import State
-from streamembed.spectral import certificate
-from streamembed.spectral.certificate import SCOPE, Certificate
 from tests.oracles import oracle
 
 # too few landmarks for the kernel is what some of these are about
@@ -417,33 +415,6 @@ def learn_rows(engine: se.Engine, d: np.ndarray, start: int, stop: int) -> None:
         engine.learn_distances([row])
 
 
-@pytest.mark.parametrize("memory", ["window", "landmarks", "all"])
-def test_distances_are_as_good_as_points(memory: str) -> None:
-    """Widths, map, extension and coverage; in another unit too, and with ties."""
-    points = moving(np.random.default_rng(4), 170)
-    if memory != "landmarks":  # which of two equally near is one is a matter of rounding
-        points = np.round(points, 1)
-    d = cdist(points, points)
-    new = points[:30] + 0.03
-    settings = {"size": 60, "memory": memory, "n_components": 3, "tolerance": 1e-9}
-    by_points = se.Engine(scaling=None, **settings)
-    by_points.learn(points[:160])
-    plain = by_points.snapshot()
-    for unit in (1.0, 7.0):
-        engine = se.Engine(**settings)
-        learn_rows(engine, unit * d, 0, 160)
-        snapshot = engine.snapshot()
-        np.testing.assert_array_equal(snapshot.ids, plain.ids)
-        assert engine.refilled == by_points.refilled
-        np.testing.assert_allclose(snapshot.widths, unit * plain.widths, rtol=1e-6)
-        np.testing.assert_allclose(snapshot.eigenvalues, plain.eigenvalues, atol=1e-6)
-        rows = unit * cdist(new, plain.points)
-        found = oracle.align_signs(snapshot.transform_distances(rows), plain.transform(new))
-        np.testing.assert_allclose(found, plain.transform(new), atol=1e-4)
-        coverage = snapshot.coverage_distances(rows)
-        np.testing.assert_allclose(coverage, plain.coverage(new), atol=1e-6)
-
-
 def test_unknown_distances_are_no_neighbours() -> None:
     """inf: no weight, and no neighbour; with fewer than k known, the farthest of these."""
     snapshot = mapped(cloud(120), scaling=None, n_components=3)
@@ -544,25 +515,6 @@ def test_files_carry_the_epoch(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- who carries the map
 
 
-CLAIM = Certificate(0.0, 0.0, 0.0, 0.0, 0.0, (), "exact product", SCOPE, True)
-# one event, all of them, and two
-SPIKES = np.column_stack([10.0 * np.eye(100)[0], np.ones(100), 7.0 * np.eye(100)[:2].sum(axis=0)])
-
-
-def test_effective_points_count_events() -> None:
-    """A spike has 1, a constant all, a landmark of mass 50 counts 50."""
-    described = certificate.describe(CLAIM, SPIKES, np.ones(100), np.full(100, 0.01))
-    np.testing.assert_allclose(described.effective_points, [1.0, 100.0, 2.0])
-    assert described.lone == (0, 2)
-    masses = np.ones(100)
-    masses[0] = 50.0
-    heavy = certificate.describe(CLAIM, SPIKES, masses, masses / masses.sum())
-    np.testing.assert_allclose(heavy.effective_points[:2], [50.0, 149.0])
-    expected = oracle.effective_points(SPIKES, masses / masses.sum(), masses)
-    np.testing.assert_allclose(heavy.effective_points, expected)
-    assert heavy.lone == ()
-
-
 def said(engine: se.Engine) -> list[str]:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -612,18 +564,6 @@ def test_a_map_of_parts_is_said_to_be() -> None:
     )
 
 
-@pytest.mark.parametrize("name", ["moving", "integers"])
-@pytest.mark.parametrize("size", [10, 25, 150])
-def test_good_maps_and_tiny_ones_are_not_nagged_at(name: str, size: int) -> None:
-    """A component of a dozen points is carried by a few of them: that is no fault."""
-    engine = se.Engine(size=size, warm_up=min(size, 50))
-    points = STREAMS[name](np.random.default_rng(1), 300)
-    for start in range(0, 300, 20):
-        engine.learn(points[start : start + 20])
-        if engine.ready:
-            assert said(engine) == []
-
-
 # ---------------------------------------------------------------- parameters
 
 
@@ -632,30 +572,6 @@ def test_a_bandwidth_is_for_the_gaussian_kernel() -> None:
     with pytest.raises(ParameterError, match=r"bandwidth=3.0 is for kernel='gaussian'; set that"):
         se.Engine(bandwidth=3.0)
     se.Engine(kernel="gaussian", bandwidth=3.0)
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"n_neighbors": 0},
-        {"n_neighbors": 1001},
-        {"n_neighbors": 2.5},
-        {"width": 0.0},
-        {"width": 9e-4},
-        {"width": 1.1e6},
-        {"width": np.nan},
-        {"width": "wide"},
-        {"alpha": "none"},
-        {"alpha": 2.1},
-        {"kernel": "self-tuning"},
-        {"scaling": "globally"},
-    ],
-)
-def test_parameters_out_of_range_are_refused(wrong: dict[str, Any]) -> None:
-    """By name, with what it was."""
-    (name,) = wrong
-    with pytest.raises(ParameterError, match=name):
-        se.Engine(**wrong)
 
 
 def test_alpha_follows_the_kernel() -> None:

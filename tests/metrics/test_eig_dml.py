@@ -124,18 +124,6 @@ def test_orthogonal_pairs():
     np.testing.assert_allclose(state.duals / state.duals.sum(), alpha, atol=0.05)
 
 
-def test_orthogonal_roots():
-    """Of orthogonal pairs the best mean root is sqrt(d sum |z|^2) / n, by Cauchy and Schwarz."""
-    close, far = orthogonal(8)
-    options = RootsLearner(steps=5000, step_cap=10**9)
-    state, info = update(eig_dml.init(8), close, far, options)
-    H = eig_dml.compute_constraint(state)
-    optimum = np.sqrt(8 * np.trace(np.linalg.solve(H, far.T @ far))) / 8
-    assert info["status"] == "certified"
-    assert (1 - 1e-3) * optimum <= info["objective"] <= optimum * (1 + SLACK)
-    assert info["bound"] >= optimum * (1 - SLACK)
-
-
 @pytest.mark.parametrize("angle", [0.3, 1.0, np.pi / 2, 2.5])
 def test_two_pairs_by_hand(angle):
     """Two pairs in the plane: all on the bisector of their lines, unless they are orthogonal."""
@@ -217,6 +205,20 @@ def test_batch_value_is_that_of_the_sdp():
     check(state)
 
 
+def test_the_printed_algorithm_would_fail():
+    """A few steps of the source's box miss the optimum by far more than 5 %, so does its matrix."""
+    close, far = wine_pairs(300)
+    state, _ = solve(close, far, replace(BATCH, tolerance=0.04))
+    H = eig_dml.compute_constraint(state)
+    best = oracle.smallest(state.matrix, far)
+    assert oracle.smallest(oracle.printed_frank_wolfe(H, far, 25), far) < 0.8 * best
+    # the whitened matrix that it returns is no metric for the points as they are
+    half = oracle.power(H, 0.5)
+    whitened = half @ state.matrix @ half
+    whitened *= 13 / np.sum(whitened * H)
+    assert oracle.smallest(whitened, far) < 0.9 * best
+
+
 @given(st.floats(-300, 300), st.integers(1, 50), st.integers(0, 100))
 @settings(max_examples=200, deadline=None)
 def test_soft_minimum(exponent, n, seed):
@@ -294,16 +296,6 @@ def test_linear_maps():
     np.testing.assert_allclose(back, plain.matrix, atol=1e-3 * np.abs(plain.matrix).max())
 
 
-def test_repeated_close_pairs():
-    """Every close pair twice: H is a mean, and A does not move."""
-    close, far = wine_pairs(200)
-    once, _ = streamed(close, far, EigDMLLearner(steps=5), batch=200)
-    twice = np.repeat(close, 2, axis=0)
-    state, _ = update(eig_dml.init(13), twice, far, EigDMLLearner(steps=5))
-    np.testing.assert_allclose(state.matrix, once.matrix, atol=SAME * np.abs(once.matrix).max())
-    assert state.mass == 2 * once.mass
-
-
 def test_pairs_of_equal_points_are_dropped():
     """Duplicates with different labels would make every metric optimal: dropped, and counted."""
     close, far = wine_pairs(50)
@@ -345,17 +337,6 @@ def test_close_only():
     equal, info = update(eig_dml.init(13), np.zeros((5, 13)), far, EigDMLLearner())
     assert info["status"] == "no close pairs"
     check(equal)
-
-
-def test_no_steps_only_rescale():
-    """With K = 0 the metric keeps its shape while H moves, whatever comes."""
-    close, far = wine_pairs(400)
-    state, _ = streamed(close[:100], far[:100], EigDMLLearner())
-    moved, _ = update(state, 30.0 * close[100:], far[100:], EigDMLLearner(steps=0))
-    ratio = np.sum(moved.matrix * state.matrix) / np.sum(state.matrix**2)
-    np.testing.assert_allclose(moved.matrix, ratio * state.matrix, rtol=1e-12)
-    assert ratio < 0.9
-    check(moved)
 
 
 def test_a_metric_of_another_h_is_left_behind():
@@ -442,15 +423,6 @@ def test_hard_policy():
     assert np.array_equal(far[state.births], state.far)
 
 
-def test_recent_policy():
-    """The newest stay, oldest first."""
-    close, far = wine_pairs(300)
-    state, info = streamed(close, far, EigDMLLearner(buffer=100, policy="recent", steps=0))
-    assert state.births.tolist() == list(range(200, 300))
-    assert np.array_equal(state.far, far[200:])
-    assert info["n_seen"] == 300
-
-
 def test_forgetting():
     """With a decay H is the decayed mean, and far pairs older than 1 / (1 - decay) are gone."""
     close, far = wine_pairs(400)
@@ -463,29 +435,6 @@ def test_forgetting():
     np.testing.assert_allclose(state.close, total / mass, atol=1e-13)
     assert state.mass == pytest.approx(mass)
     assert state.births.tolist() == list(range(300, 400))
-
-
-def test_drift():
-    """After the informative features change, forgetting finds the new ones; keeping does not."""
-
-    def stream(informative, seed, count=2000):
-        close, far = normal(count, 6, seed=seed), normal(count, 6, seed=seed + 1)
-        sign = np.where(normal(count, seed=seed + 2) > 0, 1.0, -1.0)
-        far[:, informative] += 6.0 * sign[:, None]
-        return close, far
-
-    before, after = stream([0, 1], 0), stream([3, 4], 10)
-    shares = {}
-    for decay in (None, 0.998):
-        options = EigDMLLearner(decay=decay, buffer=500, step_cap=100)
-        state = eig_dml.init(6)
-        for close, far in (before, after):
-            for k in range(0, 2000, 50):
-                state, _ = update(state, close[k : k + 50], far[k : k + 50], options)
-        shares[decay] = np.diag(state.matrix)[[3, 4]].sum() / np.trace(state.matrix)
-    # neither pair of features alone parts all far pairs of the two halves together
-    assert shares[0.998] > 0.8
-    assert shares[None] < 0.65
 
 
 def test_merge():

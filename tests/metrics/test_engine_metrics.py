@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 import pytest
 from sklearn.datasets import load_iris, load_wine
 
@@ -17,7 +16,6 @@ from streamembed import estimators
 from streamembed.data.labels import LabelIndex, label_key, list_labels
 from streamembed.errors import (
     BadRowError,
-    DuplicateIdError,
     FeatureError,
     InputError,
     ParameterError,
@@ -39,21 +37,7 @@ def matrices(engine: se.Engine) -> dict[str, np.ndarray]:
     return {name: metric.matrix for name, metric in engine.snapshot().metrics.items()}
 
 
-def assert_same(one: se.Engine, other: se.Engine) -> None:
-    ours, theirs = matrices(one), matrices(other)
-    assert ours.keys() == theirs.keys()
-    for name, matrix in ours.items():
-        np.testing.assert_array_equal(matrix, theirs[name], err_msg=name)
-
-
 # ---------------------------------------------------------------- what is learned
-
-
-def test_without_metrics_there_are_none() -> None:
-    """An engine that was not asked learns none, and its state is as before."""
-    engine = se.Engine(size=60)
-    engine.learn(WINE)
-    assert dict(engine.snapshot().metrics) == {}
 
 
 def test_every_metric_is_finite_and_positive_semidefinite_after_every_chunk() -> None:
@@ -160,14 +144,6 @@ def test_labels_help_on_iris() -> None:
 
 
 # ---------------------------------------------------------------- laws
-
-
-def test_names_of_labels_do_not_matter() -> None:
-    """Strings, numbers and booleans in any order: classes are what they tell apart."""
-    numbers, names = small(), small()
-    numbers.learn(WINE, y=KINDS)
-    names.learn(WINE, y=pa.array([["red", "white", "rose"][k] for k in KINDS.tolist()]))
-    assert_same(numbers, names)
 
 
 def test_metrics_without_labels_are_rescaled_with_their_features() -> None:
@@ -310,18 +286,6 @@ def test_poor_data_leave_metrics_sound(kind: str) -> None:
         assert metric.certificate["source"] in ("given", "labels")
 
 
-def test_a_refused_call_leaves_no_label_behind() -> None:
-    """Landmarks learn chunk by chunk before a held id shows: labels are taken back with them."""
-    engine = small(memory="landmarks", size=100, warm_up=60, kernel="gaussian", bandwidth=8.0)
-    engine.learn(WINE[:60], y=KINDS[:60], ids=[f"w{i}" for i in range(60)])
-    before = pickle.dumps(engine)
-    ids = [f"v{i}" for i in range(30)]
-    ids[29] = "v28"
-    with pytest.raises(DuplicateIdError):
-        engine.learn(WINE[60:90], y=["new"] * 30, ids=ids)
-    assert pickle.dumps(engine) == before
-
-
 # ---------------------------------------------------------------- without labels
 
 
@@ -404,19 +368,6 @@ def test_labels_of_an_engine_are_bounded_and_counted() -> None:
     assert restored.unlearned == 2001
 
 
-def test_labels_beyond_the_bound_do_not_depend_on_the_cut() -> None:
-    """One call or a thousand: the same classes, the same count, the same bytes."""
-    labels = [i % 1200 for i in range(1300)]
-    points = np.random.default_rng(1).standard_normal((1300, 2))
-    whole = se.Engine(size=30, warm_up=20, chunk_size=10, metrics=("fenn",))
-    parts = se.Engine(size=30, warm_up=20, chunk_size=10, metrics=("fenn",))
-    whole.learn(points, labels)
-    for start in range(0, 1300, 7):
-        parts.learn(points[start : start + 7], labels[start : start + 7])
-    assert whole.unlearned == parts.unlearned == 200
-    assert whole.to_bytes() == parts.to_bytes()
-
-
 @pytest.mark.parametrize(
     ("one", "other", "same"),
     [
@@ -458,17 +409,6 @@ def test_learned_metrics_take_frames_by_name() -> None:
             metric.transform(FRAME[order[1:]])
 
 
-def test_metrics_of_arrays_refuse_frames() -> None:
-    """Their columns have no names."""
-    engine, face = small(), estimators.ITML()
-    engine.learn(WINE, y=KINDS)
-    face.learn_many(WINE, KINDS)
-    for metric in [*engine.snapshot().metrics.values(), face.metric]:
-        assert metric.feature_names is None
-        with pytest.raises(FeatureError, match="pass an array"):
-            metric.distances(FRAME, FRAME)
-
-
 @pytest.mark.filterwarnings("ignore::streamembed.errors.NotLearnedWarning")
 def test_estimators_name_the_columns_of_their_metric_from_the_first_event() -> None:
     """The identity, metrics that show what waits, and that of pairs of the map too."""
@@ -481,12 +421,3 @@ def test_estimators_name_the_columns_of_their_metric_from_the_first_event() -> N
     model = estimators.UnsupervisedMetric(warm_up=40, size=60)
     model.learn_many(FRAME)
     assert model.metric.feature_names == tuple(sorted(FRAME.columns))
-
-
-def test_names_are_saved_with_snapshots(tmp_path: Any) -> None:
-    """As they were."""
-    engine = small()
-    engine.learn(FRAME, y=KINDS)
-    snapshot = engine.snapshot()
-    snapshot.save(tmp_path / "now")
-    assert dict(se.Snapshot.load(tmp_path / "now").metrics) == dict(snapshot.metrics)

@@ -322,17 +322,6 @@ def test_statuses():
     assert (thin.status, thin.n_classes, thin.n_thin) == ("measured", 2, 1)
 
 
-def test_constant_features_are_ignored():
-    """The metric with a constant feature is the metric without it, and 0 there."""
-    points, classes = blobs(50, 4, 3)
-    without, _ = fenn.measure(learned(points, classes), 0.2)
-    found = learned(np.insert(points, 2, 1e6 + 0.1, axis=1), classes)
-    metric, info = fenn.measure(found, 0.2)
-    assert (info["n_constant"], info["rank"]) == (1, 4)
-    assert not metric[2].any()
-    np.testing.assert_allclose(np.delete(np.delete(metric, 2, 0), 2, 1), without, rtol=1e-9)
-
-
 def test_more_features_than_points():
     """Rank n - 1, energies in [0, 1], a finite metric."""
     rng = np.random.default_rng(5)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -161,15 +160,6 @@ def test_literal_sweeps():
         np.testing.assert_allclose(pairs.duals, duals, atol=EXACT * duals.max())
 
 
-@pytest.mark.slow
-def test_random_order_needs_fewer_sweeps():
-    """A tenth or so of those of the fixed order (measured here: 13 for 81)."""
-    pairs = bounded(*wine_pairs(1000))
-    _, _, random = itml_batch.solve(pairs)
-    _, _, fixed = itml_batch.solve(pairs, seed=None)
-    assert 3 * random < fixed < 3000
-
-
 def test_objective():
     """It is the sum of the divergences, written out; also where A is far from the prior."""
     V, similar, upper, lower = wine_pairs(100)
@@ -179,17 +169,6 @@ def test_objective():
         truth = oracle.objective(A, prior, V, similar, upper, lower, GAMMA)
         assert bregman.objective(A, prior, pairs) == pytest.approx(truth, rel=1e-9)
     assert bregman.objective(prior, prior, pairs.take(slice(0))) < 1e-12
-
-
-def test_a_price_of_its_own_is_copies_of_the_pair():
-    """One pair at five times the price of the others is five equal pairs."""
-    V, similar, upper, lower = wine_pairs(40)
-    pairs = bounded(V, similar, upper, lower)
-    weights = np.where(np.arange(40) < 8, 5.0, 1.0)
-    weighted = replace(pairs, prices=weights * pairs.prices)
-    copied = pairs.take(np.repeat(np.arange(40), weights.astype(int)))
-    one, many = (itml_batch.solve(each, tolerance=1e-9)[0] for each in (weighted, copied))
-    assert relative(one, many) < 1e-6
 
 
 def test_units_do_not_matter():
@@ -276,16 +255,6 @@ def test_no_order_is_far_from_the_batch(problem: Any, order: str) -> None:
     assert ratio(one_pass(ordered, buffer=2000).matrix) <= BARS[order]
     for buffer in (50, 100, 200, 500):
         assert ratio(one_pass(ordered, buffer=buffer).matrix) < ratio(np.eye(13))
-
-
-@pytest.mark.long
-def test_whole_buffer_is_the_batch(problem: Any) -> None:
-    """With everything remembered and five sweeps a call, A itself is the batch's to 5 %."""
-    pairs, ratio = problem
-    shuffled = pairs.take(sort_pairs(pairs, "shuffled"))
-    whole = one_pass(shuffled, chunk=200, buffer=12_000, sweeps=5).matrix
-    assert relative(whole, itml_batch.solve(pairs)[0]) <= 0.05
-    assert ratio(whole) <= 1.001
 
 
 def test_every_call_keeps_the_identity():
@@ -427,18 +396,6 @@ def test_bad_priors(prior, message):
     """No prior, no start: the message says which condition failed."""
     with pytest.raises(ParameterError, match=message):
         itml.init(prior)
-
-
-def test_bad_options():
-    """Every option says what it must be; those of ITML are its learner's."""
-    for name, value in [
-        ("buffer", 0), ("buffer", 1.5), ("sweeps", -1), ("forgetting", 1.0), ("gamma", 0.0),
-        ("gamma", np.inf), ("forgetting", np.nan), ("seed", -1), ("upper", 0.0), ("lower", -1.0),
-    ]:  # fmt: skip
-        with pytest.raises(ParameterError, match=f"{name}={value}"):
-            ITMLLearner(**{name: value})
-    with pytest.raises(ParameterError, match="swap them"):
-        ITMLLearner(upper=2.0, lower=1.0)
 
 
 def test_merging_is_refused():
