@@ -8,7 +8,7 @@ FAST := tests/test_floors.py tests/test_glossary.py tests/test_surface.py tests/
 	tests/geometry/test_kernel.py tests/geometry/test_kernel_matrix.py tests/geometry/test_neighbors.py \
 	tests/manifold/test_barycentric.py tests/methods/test_registry.py tests/engine/test_saved.py \
 	tests/engine/test_engine.py tests/estimators/test_pair_generator.py \
-	tests/logs/test_from_a_row.py tests/cli tests/scenarios/test_literal_map.py
+	tests/logs/test_from_a_row.py tests/cli
 
 .PHONY: demo test check lint lowest newest docs notebook scenarios drift picture bench soak chromium clean
 

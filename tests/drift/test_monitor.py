@@ -158,26 +158,6 @@ def test_what_is_acknowledged_while_a_reference_is_collected_has_a_home() -> Non
     assert (held.state, held.is_alarmed) == ("watching", False)
 
 
-def test_a_monitor_that_never_alarms() -> None:
-    """With an infinite run length, whatever comes."""
-    made = se.Monitor(ert=math.inf, n_reference=200)
-    assert made.learn(np.concatenate([points(400), moved(600, 50.0)])) == ()
-    assert made.state == "watching"
-    again = se.Monitor.from_bytes(made.to_bytes())
-    assert (again.ert, again.threshold) == (math.inf, made.threshold)
-
-
-@pytest.mark.long
-def test_a_longer_run_length_never_alarms_earlier() -> None:
-    stream = np.concatenate([points(400), moved(600, 0.7)])
-    first = []
-    for ert in (200, 1_000, 5_000, 100_000):
-        made = se.Monitor(ert=ert, n_reference=200, policy="stop")
-        alarms = made.learn(stream)
-        first.append(alarms[0].position if alarms else math.inf)
-    assert first == sorted(first)
-
-
 def test_units_and_the_order_of_columns_do_not_matter() -> None:
     """x -> a x + c, column by column, and columns in another order: the same run lengths."""
     stream = np.concatenate([points(400), moved(100, 0.5)])
@@ -292,12 +272,6 @@ def test_parameters_are_checked(parameters: dict[str, Any], told: str) -> None:
     assert told in str(refused.value)
 
 
-def test_notes_say_what_is_scattered() -> None:
-    assert se.Monitor().notes == ()
-    assert "n_reference=1000 is below 5,000" in se.Monitor(ert=100_000).notes[0]
-    assert "is below 500" in se.Monitor(**QUICK).notes[0]
-
-
 def test_nothing_is_half_applied() -> None:
     """Bad rows, other features, ids of another kind: an error, and the same bytes as before."""
     made = se.Monitor(**QUICK)
@@ -318,18 +292,6 @@ def test_nothing_is_half_applied() -> None:
     skipping.learn(bad)
     assert (skipping.position, skipping.rejected) == (19, 1)
     assert skipping.learn([]) == ()
-
-
-def test_before_there_is_a_reference() -> None:
-    made = se.Monitor(**QUICK)
-    made.learn(points(150))
-    assert made.timeline().num_rows == 0
-    for name in ("reference", "threshold", "calibration"):
-        with pytest.raises(NotReadyError, match="150 of 200"):
-            getattr(made, name)
-    with pytest.raises(ParameterError, match="same parameters"):
-        made.become(se.Monitor())
-    assert repr(made) == "<Monitor, ert 500: collecting at event 150, 0 alarms>"
 
 
 def rows_of(ends: Any, phase: str, logs: Floats) -> Floats:
@@ -401,13 +363,6 @@ def test_many_features_that_hardly_ever_change_are_no_drift() -> None:
     assert np.mean(fresh) > 50 / 500
 
 
-def test_alarms_are_finite_and_strict_json() -> None:
-    made = se.Monitor(ert=500, n_reference=300)
-    made.learn(points(300, d=2) * 1e-160)
-    (alarm,) = made.learn(np.full((100, 2), 1e150))
-    json.dumps(alarm.as_dict(), allow_nan=False)
-
-
 def test_labels_that_come_later_in_the_same_call_leave_no_trace() -> None:
     """Only those of the reference count, however the stream is cut."""
     X, y = points(600, d=2), ["a", "b"] * 150 + ["c", "a"] * 150
@@ -421,22 +376,6 @@ def test_labels_that_come_later_in_the_same_call_leave_no_trace() -> None:
     unlabelled = se.Monitor(**config)
     unlabelled.learn(X, y=[None] * 600)
     assert "they are not watched" in unlabelled.notes[0]
-
-
-def test_a_stream_that_stays_away_is_one_alarm() -> None:
-    """However small the change is."""
-    lasting = se.Monitor(ert=5000, n_reference=500, policy="hold")
-    lasting.learn(points(500))
-    assert len(lasting.learn(moved(3000, 0.5))) == 1
-    assert lasting.is_alarmed
-
-
-def test_the_timeline_of_a_stream_that_never_stands_still_is_bounded() -> None:
-    made = monitor_timeline.MonitorTimeline()
-    for i in range(3000):
-        phase = ("watching", "relearning")[i % 2]
-        made = made.append(rows_of(np.array([110 * (i + 1)]), phase, np.zeros((1, 6))))
-    assert len(made.rows) <= monitor_timeline.MAX_STRETCHES
 
 
 def test_a_stream_that_moves_slowly_is_watched() -> None:
@@ -486,16 +425,6 @@ def test_a_sentence_says_how_many_events_are_since_the_onset() -> None:
     assert alarm.explanation is not None
     assert (alarm.onset, alarm.explanation.events) == (2_490, 500)
     assert "estimated from the last 500 events, 90 of them since then)" in alarm.sentence
-
-
-def test_what_can_never_be_named_is_not_promised() -> None:
-    """The last explanation of an alarm does not say "yet"."""
-    monitor = se.Monitor(ert=200, n_reference=200)
-    monitor.learn(np.random.default_rng(0).standard_normal((4_000, 3)))
-    words = {
-        r.revision: "named yet:" in r.sentence for r in monitor.records if "named" in r.sentence
-    }
-    assert words == {0: True, 1: True, 2: False}
 
 
 def test_a_second_rise_of_missing_values_is_an_alarm() -> None:

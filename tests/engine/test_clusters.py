@@ -316,13 +316,6 @@ def test_a_value_that_does_not_change(stream: tuple[Ints, list[se.Picture]]) -> 
     np.testing.assert_array_equal(table["cluster"], first.labels)
 
 
-def test_the_smallest_cluster_is_asked_for(stream: tuple[Ints, list[se.Picture]]) -> None:
-    """Clusters of a third of the points are not found where each must have more than half."""
-    picture = stream[1][0]
-    assert picture.clusters(min_cluster_size=76).sizes == {}
-    assert picture.clusters(min_cluster_size=5) == picture.clusters()
-
-
 def test_what_cannot_be_chained(stream: tuple[Ints, list[se.Picture]]) -> None:
     """Errors name the argument, what it was and what it must be."""
     _, pictures = stream
@@ -373,20 +366,6 @@ def test_equal_rows_are_in_one_cluster(kind: str, by_distances: bool) -> None:
     assert len({int(labels[0]) for labels in repeated}) == len(repeated)
     assert min(int(labels[0]) for labels in repeated) >= 0
     assert loaded.clusters() == clusters
-
-
-@pytest.mark.parametrize("memory", ["landmarks", "all"])
-def test_other_memories(memory: str) -> None:
-    """A landmark is one point, whatever its mass; ids are theirs."""
-    engine = se.Engine(memory=memory, size=90, warm_up=60, picture=True)
-    kinds = np.random.default_rng(0).integers(0, 3, 240)
-    X, clusters = blobs(kinds, 2), None
-    for start in range(0, 240, 60):
-        engine.learn(X[start : start + 60])
-        clusters = picture_of(engine).clusters(clusters)
-    assert clusters is not None
-    assert len(clusters.sizes) >= 3
-    np.testing.assert_array_equal(clusters.ids, picture_of(engine).ids)
 
 
 def test_a_relaid_picture_keeps_the_ids(stream: tuple[Ints, list[se.Picture]]) -> None:

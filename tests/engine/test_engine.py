@@ -192,28 +192,6 @@ def test_ids_that_come_twice_in_a_call_are_told_from_those_that_are_held() -> No
         things.learn_distances([[], [1.0], [1.0, 1.0]], ids=["a", "b", "a"])
 
 
-def test_duplicate_ids_can_be_set_aside() -> None:
-    """Under "skip" the first of its id is learned, the others are handed back."""
-    engine = small(on_bad_row="skip")
-    learned = engine.learn(POINTS[:4], ids=[7, 8, 7, 9])
-    assert learned.accepted == 3
-    assert [(row.index, row.id, row.reason) for row in learned.rejected] == [(2, 7, "duplicate id")]
-
-
-def test_duplicates_are_the_same_however_the_stream_is_cut() -> None:
-    """One call or many, before or after saving: the same ids are refused."""
-    ids = np.random.default_rng(1).integers(0, 90, 400)
-    whole, parts = small(on_bad_row="skip"), small(on_bad_row="skip")
-    rejected = [row.index for row in whole.learn(POINTS, ids=ids).rejected]
-    found = []
-    for i in range(400):
-        found += [i] * len(parts.learn(POINTS[i : i + 1], ids=ids[i : i + 1]).rejected)
-        if i == 200:
-            parts = se.Engine.from_bytes(parts.to_bytes())
-    assert found == rejected
-    np.testing.assert_array_equal(whole.support_ids, parts.support_ids)
-
-
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"method": "umap"}, "method='umap' must be one of 'diffusion_map'"),
     (
@@ -302,15 +280,6 @@ def test_rescale_starts_a_new_epoch() -> None:
     np.testing.assert_allclose(after.center, after.points.mean(axis=0))
     engine.learn(100.0 * POINTS[200:220])
     assert engine.snapshot().frame.epoch >= after.frame.epoch
-
-
-def test_a_fixed_bandwidth_and_no_scaling_are_used_as_given() -> None:
-    """The kernel sees what it was told to see."""
-    engine = small(kernel="gaussian", bandwidth=1.7, scaling=None)
-    engine.learn(POINTS[:60])
-    snapshot = engine.snapshot()
-    assert snapshot.bandwidth == 1.7
-    assert snapshot.scale.tolist() == [1.0, 1.0, 1.0]
 
 
 def test_a_snapshot_says_what_it_holds() -> None:

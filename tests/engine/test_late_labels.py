@@ -120,13 +120,3 @@ def test_wrong_calls_change_nothing() -> None:
         with pytest.raises(InputError, match=says):
             engine.label(ids, y)
     assert engine.to_bytes() == before
-
-
-def test_labels_beyond_the_classes_are_counted() -> None:
-    """The thousand-and-first class teaches nothing, and the event may get another label."""
-    engine = small(memory="all", metrics=("itml",), chunk_size=1000, warm_up=1000)
-    points = np.random.default_rng(1).normal(size=(1001, 2))
-    engine.learn(points, y=[*range(1000), None])
-    assert engine.label([1000], [1000]) == se.Labelled(0, 0, ())
-    assert engine.unlearned == 1
-    assert engine.label([1000], [7]) == se.Labelled(1, 0, ())

@@ -68,14 +68,6 @@ def test_each_row_is_transformed_alone(snapshot: se.Snapshot) -> None:
     np.testing.assert_allclose(together, alone, rtol=1e-10, atol=1e-12)
 
 
-def test_far_points_keep_to_the_range_of_the_support(snapshot: se.Snapshot) -> None:
-    """However far, coordinates are finite, between those of the support, and coverage is 0."""
-    far = np.array([[1e6, 0.0, 0.0], [-1e6, 2e5, 0.0], [1e140, 1e140, 1e140]])
-    found, known = snapshot.transform(far), snapshot.coordinates / snapshot.eigenvalues
-    assert ((known.min(axis=0) <= found) & (found <= known.max(axis=0))).all()
-    assert snapshot.coverage(far).tolist() == [0.0, 0.0, 0.0]
-
-
 def test_far_points_get_their_nearest_neighbours_limit_at_one_bandwidth() -> None:
     """However far, coordinates are finite, coverage is 0, and the nearest point decides."""
     engine = se.Engine(size=80, n_components=3, kernel="gaussian", axes="eigen")
@@ -89,17 +81,6 @@ def test_far_points_get_their_nearest_neighbours_limit_at_one_bandwidth() -> Non
     known = snapshot.eigenvalues
     expected = snapshot.psi[nearest] / known * known**snapshot.diffusion_time
     np.testing.assert_allclose(snapshot.transform(far[:1])[0], expected, rtol=1e-3)
-
-
-def test_coverage_falls_along_a_ray(snapshot: se.Snapshot) -> None:
-    """1 in the middle, falling to 0 outside."""
-    ray = np.outer(np.linspace(0, 30, 60), [1.0, 1.0, 1.0])
-    coverage = snapshot.coverage(ray)
-    assert coverage[0] == 1.0
-    assert coverage[-1] < 1e-12
-    assert (np.diff(coverage[10:]) <= 1e-12).all()
-    both = snapshot.transform_with_coverage(ray)
-    np.testing.assert_array_equal(both[1], coverage)
 
 
 def test_transform_refuses_what_learn_refuses(snapshot: se.Snapshot) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import pickle
 from typing import Any
 
@@ -14,7 +13,7 @@ import pytest
 import streamembed as se
 from streamembed import estimators
 from streamembed.errors import BadRowError, InputError, ParameterError
-from streamembed.estimators import DiffusionMap, KernelPCA, LiveMap, LocallyLinearEmbedding
+from streamembed.estimators import DiffusionMap, LiveMap
 
 pytestmark = pytest.mark.filterwarnings("ignore::streamembed.errors.ResolutionWarning")
 RNG = np.random.default_rng(0)
@@ -112,29 +111,6 @@ def test_a_bad_time_is_refused_before_anything_is_learned(
     np.testing.assert_array_equal(model.snapshot().masses, engine.snapshot().masses)
 
 
-def test_arrays_and_objects_have_no_times() -> None:
-    """Said when they are learned, or when the model is built."""
-    with pytest.raises(InputError, match="give each event a key or column 'event_time'"):
-        DiffusionMap(**TIMED).learn_many(POINTS)
-    for metric in ("precomputed", distance):
-        with pytest.raises(ParameterError, match="clock='event_time' needs points with times"):
-            DiffusionMap(**TIMED, metric=metric)
-    stamped = DiffusionMap(warm_up=20)  # masses fade by positions: no time is needed
-    with pytest.warns(se.errors.ColumnWarning, match="event_time"):
-        stamped.learn_many(pd.DataFrame(ROWS))
-    assert stamped.engine.feature_names == ("a", "b")
-
-
-def test_times_may_be_dates() -> None:
-    """As in tables that an engine learns."""
-    start = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
-    model = DiffusionMap(**{**TIMED, "half_life": 3600.0})
-    for i, (a, b) in enumerate(POINTS.tolist()):
-        model.learn_one({"a": a, "b": b, "event_time": start + datetime.timedelta(minutes=i)})
-    expected = sum(2.0 ** (-(118 - i) / 60.0) for i in range(119))  # one event waits for its chunk
-    np.testing.assert_allclose(model.snapshot().masses.sum(), expected, rtol=1e-9)
-
-
 # ------------------------------------------------------------------ objects
 
 
@@ -174,15 +150,3 @@ def test_a_picture_is_not_advised_about_components() -> None:
         assert model.snapshot().picture is not None
     with pytest.raises(ParameterError, match="must be at least 4: n points have at most"):
         LiveMap(warm_up=2)
-
-
-def test_maps_that_need_coordinates_say_so() -> None:
-    """When they are built."""
-    for metric in ("precomputed", distance):
-        with pytest.raises(ParameterError, match="needs coordinates, which distances do not tell"):
-            LocallyLinearEmbedding(metric=metric)
-        for kernel in ("polynomial", "cosine", distance):
-            with pytest.raises(ParameterError, match=r"metric=.* is for kernel='gaussian'"):
-                KernelPCA(kernel=kernel, metric=metric)
-    with pytest.raises(ParameterError, match=r"metric='cosine' must be one of .* or a callable"):
-        LocallyLinearEmbedding(metric="cosine")

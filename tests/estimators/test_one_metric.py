@@ -86,21 +86,6 @@ def test_one_name_had_two_algorithms() -> None:
         assert metric.certificate == face.metric.certificate
 
 
-def test_known_pairs_teach_both_the_same() -> None:
-    """Every metric, those of classes too; in the caller's units whatever the map scales by."""
-    similar = KINDS[:150] == KINDS[28:]
-    for scaling in ("standard", None):
-        engine = small(scaling=scaling, kernel="gaussian", bandwidth=1.0 if scaling else 100.0)
-        engine.learn(WINE[:60])
-        engine.learn_pairs(WINE[:150], WINE[28:], similar)
-        for name, metric in engine.snapshot().metrics.items():
-            face = FACES[name]()
-            face.learn_pairs(WINE[:150], WINE[28:], similar)
-            np.testing.assert_array_equal(metric.matrix, face.metric.matrix, err_msg=name)
-            assert metric.certificate["source"] == "given"
-            assert metric.certificate["pairs"] == 150
-
-
 @pytest.mark.parametrize("chunk_size", [1, 7, 10, 50, 60, 130])
 def test_the_chunks_of_the_map_do_not_matter(chunk_size: int) -> None:
     """Metrics learn fifty labelled rows at a time, counted by labelled rows, gaps or not."""
@@ -112,16 +97,6 @@ def test_the_chunks_of_the_map_do_not_matter(chunk_size: int) -> None:
         face = FACES[name]()
         face.learn_many(WINE[:seen], y[:seen])
         np.testing.assert_array_equal(metric.matrix, face.metric.matrix, err_msg=name)
-
-
-def test_rescaling_leaves_what_was_taught() -> None:
-    """Metrics of labels are in the caller's units, and do not move when the map is scaled anew."""
-    points = WINE * np.where(np.arange(len(WINE)) < 60, 1.0, 3.0)[:, None]
-    engine = small()
-    engine.learn(points, y=KINDS)
-    before = engine.snapshot().metrics
-    engine.rescale()
-    assert dict(engine.snapshot().metrics) == dict(before)
 
 
 def streams(trial: int) -> tuple[np.ndarray, list[Any], np.ndarray]:
@@ -307,17 +282,6 @@ def test_refused_updates_vanished_in_the_engine() -> None:
     kept = codec.unpack(metrics.Learners, *codec.pack(again), STATES)
     assert metrics.publish(kept, state.scaling.scale)["itml"].certificate["refused"] == 1
     assert face.totals.updates == face.totals.updates == 2
-
-
-def test_a_first_chunk_that_is_refused_is_counted() -> None:
-    """Values of 1e200 leave the doubles when squared: the identity stays, and says why."""
-    taught = metrics.init(NAMES, 13, 0)
-    taught = metrics.learn_labels(taught, WINE[:60] * 1e200, KINDS[:60], 0)
-    for name, metric in metrics.publish(taught, np.ones(13)).items():
-        np.testing.assert_array_equal(metric.matrix, np.eye(13), err_msg=name)
-        told = metric.certificate
-        assert (told["updates"], told["refused"], told["refused_events"]) == (1, 1, 50)
-        assert told["status"] == "untaught"
 
 
 @pytest.mark.filterwarnings("ignore::streamembed.errors.NotLearnedWarning")

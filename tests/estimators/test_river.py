@@ -12,10 +12,10 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
-from river import checks, compose, datasets, evaluate, metrics, neighbors, preprocessing
+from river import checks, compose, datasets, preprocessing
 
 from streamembed import estimators
-from streamembed.errors import NotReadyError, ParameterError
+from streamembed.errors import NotReadyError
 from streamembed.estimators import DiffusionMap
 from streamembed.estimators.map_estimator import MapEstimator
 
@@ -124,12 +124,6 @@ def test_the_checks_see_real_output(name: str) -> None:
     assert out != list(dict(sorted(x.items())).values())
 
 
-def test_wrong_parameters_are_refused_at_once() -> None:
-    """When the object is built, not when it first learns."""
-    with pytest.raises(ParameterError, match="rank=1"):
-        DiffusionMap(rank=1)
-
-
 FRAMES = {
     "pandas": pd.DataFrame(DICTS, index=range(100, 190)),
     "polars": pl.DataFrame(DICTS),
@@ -137,16 +131,6 @@ FRAMES = {
     "record batch": pa.RecordBatch.from_pylist(DICTS),
     "dicts": DICTS,
 }
-
-
-def test_arrays_are_learned_and_given_back() -> None:
-    """Features of an array are named by their place."""
-    model = small()
-    model.learn_many(POINTS)
-    out = model.transform_many(POINTS[:5])
-    assert isinstance(out, np.ndarray)
-    one = model.transform_one({str(j): value for j, value in enumerate(POINTS[0])})
-    np.testing.assert_allclose(out[0], list(one.values()), atol=1e-12)
 
 
 def test_the_cold_start_is_zeros_of_the_final_width() -> None:
@@ -184,25 +168,6 @@ def test_missing_values_are_imputed_by_running_means() -> None:
     model.transform_many([{**DICTS[0], "new": 1.0}, {**DICTS[1], "x": None}])
     assert (model.imputed_in_transform, model.ignored_in_transform) == (len(NAMES) + 1, 1)
     assert (model.imputed, model.ignored) == (6, 1)
-
-
-def test_features_of_the_warm_up_are_the_schema() -> None:
-    """A feature that emerges during the warm-up is part of it, one after it is not."""
-    model = small()
-    for i, row in enumerate(DICTS[:30]):
-        model.learn_one({name: row[name] for name in (NAMES if i >= 10 else NAMES[:2])})
-    assert model.engine.feature_names == ("w", "x", "y", "z")
-
-
-def test_it_works_in_a_pipeline() -> None:
-    """Scaler, embedding, classifier: learns, predicts, and is better than the larger class."""
-    model = (
-        preprocessing.StandardScaler()
-        | DiffusionMap(n_components=4, size=300, warm_up=100, tolerance=None)
-        | neighbors.KNNClassifier(n_neighbors=5)
-    )
-    score = evaluate.progressive_val_score(datasets.Phishing(), model, metrics.Accuracy())
-    assert score.get() > 0.7  # 0.79 measured, warm-up included; the larger class is 56 %
 
 
 def test_it_works_in_a_union_and_with_frames() -> None:

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import pytest
 from sklearn.datasets import load_wine
 
-from streamembed.errors import NotReadyError, ParameterError
 from streamembed.estimators import UnsupervisedMetric
 
 
@@ -18,10 +14,6 @@ def draw_groups(n: int, noise: int, seed: int) -> np.ndarray:
     centres = 4.0 * np.random.default_rng(seed).standard_normal((8, 5))
     points = centres[rng.integers(0, 8, n)] + rng.standard_normal((n, 5))
     return np.column_stack([points, 30.0 * rng.standard_normal((n, noise))])
-
-
-def small(**changes: Any) -> UnsupervisedMetric:
-    return UnsupervisedMetric(**{"size": 120, "warm_up": 60, **changes})
 
 
 def weights(model: UnsupervisedMetric, points: np.ndarray) -> np.ndarray:
@@ -98,25 +90,3 @@ def test_wine_keeps_its_neighbours() -> None:
         return float((y[np.argsort(d, axis=1)[:, :5]] == y[:, None]).mean())
 
     assert count(model.metric.transform(X)) >= count((X - X.mean(0)) / X.std(0)) - 0.01
-
-
-def test_before_the_warm_up() -> None:
-    """Points come back as they are; what is asked of the metric says how much is missing."""
-    model = small()
-    with pytest.raises(NotReadyError, match="0 events have arrived"):
-        _ = model.metric
-    model.learn_many(draw_groups(40, 1, 0))
-    with pytest.raises(NotReadyError, match="40 events have arrived"):
-        _ = model.metric
-    assert not model.ready
-    assert list(model.transform_one(dict(enumerate([1.0] * 6))).values()) == [1.0] * 6
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [{"size": 1}, {"warm_up": 2}, {"warm_up": 500}, {"seed": -1}],
-)
-def test_bad_parameters_are_refused(changes: dict[str, Any]) -> None:
-    """When they are given, and by name."""
-    with pytest.raises(ParameterError, match=next(iter(changes))):
-        small(**changes)

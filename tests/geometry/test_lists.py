@@ -128,30 +128,6 @@ def same(left: NeighborLists, right: NeighborLists) -> bool:
 # ---------------------------------------------------------------- lists
 
 
-@pytest.mark.parametrize("is_distinct", [False, True])
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_thousand_replacements_are_a_rebuild(kind: str, is_distinct: bool) -> None:
-    """The first K entries, distances to the bit; and what changed is said."""
-    stream = Stream(kind, 250, 1)
-    geometry = PointDistances(stream.points)
-    kept = NeighborLists.build(geometry, stream.births, 6, is_distinct=is_distinct)
-    for step in range(100):
-        slots = stream.refill(30 if step % 40 else 250)  # many are a rebuild themselves
-        geometry = PointDistances(stream.points)
-        before = kept
-        previous, kept = kept, kept.replace(slots, geometry, stream.births)
-        changed = kept.find_changed(previous, slots)
-        if step % 2:
-            fresh = NeighborLists.build(geometry, stream.births, 6, is_distinct=is_distinct)
-            assert np.array_equal(kept.near[:, :6], fresh.near[:, :6])
-            assert np.array_equal(kept.d2[:, :6], fresh.d2[:, :6])
-        differ = (kept.near[:, :6] != before.near[:, :6]).any(axis=1)
-        differ |= (kept.d2[:, :6] != before.d2[:, :6]).any(axis=1)
-        differ[slots] = True
-        assert np.array_equal(changed, np.flatnonzero(differ))
-    check(kept, whole(stream.points), stream.births)
-
-
 @settings(max_examples=40, deadline=None)
 @given(
     kind=st.sampled_from(sorted(KINDS)),

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from scipy.linalg import eigh, null_space
 from sklearn.datasets import load_digits, make_swiss_roll
 from sklearn.manifold import LocallyLinearEmbedding
-from threadpoolctl import threadpool_limits
 
 from streamembed.geometry.lists import NeighborLists
 from streamembed.geometry.pairwise import PointDistances
@@ -21,13 +20,6 @@ K, COUNT = 12, 3
 EXACT = 1e-12
 # The ridge makes systems of condition 1 / reg; weights are off by so many eps.
 SOLVED = 1e-9
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """Two threads on matrices this small are several times slower than one, and differ in bits."""
-    with threadpool_limits(1, user_api="blas"):
-        yield
 
 
 def near_of(points: np.ndarray, k: int = K) -> np.ndarray:

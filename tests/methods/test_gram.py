@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import pickle
 import warnings
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -255,46 +253,6 @@ def test_the_mean_over_single_anchors_is_double_centring() -> None:
     np.testing.assert_allclose(matrix, center @ mean @ center, atol=1e-12)
 
 
-def rows_of(points: Floats, metric: str, size: int) -> Iterator[Floats]:
-    """Distance rows of a window."""
-    for i in range(len(points)):
-        yield cdist(points[i : i + 1], points[max(0, i - size) : i], metric)[0]
-
-
-@pytest.mark.parametrize("metric", ["euclidean", "cityblock"])
-def test_distance_rows(metric: str) -> None:
-    """The same as points where they are Euclidean; others say how far they are from it."""
-    rng = np.random.default_rng(0)
-    points = rng.standard_normal((260, 4))
-    engine = se.Engine("classical_mds", n_components=3, size=120, tolerance=1e-6)
-    for i, row in enumerate(rows_of(points, metric, 120)):
-        engine.learn_distances([row])
-        if engine.ready and i % 20 == 9:
-            snapshot = engine.snapshot()
-            held = points[snapshot.ids]
-            check(snapshot, -0.5 * cdist(held, held, metric) ** 2)
-            assert snapshot.certificate.met
-    snapshot = engine.snapshot()
-    held = points[snapshot.ids]
-    share = snapshot.certificate.negative_mass
-    matrix = centred_matrix(-0.5 * cdist(held, held, metric) ** 2, np.ones(len(held)))
-    values = np.linalg.eigvalsh(matrix)
-    truth = np.abs(values[values < 0]).sum() / np.abs(values).sum()
-    if metric == "euclidean":
-        assert share < 1e-9
-    else:
-        assert truth > 0.02
-        assert share == pytest.approx(truth, abs=1e-9)  # 120 slots are decomposed
-    new = rng.standard_normal((5, 4))
-    placed = snapshot.transform_distances(cdist(new, held, metric))
-    assert placed.shape == (5, 3)
-    if metric == "euclidean":
-        plain = se.Engine("classical_mds", n_components=3, size=120, scaling=None, tolerance=1e-6)
-        plain.learn(points)
-        turn, _ = orthogonal_procrustes(plain.snapshot().coordinates, snapshot.coordinates)
-        np.testing.assert_allclose(plain.snapshot().transform(new) @ turn, placed, atol=1e-4)
-
-
 def test_distances_that_break_the_triangle_survive() -> None:
     """Anything symmetric: finite coordinates and a share of negative eigenvalues."""
     rng = np.random.default_rng(0)
@@ -419,41 +377,6 @@ def test_options_that_do_nothing_are_refused() -> None:
 
 
 # ---------------------------------------------------------------------- objects
-
-
-def edits(a: str, b: str) -> float:
-    """Levenshtein's distance."""
-    row = list(range(len(b) + 1))
-    for i, x in enumerate(a, 1):
-        before, row[0] = row[0], i
-        for j, y in enumerate(b, 1):
-            before, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, before + (x != y))
-    return float(row[-1])
-
-
-LETTERS = np.random.default_rng(0)
-WORDS = ["".join(LETTERS.choice(list("abcd"), LETTERS.integers(2, 7))) for _ in range(90)]
-
-
-def test_objects_by_a_function_of_two() -> None:
-    """The map of words by their edit distance is that of the table."""
-    model = ClassicalMDS(n_components=3, metric=edits, size=40, warm_up=30)
-    for word in WORDS:
-        model.learn_one(word)
-    snapshot = model.snapshot()
-    held = [WORDS[i] for i in snapshot.ids]
-    table = np.array([[edits(a, b) for b in held] for a in held])
-    check(snapshot, -0.5 * table**2)
-    placed = model.transform_many(["abba", "dad"])
-    rows = np.array([[edits(x, b) for b in held] for x in ("abba", "dad")])
-    np.testing.assert_array_equal(placed, snapshot.transform_distances(rows))
-    one = list(model.transform_one("abba").values())
-    np.testing.assert_allclose(one, placed[0], atol=1e-12)
-    assert len(model._objects) <= 50
-    again = pickle.loads(pickle.dumps(model))
-    again.learn_one("cab")
-    model.learn_one("cab")
-    assert again.transform_one("bad") == model.transform_one("bad")
 
 
 def test_a_kernel_by_a_callable_is_that_kernel() -> None:

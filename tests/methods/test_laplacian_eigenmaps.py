@@ -19,7 +19,6 @@ from streamembed.errors import (
     DegenerateMapWarning,
     InputError,
     ParameterError,
-    ResolutionWarning,
 )
 from streamembed.methods.extension import GraphExtension
 from streamembed.methods.neighbor_graph import GraphMap
@@ -205,16 +204,6 @@ def test_a_new_point_has_the_coordinates_of_its_place() -> None:
     assert errors[0] < errors[1]
 
 
-def test_coverage_falls_with_the_distance() -> None:
-    engine = engine_of()
-    engine.learn(POINTS)
-    snapshot = engine.snapshot()
-    inside = snapshot.coverage(POINTS[:40] * 0.5)
-    assert inside.mean() > 0.8
-    assert snapshot.coverage(np.full((1, 3), 12.0))[0] < 1e-6
-    assert np.isfinite(snapshot.transform([[1e9, 0.0, 0.0]])).all()
-
-
 def test_no_memory_for_pairs_of_points() -> None:
     """8,000 slots: a ring would take 256 MB; lists, walk and block take a few."""
     points = np.random.default_rng(1).standard_normal((8000, 3))
@@ -284,14 +273,6 @@ def test_distances_of_a_huge_window_are_refused() -> None:
     """Their ring would be the n x n that a graph of points does without."""
     with pytest.raises(InputError, match=r"size=50000: their ring would take 10\.0 GB"):
         se.Engine("laplacian_eigenmaps", size=50_000).learn_distances([[], [1.0]])
-
-
-def test_landmarks_of_a_graph_are_never_too_coarse(recwarn: pytest.WarningsRecorder) -> None:
-    """What a kernel loses between them a graph does not have: nothing is said of bandwidths."""
-    engine = engine_of(memory="landmarks", size=12, warm_up=12, n_components=2, n_neighbors=3)
-    engine.learn(POINTS)
-    engine.snapshot()
-    assert not [one for one in recwarn if one.category is ResolutionWarning]
 
 
 def test_degrees_that_single_precision_does_not_hold() -> None:

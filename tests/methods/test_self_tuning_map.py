@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -308,16 +307,6 @@ def test_points_at_a_million_deviations_are_nowhere(scaling: str | None) -> None
         assert (np.abs(coordinates) <= 1.001 * np.abs(snapshot.psi).max(axis=0)).all()
 
 
-def test_coverage_falls_with_the_distance() -> None:
-    """It would stay near 1 if a far point's own width, which grows as it leaves, were used."""
-    snapshot = mapped(cloud(200), scaling=None)
-    steps = np.array([0.0, 2.0, 4.0, 6.0, 12.0])
-    coverage = snapshot.coverage(steps[:, None] * np.ones(3) / np.sqrt(3.0))
-    assert coverage[0] == 1.0
-    assert (np.diff(coverage) < 0).all()
-    assert coverage[-1] < 1e-6
-
-
 def test_coverage_is_relative_to_the_median_over_at_most_256_points() -> None:
     """The page said over the support; above 256 points it is over 256 of them, spaced by age."""
     points = cloud(700)
@@ -494,24 +483,6 @@ def test_the_epoch_is_that_of_a_start_with_all_of_it() -> None:
     np.testing.assert_allclose(one.eigenvalues, other.eigenvalues, atol=1e-6)
 
 
-def test_files_carry_the_epoch(tmp_path: Path) -> None:
-    """Of an engine and of a snapshot; a loaded engine does not begin another."""
-    engine = se.Engine(**SMALL)
-    engine.learn(EVENTS[:100])
-    engine.save(tmp_path / "engine")
-    engine.snapshot().save(tmp_path / "snapshot")
-    loaded = se.Engine.load(tmp_path / "engine")
-    loaded.learn(EVENTS[100:])
-    snapshot, original = se.Snapshot.load(tmp_path / "snapshot"), engine.snapshot()
-    assert snapshot.frame.epoch == original.frame.epoch >= 1
-    engine.learn(EVENTS[100:])
-    assert loaded.snapshot().frame.epoch == engine.snapshot().frame.epoch
-    for name in ("widths", "n_neighbors", "width", "least_width", "kernel", "typical_coverage"):
-        np.testing.assert_array_equal(getattr(snapshot, name), getattr(original, name))
-    np.testing.assert_array_equal(snapshot.transform(EVENTS), original.transform(EVENTS))
-    np.testing.assert_array_equal(snapshot.coverage(EVENTS), original.coverage(EVENTS))
-
-
 # ---------------------------------------------------------------- who carries the map
 
 
@@ -594,36 +565,6 @@ def test_scaling_has_a_floor_and_may_be_one_for_all() -> None:
     np.testing.assert_array_equal(mapped(points, scaling=None).scale, 1.0)
     asleep = np.column_stack([points[:, :2], np.ones(200)])
     assert mapped(asleep).scale[2] == pytest.approx(0.3 * np.median(asleep[:, :2].std(axis=0)))
-
-
-@pytest.mark.filterwarnings("ignore::streamembed.errors.ScalingWarning")
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"n_neighbors": 1},
-        {"n_neighbors": 1000},
-        {"width": 1e-3},
-        {"width": 1e6},
-        {"chunk_size": 1},
-        {"chunk_size": 50},
-        {"memory": "all"},
-        {"memory": "landmarks", "half_life": 20.0},
-        {"scaling": None, "alpha": 2.0},
-        {"size": 4, "warm_up": 4, "chunk_size": 2},
-    ],
-)
-@pytest.mark.parametrize("name", ["visits", "integers"])
-def test_the_ends_of_the_ranges_are_finite(name: str, changes: dict[str, Any]) -> None:
-    """No NaN and no warning of numpy's, on clusters, outliers, ties and duplicates."""
-    points = STREAMS[name](np.random.default_rng(1), 150)
-    engine = se.Engine(**{"size": 50, "warm_up": 30, **changes})
-    for start in range(0, 150, 50):
-        engine.learn(points[start : start + 50])
-        snapshot = engine.snapshot()
-        assert snapshot.certificate.met
-        found, coverage = snapshot.transform_with_coverage(points)
-        for array in (snapshot.coordinates, snapshot.widths, found, coverage):
-            assert np.isfinite(array).all()
 
 
 def test_distances_of_no_space_are_certified() -> None:

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.datasets import load_wine
-from threadpoolctl import threadpool_limits
 
 from scenarios.baselines import mirror_prox
 from streamembed.errors import ParameterError
@@ -28,13 +27,6 @@ BATCH = EigDMLLearner(smoothing=1e-3, buffer=1000, steps=40_000, step_cap=10**9,
 LEARNERS = {"smallest": EigDMLLearner, "root": RootsLearner}
 # SCS by CVXPY, eps 1e-8, on `wine_pairs(1000)` and H with its ridge; computed once, elsewhere.
 WINE_SDP = 24.419361587
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """Two threads on matrices this small are several times slower than one, and differ in bits."""
-    with threadpool_limits(1, user_api="blas"):
-        yield
 
 
 def normal(*shape: int, seed: int = 0) -> np.ndarray:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.datasets import load_iris, load_wine
+from sklearn.datasets import load_wine
 
 import streamembed as se
 from streamembed import estimators
@@ -119,30 +119,6 @@ def test_a_metric_transforms_raw_points() -> None:
     np.testing.assert_allclose(metric.squared_distances(WINE[:20], WINE[:20]), d2, atol=1e-9)
 
 
-def test_labels_help_on_iris() -> None:
-    """5-NN under metrics from labels: at most 3 irises of 75 fewer than Euclid's.
-
-    That is 1.5 standard errors (sqrt(75 * .05 * .95) = 1.9); 6 under must-link, which is poor
-    among many classes.
-    """
-    X, y = load_iris(return_X_y=True)
-    order = np.random.default_rng(1).permutation(150)
-    X, y = X[order], y[order]
-    engine = small(warm_up=20)
-    engine.learn(X[:75], y=y[:75])
-
-    def hits(places: np.ndarray, new: np.ndarray) -> int:
-        d2 = ((new[:, None] - places[None]) ** 2).sum(axis=2)
-        near = np.argsort(d2, axis=1)[:, :5]
-        votes = np.array([np.bincount(y[:75][row], minlength=3).argmax() for row in near])
-        return int((votes == y[75:]).sum())
-
-    plain = hits(X[:75] / X[:75].std(axis=0), X[75:] / X[:75].std(axis=0))
-    for name, metric in engine.snapshot().metrics.items():
-        found = hits(metric.transform(X[:75]), metric.transform(X[75:]))
-        assert found >= plain - (6 if name == "must_link" else 3), name
-
-
 # ---------------------------------------------------------------- laws
 
 
@@ -242,12 +218,6 @@ def test_pairs_are_checked() -> None:
             engine.learn_pairs(left, right, similar)
     for name, matrix in matrices(engine).items():
         np.testing.assert_array_equal(matrix, before[name])
-
-
-def test_things_without_coordinates_have_no_metrics() -> None:
-    """Said at the first row."""
-    with pytest.raises(InputError, match="learn from points, but distance rows were given"):
-        small().learn_distances([[]])
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.datasets import load_wine
-from threadpoolctl import threadpool_limits
 
 from scenarios.baselines import itml_batch
 from streamembed.errors import ParameterError
@@ -25,13 +24,6 @@ EXACT = 1e-11
 # The promise of every call: A is the inverse of prior and duals to this relative norm.
 IDENTITY = 1e-9
 GAMMA = 0.1
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """Two threads on matrices this small are several times slower than one, and differ in bits."""
-    with threadpool_limits(1, user_api="blas"):
-        yield
 
 
 def wine_pairs(count, seed=0):

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.datasets import load_wine
-from threadpoolctl import threadpool_limits
 
 from streamembed.metrics import eig_dml, must_link
 from streamembed.metrics.must_link import RootsLearner
@@ -22,13 +21,6 @@ BATCH = RootsLearner(steps=2000, step_cap=10**9, tolerance=1e-4)
 # By CVXPY on `wine_pairs(1000)`, computed once, elsewhere: the mean root by Clarabel, with the
 # ridge of H; the blog's problem, with means, by Clarabel and SCS, which agree to 3e-8.
 WINE_ROOT, WINE_BLOG = 13.038136715, 0.063777591
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """Two threads on matrices this small are several times slower than one, and differ in bits."""
-    with threadpool_limits(1, user_api="blas"):
-        yield
 
 
 def normal(*shape: int, seed: int = 0) -> np.ndarray:

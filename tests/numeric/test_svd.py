@@ -4,19 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from threadpoolctl import threadpool_limits
 
 from streamembed.numeric import svd
 
 # Full rank: a chain of tens of updates rounds to about 1e-14 of the norm each way.
 EXACT = 1e-12
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """Two threads on matrices this small are several times slower than one, and differ in bits."""
-    with threadpool_limits(1, user_api="blas"):
-        yield
 
 
 def normal(*shape: int, seed: int = 0) -> np.ndarray:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from sklearn.datasets import load_wine
-from threadpoolctl import threadpool_limits
 
 from scenarios.baselines import mirror_prox
 from tests.oracles import oracle_eig_dml as oracle
@@ -14,13 +13,6 @@ from tests.oracles import oracle_eig_dml as oracle
 SLACK = 1e-9
 # SCS and Clarabel by CVXPY on `wine_problem(1000)`: they agree to 4e-8. Computed once, elsewhere.
 WINE_SDP = 24.419361587
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """Two threads on matrices this small are several times slower than one, and differ in bits."""
-    with threadpool_limits(1, user_api="blas"):
-        yield
 
 
 def wine_problem(count):
