@@ -32,9 +32,8 @@ from streamembed.numeric.arrays import LARGEST_VALUE, Bools, Floats
 from streamembed.parameters import Class, declare_parameters, read_texts
 from streamembed.validation import check_choice
 
-# Distances there and back may differ by this share, and that of an object to itself by the second:
-# functions of float32 vectors give 1e-7.
-UNEVEN, OWN = 1e-9, 1e-6
+# Distances there and back, and to itself, may differ by this share: those of float32 vectors do.
+UNEVEN = 1e-6
 
 
 @dataclass(eq=False, repr=False)
@@ -353,7 +352,7 @@ class MapEstimator(ColdStartTransformer):
         row = np.array(
             [self._measure_distance(x, self._objects[key]) for key in keys], dtype=np.float64
         )
-        if (row < -OWN * row.max(initial=0.0)).any():
+        if (row < -UNEVEN * row.max(initial=0.0)).any():
             raise InputError(f"the distance to {quote(x)} is negative: {quote(float(row.min()))}")
         row = np.maximum(row, 0.0)
         if not engine.ready:
@@ -377,17 +376,12 @@ class MapEstimator(ColdStartTransformer):
     def _check_laws(self, x: Any, others: Sequence[Any], row: Floats) -> None:
         """Refuse a function that is no distance, by the events of the warm-up."""
         scale = max(float(row.max(initial=0.0)), 1e-300)
-        own = self._measure_distance(x, x)
-        if abs(own) > OWN * scale:
-            raise InputError(
-                f"metric({quote(x)}, {quote(x)}) is {own!r}: of an object and itself it must be 0"
-            )
-        for other, there in zip(others, row.tolist(), strict=True):
+        for other, there in zip([x, *others], [0.0, *row.tolist()], strict=True):
             back = self._measure_distance(other, x)
             if abs(back - there) > UNEVEN * scale:
                 raise InputError(
-                    f"metric({quote(x)}, {quote(other)}) is {there!r} and metric({quote(other)}, "
-                    f"{quote(x)}) is {back!r}: it must be symmetric"
+                    f"metric({quote(other)}, {quote(x)}) is {back!r} and must be {there!r}: 0 for "
+                    "an object and itself, and the same there and back"
                 )
 
     def __getstate__(self) -> dict[str, Any]:
