@@ -68,7 +68,9 @@ class Batch:
         if metric in ("euclidean", self.features.metric):
             return self
         features = replace(self.features, metric=metric)
-        read = check_table(self.points, features, NO_NULLS, {}, self.ids, on_bad_row, remedy, name)
+        read = check_table(
+            self.points, features, NO_NULLS, {}, self.ids, on_bad_row, remedy=remedy, name=name
+        )
         others = [replace(row, index=int(self.kept[row.index])) for row in read.rejected]
         rejected = sorted([*self.rejected, *others], key=lambda row: row.index)
         kept = self.kept[read.kept]
