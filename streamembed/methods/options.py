@@ -55,16 +55,16 @@ METHOD_NOTES: Mapping[str, str] = {
     ),
 }
 # Eigenpairs that are carried beside those that are certified, so that axes can be kept where two
-# eigenvalues cross at the cut (docs/decisions/0022).
+# eigenvalues cross at the cut (docs/decisions.md).
 SPARES = 3
 # Events a chunk with chunk_size="auto". Most events only add mass to landmarks, which is cheapest
-# in large chunks; a snapshot lags by less than a quarter of them (docs/decisions/0024).
+# in large chunks; a snapshot lags by less than a quarter of them (docs/decisions.md).
 USUAL_CHUNK, LANDMARK_CHUNK, LANDMARK_SHARE = 10, 128, 4
 # Trial functions with rank="auto": at least the components and these guards, at most 64 (or more
 # guards). In between they go down to a share of the last published eigenvalue.
 GUARDS = 12
 LARGEST_RANK = 64
-# Components up to which the self-tuning kernel is narrow (docs/decisions/0023).
+# Components up to which the self-tuning kernel is narrow (docs/decisions.md).
 FEW_COMPONENTS = 3
 USUAL_TOLERANCE = 6e-3  # residual of a plain view, without a tolerance
 
