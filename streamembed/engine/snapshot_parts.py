@@ -45,6 +45,7 @@ def collect_parts(
         "position": state.position,
         "feature_names": features.names,
         "ordered": features.ordered,
+        "metric": features.metric,
         "bandwidth": state.scaling.bandwidth,
         "typical_coverage": state.typical_coverage(config),
         "certificate": columns.certificate,

@@ -407,32 +407,6 @@ def test_engines_and_snapshots_keep_everything_on_disk(tmp_path: Path) -> None:
 # ------------------------------------------------------------------ merging
 
 
-def parts_of(way: str, cuts: tuple[int, ...]) -> list[Any]:
-    edges = [0, *cuts, len(POINTS)]
-    parts = []
-    for start, stop in pairwise(edges):
-        part = built(way, chunk_size=10)
-        part.learn_many(POINTS[start:stop], LABELS[start:stop])
-        parts.append(part)
-    return parts
-
-
-@pytest.mark.parametrize("way", [way for way in WAYS if not way.startswith("ITML")])
-@pytest.mark.parametrize("cut", [45, 8, 77])
-def test_which_is_merged_into_which_does_not_matter(way: str, cut: int) -> None:
-    """To the last bit, though both have waiting events, or one is in its warm-up."""
-    one, other = parts_of(way, (cut,))
-    here, there = pickle.loads(pickle.dumps(one)), pickle.loads(pickle.dumps(other))
-    here.merge(other)
-    there.merge(one)
-    for model in (here, there):
-        model.learn_many(POINTS[:25], LABELS[:25])
-        model.flush()
-    np.testing.assert_array_equal(here.metric.matrix, there.metric.matrix)
-    assert here.position == there.position == 115
-    assert here.classes == there.classes
-
-
 @pytest.mark.parametrize("name", SUMS)
 @pytest.mark.parametrize("start", range(0, 36, 12))
 def test_merged_sums_hung_on_rounding_where_points_repeat(name: str, start: int) -> None:
