@@ -132,6 +132,7 @@ class Engine(HintedAttributes, SavedObject):
         tolerance: float | None = 3e-3,
         chunk_size: int | str = "auto",
         warm_up: int | None = None,
+        metric: str = "euclidean",
         scaling: str | None = "standard",
         metrics: Sequence[str] = (),
         picture: bool = False,
@@ -518,7 +519,7 @@ class Engine(HintedAttributes, SavedObject):
 
     def check_pairs(self, X1: Any, X2: Any, similar: Any) -> Pairs:
         """Check a call of `learn_pairs`, as `check`."""
-        return self._checked(calls.read_pairs(self._progress, X1, X2, similar))
+        return self._checked(calls.read_pairs(self._progress, self.config, X1, X2, similar))
 
     def check_labels(self, ids: Any, y: Any) -> Labels:
         """Check a call of `label`, as `check`."""

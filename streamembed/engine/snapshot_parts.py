@@ -71,6 +71,7 @@ def collect_parts(
         "position": state.position,
         "feature_names": features.names,
         "ordered": features.ordered,
+        "metric": features.metric,
         "kernel": kernel.name,
         "bandwidth": state.scaling.bandwidth,
         "radius": config.radius or 0.0,

@@ -56,16 +56,16 @@ METHOD_NOTES: Mapping[str, str] = {
     ),
 }
 # Eigenpairs that are carried beside those that are certified, so that axes can be kept where two
-# eigenvalues cross at the cut (docs/decisions/0022).
+# eigenvalues cross at the cut (docs/decisions.md).
 SPARES = 3
 # Events a chunk with chunk_size="auto". Most events only add mass to landmarks, which is cheapest
-# in large chunks; a snapshot lags by less than a quarter of them (docs/decisions/0024).
+# in large chunks; a snapshot lags by less than a quarter of them (docs/decisions.md).
 USUAL_CHUNK, LANDMARK_CHUNK, LANDMARK_SHARE = 10, 128, 4
 # Trial functions with rank="auto": at least the components and these guards, at most 64 (or more
 # guards). In between they go down to a share of the last published eigenvalue.
 GUARDS = 12
 LARGEST_RANK = 64
-# Components up to which the self-tuning kernel is narrow (docs/decisions/0023).
+# Components up to which the self-tuning kernel is narrow (docs/decisions.md).
 FEW_COMPONENTS = 3
 USUAL_TOLERANCE = 6e-3  # residual of a plain view, without a tolerance
 
@@ -91,6 +91,12 @@ class Config(EngineParameters):
             memory=check_choice("memory", self.memory, ("window", "landmarks", "all")),
             clock=check_choice("clock", self.clock, (POSITION, EVENT_TIME)),
             kernel=check_choice("kernel", self.kernel, KERNELS),
+            metric=check_choice(
+                "metric",
+                self.metric,
+                ("euclidean", "cosine"),
+                notes={"precomputed": "learn_distances takes distances"},
+            ),
             scaling=check_choice("scaling", self.scaling, ("standard", "global", None)),
             on_bad_row=check_choice("on_bad_row", self.on_bad_row, ("raise", "skip")),
             n_components=check_whole("n_components", self.n_components, 1),
@@ -122,6 +128,13 @@ class Config(EngineParameters):
         )
         if self.method == "kernel_pca" and self.kernel == DEFAULTS["kernel"]:
             set_fields(self, kernel=self.row.kernels[0])
+        if self.metric == "cosine":
+            if self.scaling == "global":
+                raise ParameterError(
+                    "scaling='global' has no effect with metric='cosine', which divides every "
+                    "vector by its length: leave it out"
+                )
+            set_fields(self, scaling=None)
         self._check_options()
         self._check_bandwidth()
         self._check_metrics()
