@@ -27,7 +27,7 @@ class Method:
     options: frozenset[str]  # parameters that not every method has, and this one does
     kernels: tuple[str, ...] = ()  # what ``kernel`` may be, the default first
     largest: int = _LARGEST_KERNEL  # slots at most
-    diffusion_time: float = 0.0  # the default: see docs/decisions/0023
+    diffusion_time: float = 0.0  # the default: see docs/decisions.md
     is_linear: bool = False  # whether coordinates are linear functions of the features
     alternative: str = ""  # of a method that needs coordinates: the method for distances
 
