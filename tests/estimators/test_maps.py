@@ -150,3 +150,15 @@ def test_a_picture_is_not_advised_about_components() -> None:
         assert model.snapshot().picture is not None
     with pytest.raises(ParameterError, match="must be at least 4: n points have at most"):
         LiveMap(warm_up=2)
+
+
+def test_maps_that_need_coordinates_say_so() -> None:
+    """When they are built."""
+    for metric in ("precomputed", distance):
+        with pytest.raises(ParameterError, match="needs coordinates, which distances do not tell"):
+            LocallyLinearEmbedding(metric=metric)
+        for kernel in ("polynomial", "cosine", distance):
+            with pytest.raises(ParameterError, match=r"metric=.* is for kernel='gaussian'"):
+                KernelPCA(kernel=kernel, metric=metric)
+    with pytest.raises(ParameterError, match=r"metric='cosin' must be one of .* or a callable"):
+        LocallyLinearEmbedding(metric="cosin")

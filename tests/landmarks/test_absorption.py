@@ -84,12 +84,12 @@ def test_the_cover_is_the_rule(
         births = sorted(each[0] for each in slow.landmarks)
         assert engine.support_positions.tolist() == births
         masses = [each[2] for each in sorted(slow.landmarks, key=lambda each: each[0])]
-        assert engine._state is not None
-        support = engine._state.support
+        assert engine._progress.state is not None
+        support = engine._progress.state.support
         np.testing.assert_allclose(support.masses[support.oldest_first], masses, rtol=1e-9)
-    assert engine._state is not None
+    assert engine._progress.state is not None
     total = sum(each[2] for each in slow.landmarks)
-    np.testing.assert_allclose(engine._state.support.masses.sum(), total, rtol=1e-12)
+    np.testing.assert_allclose(engine._progress.state.support.masses.sum(), total, rtol=1e-12)
 
 
 def test_the_nearest_neighbours_are_mended_exactly() -> None:
@@ -98,7 +98,7 @@ def test_the_nearest_neighbours_are_mended_exactly() -> None:
     engine = small(size=60, warm_up=30)
     for start in range(0, 3000, 10):
         engine.learn(points[start : start + 10])
-        state = engine._state
+        state = engine._progress.state
         if state is None:
             continue
         assert state.cover is not None
@@ -204,10 +204,10 @@ def test_rescaling_keeps_the_masses() -> None:
     np.testing.assert_array_equal(after.masses, before.masses)
     weights = before.masses / before.masses.sum()
     np.testing.assert_allclose(after.center, weights @ before.points, rtol=1e-12)
-    assert engine._state is not None
-    assert engine._state.cover is not None
-    exact = Cover.of(engine._state.support.scaled)
-    np.testing.assert_array_equal(engine._state.cover.nearest_d2, exact.nearest_d2)
+    assert engine._progress.state is not None
+    assert engine._progress.state.cover is not None
+    exact = Cover.of(engine._progress.state.support.scaled)
+    np.testing.assert_array_equal(engine._progress.state.cover.nearest_d2, exact.nearest_d2)
     engine.learn(points)
     assert engine.snapshot().masses.sum() == pytest.approx(1600)
 
