@@ -13,7 +13,7 @@ import pytest
 import streamembed as se
 from streamembed import estimators
 from streamembed.errors import BadRowError, InputError, ParameterError
-from streamembed.estimators import DiffusionMap, LiveMap
+from streamembed.estimators import DiffusionMap, KernelPCA, LiveMap, LocallyLinearEmbedding
 
 pytestmark = pytest.mark.filterwarnings("ignore::streamembed.errors.ResolutionWarning")
 RNG = np.random.default_rng(0)

@@ -23,7 +23,6 @@ from streamembed.errors import (
     ParameterError,
 )
 from streamembed.estimators import ClassicalMDS, KernelPCA
-from streamembed.manifold import centering
 from streamembed.methods.trial_map import LARGEST_WHOLE
 from streamembed.numeric.arrays import Floats
 
@@ -145,25 +144,6 @@ def test_it_is_scikit_learns(way: dict[str, Any], theirs: dict[str, Any]) -> Non
     np.testing.assert_allclose(snapshot.transform(snapshot.points), snapshot.coordinates, atol=1e-7)
 
 
-@pytest.mark.parametrize("half", ["mean row", "own mean"])
-def test_without_either_half_of_the_centring_new_points_are_misplaced(half: str) -> None:
-    """The classic error, made on purpose: `test_it_is_scikit_learns` would fail."""
-    engine = se.Engine(**WAYS[2], size=100, n_components=2, scaling=None, axes="eigen")
-    engine.learn(DIGITS[:120])
-    snapshot = engine.snapshot()
-    z, new = snapshot.points - snapshot.center, DIGITS[130:140] - snapshot.center
-    rows = (new @ z.T * snapshot.gamma + 1.0) ** 3
-    shares, mean_row = snapshot.stationary, snapshot.stationary @ kernel(snapshot)
-    whole = centering.center_rows(rows, mean_row, shares)
-    part = rows - mean_row if half == "mean row" else rows - (rows @ shares)[:, None]
-    targets = snapshot.masses[:, None] * snapshot.coordinates / snapshot.eigenvalues
-    right = snapshot.transform(DIGITS[130:140])
-    np.testing.assert_allclose(whole @ targets, right, atol=1e-9)
-    # constants of a row vanish in centred coordinates; the mean row does not
-    off = np.abs(part @ targets - right).max()
-    assert off < 1e-9 if half == "mean row" else off > 1e-2
-
-
 # ---------------------------------------------------------------------- laws of distances
 
 
@@ -237,20 +217,6 @@ def test_masses_are_duplicates() -> None:
     ours = np.repeat(snapshot.coordinates, counts, axis=0)
     turn, _ = orthogonal_procrustes(ours, coordinates)
     np.testing.assert_allclose(ours @ turn, coordinates, atol=1e-9)
-
-
-def test_the_mean_over_single_anchors_is_double_centring() -> None:
-    """<x_i - a, x_j - a> of every anchor a, averaged, is -J D^2 J / 2."""
-    rng = np.random.default_rng(0)
-    points = rng.standard_normal((30, 4))
-    d2 = cdist(points, points, "sqeuclidean")
-    anchored = [0.5 * (d2[:, [a]] + d2[[a]] - d2) for a in range(30)]
-    mean = np.mean(anchored, axis=0)
-    # the average still has the anchors' own mean in it: what is left is a constant a row and column
-    center = np.eye(30) - 1.0 / 30.0
-    np.testing.assert_allclose(center @ mean @ center, -0.5 * center @ d2 @ center, atol=1e-12)
-    matrix = centred_matrix(-0.5 * d2, np.ones(30))
-    np.testing.assert_allclose(matrix, center @ mean @ center, atol=1e-12)
 
 
 def test_distances_that_break_the_triangle_survive() -> None:

@@ -49,16 +49,6 @@ def test_decompose(shape):
 
 
 @pytest.mark.parametrize("b", [1, 3, 25, 60])
-def test_full_rank_columns(b):
-    """Columns appended in chunks, one or more than there are rows, give the SVD of the whole."""
-    matrix = normal(40, 30 + 3 * b)
-    factor = svd.decompose(matrix[:, :30], rank=200)
-    for start in range(30, matrix.shape[1], b):
-        factor = svd.append_columns(factor, matrix[:, start : start + b], rank=200)
-        check(factor, matrix[:, : start + b])
-
-
-@pytest.mark.parametrize("b", [1, 3, 25, 60])
 def test_full_rank_rows(b):
     """Rows appended in chunks give the SVD of the whole."""
     matrix = normal(30 + 3 * b, 40)
