@@ -122,7 +122,7 @@ def test_without_pandas_and_matplotlib_errors_say_what_to_install() -> None:
         sys.meta_path.insert(0, Absent())
         import numpy as np
         import streamembed as se
-        engine = se.Engine(size=60, picture=True)
+        engine = se.Engine(size=60)
         engine.learn(np.random.default_rng(0).standard_normal((80, 2)))
         snapshot = engine.snapshot()
         snapshot.neighbors(snapshot.points, 2)

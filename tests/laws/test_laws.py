@@ -95,13 +95,14 @@ def list_wrong_calls(model: Any) -> list[Callable[[], object]]:
     learn = learn_of(model)
     wrong = [lambda: learn(np.ones((3, 2, 2))), lambda: learn("text")]
     if isinstance(model, se.Engine):
+        held = model.support_ids[-1] if model.ready else "e004"
         bad = np.r_[np.ones((15, 3)), [[np.nan, 1.0, 1.0]]]
         wrong += [
             lambda: learn(bad),
             lambda: learn(np.ones((2, 4))),
             lambda: learn(POINTS[:2], ids=["once"]),
             lambda: learn(POINTS[200:220], ids=[f"new{i % 19}" for i in range(20)]),
-            lambda: learn(POINTS[200:220], ids=[*IDS[200:219], model.support_ids[-1]]),
+            lambda: learn(POINTS[200:220], ids=[held, *IDS[200:219]]),
             lambda: model.learn_pairs(POINTS[:2], POINTS[:1], [1]),
             lambda: model.label(["e099", "e098"], ["a"]),
         ]

@@ -279,9 +279,9 @@ def test_a_rotation_of_the_data_changes_nothing() -> None:
 
 
 def test_long_runs_do_not_drift() -> None:
-    """After 30 turnovers: exact products and degrees, and a residual as small as early on."""
+    """After 15 turnovers: exact products and degrees, and a residual as small as early on."""
     size = 250
-    points = streams.drifting_rings(30 * size + 1000, 0, window=size)
+    points = streams.drifting_rings(15 * size + 1000, 0, window=size)
     engine = se.Engine(n_components=5, size=size, scaling=None)
     engine.learn(points[:1000])
     early = engine.snapshot().certificate.residual
