@@ -450,7 +450,7 @@ def cases(tmp_path: Path, log: Path, run: Path) -> dict[str, tuple[list[Any], in
             "'x' of",
         ),
         "cut log": (["replay", cut, "--run", out, *SMALL], 3, "cut"),
-        "not arrow": (["replay", noise, "--run", out], 3, "Arrow"),
+        "not arrow": (["replay", noise, "--run", out], 2, "Arrow"),
         "CSV": (["replay", tmp_path / "table.csv", "--run", out], 2, "docs/guides/formats.md"),
         "remote run": (["replay", log, "--run", "s3://bucket/run"], 2, "path of this machine"),
         "remote snapshot": (["transform", "s3://bucket/x", log, "-o", out], 2, "of this machine"),
