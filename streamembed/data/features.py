@@ -21,11 +21,13 @@ class Features:
     names: tuple[str, ...]  # all different; empty where objects are known by distances
     # True where the columns are named by their place ("0", "1", ...), not by the caller.
     ordered: bool
+    # "euclidean", or "cosine": rows are then divided by their lengths when they are read.
+    metric: str = "euclidean"
 
     @classmethod
-    def of_names(cls, names: Sequence[str]) -> Self:
+    def of_names(cls, names: Sequence[str], metric: str = "euclidean") -> Self:
         """Features of these names: ordered where all of them are places."""
-        return cls(tuple(names), are_positions(names))
+        return cls(tuple(names), are_positions(names), metric)
 
     @property
     def given_names(self) -> tuple[str, ...] | None:
@@ -45,12 +47,12 @@ class Features:
         """
         return _compute_divisors(self.names)
 
-    def __pack__(self) -> tuple[Annotated[tuple[str, ...], "different"], bool]:
-        """Saved as a pair, as files always had it."""
-        return self.names, self.ordered
+    def __pack__(self) -> tuple[Annotated[tuple[str, ...], "different"], bool, str]:
+        """Saved without names of fields."""
+        return self.names, self.ordered, self.metric
 
     @classmethod
-    def __unpack__(cls, saved: tuple[tuple[str, ...], bool]) -> Self:
+    def __unpack__(cls, saved: tuple[tuple[str, ...], bool, str]) -> Self:
         return cls(*saved)
 
 

@@ -115,8 +115,16 @@ def _learn_points(before: EngineState, call: Points, config: Config) -> Steps:
                 classes=classes,
                 times=None if times is None else times[rows],
             )
-            counts = before.rejected + n_rejected, _find_log_offset(state, call, stop)
-            state = state.with_events(part, call.features, kind, labels, ids, *counts)
+            state = replace(
+                state,
+                waiting=state.waiting.followed_by(part),
+                features=state.features or call.features,
+                ids_kind=state.ids_kind or kind,
+                labels=labels,
+                ids=ids,
+                rejected=before.rejected + n_rejected,
+                log_offset=_find_log_offset(state, call, stop),
+            )
             if state.position == state.next_cut(config):
                 state = _push(state, config)
                 yield state
@@ -155,9 +163,15 @@ def _learn_distances(before: EngineState, call: Distances, config: Config) -> St
         distances = input_checks.select_retained(state, config, row)
         names = input_checks.ids_or_positions(state, own_id, every[:1])
         part = AcceptedEvents(np.zeros((1, 0)), names, (distances,))
-        counts = before.rejected + len(faults), _find_log_offset(state, call, index + 1)
-        kind = classify_ids(own_id)
-        state = state.with_events(part, NO_FEATURES, kind, state.labels, ids, *counts)
+        state = replace(
+            state,
+            waiting=state.waiting.followed_by(part),
+            features=NO_FEATURES,
+            ids_kind=state.ids_kind or classify_ids(own_id),
+            ids=ids,
+            rejected=before.rejected + len(faults),
+            log_offset=_find_log_offset(state, call, index + 1),
+        )
         if state.position == state.next_cut(config):
             state = _push(state, config)
             yield state

@@ -20,11 +20,11 @@ EPS = float(np.finfo(np.float64).eps)
 FEWEST_BITS = 8
 NEGLIGIBLE = 1e-150
 # Of the median deviation: a feature that has hardly varied so far would rule the distances as soon
-# as it does (docs/decisions/0012).
+# as it does (docs/decisions.md).
 LEAST_SHARE = 0.3
 # Values this many times farther from the median than all others are errors, such as a -9999 for "no
 # data", where they are few: this share of the values that differ from the median, or two; but of
-# few values no more than the last share. Heavy tails have no such gap (docs/decisions/0012).
+# few values no more than the last share. Heavy tails have no such gap (docs/decisions.md).
 GAP = 8.0
 ERRORS, FEWEST_ERRORS, MOST_ERRORS = 0.02, 2.0, 0.04
 # Points this many times farther from the centre than from one another are centred again: distances

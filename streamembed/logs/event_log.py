@@ -133,6 +133,8 @@ class EventLog:
         Types of these columns, dictionaries decoded; None where no file has the column.
     n_rows : int or None
         Rows of all files; None where a stream or damage makes that unknown until all is read.
+    metric : str
+        That of the engine that learns the log; the points of `LogBatch` are as in the log.
     """
 
     paths: tuple[Path | str, ...]
@@ -145,6 +147,7 @@ class EventLog:
     event_time_type: Any
     n_rows: int | None
     _files: tuple[LogFile, ...] = field(repr=False)
+    metric: str = "euclidean"
 
     @property
     def ordered(self) -> bool:
@@ -154,7 +157,7 @@ class EventLog:
     @property
     def features(self) -> Features:
         """Names of the features, and whether they are known by position."""
-        return Features(self.feature_names, self.ordered)
+        return Features(self.feature_names, self.ordered, self.metric)
 
     @property
     def columns_read(self) -> dict[str, Any]:

@@ -283,7 +283,8 @@ def _rescale(sets: Sequence[LandmarkSet], kind: str | None) -> list[LandmarkSet]
         None,
         sets[0].agreement.half_life,
         sets[0].agreement.clock,
-        max(landmark_set.agreement.epoch for landmark_set in sets) + 1,
+        metric=sets[0].agreement.metric,
+        epoch=max(landmark_set.agreement.epoch for landmark_set in sets) + 1,
     )
     scaled = [replace(landmark_set, agreement=agreement) for landmark_set in sets]
     return [

@@ -283,13 +283,13 @@ def _open_log(log: EventLog | Paths, choice: ColumnChoice, engine: Engine) -> Ev
     if not isinstance(log, EventLog):
         if choice.features is None and engine.feature_names:
             choice = replace(choice, features=engine.feature_names)
-        return _check_fit(open_with_choice(log, choice), engine)
-    if choice != ColumnChoice():
+        log = open_with_choice(log, choice)
+    elif choice != ColumnChoice():
         raise ParameterError(
             "features or other columns were given with an EventLog, which already has its own: "
             "pass them to open_log"
         )
-    return _check_fit(log, engine)
+    return replace(_check_fit(log, engine), metric=engine.config.metric)
 
 
 def check_clock(log: EventLog, config: Config) -> None:

@@ -158,6 +158,7 @@ def compute_agreement(
         None if config.has_widths else bandwidth,
         config.half_life,
         config.clock,
+        features.metric,
     )
 
 
