@@ -118,6 +118,7 @@ class ColumnChoice:
     id: str | None = None
     label: str | None = None
     time: str | None = None
+    keep: tuple[str, ...] = ()  # names: written beside the events, whatever else they are for
 
     def __post_init__(self) -> None:
         """Refuse a column of two roles."""
@@ -157,6 +158,8 @@ class Columns:
         The list column that holds the points or the distances, alone.
     id, label, time : str or None
         The columns of these roles; None where there is none.
+    keep : tuple of str
+        The columns that are written beside the events.
     left_out : dict of str to str
         Every other column, and why.
     suspicious : tuple of str
@@ -170,6 +173,7 @@ class Columns:
     id: str | None = None
     label: str | None = None
     time: str | None = None
+    keep: tuple[str, ...] = ()
     left_out: Mapping[str, str] = field(default_factory=dict)
     suspicious: tuple[str, ...] = ()
     vectors: tuple[str, ...] = ()
@@ -188,7 +192,7 @@ class Columns:
 
     def as_dict(self) -> dict[str, Any]:
         """All of it, as JSON has it."""
-        names = ("features", "suspicious", "vectors")
+        names = ("features", "keep", "suspicious", "vectors")
         lists = {name: list(getattr(self, name)) for name in names}
         return {**asdict(self), **lists}
 
@@ -203,6 +207,7 @@ class Columns:
 
     def __str__(self) -> str:
         roles = [f"{role}: {getattr(self, role) or 'none'}" for role in ("id", "label", "time")]
+        roles += [f"kept: {', '.join(self.keep)}"] if self.keep else []
         left_out = ", ".join(f"{name} ({why})" for name, why in self.left_out.items()) or "none"
         remedy = [LOG_REMEDY] if self.suspicious else []
         features = f"features: {self.describe_features()}"
