@@ -317,6 +317,84 @@ def test_vectors_are_chosen_by_name_or_by_place(tmp_path: Path) -> None:
     )  # columns of these names go before
 
 
+def test_the_first_list_says_how_long_lists_are(tmp_path: Path) -> None:
+    """Other rows are no points."""
+    path = write_table(tmp_path / "x", pa.table({"embedding": [None, [1.0, 2.0], [3.0]]}))
+    assert only(path).faults == {2: "'embedding' has 1 numbers instead of 2"}
+
+
+# ----------------------------------------------------------------------------------------- errors
+
+X, T = [1.0, 2.0], ["a", "b"]
+VECTORS = pa.array([[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]], pa.list_(pa.float64(), 3))
+LISTS = pa.array([None, []], pa.list_(pa.float64()))
+# Columns of the files of a log, the chosen features, and the error.
+WRONG_COLUMNS: dict[str, tuple[list[dict[str, Any]], list[str] | None, str]] = {
+    "no numbers": (
+        [{"t": T, "id": [1, 2], "label": X}],
+        None,
+        r"only 't' \(string\), 'id' \(int64, id\)",
+    ),
+    "missing": ([{"x": X}], ["y"], "'y' of .* is missing"),
+    "text": ([{"x": X, "t": T}], ["x", "t"], "'t' of .* is of type string"),
+    "no match": ([{"x1": X, "w": X}], ["w", "z*"], r"'z\*' .* without a match.* \['w', 'x1'\]"),
+    "ids of lists": ([{"x": X, "id": [[1], []]}], None, "'id' .* has type list"),
+    "lists of no length": ([{"v": LISTS}], None, "'v': lists of varying length .* fixed-size"),
+    "distances": ([{"v": VECTORS, "distances": LISTS}], ["distances"], "of type list.* lists of v"),
+    "vectors and numbers": (
+        [{"v": VECTORS, "x": X}],
+        None,
+        r"several possible sets of features .*; choose .* \['v'\] or \['x'\]",
+    ),
+    "vectors": ([{"v": VECTORS, "w": VECTORS}], None, r"choose .* \['v'\] or \['w'\]"),
+    "places of two vectors": (
+        [{"v": VECTORS, "w": VECTORS}],
+        ["0", "1", "2"],
+        r"the vectors \['v', 'w'\], all of 3 numbers",
+    ),
+    "too few places": ([{"v": VECTORS}], ["0", "1"], "'0' of .* is missing; .* vectors"),
+    "a name more": ([{"x": X}, {"x": X, "y": X}], None, r"1 has the columns \['y'\] that .*0 does"),
+    "another name": (
+        [{"x": X, "w": X}, {"z": X, "x": X}],
+        None,
+        r"1 lacks the numeric columns \['w'\] of .* has the columns \['z'\]",
+    ),
+    "a match more": (
+        [{"x1": X}, {"x1": X, "x2": X}],
+        ["x*"],
+        r"1 has the columns \['x2'\] that .*0 does not",
+    ),
+    "text in a later file": ([{"x": X}, {"x": T, "y": X}], None, r"1 lacks the numeric .*'x'"),
+    "no numbers in a later file": ([{"x": X}, {"t": T}], None, "1 has no column that is a feature"),
+    "sizes of vectors": (
+        [{"v": VECTORS}, {"v": pa.array([[1.0]], pa.list_(pa.float64(), 1))}],
+        None,
+        r"1 has 1 numbers of .*, but .*0 has 3 numbers of",
+    ),
+    "distances and points": ([{"distances": LISTS}, {"x": X}], None, "1 has x, but .*0 has dist"),
+    "ids in one file": (
+        [{"x": X, "id": [1, 2]}, {"x": X}],
+        None,
+        "1 has no column 'id', which other files",
+    ),
+    "ids of two kinds": (
+        [{"x": X, "id": [1, 2]}, {"x": X, "id": T}],
+        None,
+        "'id' has type string in .*1 and int64 in .*0",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WRONG_COLUMNS)
+def test_columns_that_are_no_log_are_feature_errors(tmp_path: Path, case: str) -> None:
+    """When it is opened; the message names the file, the column and the remedy."""
+    files, features, message = WRONG_COLUMNS[case]
+    for k, columns in enumerate(files):
+        write_table(tmp_path / f"{k}", pa.table(columns))
+    with pytest.raises(FeatureError, match=message):
+        open_log(tmp_path, features)
+
+
 # -------------------------------------------------------------------------------------- distances
 
 ROWS = [np.sqrt(np.arange(float(t))) for t in range(53)]
@@ -622,7 +700,10 @@ def test_files_before_a_damaged_one_are_read(tmp_path: Path, format: str) -> Non
 def test_flipped_bits_never_escape_as_another_exception(
     tmp_path: Path, format: str, compression: str | None, rows: str
 ) -> None:
-    """Damage anywhere gives rows of the right width, LogError or FeatureError; nothing else."""
+    """Damage anywhere gives rows of the right width, LogError or FeatureError; nothing else.
+
+    In the first bytes it makes the file one of another format.
+    """
     table = pa.table(
         {
             "a": pa.array([1.0, None, 3.0] * 20),
@@ -660,6 +741,8 @@ def test_flipped_bits_never_escape_as_another_exception(
                 batch.labels is None or batch.labels.to_pylist()
         except (LogError, FeatureError):
             continue
+        except ParameterError:
+            assert place < 8
 
 
 def test_parquet_page_checksums_are_verified(tmp_path: Path) -> None:
@@ -698,10 +781,10 @@ def test_files_that_change_after_opening_are_log_errors(tmp_path: Path, format: 
     ("content", "error", "message"),
     [
         *(
-            (head, LogError, r"is not Arrow: .* and Parquet")
+            (head, LogError, "cannot be read to the end: its .* cannot be read")
             for head in (b"AR", b"\xff\xff", b"PAR")
         ),
-        (b"\0" * 100, LogError, r"begins with b'(\\x00){8}'; supported are Arrow"),
+        (b"\0" * 100, ParameterError, r"begins with b'(\\x00){8}': convert it"),
         (b"", LogError, r"x is empty \(0 bytes\)"),
         ("missing", LogError, "x is missing"),
         ("pipe", LogError, "neither a file nor a folder"),  # opening it would wait for a writer
