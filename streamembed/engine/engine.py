@@ -366,9 +366,8 @@ class Engine(HintedAttributes, SavedObject):
         snapshot = self.publish(check_flag("fresh", fresh))
         self._warn(diagnostics.describe_coarse_landmarks(snapshot), ResolutionWarning)
         self._warn(diagnostics.describe_snapshot_cost(self.config, snapshot), CostWarning)
-        self._warn(
-            diagnostics.describe_degenerate_map(snapshot), DegenerateMapWarning, self._scalings
-        )
+        degenerate = diagnostics.describe_degenerate_map(snapshot)
+        self._warn(degenerate, DegenerateMapWarning, renews=True)
         return snapshot
 
     def publish(self, fresh: bool = False) -> Snapshot:
@@ -380,7 +379,7 @@ class Engine(HintedAttributes, SavedObject):
         if self._scaling_checked != state.frame.position:  # half of the support is new
             self._scaling_checked = state.frame.position
             message = diagnostics.describe_changed_scaling(snapshot, self.config)
-            self._warn(message, ScalingWarning, self._scalings)
+            self._warn(message, ScalingWarning, renews=True)
         return snapshot
 
     def _publish(self, fresh: bool) -> tuple[State, Snapshot]:
@@ -394,19 +393,15 @@ class Engine(HintedAttributes, SavedObject):
                     known[True] = known[False]
                 else:
                     columns = publish.publish(source, self.config)
-                    features = self.features or NO_FEATURES
+                    features = self._progress.features or NO_FEATURES
                     known[fresh] = state, Snapshot.of(source, columns, self.config, features)
             self._published = known
         return known[fresh]
 
-    @property
-    def _scalings(self) -> int:
-        """How often all but the support was rebuilt."""
+    def _warn(self, message: str | None, kind: type[Warning], renews: bool = False) -> None:
+        """Warn, each kind once; where it renews, once a scaling."""
         state = self._progress.state
-        return 0 if state is None else state.counts.rebuilds
-
-    def _warn(self, message: str | None, kind: type[Warning], scaling: int = 0) -> None:
-        """Warn, each kind once, or once a scaling."""
+        scaling = 0 if state is None or not renews else state.counts.rebuilds
         if message is not None and (kind, scaling) not in self._warned:
             self._warned.add((kind, scaling))
             warn(message, kind)

@@ -89,10 +89,6 @@ class EngineState:
         """Events accepted so far."""
         return self.learned + self.waiting.count
 
-    def next_cut(self, config: Config) -> int:
-        """The stream position at which the current chunk ends."""
-        return config.chunks.next_cut(self.learned)
-
     @property
     def feature_names(self) -> tuple[str, ...]:
         """In the engine's order; empty before the first batch, and for distances."""

@@ -325,7 +325,7 @@ class MapEstimator(ColdStartTransformer):
     @property
     def _takes_points(self) -> bool:
         """Whether events are points, not distances or objects."""
-        return self.metric in ("euclidean", "cosine")
+        return self._function is None and self.metric in ("euclidean", "cosine")
 
     def _measure_distance(self, a: Any, b: Any) -> float:
         """d(a, b), as the engine is to see it."""

@@ -153,15 +153,14 @@ class KernelMap(TrialMap):
         """Weights, of objects without coordinates by the distances of the state."""
         return self.weights if state.distances is None else self.weights.bind(state.squares)
 
-    def bind_operator(self, weights: Weights, normal: Normalisation, unit: float) -> Operator:
-        """S, whose weights are rounded, and whose constant vector."""
-        rounding = ORTHONORMAL + bound_rounding(weights.dtype, len(weights))
-        return Operator(weights.product, normal, weights.dtype, rounding + 2.0 * self.weights.loss)
-
-    def bound_loss(self, operator: Operator) -> float:
-        """Kept products are sums of a few rows at a time."""
-        loss = KEPT_LOSS * float(np.finfo(operator.dtype).eps)
-        return min(operator.rounding, loss) + 2.0 * self.weights.loss
+    def bind_operator(
+        self, weights: Weights, normal: Normalisation, unit: float
+    ) -> tuple[Operator, float]:
+        """S, whose weights are rounded, and whose constant vector; kept products sum few rows."""
+        inexact = 2.0 * self.weights.loss
+        rounding = ORTHONORMAL + bound_rounding(weights.dtype, len(weights)) + inexact
+        loss = min(rounding, KEPT_LOSS * float(np.finfo(weights.dtype).eps)) + inexact
+        return Operator(weights.product, normal, weights.dtype, rounding), loss
 
     def read_matrix(self, state: State, config: Config) -> Floats:
         """W, in double precision."""

@@ -85,12 +85,10 @@ class TrialMap(EmbeddingMap):
         """Weights between the slots of ``state``, whose map this is."""
 
     @abc.abstractmethod
-    def bind_operator(self, weights: Weights, normal: Normalisation, unit: float) -> Operator:
-        """S, by products with W."""
-
-    @abc.abstractmethod
-    def bound_loss(self, operator: Operator) -> float:
-        """By how much S of kept products may differ in norm from that of exact weights."""
+    def bind_operator(
+        self, weights: Weights, normal: Normalisation, unit: float
+    ) -> tuple[Operator, float]:
+        """S, by products with W; and by how much that of kept products may differ from it."""
 
     @abc.abstractmethod
     def decompose(self, state: State, config: Config) -> Eigenpairs:
@@ -165,7 +163,7 @@ class TrialMap(EmbeddingMap):
             pace = 0
         count, degrees = int(np.ceil(pace * (n_filled + share * n))), self.degrees.copy()
         renews = config.memory != "window"
-        chosen = space.choose_next_refreshed(count)
+        chosen = (space.cursor + np.arange(min(count, n))) % n
         for start in range(0, len(chosen), ROWS):
             slots = chosen[start : start + ROWS]
             rows = weights.rows(slots)
@@ -202,7 +200,7 @@ class TrialMap(EmbeddingMap):
         if config.tolerance is None or len(masses) > LARGEST_REFRESHED or self.space.is_complete:
             return False
         count, normal = config.n_components, self.estimate_normal(masses, config)
-        view = self.read_products(normal).look(normal, count)
+        view = KnownProducts.of(self.space, normal, self.degrees).look(normal, count)
         claims = np.linalg.norm(view.errors, axis=0)
         limit = STALE_SHARE * config.tolerance * view.values[:1].max(initial=0.0)
         return bool(claims.max(initial=0.0) > limit)
@@ -212,7 +210,7 @@ class TrialMap(EmbeddingMap):
         assert self.space is not None
         normal = self.estimate_normal(masses, config)
         space, scaling = self.space, normal.scaling
-        view = self.read_products(normal).look(normal, 0)
+        view = KnownProducts.of(space, normal, self.degrees).look(normal, 0)
         stepped = space.images[space.trial] * scaling.astype(space.images.dtype)
         beside = largest_pairs(view.residuals @ view.residuals.T, BESIDE)[1].T @ view.residuals
         beside = beside.astype(stepped.dtype)
@@ -228,7 +226,8 @@ class TrialMap(EmbeddingMap):
         assert self.space is not None
         count = min(config.n_components, self.space.rank)
         normal = self.estimate_normal(masses, config)
-        return len(self.read_products(normal).look(normal, count).values) == count
+        known = KnownProducts.of(self.space, normal, self.degrees)
+        return len(known.look(normal, count).values) == count
 
     def normalise(self, state: State, config: Config) -> Normalisation:
         """According to the trial functions, without a product with W; exact where alpha is 0."""
@@ -261,19 +260,13 @@ class TrialMap(EmbeddingMap):
             return
         if config.tolerance is not None and config.correction:
             normal = self._normalise_exactly(weights, state.support.masses, config)
-        known = self.read_products(normal)
-        operator = self.bind_operator(weights, normal, known.unit)
-        decompose = partial(self.decompose, state, config)
-        known = replace(known, rounding=self.bound_loss(operator))
+        known = KnownProducts.of(self.space, normal, self.degrees)
+        operator, loss = self.bind_operator(weights, normal, known.unit)
+        decompose, known = partial(self.decompose, state, config), replace(known, rounding=loss)
         walk = None if config.is_centred else weights
         yield from refinement.iterate_eigenpairs(
             operator, known, walk, state.position, decompose, config
         )
-
-    def read_products(self, normal: Normalisation) -> KnownProducts:
-        """Vectors whose products with S are kept."""
-        assert self.space is not None
-        return KnownProducts.of(self.space, normal, self.degrees)
 
     def view(self, state: State, normal: Normalisation, count: int, config: Config) -> Pairs:
         """The leading pairs of the space, or of few slots, under that normalisation."""
@@ -282,7 +275,7 @@ class TrialMap(EmbeddingMap):
             values, vectors = descending_eigh(dense)
             kept = min(count, int(np.count_nonzero(values > self.find_floor(values))))
             return values[:kept], normal.eigenfunctions(vectors[:, :kept])
-        known = self.read_products(normal)
+        known = KnownProducts.of(self.space, normal, self.degrees)
         view = known.look(normal, count)
         return view.values * known.unit, normal.eigenfunctions(view.vectors)
 
