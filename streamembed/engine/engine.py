@@ -26,6 +26,7 @@ from streamembed.engine.call import (
 from streamembed.engine.engine_state import EngineState
 from streamembed.engine.saved_engine import SavedEngine
 from streamembed.engine.snapshot import Snapshot
+from streamembed.engine.snapshot_parts import collect_parts
 from streamembed.errors import (
     ConcurrentUseError,
     CostWarning,
@@ -306,7 +307,8 @@ class Engine(HintedAttributes, SavedObject):
     @property
     def learns_distances(self) -> bool | None:
         """True if the first call brought distances, False for points; None before it."""
-        return self._progress.learns_distances
+        features = self._progress.features
+        return None if features is None else not features.names
 
     @property
     def has_ids(self) -> bool | None:
@@ -394,7 +396,8 @@ class Engine(HintedAttributes, SavedObject):
                 else:
                     columns = publish.publish(source, self.config)
                     features = self._progress.features or NO_FEATURES
-                    known[fresh] = state, Snapshot.of(source, columns, self.config, features)
+                    parts = collect_parts(source, columns, self.config, features)
+                    known[fresh] = state, Snapshot(**parts)
             self._published = known
         return known[fresh]
 
@@ -791,7 +794,7 @@ class Engine(HintedAttributes, SavedObject):
         features = landmarks.agreement.as_features()
         state, columns = from_landmarks.start_state(landmarks, engine.config, like, training)
         if columns is not None:
-            published = Snapshot.of(state, columns, engine.config, features)
+            published = Snapshot(**collect_parts(state, columns, engine.config, features))
             engine._published = {False: (state, published)}
         labels = LabelIndex() if training is None else training.labels
         engine._progress = EngineState(

@@ -140,10 +140,9 @@ class Picture(Immutable):
     @cached_property
     def _duplicates(self) -> Ints:
         """A label for every point, one for equal points, shape (N,)."""
-        duplicates = self._contents.duplicates
-        return (
-            measures.label_duplicates(self._snapshot.points) if duplicates is None else duplicates
-        )
+        if self._contents.duplicates is None:
+            return measures.label_duplicates(self._snapshot.points)
+        return self._contents.duplicates
 
     @property
     def radius(self) -> float:

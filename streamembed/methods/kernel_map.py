@@ -23,9 +23,6 @@ from streamembed.methods.eigenpairs import LARGEST_EXACT, Eigenpairs
 from streamembed.methods.extension import KernelExtension, sum_coverage
 from streamembed.methods.options import USUAL_TOLERANCE, Config
 from streamembed.methods.refinement import ORTHONORMAL, Weights
-from streamembed.methods.registry import (
-    normalise,
-)
 from streamembed.methods.state import BuildInput, KernelWidths, State, UpdateInput
 from streamembed.methods.trial_map import (
     LARGEST_WHOLE,
@@ -34,6 +31,7 @@ from streamembed.methods.trial_map import (
     SMALL_CHUNK,
     TrialMap,
     build_dense,
+    normalise,
     start_space,
 )
 from streamembed.numeric.arrays import Floats, Ints

@@ -8,7 +8,7 @@ support before. Few slots have a whole matrix.
 from __future__ import annotations
 
 import abc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Annotated, Self
@@ -19,7 +19,6 @@ from streamembed.methods import refinement
 from streamembed.methods.eigenpairs import Eigenpairs
 from streamembed.methods.options import Config
 from streamembed.methods.refinement import KnownProducts, Weights
-from streamembed.methods.registry import normalise
 from streamembed.methods.state import EmbeddingMap, Pairs, State, UpdateInput
 from streamembed.numeric.arrays import Array, Floats, Ints, pad_rows
 from streamembed.numeric.codec import Count
@@ -29,6 +28,7 @@ from streamembed.numeric.linalg import (
     mix_columns,
     orthonormal_basis,
 )
+from streamembed.spectral import operator
 from streamembed.spectral.operator import Normalisation, Operator
 from streamembed.spectral.trial_space import PROBES, TrialSpace
 
@@ -65,6 +65,10 @@ STALE_SHARE, LARGEST_REFRESHED = 0.5, 2000
 STEPS = 6
 # Masses that were not touched are equal but for rounding.
 UNTOUCHED = 1e-12
+# W x for one x, shape (n,): by all weights, by trial functions, or of some rows of W alone.
+Product = Callable[[Floats], Floats]
+# All slots of a support.
+EVERYWHERE = slice(None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,7 +138,8 @@ class TrialMap(EmbeddingMap):
             degrees = weights.product(masses[:, None])[:, 0].astype(np.float64)
         space = self.space
         if len(refilled):
-            normal = _normalise_rows(exact, degrees, masses, refilled, config)
+            product = partial(np.matmul, exact)
+            normal = normalise(degrees, masses, config, product, refilled)
             generator = np.random.default_rng((config.seed, inputs.position, n))
             draws = generator.standard_normal((PROBES, len(refilled)))
             constant = masses[refilled] * normal.density
@@ -169,7 +174,7 @@ class TrialMap(EmbeddingMap):
             rows = weights.rows(slots)
             exact = rows.astype(np.float64)
             degrees[slots] = exact @ masses
-            normal = _normalise_rows(exact, degrees, masses, slots, config)
+            normal = normalise(degrees, masses, config, partial(np.matmul, exact), slots)
             constant = masses[slots] * normal.density
             space = space.roll(slots, rows, normal.scaling, constant, renews)
         rolled = replace(self, degrees=degrees, space=space)
@@ -261,11 +266,11 @@ class TrialMap(EmbeddingMap):
         if config.tolerance is not None and config.correction:
             normal = self._normalise_exactly(weights, state.support.masses, config)
         known = KnownProducts.of(self.space, normal, self.degrees)
-        operator, loss = self.bind_operator(weights, normal, known.unit)
+        bound, loss = self.bind_operator(weights, normal, known.unit)
         decompose, known = partial(self.decompose, state, config), replace(known, rounding=loss)
         walk = None if config.is_centred else weights
         yield from refinement.iterate_eigenpairs(
-            operator, known, walk, state.position, decompose, config
+            bound, known, walk, state.position, decompose, config
         )
 
     def view(self, state: State, normal: Normalisation, count: int, config: Config) -> Pairs:
@@ -286,6 +291,26 @@ class TrialMap(EmbeddingMap):
     def compute_degrees(self, masses: Floats) -> Floats:
         """q, kept."""
         return self.degrees
+
+
+def normalise(
+    degrees: Floats,
+    masses: Floats,
+    config: Config,
+    product: Product,
+    slots: Ints | slice = EVERYWHERE,
+) -> Normalisation:
+    """The normalisation of some slots, by one ``product`` with W at most: alpha 0 needs none.
+
+    Of a walk the sampling density is taken out to the power alpha, and the rows are made to sum to
+    1; of a centred method every event weighs the same.
+    """
+    if config.is_centred:
+        normal = operator.weigh_equally(masses)
+        return Normalisation(normal.density[slots], normal.scaling[slots], normal.stationary[slots])
+    density = degrees**-config.correction
+    spread = degrees[slots] if config.correction == 0.0 else product(masses * density)
+    return operator.normalise(density[slots], masses[slots], spread)
 
 
 def start_space(
@@ -404,10 +429,3 @@ def _fade_degrees(
         rows = weights.rows(moved)[:, : len(before)].astype(np.float64)
         degrees += change[moved] @ rows
     return degrees, 0
-
-
-def _normalise_rows(
-    rows: Floats, degrees: Floats, masses: Floats, slots: Ints, config: Config
-) -> Normalisation:
-    """The normalisation of some slots, by their rows of W: exact."""
-    return normalise(degrees, masses, config, lambda x: rows @ x, slots)
