@@ -7,7 +7,7 @@ library. Applied in the same order to engines of the same parameters, calls give
 from __future__ import annotations
 
 import zlib
-from abc import ABC
+from abc import ABC, abstractmethod
 from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar, Generic, Literal, Self, TypeVar
@@ -98,9 +98,9 @@ class Call(SavedObject, ABC, Generic[Result]):
         return f"<{type(self).__name__}{f' of {self.rows:,} rows' if self.rows else ''}>"
 
     @property
+    @abstractmethod
     def rows(self) -> int:
-        """Rows of the call; 0 of a `Command`."""
-        return 0
+        """Rows of the call."""
 
     @property
     def digest(self) -> int:
@@ -258,6 +258,11 @@ class Command(Call[None]):
 
     def __repr__(self) -> str:
         return f"<Command {self.name}>"
+
+    @property
+    def rows(self) -> int:
+        """None."""
+        return 0
 
     def _check(self, config: Config) -> None:
         """Refuse the layout of a picture that is not kept."""
