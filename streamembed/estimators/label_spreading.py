@@ -189,15 +189,13 @@ class LabelSpreading(ColdStartLearner, base.MiniBatchClassifier):
         with one_blas_thread():
             graph = self._settle(whole=True)[1].graph
             slots = label_spreading.choose_questions(graph, n, float(self.damping))
-        ids: list[int] = graph.positions[slots].tolist()
-        return ids
+        return [int(event) for event in graph.positions[slots]]
 
     def _predict(self, rows: FeatureRows) -> tuple[Floats, tuple[Any, ...]]:
         """Shares (n, c) and labels of the classes."""
         if self.position == 0:
             return np.zeros((len(rows), 0)), ()
-        if rows.ordered and self._names:
-            rows.check(self._observed_names, "this classifier")
+        self._check_features(rows, "this classifier")
         statistics, stream = self._settle()
         values = self._count_missing(rows.arrange(statistics.names))
         points = stream.scaling.apply(np.where(np.isnan(values), statistics.means, values))
@@ -283,21 +281,19 @@ class LabelSpreading(ColdStartLearner, base.MiniBatchClassifier):
             self._read, self._early_labels = None, (start, early)
             return ()
         codes, labels = stream.labels.classes(keys)
-        first = stream.position - len(stream.points)
-        kept = {event: slot for slot, event in enumerate(stream.graph.positions.tolist())}
-        classes, waiting = stream.graph.classes.copy(), stream.classes.copy()
+        graph, waiting = stream.graph, range(stream.position - len(stream.points), self._learned)
+        at = {event: i for i, event in enumerate([*graph.positions.tolist(), *waiting])}
+        classes = np.concatenate([graph.classes, stream.classes])
         for event, code in zip(ids, codes.tolist(), strict=True):
-            if event >= first:
-                waiting[event - first] = code
-            elif event in kept:
-                classes[kept[event]] = code
-        graph = replace(stream.graph, classes=classes)
-        self._stream = replace(stream, graph=graph, classes=waiting, labels=labels, changed=True)
-        return tuple(event for event in ids if event < first and event not in kept)
+            if event in at:
+                classes[at[event]] = code
+        old, new = np.split(classes, [len(graph.classes)])
+        graph = replace(graph, classes=old)
+        self._stream = replace(stream, graph=graph, classes=new, labels=labels, changed=True)
+        return tuple(event for event in ids if event not in at)
 
     def _take(self, rows: FeatureRows, keys: Sequence[Hashable | None]) -> None:
-        if rows.ordered and self._names:
-            rows.check(self._observed_names, "this classifier")
+        self._check_features(rows, "this classifier")
         before = self._statistics.count_before(rows)
         start, early = self._early_labels
         early = early[self._learned - start : self.position - start]

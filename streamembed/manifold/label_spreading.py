@@ -105,8 +105,7 @@ def _place_events(
     window = deque(graph.window.tolist())
     of_slot = graph.classes.tolist()
     anchors: dict[int, deque[int]] = {}
-    is_anchor = np.ones(len(of_slot), dtype=bool)
-    is_anchor[graph.window] = False
+    is_anchor = ~np.isin(np.arange(len(of_slot)), graph.window)
     for slot in np.flatnonzero(is_anchor)[np.argsort(graph.positions[is_anchor])].tolist():
         anchors.setdefault(of_slot[slot], deque()).append(slot)
     event_of = dict[int, int]()  # slot -> the last of the events that it got
@@ -114,9 +113,7 @@ def _place_events(
         slot = len(of_slot)
         if len(window) == size:
             slot = _release(window.popleft(), of_slot, anchors)
-        if slot == len(of_slot):
-            of_slot.append(code)
-        of_slot[slot] = code
+        of_slot[slot : slot + 1] = [code]
         window.append(slot)
         event_of[slot] = event
     slots, events = (np.array(part) for part in zip(*sorted(event_of.items()), strict=True))
@@ -206,10 +203,9 @@ def score(graph: LabelGraph, points: Floats, damping: float) -> Floats:
     """
     scores = balance(graph, graph.scores)
     result = np.zeros((len(points), scores.shape[1]))
-    n, k = len(graph.points), graph.lists.n_neighbors
-    for rows in split_slots(np.arange(len(points)), n):
+    for rows in split_slots(np.arange(len(points)), len(graph.points)):
         d2 = cdist(points[rows], graph.points, "sqeuclidean")
-        near = np.argsort(d2, axis=1, kind="stable")[:, :k]
+        near = np.argsort(d2, axis=1, kind="stable")[:, : graph.lists.n_neighbors]
         near_d2 = np.take_along_axis(d2, near, 1)
         widths = np.sqrt(near_d2[:, : adjacency.SCALE_NEIGHBOR][:, -1])
         widths = np.maximum(widths, graph.widths.min())
@@ -252,9 +248,7 @@ def choose_questions(graph: LabelGraph, n: int, damping: float) -> Ints:
     if scores.shape[1] > 1:
         ordered = np.sort(compute_shares(scores), axis=1)
         doubt = 1.0 - (ordered[:, -1] - ordered[:, -2])
-    is_open = np.zeros(len(scores), dtype=bool)
-    is_open[graph.window] = True
-    is_open &= graph.classes == UNLABELLED
+    is_open = np.isin(np.arange(len(scores)), graph.window) & (graph.classes == UNLABELLED)
     chosen: list[int] = []
     for _ in range(min(n, int(is_open.sum()))):
         worth = _spread_column(walk, doubt / (1.0 + REACH * np.maximum(reach, 0.0)), damping)
