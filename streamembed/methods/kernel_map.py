@@ -108,7 +108,7 @@ class KernelMap(TrialMap):
             degrees = weights.product(masses[:, None])[:, 0].astype(np.float64)
         if n > LARGEST_WHOLE:
             space, products = start_space(weights, matrix, degrees, masses, config)
-        kept = kept if squares.read_rows else weights
+        kept = kept if squares.read_distances else weights
         return cls(degrees, space, kept, scales, lists=lists, products=products)
 
     def update(self, inputs: UpdateInput, config: Config) -> tuple[TrialMap, int]:
@@ -132,7 +132,7 @@ class KernelMap(TrialMap):
         if self.space is None or len(refilled) >= max(REBUILD_SHARE * n, SMALL_CHUNK):
             return self._start_again(inputs, config)
         widths = _read_widths(self.scales, inputs.state.scaling, n)
-        if squares.read_rows is None:
+        if squares.read_distances is None:
             kept = weights = self.weights.replace(refilled, squares.points, widths)
             leaving_weights = self.weights
         else:  # learned distances are read from the state that they belong to
