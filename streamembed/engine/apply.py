@@ -231,12 +231,13 @@ def _refuse(keys: Any, index: int, rows: Ints) -> NoReturn:
 
 def _push(full: EngineState, config: Config, flush: bool = False) -> EngineState:
     """Learn the pending events."""
-    events = full.waiting.joined()
+    events, divisors = full.waiting.joined(), (full.features or NO_FEATURES).divisors
     with one_blas_thread():
         if full.state is None:
-            state = update.start(events.chunk(0), config)
+            state = update.start(events.chunk(0), config, divisors)
         else:
-            state = update.push(full.state, events.chunk(len(full.state.support)), config)
+            chunk = events.chunk(len(full.state.support))
+            state = update.push(full.state, chunk, config, divisors)
         if full.early is not None:
             state = _with_pairs(state, *full.early, config)
         if flush:
@@ -332,13 +333,13 @@ def _execute(now: EngineState, call: Command, config: Config) -> EngineState:
     state = now.need_state(config, f"there is nothing to {call.name}")
     if call.name == "flush" and now.pending:
         return _push(now, config, flush=True)
-    commands = {
-        "flush": _with_flushed_metrics,
-        "rescale": update.rescale,
-        "relayout": update.relayout,
-    }
     with one_blas_thread():
-        following = commands[call.name](state, config)
+        if call.name == "rescale":
+            divisors = (now.features or NO_FEATURES).divisors
+            following = update.rescale(state, config, divisors)
+        else:
+            change = {"flush": _with_flushed_metrics, "relayout": update.relayout}
+            following = change[call.name](state, config)
     return now if following is state else replace(now, state=following)
 
 

@@ -45,9 +45,13 @@ FORGETTING = 1.0 - 1e-3
 FARTHEST = 4.0
 
 
-def start(chunk: Chunk, config: Config) -> State:
-    """The state at the end of the warm-up: scaling, bandwidth and map from scratch."""
-    scaling = _fit_scaling(chunk.points, np.ones(len(chunk)), chunk.mutual_distances, config)
+def start(chunk: Chunk, config: Config, divisors: Floats) -> State:
+    """The state at the end of the warm-up: scaling, bandwidth and map from scratch.
+
+    ``divisors`` are those of the features, as in `fit_points`.
+    """
+    masses = np.ones(len(chunk))
+    scaling = _fit_scaling(chunk.points, masses, chunk.mutual_distances, config, divisors)
     empty = Support.empty(chunk.points.shape[1], chunk.ids.dtype)
     cover = Cover.empty() if config.memory == "landmarks" else None
     assignment, time = slot_assignment.assign(empty, cover, None, 0, scaling, chunk, config)
@@ -105,7 +109,7 @@ def _init_metrics(state: State, config: Config) -> State:
     return replace(state, metrics=learners.init(config.metrics, d, config.seed))
 
 
-def push(state: State, chunk: Chunk, config: Config) -> State:
+def push(state: State, chunk: Chunk, config: Config, divisors: Floats) -> State:
     """The state after one more chunk.
 
     The rings are written in place. Until the new state is committed, the old one can still be
@@ -147,7 +151,7 @@ def push(state: State, chunk: Chunk, config: Config) -> State:
         map=updated,
     )
     if config.rescales and len(state.support) < len(support) == config.slots:
-        following = _rescale(following, config)  # now that there is a whole support to go by
+        following = _rescale(following, config, divisors)  # now that the support is whole
     elif following.map.has_changed_part(following):
         renewed = frame_reference.renew(following, config, starts_epoch=True)
         following = replace(following, frame=renewed)
@@ -160,9 +164,9 @@ def push(state: State, chunk: Chunk, config: Config) -> State:
     return _train_metrics(following, chunk, config)
 
 
-def rescale(state: State, config: Config) -> State:
+def rescale(state: State, config: Config, divisors: Floats) -> State:
     """The state with scaling, map, frame and picture from scratch."""
-    state = _rescale(state, config)
+    state = _rescale(state, config, divisors)
     return relayout(state, config) if config.picture else state
 
 
@@ -171,11 +175,11 @@ def relayout(state: State, config: Config) -> State:
     return picture_updates.relayout(state, np.arange(len(state.support)), config)
 
 
-def _rescale(state: State, config: Config) -> State:
+def _rescale(state: State, config: Config, divisors: Floats) -> State:
     """The state with all but its picture recomputed from its support."""
     support, d = state.support, state.read_distances()
     all_distances = None if d is None or config.has_widths else d(np.arange(len(support)))
-    scaling = _fit_scaling(support.points, support.masses, all_distances, config)
+    scaling = _fit_scaling(support.points, support.masses, all_distances, config, divisors)
     built = _rebuild(state, scaling, config, starts_epoch=True)
     metrics = None if state.metrics is None else learners.rescale(state.metrics)
     return replace(built, metrics=metrics)
@@ -307,7 +311,9 @@ def _build(
     return replace(state, frame=frame_reference.renew(state, config, starts_epoch))
 
 
-def _fit_scaling(points: Floats, masses: Floats, d: Floats | None, config: Config) -> Scaling:
+def _fit_scaling(
+    points: Floats, masses: Floats, d: Floats | None, config: Config, divisors: Floats
+) -> Scaling:
     """The scaling that the configuration asks for: of points, or of distances.
 
     Where every point has its own width, the bandwidth follows from these.
@@ -315,4 +321,4 @@ def _fit_scaling(points: Floats, masses: Floats, d: Floats | None, config: Confi
     bandwidth = config.fixed_bandwidth if config.has_bandwidth else 1.0
     if d is not None or points.shape[1] == 0:
         return fit_distances(np.zeros((0, 0)) if d is None else d, bandwidth)
-    return fit_points(points, masses, config.scaling, bandwidth, config.least_share)
+    return fit_points(points, masses, config.scaling, bandwidth, config.least_share, divisors)

@@ -81,7 +81,7 @@ def open_recorded_log(origin: Mapping[str, Any], paths: Paths) -> EventLog:
     """The log of a run, with the columns that it used."""
     columns = origin["columns"]
     features = columns["features"] or None  # none of distances
-    roles = {role: columns[role] for role in ("id", "label", "time")}
+    roles = {role: columns[role] for role in ("id", "label", "time", "keep")}
     log = open_with_choice(paths, parse_choice(features, **roles))
     return replace(log, metric=origin["engine"]["metric"])
 
