@@ -166,18 +166,21 @@ class FeatureEstimator(HintedAttributes, base.Base):
     def _read_point(self, x: Any) -> FeatureRows:
         """One point, a dict of its features."""
         rows = impute.read_point(x, self._largest, self._smallest)
-        if self._names:
-            rows.check(self._names, self._title)
+        self._check_features(rows, self._title)
         return rows
 
     def _read_rows(self, X: Any, name: str = "X") -> FeatureRows:
         """A mini-batch; arrays of another width than before are refused."""
         rows = impute.read(X, self._largest, self._smallest, name)
+        self._check_features(rows, self._title, name)
+        return rows
+
+    def _check_features(self, rows: FeatureRows, learner: str, name: str = "X") -> None:
+        """Refuse arrays of another width before anything is counted."""
         if len(rows) and (rows.ordered or self._names) and self._observed_names:
-            rows.check(self._observed_names, self._title, name)
+            rows.check(self._observed_names, learner, name)
         if rows.ordered and len(rows) and not rows.names:
             raise FeatureError(f"{name} has no features: it must have at least one column")
-        return rows
 
     def _fill_with_zeros(self, rows: FeatureRows) -> Floats:
         """Points as they come, (n, d), missing values as 0: what they are before the warm-up ends.
