@@ -48,7 +48,7 @@ def run(logs: tuple[str, ...], run: str, **options: Any) -> None:
     """Replay the logs: what `streamembed.cli.replay.command` calls."""
     as_json = options["as_json"]
     parameters = {name: options[name] for name in DEFAULTS if name != "on_bad_row"}
-    names = ("features", "exclude", "id", "label", "time")
+    names = ("features", "exclude", "id", "label", "time", "keep")
     choice = parse_choice(*(options[name] for name in names))
     if options["idle_exit"] is not None and not options["follow"]:
         raise ParameterError("--idle-exit needs --follow: add it, or leave --idle-exit out")
@@ -200,6 +200,7 @@ def _follow(
         id=choice.id,
         label=choice.label,
         time=choice.time,
+        keep=choice.keep,
         idle_exit=idle_exit,
         stop=is_stopped,
     )

@@ -212,7 +212,7 @@ class LocallyLinearEmbedding(MapEstimator):
     Parameters
     ----------
     metric
-        Always "euclidean": it needs coordinates.
+        "euclidean" or "cosine": it needs coordinates.
 
     Examples
     --------

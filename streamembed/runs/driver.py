@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from streamembed.data.batch import Batch, Rejected
-from streamembed.data.features import Features
 from streamembed.drift.alarm import Alarm
 from streamembed.drift.monitor import Monitor
 from streamembed.engine.engine import Engine
@@ -228,8 +227,9 @@ class ReplayDriver:
         first = self._monitored
         if monitor is None or (not unmonitored and self._recorded == first):
             return
-        names = self._engine.feature_names or self._log.feature_names
-        none = EventRows(np.zeros(0, dtype=np.int64), np.zeros((0, len(names))), {})
+        features = self._log.features
+        features = replace(features, names=self._engine.feature_names or features.names)
+        none = EventRows(np.zeros(0, dtype=np.int64), np.zeros((0, len(features.names))), {})
         rows = EventRows.concatenate(unmonitored or [none])
         self._monitored = max(self._recorded, int(rows.numbers.max(initial=-1)) + 1)
         kept, n = rows.numbers - first, self._monitored - first
@@ -238,7 +238,7 @@ class ReplayDriver:
             labels[kept] = rows.passthrough["label"].to_pylist()
         others = np.setdiff1d(np.arange(n), kept)
         rejected = tuple(Rejected(i, None, "") for i in others.tolist())
-        events = Batch(rows.points, Features(names, self._log.ordered), rows.ids, kept, rejected)
+        events = Batch(rows.points, features, rows.ids, kept, rejected)
         alarms = monitor.watch(events, labels)
         self._recorder.write_alarms(alarms)
         if on_alarm is not None:

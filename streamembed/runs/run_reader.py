@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Generic, Self, TypeVar
@@ -59,12 +59,13 @@ class RunProgress:
 
 @dataclass(frozen=True, slots=True)
 class EventMetadata:
-    """Position, label and time of an event."""
+    """Position, label, time and kept columns of an event."""
 
     position: int | None = None  # of the stream
     # As text; None where there is none.
     label: str | None = None
     time: str | None = None
+    kept: Mapping[str, str | None] = field(default_factory=dict)
 
 
 def read_run(run: str | os.PathLike[str]) -> RunReader:
@@ -257,6 +258,11 @@ class RunReader:
                     labels.update(call.labels)
         return labels
 
+    @property
+    def kept_columns(self) -> tuple[str, ...]:
+        """The columns of its log that a replay wrote beside the events."""
+        return tuple(self.origin.get("columns", {}).get("keep", ()))
+
     def find_events(self, ids: Collection[Key]) -> dict[Key, EventMetadata]:
         """Look up events by id, in one pass and bounded memory; unknown ones are left out."""
         wanted = pa.array(sorted(ids, key=repr)) if len({type(one) for one in ids}) == 1 else None
@@ -270,8 +276,11 @@ class RunReader:
             rows = {name: column.take(chosen).to_pylist() for name, column in columns.items()}
             nothing = [None] * len(chosen)
             labels, times = rows.get("label", nothing), rows.get("event_time", nothing)
-            for key, *about in zip(rows["id"], rows["position"], labels, times, strict=True):
-                events[key] = EventMetadata(about[0], *map(format_label, about[1:]))
+            known = zip(rows["id"], rows["position"], labels, times, strict=True)
+            for i, (key, position, *about) in enumerate(known):
+                kept = {name: format_label(rows[name][i]) for name in self.kept_columns}
+                label, time = map(format_label, about)
+                events[key] = EventMetadata(position, label, time, kept)
         for key, label in self.late_labels().items():
             if key in events:
                 events[key] = replace(events[key], label=format_label(label))
@@ -289,7 +298,8 @@ class RunReader:
         if (path := self.find_file("embedding.parquet")) is None:
             return
         with pq.ParquetFile(path) as file:
-            columns = [name for name in EVENT_COLUMNS if name in file.schema_arrow.names]
+            wanted = (*EVENT_COLUMNS, *self.kept_columns)
+            columns = [name for name in wanted if name in file.schema_arrow.names]
             for batch in file.iter_batches(columns=columns):
                 yield {name: batch[name] for name in columns}
 

@@ -325,7 +325,7 @@ def test_refused_updates_vanished_in_the_engine() -> None:
     engine.learn(points[:100], y=kinds[:100])
     face.learn_many(points[:100], kinds[:100])
     before = engine.snapshot().metrics["itml"]
-    state = engine._state
+    state = engine._progress.state
     assert state is not None
     assert state.metrics is not None
     taught = metrics.learn_labels(state.metrics, points[100:150], kinds[100:150], 0)
