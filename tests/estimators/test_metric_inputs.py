@@ -53,6 +53,55 @@ def test_a_warm_up_begins_with_the_first_number() -> None:
     assert (model.ignored, model.imputed) == (18, 18)
 
 
+CALLS: list[tuple[str, Any, Any, Any]] = [
+    ("y has 59 entries; it must have 60", InputError, POINTS, LABELS[:59]),
+    ("y has shape", InputError, POINTS, LABELS[:, None]),
+    ("y is a NoneType; it must be a list", InputError, POINTS, None),
+    ("y is a str; it must be a list", InputError, POINTS, "abc"),
+    ("is not hashable", InputError, POINTS, [[1]] * 60),
+    ("X has 3 columns; this metric has 4", FeatureError, POINTS[:, :3], LABELS),
+    (
+        "this metric learned from arrays",
+        FeatureError,
+        pd.DataFrame(POINTS, columns=list("abcd")),
+        0,
+    ),
+    ("X has shape", FeatureError, POINTS[0], LABELS),
+    ("duplicate column names", FeatureError, pa.table([[1.0], [2.0]], names=["0", "0"]), [1]),
+    ("differ in length", FeatureError, [[1.0], [1.0, 2.0]], [1, 2]),
+    ("X is a dict", InputError, {"a": 1.0}, [1]),
+    ("X is a int", InputError, 7, [1]),
+]
+
+
+@pytest.mark.parametrize(("message", "error", "X", "y"), CALLS)
+def test_a_refused_call_changes_nothing(message: str, error: Any, X: Any, y: Any) -> None:
+    """Tables and labels that do not fit: the state is what it was, to the byte."""
+    model = EigDML(chunk_size=7)
+    model.learn_many(POINTS, LABELS)
+    before = pickle.dumps(model)
+    with pytest.raises(error, match=message):
+        model.learn_many(X, np.zeros(60) if isinstance(y, int) else y)
+    assert pickle.dumps(model) == before
+
+
+def test_refused_pairs_change_nothing() -> None:
+    """Lengths that differ, answers that are none."""
+    model = EigDML(chunk_size=7)
+    model.learn_many(POINTS, LABELS)
+    before = pickle.dumps(model)
+    for X1, X2, similar, message in (
+        (POINTS[:5], POINTS[:4], [True] * 5, "X1 has 5 rows and X2 has 4"),
+        (POINTS[:5], POINTS[:5], [True] * 4, "similar has 4 entries; it must have 5"),
+        (POINTS[:2], POINTS[:2], [1, -1], r"similar has -1 in row 1; .*similar=\(y == 1\)"),
+        (POINTS[:2], POINTS[:2], ["yes", "no"], "similar has 'yes'"),
+        (POINTS[:2], POINTS[:2, :3], [True, False], "X2 has 3 columns"),
+    ):
+        with pytest.raises(InputError, match=message):
+            model.learn_pairs(X1, X2, similar)
+    assert pickle.dumps(model) == before
+
+
 def test_labels_that_are_none_are_counted() -> None:
     """None, NaN, NaT and NA, in lists, series and arrays: not learned, and no event."""
     labels: list[Any] = LABELS.tolist()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import subprocess
 import sys
 import textwrap
@@ -15,7 +16,7 @@ import pytest
 from river import checks, compose, datasets, preprocessing
 
 from streamembed import estimators
-from streamembed.errors import NotReadyError
+from streamembed.errors import FeatureError, NotReadyError
 from streamembed.estimators import DiffusionMap
 from streamembed.estimators.map_estimator import MapEstimator
 
@@ -131,6 +132,20 @@ FRAMES = {
     "record batch": pa.RecordBatch.from_pylist(DICTS),
     "dicts": DICTS,
 }
+
+
+@pytest.mark.parametrize("name", ["DiffusionMap", "EmbeddingDrift", "PCA", "UnsupervisedMetric"])
+def test_names_after_arrays_were_all_imputed(name: str) -> None:
+    """Dicts of other features were learned as events without a value; now nothing is."""
+    model = getattr(estimators, name)()
+    model.learn_many(np.concatenate([POINTS] * 3))
+    before = pickle.dumps(model)
+    named = [{f"feature {key}": value for key, value in row.items()} for row in DICTS[:3]]
+    with pytest.raises(FeatureError, match="learned from arrays"):
+        model.learn_one(named[0])
+    with pytest.raises(FeatureError, match="learned from arrays"):
+        model.learn_many(named)
+    assert pickle.dumps(model) == before
 
 
 def test_the_cold_start_is_zeros_of_the_final_width() -> None:
