@@ -61,18 +61,12 @@ def test_a_snapshot_gives_back_what_came(kind: str) -> None:
     assert snapshot.transform(FRAME).index.equals(FRAME.index)
 
 
-def test_axes_give_back_what_came() -> None:
-    """Principal axes read frames, too."""
+def test_axes_read_frames() -> None:
+    """Principal axes name coordinates as the estimator does."""
     model = PCA(n_components=2)
     model.learn_many(FRAME)
     placed = model.snapshot().transform(FRAME)
     pd.testing.assert_frame_equal(placed, model.transform_many(FRAME))
-    there = model.inverse_transform_many(placed)
-    assert list(there.columns) == ["a", "b", "c"]
-    one = model.inverse_transform_one(model.transform_one(dict(FRAME.iloc[0])))
-    np.testing.assert_allclose(list(one.values()), there.iloc[0], atol=1e-12)
-    back = model.inverse_transform_many(placed.to_numpy())
-    np.testing.assert_allclose(back, there, atol=1e-12)
 
 
 @pytest.mark.parametrize(

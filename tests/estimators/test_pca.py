@@ -155,7 +155,6 @@ def test_reading_changes_nothing(kind: str) -> None:
     axes = model.snapshot()
     assert model.snapshot() is axes
     model.transform_many(DICTS)
-    model.inverse_transform_one({0: 1.0})
     assert pickle.dumps(model) == before
     model.learn_one(DICTS[50])
     assert model.snapshot() is not axes
@@ -305,22 +304,15 @@ def numbers(table: Any) -> Floats:
 
 
 @pytest.mark.parametrize("kind", FRAMES)
-def test_every_kind_of_frame_goes_there_and_back(kind: str) -> None:
-    """The same state from each, coordinates in the caller's kind, points under their names."""
+def test_every_kind_of_frame_comes_back(kind: str) -> None:
+    """The same state from each, coordinates in the caller's kind."""
     X = FRAMES[kind]
     model, plain = learned(X, n_components=4), learned(DICTS, n_components=4)
     placed = model.transform_many(X)
     assert type(placed) is type(X)
     np.testing.assert_allclose(numbers(placed), numbers(plain.transform_many(DICTS)), atol=1e-12)
-    back = model.inverse_transform_many(placed)
-    assert type(back) is type(X)
-    np.testing.assert_allclose(numbers(back), POINTS, atol=1e-10)
     if kind == "pandas":
         assert placed.index.equals(X.index)
-        assert back.index.equals(X.index)
-        assert list(back.columns) == NAMES
-    one = model.inverse_transform_one(model.transform_one(DICTS[3]))
-    assert one == pytest.approx(DICTS[3])
 
 
 def test_the_snapshot_is_strict() -> None:
