@@ -7,7 +7,6 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
 import streamembed as se
@@ -17,9 +16,6 @@ ROOT = Path(__file__).resolve().parents[1]
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
 WORKFLOW: dict[str, Any] = yaml.safe_load((ROOT / ".github/workflows/tests.yml").read_text())
 TARGETS = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-LARGEST_PAGE, LARGEST_ALGORITHM = 1_800, 910  # words
-GENERATED = {"cli.md"}
-SUMMARIES = {"sources.md"}  # of all algorithms
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
 
 
@@ -66,38 +62,6 @@ def test_workflows_and_pages_call_targets_that_exist() -> None:
     texts = [*steps, *((ROOT / name).read_text() for name in ("README.md", "CONTRIBUTING.md"))]
     called = {name for text in texts for name in re.findall(r"(?:^|`)make ([\w-]+)", text, re.M)}
     assert {"test", "lowest", "docs"} <= called <= TARGETS
-
-
-@pytest.mark.parametrize("path", sorted((ROOT / ".github").rglob("*.yml")), ids=lambda p: p.name)
-def test_files_of_the_host_are_valid_yaml(path: Path) -> None:
-    """And every form asks for something."""
-    content = yaml.safe_load(path.read_text())
-    assert content.get("jobs") or {each["type"] for each in content["body"]} & {"textarea"}
-
-
-def test_hooks_run_the_linters_of_make() -> None:
-    """The same tools, from the same environment."""
-    hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"][0]["hooks"]
-    lint = (ROOT / "Makefile").read_text().split("\nlint:")[1].split("\n\n")[0]
-    called = {hook["entry"].split()[0].rpartition("/")[2] for hook in hooks}
-    assert called == set(re.findall(r"\$\(BIN\)/(\w+)", lint))
-
-
-@pytest.mark.parametrize(
-    "page", [ROOT / "README.md", ROOT / "CHANGELOG.md", *PAGES], ids=lambda path: path.name
-)
-def test_no_page_is_too_long(page: Path) -> None:
-    """Words, without the rulers of tables; a page about an algorithm is half as long."""
-    is_algorithm = page.parent.name == "algorithms" and page.name not in SUMMARIES
-    limit = LARGEST_ALGORITHM if is_algorithm else LARGEST_PAGE
-    if page.name not in GENERATED:
-        assert len(re.findall(r"\w\S*", page.read_text())) <= limit
-
-
-def test_all_pages_together_have_a_limit() -> None:
-    """In words, with the README."""
-    pages = [ROOT / "README.md", *PAGES]
-    assert sum(len(page.read_text().split()) for page in pages) <= 55_000
 
 
 def test_pages_name_files_that_exist() -> None:
