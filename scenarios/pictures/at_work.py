@@ -1,4 +1,4 @@
-"""The picture "at work" of the gallery: the engine at work on two drifting rings (``make picture``).
+"""The picture "at work": the engine on two drifting rings (``make picture``).
 
 Three moments of one stream, in the plane and in the embedding, and below them the residual that
 each snapshot certified. Needs the extra ``pictures``.
