@@ -359,10 +359,10 @@ def test_a_matrix_must_be_symmetric_with_a_zero_diagonal() -> None:
 def test_rows_are_rows() -> None:
     """One row alone, text, a dict: what it was and what to pass."""
     for rows, says in (
-        ([1.0, 2.0], "rows contains numbers; it must hold one row per object"),
-        (np.zeros(3), r"rows has shape \(3,\)"),
-        ("abc", "rows is a str"),
-        ({"a": [1.0]}, "rows is a dict"),
+        ([1.0, 2.0], r"rows is .*\(for a single object, \[row\]"),
+        (np.zeros(3), r"rows is array"),
+        ("abc", "rows is 'abc'; it must be a sequence of distance rows"),
+        ({"a": [1.0]}, "rows is {'a'"),
     ):
         with pytest.raises(InputError, match=says):
             small().learn_distances(rows)
@@ -410,7 +410,7 @@ def test_new_rows_are_checked_too() -> None:
         (row[:-1], "59 distances for a support of 60 objects"),
         (
             np.where(np.arange(60) == 3, -1.0, row),
-            "the distance to object 't3' is -1; distances must not be negative",
+            "the distance to object 't3' is -1; it must not be negative",
         ),
         (np.where(np.arange(60) == 3, np.nan, row), "the distance to object 't3' is nan"),
         (np.full(60, np.inf), "no distance is finite"),

@@ -456,14 +456,18 @@ WRONG_COLUMNS: dict[str, tuple[list[dict[str, Any]], list[str] | None, str]] = {
     "another name": (
         [{"x": X, "w": X}, {"z": X, "x": X}],
         None,
-        r"1 lacks the numeric columns \['w'\] of .* has the columns \['z'\]",
+        r"1 has .*\(missing: \['w'\], more: \['z'\]\)",
     ),
     "a match more": (
         [{"x1": X}, {"x1": X, "x2": X}],
         ["x*"],
         r"1 has the columns \['x2'\] that .*0 does not",
     ),
-    "text in a later file": ([{"x": X}, {"x": T, "y": X}], None, r"1 lacks the numeric .*'x'"),
+    "text in a later file": (
+        [{"x": X}, {"x": T, "y": X}],
+        None,
+        r"1 has y, but .* has x \(missing: \['x'\]",
+    ),
     "no numbers in a later file": ([{"x": X}, {"t": T}], None, "1 has no column that is a feature"),
     "sizes of vectors": (
         [{"v": VECTORS}, {"v": pa.array([[1.0]], pa.list_(pa.float64(), 1))}],
@@ -1005,9 +1009,9 @@ DISTANCE_LOG = {"path": "x", "rows": ROWS}
         (
             POINT_LOG | {"points": np.zeros((2, 0)), "feature_names": []},
             FeatureError,
-            "at least one",
+            "of the 0 columns",
         ),
-        (POINT_LOG | {"feature_names": ["a", "b"]}, InputError, "points has 3 columns"),
+        (POINT_LOG | {"feature_names": ["a", "b"]}, FeatureError, "of the 3 columns of points"),
         (POINT_LOG | {"feature_names": ["a", "b", "a"]}, FeatureError, "different names"),
         (POINT_LOG | {"feature_names": ["a", "b", "id"]}, FeatureError, "none of"),
         (POINT_LOG | {"feature_names": np.array("auto")}, FeatureError, "list of different names"),
