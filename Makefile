@@ -86,6 +86,7 @@ soak: $(VENV)/.ready $(DOCS)/.ready chromium
 	$(BIN)/python -m scenarios.fuzz.hosts
 	$(BIN)/python -m scenarios.fuzz.served_kills
 	$(BIN)/python -m scenarios.fuzz.certificate
+	$(BIN)/python -m scenarios.fuzz.labels
 
 clean:
 	rm -rf $(VENV) $(VENV)-lowest $(VENV)-newest $(DOCS) demo site

@@ -277,6 +277,17 @@ def test_odd_references_are_watched_without_a_nan(kind: str) -> None:
     assert made.alarms  # the last thirty are like nothing before
 
 
+def test_a_rare_label_that_comes_more_often_is_an_alarm() -> None:
+    """From .02 to .08: a label rarer than the scores that are clipped."""
+    for seed in (1, 2, 3):
+        rng = np.random.default_rng([seed, 3])
+        labels = rng.random(3000) < np.where(np.arange(3000) < 2000, 0.02, 0.08)
+        monitor = se.Monitor(labels=True, seed=seed)
+        alarms = monitor.learn(rng.standard_normal((3000, 4)), y=labels.tolist())
+        first = next(alarm.position for alarm in alarms if alarm.channel == "labels")
+        assert 2000 < first < 2600
+
+
 def test_labels_are_watched_on_request() -> None:
     """Two classes change places: silent without labels, seen with them; permuted ones are noise."""
     rng = np.random.default_rng(0)
@@ -423,6 +434,16 @@ def test_what_never_changed_and_does() -> None:
     dead.loc[600:, ["a", "b"]] = 0.0
     words = [alarm.sentence for alarm in se.Monitor(n_reference=300).learn(dead)]
     assert any("2 features, 'a' among them, became constant" in one for one in words)
+
+
+def test_a_rare_flag_that_stays_raised_is_an_alarm() -> None:
+    """Flags rarer than the scores that are clipped, with nothing beside them."""
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        stream = (rng.random((1300, 4)) < 0.005).astype(float)
+        stream[1100:, 0] = 1.0
+        alarms = se.Monitor(seed=seed).learn(stream)
+        assert [alarm.onset // 50 for alarm in alarms] == [22]
 
 
 def test_many_features_that_hardly_ever_change_are_no_drift() -> None:
@@ -600,6 +621,13 @@ def test_one_event_raises_no_alarm() -> None:
     stream = rng.standard_normal((3000, 3))
     stream[1500:2500:250] = 50.0
     assert se.Monitor(ert=20_000).learn(stream) == ()
+
+
+@pytest.mark.parametrize("seed", [4, 6, 15])
+def test_one_event_raises_no_alarm_among_rare_flags(seed: int) -> None:
+    """Without an event a stream of flags stays near the line, though nothing else is unusual."""
+    stream = (np.random.default_rng([seed, 7]).random((1120, 20)) < 0.003).astype(float)
+    assert se.Monitor(seed=seed, ert=2_000).learn(stream) == ()
 
 
 @pytest.mark.parametrize("name", DEPENDENT)

@@ -64,7 +64,9 @@ def test_whitening_gives_unit_covariance_and_ignores_what_does_not_vary() -> Non
     rng = np.random.default_rng(2)
     points = rng.standard_normal((4000, 4)) @ rng.standard_normal((4, 4)) * [1, 1e3, 1e-3, 0]
     groups = ChannelGroups(("coverage", "features"), (1, 3))
-    white = (points - points.mean(axis=0)) @ running_statistics.whiten(np.cov(points.T), groups)
+    white = (points - points.mean(axis=0)) @ running_statistics.whiten(
+        np.cov(points.T), groups, np.zeros(4)
+    )
     np.testing.assert_allclose(np.cov(white[:, 1:3].T), np.eye(2), atol=0.05)
     assert not white[:, 3].any()
 
@@ -160,7 +162,7 @@ def test_serial_streams_are_filtered_event_by_event() -> None:
     reference = np.random.default_rng(3).standard_normal((200, 3))
     coefficients = np.array([0.0, 0.4, 0.9])
     blocks = np.zeros(200, dtype=np.int64)
-    simulator = calibration._Simulator(reference, blocks, coefficients, ONE)
+    simulator = calibration._Simulator(reference, blocks, coefficients, ONE, np.zeros(3))
     at = np.float32(coefficients[1:])
     means, ends = simulator._draw_chunks(np.random.default_rng(4), 30, at)
     first = simulator._rows[:1].copy()

@@ -139,7 +139,7 @@ def test_refused_pairs_change_nothing() -> None:
         (POINTS[:5], POINTS[:5], [True] * 4, "similar has 4 entries; it must have 5"),
         (POINTS[:2], POINTS[:2], [1, -1], r"similar has -1 in row 1; .*similar=\(y == 1\)"),
         (POINTS[:2], POINTS[:2], ["yes", "no"], "similar has 'yes'"),
-        (POINTS[:2], POINTS[:2, :3], [True, False], "X1 has the features .*both ends"),
+        (POINTS[:2], POINTS[:2, :3], [True, False], "X2 has 3 columns"),
     ):
         with pytest.raises(InputError, match=message):
             model.learn_pairs(X1, X2, similar)

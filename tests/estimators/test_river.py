@@ -19,7 +19,7 @@ from river import checks, compose, datasets, evaluate, metrics, neighbors, prepr
 
 from scenarios.streams import drifting_rings
 from streamembed import estimators
-from streamembed.errors import NotReadyError, ParameterError
+from streamembed.errors import FeatureError, NotReadyError, ParameterError
 from streamembed.estimators import DiffusionMap
 from streamembed.estimators.map_estimator import MapEstimator
 
@@ -194,6 +194,20 @@ def test_arrays_are_learned_and_given_back() -> None:
     assert isinstance(out, np.ndarray)
     one = model.transform_one({str(j): value for j, value in enumerate(POINTS[0])})
     np.testing.assert_allclose(out[0], list(one.values()), atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["DiffusionMap", "EmbeddingDrift", "PCA", "UnsupervisedMetric"])
+def test_names_after_arrays_were_all_imputed(name: str) -> None:
+    """Dicts of other features were learned as events without a value; now nothing is."""
+    model = getattr(estimators, name)()
+    model.learn_many(np.concatenate([POINTS] * 3))
+    before = pickle.dumps(model)
+    named = [{f"feature {key}": value for key, value in row.items()} for row in DICTS[:3]]
+    with pytest.raises(FeatureError, match="learned from arrays"):
+        model.learn_one(named[0])
+    with pytest.raises(FeatureError, match="learned from arrays"):
+        model.learn_many(named)
+    assert pickle.dumps(model) == before
 
 
 def test_the_cold_start_is_zeros_of_the_final_width() -> None:

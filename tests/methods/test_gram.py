@@ -583,7 +583,7 @@ def test_a_kernel_by_a_callable_is_that_kernel() -> None:
 def test_functions_that_are_no_distances_are_refused() -> None:
     """By name of the pair; nothing is learned."""
     bad: list[tuple[Any, str]] = [
-        (lambda a, b: 1.0, "of an object and itself"),
+        (lambda a, b: 1.0, "must be 0.0: 0 of an object and itself"),
         (lambda a, b: float(a > b), "symmetric"),
         (lambda a, b: "far", "finite number"),
         (lambda a, b: -abs(a - b), "negative"),

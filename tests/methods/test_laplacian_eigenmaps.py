@@ -466,7 +466,7 @@ def test_a_sign_that_turned_between_two_renewals_is_told() -> None:
 @pytest.mark.parametrize(
     ("n", "k", "reason"),
     [
-        (8, 2, "the graph of neighbours tells none of the 8 points apart"),
+        (8, 2, "tells none of the 8 points apart; use fewer"),
         (20, 8, "positive eigenvalues of the graph"),
     ],
 )

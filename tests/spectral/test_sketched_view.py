@@ -11,6 +11,7 @@ import streamembed as se
 from scenarios import streams
 from scenarios.streams import MissingDataError
 from streamembed.methods.kernel_map import KernelMap
+from streamembed.methods.refinement import KnownProducts
 from streamembed.spectral import sketched_view
 from streamembed.spectral.sketched_view import SketchedView
 from streamembed.spectral.trial_space import PROBES
@@ -96,7 +97,8 @@ def view_of(engine: se.Engine, count: int) -> SketchedView:
     state, config = engine._progress.state, engine.config
     assert state is not None
     normal = state.map.normalise(state, config)
-    return map_of(engine).read_products(normal).look(normal, count)
+    followed = map_of(engine)
+    return KnownProducts.of(followed.space, normal, followed.degrees).look(normal, count)
 
 
 def outside_of(engine: se.Engine, truth: oracle.DiffusionMap) -> float:

@@ -80,7 +80,8 @@ class Stream:
         )
 
     def roll(self, count: int, renews: bool = False) -> np.ndarray:
-        slots = self.space.choose_next_refreshed(count)
+        n = self.space.functions.shape[1]
+        slots = (self.space.cursor + np.arange(min(count, n))) % n
         rows = self.weights[slots].astype(np.float32)
         self.space = self.space.roll(slots, rows, self.scaling[slots], self.masses[slots], renews)
         return slots
