@@ -128,8 +128,10 @@ class Database:
         """
         path = folder / DATABASE_NAME
         if not os.path.exists(path):
-            what = f"holds no {DATABASE_NAME}: it is no run, or does not exist"
-            raise MissingFileError(f"{folder} {what}")
+            what = f"holds no {DATABASE_NAME}: it is no run"
+            raise MissingFileError(
+                f"{folder} {what if os.path.isdir(folder) else 'does not exist'}"
+            )
         mode = "rw" if writes else "ro"
         # SQLite makes two files beside a database that it reads. Where it cannot, as on a disk
         # that is mounted for reading, it reads the database alone.
