@@ -48,18 +48,6 @@ def test_statistics_are_those_of_the_definition_after_every_chunk() -> None:
         seen += count
 
 
-@pytest.mark.parametrize("cuts", [[1] * 60, [59, 1], [13, 17, 30]])
-def test_cuts_leave_no_trace(cuts: list[int]) -> None:
-    z = np.random.default_rng(1).standard_normal((60, 5))
-    whole = running_statistics.update_means(running_statistics.init_means(5), z)
-    state, parts = running_statistics.init_means(5), []
-    for start, stop in zip(np.cumsum([0, *cuts[:-1]]), np.cumsum(cuts), strict=True):
-        state, means, _ = running_statistics.update_means(state, z[start:stop])
-        parts.append(means)
-    assert np.concatenate(parts).tobytes() == whole[1].tobytes()
-    assert state.carried.tobytes() == whole[0].carried.tobytes()
-
-
 def test_whitening_gives_unit_covariance_and_ignores_what_does_not_vary() -> None:
     rng = np.random.default_rng(2)
     points = rng.standard_normal((4000, 4)) @ rng.standard_normal((4, 4)) * [1, 1e3, 1e-3, 0]

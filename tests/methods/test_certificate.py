@@ -261,13 +261,6 @@ def test_a_cliff_was_not_said() -> None:
 # ---------------------------------------------------------------- the search goes on
 
 
-def test_random_streams_have_true_certificates() -> None:
-    """A small part of ``python -m scenarios.fuzz.certificate``: nothing wrong, everything met."""
-    result = fuzz_certificate.run(streams=8, seed=50_000, most=2)
-    assert result.wrong == []
-    assert result.unmet == []
-
-
 @pytest.mark.parametrize(
     ("seed", "once"),
     [
