@@ -116,19 +116,15 @@ class ReplayDriver:
         fingerprint: LogFingerprint | None = None,
         rejected: Sequence[int] = (),
     ) -> None:
-        rows = self._recorded = engine.log_offset  # rows of the log that the recorder knows of
-        self._monitored = rows  # and that were passed to the monitor, as events or rejected
         self._source = log
-        self._unmonitored: list[EventRows] = []  # events to pass to the monitor
         self.counts = counts or RowCounts()
-        self._fingerprint = fingerprint or LogFingerprint(rows)
+        self._fingerprint = fingerprint or LogFingerprint(engine.log_offset)
         self._engine = engine
         self._recorder, self._options = recorder, options
         self._feed: PointFeed | DistanceFeed = PointFeed(engine, self._log)
         if self._log.kind == "distances":
             self._feed = DistanceFeed(engine, rejected)
-        self._unembedded: list[EventRows] = []  # causal: events since the last snapshot
-        self._first_unembedded = 0  # stream position of the first of them
+        self._unembedded: list[EventRows] = []  # causal: events that no snapshot has learned
         self._start = engine.position - self.counts.accepted
         self._last_published = engine.learned  # is published already, or was
         self._progress = options.progress
@@ -172,25 +168,28 @@ class ReplayDriver:
         while start < len(rows):
             end_of_slice = self._find_next_snapshot()
             stop = min(len(rows), start + end_of_slice - self._engine.position)
-            rejected = self._accept(rows.slice(start, stop))
-            end = bisect_left(places, int(rows.numbers[stop - 1]))
-            rejected = [*unusable[done:end], *rejected]
-            self._take(part, int(rows.numbers[stop - 1]) + 1, rejected)
+            events, rejected = self._feed.accept(rows.slice(start, stop))
+            last = int(rows.numbers[stop - 1])
+            end = bisect_left(places, last)
+            self._take(part, last + 1, events, [*unusable[done:end], *rejected])
             start, done = stop, end
             if self._engine.position == end_of_slice:
                 self._publish()
                 self._commit()
                 self._call_progress(self._engine.log_offset)
         self._engine.log_offset = part.offset + len(part)
-        self._take(part, self._engine.log_offset, unusable[done:])
+        self._take(part, self._engine.log_offset, rows.slice(start, start), unusable[done:])
 
-    def _take(self, part: LogBatch, stop: int, rejected: list[Rejected]) -> None:
-        """Note that the rows of the log before ``stop`` are recorded, these of them as rejected."""
+    def _take(self, part: LogBatch, stop: int, events: EventRows, rejected: list[Rejected]) -> None:
+        """Record the next rows of the log, those before ``stop``: events, the others rejected."""
         rejected.sort(key=lambda row: row.index)
+        self.counts.accepted += len(events)
+        if len(events) and self._options.causal:
+            self._unembedded.append(events)
+        self._watch(events, stop)
         if rejected:
             self.counts.rejected += len(rejected)
             self._recorder.write_rejected(rejected)
-        self._recorded = stop
         self._fingerprint.update(part, stop)
         if rejected:
             self._check_rejected(rejected[0])
@@ -208,42 +207,24 @@ class ReplayDriver:
             progress(rows)
         self._progress = progress
 
-    def _accept(self, rows: EventRows) -> list[Rejected]:
-        """Have the engine accept rows of one chunk; returns the rejected ones."""
-        position = self._engine.position
-        events, rejected = self._feed.accept(rows)
-        if len(events):
-            if self._options.causal:
-                if not self._unembedded:
-                    self._first_unembedded = position
-                self._unembedded.append(events)
-            if self._options.monitor is not None:
-                self._unmonitored.append(events)
-        self.counts.accepted += len(events)
-        return rejected
-
-    def _update_monitor(self) -> None:
-        unmonitored, self._unmonitored = self._unmonitored, []
-        monitor, on_alarm = self._options.monitor, self._options.on_alarm
-        first = self._monitored
-        if monitor is None or (not unmonitored and self._recorded == first):
+    def _watch(self, events: EventRows, stop: int) -> None:
+        """Have the monitor watch the next rows, those before ``stop``."""
+        monitor, first = self._options.monitor, self._fingerprint.rows
+        if monitor is None or stop == first:
             return
-        names = self._engine.feature_names or self._log.feature_names
-        none = EventRows(np.zeros(0, dtype=np.int64), np.zeros((0, len(names))), {})
-        rows = EventRows.concatenate(unmonitored or [none])
-        self._monitored = max(self._recorded, int(rows.numbers.max(initial=-1)) + 1)
-        kept, n = rows.numbers - first, self._monitored - first
+        kept, n = events.numbers - first, stop - first
         labels = np.full(n, None) if monitor.parameters["labels"] else None
-        if labels is not None and "label" in rows.passthrough:
-            labels[kept] = rows.passthrough["label"].to_pylist()
+        if labels is not None and "label" in events.passthrough:
+            labels[kept] = events.passthrough["label"].to_pylist()
         others = np.setdiff1d(np.arange(n), kept)
         rejected = tuple(Rejected(i, None, "") for i in others.tolist())
-        events = Batch(rows.points, Features(names, self._log.ordered), rows.ids, kept, rejected)
-        alarms = monitor.watch(events, labels)
+        names = self._engine.feature_names or self._log.feature_names
+        features = Features(names, self._log.ordered)
+        alarms = monitor.watch(Batch(events.points, features, events.ids, kept, rejected), labels)
         self._recorder.write_alarms(alarms)
-        if on_alarm is not None:
+        if self._options.on_alarm is not None:
             for alarm in alarms:
-                on_alarm(alarm)
+                self._options.on_alarm(alarm)
 
     def _check_rejected(self, newest: Rejected | None = None) -> None:
         counts = self.counts
@@ -256,7 +237,6 @@ class ReplayDriver:
 
     def _publish(self) -> None:
         """Write a snapshot, and the coordinates of every event since the last one."""
-        self._update_monitor()
         if self._engine.learned == self._last_published:
             return
         snapshot = self._engine.snapshot(fresh=True)
@@ -267,7 +247,6 @@ class ReplayDriver:
 
     def _commit(self) -> None:
         """Commit, if it is time: the recorder has all that the engine knows of the log."""
-        self._update_monitor()
         stops = self._options.stop is not None and self._options.stop()
         if stops or self._is_commit_due():
             self._recorder.commit(self.build_commit(), self._engine.publish(fresh=True))
@@ -277,7 +256,7 @@ class ReplayDriver:
     def _is_commit_due(self) -> bool:
         # the last snapshot that a log of this length leads to is where a longer one resumes
         rows = self._log.n_rows
-        is_last = rows is not None and self._recorded + self._options.every >= rows
+        is_last = rows is not None and self._fingerprint.rows + self._options.every >= rows
         return is_last or self._recorder.is_commit_due(self._engine.position)
 
     def _embed(self, snapshot: Snapshot) -> None:
@@ -285,15 +264,29 @@ class ReplayDriver:
 
         All in one transform: the pieces of the log must not show in the last bit.
         """
-        if not self._unembedded:
-            return
-        rows, first = EventRows.concatenate(self._unembedded), self._first_unembedded
-        # events of an earlier replay may wait before
-        count = max(snapshot.position - first, 0)
-        learned, pending = rows.slice(0, count), rows.slice(count, len(rows))
-        embedded = embed_events(self._engine, snapshot, first, learned)
-        self._recorder.write_events(first, learned, embedded)
-        self._unembedded, self._first_unembedded = [pending] if len(pending) else [], first + count
+        if self._unembedded:
+            rows, first = EventRows.concatenate(self._unembedded), self._first_unembedded
+            # events of an earlier replay may wait before
+            count = max(snapshot.position - first, 0)
+            self._write_events(first, rows.slice(0, count), snapshot)
+            pending = rows.slice(count, len(rows))
+            self._unembedded = [pending] if len(pending) else []
+
+    @property
+    def _first_unembedded(self) -> int:
+        """Stream position of the first event that is not written."""
+        return self._start + self.counts.accepted - sum(map(len, self._unembedded))
+
+    def _write_events(self, position: int, rows: EventRows, snapshot: Snapshot | None) -> None:
+        """Events from a position on by a snapshot; without coordinates where it has not learned."""
+        learned = 0 if snapshot is None else snapshot.position - position
+        split = min(max(learned, 0), len(rows))
+        if snapshot is not None and split:
+            known = rows.slice(0, split)
+            embedded = embed_events(self._engine, snapshot, position, known)
+            self._recorder.write_events(position, known, embedded)
+        if split < len(rows):
+            self._recorder.write_events(position + split, rows.slice(split, len(rows)), None)
 
     def _finish(self) -> None:
         """A last snapshot where whole chunks came after the one before; the rest is not learned.
@@ -301,39 +294,20 @@ class ReplayDriver:
         Where an interrupt fell between learning a chunk and noting it, that chunk has no rows.
         """
         is_ready = self._engine.ready
-        self._update_monitor()
         if is_ready and self._engine.position == self._start + self.counts.accepted:
             self._publish()
         snapshot = self._engine.snapshot() if is_ready else None
-        for rows in self._unembedded:
-            self._recorder.write_events(self._first_unembedded, rows, None)
-            self._first_unembedded += len(rows)
-        self._unembedded = []
-        if not self._options.causal:
-            self._embed_all(snapshot)
-        self._recorder.close(snapshot)
-
-    def _embed_all(self, snapshot: Snapshot | None) -> None:
-        """All events by the last snapshot: those of the support exactly as they are in it.
-
-        Those that it has not learned have no coordinates.
-        """
-        learned = 0 if snapshot is None else snapshot.position
-        position = self._start
-        for rows in self._read_events():
-            split = min(max(learned - position, 0), len(rows))
-            if snapshot is not None and split:
-                known = rows.slice(0, split)
-                embedded = embed_events(self._engine, snapshot, position, known)
-                self._recorder.write_events(position, known, embedded)
-            if split < len(rows):
-                rest = rows.slice(split, len(rows))
-                self._recorder.write_events(position + split, rest, None)
+        causal = self._options.causal
+        position = self._first_unembedded if causal else self._start
+        for rows in self._unembedded if causal else self._read_events():
+            self._write_events(position, rows, snapshot)
             position += len(rows)
-            self._call_progress(int(rows.numbers[-1]) + 1)
+        self._recorder.close(snapshot)
 
     def _read_events(self) -> Iterator[EventRows]:
         """All events so far in order, in pieces that do not depend on how the log was read."""
-        rejected = self._recorder.read_rejected(self._recorded)
-        rows = self._fingerprint.to_dict()
-        return read_events(self._log, self._feed.read, rows, rejected, self._recorder.folder)
+        rejected = self._recorder.read_rejected(self._fingerprint.rows)
+        taken = self._fingerprint.to_dict()
+        for rows in read_events(self._log, self._feed.read, taken, rejected, self._recorder.folder):
+            yield rows
+            self._call_progress(int(rows.numbers[-1]) + 1)

@@ -18,12 +18,11 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Protocol
 
-from streamembed.errors import StoppedError, StreamembedError
+from streamembed.errors import StoppedError
 
 Task = Callable[[], Any]
 
@@ -67,25 +66,6 @@ class SerialExecutor:
         return self._tasks.popleft()()
 
 
-@dataclass(frozen=True, slots=True)
-class TaskFailure:
-    """A task has failed: its error, as one that can be sent."""
-
-    error: Exception
-
-
-def run_task(task: Task) -> Any:
-    """The result of a task, or a `TaskFailure`."""
-    try:
-        return task()
-    except Exception as error:
-        if isinstance(error, StreamembedError):
-            return TaskFailure(error)
-        notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
-        message = f"a worker failed: {type(error).__name__}: {error}{notes}"
-        return TaskFailure(RuntimeError(message))
-
-
 class PoolExecutor:
     """Runs tasks in processes, started by spawn; one that is killed ends the pool.
 
@@ -104,7 +84,6 @@ class PoolExecutor:
         )
         self._numbers = itertools.count()
         self._running: set[Future[Path]] = set()
-        self._has_results = False
 
     def submit(self, task: Task) -> None:
         path = self._folder / str(next(self._numbers))
@@ -117,11 +96,8 @@ class PoolExecutor:
         self._running.remove(future)
         with self._raise_stopped():
             path = future.result()
-        self._has_results = True
         result = pickle.loads(path.read_bytes())
         path.unlink()
-        if isinstance(result, TaskFailure):
-            raise result.error
         return result
 
     @contextlib.contextmanager
@@ -129,13 +105,11 @@ class PoolExecutor:
         try:
             yield
         except BrokenProcessPool as error:
-            message = "a worker was killed; repeat the command to resume"
-            if not self._has_results:
-                message += (
-                    "; if none could start (the error is above): a script must call this under "
-                    'if __name__ == "__main__":, since every worker imports it'
-                )
-            raise StoppedError(message) from error
+            raise StoppedError(
+                "a worker was killed; repeat the command to resume; if none could start (the error "
+                'is above): a script must call this under if __name__ == "__main__":, since every '
+                "worker imports it"
+            ) from error
 
     def close(self) -> None:
         """End all processes, whatever they are at."""
@@ -161,5 +135,5 @@ def _end_with_root(root: Connection, folder: Path) -> None:
 
 def _run_file(path: Path) -> Path:
     """In a worker: run the task in a file, and write its result in place of it."""
-    path.write_bytes(pickle.dumps(run_task(pickle.loads(path.read_bytes()))))
+    path.write_bytes(pickle.dumps(pickle.loads(path.read_bytes())()))
     return path

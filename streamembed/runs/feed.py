@@ -7,7 +7,7 @@ and not in the engine; they are named by their row in the log.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -132,6 +132,44 @@ def read_events(
             f"the events of run={quote(str(run))} are in its log, which cannot be read again: "
             f"{error}"
         ) from error.__cause__
+
+
+def check_log(
+    parts: Iterable[LogBatch],
+    before: Mapping[str, int],
+    run: Path,
+    start: int = 0,
+    stop: int | None = None,
+) -> bool:
+    """Whether a log has more rows than a run has learned, all of which must be there as they were.
+
+    Parameters
+    ----------
+    parts
+        The log from row ``start`` on; what is behind row ``stop`` is not looked at.
+    before
+        Fingerprint of the rows that were learned.
+
+    Raises
+    ------
+    ParameterError
+        The log has other rows.
+    LogError
+        They cannot be read.
+    """
+    now, wanted, more = LogFingerprint(start), before["rows"], False
+    try:
+        for part in parts:
+            now.update(part, wanted)
+            end = part.offset + len(part)
+            more = (end if stop is None else min(end, stop)) > wanted
+            if more:
+                break
+    except LogError:  # behind these rows, whoever learns them says so
+        if now.rows < wanted:
+            raise
+    check_rows(now, before, run)
+    return more
 
 
 def check_rows(now: LogFingerprint, before: Mapping[str, int], run: Path) -> None:

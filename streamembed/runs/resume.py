@@ -8,11 +8,10 @@ from typing import Any
 
 from streamembed.drift.monitor import Monitor
 from streamembed.engine.engine import Engine
-from streamembed.errors import LogError
 from streamembed.logs.event_log import EventLog
 from streamembed.logs.fingerprint import LogFingerprint
 from streamembed.runs import chains
-from streamembed.runs.feed import check_rows
+from streamembed.runs.feed import check_log
 from streamembed.runs.origin import describe_place
 from streamembed.runs.run_store import RowCounts, RunStore
 
@@ -69,14 +68,10 @@ def restore(
         The rows that were taken are not those of the log any more.
     """
     last, state = store.load_last(), store.database.read_fact(chains.STATE, {})
-    known = [state["fingerprint"]] if state.get("finished") else []
-    if last is not None:
-        known.append(last.fingerprint)
-    fingerprints: dict[int, LogFingerprint] = {}
-    more = True
-    if known:
-        ends = {fingerprint["rows"]: fingerprint for fingerprint in known}
-        fingerprints, more = _read_fingerprints(store, log, ends)
+    taken = None if last is None else last.fingerprint
+    if state.get("finished"):  # behind the last commit
+        taken = state["fingerprint"]
+    more = taken is None or check_log(log.batches(0), taken, store.folder)
     if not more and not grows and (final := store.load_final()) is not None:
         engine.become(final.engine)
         return final.counts, LogFingerprint(), True
@@ -84,29 +79,4 @@ def restore(
     if last is None:
         return RowCounts(), LogFingerprint(), False
     engine.become(last.engine)
-    return last.counts, fingerprints[engine.log_offset], False
-
-
-def _read_fingerprints(
-    store: RunStore, log: EventLog, ends: Mapping[int, dict[str, int]]
-) -> tuple[dict[int, LogFingerprint], bool]:
-    """The fingerprints of the log up to some rows, as they must be; and whether there are more."""
-    wanted, fingerprints = sorted(ends), dict[int, LogFingerprint]()
-    fingerprint, more = LogFingerprint(), False
-    try:
-        for part in log.batches(0):
-            for end in wanted[len(fingerprints) :]:
-                fingerprint.update(part, end)
-                if fingerprint.rows < end:
-                    break
-                check_rows(fingerprint, ends[end], store.folder)
-                fingerprints[end] = fingerprint.copy()
-            more = part.offset + len(part) > wanted[-1]
-            if more:
-                break
-    except LogError:  # behind what is wanted the driver raises it
-        if len(fingerprints) < len(wanted):
-            raise
-    if len(fingerprints) < len(wanted):
-        check_rows(fingerprint, ends[wanted[len(fingerprints)]], store.folder)
-    return fingerprints, more
+    return last.counts, LogFingerprint.from_dict(last.fingerprint), False
