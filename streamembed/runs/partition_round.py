@@ -18,7 +18,6 @@ from streamembed.data.times import find_late, read_times
 from streamembed.errors import LogError, ParameterError, quote
 from streamembed.landmarks import covering
 from streamembed.landmarks.covering import Covering
-from streamembed.logs.event_log import LogBatch
 from streamembed.logs.fingerprint import LogFingerprint
 from streamembed.merging import labelled_stream
 from streamembed.merging.agreement import MergeSettings
