@@ -64,7 +64,7 @@ def transform_log(
     """
     _check_fit(snapshot, log)
     path = check_writable(output)
-    run_folder.check_apart("output", path, log, folder=False)
+    run_folder.check_apart("output", path, log)
     if not check_flag("overwrite", overwrite) and os.path.lexists(path):
         raise ParameterError(
             f"output={quote(str(path))} already exists: choose another file, or replace it with "

@@ -26,6 +26,7 @@ from streamembed.merging.landmark_set import LandmarkSet, from_covering
 from streamembed.methods.options import Config
 from streamembed.runs import chains
 from streamembed.runs.executor import Executor
+from streamembed.runs.origin import select_free
 from streamembed.runs.partition_plan import Partition, compute_agreement, sample_first_events
 from streamembed.runs.partition_round import (
     PartitionCheckpoint,
@@ -58,8 +59,6 @@ REJECTED_SCHEMA = pa.schema(
 LANDMARKS = "landmarks.arrow"
 # Rounds that an executor has at once: the next of a worker waits while it learns one.
 TASKS_PER_WORKER = 2
-# Parameters of an engine that a merged set determines.
-MERGED_PARAMETERS = ("memory", "half_life", "clock", "size")
 # Rounds that a partition may be ahead of the last published one; bounds the pending checkpoints.
 MAX_ROUNDS_AHEAD = 2
 
@@ -232,8 +231,7 @@ class PartitionRoot:
         events = sum(merged.positions.values())
         with database.commit():
             if enough and events >= self._config.warm_up_events:
-                config = self._config.as_dict().items()
-                own = {name: value for name, value in config if name not in MERGED_PARAMETERS}
+                own = select_free(self._config)
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore", ResolutionWarning)
                     warnings.simplefilter("ignore", DegenerateMapWarning)

@@ -118,7 +118,7 @@ def replay_partitions(
         warn_of_columns(opened)
     check_divisible(opened)
     opened = select_used(opened, config)
-    runfolder.check_apart("run", Path(check_path(run, "run")), opened, folder=True)
+    runfolder.check_apart("run", Path(check_path(run, "run")), opened)
     parts = divide_log(opened)
     run_origin = {
         "kind": chains.PARTITIONS,

@@ -43,12 +43,13 @@ def name_partial(path: Path) -> Path:
     return path.with_name(f"{path.name}.{os.getpid()}.part")
 
 
-def _is_partial(name: str) -> bool:
-    # SQLite has files beside a database that is being created
-    return ".part" in name and name.startswith((*FILES, DATABASE_NAME))
+def _remove_partial(folder: Path) -> None:
+    for path in folder.glob("*.part*"):  # SQLite has files beside a database that is being created
+        if path.name.startswith((*FILES, DATABASE_NAME)):
+            path.unlink()
 
 
-def check_apart(name: str, target: Path, log: EventLog, folder: bool) -> None:
+def check_apart(name: str, target: Path, log: EventLog) -> None:
     """Refuse to write where a log is read, whatever links lead there; nothing is touched.
 
     Parameters
@@ -57,25 +58,26 @@ def check_apart(name: str, target: Path, log: EventLog, folder: bool) -> None:
         What the message calls ``target``.
     target
         A file to write, or a run folder.
-    folder
-        Whether it is a run folder; one below a folder of logs is apart, for those are not read
-        with what is below them.
 
     Raises
     ------
     ParameterError
-        It is or holds a file of the log, or is a folder of it, or a file in one.
+        It is or holds a file of the log, or is or lies in a folder of it.
     """
     real = _resolve(target)
-    places = {real} if folder else {real, real.parent, _resolve(target.parent)}
-    if folder and "=" in target.name[1:]:  # it would be read with the folder above it
-        places.add(real.parent)
     # what a network reads is elsewhere; of a link also where it lies
     files = [path for path in log.paths if isinstance(path, Path)]
-    holders = [_resolve(path.parent) / path.name for path in files]
-    is_in = [path.is_relative_to(real) for path in (*map(_resolve, files), *holders)]
-    is_same = [is_same_path(target, path) for path in files]
-    if any(is_in) or any(is_same) or places & {*map(_resolve, log.folders)}:
+    held = (*map(_resolve, files), *(_resolve(path.parent) / path.name for path in files))
+    pairs = [
+        *((path, real) for path in held),
+        *(
+            (place, _resolve(folder))
+            for place in (real, _resolve(target.parent) / target.name)
+            for folder in log.folders
+        ),
+    ]
+    is_within = [path.is_relative_to(folder) for path, folder in pairs]
+    if any(is_within) or any(is_same_path(target, path) for path in files):
         raise ParameterError(
             f"{name}={quote(str(target))} is, contains or lies in the folder or a file from which "
             f"the log is read ({log.paths[0]}): choose another place"
@@ -114,15 +116,12 @@ def lock_folder(run: str | os.PathLike[str]) -> Iterator[Path]:
         folder.mkdir(parents=True, exist_ok=True)
         with (folder / LOCK).open("a+b") as lock:
             _lock(lock, folder)
-            for path in folder.iterdir():  # of a process that was killed
-                if _is_partial(path.name):
-                    path.unlink()
+            _remove_partial(folder)  # of a process that was killed
             try:
                 yield folder
             finally:
                 with contextlib.suppress(OSError):
-                    for path in folder.glob(f"*.{os.getpid()}.part"):
-                        path.unlink()
+                    _remove_partial(folder)
     except OSError as error:
         if isinstance(error, StreamembedError):
             raise

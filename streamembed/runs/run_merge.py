@@ -13,14 +13,12 @@ from streamembed.merging.landmark_set import LandmarkSet, renumber
 from streamembed.merging.merged_set import merge
 from streamembed.methods.options import Config
 from streamembed.runs.online_run import open_run
-from streamembed.runs.origin import list_differences
+from streamembed.runs.origin import list_differences, select_free
 from streamembed.runs.run_folder import is_same_path
 from streamembed.runs.run_reader import read_run
 
 # Parameters in which runs may differ: none changes how landmarks are compared or mapped.
 FREE_PARAMETERS = ("seed", "on_bad_row", "size", "warm_up")
-# Parameters that a merged set determines.
-MERGED_PARAMETERS = ("memory", "half_life", "size", "warm_up")
 
 
 def merge_runs(
@@ -68,10 +66,7 @@ def merge_runs(
             )
     largest = max((config.size for config in configs), default=None)
     merged = merge(sets, largest if size is None else size, scaling=scaling)
-    parameters = {
-        name: value for name, value in configs[0].as_dict().items() if name not in MERGED_PARAMETERS
-    }
-    engine = Engine.of_landmarks(merged, **parameters)
+    engine = Engine.of_landmarks(merged, **select_free(configs[0]))
     with open_run(output, engine) as run:
         run.checkpoint()
     return engine
