@@ -24,7 +24,7 @@ from streamembed.logs.event_log import EventLog, LogBatch
 from streamembed.logs.fingerprint import LogFingerprint
 from streamembed.logs.followed_log import FollowedLog
 from streamembed.runs.feed import DistanceFeed, PointFeed, embed_events, read_events
-from streamembed.runs.recorder import Recorder
+from streamembed.runs.recorder import EmbeddedRows, Recorder
 from streamembed.runs.run_store import Commit, RowCounts
 from streamembed.runs.run_tables import EventRows
 from streamembed.validation import parse_count_or_unit
@@ -168,7 +168,7 @@ class ReplayDriver:
         while start < len(rows):
             end_of_slice = self._find_next_snapshot()
             stop = min(len(rows), start + end_of_slice - self._engine.position)
-            events, rejected = self._feed.accept(rows.slice(start, stop))
+            events, rejected = self._feed.accept(rows.slice(start, stop - start))
             last = int(rows.numbers[stop - 1])
             end = bisect_left(places, last)
             self._take(part, last + 1, events, [*unusable[done:end], *rejected])
@@ -178,7 +178,7 @@ class ReplayDriver:
                 self._commit()
                 self._call_progress(self._engine.log_offset)
         self._engine.log_offset = part.offset + len(part)
-        self._take(part, self._engine.log_offset, rows.slice(start, start), unusable[done:])
+        self._take(part, self._engine.log_offset, rows.slice(start, 0), unusable[done:])
 
     def _take(self, part: LogBatch, stop: int, events: EventRows, rejected: list[Rejected]) -> None:
         """Record the next rows of the log, those before ``stop``: events, the others rejected."""
@@ -268,8 +268,9 @@ class ReplayDriver:
             rows, first = EventRows.concatenate(self._unembedded), self._first_unembedded
             # events of an earlier replay may wait before
             count = max(snapshot.position - first, 0)
-            self._write_events(first, rows.slice(0, count), snapshot)
-            pending = rows.slice(count, len(rows))
+            for events in self._embed_rows(first, rows.slice(0, count), snapshot):
+                self._recorder.write_events(*events)
+            pending = rows.slice(count)
             self._unembedded = [pending] if len(pending) else []
 
     @property
@@ -277,16 +278,17 @@ class ReplayDriver:
         """Stream position of the first event that is not written."""
         return self._start + self.counts.accepted - sum(map(len, self._unembedded))
 
-    def _write_events(self, position: int, rows: EventRows, snapshot: Snapshot | None) -> None:
+    def _embed_rows(
+        self, position: int, rows: EventRows, snapshot: Snapshot | None
+    ) -> Iterator[EmbeddedRows]:
         """Events from a position on by a snapshot; without coordinates where it has not learned."""
         learned = 0 if snapshot is None else snapshot.position - position
         split = min(max(learned, 0), len(rows))
         if snapshot is not None and split:
             known = rows.slice(0, split)
-            embedded = embed_events(self._engine, snapshot, position, known)
-            self._recorder.write_events(position, known, embedded)
+            yield position, known, embed_events(self._engine, snapshot, position, known)
         if split < len(rows):
-            self._recorder.write_events(position + split, rows.slice(split, len(rows)), None)
+            yield position + split, rows.slice(split), None
 
     def _finish(self) -> None:
         """A last snapshot where whole chunks came after the one before; the rest is not learned.
@@ -297,17 +299,21 @@ class ReplayDriver:
         if is_ready and self._engine.position == self._start + self.counts.accepted:
             self._publish()
         snapshot = self._engine.snapshot() if is_ready else None
-        causal = self._options.causal
-        position = self._first_unembedded if causal else self._start
-        for rows in self._unembedded if causal else self._read_events():
-            self._write_events(position, rows, snapshot)
+        self._recorder.close(snapshot, self._embed_rest(snapshot))
+
+    def _embed_rest(self, snapshot: Snapshot | None) -> Iterator[EmbeddedRows]:
+        """All events that are not written: by the last snapshot, or as not learned."""
+        position, parts = self._first_unembedded, iter(self._unembedded)
+        if not self._options.causal:
+            position, parts = self._start, self._read_events()
+        for rows in parts:
+            yield from self._embed_rows(position, rows, snapshot)
             position += len(rows)
-        self._recorder.close(snapshot)
 
     def _read_events(self) -> Iterator[EventRows]:
         """All events so far in order, in pieces that do not depend on how the log was read."""
         rejected = self._recorder.read_rejected(self._fingerprint.rows)
-        taken = self._fingerprint.to_dict()
-        for rows in read_events(self._log, self._feed.read, taken, rejected, self._recorder.folder):
+        taken, run = self._fingerprint.to_dict(), self._recorder.folder
+        for rows in read_events(self._log, self._feed.read, taken, rejected, run):
             yield rows
             self._call_progress(int(rows.numbers[-1]) + 1)

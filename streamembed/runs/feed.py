@@ -126,7 +126,7 @@ def read_events(
         check_rows(now, fingerprint, run)
 
     try:
-        yield from regroup(read_parts())
+        yield from regroup(read_parts(), EventRows.concatenate)
     except LogError as error:
         raise LogError(
             f"the events of run={quote(str(run))} are in its log, which cannot be read again: "
@@ -287,24 +287,11 @@ class DistanceFeed:
             return row[:0], None
         oldest = int(needed[0])
         if oldest < back:
-            return row, self._explain_too_short(len(row), number, needed)
+            last = f"it covers only the last {len(row)} rows"
+            return row, f"{last}; it must cover the last {number - oldest}"
         if number - oldest == len(needed):  # none was rejected in between
             return row[oldest - back :].copy(), None
         return row[needed - back], None
-
-    def _explain_too_short(self, length: int, number: int, needed: Ints) -> str:
-        """Why a row that does not reach back to the oldest event cannot be used."""
-        oldest, engine = int(needed[0]), self._engine
-        where = f"row {oldest - self._start}"
-        if oldest < self._start:
-            where = f"an event {self._start - oldest} before this log"
-        what = "the oldest event"
-        if engine.config.memory == "landmarks" and engine.ready:
-            what = f"landmark {engine.support_ids.tolist()[0]!r}"
-        return (
-            f"it covers only the last {length} rows; it must cover the last {number - oldest}, "
-            f"back to {what} ({where})"
-        )
 
 
 def embed_events(

@@ -203,9 +203,10 @@ def replay(
     computed from the distances of its row to what the snapshot has, if there are any.
     """
     causal = check_choice("embed", embed, ("final", "causal")) == "causal"
-    for name, value, kind in (("engine", engine, Engine), ("monitor", monitor, Monitor)):
-        if not isinstance(value, kind) and (name, value) != ("monitor", None):
-            raise ParameterError(f"{name}={quote(value)} must be of the class {kind.__name__}")
+    if not isinstance(engine, Engine):
+        raise ParameterError(f"engine={quote(engine)} must be an Engine")
+    if not isinstance(monitor, Monitor | None):
+        raise ParameterError(f"monitor={quote(monitor)} must be a Monitor, or None")
     every = compute_snapshot_interval(engine.config.chunks.size, snapshot_every)
     followed = log if isinstance(log, FollowedLog) else None
     log = log.log if isinstance(log, FollowedLog) else log

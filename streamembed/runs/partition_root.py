@@ -42,10 +42,9 @@ from streamembed.runs.run_store import (
     RunStore,
     append_object,
     load_newest,
-    read_table,
     to_ipc_bytes,
 )
-from streamembed.runs.run_tables import write_table
+from streamembed.runs.run_tables import write_tables
 from streamembed.storage.database import Database
 from streamembed.threads import one_blas_thread
 
@@ -171,16 +170,17 @@ class PartitionRoot:
         """Write the files, and commit that the run is whole."""
         store = self._store
         self._database.check_in_place()
-        timeline = read_table(self._database, "timeline", build_rounds_schema(self._config))
-        rejected = read_table(self._database, "rejected", REJECTED_SCHEMA)
         order = [("partition", "ascending"), ("offset", "ascending")]
-        write_table(store.folder / "timeline.parquet", timeline)
-        write_table(store.folder / "rejected.parquet", rejected.sort_by(order))
+        rejected = pa.concat_tables([REJECTED_SCHEMA.empty_table(), *store.read("rejected")])
+        rejected, schema = rejected.sort_by(order), build_rounds_schema(self._config)
+        write_tables(store.folder / "timeline.parquet", schema, store.read("timeline"))
+        write_tables(store.folder / "rejected.parquet", REJECTED_SCHEMA, [rejected])
         snapshot, merged = self.snapshot(), self.read_merged()
         if snapshot is not None and merged is not None:
             snapshot.save(store.folder / "snapshot.arrow")
             merged.save(store.folder / LANDMARKS)
-        counts = RowCounts(count_learned(self._database), rejected.num_rows, timeline.num_rows)
+        rounds = self._database.count_records("timeline")
+        counts = RowCounts(count_learned(self._database), rejected.num_rows, rounds)
         engine = load_newest(self._database, chains.CHECKPOINTS)
         engine = engine or Engine(**self._config.as_dict())
         store.finish(Commit(engine, counts, {"rows": counts.accepted + counts.rejected}))

@@ -169,8 +169,8 @@ def _learn_events(
             rows, late, newest = _drop_late(rows, newest, config)
             while len(rows) and learned.position < until:
                 wanted = config.chunks.size - sum(map(len, waiting))
-                waiting.append(rows.slice(0, min(wanted, len(rows))))
-                rows = rows.slice(len(waiting[-1]), len(rows))
+                waiting.append(rows.slice(0, wanted))
+                rows = rows.slice(wanted)
                 if len(waiting[-1]) == wanted:
                     learn_chunk()
             # the round ends before the next event, or at the end of the partition

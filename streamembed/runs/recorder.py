@@ -8,7 +8,7 @@ groups of the log leave no trace in their bytes, and neither does an interrupt.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,8 +27,11 @@ from streamembed.logs.event_log import EventLog
 from streamembed.methods.options import Config
 from streamembed.numeric.arrays import Array
 from streamembed.runs.run_store import Commit, RunStore
-from streamembed.runs.run_tables import EventRows, RowGroupWriter, write_table
+from streamembed.runs.run_tables import EventRows, write_tables
 from streamembed.storage import archive
+
+# Events from a stream position on, with columns for them; see `Recorder.write_events`.
+EmbeddedRows = tuple[int, EventRows, Mapping[str, Array] | None]
 
 
 def check_passthrough(log: EventLog) -> None:
@@ -99,7 +102,7 @@ class Recorder:
             *((name, pa.float64()) for name in EVENT_PICTURE_COLUMNS if picture),
             *list_passthrough_types(log).items(),
         ]
-        self._embedding = RowGroupWriter(self.folder / "embedding.parquet", pa.schema(fields))
+        self._embedding = pa.schema(fields)
         schema = build_timeline_schema(k, picture)
         if self._monitor is not None:
             schema = schema.append(pa.field(ALARMS, pa.int64()))
@@ -114,7 +117,12 @@ class Recorder:
         ``embedded`` has columns for them, NaN where unknown; None where the log ended before they
         were learned.
         """
-        n, schema = len(rows), self._embedding.schema
+        self._store.add("embedding", self._build_events(position, rows, embedded))
+
+    def _build_events(
+        self, position: int, rows: EventRows, embedded: Mapping[str, Array] | None
+    ) -> Any:
+        n = len(rows)
         positions = np.arange(position, position + n)
         ids = positions if rows.ids is None else rows.ids
         columns: dict[str, Any] = {
@@ -124,13 +132,8 @@ class Recorder:
             **rows.passthrough,
             **{name: _to_nullable(values) for name, values in (embedded or {}).items()},
         }
-        arrays = [columns.get(field.name, pa.nulls(n, field.type)) for field in schema]
-        table = pa.table(arrays, schema=schema)
-        if self._causal:
-            self._store.add("embedding", table)
-        else:  # nothing more comes
-            self._store.database.check_in_place()  # or another run is there
-            self._embedding.add(table)
+        arrays = [columns.get(field.name, pa.nulls(n, field.type)) for field in self._embedding]
+        return pa.table(arrays, schema=self._embedding)
 
     def is_commit_due(self, position: int) -> bool:
         """Whether to commit what came so far, up to a stream position."""
@@ -178,7 +181,8 @@ class Recorder:
             self._store.add(ALARMS, pa.table(columns, ALARM_SCHEMA))
 
     def _write_drift(self, monitor: Monitor) -> None:
-        write_table(self.folder / "drift.parquet", monitor.timeline())
+        drift = monitor.timeline()
+        write_tables(self.folder / "drift.parquet", drift.schema, [drift])
         lines = [row for part in self._store.read(ALARMS) for row in part["alarm"].to_pylist()]
         with archive.replace_file(self.folder / "alarms.jsonl") as path:
             path.write_text("".join(f"{line}\n" for line in lines))
@@ -192,15 +196,17 @@ class Recorder:
         """Rows that could not be learned, by their number in the log, ascending over all calls."""
         self._store.add("rejected", to_rejected_table(rows, self._id_type))
 
-    def _write(self, name: str, schema: pa.Schema) -> None:
-        """One table of the folder."""
-        table = RowGroupWriter(self.folder / f"{name}.parquet", schema)
-        for batch in self._store.read(name):
-            table.add(pa.Table.from_batches([batch]))
-        table.close()
+    def _list_embedding(self, rest: Iterable[EmbeddedRows]) -> Iterator[Any]:
+        """All of ``embedding.parquet``, as tables."""
+        yield from self._store.read("embedding")
+        for events in rest:
+            self._store.database.check_in_place()  # or another run is there
+            yield self._build_events(*events)
 
-    def close(self, snapshot: Snapshot | None) -> None:
+    def close(self, snapshot: Snapshot | None, rest: Iterable[EmbeddedRows]) -> None:
         """Write the tables, and the final snapshot, if the warm-up has ended.
+
+        ``rest`` are the events that come behind those of `write_events`.
 
         Raises
         ------
@@ -208,21 +214,23 @@ class Recorder:
             The folder at the path is not the one that was opened: nothing is written there.
         """
         self._store.database.check_in_place()
-        if self._causal:
-            for batch in self._store.read("embedding"):
-                self._embedding.add(pa.Table.from_batches([batch]))
-        self._embedding.close()
         self._add_timeline()
-        self._write("timeline", self._timeline)
-        self._write("rejected", build_rejected_schema(self._id_type))
+        tables = {
+            "embedding": (self._embedding, self._list_embedding(rest)),
+            "timeline": (self._timeline, self._store.read("timeline")),
+            "rejected": (build_rejected_schema(self._id_type), self._store.read("rejected")),
+        }
         if self._has_picture:
-            self._write("picture", _build_picture_schema(self._id_type))
+            schema = _build_picture_schema(self._id_type)
+            tables["picture"] = schema, self._store.read("picture")
+        for name, table in tables.items():
+            write_tables(self.folder / f"{name}.parquet", *table)
         if self._monitor is not None:
             self._write_drift(self._monitor)
         if snapshot is not None:
             snapshot.save(self.folder / "snapshot.arrow")
         # an interrupt may have left fewer of them than the engine has
-        self.events = pq.read_metadata(self._embedding.path).num_rows
+        self.events = pq.read_metadata(self.folder / "embedding.parquet").num_rows
 
 
 def to_rejected_table(rows: Sequence[Rejected], id_type: Any = None) -> Any:

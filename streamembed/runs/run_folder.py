@@ -2,8 +2,8 @@
 
 A replay or an online run holds the lock of the file ``.lock`` until it ends. The system releases
 it when the process is gone, however that came about, so that no lock is ever stale; the file stays.
-What a killed process leaves besides are the database, and partial tables, whose names carry its
-number; the next writer removes these. Nothing is written where a log is read.
+What a killed process leaves besides are the database and partial files; the next writer removes
+these. Nothing is written where a log is read.
 """
 
 from __future__ import annotations
@@ -36,17 +36,8 @@ FILES = (
 )
 # Besides tables, the database with what SQLite has beside it.
 RUN_FILES = (*FILES, *WRITER_FILES, f"{DATABASE_NAME}-shm")
-
-
-def name_partial(path: Path) -> Path:
-    """Where a table is written until it is complete."""
-    return path.with_name(f"{path.name}.{os.getpid()}.part")
-
-
-def _remove_partial(folder: Path) -> None:
-    for path in folder.glob("*.part*"):  # SQLite has files beside a database that is being created
-        if path.name.startswith((*FILES, DATABASE_NAME)):
-            path.unlink()
+# Files that are being written: tables and snapshots, and a database with what SQLite has beside it.
+PARTIAL_FILES = (".[0-9]*-*.part", f"{DATABASE_NAME}.*.part*")
 
 
 def check_apart(name: str, target: Path, log: EventLog) -> None:
@@ -64,20 +55,12 @@ def check_apart(name: str, target: Path, log: EventLog) -> None:
     ParameterError
         It is or holds a file of the log, or is or lies in a folder of it.
     """
-    real = _resolve(target)
-    # what a network reads is elsewhere; of a link also where it lies
-    files = [path for path in log.paths if isinstance(path, Path)]
-    held = (*map(_resolve, files), *(_resolve(path.parent) / path.name for path in files))
-    pairs = [
-        *((path, real) for path in held),
-        *(
-            (place, _resolve(folder))
-            for place in (real, _resolve(target.parent) / target.name)
-            for folder in log.folders
-        ),
-    ]
-    is_within = [path.is_relative_to(folder) for path, folder in pairs]
-    if any(is_within) or any(is_same_path(target, path) for path in files):
+    # what a network reads is elsewhere
+    files, real = [path for path in log.paths if isinstance(path, Path)], _resolve(target)
+    holds = [place.is_relative_to(real) for path in files for place in _list_places(path)]
+    folders = [*map(_resolve, log.folders)]
+    lies = [place.is_relative_to(one) for one in folders for place in _list_places(target)]
+    if any((*holds, *lies, *(is_same_path(target, path) for path in files))):
         raise ParameterError(
             f"{name}={quote(str(target))} is, contains or lies in the folder or a file from which "
             f"the log is read ({log.paths[0]}): choose another place"
@@ -86,6 +69,11 @@ def check_apart(name: str, target: Path, log: EventLog) -> None:
 
 def _resolve(path: Path) -> Path:
     return Path(os.path.realpath(path))
+
+
+def _list_places(path: Path) -> tuple[Path, Path]:
+    """Where a link leads, and where it lies."""
+    return _resolve(path), _resolve(path.parent) / path.name
 
 
 def is_same_path(first: str | os.PathLike[str], second: str | os.PathLike[str]) -> bool:
@@ -116,12 +104,10 @@ def lock_folder(run: str | os.PathLike[str]) -> Iterator[Path]:
         folder.mkdir(parents=True, exist_ok=True)
         with (folder / LOCK).open("a+b") as lock:
             _lock(lock, folder)
-            _remove_partial(folder)  # of a process that was killed
-            try:
-                yield folder
-            finally:
-                with contextlib.suppress(OSError):
-                    _remove_partial(folder)
+            for pattern in PARTIAL_FILES:  # of a process that was killed
+                for path in folder.glob(pattern):
+                    path.unlink()
+            yield folder
     except OSError as error:
         if isinstance(error, StreamembedError):
             raise

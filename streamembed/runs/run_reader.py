@@ -36,7 +36,7 @@ from streamembed.runs.feed import read_distances, read_events, read_points
 from streamembed.runs.origin import open_recorded_log
 from streamembed.runs.partition_root import count_learned
 from streamembed.runs.recorder import build_rejected_schema
-from streamembed.runs.run_store import find_file_error, load_newest, read_batches
+from streamembed.runs.run_store import find_file_error, load_newest, read_tables
 from streamembed.runs.run_tables import EventRows
 from streamembed.storage.database import Database, stat_files
 
@@ -320,8 +320,7 @@ class RunReader:
             path = self.find_file(f"{name}.parquet")
             return None if path is None else pq.read_table(path)
         with self._database.read_consistently():
-            batches = list(read_batches(self._database, name))
-        tables = [pa.Table.from_batches([batch]) for batch in batches]
+            tables = list(read_tables(self._database, name))
         # of an online run, ids of rejected rows are null where a call has none
         return pa.concat_tables(tables, promote_options="default") if tables else None
 

@@ -165,10 +165,9 @@ class RunStore:
             self._buffered_bytes += table.nbytes
 
     def read(self, name: str) -> Iterator[Any]:
-        """All record batches of a table, buffered ones included."""
-        yield from read_batches(self.database, name)
-        for table in self._buffered.get(name, ()):
-            yield from table.to_batches()
+        """All rows of a table, as tables, buffered ones included."""
+        yield from read_tables(self.database, name)
+        yield from self._buffered.get(name, ())
 
     def is_due(self, position: int) -> bool:
         """Whether a commit is due at a stream position."""
@@ -296,16 +295,11 @@ def select_retained(length: int) -> set[int]:
     return retained
 
 
-def read_batches(database: Database, chain: str) -> Iterator[Any]:
-    """The record batches of a chain of tables."""
+def read_tables(database: Database, chain: str) -> Iterator[Any]:
+    """The tables of a chain."""
     for record in database.read_chain(chain):
         with pa.ipc.open_stream(pa.py_buffer(record.data)) as reader:
-            yield from reader
-
-
-def read_table(database: Database, chain: str, schema: Any) -> Any:
-    """All rows of a chain of tables."""
-    return pa.Table.from_batches(read_batches(database, chain), schema)
+            yield reader.read_all()
 
 
 def to_ipc_bytes(table: Any) -> bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from streamembed.data.batch import Rejected
 from streamembed.errors import DamagedFileError, ParameterError
 from streamembed.logs.event_log import open_log, write_distance_log, write_log
 from streamembed.runs.driver import ReplayDriver, ReplayOptions
-from streamembed.runs.run_tables import EventRows, RowGroupWriter
+from streamembed.runs.run_tables import EventRows
 from tests.sealed import read_sealed, write_sealed
 
 RNG = np.random.default_rng(11)
@@ -99,7 +99,9 @@ class Kept:
     def commit(self, *told: Any) -> None:
         pass
 
-    def close(self, snapshot: se.Snapshot | None) -> None:
+    def close(self, snapshot: se.Snapshot | None, rest: Iterable[Any]) -> None:
+        for events in rest:
+            self.write_events(*events)
         self.said.append(("closed", None if snapshot is None else snapshot.position))
 
 
@@ -163,7 +165,7 @@ def test_a_second_interrupt_comes_through_too(
     def stop(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(RowGroupWriter, "close", stop)
+    monkeypatch.setattr(pa.parquet.ParquetWriter, "close", stop)
     with pytest.raises(KeyboardInterrupt) as caught:
         se.replay(tmp_path / "log", engine("points"), tmp_path / "run", progress=stop)
     assert not getattr(caught.value, "__notes__", [])
