@@ -81,7 +81,7 @@ class ReplayOptions:
 class ReplayDriver:
     """Takes a log through an engine.
 
-    Calls of the recorder follow the order of the stream. `Recorder.commit` follows
+    Calls of the recorder follow the order of the stream. `RunStore.commit` follows
     `Recorder.write_snapshot` of a snapshot that was due: every row of the log before
     ``engine.log_offset`` has been recorded, as an event or as rejected, no event is pending in the
     engine, and neither has seen a later row. What was recorded by then and the engine of that
@@ -249,7 +249,7 @@ class ReplayDriver:
         """Commit, if it is time: the recorder has all that the engine knows of the log."""
         stops = self._options.stop is not None and self._options.stop()
         if stops or self._is_commit_due():
-            self._recorder.commit(self.build_commit(), self._engine.publish(fresh=True))
+            self._recorder.store.commit(self.build_commit(), self._engine.publish(fresh=True))
         if stops:
             raise KeyboardInterrupt
 
@@ -257,7 +257,7 @@ class ReplayDriver:
         # the last snapshot that a log of this length leads to is where a longer one resumes
         rows = self._log.n_rows
         is_last = rows is not None and self._fingerprint.rows + self._options.every >= rows
-        return is_last or self._recorder.is_commit_due(self._engine.position)
+        return is_last or self._recorder.store.is_due(self._engine.position)
 
     def _embed(self, snapshot: Snapshot) -> None:
         """Write the events that the snapshot has learned; keep those whose chunk is incomplete.

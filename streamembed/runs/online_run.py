@@ -315,7 +315,7 @@ class Run:
 
     def _commit_engine(self) -> None:
         snapshot = self._engine.publish(fresh=True)
-        self._store.add("timeline", build_timeline_row(snapshot, self._engine))
+        self._store.add("timeline", build_timeline_row(snapshot, self._engine.refreshes))
         self._committed = self._database.count_records(chains.OPERATIONS)
         done = {"operations": self._committed}
         self._store.commit(Commit(self._engine, RowCounts(), done), snapshot)

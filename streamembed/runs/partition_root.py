@@ -27,15 +27,16 @@ from streamembed.methods.options import Config
 from streamembed.runs import chains
 from streamembed.runs.executor import Executor
 from streamembed.runs.origin import select_free
-from streamembed.runs.partition_plan import Partition, compute_agreement, sample_first_events
-from streamembed.runs.partition_round import (
+from streamembed.runs.partition import (
+    Partition,
     PartitionCheckpoint,
-    PartitionSettings,
     RoundResult,
     check_learned,
+    compute_agreement,
     learn_round,
+    sample_first_events,
 )
-from streamembed.runs.recorder import build_timeline_schema, list_timeline_values
+from streamembed.runs.recorder import build_timeline_row, build_timeline_schema
 from streamembed.runs.run_store import (
     Commit,
     RowCounts,
@@ -88,14 +89,14 @@ class PartitionRoot:
     def __init__(
         self,
         store: RunStore,
-        settings: PartitionSettings,
+        config: Config,
+        every: int,
         parts: Sequence[Partition],
         report: Callable[[int], None] | None,
     ) -> None:
-        self._store, self._settings = store, settings
-        self._parts, self._report_events = parts, report
-        self._config, database = settings.config, store.database
-        self._database = database
+        self._store, self._config, self._every = store, config, every
+        self._parts, self._report = parts, report or (lambda _: None)
+        self._database = database = store.database
         self.published = int(database.read_fact(PUBLISHED, {"round": 0})["round"])
         agreement = database.read_fact(AGREEMENT)
         self.agreement = None if agreement is None else MergeSettings.from_dict(agreement)
@@ -113,7 +114,7 @@ class PartitionRoot:
         counts
             Those of the run.
         """
-        self._report()
+        self._report(count_learned(self._database))
         rows = self._check_rows(executor)
         if (final := self._store.load_final()) is not None:
             return rows, final.counts
@@ -143,7 +144,6 @@ class PartitionRoot:
 
     def _learn(self, features: Features, executor: Executor) -> None:
         """All rounds that are not learned yet."""
-        settings = self._settings
         agreement = self._agree(features, executor)
         running: set[int] = set()
         while True:
@@ -151,20 +151,18 @@ class PartitionRoot:
                 if number not in running and len(running) < TASKS_PER_WORKER * executor.workers:
                     running.add(number)
                     part, data = self._parts[number], self.read_newest(number)
-                    executor.submit(partial(learn_round, part, settings, agreement, data))
+                    executor.submit(
+                        partial(learn_round, part, self._config, self._every, agreement, data)
+                    )
             if self.is_due:  # while workers learn the next
                 self.publish()
             elif running:
                 result = executor.receive()
                 running.remove(result.partition)
                 self.commit_round(result)
-                self._report()
+                self._report(count_learned(self._database))
             else:
                 return
-
-    def _report(self) -> None:
-        if self._report_events is not None:
-            self._report_events(count_learned(self._database))
 
     def _finish(self) -> RowCounts:
         """Write the files, and commit that the run is whole."""
@@ -237,14 +235,15 @@ class PartitionRoot:
                     warnings.simplefilter("ignore", DegenerateMapWarning)
                     engine = Engine.of_landmarks(merged, before, training, **own)
                 snapshot = engine.publish(fresh=True)
-                row = {
-                    **list_timeline_values(snapshot, engine.refreshes),
-                    "round": coming,
-                    "partitions": len(merged.positions),
-                    "ended": sum(rounds < coming for rounds in self.rounds),
-                }
-                table = pa.Table.from_pylist([row], build_rounds_schema(self._config))
-                database.append("timeline", events, to_ipc_bytes(table))
+                row = build_timeline_row(
+                    snapshot,
+                    engine.refreshes,
+                    build_rounds_schema(self._config),
+                    round=coming,
+                    partitions=len(merged.positions),
+                    ended=sum(rounds < coming for rounds in self.rounds),
+                )
+                database.append("timeline", events, to_ipc_bytes(row))
                 append_object(database, chains.CHECKPOINTS, engine, events)
                 append_object(database, chains.SNAPSHOTS, snapshot, events)
                 append_object(database, chains.MERGED, merged, events)

@@ -25,9 +25,8 @@ from streamembed.runs import chains, origin
 from streamembed.runs import run_folder as runfolder
 from streamembed.runs.executor import Executor, open_executor
 from streamembed.runs.log_replay import Replayed, check_clock, compute_snapshot_interval
-from streamembed.runs.partition_plan import check_divisible, divide_log
+from streamembed.runs.partition import check_divisible, divide_log
 from streamembed.runs.partition_root import PartitionRoot, count_learned
-from streamembed.runs.partition_round import PartitionSettings
 from streamembed.runs.run_store import RunStore
 from streamembed.validation import check_flag, check_whole
 
@@ -128,7 +127,7 @@ def replay_partitions(
     replaces = check_flag("overwrite", overwrite)
     with RunStore.claim(run, overwrite=replaces) as store:
         store.begin(run_origin, {})
-        root = PartitionRoot(store, PartitionSettings(config, every), parts, progress)
+        root = PartitionRoot(store, config, every, parts, progress)
         try:
             with executor(min(count, len(parts))) as workers_of_call:
                 rows, counts = root.run(opened.features, workers_of_call)

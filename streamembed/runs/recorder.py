@@ -19,14 +19,13 @@ from streamembed.data.batch import Rejected
 from streamembed.data.output_format import name_columns
 from streamembed.drift.alarm import Alarm
 from streamembed.drift.monitor import Monitor
-from streamembed.engine.engine import Engine
 from streamembed.engine.picture import PREFIX, Picture
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import FeatureError, summarise_error
 from streamembed.logs.event_log import EventLog
 from streamembed.methods.options import Config
 from streamembed.numeric.arrays import Array
-from streamembed.runs.run_store import Commit, RunStore
+from streamembed.runs.run_store import RunStore
 from streamembed.runs.run_tables import EventRows, write_tables
 from streamembed.storage import archive
 
@@ -76,6 +75,7 @@ class Recorder:
 
     Attributes
     ----------
+    store : RunStore
     events : int or None
         Rows of the finished embedding; None before all files are whole.
     """
@@ -90,7 +90,7 @@ class Recorder:
         self._causal, self._monitor, self._alarms = causal, store.monitor, 0
         k, picture = config.n_components, config.picture
         self.events: int | None = None
-        self._store, self.folder = store, store.folder
+        self.store, self.folder = store, store.folder
         self._id_type = log.id_type or pa.int64()
         self._has_picture = picture
         fields = [
@@ -107,7 +107,6 @@ class Recorder:
         if self._monitor is not None:
             schema = schema.append(pa.field(ALARMS, pa.int64()))
         self._timeline = schema
-        self._timeline_rows: list[dict[str, Any]] = []
 
     def write_events(
         self, position: int, rows: EventRows, embedded: Mapping[str, Array] | None
@@ -117,7 +116,7 @@ class Recorder:
         ``embedded`` has columns for them, NaN where unknown; None where the log ended before they
         were learned.
         """
-        self._store.add("embedding", self._build_events(position, rows, embedded))
+        self.store.add("embedding", self._build_events(position, rows, embedded))
 
     def _build_events(
         self, position: int, rows: EventRows, embedded: Mapping[str, Array] | None
@@ -135,31 +134,13 @@ class Recorder:
         arrays = [columns.get(field.name, pa.nulls(n, field.type)) for field in self._embedding]
         return pa.table(arrays, schema=self._embedding)
 
-    def is_commit_due(self, position: int) -> bool:
-        """Whether to commit what came so far, up to a stream position."""
-        return self._store.is_due(position)
-
-    def commit(self, now: Commit, snapshot: Snapshot) -> None:
-        """Commit what came so far; the engine has learned exactly these rows."""
-        self._add_timeline()
-        self._store.commit(now, snapshot)
-
     def write_snapshot(self, snapshot: Snapshot, refreshes: int) -> None:
         """A row of the timeline."""
-        row = list_timeline_values(snapshot, refreshes)
-        if self._monitor is not None:
-            row[ALARMS] = self._alarms
-            self._alarms = 0
-        self._timeline_rows.append(row)
+        row = build_timeline_row(snapshot, refreshes, self._timeline, alarms=self._alarms)
+        self.store.add("timeline", row)
+        self._alarms = 0
         if snapshot.picture is not None:
             self._write_picture(snapshot, snapshot.picture)
-
-    def _add_timeline(self) -> None:
-        """Pass the rows since the last commit on, as one table: each costs as much as that."""
-        if self._timeline_rows:
-            rows = pa.Table.from_pylist(self._timeline_rows, self._timeline)
-            self._store.add("timeline", rows)
-            self._timeline_rows = []
 
     def _write_picture(self, snapshot: Snapshot, picture: Picture) -> None:
         arrays = *picture.coordinates.T, picture.kept, picture.balance, picture.moved
@@ -168,7 +149,7 @@ class Recorder:
         rows = dict(zip(PICTURE_COLUMNS, columns, strict=True))
         text = picture.ids.dtype.kind != "i"
         schema = _build_picture_schema(pa.string() if text else pa.int64())
-        self._store.add("picture", pa.table(rows, schema))
+        self.store.add("picture", pa.table(rows, schema))
 
     def write_alarms(self, alarms: Sequence[Alarm]) -> None:
         """Records of the monitor, before the snapshot that knows of their events."""
@@ -178,29 +159,29 @@ class Recorder:
                 "position": [alarm.position for alarm in alarms],
                 "alarm": [json.dumps(alarm.as_dict()) for alarm in alarms],
             }
-            self._store.add(ALARMS, pa.table(columns, ALARM_SCHEMA))
+            self.store.add(ALARMS, pa.table(columns, ALARM_SCHEMA))
 
     def _write_drift(self, monitor: Monitor) -> None:
         drift = monitor.timeline()
         write_tables(self.folder / "drift.parquet", drift.schema, [drift])
-        lines = [row for part in self._store.read(ALARMS) for row in part["alarm"].to_pylist()]
+        lines = [row for part in self.store.read(ALARMS) for row in part["alarm"].to_pylist()]
         with archive.replace_file(self.folder / "alarms.jsonl") as path:
             path.write_text("".join(f"{line}\n" for line in lines))
 
     def read_rejected(self, stop: int) -> list[int]:
         """The numbers of the rejected rows before row ``stop`` of the log."""
-        parts = [part["offset"].to_pylist() for part in self._store.read("rejected")]
+        parts = [part["offset"].to_pylist() for part in self.store.read("rejected")]
         return [row for part in parts for row in part if row < stop]
 
     def write_rejected(self, rows: Sequence[Rejected]) -> None:
         """Rows that could not be learned, by their number in the log, ascending over all calls."""
-        self._store.add("rejected", to_rejected_table(rows, self._id_type))
+        self.store.add("rejected", to_rejected_table(rows, self._id_type))
 
     def _list_embedding(self, rest: Iterable[EmbeddedRows]) -> Iterator[Any]:
         """All of ``embedding.parquet``, as tables."""
-        yield from self._store.read("embedding")
+        yield from self.store.read("embedding")
         for events in rest:
-            self._store.database.check_in_place()  # or another run is there
+            self.store.database.check_in_place()  # or another run is there
             yield self._build_events(*events)
 
     def close(self, snapshot: Snapshot | None, rest: Iterable[EmbeddedRows]) -> None:
@@ -213,16 +194,15 @@ class Recorder:
         StoppedError
             The folder at the path is not the one that was opened: nothing is written there.
         """
-        self._store.database.check_in_place()
-        self._add_timeline()
+        self.store.database.check_in_place()
         tables = {
             "embedding": (self._embedding, self._list_embedding(rest)),
-            "timeline": (self._timeline, self._store.read("timeline")),
-            "rejected": (build_rejected_schema(self._id_type), self._store.read("rejected")),
+            "timeline": (self._timeline, self.store.read("timeline")),
+            "rejected": (build_rejected_schema(self._id_type), self.store.read("rejected")),
         }
         if self._has_picture:
             schema = _build_picture_schema(self._id_type)
-            tables["picture"] = schema, self._store.read("picture")
+            tables["picture"] = schema, self.store.read("picture")
         for name, table in tables.items():
             write_tables(self.folder / f"{name}.parquet", *table)
         if self._monitor is not None:
@@ -290,10 +270,13 @@ ALARMS = "alarms"
 ALARM_SCHEMA = pa.schema([("position", pa.int64()), ("alarm", pa.string())])
 
 
-def build_timeline_row(snapshot: Snapshot, engine: Engine) -> Any:
-    """The row of a snapshot in a timeline, as a table."""
-    schema = build_timeline_schema(len(snapshot.eigenvalues), snapshot.picture is not None)
-    return pa.Table.from_pylist([list_timeline_values(snapshot, engine.refreshes)], schema)
+def build_timeline_row(snapshot: Snapshot, refreshes: int, schema: Any = None, **more: int) -> Any:
+    """The row of a snapshot in a timeline, as a table; ``schema`` may have ``more`` columns."""
+    if schema is None:
+        schema = build_timeline_schema(len(snapshot.eigenvalues), snapshot.picture is not None)
+    return pa.Table.from_pylist(
+        [{**_list_timeline_values(snapshot), **more, "refreshes": refreshes}], schema
+    )
 
 
 def build_timeline_schema(k: int, picture: bool) -> pa.Schema:
@@ -307,14 +290,13 @@ def build_timeline_schema(k: int, picture: bool) -> pa.Schema:
     return pa.schema({**columns, **(TIMELINE_PICTURE_COLUMNS if picture else {})})
 
 
-def list_timeline_values(snapshot: Snapshot, refreshes: int) -> dict[str, Any]:
+def _list_timeline_values(snapshot: Snapshot) -> dict[str, Any]:
     """The row of a snapshot in a timeline, by the names of its columns."""
     k, points = len(snapshot.eigenvalues), snapshot.certificate.effective_points
     row = {
         "position": snapshot.position,
         **dict(zip(name_columns("eigenvalue", k), snapshot.eigenvalues.tolist(), strict=True)),
         **dict(zip(name_columns("effective_points", k), points, strict=True)),
-        "refreshes": refreshes,
         **_list_picture_columns(snapshot.picture),
     }
     for part, columns in TIMELINE_COLUMNS.items():

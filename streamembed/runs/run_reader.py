@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -44,7 +44,7 @@ T = TypeVar("T")
 # The largest share of the time that a follower may read.
 MAX_SHARE = 0.1
 Key = int | str
-EVENT_COLUMNS = ("position", "id", "label", "event_time")
+EVENT_COLUMNS = ["position", "id", "label", "event_time"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,35 +263,27 @@ class RunReader:
         events: dict[Key, EventMetadata] = {}
         if wanted is None:
             return events
-        for columns in self._read_embedding() if self.finished else self._read_ids():
-            if columns["id"].type != wanted.type:
-                continue
-            chosen = pc.indices_nonzero(pc.is_in(columns["id"], value_set=wanted))
-            rows = {name: column.take(chosen).to_pylist() for name, column in columns.items()}
-            nothing = [None] * len(chosen)
-            labels, times = rows.get("label", nothing), rows.get("event_time", nothing)
-            for key, *about in zip(rows["id"], rows["position"], labels, times, strict=True):
-                events[key] = EventMetadata(about[0], *map(format_label, about[1:]))
+        for part in self._list_events():
+            if part["id"].type == wanted.type:
+                for row in part.filter(pc.is_in(part["id"], value_set=wanted)).to_pylist():
+                    label, time = (format_label(row.get(name)) for name in ("label", "event_time"))
+                    events[row["id"]] = EventMetadata(row["position"], label, time)
         for key, label in self.late_labels().items():
             if key in events:
                 events[key] = replace(events[key], label=format_label(label))
         return events
 
-    def _read_ids(self) -> Iterator[Mapping[str, Any]]:
-        """Positions, ids, labels and times of events, as Arrow arrays."""
-        for position, rows in self.events():
-            positions = pa.array(range(position, position + len(rows)), pa.int64())
-            ids = positions if rows.ids is None else pa.array(rows.ids.tolist())
-            yield {"position": positions, "id": ids, **rows.passthrough}
-
-    def _read_embedding(self) -> Iterator[Mapping[str, Any]]:
-        """Those of a finished run."""
-        if (path := self.find_file("embedding.parquet")) is None:
-            return
-        with pq.ParquetFile(path) as file:
-            columns = [name for name in EVENT_COLUMNS if name in file.schema_arrow.names]
-            for batch in file.iter_batches(columns=columns):
-                yield {name: batch[name] for name in columns}
+    def _list_events(self) -> Iterator[Any]:
+        """Positions, ids, labels and times of events, as record batches of Arrow."""
+        if self.finished:
+            if (path := self.find_file("embedding.parquet")) is not None:
+                with pq.ParquetFile(path) as file:
+                    yield from file.iter_batches(columns=EVENT_COLUMNS)
+        elif self.kind != chains.PARTITIONS:
+            for position, rows in self.events():
+                positions = pa.array(range(position, position + len(rows)), pa.int64())
+                ids = positions if rows.ids is None else pa.array(rows.ids.tolist())
+                yield pa.record_batch({"position": positions, "id": ids, **rows.passthrough})
 
     def find_file(self, name: str) -> Path | None:
         """Where a file of a finished run is, once its checksum is verified; None without it.
@@ -326,18 +318,14 @@ class RunReader:
 
     def progress(self) -> RunProgress:
         """The progress of the run as of its last commit."""
-        database, begun = self._database, self.begun
+        database, position = self._database, self.begun
         if self.kind == chains.PARTITIONS:
-            learned = count_learned(database)
-            return RunProgress(learned, self.rejected().num_rows, learned)
-        if self.kind == chains.REPLAY:
-            counts = self._read_committed().get("counts", {})
-            accepted = counts.get("accepted", 0)
-            return RunProgress(accepted, counts.get("rejected", 0), begun + accepted)
-        length, position = database.count_records(chains.OPERATIONS), begun
-        if length:
+            position = count_learned(database)
+        elif self.kind == chains.REPLAY:
+            position += self._read_committed().get("counts", {}).get("accepted", 0)
+        elif length := database.count_records(chains.OPERATIONS):
             position = database.read(chains.OPERATIONS, length - 1).position
-        return RunProgress(position - begun, self.rejected().num_rows, position)
+        return RunProgress(position - self.begun, self.rejected().num_rows, position)
 
     def read_at_one_moment(self, read: Callable[[], T]) -> T:
         """What a function reads of this run, as of one moment, whatever is written meanwhile."""

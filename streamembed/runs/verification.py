@@ -25,7 +25,7 @@ from streamembed.runs import run_folder as runfolder
 from streamembed.runs.log_replay import replay
 from streamembed.runs.online_run import apply_calls
 from streamembed.runs.origin import list_differences, open_recorded_log
-from streamembed.runs.partition_round import PartitionCheckpoint
+from streamembed.runs.partition import PartitionCheckpoint
 from streamembed.runs.run_store import OBJECTS, find_file_error, list_retained, load_newest
 from streamembed.storage.database import Database
 

@@ -67,7 +67,7 @@ class Kept:
     """A recorder that keeps all in memory and, beside it, an engine for every snapshot."""
 
     def __init__(self, engine: se.Engine, folder: Path) -> None:
-        self.engine, self.folder = engine, folder
+        self.engine, self.folder, self.store = engine, folder, self
         self.said: list[Any] = []
         self.aside: list[int] = []
         self.saved: list[tuple[int, int, Path]] = []  # what was kept by then
@@ -90,7 +90,7 @@ class Kept:
             self.engine.save(path)
             self.saved.append((len(self.said), len(self.aside), path))
 
-    def is_commit_due(self, position: int) -> bool:
+    def is_due(self, position: int) -> bool:
         return False
 
     def write_rejected(self, rows: Sequence[Rejected]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,13 +14,11 @@ from streamembed.errors import DamagedFileError
 from streamembed.logs.event_log import open_log, write_log
 from streamembed.merging.agreement import MergeSettings
 from streamembed.methods.options import Config
-from streamembed.runs.partition_plan import Partition, divide_log
-from streamembed.runs.partition_round import PartitionSettings, RoundResult, learn_round
+from streamembed.runs.partition import Partition, RoundResult, divide_log, learn_round
 
 NAMES = [f"x{j:02d}" for j in range(16)]
 AGREEMENT = MergeSettings(tuple(NAMES), False, (1.0,) * 16, 1.0, None, "position")
 CONFIG = Config(size=60, chunk_size=50, warm_up=50, n_components=2, memory="landmarks")
-SETTINGS = PartitionSettings(CONFIG, 200)
 
 
 @pytest.fixture
@@ -39,7 +36,7 @@ def learn_all(part: Partition, every: int = 200) -> list[RoundResult]:
     results: list[RoundResult] = []
     while not results or not results[-1].done:
         data = results[-1].data if results else None
-        results.append(learn_round(part, replace(SETTINGS, every=every), AGREEMENT, data))
+        results.append(learn_round(part, CONFIG, every, AGREEMENT, data))
     return results
 
 
@@ -59,7 +56,7 @@ def test_a_round_is_the_same_whenever_it_is_learned(parts: tuple[Partition, ...]
     for part, results in zip(reversed(parts), (second, first), strict=True):
         for before, result in reversed([*zip([None, *results], results, strict=False)]):
             data = None if before is None else before.data
-            assert learn_round(part, SETTINGS, AGREEMENT, data) == result
+            assert learn_round(part, CONFIG, 200, AGREEMENT, data) == result
 
 
 def test_what_is_learned_does_not_depend_on_rounds(parts: tuple[Partition, ...]) -> None:
@@ -69,11 +66,11 @@ def test_what_is_learned_does_not_depend_on_rounds(parts: tuple[Partition, ...])
 
 def test_errors_say_where(parts: tuple[Partition, ...]) -> None:
     """A damaged checkpoint; any other with a note."""
-    data = learn_round(parts[0], SETTINGS, AGREEMENT, None).data
+    data = learn_round(parts[0], CONFIG, 200, AGREEMENT, None).data
     with pytest.raises(DamagedFileError, match="data is damaged"):
-        learn_round(parts[0], SETTINGS, AGREEMENT, data[:-40])
+        learn_round(parts[0], CONFIG, 200, AGREEMENT, data[:-40])
     with pytest.raises(TypeError) as failed:
-        learn_round(parts[0], replace(SETTINGS, every=None), AGREEMENT, data)  # type: ignore[arg-type]
+        learn_round(parts[0], CONFIG, None, AGREEMENT, data)  # type: ignore[arg-type]
     assert failed.value.__notes__ == ["in partition 0, from its row 200 on"]
 
 

@@ -37,7 +37,7 @@ from streamembed.report.report_contents import read_contents
 from streamembed.runs import partitioned as run_of_partitions
 from streamembed.runs.executor import PoolExecutor
 from streamembed.runs.log_replay import Replayed
-from streamembed.runs.partition_plan import compute_agreement, divide_log, sample_first_events
+from streamembed.runs.partition import compute_agreement, divide_log, sample_first_events
 from streamembed.runs.partitioned import SNAPSHOT_EVERY, replay_partitions
 from streamembed.runs.run_merge import merge_runs
 from streamembed.runs.run_reader import RunProgress
