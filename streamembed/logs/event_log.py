@@ -48,6 +48,7 @@ from streamembed.errors import (
     ParameterError,
     TimeOrderWarning,
     quote,
+    suggest_word,
     warn,
 )
 from streamembed.logs import log_columns
@@ -395,8 +396,8 @@ def open_files(
     for role, name in (("id", choice.id), ("label", choice.label), ("time", choice.time)):
         if name is not None and role not in role_columns:
             raise FeatureError(
-                f"{role}={quote(name)} is not a column of {first}, which has "
-                f"{quote(sorted(first.names))}"
+                f"{role}={quote(name)} is not a column of {first}: "
+                + (suggest_word(name, first.names) or f"it has {quote(sorted(first.names))}")
             )
     left_out: dict[str, str] = {}
     for file in {file.columns: file for file in readable[::-1]}.values():

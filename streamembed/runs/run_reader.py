@@ -148,7 +148,7 @@ class RunReader:
         with self._database.read_consistently():
             records = self._database.list_records(chains.SNAPSHOTS)
             if not records:
-                raise NotReadyError(f"{self.path} holds no snapshot yet: its warm-up has not ended")
+                raise self._create_not_ready_error("snapshot")
             numbers = [number for number, at in records if position in (None, at)]
             if not numbers:
                 raise ParameterError(
@@ -157,11 +157,17 @@ class RunReader:
                 )
             return Snapshot.from_bytes(self._database.read(chains.SNAPSHOTS, numbers[-1]).data)
 
+    def _create_not_ready_error(self, what: str) -> NotReadyError:
+        remedy = "its warm-up has not ended"
+        if self.kind != chains.ONLINE and not self.finished:
+            remedy = "it is running, or was stopped: run the same command again to resume"
+        return NotReadyError(f"{self.path} holds no {what} yet: {remedy}")
+
     def engine(self) -> Engine:
         """The engine as it was committed last, a copy of your own; NotReadyError before."""
         engine: Engine | None = self._load_last(chains.CHECKPOINTS, chains.FINAL)
         if engine is None:
-            raise NotReadyError(f"{self.path} holds no engine yet: its warm-up has not ended")
+            raise self._create_not_ready_error("engine")
         return engine
 
     def monitor(self) -> Monitor | None:
