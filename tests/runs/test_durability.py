@@ -259,7 +259,7 @@ def test_a_configuration_has_sources(tmp_path: Path, monkeypatch: pytest.MonkeyP
     file.write_text('embed = "causle"\n')
     assert "(from the file of --config)" in call(*replay, *flags).stderr
     file.write_text('method = "difusion_map"\n')
-    assert "method='difusion_map'" in call(*replay, *flags).stderr
+    assert "--method 'difusion_map'" in call(*replay, *flags).stderr
     monkeypatch.setenv("STREAMEMBED_WARM_UP", "soon")
     assert "(from the environment)" in call(*replay).stderr
     monkeypatch.delenv("STREAMEMBED_WARM_UP")

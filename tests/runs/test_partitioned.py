@@ -564,7 +564,7 @@ def test_landmarks_are_the_memory_of_workers(log: Path, tmp_path: Path) -> None:
     given = [*flags(log, tmp_path / "other"), "--memory=window", "--workers=1"]
     refused = CliRunner().invoke(commands.main, given)
     assert refused.exit_code == 2
-    assert "memory='window' must be 'landmarks' in partitions" in refused.stderr
+    assert "--memory 'window' must be 'landmarks' in partitions" in refused.stderr
 
 
 @pytest.mark.long
