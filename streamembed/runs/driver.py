@@ -8,7 +8,7 @@ resumes there.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,7 +17,6 @@ from streamembed.data.batch import Batch, Rejected
 from streamembed.data.features import Features
 from streamembed.drift.alarm import Alarm
 from streamembed.drift.monitor import Monitor
-from streamembed.engine.engine import Engine
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import BadRowError, LogError
 from streamembed.logs.event_log import EventLog, LogBatch
@@ -25,7 +24,7 @@ from streamembed.logs.fingerprint import LogFingerprint
 from streamembed.logs.followed_log import FollowedLog
 from streamembed.runs.feed import DistanceFeed, PointFeed, embed_events, read_events
 from streamembed.runs.recorder import EmbeddedRows, Recorder
-from streamembed.runs.run_store import Commit, RowCounts
+from streamembed.runs.run_store import Commit
 from streamembed.runs.run_tables import EventRows
 from streamembed.validation import parse_count_or_unit
 
@@ -64,20 +63,7 @@ def check_rejected(limit: Limit, rejected: int, taken: int, newest: Rejected | N
         )
 
 
-@dataclass(frozen=True, slots=True)
-class ReplayOptions:
-    """Checked arguments of `streamembed.replay`."""
-
-    every: int  # events between snapshots, a multiple of the chunk size
-    # Whether events are embedded as of when each was learned, or all by the last snapshot.
-    causal: bool = True
-    max_rejected: Limit = (None, None)
-    monitor: Monitor | None = None  # watches the events that the engine accepts
-    on_alarm: Callable[[Alarm], None] | None = None
-    progress: Callable[[int], None] | None = None
-    stop: Callable[[], bool] | None = None
-
-
+@dataclass(eq=False)
 class ReplayDriver:
     """Takes a log through an engine.
 
@@ -89,50 +75,52 @@ class ReplayDriver:
 
     Parameters
     ----------
-    engine
-        Its ``log_offset`` is the row of the log to begin with.
-    log
-        Of the kind and the features that the engine has learned; or a folder that is followed.
+    source
+        The log, of the kind and the features that the engine has learned; or a folder that is
+        followed.
     recorder
         Receives the results.
-    counts, fingerprint
-        Of a log that is resumed: those of the rows before ``log_offset``.
-    rejected
-        The rejected rows among them, ascending; needed where it is a log of distances.
+    start
+        The engine, whose ``log_offset`` is the row of the log to begin with, and the rows before.
+    every
+        Events between snapshots, a multiple of the chunk size.
+    causal
+        Whether events are embedded as of when each was learned, or all by the last snapshot.
+    monitor
+        Watches the events that the engine accepts.
 
     Attributes
     ----------
+    engine : Engine
     counts : RowCounts
         Of all rows so far.
     """
 
-    def __init__(
-        self,
-        engine: Engine,
-        log: EventLog | FollowedLog,
-        recorder: Recorder,
-        options: ReplayOptions,
-        counts: RowCounts | None = None,
-        fingerprint: LogFingerprint | None = None,
-        rejected: Sequence[int] = (),
-    ) -> None:
-        self._source = log
-        self.counts = counts or RowCounts()
-        self._fingerprint = fingerprint or LogFingerprint(engine.log_offset)
-        self._engine = engine
-        self._recorder, self._options = recorder, options
+    source: EventLog | FollowedLog
+    recorder: Recorder
+    start: Commit
+    every: int
+    causal: bool = True
+    max_rejected: Limit = (None, None)
+    monitor: Monitor | None = None
+    on_alarm: Callable[[Alarm], None] | None = None
+    progress: Callable[[int], None] | None = None
+    stop: Callable[[], bool] | None = None
+
+    def __post_init__(self) -> None:
+        self.engine, self.counts = engine, _ = self.start.engine, self.start.counts
+        self._fingerprint = LogFingerprint.from_dict(self.start.fingerprint)
         self._feed: PointFeed | DistanceFeed = PointFeed(engine, self._log)
         if self._log.kind == "distances":
-            self._feed = DistanceFeed(engine, rejected)
+            self._feed = DistanceFeed(engine, self.recorder.read_rejected(engine.log_offset))
         self._unembedded: list[EventRows] = []  # causal: events that no snapshot has learned
-        self._start = engine.position - self.counts.accepted
+        self._first = engine.position - self.counts.accepted  # position of the first event
         self._last_published = engine.learned  # is published already, or was
-        self._progress = options.progress
 
     @property
     def _log(self) -> EventLog:
         """The log as it is now."""
-        return self._source.log if isinstance(self._source, FollowedLog) else self._source
+        return self.source.log if isinstance(self.source, FollowedLog) else self.source
 
     def run(self) -> str | None:
         """Learn the log from ``engine.log_offset`` on; why it could not be read to its end, if so.
@@ -150,9 +138,9 @@ class ReplayDriver:
         """
         damage = None
         try:
-            for part in self._source.batches(self._engine.log_offset):
+            for part in self.source.batches(self.engine.log_offset):
                 self.learn(part)
-                self._call_progress(self._engine.log_offset)
+                self._call_progress(self.engine.log_offset)
             self._check_rejected()
         except LogError as error:
             damage = str(error)
@@ -167,49 +155,49 @@ class ReplayDriver:
         start = done = 0
         while start < len(rows):
             end_of_slice = self._find_next_snapshot()
-            stop = min(len(rows), start + end_of_slice - self._engine.position)
+            stop = min(len(rows), start + end_of_slice - self.engine.position)
             events, rejected = self._feed.accept(rows.slice(start, stop - start))
             last = int(rows.numbers[stop - 1])
             end = bisect_left(places, last)
             self._take(part, last + 1, events, [*unusable[done:end], *rejected])
             start, done = stop, end
-            if self._engine.position == end_of_slice:
+            if self.engine.position == end_of_slice:
                 self._publish()
                 self._commit()
-                self._call_progress(self._engine.log_offset)
-        self._engine.log_offset = part.offset + len(part)
-        self._take(part, self._engine.log_offset, rows.slice(start, 0), unusable[done:])
+                self._call_progress(self.engine.log_offset)
+        self.engine.log_offset = part.offset + len(part)
+        self._take(part, self.engine.log_offset, rows.slice(start, 0), unusable[done:])
 
     def _take(self, part: LogBatch, stop: int, events: EventRows, rejected: list[Rejected]) -> None:
         """Record the next rows of the log, those before ``stop``: events, the others rejected."""
         rejected.sort(key=lambda row: row.index)
         self.counts.accepted += len(events)
-        if len(events) and self._options.causal:
+        if len(events) and self.causal:
             self._unembedded.append(events)
         self._watch(events, stop)
         if rejected:
             self.counts.rejected += len(rejected)
-            self._recorder.write_rejected(rejected)
+            self.recorder.write_rejected(rejected)
         self._fingerprint.update(part, stop)
         if rejected:
             self._check_rejected(rejected[0])
 
     def _find_next_snapshot(self) -> int:
         """At which event it is due: where the warm-up ends, or at a multiple of the interval."""
-        position, every = self._engine.position, self._options.every
-        warm_up = self._engine.config.warm_up_events
+        position, every = self.engine.position, self.every
+        warm_up = self.engine.config.warm_up_events
         return warm_up if position < warm_up else every * (position // every + 1)
 
     def _call_progress(self, rows: int) -> None:
         """One that raises, to end the replay, is not called again while the run is written."""
-        progress, self._progress = self._progress, None
+        progress, self.progress = self.progress, None
         if progress is not None:
             progress(rows)
-        self._progress = progress
+        self.progress = progress
 
     def _watch(self, events: EventRows, stop: int) -> None:
         """Have the monitor watch the next rows, those before ``stop``."""
-        monitor, first = self._options.monitor, self._fingerprint.rows
+        monitor, first = self.monitor, self._fingerprint.rows
         if monitor is None or stop == first:
             return
         kept, n = events.numbers - first, stop - first
@@ -218,46 +206,46 @@ class ReplayDriver:
             labels[kept] = events.passthrough["label"].to_pylist()
         others = np.setdiff1d(np.arange(n), kept)
         rejected = tuple(Rejected(i, None, "") for i in others.tolist())
-        names = self._engine.feature_names or self._log.feature_names
+        names = self.engine.feature_names or self._log.feature_names
         features = Features(names, self._log.ordered)
         alarms = monitor.watch(Batch(events.points, features, events.ids, kept, rejected), labels)
-        self._recorder.write_alarms(alarms)
-        if self._options.on_alarm is not None:
+        self.recorder.write_alarms(alarms)
+        if self.on_alarm is not None:
             for alarm in alarms:
-                self._options.on_alarm(alarm)
+                self.on_alarm(alarm)
 
     def _check_rejected(self, newest: Rejected | None = None) -> None:
         counts = self.counts
         taken = counts.accepted + counts.rejected
-        check_rejected(self._options.max_rejected, counts.rejected, taken, newest)
+        check_rejected(self.max_rejected, counts.rejected, taken, newest)
 
     def build_commit(self) -> Commit:
         """The engine with counts and fingerprint of all rows so far."""
-        return Commit(self._engine, self.counts, self._fingerprint.to_dict())
+        return Commit(self.engine, self.counts, self._fingerprint.to_dict())
 
     def _publish(self) -> None:
         """Write a snapshot, and the coordinates of every event since the last one."""
-        if self._engine.learned == self._last_published:
+        if self.engine.learned == self._last_published:
             return
-        snapshot = self._engine.snapshot(fresh=True)
+        snapshot = self.engine.snapshot(fresh=True)
         self._last_published = snapshot.position
         self._embed(snapshot)
-        self._recorder.write_snapshot(snapshot, self._engine.refreshes)
+        self.recorder.write_snapshot(snapshot, self.engine.refreshes)
         self.counts.snapshots += 1
 
     def _commit(self) -> None:
         """Commit, if it is time: the recorder has all that the engine knows of the log."""
-        stops = self._options.stop is not None and self._options.stop()
+        stops = self.stop is not None and self.stop()
         if stops or self._is_commit_due():
-            self._recorder.store.commit(self.build_commit(), self._engine.publish(fresh=True))
+            self.recorder.store.commit(self.build_commit(), self.engine.publish(fresh=True))
         if stops:
             raise KeyboardInterrupt
 
     def _is_commit_due(self) -> bool:
         # the last snapshot that a log of this length leads to is where a longer one resumes
         rows = self._log.n_rows
-        is_last = rows is not None and self._fingerprint.rows + self._options.every >= rows
-        return is_last or self._recorder.store.is_due(self._engine.position)
+        is_last = rows is not None and self._fingerprint.rows + self.every >= rows
+        return is_last or self.recorder.store.is_due(self.engine.position)
 
     def _embed(self, snapshot: Snapshot) -> None:
         """Write the events that the snapshot has learned; keep those whose chunk is incomplete.
@@ -269,14 +257,14 @@ class ReplayDriver:
             # events of an earlier replay may wait before
             count = max(snapshot.position - first, 0)
             for events in self._embed_rows(first, rows.slice(0, count), snapshot):
-                self._recorder.write_events(*events)
+                self.recorder.write_events(*events)
             pending = rows.slice(count)
             self._unembedded = [pending] if len(pending) else []
 
     @property
     def _first_unembedded(self) -> int:
         """Stream position of the first event that is not written."""
-        return self._start + self.counts.accepted - sum(map(len, self._unembedded))
+        return self._first + self.counts.accepted - sum(map(len, self._unembedded))
 
     def _embed_rows(
         self, position: int, rows: EventRows, snapshot: Snapshot | None
@@ -286,7 +274,7 @@ class ReplayDriver:
         split = min(max(learned, 0), len(rows))
         if snapshot is not None and split:
             known = rows.slice(0, split)
-            yield position, known, embed_events(self._engine, snapshot, position, known)
+            yield position, known, embed_events(self.engine, snapshot, position, known)
         if split < len(rows):
             yield position + split, rows.slice(split), None
 
@@ -295,25 +283,25 @@ class ReplayDriver:
 
         Where an interrupt fell between learning a chunk and noting it, that chunk has no rows.
         """
-        is_ready = self._engine.ready
-        if is_ready and self._engine.position == self._start + self.counts.accepted:
+        is_ready = self.engine.ready
+        if is_ready and self.engine.position == self._first + self.counts.accepted:
             self._publish()
-        snapshot = self._engine.snapshot() if is_ready else None
-        self._recorder.close(snapshot, self._embed_rest(snapshot))
+        snapshot = self.engine.snapshot() if is_ready else None
+        self.recorder.close(snapshot, self._embed_rest(snapshot))
 
     def _embed_rest(self, snapshot: Snapshot | None) -> Iterator[EmbeddedRows]:
         """All events that are not written: by the last snapshot, or as not learned."""
         position, parts = self._first_unembedded, iter(self._unembedded)
-        if not self._options.causal:
-            position, parts = self._start, self._read_events()
+        if not self.causal:
+            position, parts = self._first, self._read_events()
         for rows in parts:
             yield from self._embed_rows(position, rows, snapshot)
             position += len(rows)
 
     def _read_events(self) -> Iterator[EventRows]:
         """All events so far in order, in pieces that do not depend on how the log was read."""
-        rejected = self._recorder.read_rejected(self._fingerprint.rows)
-        taken, run = self._fingerprint.to_dict(), self._recorder.folder
+        rejected = self.recorder.read_rejected(self._fingerprint.rows)
+        taken, run = self._fingerprint.to_dict(), self.recorder.folder
         for rows in read_events(self._log, self._feed.read, taken, rejected, run):
             yield rows
             self._call_progress(int(rows.numbers[-1]) + 1)

@@ -25,16 +25,15 @@ from streamembed.engine.engine import Engine
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import FeatureError, ParameterError, check_path, quote
 from streamembed.logs.event_log import EventLog, open_with_choice, parse_choice, warn_of_columns
-from streamembed.logs.fingerprint import LogFingerprint
 from streamembed.logs.followed_log import FollowedLog
 from streamembed.logs.paths import Location, Paths
 from streamembed.methods.options import POSITION, Config
 from streamembed.runs import chains, origin
 from streamembed.runs import run_folder as runfolder
-from streamembed.runs.driver import ReplayDriver, ReplayOptions, check_rejected, parse_max_rejected
+from streamembed.runs.driver import ReplayDriver, check_rejected, parse_max_rejected
 from streamembed.runs.feed import check_log
 from streamembed.runs.recorder import Recorder, check_passthrough
-from streamembed.runs.run_store import RowCounts, RunStore
+from streamembed.runs.run_store import Commit, RowCounts, RunStore
 from streamembed.validation import check_choice, check_flag, check_whole
 
 SNAPSHOT_EVERY = 100
@@ -229,23 +228,31 @@ def replay(
         "monitor": _describe_monitor(monitor),
     }
     limit = parse_max_rejected(max_rejected)
-    options = ReplayOptions(every, causal, limit, monitor, on_alarm, progress, stop)
     overwrite = check_flag("overwrite", overwrite)
     with RunStore.claim(run, checkpoint_every, monitor, overwrite) as store:
         first = {} if monitor is None else {chains.FIRST_MONITOR: monitor}
         store.begin(run_origin, first, _select_compared)
         store.write_fact(chains.LOG, origin.describe_place(opened))
         engine.log_offset = 0
-        grows = followed is not None
-        counts, fingerprint, finished = _restore(store, opened, engine, grows)
-        taken, damage = engine.log_offset, None
+        start, finished = _restore(store, opened, engine, grows=followed is not None)
+        counts, taken, damage = start.counts, engine.log_offset, None
         if finished:
             check_rejected(limit, counts.rejected, taken)
         else:
             recorder = Recorder(store, opened, engine.config, causal)
-            rejected, source = recorder.read_rejected(taken), followed or opened
-            driver = ReplayDriver(engine, source, recorder, options, counts, fingerprint, rejected)
-            damage = _drive(driver, recorder)
+            source = followed or opened
+            driver = ReplayDriver(
+                source, recorder, start, every, causal, limit, monitor, on_alarm, progress, stop
+            )
+            try:
+                damage = driver.run()
+            except KeyboardInterrupt as error:
+                if recorder.events is not None:
+                    error.add_note(
+                        f"interrupted at {recorder.events:,} events; {folder} holds them and "
+                        f"{counts.snapshots:,} snapshots; repeat the replay to resume"
+                    )
+                raise
             if damage is None:
                 store.finish(driver.build_commit())
     return Replayed(
@@ -259,19 +266,6 @@ def replay(
         snapshot_every=every,
         resumed_at=taken,
     )
-
-
-def _drive(driver: ReplayDriver, recorder: Recorder) -> str | None:
-    """The log through the engine; why it could not be read to its end, or None."""
-    try:
-        return driver.run()
-    except KeyboardInterrupt as error:
-        if (n_events := recorder.events) is not None:
-            error.add_note(
-                f"interrupted at {n_events:,} events; {recorder.folder} holds them and "
-                f"{driver.counts.snapshots:,} snapshots; repeat the replay to resume"
-            )
-        raise
 
 
 def _describe_engine(engine: Engine) -> dict[str, int]:
@@ -293,38 +287,34 @@ def _select_compared(origin: dict[str, Any]) -> dict[str, Any]:
     return {**origin, "columns": used}
 
 
-def _restore(
-    store: RunStore, log: EventLog, engine: Engine, grows: bool = False
-) -> tuple[RowCounts, LogFingerprint, bool]:
+def _restore(store: RunStore, log: EventLog, engine: Engine, grows: bool) -> tuple[Commit, bool]:
     """Bring the engine to where the run was committed last; check that the log still leads there.
 
     ``grows`` is whether there may be more rows to come.
 
     Returns
     -------
-    counts, fingerprint
-        Of the rows that were taken before.
+    start
+        What was taken before.
     finished
-        Whether the log has no others, and the run is whole.
+        Whether the log has no other rows, and the run is whole.
 
     Raises
     ------
     ParameterError
         The rows that were taken are not those of the log any more.
     """
-    last, state = store.load_last(), store.database.read_fact(chains.STATE, {})
-    taken = None if last is None else last.fingerprint
+    last = store.load_last() or Commit(engine, RowCounts(), {"rows": 0})
+    state, taken = store.database.read_fact(chains.STATE, {}), last.fingerprint
     if state.get("finished"):  # behind the last commit
         taken = state["fingerprint"]
-    more = taken is None or check_log(log.batches(0), taken, store.folder)
+    more = check_log(log.batches(0), taken, store.folder)
     if not more and not grows and (final := store.load_final()) is not None:
         engine.become(final.engine)
-        return final.counts, LogFingerprint(), True
+        return replace(final, engine=engine), True
     store.write_fact(chains.STATE, {"finished": False})
-    if last is None:
-        return RowCounts(), LogFingerprint(), False
     engine.become(last.engine)
-    return last.counts, LogFingerprint.from_dict(last.fingerprint), False
+    return replace(last, engine=engine), False
 
 
 def _open_log(log: EventLog | Paths, choice: ColumnChoice, engine: Engine) -> EventLog:

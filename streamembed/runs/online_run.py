@@ -91,18 +91,15 @@ def open_run(
 def _load_beginning(store: RunStore, given: Engine | Mapping[str, Any] | None) -> Engine:
     """The engine as it was when the run began."""
     before = store.read_origin(chains.ONLINE)
-    if isinstance(given, Engine):
-        engine = given
-    elif given is not None or before is None:
-        engine = Engine(**check_parameters(given or {}))
-    else:
-        engine = Engine(**before["engine"])
+    if given is None:
+        given = (before or {}).get("engine", {})
+    engine = given if isinstance(given, Engine) else Engine(**check_parameters(given))
     origin = {"kind": chains.ONLINE, "version": __version__, "engine": engine.config.as_dict()}
     store.begin(origin, {chains.BEGINNING: engine}, _select_compared)
     start: Engine = load_newest(store.database, chains.BEGINNING)
-    if isinstance(given, Engine) and given.position not in (0, start.position):
+    if engine.position not in (0, start.position):
         raise ParameterError(
-            f"engine has learned {given.position} events, and run={quote(str(store.folder))} "
+            f"engine has learned {engine.position} events, and run={quote(str(store.folder))} "
             f"began with {start.position}: open it without an engine; it resumes by itself"
         )
     if before is not None:

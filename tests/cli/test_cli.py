@@ -284,7 +284,7 @@ def test_transform_does_not_destroy_its_inputs(
     for target in targets:
         done = call("transform", snapshot, log, folder, "-o", target, *flags)
         assert done.exit_code == exit_codes.USAGE, (target, done.output)
-        assert "output=" in done.stderr
+        assert "--output " in done.stderr
         assert "choose another" in done.stderr
         assert "overwrite=" not in done.stderr
     after = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}

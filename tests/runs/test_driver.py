@@ -15,8 +15,9 @@ import streamembed as se
 from scenarios.fuzz.interrupts import Breaker
 from streamembed.data.batch import Rejected
 from streamembed.errors import DamagedFileError, ParameterError
-from streamembed.logs.event_log import open_log, write_distance_log, write_log
-from streamembed.runs.driver import ReplayDriver, ReplayOptions
+from streamembed.logs.event_log import EventLog, open_log, write_distance_log, write_log
+from streamembed.runs.driver import ReplayDriver
+from streamembed.runs.run_store import Commit, RowCounts
 from streamembed.runs.run_tables import EventRows
 from tests.sealed import read_sealed, write_sealed
 
@@ -70,6 +71,7 @@ class Kept:
         self.engine, self.folder, self.store = engine, folder, self
         self.said: list[Any] = []
         self.aside: list[int] = []
+        self.known: list[int] = []  # rows that were rejected before
         self.saved: list[tuple[int, int, Path]] = []  # what was kept by then
         self.save = True
 
@@ -90,6 +92,9 @@ class Kept:
             self.engine.save(path)
             self.saved.append((len(self.said), len(self.aside), path))
 
+    def read_rejected(self, stop: int) -> list[int]:
+        return self.known
+
     def is_due(self, position: int) -> bool:
         return False
 
@@ -109,8 +114,14 @@ def drive(taught: se.Engine, log: Path, folder: Path, aside: Sequence[int] = ())
     """The log from where the engine stands, a snapshot every 40 events."""
     folder.mkdir(exist_ok=True)
     kept = Kept(taught, folder)
-    ReplayDriver(taught, open_log(log), kept, ReplayOptions(40), rejected=aside).run()
+    run(taught, open_log(log), kept, aside)
     return kept
+
+
+def run(taught: se.Engine, log: EventLog, kept: Kept, aside: Sequence[int]) -> None:
+    kept.known = list(aside)
+    start = Commit(taught, RowCounts(), {"rows": taught.log_offset})
+    ReplayDriver(log, kept, start, 40).run()
 
 
 @pytest.mark.parametrize("kind", ENGINES)
@@ -225,24 +236,23 @@ def test_an_interrupt_anywhere_leaves_offset_and_position_together(
     set_aside = drive(whole, tmp_path / "log", tmp_path / "whole").aside
     accepted = np.delete(np.arange(rows), set_aside)
 
-    def run(taught: se.Engine, aside: Sequence[int] = ()) -> None:
+    def replay(taught: se.Engine, aside: Sequence[int] = ()) -> None:
         kept = Kept(taught, tmp_path)
         kept.save = False
-        log = open_log(tmp_path / "log")
-        ReplayDriver(taught, log, kept, ReplayOptions(40), rejected=aside).run()
+        run(taught, open_log(tmp_path / "log"), kept, aside)
 
     counted = Breaker(None)
-    assert counted.run(lambda: run(engine(kind))) is None
+    assert counted.run(lambda: replay(engine(kind))) is None
     whole.save(tmp_path / "whole.engine")
     offsets = set()
     for place in np.random.default_rng(2).choice(counted.count, 12, replace=False).tolist():
         taught = engine(kind)
         broken = Breaker(place + 1)
-        broken.run(lambda taught=taught: run(taught))  # type: ignore[misc]
+        broken.run(lambda taught=taught: replay(taught))  # type: ignore[misc]
         offset = taught.log_offset
         assert taught.position == (accepted < offset).sum(), broken.where
         again = pickle.loads(pickle.dumps(taught))
-        run(again, [row for row in set_aside if row < offset])
+        replay(again, [row for row in set_aside if row < offset])
         again.save(tmp_path / "again.engine")
         same = (tmp_path / "again.engine").read_bytes() == (tmp_path / "whole.engine").read_bytes()
         assert same, broken.where

@@ -523,6 +523,6 @@ def test_a_commit_reads_the_lengths_of_chains_once(tmp_path: Path) -> None:
                 assert database.append("a", 0, b"data") == number
                 database.write_fact("b", number)
             assert database.count_records("a") == 5
-        assert database.read_fact("b") == 4
-        first = [line for line in statements if "lengths" in line][:3]
-        assert [line.split()[0] for line in first] == ["SELECT", "UPDATE", "SELECT"]
+        asked = [line.split()[0] for line in statements if "lengths" in line]
+        assert asked == ["SELECT", "UPDATE"]
+        assert (database.count_records("a"), database.read_fact("b")) == (5, 4)
