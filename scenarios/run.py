@@ -1,7 +1,7 @@
 """Run scenarios: ``python -m scenarios.run [--full] [--write] [ID ...]``.
 
 Exit code 1 where a figure leaves its bounds. ``--write`` (what ``make scenarios`` passes) writes
-docs/results.md.
+scenarios/results.md.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ SCENARIOS: dict[str, Scenario] = {
         unsupervised_table,
     )
 }
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "results.md"
+PAGE = Path(__file__).resolve().parent / "results.md"
 
 
 def failures(scenario: Scenario, outcome: Outcome) -> list[str]:
@@ -88,7 +88,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("ids", nargs="*", choices=[[], *SCENARIOS], help="default: all")
     parser.add_argument("--full", action="store_true", help="full sizes instead of quick ones")
     parser.add_argument(
-        "--write", action="store_true", help="write docs/results.md; with ids, their sections"
+        "--write", action="store_true", help="write scenarios/results.md; with ids, their sections"
     )
     chosen = parser.parse_args(arguments)
     failed: list[str] = []
@@ -126,7 +126,7 @@ def sections(text: str) -> dict[str, str]:
 
 
 def page(outcomes: dict[str, Outcome], full: bool, previous: dict[str, str]) -> str:
-    """docs/results.md: every figure with its bounds, and what is to be said of it.
+    """scenarios/results.md: every figure with its bounds, and what is to be said of it.
 
     Sections that are ``kept`` stand as they are, unless there is a new outcome; those of no
     scenario here, as that of `scenarios.benchmarks.drift`, come last.

@@ -44,7 +44,6 @@ DIFFERENCES: Mapping[str, str] = {
 # What to do instead, where there is no such parameter.
 NOTES: Mapping[str, str] = {
     "n_jobs": "one thread computes; for several processes use streamembed.replay_partitions",
-    "metric": "Engine.learn_distances takes distances, and the estimators of maps have metric=",
     "random_state": "nothing here is drawn at random",
     "verbose": "streamembed logs nothing; `repr` says what was learned",
 }

@@ -71,7 +71,7 @@ class FairQueue:
         try:
             try:
                 self._queue[turn] = None
-                while not self._is_first(turn):
+                while len(self._queue) > 1 and not self._is_first(turn):
                     if not waits:
                         raise ConcurrentUseError(
                             "this engine is learning in another thread, and a stream has one "
@@ -87,8 +87,6 @@ class FairQueue:
 
     def _is_first(self, turn: Turn) -> bool:
         """Whether no turn of this process is before this one."""
-        if len(self._queue) == 1:
-            return True
         here = [each for each in list(self._queue) if each[0] == turn[0]]
         return here[0] == turn
 
@@ -111,7 +109,11 @@ class _BlasThreads:
     def release(self, user: object) -> None:
         """The last user to leave restores what it was. Leaving twice is leaving once."""
         self._owners.pop(user, None)
-        self._restore()
+        if self._owners or self._previous is None:
+            return
+        for set_threads, threads in zip(_SETTERS, self._previous, strict=True):
+            set_threads(threads)
+        self._previous = None
 
     def is_active(self, user: object) -> bool:
         """Whether a user has not left yet, or has not restored what it was."""
@@ -121,14 +123,7 @@ class _BlasThreads:
         """In the child of a fork: users in other threads are not there."""
         if self._owners:
             self._owners.clear()
-            self._restore()
-
-    def _restore(self) -> None:
-        if self._owners or self._previous is None:
-            return
-        for set_threads, threads in zip(_SETTERS, self._previous, strict=True):
-            set_threads(threads)
-        self._previous = None
+            self.release(None)
 
 
 _BLAS_THREADS = _BlasThreads()

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 import streamembed as se
+from streamembed.storage import archive
 
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -32,6 +33,13 @@ def test_the_version_has_one_source() -> None:
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     assert str(citation["version"]) == se.__version__
     assert f"\n## {se.__version__}" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_pages_name_the_layout_of_files() -> None:
+    """That of the code."""
+    assert f"of the layout, {archive.VERSION} now" in (ROOT / "docs/files.md").read_text()
+    assert f"layout, {archive.VERSION} now" in (ROOT / "docs/reference/stability.md").read_text()
+    assert f"layout version {archive.VERSION} " in (ROOT / "CHANGELOG.md").read_text()
 
 
 def test_a_citation_has_what_its_format_asks_for() -> None:

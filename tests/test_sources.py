@@ -127,7 +127,7 @@ def test_what_the_pages_of_sources_name_exists(page: Path) -> None:
     for line in text.splitlines():
         cells = 0 if not line.startswith("|") else cells or line.count("|")
         assert line.count("|") == cells, line
-    assert len(text.split()) <= 2500
+    assert len(text.split()) <= 1800
 
 
 @pytest.mark.parametrize(

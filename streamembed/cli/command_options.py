@@ -51,7 +51,7 @@ class _NumberOrWord(click.ParamType[Any]):
             self.fail(f"{value!r} must be a number or {' or '.join(self.words)}", param, ctx)
 
 
-class _CommaSeparatedNames(click.ParamType[Any]):
+class CommaSeparatedNames(click.ParamType[Any]):
     """Comma-separated names."""
 
     name = "names"
@@ -68,7 +68,7 @@ def _choose_type(parameter: Field[Any]) -> Any:
     if parameter.name == "scaling":
         return _NumberOrWord(str, ("none", "standard", "global"))
     if parameter.name == "metrics":
-        return _CommaSeparatedNames()
+        return CommaSeparatedNames()
     kind, _, other = str(parameter.type).partition(" | ")
     if not other:
         return type(parameter.default)
@@ -121,7 +121,7 @@ def _check_columns(
 def add_features_option(command: Command) -> Command:
     return click.option(
         "--features",
-        type=_CommaSeparatedNames(),
+        type=CommaSeparatedNames(),
         callback=_check_columns,
         metavar="NAMES",
         help="Feature columns: a,b or patterns 'x*,y?'.  [default: numeric columns that are "
@@ -142,7 +142,7 @@ def add_columns_options(command: Command) -> Command:
     command = add_role_options(command)
     command = click.option(
         "--exclude",
-        type=_CommaSeparatedNames(),
+        type=CommaSeparatedNames(),
         callback=_check_columns,
         metavar="NAMES",
         help="Columns to exclude: a,b or patterns 'x*,y?'.",

@@ -31,7 +31,7 @@ def create_monitor(options: dict[str, Any]) -> Monitor | None:
     names = ("ert", "n_reference", "policy", "period")
     parameters = {name: options[name] for name in names if options[name] is not None}
     parameters |= {"labels": options["watch_labels"]}
-    parameters |= {name: options[name] for name in ("scaling", "seed")}
+    parameters |= {name: options[name] for name in ("metric", "scaling", "seed")}
     if options["reference"] is None:
         return Monitor(**parameters)
     return Monitor.of(Snapshot.load(options["reference"]), **parameters)

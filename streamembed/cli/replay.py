@@ -9,6 +9,7 @@ import click
 
 from streamembed.cli import settings_file
 from streamembed.cli.command_options import (
+    CommaSeparatedNames,
     OptionTable,
     add_columns_options,
     add_engine_options,
@@ -38,6 +39,11 @@ RUN_OPTIONS: OptionTable = {
         "Stop when more rows are rejected: 100 or 1%.  [default: none]",
     ),
     "fork": (str, None, "Start from the engine of another run, or from a saved engine."),
+    "keep": (
+        CommaSeparatedNames(),
+        None,
+        "Columns of the log to write beside the events and onto the page of a report: title,url.",
+    ),
     "follow": (bool, False, "Wait for files that come to LOG, a folder, until a signal ends it."),
     "idle_exit": (float, None, "With --follow: end when no new file came for so many seconds."),
 }

@@ -47,7 +47,7 @@ def run(logs: tuple[str, ...], run: str, **options: Any) -> None:
     """Replay the logs: what `streamembed.cli.replay.command` calls."""
     as_json = options["as_json"]
     parameters = {name: options[name] for name in DEFAULTS if name != "on_bad_row"}
-    names = ("features", "exclude", "id", "label", "time")
+    names = ("features", "exclude", "id", "label", "time", "keep")
     columns_asked = {name: options[name] for name in names}
     choice = parse_choice(**columns_asked)
     if options["idle_exit"] is not None and not options["follow"]:

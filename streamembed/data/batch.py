@@ -23,6 +23,7 @@ from streamembed.data.table import (
     sort_names,
     with_text_keys,
 )
+from streamembed.data.values import NO_NULLS
 from streamembed.errors import BadRowError, FeatureError, describe_feature_mismatch, quote
 from streamembed.numeric.arrays import LARGEST_VALUE, Array, Bools, Floats, Ints
 
@@ -56,6 +57,32 @@ class Batch:
         """A batch of points that are known to be usable, all of them."""
         return cls(points, features, ids, np.arange(len(points), dtype=np.int64), ())
 
+    def under(self, metric: str, on_bad_row: str, remedy: str = LEARNING, name: str = "X") -> Self:
+        """The rows as `read` reads them under that metric; itself where it has it already.
+
+        Raises
+        ------
+        BadRowError
+            As `read`.
+        """
+        if metric in ("euclidean", self.features.metric):
+            return self
+        features = replace(self.features, metric=metric)
+        read = check_table(
+            self.points, features, NO_NULLS, {}, self.ids, on_bad_row, remedy=remedy, name=name
+        )
+        others = [replace(row, index=int(self.kept[row.index])) for row in read.rejected]
+        rejected = sorted([*self.rejected, *others], key=lambda row: row.index)
+        kept = self.kept[read.kept]
+        return replace(
+            self,
+            points=read.points,
+            features=features,
+            ids=read.ids,
+            kept=kept,
+            rejected=tuple(rejected),
+        )
+
 
 def read(
     X: Any,
@@ -64,6 +91,7 @@ def read(
     on_bad_row: str = "raise",
     remedy: str = LEARNING,
     name: str = "X",
+    metric: str = "euclidean",
 ) -> Batch:
     """Return the rows of ``X`` as a checked batch, columns in the order of ``features``.
 
@@ -83,13 +111,16 @@ def read(
         The remedy in an error of bad rows.
     name
         The argument, for messages.
+    metric
+        That of features that are not known yet. "cosine" divides rows by their lengths.
 
     Raises
     ------
     FeatureError
         Wrong width, wrong names, a column that is not numeric, an empty feature set.
     BadRowError
-        Under "raise": nulls, NaN, infinities, values beyond 1e150, missing features, null ids.
+        Under "raise": nulls, NaN, infinities, values beyond 1e150, missing features, null ids;
+        rows of zeros under "cosine".
     InputError
         Not tabular, or ids that are not one whole number or string a row.
     """
@@ -99,10 +130,12 @@ def read(
                 f"{name} has the features {quote(list(X.features.names))}; expected "
                 f"{quote(list(features.names))}"
             )
-        return X
+        return X.under(metric if features is None else features.metric, on_bad_row, remedy, name)
+    is_known = features is not None
     if ids is None and features is not None and are_usable(X, features):
         return Batch.of_points(X.copy(), features)
     table, features = read_columns(X, features, name)
+    features = features if is_known else replace(features, metric=metric)
     return check_table(
         table.values, features, table.nulls, table.faults, ids, on_bad_row, remedy, name=name
     )
@@ -138,6 +171,7 @@ def read_columns(
 def are_usable(X: Any, features: Features) -> bool:
     """Whether X is an array of points of these features as it is: 5 us instead of 40 to read it."""
     is_matrix = type(X) is np.ndarray and X.dtype == np.float64 and X.ndim == 2
+    is_matrix = is_matrix and features.metric == "euclidean"
     has_columns = is_matrix and features.ordered and X.shape[1] == len(features.names) > 0
     return has_columns and bool(np.abs(X).max(initial=0.0) <= LARGEST_VALUE)
 
@@ -151,7 +185,7 @@ def choose_features(table: NumericTable, features: Features | None, name: str = 
     if not table.ordered:
         if set(table.names) != set(names):
             raise FeatureError(describe_feature_mismatch(name, table.names, names))
-        return Features(names, features.ordered and names != table.names)
+        return replace(features, ordered=features.ordered and names != table.names)
     check_places(table, names, features.ordered, "it must have", name)
     return features
 
@@ -181,7 +215,10 @@ def check_table(
         raise FeatureError(f"{name} has no features: it must have at least one numeric column")
     row_ids = read_ids(ids, len(values))
     with np.errstate(invalid="ignore"):
-        usable = (np.abs(values) <= LARGEST_VALUE).all(axis=1)
+        usable = np.asarray((np.abs(values) <= LARGEST_VALUE).all(axis=1))
+    if features.metric == "cosine":
+        values = _normalize(values, usable)
+        usable &= values.any(axis=1)
     keys = [None] * len(values) if row_ids is None else row_ids.tolist()
     null_ids = [] if row_ids is None else [i for i, key in enumerate(keys) if key is None]
     if usable.all() and not faults and not null_ids:
@@ -212,6 +249,20 @@ def check_table(
     )
 
 
+def _normalize(values: Floats, rows: Bools) -> Floats:
+    """The values with these rows divided by their lengths; rows of zeros stay.
+
+    Rows are scaled by powers of two first: lengths then neither overflow nor vanish, and a row has
+    the same bits whatever power of two it is multiplied by.
+    """
+    scaled, unit = np.ascontiguousarray(values[rows]), values.copy()
+    _, powers = np.frexp(np.abs(scaled).max(axis=1, initial=0.0))
+    scaled = np.ldexp(scaled, -powers[:, None])
+    lengths = np.sqrt(np.einsum("ij,ij->i", scaled, scaled))
+    unit[rows] = scaled / np.where(lengths > 0.0, lengths, 1.0)[:, None]
+    return unit
+
+
 def _describe_fault(row: Floats, names: tuple[str, ...], nulls: Bools, index: int) -> str:
     """Why a row with a value that is not a usable number cannot be learned."""
     if nulls.size and nulls[index].any():
@@ -219,5 +270,7 @@ def _describe_fault(row: Floats, names: tuple[str, ...], nulls: Bools, index: in
     for test, what in ((np.isnan(row), "NaN"), (np.isinf(row), "infinite value")):
         if test.any():
             return f"{what} in {names[int(np.argmax(test))]!r}"
+    if not row.any():
+        return "a vector of zeros has no direction, which metric='cosine' compares"
     worst = int(np.argmax(np.abs(row)))
     return f"value {row[worst]:g} in {names[worst]!r} is beyond 1e150, so its square overflows"

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Annotated, Self
 
-from streamembed.data.table import are_positions
+import numpy as np
+
+from streamembed.data.table import are_positions, find_vector
+from streamembed.numeric.arrays import Floats, freeze
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,24 +21,46 @@ class Features:
     names: tuple[str, ...]  # all different; empty where objects are known by distances
     # True where the columns are named by their place ("0", "1", ...), not by the caller.
     ordered: bool
+    # "euclidean", or "cosine": rows are then divided by their lengths when they are read.
+    metric: str = "euclidean"
 
     @classmethod
-    def of_names(cls, names: Sequence[str]) -> Self:
+    def of_names(cls, names: Sequence[str], metric: str = "euclidean") -> Self:
         """Features of these names: ordered where all of them are places."""
-        return cls(tuple(names), are_positions(names))
+        return cls(tuple(names), are_positions(names), metric)
 
     @property
     def given_names(self) -> tuple[str, ...] | None:
         """The names that the caller gave; None where columns are named by their place."""
         return None if self.ordered else self.names
 
-    def __pack__(self) -> tuple[Annotated[tuple[str, ...], "different"], bool]:
-        """Saved as a pair, as files always had it."""
-        return self.names, self.ordered
+    @property
+    def divisors(self) -> Floats:
+        """What divides each feature once it is scaled, (d,): the root of the size of its vector.
+
+        So the numbers of one vector together weigh as one feature.
+
+        Examples
+        --------
+        >>> Features(("v[0]", "v[1]", "v[2]", "v[3]", "x"), False).divisors.tolist()
+        [2.0, 2.0, 2.0, 2.0, 1.0]
+        """
+        return _compute_divisors(self.names)
+
+    def __pack__(self) -> tuple[Annotated[tuple[str, ...], "different"], bool, str]:
+        """Saved without names of fields."""
+        return self.names, self.ordered, self.metric
 
     @classmethod
-    def __unpack__(cls, saved: tuple[tuple[str, ...], bool]) -> Self:
+    def __unpack__(cls, saved: tuple[tuple[str, ...], bool, str]) -> Self:
         return cls(*saved)
+
+
+@lru_cache
+def _compute_divisors(names: tuple[str, ...]) -> Floats:
+    vectors = [find_vector(name) or name for name in names]
+    sizes = Counter(vectors)
+    return freeze(np.sqrt([float(sizes[vector]) for vector in vectors]))
 
 
 # Of objects that are known by their distances.

@@ -84,6 +84,9 @@ class Monitor(SavedObject):
     labels
         Watch the relation between labels and features, too. Without labels a change in that
         relation alone cannot be detected.
+    metric
+        "euclidean", or "cosine": every vector is divided by its length, and distances in the map
+        are not scaled. Vectors of zeros are unusable rows.
     scaling
         "standard": features are divided by their standard deviations; "global": all by one; None:
         by nothing. "standard" gives irrelevant noisy features the same weight as the others.
@@ -126,12 +129,14 @@ class Monitor(SavedObject):
         n_coordinates: int = 16,
         policy: str = "renew",
         labels: bool = False,
+        metric: str = "euclidean",
         scaling: str | None = "standard",
         bandwidth: float | str = "auto",
         on_bad_row: str = "raise",
         seed: int = 0,
         period: int | None = None,
     ) -> None:
+        check_choice("scaling", scaling, ("standard", "global", None))
         is_endless = isinstance(ert, float) and ert == np.inf
         is_auto = isinstance(bandwidth, str) and bandwidth == "auto"
         ends = SMALLEST_BANDWIDTH, LARGEST_BANDWIDTH
@@ -141,7 +146,8 @@ class Monitor(SavedObject):
             n_coordinates=check_whole("n_coordinates", n_coordinates, 1),
             policy=check_choice("policy", policy, ("renew", "hold", "stop")),
             labels=check_flag("labels", labels),
-            scaling=check_choice("scaling", scaling, ("standard", "global", None)),
+            metric=check_choice("metric", metric, ("euclidean", "cosine")),
+            scaling=None if metric == "cosine" else scaling,
             bandwidth=None if is_auto else check_real("bandwidth", bandwidth, *ends, " or 'auto'"),
             on_bad_row=check_choice("on_bad_row", on_bad_row, ("raise", "skip")),
             seed=check_whole("seed", seed, 0, high=LARGEST_SEED),
@@ -187,6 +193,11 @@ class Monitor(SavedObject):
         if len(points) < MIN_REFERENCE:
             raise InputError(
                 f"snapshot has {len(points)} points; a reference needs {MIN_REFERENCE} at least"
+            )
+        if parameters.setdefault("metric", snapshot.metric) != snapshot.metric:
+            raise ParameterError(
+                f"metric={quote(parameters['metric'])} must be {snapshot.metric!r}, as that of the "
+                "snapshot: leave it out"
             )
         for name in ("n_reference", "labels", "period"):
             if parameters.get(name):
@@ -371,6 +382,7 @@ class Monitor(SavedObject):
             state.features,
             self._settings.on_bad_row,
             "nothing was watched: fix them, or leave them out with on_bad_row='skip'",
+            metric=self._settings.metric,
         )
         return self._watch_batch(read, table.read("label") if y is None else y)
 
@@ -387,6 +399,7 @@ class Monitor(SavedObject):
         self, read: batch.Batch, y: Any, is_filled: Bools | None = None
     ) -> tuple[Alarm, ...]:
         state = self._state
+        read = read.under(self._settings.metric, "skip")
         n = len(read.kept) + len(read.rejected)
         kept, observed = len(read.kept), state.known
         labels = np.full(kept, -1, dtype=np.int64)

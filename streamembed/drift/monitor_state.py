@@ -38,6 +38,7 @@ class MonitorSettings:
     n_coordinates: int
     policy: str
     labels: bool
+    metric: str
     scaling: str | None
     bandwidth: float | None
     on_bad_row: str

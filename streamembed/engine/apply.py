@@ -115,8 +115,16 @@ def _learn_points(before: EngineState, call: Points, config: Config) -> Steps:
                 classes=classes,
                 times=None if times is None else times[rows],
             )
-            counts = before.rejected + n_rejected, _find_log_offset(state, call, stop)
-            state = state.with_events(part, call.features, kind, labels, ids, *counts)
+            state = replace(
+                state,
+                waiting=state.waiting.followed_by(part),
+                features=state.features or call.features,
+                ids_kind=state.ids_kind or kind,
+                labels=labels,
+                ids=ids,
+                rejected=before.rejected + n_rejected,
+                log_offset=_find_log_offset(state, call, stop),
+            )
             if state.position == state.next_cut(config):
                 state = _push(state, config)
                 yield state
@@ -155,9 +163,15 @@ def _learn_distances(before: EngineState, call: Distances, config: Config) -> St
         distances = input_checks.select_retained(state, config, row)
         names = input_checks.ids_or_positions(state, own_id, every[:1])
         part = AcceptedEvents(np.zeros((1, 0)), names, (distances,))
-        counts = before.rejected + len(faults), _find_log_offset(state, call, index + 1)
-        kind = classify_ids(own_id)
-        state = state.with_events(part, NO_FEATURES, kind, state.labels, ids, *counts)
+        state = replace(
+            state,
+            waiting=state.waiting.followed_by(part),
+            features=NO_FEATURES,
+            ids_kind=state.ids_kind or classify_ids(own_id),
+            ids=ids,
+            rejected=before.rejected + len(faults),
+            log_offset=_find_log_offset(state, call, index + 1),
+        )
         if state.position == state.next_cut(config):
             state = _push(state, config)
             yield state
@@ -217,12 +231,13 @@ def _refuse(keys: Any, index: int, rows: Ints) -> NoReturn:
 
 def _push(full: EngineState, config: Config, flush: bool = False) -> EngineState:
     """Learn the pending events."""
-    events = full.waiting.joined()
+    events, divisors = full.waiting.joined(), (full.features or NO_FEATURES).divisors
     with one_blas_thread():
         if full.state is None:
-            state = update.start(events.chunk(0), config)
+            state = update.start(events.chunk(0), config, divisors)
         else:
-            state = update.push(full.state, events.chunk(len(full.state.support)), config)
+            chunk = events.chunk(len(full.state.support))
+            state = update.push(full.state, chunk, config, divisors)
         if full.early is not None:
             state = _with_pairs(state, *full.early, config)
         if flush:
@@ -318,13 +333,13 @@ def _execute(now: EngineState, call: Command, config: Config) -> EngineState:
     state = now.need_state(config, f"there is nothing to {call.name}")
     if call.name == "flush" and now.pending:
         return _push(now, config, flush=True)
-    commands = {
-        "flush": _with_flushed_metrics,
-        "rescale": update.rescale,
-        "relayout": update.relayout,
-    }
     with one_blas_thread():
-        following = commands[call.name](state, config)
+        if call.name == "rescale":
+            divisors = (now.features or NO_FEATURES).divisors
+            following = update.rescale(state, config, divisors)
+        else:
+            change = {"flush": _with_flushed_metrics, "relayout": update.relayout}
+            following = change[call.name](state, config)
     return now if following is state else replace(now, state=following)
 
 

@@ -194,6 +194,10 @@ class Distances(Call[Learned]):
                 f"clock={config.clock!r} needs points with times, but distance rows were given: "
                 "create the engine with clock='position'"
             )
+        if config.metric == "cosine":
+            raise InputError(
+                "metric='cosine' needs vectors, but distance rows were given: leave it out"
+            )
         if config.metrics:
             raise InputError(
                 f"metrics={config.metrics!r} learn from points, but distance rows were given: "
@@ -293,7 +297,7 @@ def read_points(
     ids = table.read("id") if ids is None else ids
     y = table.read("label") if y is None and config.metrics else y
     times = table.read("event_time") if times is None and config.clock != POSITION else times
-    rows = batch.read(table.points, ids, now.features, config.on_bad_row)
+    rows = batch.read(table.points, ids, now.features, config.on_bad_row, metric=config.metric)
     n, labels = len(rows.kept) + len(rows.rejected), None
     if y is not None:
         given = list_labels(y, n)
@@ -310,7 +314,7 @@ def read_distances(rows: Any, ids: Any) -> Distances:
     return Distances(tuple(row_list), keys, isinstance(rows, np.ndarray) and rows.ndim == 2)
 
 
-def read_pairs(now: EngineState, X1: Any, X2: Any, similar: Any) -> Pairs:
+def read_pairs(now: EngineState, config: Config, X1: Any, X2: Any, similar: Any) -> Pairs:
     """The call of `Engine.learn_pairs` with these arguments."""
     now.check_input_kind(distances=False)
 
@@ -318,7 +322,7 @@ def read_pairs(now: EngineState, X1: Any, X2: Any, similar: Any) -> Pairs:
         names = None if features is None else features.names
         points = column_roles.split(X, names, name=name, remedy=column_roles.RENAME).points
         remedy = "nothing was learned: fix or drop these pairs"
-        return batch.read(points, None, features, remedy=remedy, name=name)
+        return batch.read(points, None, features, "raise", remedy, name, config.metric)
 
     left = read(X1, now.features, "X1")
     right = read(X2, left.features, "X2")

@@ -108,7 +108,8 @@ def describe_changed_scaling(snapshot: Snapshot, config: Config) -> str | None:
     ratios = np.ones(len(snapshot.scale))
     for slots in (drawn, np.arange(n)):
         points = snapshot.points[slots]
-        ratios = compare_divisors(points, scaling, config.least_share, snapshot.scale)
+        divisors = snapshot.features.divisors
+        ratios = compare_divisors(points, scaling, config.least_share, divisors, snapshot.scale)
         if not ((ratios > CHANGED) | (ratios < 1.0 / CHANGED)).any():
             return None
     j = int(np.abs(np.log(ratios)).argmax())

@@ -132,6 +132,7 @@ class Engine(HintedAttributes, SavedObject):
         tolerance: float | None = 3e-3,
         chunk_size: int | str = "auto",
         warm_up: int | None = None,
+        metric: str = "euclidean",
         scaling: str | None = "standard",
         metrics: Sequence[str] = (),
         picture: bool = False,
@@ -217,11 +218,8 @@ class Engine(HintedAttributes, SavedObject):
             )
 
     def _learn(self, check: Callable[P, Call[Result]], *args: P.args, **kwargs: P.kwargs) -> Result:
-        """Check a call and become, step by step, what it leads to; ConcurrentUseError if in use."""
-        return self._run_exclusively(lambda: self._apply(check(*args, **kwargs)))
-
-    def _apply(self, call: Call[Result]) -> Result:
-        steps = apply(self._progress, call, self.config)
+        """Check a call and become, step by step, what it leads to."""
+        steps = apply(self._progress, check(*args, **kwargs), self.config)
         while True:
             try:
                 self._rings.run(self._advance, steps)
@@ -230,21 +228,16 @@ class Engine(HintedAttributes, SavedObject):
                 return result
 
     def _advance(self, steps: Steps) -> None:
-        self._progress = next(steps)
-        if self._state is not None:
-            self._state.commit()
-
-    @property
-    def _state(self) -> State | None:
-        """After the last complete chunk; None during the warm-up."""
-        return self._progress.state
+        self._progress = after = next(steps)
+        if after.state is not None:
+            after.state.commit()
 
     # ------------------------------------------------------------------ reading
 
     @property
     def ready(self) -> bool:
         """True once the warm-up is over: `snapshot` then works."""
-        return self._state is not None
+        return self._progress.state is not None
 
     @property
     def position(self) -> int:
@@ -291,13 +284,13 @@ class Engine(HintedAttributes, SavedObject):
     @property
     def refreshes(self) -> int:
         """Products with all weights so far, without those of snapshots; of graphs and paths 0."""
-        state = self._state
+        state = self._progress.state
         return 0 if state is None else state.counts.refreshes
 
     @property
     def refilled(self) -> int:
         """Slots filled again, since the first event, because their kernel width had drifted."""
-        state = self._state
+        state = self._progress.state
         return 0 if state is None else state.counts.refilled
 
     @property
@@ -381,7 +374,7 @@ class Engine(HintedAttributes, SavedObject):
     def publish(self, fresh: bool = False) -> Snapshot:
         """`snapshot` with a warning of its scaling alone, for internal use."""
         published = self._published.get(fresh)
-        if published is None or published[0] is not self._state:
+        if published is None or published[0] is not self._progress.state:
             published = self._run_between_chunks(self._publish, fresh)
         state, snapshot = published
         if self._scaling_checked != state.frame.position:  # half of the support is new
@@ -409,7 +402,8 @@ class Engine(HintedAttributes, SavedObject):
     @property
     def _scalings(self) -> int:
         """How often all but the support was rebuilt."""
-        return 0 if self._state is None else self._state.counts.rebuilds
+        state = self._progress.state
+        return 0 if state is None else state.counts.rebuilds
 
     def _warn(self, message: str | None, kind: type[Warning], scaling: int = 0) -> None:
         """Warn, each kind once, or once a scaling."""
@@ -481,7 +475,7 @@ class Engine(HintedAttributes, SavedObject):
             return Learned(sum(part.accepted for part in parts), rejected)
         if isinstance(X, list) and not X:
             return Learned(0, ())
-        return self._learn(self.check, X, y, ids, features, times)
+        return self._run_exclusively(self._learn, self.check, X, y, ids, features, times)
 
     def check(
         self, X: Any, y: Any = None, ids: Any = None, features: Any = None, times: Any = None
@@ -525,7 +519,7 @@ class Engine(HintedAttributes, SavedObject):
 
     def check_pairs(self, X1: Any, X2: Any, similar: Any) -> Pairs:
         """Check a call of `learn_pairs`, as `check`."""
-        return self._checked(calls.read_pairs(self._progress, X1, X2, similar))
+        return self._checked(calls.read_pairs(self._progress, self.config, X1, X2, similar))
 
     def check_labels(self, ids: Any, y: Any) -> Labels:
         """Check a call of `label`, as `check`."""
@@ -560,7 +554,7 @@ class Engine(HintedAttributes, SavedObject):
                 f"call is a {type(call).__name__}; it must be a Call: of engine.check, or "
                 "Call.from_bytes"
             )
-        result: Result = self._learn(self._checked, call)
+        result: Result = self._run_exclusively(self._learn, self._checked, call)
         return result
 
     def learn_pairs(self, X1: Any, X2: Any, similar: Any) -> None:
@@ -586,7 +580,7 @@ class Engine(HintedAttributes, SavedObject):
             Points that cannot be learned, different numbers of points, or invalid answers; nothing
             was learned.
         """
-        self._learn(self.check_pairs, X1, X2, similar)
+        self._run_exclusively(self._learn, self.check_pairs, X1, X2, similar)
 
     def label(self, ids: Any, y: Any) -> Labelled:
         """Label events that are still retained; an event of the stream.
@@ -627,7 +621,7 @@ class Engine(HintedAttributes, SavedObject):
         >>> engine.label([59], ["b"])
         Labelled(taught=0, repeated=1, not_held=())
         """
-        return self._learn(self.check_labels, ids, y)
+        return self._run_exclusively(self._learn, self.check_labels, ids, y)
 
     def learn_distances(self, rows: Any, ids: Any = None) -> Learned:
         """Learn more objects, given their distances to the objects before them.
@@ -668,7 +662,7 @@ class Engine(HintedAttributes, SavedObject):
         >>> engine.learn_distances([[2, 1, 1]], ids=["cap"]).accepted
         1
         """
-        return self._learn(self.check_distances, rows, ids)
+        return self._run_exclusively(self._learn, self.check_distances, rows, ids)
 
     def flush(self) -> None:
         """Learn the pending events as a short chunk; this is itself an event of the stream.

@@ -160,28 +160,6 @@ class EngineState:
                 "be confused; use one kind"
             )
 
-    def with_events(
-        self,
-        part: AcceptedEvents,
-        features: Features,
-        ids_kind: Literal["positions", "numbers", "strings"],
-        labels: LabelIndex,
-        ids: RetainedIds | None,
-        rejected: int,
-        log_offset: int,
-    ) -> EngineState:
-        """The state with one more pending part; the first part sets features and kind of ids."""
-        return replace(
-            self,
-            waiting=self.waiting.followed_by(part),
-            features=self.features or features,
-            ids_kind=self.ids_kind or ids_kind,
-            labels=labels,
-            ids=ids,
-            rejected=rejected,
-            log_offset=log_offset,
-        )
-
     def list_labelled_positions(self) -> Ints:
         """Stream positions of all labelled events, pending ones last, ascending."""
         places, start = [self.labelled], self.learned

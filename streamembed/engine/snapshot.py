@@ -81,6 +81,8 @@ class Snapshot(SnapshotContents, SavedObject):
     lengths : (N, N)
         Of Isomap: shortest paths; with ``n_landmarks`` those to the landmarks of the largest part,
         which are the points of positive ``stationary``; (N, 0) of other methods.
+    metric : str
+        "cosine" if rows are divided by their lengths, else "euclidean".
     features : Features
         Their names are ``feature_names``, too; ``ordered`` says whether they are places.
     kernel : str
@@ -154,7 +156,7 @@ class Snapshot(SnapshotContents, SavedObject):
     @cached_property
     def features(self) -> Features:
         """Names of the features, in the order of the columns of ``points``."""
-        return Features(self.feature_names, self.ordered)
+        return Features(self.feature_names, self.ordered, self.metric)
 
     @cached_property
     def picture(self) -> Picture | None:
@@ -188,7 +190,8 @@ class Snapshot(SnapshotContents, SavedObject):
             As in `Engine.learn`; see also `coverage`.
         """
         if isinstance(X, Batch) and X.features.names == self.features.names != ():
-            return self._extension.coordinates(X.points)  # it is checked
+            points = X.under(self.metric, "raise", "fix them").points  # it is checked
+            return self._extension.coordinates(points)
         coordinates = self._extension.coordinates(self._read(X))
         return to_input_format(coordinates, X, name_columns(self.method, coordinates.shape[1]))
 

@@ -19,7 +19,7 @@ from streamembed.methods.isomap_map import extend_from_landmarks
 from streamembed.methods.kernel_map import KernelMap
 from streamembed.methods.options import Config
 from streamembed.methods.snapshot_contents import Frame, PictureContents, PictureNeighbours
-from streamembed.methods.state import FrameReference, KernelWidths, State
+from streamembed.methods.state import FrameReference, State
 from streamembed.metrics import engine_metrics as metrics
 from streamembed.numeric.arrays import Array, Floats, Ints
 from streamembed.spectral.alignment import FrameMovement
@@ -33,20 +33,59 @@ def collect_parts(
     order, k = state.support.oldest_first, config.n_components
     kernel = state.map.describe_weights(state, config)
     learned = {} if state.metrics is None else metrics.publish(state.metrics, state.scaling.scale)
+    masses = state.support.masses
+    coordinates, lengths = columns.coordinates, np.zeros((len(order), 0))
+    if columns.paths is None:
+        degrees = state.map.compute_degrees(masses)
+    else:
+        counting = state.map.select_active(masses)
+        shown = frame_reference.embed(columns.psi, columns.eigenvalues, state, config)
+        extended = extend_from_landmarks(shown, columns.eigenvalues, counting, columns.paths)
+        coordinates = extended @ columns.rotation
+        degrees, lengths = _select_paths(columns.paths, counting, order)
+    by_slot: dict[str, Array] = {
+        "ids": state.support.ids,
+        "masses": masses,
+        "coordinates": coordinates,
+        "psi": columns.psi[:, :k],
+        "spare_psi": columns.psi[:, k:],
+        "stationary": columns.normal.stationary,
+        "density_weights": columns.normal.density,
+        "degrees": degrees,
+        "widths": kernel.widths,
+        "reaches": kernel.reaches,
+        "points": state.support.points,
+    }
     parts: dict[str, Any] = {
-        **_collect_arrays(state, columns, kernel, config, order),
-        **_collect_settings(state, kernel, config),
+        # None of these is ever written to, so they can be shared until they are needed; `take` is
+        # three times as fast as an index.
+        **{name: partial(array.take, order, axis=0) for name, array in by_slot.items()},
+        "lengths": lengths,
         "eigenvalues": columns.eigenvalues[:k].copy(),
         "spare_eigenvalues": columns.eigenvalues[k:].copy(),
         "rotation": columns.rotation.copy(),
         "feature_loadings": columns.loadings,
         "center": state.scaling.center.copy(),
         "scale": state.scaling.scale.copy(),
+        "method": config.method,
         "position": state.position,
         "feature_names": features.names,
         "ordered": features.ordered,
+        "metric": features.metric,
+        "kernel": kernel.name,
         "bandwidth": state.scaling.bandwidth,
+        "radius": config.radius or 0.0,
+        "n_neighbors": config.n_neighbors,
+        "width": kernel.width,
+        # where no two points differed, nothing is least
+        "least_width": kernel.least or float(kernel.widths.min()),
         "typical_coverage": state.typical_coverage(config),
+        "alpha": config.correction,
+        "diffusion_time": config.time,
+        "degree": config.degree,
+        "coef0": config.coef0,
+        "gamma": config.kernel_function.gamma_of(state.support.points.shape[1]),
+        "reg": config.reg,
         "certificate": columns.certificate,
         "frame": partial(_build_frame, state.frame, state.position, columns.measure),
         "rung": columns.refinement,
@@ -61,56 +100,6 @@ def collect_parts(
         # learned distances are overwritten by the next chunk
         parts["tracked"] = tracked if state.distances is None else tracked()
     return parts
-
-
-def _collect_arrays(
-    state: State, columns: PublishedColumns, kernel: KernelWidths, config: Config, order: Ints
-) -> dict[str, Any]:
-    """Arrays with a row for each point, oldest first."""
-    coordinates, degrees, lengths = columns.coordinates, state.degrees, np.zeros((len(order), 0))
-    if columns.paths is not None:
-        counting = state.active_masses
-        shown = frame_reference.embed(columns.psi, columns.eigenvalues, state, config)
-        extended = extend_from_landmarks(shown, columns.eigenvalues, counting, columns.paths)
-        coordinates = extended @ columns.rotation
-        degrees, lengths = _select_paths(columns.paths, counting, order)
-    k = config.n_components
-    by_slot: dict[str, Array] = {
-        "ids": state.support.ids,
-        "masses": state.support.masses,
-        "coordinates": coordinates,
-        "psi": columns.psi[:, :k],
-        "spare_psi": columns.psi[:, k:],
-        "stationary": columns.normal.stationary,
-        "density_weights": columns.normal.density,
-        "degrees": degrees,
-        "widths": kernel.widths,
-        "reaches": kernel.reaches,
-        "points": state.support.points,
-    }
-    # None of these is ever written to, so they can be shared until they are needed; `take` is
-    # three times as fast as an index.
-    ordered = {name: partial(array.take, order, axis=0) for name, array in by_slot.items()}
-    return {**ordered, "lengths": lengths}
-
-
-def _collect_settings(state: State, kernel: KernelWidths, config: Config) -> dict[str, Any]:
-    """How weights are made."""
-    return {
-        "method": config.method,
-        "kernel": kernel.name,
-        "radius": config.radius or 0.0,
-        "n_neighbors": config.n_neighbors,
-        "width": kernel.width,
-        # where no two points differed, nothing is least
-        "least_width": kernel.least or float(kernel.widths.min()),
-        "alpha": config.correction,
-        "diffusion_time": config.time,
-        "degree": config.degree,
-        "coef0": config.coef0,
-        "gamma": config.kernel_function.gamma_of(state.support.points.shape[1]),
-        "reg": config.reg,
-    }
 
 
 def _build_frame(

@@ -193,21 +193,18 @@ class FeatureEstimator(HintedAttributes, base.Base):
                 "other is this estimator itself, so everything it learned would count twice: merge "
                 "one that learned another stream"
             )
-        if type(other) is not type(self):
-            raise ParameterError(
-                f"other is a {type(other).__name__} and this is a {type(self).__name__}: only "
-                "estimators of the same class and parameters can be merged"
-            )
-        mine, theirs = self._get_params(), other._get_params()
-        differ = [name for name in mine if repr(mine[name]) != repr(theirs[name])]
-        if differ:
-            has, had = (
-                ", ".join(f"{name}={quote(given[name])}" for name in differ)
+        its, own = f"is a {type(other).__name__}", f"is a {type(self).__name__}"
+        if its == own:
+            mine, theirs = self._get_params(), other._get_params()
+            differ = [name for name in mine if repr(mine[name]) != repr(theirs[name])]
+            its, own = (
+                "has " + ", ".join(f"{name}={quote(given[name])}" for name in differ)
                 for given in (theirs, mine)
             )
+        if its != own:
             raise ParameterError(
-                f"other has {has} and this has {had}: only estimators of the same class and "
-                "parameters can be merged"
+                f"other {its} and this {own}: only estimators of the same class and parameters "
+                "can be merged"
             )
         if self._names and other._names and self._names != other._names:
             raise FeatureError(

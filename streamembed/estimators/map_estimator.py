@@ -32,8 +32,8 @@ from streamembed.numeric.arrays import LARGEST_VALUE, Bools, Floats
 from streamembed.parameters import Class, declare_parameters, read_texts
 from streamembed.validation import check_choice
 
-# Distances there and back, and to itself, may differ by this share.
-UNEVEN = 1e-9
+# Distances there and back, and to itself, may differ by this share: those of float32 vectors do.
+UNEVEN = 1e-6
 
 
 @dataclass(eq=False, repr=False)
@@ -59,10 +59,11 @@ class MapEstimator(ColdStartTransformer):
     Parameters
     ----------
     metric
-        What events are: "euclidean", points; "precomputed", distances; or a callable d(a, b).
-        "precomputed": an event is a dict ``{id: distance}`` to the objects before it (see
-        `learn_one`). Of a callable events are any objects. It is called once for every object held,
-        and must be symmetric and 0 for an object and itself.
+        What events are: "euclidean", points; "cosine", points that are divided by their lengths;
+        "precomputed", distances; or a callable d(a, b). "precomputed": an event is a dict
+        ``{id: distance}`` to the objects before it (see `learn_one`). Of a callable events are any
+        objects. It is called once for every object held, and must be symmetric and 0 for an object
+        and itself.
 
     Raises
     ------
@@ -103,14 +104,15 @@ class MapEstimator(ColdStartTransformer):
 
     def _check_metric(self) -> None:
         if self._function is None:
-            words = ("euclidean", "precomputed")
+            words = ("euclidean", "cosine", "precomputed")
             check_choice("metric", self.metric, words, " or a callable d(a, b)")
         if self._takes_points:
             return
         if METHODS[self.method].alternative:
             raise ParameterError(
-                f"metric={quote(self.metric)} must be 'euclidean': {type(self).__name__} needs "
-                "coordinates, which distances do not tell; try Isomap or LaplacianEigenmaps"
+                f"metric={quote(self.metric)} must be 'euclidean' or 'cosine': "
+                f"{type(self).__name__} needs coordinates, which distances do not tell; try Isomap "
+                "or LaplacianEigenmaps"
             )
         if self.clock != POSITION:
             raise ParameterError(
@@ -173,8 +175,7 @@ class MapEstimator(ColdStartTransformer):
         points, unknown = rows.arrange(self._names)
         if unknown or np.isnan(points).any():
             points = self._fill(self._count_missing((points, unknown)))
-        features = self.engine.features
-        assert features is not None
+        features = Features.of_names(self._names)
         placed: Floats = self._choose_snapshot().transform(Batch.of_points(points, features))
         return placed
 
@@ -281,7 +282,8 @@ class MapEstimator(ColdStartTransformer):
     def _get_parameters(self) -> dict[str, Any]:
         """Those of the engine inside."""
         own = {name: value for name, value in self._get_params().items() if name in DEFAULTS}
-        return {"method": self.method, **own}
+        points = {"metric": self.metric if self._takes_points else "euclidean"}
+        return {"method": self.method, **own, **points}
 
     def _create_engine(self) -> Engine:
         return Engine(**self._build_config().as_dict())
@@ -295,7 +297,8 @@ class MapEstimator(ColdStartTransformer):
 
     def _learn(self, points: Floats, names: tuple[str, ...], is_filled: Bools) -> None:
         engine = self._engine or self._create_engine()
-        rows = batch.check_table(points, Features.of_names(names), NO_NULLS, {}, None, "raise")
+        features = Features.of_names(names, engine.config.metric)
+        rows = batch.check_table(points, features, NO_NULLS, {}, None, "raise")
         times = self._times.select(self._learned, self._learned + len(points))
         engine.learn(rows, times=None if self.clock == POSITION else times)
         self._engine = engine
@@ -322,7 +325,7 @@ class MapEstimator(ColdStartTransformer):
     @property
     def _takes_points(self) -> bool:
         """Whether events are points, not distances or objects."""
-        return self._function is None and self.metric == "euclidean"
+        return self.metric in ("euclidean", "cosine")
 
     def _measure_distance(self, a: Any, b: Any) -> float:
         """d(a, b), as the engine is to see it."""
@@ -349,8 +352,9 @@ class MapEstimator(ColdStartTransformer):
         row = np.array(
             [self._measure_distance(x, self._objects[key]) for key in keys], dtype=np.float64
         )
-        if (row < 0).any():
+        if (row < -UNEVEN * row.max(initial=0.0)).any():
             raise InputError(f"the distance to {quote(x)} is negative: {quote(float(row.min()))}")
+        row = np.maximum(row, 0.0)
         if not engine.ready:
             self._check_laws(x, [self._objects[key] for key in keys], row)
         # one more than the engine has, if the call fails: `_select_objects` leaves it out
@@ -372,17 +376,12 @@ class MapEstimator(ColdStartTransformer):
     def _check_laws(self, x: Any, others: Sequence[Any], row: Floats) -> None:
         """Refuse a function that is no distance, by the events of the warm-up."""
         scale = max(float(row.max(initial=0.0)), 1e-300)
-        own = self._measure_distance(x, x)
-        if abs(own) > UNEVEN * scale:
-            raise InputError(
-                f"metric({quote(x)}, {quote(x)}) is {own!r}: of an object and itself it must be 0"
-            )
-        for other, there in zip(others, row.tolist(), strict=True):
+        for other, there in zip([x, *others], [0.0, *row.tolist()], strict=True):
             back = self._measure_distance(other, x)
             if abs(back - there) > UNEVEN * scale:
                 raise InputError(
-                    f"metric({quote(x)}, {quote(other)}) is {there!r} and metric({quote(other)}, "
-                    f"{quote(x)}) is {back!r}: it must be symmetric"
+                    f"metric({quote(other)}, {quote(x)}) is {back!r} and must be {there!r}: 0 for "
+                    "an object and itself, and the same there and back"
                 )
 
     def __getstate__(self) -> dict[str, Any]:

@@ -123,7 +123,7 @@ class LaplacianEigenmaps(MapEstimator):
 
 
 @declare_map
-class LinearEigenmap(MapEstimator):
+class LinearEigenmap(LaplacianEigenmaps):
     """Locality preserving projections, kept up to date, as a river transformer.
 
     Coordinates are linear functions of the features, chosen so that neighbours are near one
@@ -144,13 +144,6 @@ class LinearEigenmap(MapEstimator):
     """
 
     method: ClassVar[str] = "linear_eigenmap"
-
-    n_neighbors: int = 15
-    weights: str = "self_tuning"
-    width: float | str = "auto"
-    radius: float | None = None
-    bandwidth: float | str = "auto"
-    diffusion_time: float | str = "auto"
 
 
 @declare_map
@@ -219,7 +212,7 @@ class LocallyLinearEmbedding(MapEstimator):
     Parameters
     ----------
     metric
-        Always "euclidean": it needs coordinates.
+        "euclidean" or "cosine": it needs coordinates.
 
     Examples
     --------

@@ -12,8 +12,6 @@ map.
 from __future__ import annotations
 
 import abc
-import copy
-import hashlib
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import KW_ONLY, dataclass, fields
@@ -39,7 +37,6 @@ from streamembed.metrics.examples import DISSIMILAR, NOT_LEARNED, SIMILAR
 from streamembed.metrics.learner import NOT_MERGED, MetricLearner
 from streamembed.metrics.mahalanobis import Mahalanobis
 from streamembed.metrics.training_stream import Totals, TrainingStream
-from streamembed.numeric import codec
 from streamembed.numeric.arrays import Floats, Ints
 from streamembed.numeric.chunks import Chunks
 from streamembed.parameters import Class, declare_parameters, read_texts
@@ -94,8 +91,9 @@ class MetricEstimator(
         self._cold_start = ColdStart()
         self._early_codes: tuple[int, ...] = ()  # of a pair, both ends are early rows
         self._stream: TrainingStream | None = None
-        self._read: Mahalanobis | None = None
-        self._root: Floats | None = None
+        # What was read last, each with the events that it shows.
+        self._read: tuple[object, Mahalanobis] | None = None
+        self._root: tuple[int, Floats] | None = None
 
     @classmethod
     def _unit_test_params(cls) -> Any:
@@ -166,17 +164,21 @@ class MetricEstimator(
         NotLearnedWarning
             The metric is the identity, because no chunk is whole yet.
         """
-        if self._read is None:
+        learned = self.position - self.pending
+        shows_waiting = self._stream is None or self._learner.additive
+        key = learned, self.position if shows_waiting else learned
+        if self._read is None or self._read[0] != key:
             with one_blas_thread():
-                self._read = self._compute_metric()
-        if self._read.certificate["status"] == "untaught":
+                self._read = key, self._compute_metric()
+        metric = self._read[1]
+        if metric.certificate["status"] == "untaught":
             warn(
                 f"{type(self).__name__} has learned nothing yet: its metric is the identity until "
                 f"its first chunk is whole (chunk_size={self.chunk_size}); learn more, or call "
                 "flush()",
                 NotLearnedWarning,
             )
-        return self._read
+        return metric
 
     def _compute_metric(self) -> Mahalanobis:
         """The metric learned so far; in the warm-up, as if with the features seen so far."""
@@ -197,14 +199,15 @@ class MetricEstimator(
 
     def _get_columns(self) -> Floats:
         """Columns (d, m) that points are multiplied by, m the same for ever; of whole chunks."""
-        if self._root is None:
-            assert self._stream is not None
+        stream = self._stream
+        assert stream is not None
+        if self._root is None or self._root[0] != stream.learned:
             with one_blas_thread():
                 metric = training_stream.read_metric(
-                    self._stream, self._learner, self._key, waiting=False
+                    stream, self._learner, self._key, waiting=False
                 )
-                self._root = self._compute_root(metric)
-        return self._root
+                self._root = stream.learned, self._compute_root(metric)
+        return self._root[1]
 
     def _compute_root(self, metric: Mahalanobis) -> Floats:
         return metric_roots.compute_root(metric.matrix)
@@ -290,7 +293,7 @@ class MetricEstimator(
                 after._settle()
             if after._stream is not None:
                 with one_blas_thread():
-                    after._keep(training_stream.flush(after._stream, after._learning))
+                    after._stream = training_stream.flush(after._stream, after._learning)
 
     @contextmanager
     def _compute_on_copy(self) -> Iterator[Self]:
@@ -312,7 +315,6 @@ class MetricEstimator(
         chosen = np.flatnonzero(codes != NOT_LEARNED).tolist()
         while chosen and self._stream is None:
             i = chosen.pop(0)
-            self._read = None
             ends = (one,) if two is None else (one, two)
             self._cold_start = self._cold_start.add(*(end.row(i) for end in ends))
             if not self._early:
@@ -320,38 +322,23 @@ class MetricEstimator(
             self._early_codes = (*self._early_codes, int(codes[i]))
             if len(self._early_codes) == self._chunks.next_cut(0):
                 self._settle()
-        if not chosen:
+        stream, size = self._stream, int(self.chunk_size)
+        if stream is None or not chosen:
             return
         first, second = self._align(one, chosen), np.zeros((len(chosen), len(self._names)))
         if two is not None:
             second = self._align(two, chosen)
-        self._extend(first, second, codes[chosen])
+        whole = stream.position + len(chosen) >= self._chunks.next_cut(stream.learned)
+        with one_blas_thread() if whole else nullcontext():
+            self._stream = training_stream.extend(
+                stream, self._learning, first, second, codes[chosen], size
+            )
 
     def _align(self, table: FeatureRows, chosen: list[int]) -> Floats:
         """Some rows in the order of the features, with what is missing counted and still NaN."""
         table.check(self._names)
         self._cold_start, values = self._cold_start.arrange(table.take(chosen))
         return values
-
-    def _extend(self, first: Floats, second: Floats, codes: Ints) -> None:
-        """Learn these events."""
-        assert self._stream is not None
-        cut = self._chunks.next_cut(self._stream.learned)
-        whole = self._stream.position + len(codes) >= cut
-        with one_blas_thread() if whole else nullcontext():
-            after = training_stream.extend(
-                self._stream, self._learning, first, second, codes, int(self.chunk_size)
-            )
-        self._keep(after)
-
-    def _keep(self, after: TrainingStream) -> None:
-        """Everything was computed first, and is assigned last."""
-        assert self._stream is not None
-        if after.learned != self._stream.learned:
-            self._read = self._root = None
-        elif self._learner.additive:
-            self._read = None
-        self._stream = after
 
     @property
     def _chunks(self) -> Chunks:
@@ -367,7 +354,6 @@ class MetricEstimator(
             settled, stream = self._start()
             self._stream = training_stream.flush(stream, self._learning)
         self._cold_start, self._early_codes = settled, ()
-        self._read = self._root = None
 
     def _start(self) -> tuple[ColdStart, TrainingStream]:
         """The features of the early events, and a training stream in which these wait. Pure."""
@@ -391,9 +377,8 @@ class MetricEstimator(
     def merge(self, other: Self) -> None:
         """Add what another estimator of the same parameters and features has learned.
 
-        ``other`` stays as it is. The streams count as having run side by side: merging this one
-        into the other gives the same, to the last bit. Where either is still in its warm-up, or
-        has events that wait, these are learned after the rest.
+        ``other`` stays as it is. The streams count as having run side by side. Where either is
+        still in its warm-up, or has events that wait, these are learned after the rest.
 
         Raises
         ------
@@ -405,12 +390,8 @@ class MetricEstimator(
         self._check_mergeable(other)
         if not self._learner.mergeable:
             raise ParameterError(NOT_MERGED)
-        # in an order of the two that does not depend on which one merges
-        first, second = sorted((self, other), key=lambda model: model._digest())
-        before, merged = self._cold_start, copy.copy(first)
-        merged._take_in(second)
-        vars(self).update(vars(merged))
-        self._warn_of_columns(before)
+        with self._compute_on_copy() as after:
+            after._take_in(other)
 
     def _take_in(self, other: Self) -> None:
         """This, a copy, becomes the two together."""
@@ -432,18 +413,6 @@ class MetricEstimator(
         for one, two, code in early:
             ends = impute.read([one]), None if two is None else impute.read([two])
             self._take(*ends, np.array([code]))
-
-    def _digest(self) -> tuple[int, bytes]:
-        """Events and a hash of all that was learned: equal only where the streams were."""
-        digest = hashlib.blake2b(
-            repr((self._names, list(self._labels.known), [*self._early_events()])).encode()
-        )
-        if self._stream is not None:
-            arrays, numbers = codec.pack(self._stream)
-            digest.update(repr(numbers).encode())
-            for name, array in sorted(arrays.items()):
-                digest.update(name.encode() + array.tobytes())
-        return self.position, digest.digest()
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_read": None, "_root": None}

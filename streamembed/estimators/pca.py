@@ -27,7 +27,7 @@ from streamembed.errors import (
 )
 from streamembed.estimators.estimator import ColdStart, PointEstimator
 from streamembed.manifold import principal, principal_stream
-from streamembed.manifold.principal import PrincipalView, choose_rank
+from streamembed.manifold.principal import choose_rank
 from streamembed.manifold.principal_stream import (
     CHUNK,
     SETTLING,
@@ -144,7 +144,7 @@ class PrincipalAxes(Unchanging, SavedObject):
         table = column_roles.split(X, self.feature_names).points
         features = Features(self.feature_names, self.ordered)
         points = batch.read(table, None, features, remedy=remedy).points
-        coordinates = self._place(points)
+        coordinates = principal.transform(self, points, self.whiten)
         return to_input_format(coordinates, X, name_columns("pca", coordinates.shape[1]))
 
     def inverse_transform(self, coordinates: Any) -> Floats:
@@ -163,13 +163,7 @@ class PrincipalAxes(Unchanging, SavedObject):
             )
         if not np.isfinite(given).all():
             raise InputError("coordinates has NaN or infinities; it must be finite")
-        return self._invert(given)
-
-    def _place(self, points: Floats) -> Floats:
-        return principal.transform(self, points, self.whiten)
-
-    def _invert(self, coordinates: Floats) -> Floats:
-        return principal.inverse_transform(self, coordinates, self.whiten)
+        return principal.inverse_transform(self, given, self.whiten)
 
     @staticmethod
     def __unpack__(axes: PrincipalAxes) -> PrincipalAxes:
@@ -252,19 +246,9 @@ class PCA(PointEstimator, base.MiniBatchTransformer):
 
     def __post_init__(self) -> None:
         """Check the parameters, and start with nothing learned."""
-        self._check_parameters()
         self._cold_start = ColdStart()
         self._followed: PrincipalStream | None = None
         self._read: tuple[PrincipalAxes, FeatureMoments] | None = None
-
-    @classmethod
-    def _unit_test_params(cls) -> Any:
-        yield {"n_components": 2}
-        yield {"n_components": 3, "window": 15, "whiten": True}
-        yield {"n_components": 2, "solver": "svd", "half_life": 30.0}
-        yield {"n_components": 2, "solver": "svd", "window": 25}
-
-    def _check_parameters(self) -> None:
         k = validation.check_whole("n_components", self.n_components, 1, high=MOST_COMPONENTS)
         validation.check_choice("solver", self.solver, ("auto", "moments", "svd"))
         validation.check_flag("whiten", self.whiten)
@@ -285,6 +269,13 @@ class PCA(PointEstimator, base.MiniBatchTransformer):
                 f"window={quote(self.window)} and half_life={quote(self.half_life)} both forget: "
                 "use one of them"
             )
+
+    @classmethod
+    def _unit_test_params(cls) -> Any:
+        yield {"n_components": 2}
+        yield {"n_components": 3, "window": 15, "whiten": True}
+        yield {"n_components": 2, "solver": "svd", "half_life": 30.0}
+        yield {"n_components": 2, "solver": "svd", "window": 25}
 
     # ------------------------------------------------------------------ reading
 
@@ -347,14 +338,16 @@ class PCA(PointEstimator, base.MiniBatchTransformer):
         if not self.ready:
             return np.zeros((len(rows), int(self.n_components)))
         axes, seen = self._current()
-        return axes._place(seen.fill_gaps(self._count_missing(rows.arrange(axes.feature_names))))
+        points = seen.fill_gaps(self._count_missing(rows.arrange(axes.feature_names)))
+        return principal.transform(axes, points, axes.whiten)
 
     def _invert(self, rows: FeatureRows) -> Floats:
         names = name_columns(self.prefix, int(self.n_components))
         if rows.ordered:
             names = tuple(map(str, range(len(names))))
         rows.check(names, "what this PCA gives")
-        return self.snapshot()._invert(np.nan_to_num(rows.arrange(names)[0]))
+        coordinates = np.nan_to_num(rows.arrange(names)[0])
+        return principal.inverse_transform(self.snapshot(), coordinates, self.whiten)
 
     def _current(self) -> tuple[PrincipalAxes, FeatureMoments]:
         """The axes, and the means that gaps are filled with."""
@@ -363,25 +356,21 @@ class PCA(PointEstimator, base.MiniBatchTransformer):
                 cold_start, followed = self._cold_start, self._followed
                 if followed is None:
                     cold_start, followed = self._begin(cold_start)
-                settings = self._build_settings(len(cold_start.names))
+                names, d = cold_start.names, len(cold_start.names)
+                settings = self._build_settings(d)
                 seen, view = principal_stream.read_axes(followed, settings)
-            self._read = self._shown(view, settings, cold_start.names), seen
+            axes = PrincipalAxes(
+                **{each.name: getattr(view, each.name) for each in fields(view)},
+                met=None if view.residual is None else view.residual <= TOLERANCE,
+                solver=settings.solver,
+                rank=d if settings.solver == "moments" else min(settings.rank, d),
+                whiten=bool(self.whiten),
+                position=self.position,
+                feature_names=names,
+                ordered=are_positions(names),
+            )
+            self._read = axes, seen
         return self._read
-
-    def _shown(
-        self, view: PrincipalView, settings: PrincipalSettings, names: tuple[str, ...]
-    ) -> PrincipalAxes:
-        d = len(names)
-        return PrincipalAxes(
-            **{each.name: getattr(view, each.name) for each in fields(view)},
-            met=None if view.residual is None else view.residual <= TOLERANCE,
-            solver=settings.solver,
-            rank=d if settings.solver == "moments" else min(settings.rank, d),
-            whiten=bool(self.whiten),
-            position=self.position,
-            feature_names=names,
-            ordered=are_positions(names),
-        )
 
     # ------------------------------------------------------------------ learning
 

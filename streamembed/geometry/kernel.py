@@ -70,7 +70,7 @@ def choose_bandwidth(read_rows: Callable[[Ints], Floats], n: int) -> float:
 
     A kernel of this width joins a point to its own neighbourhood and no further, whatever the
     shape of the whole; the median pairwise distance, the other usual rule, grows with the
-    diameter and glues rings and rolls together (docs/decisions/0003 measures both).
+    diameter and glues rings and rolls together (docs/decisions.md measures both).
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
 """The matrix of learned distances: rows of its slots, in a dense ring.
 
 A `KernelMatrix` is a value: its content never changes. Its rows lie in a ring that is written in
-place (docs/decisions/0002), because copying it for every chunk would cost more than the whole
+place (docs/decisions.md), because copying it for every chunk would cost more than the whole
 update. `KernelMatrix.write` gives the next matrix on the same ring. What it overwrites goes into a
 journal first, so that the previous matrix is still whole if the next one is never used, wherever
 the work on it was interrupted: reading the previous matrix rolls the rows back.

@@ -67,7 +67,7 @@ class KernelWeights:
 
     def bind(self, distances: SquaredDistances) -> KernelWeights:
         """Between points, or objects of which only distances are known."""
-        if distances.read_rows is None:
+        if distances.read_distances is None:
             return self.of_points(distances.points)
         return self.of_squares(distances.rows)
 
@@ -107,7 +107,8 @@ class KernelWeights:
         if self.columns is None:
             rows = self._weigh_squares(slots)
         else:
-            rows = self._weigh(self.columns[slots], self.columns)
+            left = _swap_ends(self.columns[slots], self.factor)
+            rows = _exponentiate(left @ self.columns.T, self.dtype)
         rows[:, slots] = 0.5 * (rows[:, slots] + rows[:, slots].T)
         rows[np.arange(len(slots)), slots] = 1.0
         return rows
@@ -132,9 +133,6 @@ class KernelWeights:
                     image[here] += tile @ block[there]
                     image[there] += tile.T @ block[here]
         return image
-
-    def _weigh(self, left: Array, right: Array) -> Array:
-        return _exponentiate(_swap_ends(left, self.factor) @ right.T, self.dtype)
 
     def _weigh_squares(self, slots: Ints) -> Array:
         """Divided by one width after the other: that of an outlier, squared, would overflow."""

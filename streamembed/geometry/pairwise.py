@@ -103,43 +103,34 @@ def choose_center(points: Floats) -> Floats:
     return center
 
 
-def _swap_ends(centred: Floats) -> Floats:
-    """-2 x, the bound, 1: what makes bounds of a product with the others."""
-    left = centred.copy()
-    left[:, :-2] *= -2.0
-    left[:, -2:] = centred[:, :-3:-1]
-    return left
-
-
 class PointDistances:
     """Distances between points in coordinates: one product bounds them, differences decide."""
 
     def __init__(self, points: Floats) -> None:
         """Points (n, d), finite. Those 1e154 apart are no neighbours."""
         self._points = np.ascontiguousarray(points)
-        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-            self._center = choose_center(self._points)
-            self._centred, self._slack = self._bound(self._points)
-
-    def _bound(self, points: Floats) -> tuple[Floats, Floats]:
-        """x, 1, and a lower bound on its norm, for each point (b, d + 2); and slack (b,)."""
         n, d = points.shape
-        augmented = np.ones((n, d + 2))
-        centred = np.subtract(points, self._center, out=augmented[:, :d])
-        norms = np.einsum("ij,ij->i", centred, centred)
-        norms[~(norms < LARGEST)] = np.nan
-        # of a sum of d + 2 products, of its norms, of the centring, and of the differences
-        loss = (6 * d + 16) * float(np.finfo(np.float64).eps)
-        augmented[:, d + 1] = (1.0 - loss) * norms - SMALLEST
-        return augmented, 2.0 * loss * norms + 2.0 * SMALLEST
+        self._centred = np.ones((n, d + 2))  # x, 1, and a lower bound on its norm
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+            center = choose_center(self._points)
+            centred = np.subtract(self._points, center, out=self._centred[:, :d])
+            norms = np.einsum("ij,ij->i", centred, centred)
+            norms[~(norms < LARGEST)] = np.nan
+            # of a sum of d + 2 products, of its norms, of the centring, and of the differences
+            loss = (6 * d + 16) * float(np.finfo(np.float64).eps)
+            self._centred[:, d + 1] = (1.0 - loss) * norms - SMALLEST
+            self._slack = 2.0 * loss * norms + 2.0 * SMALLEST
 
     def __len__(self) -> int:
         return len(self._points)
 
     def rows(self, slots: Ints) -> DistanceBounds:
         """Bounds as wide as the two points' own norms make them: an outlier widens but its own."""
+        left = self._centred[slots]  # and then -2 x, the bound, 1
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-            lower = _swap_ends(self._centred[slots]) @ self._centred.T
+            left[:, :-2] *= -2.0
+            left[:, -2:] = left[:, :-3:-1].copy()
+            lower = left @ self._centred.T
         return DistanceBounds(
             slots,
             lower,
@@ -197,15 +188,15 @@ class SquaredDistances:
     """Squared distances between the objects of n slots: of points by differences, or as learned."""
 
     points: Floats  # (n, d); d is 0 where only distances are known
-    # slots -> (b, n), of objects of which only distances are known.
-    read_rows: Callable[[Ints], Floats] | None = None
+    # slots -> unsquared distances (b, n), of objects of which only distances are known.
+    read_distances: Callable[[Ints], Floats] | None = None
 
     def __len__(self) -> int:
         return len(self.points)
 
     def rows(self, slots: Ints) -> Floats:
         """From some slots to all, (b, n)."""
-        if self.read_rows is not None:
-            return self.read_rows(slots)
+        if self.read_distances is not None:
+            return self.read_distances(slots) ** 2
         with np.errstate(over="ignore", under="ignore"):
             return squared_distances(self.points[slots], self.points, 0.0)

@@ -1,7 +1,7 @@
 """Places of new points: the best of their neighbours' places and the mean of these.
 
 The best has the least energy, computed exactly. The mean alone may lie between two islands, and a
-point that starts there stays there (docs/decisions/0017).
+point that starts there stays there (docs/decisions.md).
 """
 
 from __future__ import annotations

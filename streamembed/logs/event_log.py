@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from streamembed.data.batch import read_columns
 from streamembed.data.column_roles import (
     DISTANCES,
     LOG_REMEDY,
@@ -34,13 +35,12 @@ from streamembed.data.column_roles import (
     check_names,
     choose_event_columns,
     describe_suspicious,
-    read_list_size,
 )
 from streamembed.data.distance_rows import read_list_rows
 from streamembed.data.features import Features
-from streamembed.data.table import columns_to_matrix
+from streamembed.data.table import InputFrame, NumericTable
 from streamembed.data.times import TimeOrder
-from streamembed.data.values import holds_vectors, lists_to_matrix
+from streamembed.data.values import find_common_size, holds_vectors
 from streamembed.errors import (
     ColumnWarning,
     FeatureError,
@@ -86,6 +86,8 @@ class LogBatch:
         where only this file lacks it. They hold the memory of their whole record batch.
     offset : int
         Row number of the first row, counted from 0 over all files.
+    kept : dict of str to pyarrow.Array
+        The columns that are written beside the events, as labels.
     faults : dict of int to str
         Rows, by index in the batch, that are not points, and why: lists of another length.
     """
@@ -97,6 +99,7 @@ class LogBatch:
     labels: Any
     event_times: Any
     offset: int
+    kept: dict[str, Any] = field(default_factory=dict)
     faults: dict[int, str] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -132,8 +135,12 @@ class EventLog:
         int64 or string, as ids are compared; None where there is no column of ids.
     label_type, event_time_type : pyarrow.DataType or None
         Types of these columns, dictionaries decoded; None where no file has the column.
+    kept_types : dict of str to pyarrow.DataType
+        Types of the columns that are written beside the events.
     n_rows : int or None
         Rows of all files; None where a stream or damage makes that unknown until all is read.
+    metric : str
+        That of the engine that learns the log; the points of `LogBatch` are as in the log.
     """
 
     paths: tuple[Path | str, ...]
@@ -144,8 +151,10 @@ class EventLog:
     id_type: Any
     label_type: Any
     event_time_type: Any
+    kept_types: Mapping[str, Any]
     n_rows: int | None
     _files: tuple[LogFile, ...] = field(repr=False)
+    metric: str = "euclidean"
 
     @property
     def ordered(self) -> bool:
@@ -155,7 +164,7 @@ class EventLog:
     @property
     def features(self) -> Features:
         """Names of the features, and whether they are known by position."""
-        return Features(self.feature_names, self.ordered)
+        return Features(self.feature_names, self.ordered, self.metric)
 
     @property
     def columns_read(self) -> dict[str, Any]:
@@ -203,7 +212,7 @@ class EventLog:
     def read(self, start: int, files: Iterable[LogFile]) -> Iterator[LogBatch]:
         """Batches from a row on; ``files`` are those of the log, and may go on after them."""
         order, layout = TimeOrder(), self.columns
-        used = {*layout.event_columns, layout.id, layout.label, layout.time}
+        used = {*layout.event_columns, layout.id, layout.label, layout.time, *layout.keep}
         columns = {name for name in used if name is not None}
         offset, limit = 0, _compute_row_limit(layout)
         for file in files:
@@ -227,26 +236,24 @@ class EventLog:
 
     def _decode_batch(self, part: Any, layout: Columns, offset: int, file: LogFile) -> LogBatch:
         distances = None
-        faults: dict[int, str] = {}
-        columns = {name: part.column(name) for name in layout.event_columns}
+        nothing = np.zeros((part.num_rows, 0))
+        table = NumericTable(nothing, (), False, nulls=nothing.astype(bool))
         if layout.kind == "distances":
-            distances = read_list_rows(columns[DISTANCES])
-            points, nulls = np.zeros((part.num_rows, 0)), np.zeros((part.num_rows, 0), dtype=bool)
-        elif layout.list_column is not None:
-            name = layout.list_column
-            points, nulls, faults = lists_to_matrix(columns[name], name, len(layout.features))
+            distances = read_list_rows(part.column(DISTANCES))
         else:
-            points, nulls, _ = columns_to_matrix(columns, str(file))
+            columns = {name: part.column(name) for name in layout.event_columns}
+            table, _ = read_columns(InputFrame(columns, str(file)), self.features, str(file))
         decode = partial(log_columns.decode_column, part, offset=offset, file=file)
         return LogBatch(
-            points=points,
-            nulls=nulls,
+            points=table.values,
+            nulls=table.nulls,
             distances=distances,
             ids=log_columns.to_ids(decode(name=layout.id, kind=self.id_type)),
             labels=decode(name=layout.label, kind=self.label_type),
             event_times=decode(name=layout.time, kind=self.event_time_type),
             offset=offset,
-            faults=faults,
+            kept={name: decode(name=name, kind=kind) for name, kind in self.kept_types.items()},
+            faults=table.faults,
         )
 
 
@@ -269,6 +276,7 @@ def open_log(
     id: str | None = None,
     label: str | None = None,
     time: str | None = None,
+    keep: Sequence[str] | None = None,
 ) -> EventLog:
     """Open files as one log, after inspecting the columns and the first rows.
 
@@ -287,19 +295,25 @@ def open_log(
         dictionaries, runs and extensions of these) that have no other role and are not named like
         ids, times or targets, or the only column of lists of numbers. Names may be case-sensitive
         patterns (``x*``, ``pixel_?``, ``[ab]``) of such columns; a column of exactly that name
-        takes precedence, and is a feature whatever its name. The name of a list column must be
-        given alone; so must its positions ("0", "1", ...), by which an engine knows it.
+        takes precedence, and is a feature whatever its name. The name of a list column may be
+        given alone or with numeric columns; its numbers are then called "0", "1", ..., or
+        "embedding[0]", "embedding[1]", ..., by which an engine knows them, and together weigh as
+        one feature.
     exclude
         Names or patterns of columns that are left out in any case.
     id, label, time
         The columns with ids, labels and times; None for ``id``, ``label`` and ``event_time``, if
         there are such columns.
+    keep
+        Columns of any type that a replay writes beside the events, such as the text behind a
+        vector: into ``embedding.parquet``, and onto the page of a report.
 
     Notes
     -----
     A numeric column named like an id, time or target (``user_id``, ``timestamp``, ``target``; a
-    ``y`` beside an ``x`` is a coordinate) is suspicious, and left out. Lists have the length of the
-    first one. A column without a value, of type null, in some of the files is missing there.
+    ``y`` beside an ``x`` is a coordinate) is suspicious, and left out. Lists have the
+    commonest length of the first rows; others are bad rows. A column without a value, of type null,
+    in some of the files is missing there.
     `EventLog.columns` has the role of each column.
 
     Without chosen features, a column ``distances`` of lists of numbers makes the log one of
@@ -309,14 +323,16 @@ def open_log(
     Raises
     ------
     LogError
-        A path that is missing, an empty file, bytes that are not Arrow, a first file cut before its
-        rows begin (such a later file raises when reading reaches it).
+        A path that is missing, an empty file, a first file cut before its rows begin (such a later
+        file raises when reading reaches it).
     FeatureError
         No numeric column; a chosen column that is missing, reserved or not numeric; a pattern that
-        matches no column; vectors beside other features; two columns of one name; files that differ
-        in their features, or in types of ids, labels or times that have no common one.
+        matches no column; vectors beside other features, none chosen; two columns of one name;
+        files that differ in their features, or in types of ids, labels or times that have no common
+        one.
     ParameterError
-        No paths, a folder without logs, a pattern without files, "-" (standard input);
+        No paths, a folder without logs, a pattern without files, a file that is neither Arrow nor
+        Parquet, "-" (standard input);
         features that are not different names, a column with two roles.
 
     Warns
@@ -334,7 +350,7 @@ def open_log(
     ...     [(batch.offset, batch.points.shape) for batch in open_log(folder)]
     [(0, (2, 3)), (2, (1, 3))]
     """
-    log = open_with_choice(paths, parse_choice(features, exclude, id, label, time))
+    log = open_with_choice(paths, parse_choice(features, exclude, id, label, time, keep))
     warn_of_columns(log)
     return log
 
@@ -345,6 +361,7 @@ def parse_choice(
     id: str | None = None,
     label: str | None = None,
     time: str | None = None,
+    keep: Sequence[str] | None = None,
 ) -> ColumnChoice:
     """The checked choice of columns, from the arguments of `open_log`."""
     for name, column in (("id", id), ("label", label), ("time", time)):
@@ -356,6 +373,7 @@ def parse_choice(
         id,
         label,
         time,
+        check_names("keep", keep) if keep else (),
     )
 
 
@@ -393,8 +411,9 @@ def open_files(
     role_columns: dict[str, Any] = {
         role: name for name, role in roles.items() if any(name in file.names for file in files)
     }
-    for role, name in (("id", choice.id), ("label", choice.label), ("time", choice.time)):
-        if name is not None and role not in role_columns:
+    wanted = [("id", choice.id), ("label", choice.label), ("time", choice.time)]
+    for role, name in [*wanted, *(("keep", name) for name in choice.keep)]:
+        if name is not None and not any(name in file.names for file in files):
             raise FeatureError(
                 f"{role}={quote(name)} is not a column of {first}: "
                 + (suggest_word(name, first.names) or f"it has {quote(sorted(first.names))}")
@@ -403,9 +422,10 @@ def open_files(
     for file in {file.columns: file for file in readable[::-1]}.values():
         file_candidates = list_candidates(file, sizes)
         _check_same_layout(file, _find_layout(file, file_candidates, choice), first, layout)
-        for name in {*file.names}.difference(layout.event_columns, roles):
+        for name in {*file.names}.difference(layout.event_columns, roles, choice.keep):
             left_out.setdefault(name, file_candidates.explain(name))
     left_out = {name: left_out[name] for name in sorted(left_out)}
+    role_columns |= {"keep": choice.keep, "left_out": left_out}
     vectors = {name for name, kind in candidates.types.items() if holds_vectors(kind)}
     warned = vectors.difference(candidates.excluded).union(candidates.suspicious)
     suspicious = tuple(n for n in left_out if n in warned) if choice.features is None else ()
@@ -414,10 +434,11 @@ def open_files(
         folders=folders,
         kind=layout.kind,
         feature_names=layout.features,
-        columns=replace(layout, **role_columns, left_out=left_out, suspicious=suspicious),
+        columns=replace(layout, **role_columns, suspicious=suspicious),
         id_type=log_columns.find_id_type(readable, role_columns.get("id")),
         label_type=log_columns.find_common_type(files, role_columns.get("label")),
         event_time_type=log_columns.find_common_type(files, role_columns.get("time")),
+        kept_types={name: log_columns.find_common_type(files, name) for name in choice.keep},
         n_rows=_count_rows(files),
         _files=tuple(files),
     )
@@ -438,7 +459,7 @@ def _read_list_sizes(
             parts = (part for file in having for part in read_rows(file, {name}, ROWS_OF_LISTS))
             heads = (part for part in parts if not isinstance(part, int))  # a group without rows
             sizes[name] = next(
-                filter(None, (read_list_size(head.column(name)) for head in heads)), 0
+                filter(None, (find_common_size(head.column(name)) for head in heads)), 0
             )
     return sizes
 

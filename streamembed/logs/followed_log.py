@@ -38,6 +38,7 @@ def follow_log(
     id: str | None = None,
     label: str | None = None,
     time: str | None = None,
+    keep: Sequence[str] | None = None,
     idle_exit: float | None = None,
     stop: Callable[[], bool] | None = None,
 ) -> FollowedLog:
@@ -50,7 +51,7 @@ def follow_log(
     folder
         Of log files whose names ascend, or its URI. Write a file under a name that begins with "."
         or "_", and rename it when it is complete.
-    features, exclude, id, label, time
+    features, exclude, id, label, time, keep
         As for `open_log`; decided by the first files.
     idle_exit
         Seconds without a new file after which the log ends; default: never.
@@ -82,7 +83,7 @@ def follow_log(
         raise ParameterError(f"folder={str(place)!r} must be a folder, which can grow")
     check_plain(place)
     seconds = check_real("idle_exit", math.inf if idle_exit is None else idle_exit, 0.0, math.inf)
-    choice = parse_choice(features, exclude, id, label, time)
+    choice = parse_choice(features, exclude, id, label, time, keep)
     return FollowedLog(place, choice, seconds, stop or (lambda: False))
 
 

@@ -32,11 +32,12 @@ class MergeSettings:
     bandwidth: Positive | None
     half_life: Positive | None  # in units of the clock, after which a mass has halved
     clock: str  # the clock by which masses fade
+    metric: str = "euclidean"  # or "cosine"
     epoch: int = 0  # how often it was recomputed
 
     def as_features(self) -> Features:
         """Names and order of the features as one value."""
-        return Features(self.features, self.ordered)
+        return Features(self.features, self.ordered, self.metric)
 
     @cached_property
     def hash(self) -> str:

@@ -234,6 +234,7 @@ def from_state(state: State, config: Config, features: Features, partition: int)
         bandwidth,
         config.half_life,
         config.clock,
+        features.metric,
     )
     time = state.position - 1.0 if state.time is None else state.time
     covered = covering.Covering(state.position, time, state.support, state.cover)
@@ -244,7 +245,12 @@ def infer_engine_parameters(landmark_set: LandmarkSet) -> dict[str, Any]:
     """Parameters of an engine that a set determines."""
     agreement = landmark_set.agreement
     clock = POSITION if agreement.half_life is None else agreement.clock
-    return {"memory": "landmarks", "half_life": agreement.half_life, "clock": clock}
+    return {
+        "memory": "landmarks",
+        "half_life": agreement.half_life,
+        "clock": clock,
+        "metric": agreement.metric,
+    }
 
 
 def build_support(landmark_set: LandmarkSet, config: Config) -> tuple[Support, Scaling]:

@@ -27,7 +27,7 @@ class Method:
     options: frozenset[str]  # parameters that not every method has, and this one does
     kernels: tuple[str, ...] = ()  # what ``kernel`` may be, the default first
     largest: int = _LARGEST_KERNEL  # slots at most
-    diffusion_time: float = 0.0  # the default: see docs/decisions/0023
+    diffusion_time: float = 0.0  # the default: see docs/decisions.md
     is_linear: bool = False  # whether coordinates are linear functions of the features
     alternative: str = ""  # of a method that needs coordinates: the method for distances
 
@@ -180,6 +180,9 @@ class EngineParameters:
     warm_up
         Events before the first snapshot; None: max(50, 5 n_components, chunk_size), up to ``size``.
         A chunk size of "auto" does not count.
+    metric
+        "euclidean", or "cosine": every vector is divided by its length when it is read, and
+        nothing is scaled. Vectors of zeros are bad rows. For embeddings.
     scaling
         Divisor of features: "standard", their deviations; "global", one for all; None: unscaled.
         Of the warm-up, then fixed. But for a gaussian diffusion map no divisor is below 0.3 of the
@@ -228,6 +231,7 @@ class EngineParameters:
     tolerance: float | None = 3e-3
     chunk_size: int | str = "auto"
     warm_up: int | None = None
+    metric: str = "euclidean"
     scaling: str | None = "standard"
     metrics: tuple[str, ...] = ()
     picture: bool = False

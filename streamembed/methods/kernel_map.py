@@ -47,7 +47,7 @@ BIG_CHUNK_SHARE = 0.05
 # and so do errors.
 ROLLED_ALIKE = 20
 # By how much kept products may differ in norm from those of exact weights, in units of the
-# precision. After 3.6 turnovers they differed by 4 (docs/decisions/0025); weights are known to 24.
+# precision. After 3.6 turnovers they differed by 4 (docs/decisions.md); weights are known to 24.
 KEPT_LOSS = 64
 # Eigenvalues below this are rounding.
 REAL = RANK_CUT[np.dtype(np.float64)]
@@ -108,7 +108,7 @@ class KernelMap(TrialMap):
             degrees = weights.product(masses[:, None])[:, 0].astype(np.float64)
         if n > LARGEST_WHOLE:
             space, products = start_space(weights, matrix, degrees, masses, config)
-        kept = kept if squares.read_rows else weights
+        kept = kept if squares.read_distances else weights
         return cls(degrees, space, kept, scales, lists=lists, products=products)
 
     def update(self, inputs: UpdateInput, config: Config) -> tuple[TrialMap, int]:
@@ -132,7 +132,7 @@ class KernelMap(TrialMap):
         if self.space is None or len(refilled) >= max(REBUILD_SHARE * n, SMALL_CHUNK):
             return self._start_again(inputs, config)
         widths = _read_widths(self.scales, inputs.state.scaling, n)
-        if squares.read_rows is None:
+        if squares.read_distances is None:
             kept = weights = self.weights.replace(refilled, squares.points, widths)
             leaving_weights = self.weights
         else:  # learned distances are read from the state that they belong to

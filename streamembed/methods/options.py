@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -55,21 +56,21 @@ METHOD_NOTES: Mapping[str, str] = {
     ),
 }
 # Eigenpairs that are carried beside those that are certified, so that axes can be kept where two
-# eigenvalues cross at the cut (docs/decisions/0022).
+# eigenvalues cross at the cut (docs/decisions.md).
 SPARES = 3
 # Events a chunk with chunk_size="auto". Most events only add mass to landmarks, which is cheapest
-# in large chunks; a snapshot lags by less than a quarter of them (docs/decisions/0024).
+# in large chunks; a snapshot lags by less than a quarter of them (docs/decisions.md).
 USUAL_CHUNK, LANDMARK_CHUNK, LANDMARK_SHARE = 10, 128, 4
 # Trial functions with rank="auto": at least the components and these guards, at most 64 (or more
 # guards). In between they go down to a share of the last published eigenvalue.
 GUARDS = 12
 LARGEST_RANK = 64
-# Components up to which the self-tuning kernel is narrow (docs/decisions/0023).
+# Components up to which the self-tuning kernel is narrow (docs/decisions.md).
 FEW_COMPONENTS = 3
 USUAL_TOLERANCE = 6e-3  # residual of a plain view, without a tolerance
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Config(EngineParameters):
     """Every parameter of `streamembed.Engine`, checked.
 
@@ -90,6 +91,12 @@ class Config(EngineParameters):
             memory=check_choice("memory", self.memory, ("window", "landmarks", "all")),
             clock=check_choice("clock", self.clock, (POSITION, EVENT_TIME)),
             kernel=check_choice("kernel", self.kernel, KERNELS),
+            metric=check_choice(
+                "metric",
+                self.metric,
+                ("euclidean", "cosine"),
+                notes={"precomputed": "learn_distances takes distances"},
+            ),
             scaling=check_choice("scaling", self.scaling, ("standard", "global", None)),
             on_bad_row=check_choice("on_bad_row", self.on_bad_row, ("raise", "skip")),
             n_components=check_whole("n_components", self.n_components, 1),
@@ -121,6 +128,13 @@ class Config(EngineParameters):
         )
         if self.method == "kernel_pca" and self.kernel == DEFAULTS["kernel"]:
             set_fields(self, kernel=self.row.kernels[0])
+        if self.metric == "cosine":
+            if self.scaling == "global":
+                raise ParameterError(
+                    "scaling='global' has no effect with metric='cosine', which divides every "
+                    "vector by its length: leave it out"
+                )
+            set_fields(self, scaling=None)
         self._check_options()
         self._check_bandwidth()
         self._check_metrics()
@@ -247,26 +261,26 @@ class Config(EngineParameters):
                 "warm-up must fit into the window"
             )
 
-    @property
+    @cached_property
     def row(self) -> Method:
         """The method's row in the table."""
         return METHODS[self.method]
 
-    @property
+    @cached_property
     def kernel_function(self) -> KernelFunction:
         """The kernel of kernel PCA, with its numbers; of principal components the products."""
         if self.method == "pca":
             return KernelFunction("polynomial", 1, 0.0, 1.0)
         return KernelFunction(self.kernel, self.degree, self.coef0, self.gamma)
 
-    @property
+    @cached_property
     def rule(self) -> WidthRule | None:
         """How every point gets its own width; None where all have one bandwidth."""
         if self.family != "kernel" or self.kernel == "gaussian":
             return None
         return WidthRule(self.n_neighbors, self.kernel_width)
 
-    @property
+    @cached_property
     def kernel_width(self) -> float:
         """c of self-tuning weights: narrow where few components tell the coarsest structure."""
         if not isinstance(self.width, str):
@@ -275,18 +289,18 @@ class Config(EngineParameters):
             return 1.0
         return 2.0 if self.n_components <= FEW_COMPONENTS else 8.0
 
-    @property
+    @cached_property
     def time(self) -> float:
         """t of lambda**t psi; 0 of methods without one."""
         is_auto = isinstance(self.diffusion_time, str)
         return self.row.diffusion_time if is_auto else float(self.diffusion_time)
 
-    @property
+    @cached_property
     def has_steady_axes(self) -> bool:
         """Whether coordinates are turned onto a frame; an embedding of all is the batch answer."""
         return self.axes == "steady" or (self.axes == "auto" and self.memory != "all")
 
-    @property
+    @cached_property
     def n_carried(self) -> int:
         """Eigenpairs that coordinates are made of: those certified, and spares beside them.
 
@@ -295,59 +309,59 @@ class Config(EngineParameters):
         has_spares = self.has_steady_axes and self.family in ("kernel", "graph", "linear")
         return self.n_components + (SPARES if has_spares else 0)
 
-    @property
+    @cached_property
     def n_pairs(self) -> int:
         """Eigenpairs that a refinement level computes: one more than k at least, to see the cut."""
         return max(self.n_carried, self.n_components + 1)
 
-    @property
+    @cached_property
     def is_sparse(self) -> bool:
         """Whether the embedding is that of a graph of neighbours."""
         return self.family in ("graph", "linear")
 
-    @property
+    @cached_property
     def is_centred(self) -> bool:
         """Whether the mean is taken out of rows and columns."""
         return self.family in ("gram", "geodesic")
 
-    @property
+    @cached_property
     def family(self) -> str:
         """The representation of the operator; see `streamembed.methods.maps`."""
         return self.row.family
 
-    @property
+    @cached_property
     def rescales(self) -> bool:
         """Whether the scaling is computed again when the support is full for the first time."""
         return self.has_widths or (self.family != "kernel" and self.scaling is not None)
 
-    @property
+    @cached_property
     def least_share(self) -> float:
         """Of the median deviation of features, which no divisor is below."""
         return LEAST_SHARE if self.rescales else 0.0
 
-    @property
+    @cached_property
     def has_widths(self) -> bool:
         """Whether neighbours set the width of each point, without one bandwidth for all."""
         return self.is_sparse or self.rule is not None
 
-    @property
+    @cached_property
     def correction(self) -> float:
         """alpha, as a number: 0 where every point has a width, which corrects already."""
         if isinstance(self.alpha, str):  # "auto"
             return 1.0 if self.kernel == "gaussian" and self.family == "kernel" else 0.0
         return self.alpha
 
-    @property
+    @cached_property
     def has_bandwidth(self) -> bool:
         """Whether the kernel has one bandwidth for all."""
         return self.kernel == "gaussian" and bool(self.row.kernels)
 
-    @property
+    @cached_property
     def fixed_bandwidth(self) -> float | None:
         """The bandwidth that was given; None where it is chosen."""
         return None if isinstance(self.bandwidth, str) else self.bandwidth
 
-    @property
+    @cached_property
     def warm_up_events(self) -> int:
         """Events before the first snapshot.
 
@@ -360,7 +374,7 @@ class Config(EngineParameters):
         events = max(50, 5 * self.n_components, given)
         return events if self.memory == "all" else min(events, self.size)
 
-    @property
+    @cached_property
     def chunks(self) -> Chunks:
         """Where chunks of the stream end."""
         if isinstance(self.chunk_size, int):
@@ -371,17 +385,17 @@ class Config(EngineParameters):
             size = min(USUAL_CHUNK, self.window or USUAL_CHUNK)
         return Chunks(size, self.warm_up_events)
 
-    @property
+    @cached_property
     def slots(self) -> int | None:
         """Largest number of slots of the support; None if it grows with the stream."""
         return None if self.memory == "all" else self.size
 
-    @property
+    @cached_property
     def window(self) -> int | None:
         """Events before the oldest is forgotten; None if events are not forgotten by age."""
         return self.size if self.memory == "window" else None
 
-    @property
+    @cached_property
     def rank_limits(self) -> tuple[int, int]:
         """Trial functions at most, and at least."""
         if not isinstance(self.rank, str):

@@ -30,6 +30,6 @@ def normalise(
     if config.is_centred:
         normal = operator.weigh_equally(masses)
         return Normalisation(normal.density[slots], normal.scaling[slots], normal.stationary[slots])
-    density = operator.compute_density_weights(degrees, config.correction)
+    density = degrees**-config.correction
     spread = degrees[slots] if config.correction == 0.0 else product(masses * density)
     return operator.normalise(density[slots], masses[slots], spread)

@@ -135,6 +135,7 @@ class SnapshotContents(Immutable):
     position: Annotated[int, "positive"]
     feature_names: Annotated[tuple[str, ...], "different"]
     ordered: bool  # whether features are named by their place
+    metric: str
     kernel: str
     bandwidth: float
     radius: float

@@ -72,20 +72,26 @@ class UpdateCounts:
 
 
 @dataclass(frozen=True, slots=True)
-class BuildInput:
-    """What a map is made of from scratch."""
+class MapInput:
+    """The support that a map is made of, or brought up to."""
 
     support: Support
     distances: KernelMatrix | None  # of objects without coordinates; see `State`
-    # slots -> their distances, without rounding to the ring; None for points.
+    # slots -> their distances, those of new slots without rounding to the ring; None for points.
     read_distances: Callable[[Ints], Floats] | None
-    scaling: Scaling
     position: int
 
     @property
     def squares(self) -> SquaredDistances:
-        """Of the support, without rounding to the ring."""
-        return bind_squares(self.support, self.read_distances)
+        """Of the support, those of new slots without rounding to the ring."""
+        return SquaredDistances(self.support.scaled, self.read_distances)
+
+
+@dataclass(frozen=True, slots=True)
+class BuildInput(MapInput):
+    """What a map is made of from scratch."""
+
+    scaling: Scaling
 
     @property
     def geometry(self) -> Pairwise:
@@ -94,31 +100,21 @@ class BuildInput:
 
 
 @dataclass(frozen=True, slots=True)
-class UpdateInput:
-    """A chunk, as a map sees it."""
+class UpdateInput(MapInput):
+    """A chunk, as a map sees it; the support is that after it."""
 
     state: State  # before it
-    support: Support  # after it
     slots: Ints  # that it filled
-    # After it; and slots -> distances, those of the chunk as they came.
-    distances: KernelMatrix | None
-    read_distances: Callable[[Ints], Floats] | None
     left: Floats | None  # rows of distances of its slots before it, of those that were in use
-    position: int  # where it ended
-
-    @property
-    def squares(self) -> SquaredDistances:
-        """Of the support after the chunk, those of the chunk as they came."""
-        return bind_squares(self.support, self.read_distances)
 
     @property
     def squares_before(self) -> SquaredDistances:
         """Of the support before the chunk."""
-        read_rows = None if self.left is None else self._read_squares_before
-        return SquaredDistances(self.state.support.scaled, read_rows)
+        read_distances = None if self.left is None else self._read_distances_before
+        return SquaredDistances(self.state.support.scaled, read_distances)
 
-    def _read_squares_before(self, old: Ints) -> Floats:
-        """Squared distances before the chunk, (b, n), of slots that were in use then."""
+    def _read_distances_before(self, old: Ints) -> Floats:
+        """Distances before the chunk, (b, n), of slots that were in use then."""
         assert self.left is not None
         assert self.read_distances is not None
         n = self.left.shape[1]
@@ -128,7 +124,7 @@ class UpdateInput:
         d, index = self.read_distances(old)[:, :n], row_of[old]
         d[:, slots] = self.left[:, old].T
         d[index >= 0] = self.left[index[index >= 0]]
-        return d * d
+        return d
 
     @property
     def geometry(self) -> Pairwise:
@@ -307,11 +303,6 @@ class State:
         """Masses, shape (n,), 0 where a slot has no part in the map."""
         return self.map.select_active(self.support.masses)
 
-    @property
-    def degrees(self) -> Floats:
-        """q, the weights around each slot in all, shape (n,)."""
-        return self.map.compute_degrees(self.support.masses)
-
     def read_distances(self) -> Callable[[Ints], Floats] | None:
         """slots -> their unsquared distances to all, (b, n), for objects without coordinates."""
         ring = self.distances
@@ -320,7 +311,7 @@ class State:
     @property
     def squares(self) -> SquaredDistances:
         """Of the support."""
-        return bind_squares(self.support, self.read_distances())
+        return SquaredDistances(self.support.scaled, self.read_distances())
 
     def typical_coverage(self, config: Config) -> float:
         """Of objects without coordinates; 0 where it follows from the points."""
@@ -363,15 +354,6 @@ class State:
                 raise ValueError("a picture without lists of neighbours")
             picture = replace(picture, p=compute_affinities(select_neighbors(lists)[1]))
         return replace(packed, support=support, map=packed.map.restore(support), picture=picture)
-
-
-def bind_squares(
-    support: Support, read_distances: Callable[[Ints], Floats] | None
-) -> SquaredDistances:
-    """Squared distances of points, or of unsquared distances that are read."""
-    if read_distances is None:
-        return SquaredDistances(support.scaled)
-    return SquaredDistances(support.scaled, lambda slots: read_distances(slots) ** 2)
 
 
 def build_geometry(support: Support, distances: KernelMatrix | None, slots: Ints) -> Pairwise:

@@ -17,6 +17,7 @@ MOST_SEGMENTS = 1_000
 # Powers of ten above the requested run length; higher values are drawn at the top.
 DECADES_ABOVE = 8.0
 MOST_EVENTS = 10
+LARGEST_P = 0.05  # of features in the table of an alarm
 
 
 def describe_drift(monitor: Monitor | None) -> dict[str, Any] | None:
@@ -118,6 +119,7 @@ def _describe_alarm(alarm: Alarm, top: float) -> dict[str, Any]:
         "features": [
             [shorten_text(name), round_number(size), round_number(p)]
             for name, size, p in alarm.features
+            if p < LARGEST_P
         ],
         "events": [
             [shorten_text(key), int(position), round_number(size)]

@@ -37,7 +37,7 @@ except ImportError as error:  # an extra: `require_bokeh` says how to install it
 TOOLS = "pan,box_zoom,wheel_zoom,reset,save"
 SCATTER_TOOLS = "tap,box_select,lasso_select,pan,box_zoom,wheel_zoom,reset,save"
 SCATTER_COLUMNS = (
-    *("x", "y", "x2", "y2", "id", "at", "time", "label", "coverage", "off"),
+    *("x", "y", "x2", "y2", "id", "at", "time", "label", "kept", "coverage", "off"),
     *("colour", "marker", "fill"),
 )
 FONT = "system-ui, sans-serif"
@@ -86,16 +86,21 @@ def draw_figures(contents: Mapping[str, Any]) -> PageFigures:
     """Draw all figures of a page, for what `streamembed.report.report_contents` collects."""
     figures = contents["figures"]
     return _draw_figures(
-        figures["eigenvalues"], len(figures["metrics"]), tuple(figures["channels"])
+        figures["eigenvalues"],
+        len(figures["metrics"]),
+        tuple(figures["channels"]),
+        figures["kept"],
     )
 
 
 @cache
-def _draw_figures(eigenvalues: int, metrics: int, channels: tuple[str, ...]) -> PageFigures:
+def _draw_figures(
+    eigenvalues: int, metrics: int, channels: tuple[str, ...], kept: bool
+) -> PageFigures:
     """Cached: the figures depend on these arguments only, and take a second."""
     lines = list_line_figures(eigenvalues, channels)
     figures = [
-        *_draw_scatter_plots(),
+        *_draw_scatter_plots(kept),
         *(_draw_lines(name, figure) for name, figure in lines.items()),
         *(_draw_heat_map(f"metric-{i}") for i in range(metrics)),
         _draw_run_lengths(),
@@ -210,8 +215,11 @@ def _add_alarms(plot: Any) -> None:
     plot.scatter("x", "y", source=ticks, marker="dash", angle=1.5708, size=12, tags=["ink"])
 
 
-def _draw_scatter_plots() -> list[Any]:
-    """Draw two views of the same points: a selection in one applies to the other."""
+def _draw_scatter_plots(kept: bool) -> list[Any]:
+    """Draw two views of the same points: a selection in one applies to the other.
+
+    ``kept`` says whether events have kept columns.
+    """
     source = _create_source("scatter", *SCATTER_COLUMNS)
     reference = _create_source("reference", "x", "y", "x2", "y2", "id", "fill")
     halos = _create_source("halos", "x", "y")
@@ -242,7 +250,8 @@ def _draw_scatter_plots() -> list[Any]:
             nonselection_alpha=0.12,
             name=f"{name}:points",
         )
-        tooltips = [("id", "@id"), ("event", "@at{0,0}"), ("label", "@label")]
+        tooltips = [("", "@kept")] if kept else []
+        tooltips += [("id", "@id"), ("event", "@at{0,0}"), ("label", "@label")]
         _add_tooltips(plot, [points], [*tooltips, ("time", "@time"), ("coverage", "@coverage")])
         plots.append(plot)
     return plots

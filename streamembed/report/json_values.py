@@ -38,7 +38,7 @@ def round_numbers(values: Array) -> list[float | int | None]:
     return [round_number(value) for value in values.tolist()]
 
 
-def shorten_text(value: Any) -> str:
+def shorten_text(value: Any, longest: int = LONGEST_TEXT) -> str:
     """Convert a value to text, and shorten it to the longest text of a page.
 
     Examples
@@ -47,7 +47,7 @@ def shorten_text(value: Any) -> str:
     ('xx…', 120, '7')
     """
     full = str(value)
-    return full if len(full) <= LONGEST_TEXT else full[: LONGEST_TEXT - 1] + "…"
+    return full if len(full) <= longest else full[: longest - 1] + "…"
 
 
 def select_evenly(n: int, most: int) -> Ints:

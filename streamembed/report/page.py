@@ -6,7 +6,8 @@ import base64
 import hashlib
 import html
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,9 @@ from streamembed.version import __version__
 ASSETS = Path(__file__).parent / "assets"
 
 
-def write_page(run: str | os.PathLike[str], output: str | os.PathLike[str]) -> Path:
+def write_page(
+    run: str | os.PathLike[str], output: str | os.PathLike[str], link: str | None = None
+) -> Path:
     """Write the page of a run.
 
     Parameters
@@ -30,6 +33,9 @@ def write_page(run: str | os.PathLike[str], output: str | os.PathLike[str]) -> P
         A run of any kind; another process may be writing it.
     output
         The file; an existing one is replaced.
+    link
+        Where an event can be seen, such as ``"https://example.org/{url}"``: names in braces are
+        columns that the run has kept, or ``{id}``.
 
     Returns
     -------
@@ -38,7 +44,7 @@ def write_page(run: str | os.PathLike[str], output: str | os.PathLike[str]) -> P
     Raises
     ------
     ParameterError
-        Bokeh is not installed, or ``output`` is in the run.
+        Bokeh is not installed, ``output`` is in the run, or ``link`` names another column.
     MissingFileError, DamagedFileError, FileError
         The run cannot be read, or the file cannot be written.
     """
@@ -48,13 +54,33 @@ def write_page(run: str | os.PathLike[str], output: str | os.PathLike[str]) -> P
         raise ParameterError(
             f"output={quote(str(target))} must not be in the run, which is read-only"
         )
-    page = render_page(read_contents(run))
+    contents = read_contents(run)
+    _check_link(link, contents["kept"]["columns"])
+    page = render_page(contents, link=link)
     with archive.replace_file(target) as path:
         path.write_text(page, encoding="utf-8")
     return target
 
 
-def render_page(contents: Mapping[str, Any], live: Mapping[str, Any] | None = None) -> str:
+def _check_link(link: str | None, columns: Sequence[str]) -> None:
+    if link is None:
+        return
+    names = re.findall(r"{([^{}]*)}", link)
+    for name in names:
+        if name not in ("id", *columns):
+            raise ParameterError(
+                f"link={quote(link)} names {quote(name)}, and the run has kept "
+                f"{quote(list(columns))}: replay it with keep={quote(name)}, or use {{id}}"
+            )
+    if not names:
+        raise ParameterError(f"link={quote(link)} must name a column, such as {{id}}")
+
+
+def render_page(
+    contents: Mapping[str, Any],
+    live: Mapping[str, Any] | None = None,
+    link: str | None = None,
+) -> str:
     """Render the page as text.
 
     Parameters
@@ -65,6 +91,8 @@ def render_page(contents: Mapping[str, Any], live: Mapping[str, Any] | None = No
         For a page that follows a run: the ``etag`` of these contents, the seconds between requests
         ``every``, and the seconds without a commit after which it is ``stale``; None for a page
         that is written once.
+    link
+        As in `write_page`.
     """
     figures = draw_figures(contents)
     settings = {
@@ -73,6 +101,7 @@ def render_page(contents: Mapping[str, Any], live: Mapping[str, Any] | None = No
         "metrics": contents["figures"]["metrics"],
         "palettes": get_palettes(),
         "live": None if live is None else dict(live),
+        "link": link,
     }
     bokeh_script, page_script = get_script(), _read_asset("page.js")
     policy = _format_policy((bokeh_script, page_script), "'self'" if live is not None else "'none'")

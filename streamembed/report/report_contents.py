@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeGuard
 
 from streamembed.drift.monitor import Monitor
@@ -19,9 +19,11 @@ from streamembed.report.scatter_plots import (
     select_labels,
 )
 from streamembed.runs import chains
-from streamembed.runs.run_reader import RunReader, read_run
+from streamembed.runs.run_reader import EventMetadata, RunReader, read_run
 from streamembed.runs.summary import describe_run
 
+# Characters of a kept column that are shown.
+LONGEST_KEPT = 200
 # Rows and reasons in the tables of rejected rows.
 MOST_REJECTED, MOST_REASONS = 200, 20
 
@@ -49,7 +51,9 @@ def _collect_contents(reader: RunReader) -> dict[str, Any]:
     facts, monitor = describe_run(reader), reader.monitor()
     snapshots = [reader.snapshot(position) for position in dict.fromkeys(reader.positions)]
     reference = _choose_reference(snapshots, monitor)
+    alarms = () if monitor is None else monitor.alarms
     ids = {key for snapshot in snapshots for key in snapshot.ids.tolist()}
+    ids |= {event[0] for alarm in alarms for event in alarm.events}
     events = reader.find_events(ids)
     labels, n_labels = select_labels(events)
     drift = describe_drift(monitor)
@@ -65,10 +69,12 @@ def _collect_contents(reader: RunReader) -> dict[str, Any]:
         "history": describe_history(reader.timeline(), origin.get("engine", {})),
         "metrics": describe_metrics(snapshots[-1]) if snapshots else [],
         "drift": drift,
+        "kept": _describe_kept(reader.kept_columns, events),
         "rejected": _describe_rejected(reader, facts["reasons"]),
         "settings": dict(_list_settings(origin)),
     }
     notes, figures = list(_list_notes(contents)), _describe_figures(origin, snapshots, drift)
+    figures["kept"] = bool(reader.kept_columns)
     return {**contents, "figures": figures, "notes": notes}
 
 
@@ -151,6 +157,15 @@ def _describe_rejected(reader: RunReader, reasons: Mapping[str, int]) -> dict[st
         ],
         "reasons": [[shorten_text(key), count] for key, count in reasons.items()][:MOST_REASONS],
     }
+
+
+def _describe_kept(columns: Sequence[str], events: Mapping[Any, EventMetadata]) -> dict[str, Any]:
+    """The columns that the run kept beside its events, shortened, by the id of the event."""
+    texts = {
+        shorten_text(key): [shorten_text(event.kept[name] or "", LONGEST_KEPT) for name in columns]
+        for key, event in events.items()
+    }
+    return {"columns": list(columns), "events": texts if columns else {}}
 
 
 def _list_settings(origin: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:

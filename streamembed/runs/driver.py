@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from streamembed.data.batch import Batch, Rejected
-from streamembed.data.features import Features
 from streamembed.drift.alarm import Alarm
 from streamembed.drift.monitor import Monitor
 from streamembed.engine.snapshot import Snapshot
@@ -206,8 +205,8 @@ class ReplayDriver:
             labels[kept] = events.passthrough["label"].to_pylist()
         others = np.setdiff1d(np.arange(n), kept)
         rejected = tuple(Rejected(i, None, "") for i in others.tolist())
-        names = self.engine.feature_names or self._log.feature_names
-        features = Features(names, self._log.ordered)
+        features = self._log.features
+        features = replace(features, names=self.engine.feature_names or features.names)
         alarms = monitor.watch(Batch(events.points, features, events.ids, kept, rejected), labels)
         self.recorder.write_alarms(alarms)
         if self.on_alarm is not None:

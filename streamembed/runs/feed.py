@@ -35,8 +35,8 @@ TILE = 256  # rows of distances to a whole support at once
 
 
 def _select_passthrough(part: LogBatch, rows: Ints) -> dict[str, pa.Array]:
-    """Labels and times of some rows of a batch, ascending."""
-    columns = {"label": part.labels, "event_time": part.event_times}
+    """Labels, times and kept columns of some rows of a batch, ascending."""
+    columns = {"label": part.labels, "event_time": part.event_times, **part.kept}
     given = {name: column for name, column in columns.items() if column is not None}
     if len(rows) == len(part):
         return given

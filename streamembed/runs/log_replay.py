@@ -93,6 +93,7 @@ def replay(
     id: str | None = None,
     label: str | None = None,
     time: str | None = None,
+    keep: Sequence[str] | None = None,
     embed: str = "final",
     overwrite: bool = False,
     checkpoint_every: int | str | None = None,
@@ -126,8 +127,9 @@ def replay(
     features
         Columns to use as features, or patterns of them, as in `open_log`; default: the features of
         the engine, or those of the log.
-    exclude, id, label, time
-        Columns to leave out, and those with ids, labels and times, as in `open_log`.
+    exclude, id, label, time, keep
+        Columns to leave out, those with ids, labels and times, and those that are written beside
+        the events, as in `open_log`.
     embed
         "final": all events of ``embedding.parquet`` are embedded by the last snapshot, so that they
         are one embedding; "causal": each by the first snapshot that has learned it, which the
@@ -209,10 +211,10 @@ def replay(
     every = compute_snapshot_interval(engine.config.chunks.size, snapshot_every)
     followed = log if isinstance(log, FollowedLog) else None
     log = log.log if isinstance(log, FollowedLog) else log
-    opened = _open_log(log, parse_choice(features, exclude, id, label, time), engine)
+    opened = _open_log(log, parse_choice(features, exclude, id, label, time, keep), engine)
     if not isinstance(log, EventLog):
         warn_of_columns(opened)
-    check_passthrough(opened)
+    check_passthrough(opened, engine.config, causal)
     if monitor is not None and opened.kind != "points":
         raise ParameterError(
             "monitor= was given with a log of distances, which have no coordinates to watch: leave "
@@ -322,13 +324,13 @@ def _open_log(log: EventLog | Paths, choice: ColumnChoice, engine: Engine) -> Ev
     if not isinstance(log, EventLog):
         if choice.features is None and engine.feature_names:
             choice = replace(choice, features=engine.feature_names)
-        return _check_fit(open_with_choice(log, choice), engine)
-    if choice != ColumnChoice():
+        log = open_with_choice(log, choice)
+    elif choice != ColumnChoice():
         raise ParameterError(
             "features or other columns were given with an EventLog, which already has its own: "
             "pass them to open_log"
         )
-    return _check_fit(log, engine)
+    return replace(_check_fit(log, engine), metric=engine.config.metric)
 
 
 def check_clock(log: EventLog, config: Config) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -90,8 +90,9 @@ def open_recorded_log(origin: Mapping[str, Any], paths: Paths) -> EventLog:
     """The log of a run, with the columns that it used."""
     columns = origin["columns"]
     features = columns["features"] or None  # none of distances
-    roles = {role: columns[role] for role in ("id", "label", "time")}
-    return open_with_choice(paths, parse_choice(features, **roles))
+    roles = {role: columns[role] for role in ("id", "label", "time", "keep")}
+    log = open_with_choice(paths, parse_choice(features, **roles))
+    return replace(log, metric=origin["engine"]["metric"])
 
 
 def list_differences(before: Any, now: Any, name: str = "") -> list[str]:

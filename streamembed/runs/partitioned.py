@@ -198,4 +198,4 @@ def _open_log(log: EventLog | Paths, choice: Any, config: Config) -> EventLog:
             f"the log has no column of labels, from which metrics={config.metrics!r} of partitions "
             "learn: name it with label=..."
         )
-    return opened
+    return replace(opened, metric=config.metric)

@@ -21,7 +21,7 @@ from streamembed.drift.alarm import Alarm
 from streamembed.drift.monitor import Monitor
 from streamembed.engine.picture import PREFIX, Picture
 from streamembed.engine.snapshot import Snapshot
-from streamembed.errors import FeatureError, summarise_error
+from streamembed.errors import FeatureError, quote, summarise_error
 from streamembed.logs.event_log import EventLog
 from streamembed.methods.options import Config
 from streamembed.numeric.arrays import Array
@@ -33,14 +33,20 @@ from streamembed.storage import archive
 EmbeddedRows = tuple[int, EventRows, Mapping[str, Array] | None]
 
 
-def check_passthrough(log: EventLog) -> None:
-    """Refuse labels and times that Parquet cannot hold.
+def check_passthrough(log: EventLog, config: Config, causal: bool) -> None:
+    """Refuse labels, times and kept columns that Parquet cannot hold, or in the place of others.
 
     Raises
     ------
     FeatureError
         Naming the column and its type.
     """
+    own = {*_list_fields(pa.int64(), config, causal), "label", "event_time"}
+    if taken := [name for name in log.kept_types if name in own]:
+        raise FeatureError(
+            f"keep={quote(taken[0])} is a column of embedding.parquet already: leave it out of "
+            "keep=, or write it under another name"
+        )
     for name, kind in list_passthrough_types(log).items():
         try:
             pq.write_table(pa.table({name: pa.nulls(0, kind)}), pa.BufferOutputStream())
@@ -54,8 +60,21 @@ def check_passthrough(log: EventLog) -> None:
 
 def list_passthrough_types(log: EventLog) -> dict[str, Any]:
     """The passthrough columns, with their types."""
-    kinds = {"label": log.label_type, "event_time": log.event_time_type}
+    kinds = {"label": log.label_type, "event_time": log.event_time_type, **log.kept_types}
     return {name: kind for name, kind in kinds.items() if kind is not None}
+
+
+def _list_fields(id_type: Any, config: Config, causal: bool) -> dict[str, Any]:
+    """The columns of the embedding that are not of the log, with their types."""
+    numbers = [*name_columns(config.method, config.n_components), "coverage"]
+    numbers += EVENT_PICTURE_COLUMNS if config.picture else ()
+    return {
+        "position": pa.int64(),
+        "id": id_type,
+        "learned": pa.bool_(),
+        **dict.fromkeys(CAUSAL_COLUMNS if causal else (), pa.int64()),
+        **dict.fromkeys(numbers, pa.float64()),
+    }
 
 
 class Recorder:
@@ -93,16 +112,8 @@ class Recorder:
         self.store, self.folder = store, store.folder
         self._id_type = log.id_type or pa.int64()
         self._has_picture = picture
-        fields = [
-            ("position", pa.int64()),
-            ("id", self._id_type),
-            ("learned", pa.bool_()),
-            *((name, pa.int64()) for name in CAUSAL_COLUMNS if causal),
-            *((name, pa.float64()) for name in (*name_columns(config.method, k), "coverage")),
-            *((name, pa.float64()) for name in EVENT_PICTURE_COLUMNS if picture),
-            *list_passthrough_types(log).items(),
-        ]
-        self._embedding = pa.schema(fields)
+        fields = {**_list_fields(self._id_type, config, causal), **list_passthrough_types(log)}
+        self._embedding = pa.schema([*fields.items()])
         schema = build_timeline_schema(k, picture)
         if self._monitor is not None:
             schema = schema.append(pa.field(ALARMS, pa.int64()))

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Collection, Hashable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Generic, Self, TypeVar
@@ -59,12 +59,13 @@ class RunProgress:
 
 @dataclass(frozen=True, slots=True)
 class EventMetadata:
-    """Position, label and time of an event."""
+    """Position, label, time and kept columns of an event."""
 
     position: int | None = None  # of the stream
     # As text; None where there is none.
     label: str | None = None
     time: str | None = None
+    kept: Mapping[str, str | None] = field(default_factory=dict)
 
 
 def read_run(run: str | os.PathLike[str]) -> RunReader:
@@ -263,6 +264,11 @@ class RunReader:
                     labels.update(call.labels)
         return labels
 
+    @property
+    def kept_columns(self) -> tuple[str, ...]:
+        """The columns of its log that a replay wrote beside the events."""
+        return tuple(self.origin.get("columns", {}).get("keep", ()))
+
     def find_events(self, ids: Collection[Key]) -> dict[Key, EventMetadata]:
         """Look up events by id, in one pass and bounded memory; unknown ones are left out."""
         wanted = pa.array(sorted(ids, key=repr)) if len({type(one) for one in ids}) == 1 else None
@@ -273,18 +279,19 @@ class RunReader:
             if part["id"].type == wanted.type:
                 for row in part.filter(pc.is_in(part["id"], value_set=wanted)).to_pylist():
                     label, time = (format_label(row.get(name)) for name in ("label", "event_time"))
-                    events[row["id"]] = EventMetadata(row["position"], label, time)
+                    kept = {name: format_label(row[name]) for name in self.kept_columns}
+                    events[row["id"]] = EventMetadata(row["position"], label, time, kept)
         for key, label in self.late_labels().items():
             if key in events:
                 events[key] = replace(events[key], label=format_label(label))
         return events
 
     def _list_events(self) -> Iterator[Any]:
-        """Positions, ids, labels and times of events, as record batches of Arrow."""
+        """Positions, ids, labels, times and kept columns of events, as record batches of Arrow."""
         if self.finished:
             if (path := self.find_file("embedding.parquet")) is not None:
                 with pq.ParquetFile(path) as file:
-                    yield from file.iter_batches(columns=EVENT_COLUMNS)
+                    yield from file.iter_batches(columns=[*EVENT_COLUMNS, *self.kept_columns])
         elif self.kind != chains.PARTITIONS:
             for position, rows in self.events():
                 positions = pa.array(range(position, position + len(rows)), pa.int64())

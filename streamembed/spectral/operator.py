@@ -47,11 +47,6 @@ class Normalisation:
         return psi
 
 
-def compute_density_weights(degrees: Floats, alpha: float) -> Floats:
-    """a = q^(-alpha): alpha 1 takes the sampling density out of the map, 0 leaves it in."""
-    return degrees**-alpha
-
-
 def normalise(density: Floats, masses: Floats, spread: Floats) -> Normalisation:
     """The normalisation that belongs to ``spread`` = W (m a).
 

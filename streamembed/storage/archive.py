@@ -35,7 +35,7 @@ from streamembed.numeric.arrays import Array
 
 Saved = TypeVar("Saved")
 
-VERSION = 10  # of the layout of saved objects and of the database of a run
+VERSION = 11  # of the layout of saved objects and of the database of a run
 _TRAILER = 14  # bytes
 _ARRAYS = pa.schema(
     {

@@ -427,7 +427,7 @@ def cases(tmp_path: Path, log: Path, run: Path) -> dict[str, tuple[list[Any], in
     assert call("replay", tmp_path / "far", "--run", far, *SMALL).exit_code == 0
     out = tmp_path / "other"
     return {
-        "unknown option": (["replay", log, "--run", out, "--metric", "x"], 2, "No such option"),
+        "unknown option": (["replay", log, "--run", out, "--metrical", "x"], 2, "No such option"),
         "no log": (["replay", "--run", out], 2, "Missing argument"),
         "wrong parameter": (["replay", log, "--run", out, "--rank", "1"], 2, "--rank 1 must be"),
         "wrong number": (["replay", log, "--run", out, "--rank", "x"], 2, "'x' must be a number"),
@@ -450,7 +450,7 @@ def cases(tmp_path: Path, log: Path, run: Path) -> dict[str, tuple[list[Any], in
             "'x' of",
         ),
         "cut log": (["replay", cut, "--run", out, *SMALL], 3, "cut"),
-        "not arrow": (["replay", noise, "--run", out], 3, "Arrow"),
+        "not arrow": (["replay", noise, "--run", out], 2, "Arrow"),
         "CSV": (["replay", tmp_path / "table.csv", "--run", out], 2, "docs/guides/formats.md"),
         "remote run": (["replay", log, "--run", "s3://bucket/run"], 2, "path of this machine"),
         "remote snapshot": (["transform", "s3://bucket/x", log, "-o", out], 2, "of this machine"),

@@ -184,7 +184,7 @@ def test_a_column_of_lists_is_a_matrix(make: Callable[[], Any]) -> None:
 
 
 def test_lists_that_cannot_be_rows() -> None:
-    """Of another length or null: bad rows; beside others: chosen alone; of text: refused."""
+    """Of another length or null: bad rows; beside others: to be chosen; of text: refused."""
     rows: list[Any] = X.tolist()
     rows[3], rows[5], rows[7] = [1.0], None, [1.0, None, 2.0]
     engine = small(on_bad_row="skip")
@@ -199,13 +199,15 @@ def test_lists_that_cannot_be_rows() -> None:
     with pytest.raises(BadRowError, match="'e' has 1 numbers instead of 3"):
         small().learn(pl.DataFrame({"e": rows}))
     both = pa.table({"e": X.tolist(), "a": X[:, 0]})
-    with pytest.raises(FeatureError, match=r"column 'e'.*take lists of one length alone: features"):
+    with pytest.raises(FeatureError, match=r"has vectors beside other columns \(\['e'\]\): choose"):
         small().learn(both)
     assert small().learn(both, features=["e"]).accepted == N
     with pytest.raises(FeatureError, match=r"no column that is a feature, only 'e' \(list<.*name"):
         small().learn(pa.table({"e": [["x"]] * N}))
+    short = pa.array([[1.0, 2.0]] * 4)
+    assert len(engine.learn(pa.table({"e": short})).rejected) == 4
     with pytest.raises(FeatureError, match="X has 2 columns; it must have 3"):
-        engine.learn(pa.table({"e": [[1.0, 2.0]] * 4}))
+        engine.learn(pa.table({"e": short.cast(pa.list_(pa.float64(), 2))}))
 
 
 def test_lazy_frames_are_told_to_collect() -> None:

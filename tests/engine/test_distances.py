@@ -504,8 +504,8 @@ def test_river_refuses_what_it_cannot_know() -> None:
         with pytest.raises(InputError, match=says):
             model.learn_one(x)
     assert model.engine.position == 2
-    with pytest.raises(se.errors.ParameterError, match="metric='cosine' must be one of"):
-        DiffusionMap(metric="cosine")
+    with pytest.raises(se.errors.ParameterError, match="metric='cosin' must be one of"):
+        DiffusionMap(metric="cosin")
 
 
 def test_river_transforms_by_what_is_known() -> None:

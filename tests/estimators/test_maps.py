@@ -201,5 +201,5 @@ def test_maps_that_need_coordinates_say_so() -> None:
         for kernel in ("polynomial", "cosine", distance):
             with pytest.raises(ParameterError, match=r"metric=.* is for kernel='gaussian'"):
                 KernelPCA(kernel=kernel, metric=metric)
-    with pytest.raises(ParameterError, match=r"metric='cosine' must be one of .* or a callable"):
-        LocallyLinearEmbedding(metric="cosine")
+    with pytest.raises(ParameterError, match=r"metric='cosin' must be one of .* or a callable"):
+        LocallyLinearEmbedding(metric="cosin")

@@ -325,7 +325,7 @@ def test_refused_updates_vanished_in_the_engine() -> None:
     engine.learn(points[:100], y=kinds[:100])
     face.learn_many(points[:100], kinds[:100])
     before = engine.snapshot().metrics["itml"]
-    state = engine._state
+    state = engine._progress.state
     assert state is not None
     assert state.metrics is not None
     taught = metrics.learn_labels(state.metrics, points[100:150], kinds[100:150], 0)
@@ -405,32 +405,6 @@ def test_engines_and_snapshots_keep_everything_on_disk(tmp_path: Path) -> None:
 
 
 # ------------------------------------------------------------------ merging
-
-
-def parts_of(way: str, cuts: tuple[int, ...]) -> list[Any]:
-    edges = [0, *cuts, len(POINTS)]
-    parts = []
-    for start, stop in pairwise(edges):
-        part = built(way, chunk_size=10)
-        part.learn_many(POINTS[start:stop], LABELS[start:stop])
-        parts.append(part)
-    return parts
-
-
-@pytest.mark.parametrize("way", [way for way in WAYS if not way.startswith("ITML")])
-@pytest.mark.parametrize("cut", [45, 8, 77])
-def test_which_is_merged_into_which_does_not_matter(way: str, cut: int) -> None:
-    """To the last bit, though both have waiting events, or one is in its warm-up."""
-    one, other = parts_of(way, (cut,))
-    here, there = pickle.loads(pickle.dumps(one)), pickle.loads(pickle.dumps(other))
-    here.merge(other)
-    there.merge(one)
-    for model in (here, there):
-        model.learn_many(POINTS[:25], LABELS[:25])
-        model.flush()
-    np.testing.assert_array_equal(here.metric.matrix, there.metric.matrix)
-    assert here.position == there.position == 115
-    assert here.classes == there.classes
 
 
 @pytest.mark.parametrize("name", SUMS)

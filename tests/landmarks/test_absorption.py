@@ -86,12 +86,12 @@ def test_the_cover_is_the_rule(
         births = sorted(each[0] for each in slow.landmarks)
         assert engine.support_positions.tolist() == births
         masses = [each[2] for each in sorted(slow.landmarks, key=lambda each: each[0])]
-        assert engine._state is not None
-        support = engine._state.support
+        assert engine._progress.state is not None
+        support = engine._progress.state.support
         np.testing.assert_allclose(support.masses[support.oldest_first], masses, rtol=1e-9)
-    assert engine._state is not None
+    assert engine._progress.state is not None
     total = sum(each[2] for each in slow.landmarks)
-    np.testing.assert_allclose(engine._state.support.masses.sum(), total, rtol=1e-12)
+    np.testing.assert_allclose(engine._progress.state.support.masses.sum(), total, rtol=1e-12)
 
 
 def test_the_nearest_neighbours_are_mended_exactly() -> None:
@@ -100,7 +100,7 @@ def test_the_nearest_neighbours_are_mended_exactly() -> None:
     engine = small(size=60, warm_up=30)
     for start in range(0, 3000, 10):
         engine.learn(points[start : start + 10])
-        state = engine._state
+        state = engine._progress.state
         if state is None:
             continue
         assert state.cover is not None
@@ -238,12 +238,14 @@ def test_mass_alone_changes_no_weight() -> None:
     engine = small(size=50, warm_up=50)
     points = blob(2000, 8)
     engine.learn(points)
-    assert engine._state is not None
-    held, weights = engine.support_ids, engine._state.map.weights.rows(np.arange(50))
+    assert engine._progress.state is not None
+    held, weights = engine.support_ids, engine._progress.state.map.weights.rows(np.arange(50))
     before = engine.snapshot()
-    engine.learn(engine._state.support.points[:10])  # nothing is nearer to a landmark than itself
+    engine.learn(
+        engine._progress.state.support.points[:10]
+    )  # nothing is nearer to a landmark than itself
     np.testing.assert_array_equal(engine.support_ids, held)
-    after = engine._state.map.weights.rows(np.arange(50))
+    after = engine._progress.state.map.weights.rows(np.arange(50))
     np.testing.assert_array_equal(after, weights)
     assert engine.snapshot().masses.sum() == before.masses.sum() + 10
     assert engine.snapshot().certificate.met
@@ -302,10 +304,10 @@ def test_rescaling_keeps_the_masses() -> None:
     np.testing.assert_array_equal(after.masses, before.masses)
     weights = before.masses / before.masses.sum()
     np.testing.assert_allclose(after.center, weights @ before.points, rtol=1e-12)
-    assert engine._state is not None
-    assert engine._state.cover is not None
-    exact = Cover.of(engine._state.support.scaled)
-    np.testing.assert_array_equal(engine._state.cover.nearest_d2, exact.nearest_d2)
+    assert engine._progress.state is not None
+    assert engine._progress.state.cover is not None
+    exact = Cover.of(engine._progress.state.support.scaled)
+    np.testing.assert_array_equal(engine._progress.state.cover.nearest_d2, exact.nearest_d2)
     engine.learn(points)
     assert engine.snapshot().masses.sum() == pytest.approx(1600)
 

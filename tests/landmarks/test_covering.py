@@ -30,7 +30,7 @@ def test_a_cover_is_the_cover_of_an_engine(half_life: float | None) -> None:
     held = covering.init(points.shape[1])
     for start in range(0, len(points), 50):
         engine.learn(points[start : start + 50])
-        state = engine._state
+        state = engine._progress.state
         assert state is not None
         assert state.cover is not None
         scaling = Scaling(state.scaling.center, state.scaling.scale, 1.0)

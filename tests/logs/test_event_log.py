@@ -451,7 +451,6 @@ WRONG_COLUMNS: dict[str, tuple[list[dict[str, Any]], list[str] | None, str]] = {
         ["0", "1", "2"],
         r"the vectors \['v', 'w'\], all of 3 numbers",
     ),
-    "a vector and a number": ([{"v": VECTORS, "x": X}], ["x", "v"], "'v' .* of type .* alone"),
     "too few places": ([{"v": VECTORS}], ["0", "1"], "'0' of .* is missing; .* vectors"),
     "a name more": ([{"x": X}, {"x": X, "y": X}], None, r"1 has the columns \['y'\] that .*0 does"),
     "another name": (
@@ -849,7 +848,10 @@ def test_files_before_a_damaged_one_are_read(tmp_path: Path, format: str) -> Non
 def test_flipped_bits_never_escape_as_another_exception(
     tmp_path: Path, format: str, compression: str | None, rows: str
 ) -> None:
-    """Damage anywhere gives rows of the right width, LogError or FeatureError; nothing else."""
+    """Damage anywhere gives rows of the right width, LogError or FeatureError; nothing else.
+
+    In the first bytes it makes the file one of another format.
+    """
     table = pa.table(
         {
             "a": pa.array([1.0, None, 3.0] * 20),
@@ -887,6 +889,8 @@ def test_flipped_bits_never_escape_as_another_exception(
                 batch.labels is None or batch.labels.to_pylist()
         except (LogError, FeatureError):
             continue
+        except ParameterError:
+            assert place < 8
 
 
 def test_parquet_page_checksums_are_verified(tmp_path: Path) -> None:
@@ -925,10 +929,10 @@ def test_files_that_change_after_opening_are_log_errors(tmp_path: Path, format: 
     ("content", "error", "message"),
     [
         *(
-            (head, LogError, r"is not Arrow: .* and Parquet")
+            (head, LogError, "cannot be read to the end: its .* cannot be read")
             for head in (b"AR", b"\xff\xff", b"PAR")
         ),
-        (b"\0" * 100, LogError, r"begins with b'(\\x00){8}'; supported are Arrow"),
+        (b"\0" * 100, ParameterError, r"begins with b'(\\x00){8}': convert it"),
         (b"", LogError, r"x is empty \(0 bytes\)"),
         ("missing", LogError, "x is missing"),
         ("pipe", LogError, "neither a file nor a folder"),  # opening it would wait for a writer

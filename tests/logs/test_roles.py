@@ -20,6 +20,7 @@ from streamembed.cli.commands import main
 from streamembed.errors import ColumnWarning, FeatureError, InputError, LogError, ParameterError
 from streamembed.estimators import FENN, ITML, PCA, DiffusionMap
 from streamembed.logs.event_log import open_log
+from streamembed.runs.verification import verify
 
 N = 60
 RNG = np.random.default_rng(0)
@@ -363,7 +364,7 @@ def test_a_folder_without_logs_is_no_damage(tmp_path: Path) -> None:
     with pytest.raises(ParameterError, match="without log files: name the files"):
         open_log(folder)
     (folder / "table.csv").write_text("a,b\n1,2\n")
-    with pytest.raises(ParameterError, match=r"table\.csv is CSV, not Arrow or Parquet"):
+    with pytest.raises(ParameterError, match=r"table\.csv is neither Arrow nor Parquet"):
         open_log(folder)
     done = CliRunner().invoke(main, ["replay", str(folder), "--run", str(tmp_path / "r")])
     assert done.exit_code == 2
@@ -393,6 +394,59 @@ def test_lists_of_one_length_are_vectors(tmp_path: Path, kind: Any) -> None:
     np.testing.assert_array_equal(engine.snapshot().points, twin.snapshot().points)
     again = se.replay(tmp_path / "log", engine, tmp_path / "run-2")
     assert again.accepted == N - 2
+
+
+@pytest.mark.parametrize("short", [[], [1.0]])
+def test_one_short_list_among_the_first_rows_is_a_rejected_row(tmp_path: Path, short: Any) -> None:
+    """Wherever it is: the commonest length of the first rows is that of all. It refused the log."""
+    X = RNG.normal(size=(N, 3))
+    for place in (0, 7):
+        rows: list[Any] = X.tolist()
+        rows[place] = short
+        pq.write_table(pa.table({"e": rows}), tmp_path / "log")
+        assert open_log(tmp_path / "log").feature_names == ("0", "1", "2")
+        run = se.replay(tmp_path / "log", se.Engine(**SMALL), tmp_path / f"run-{place}")
+        (rejected,) = pq.read_table(run.path / "rejected.parquet").to_pylist()
+        says = f"'e' has {len(short)} numbers instead of 3"
+        assert (rejected["offset"], rejected["reason"]) == (place, says)
+        done = se.Engine(**SMALL, on_bad_row="skip").learn(pa.table({"e": rows}))
+        assert [(row.index, row.reason) for row in done.rejected] == [(place, says)]
+
+
+@pytest.mark.parametrize("kind", [pa.list_(pa.float32()), pa.list_(pa.float64(), 16)])
+def test_a_vector_and_numbers_are_features_together(tmp_path: Path, kind: Any) -> None:
+    """Of a log, a table or a run; the vector is one block that weighs as one of the numbers."""
+    vectors = (RNG.normal(size=(N, 16)) * 3.0).astype(np.float32).astype(float)
+    names, numbers = ["latency", "embedding"], RNG.normal(size=(N, 2))
+    columns = {"embedding": pa.array(vectors.tolist(), kind), "latency": numbers[:, 0]}
+    table = pa.table({**columns, "other": numbers[:, 1]})
+    pq.write_table(table, tmp_path / "log")
+    log = open_log(tmp_path / "log", names)
+    parts = [*(f"embedding[{j}]" for j in range(16)), "latency"]
+    assert set(log.feature_names) == {*parts}
+    assert (log.columns.vectors, log.columns.list_column) == (("embedding",), None)
+    engine, twin = se.Engine(**SMALL), se.Engine(**SMALL)
+    run = se.replay(log, engine, tmp_path / "run")
+    twin.learn(table, features=names)
+    expected = engine.snapshot()
+    for other in (twin.snapshot(), se.read_run(run.path).snapshot()):
+        np.testing.assert_array_equal(expected.coordinates, other.coordinates)
+    plain = se.Engine(**SMALL)
+    plain.learn(np.column_stack([vectors, numbers[:, 0]]))
+    order = [parts.index(name) for name in log.feature_names]
+    for _ in range(2):
+        scale = plain.snapshot().scale * ([4.0] * 16 + [1.0])
+        np.testing.assert_array_equal(engine.snapshot().scale, scale[order])
+        engine.rescale()
+        plain.rescale()
+    np.testing.assert_array_equal(
+        expected.transform(table.drop("other"))[:3], expected.transform(table.select(names))[:3]
+    )
+    known = open_log(tmp_path / "log", expected.feature_names)
+    assert known.feature_names == expected.feature_names
+    assert verify(run.path, deep=True, log=tmp_path / "log").troubles == ()
+    with pytest.raises(FeatureError, match="choose"):
+        se.Engine(**SMALL).learn(table)
 
 
 @pytest.mark.filterwarnings("ignore::streamembed.errors.ColumnWarning")

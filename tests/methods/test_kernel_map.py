@@ -51,7 +51,7 @@ def small(**changes: Any) -> se.Engine:
 
 
 def state_of(engine: se.Engine) -> tuple[State, KernelMap, TrialSpace]:
-    state = engine._state
+    state = engine._progress.state
     assert state is not None
     assert isinstance(state.map, KernelMap)
     assert state.map.space is not None
@@ -190,7 +190,7 @@ def test_any_cut_and_any_save_give_the_same_bits(memory: str) -> None:
         for start, stop in pairwise([0, *cuts.tolist(), 1100]):
             engine.learn(points[start:stop])
             saved = engine.to_bytes()
-            if engine._state is not None and stop > 300:
+            if engine._progress.state is not None and stop > 300:
                 space = state_of(engine)[2]
                 moving += space.cursor > 0 and space.since_turn > 0
             engine = se.Engine.from_bytes(saved)

@@ -69,7 +69,7 @@ def test_a_column_that_the_block_lacks_is_bounded() -> None:
     """The random vector does not let a block pass without one of its columns."""
     engine = se.Engine("laplacian_eigenmaps", size=300, n_components=3, tolerance=1e-3)
     engine.learn(streams.swiss_roll(300, 0))
-    state, config = engine._state, engine.config
+    state, config = engine._progress.state, engine.config
     assert state is not None
     graph = state.map
     assert isinstance(graph, GraphMap)

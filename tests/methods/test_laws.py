@@ -364,10 +364,10 @@ def test_long_runs_do_not_drift() -> None:
     engine.learn(points[:1000])
     early = engine.snapshot().certificate.residual
     engine.learn(points[1000:])
-    state = engine._state
+    state = engine._progress.state
     assert state is not None
     weights = state.map.weights.rows(np.arange(size)).astype(np.float64)
-    np.testing.assert_allclose(state.degrees, weights.sum(axis=1), rtol=2e-5)
+    np.testing.assert_allclose(state.map.degrees, weights.sum(axis=1), rtol=2e-5)
     functions, images = state.map.space.functions, state.map.space.images
     errors = np.linalg.norm(functions @ weights - images, axis=1)
     assert (errors <= 3e-5 * np.linalg.norm(images, axis=1)).all()

@@ -22,7 +22,7 @@ MASSES = np.random.default_rng(1).uniform(0.5, 3.0, 90)
 def seen(kernel: str, distances: bool) -> KernelWeights:
     """Weights of the points, or of their distances; with widths of any size."""
     d2 = ((POINTS[:, None] - POINTS[None]) ** 2).sum(axis=2)
-    squares = SquaredDistances(POINTS, (lambda slots: d2[slots]) if distances else None)
+    squares = SquaredDistances(POINTS, (lambda slots: d2[slots] ** 0.5) if distances else None)
     widths = np.random.default_rng(2).uniform(0.3, 3.0, 90)
     if kernel == "gaussian":
         widths = np.full(90, 0.7)

@@ -30,8 +30,8 @@ K, WIDTH = 15, 2.0
 
 
 def state_of(engine: se.Engine) -> State:
-    assert engine._state is not None
-    return engine._state
+    assert engine._progress.state is not None
+    return engine._progress.state
 
 
 def scaled(snapshot: se.Snapshot) -> np.ndarray:
@@ -134,7 +134,7 @@ def test_the_operator_is_that_of_the_frozen_widths(
     # exp(-x) is off by x exp(-x) eps, less than eps, and by what squared distances have lost
     rounding = 8 * float(np.finfo(ring.dtype).eps) + state.map.weights.loss
     np.testing.assert_allclose(ring, expected, rtol=0, atol=rounding)
-    np.testing.assert_allclose(state.degrees, expected @ state.support.masses, rtol=1e-5)
+    np.testing.assert_allclose(state.map.degrees, expected @ state.support.masses, rtol=1e-5)
 
 
 def test_a_chunk_that_fills_the_room_of_a_border_is_no_excuse() -> None:

@@ -181,7 +181,7 @@ def test_another_half_of_the_clusters_ends_the_epoch(axes: str) -> None:
 def test_a_plane_that_shows_too_little_ends_the_epoch() -> None:
     """However faithfully kept: a frame of the spares alone has a price, and is given up."""
     engine = learn(stationary(600))
-    state = engine._state
+    state = engine._progress.state
     assert state is not None
     frame = replace(state.frame, columns=state.frame.columns[:, [3, 4, 5, 0, 1, 2]])
     hidden = replace(state, frame=frame)
@@ -230,7 +230,7 @@ def test_the_rotation_is_that_of_the_weighted_problem() -> None:
         crowded + rng.standard_normal((1500, 6)), memory="landmarks", size=100, n_components=2
     )
     engine.learn(stationary(40, seed=11))
-    state, snapshot = engine._state, engine.snapshot()
+    state, snapshot = engine._progress.state, engine.snapshot()
     assert state is not None
     assert snapshot.masses.max() > 10 * np.median(snapshot.masses)
     order, frame = state.support.oldest_first, state.frame
@@ -249,7 +249,7 @@ def test_the_rotation_is_that_of_the_weighted_problem() -> None:
 def test_a_faint_axis_that_is_lost_within_an_epoch_is_named() -> None:
     """Fidelity weighs axes by their spread; an outside trial lost the last of eight, unsaid."""
     engine = learn(stationary(600), method="laplacian_eigenmaps", n_components=8, diffusion_time=30)
-    state = engine._state
+    state = engine._progress.state
     assert state is not None
     columns = state.frame.columns.copy()
     columns[:, 7] = columns[np.random.default_rng(0).permutation(len(columns)), 7]
@@ -290,7 +290,7 @@ def test_kept_since_says_which_axes_of_two_snapshots_compare() -> None:
 def test_a_snapshot_at_a_renewal_says_how_the_frame_changed() -> None:
     """Measured against the frame that was just made of itself, fidelity was 1 there, always."""
     engine = learn(stationary(1100))
-    state, frame = engine._state, engine.snapshot().frame
+    state, frame = engine._progress.state, engine.snapshot().frame
     assert state is not None
     assert state.frame.position == state.position
     assert frame.fidelity == state.frame.fidelity < 1.0 - 1e-6

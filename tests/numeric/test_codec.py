@@ -150,7 +150,7 @@ def test_every_field_of_an_engine_comes_back_bit_for_bit(name: str) -> None:
     again = through_a_file(se.Engine, engine)
     saved, found = (dict(leaves(one.__pack__())) for one in (engine, again))
     assert found == saved
-    state, loaded = engine._state, again._state
+    state, loaded = engine._progress.state, again._progress.state
     if state is not None:  # what follows from the rest is there, too
         assert loaded.support.scaled.tobytes() == state.support.scaled.tobytes()
     assert len([path for path in saved if ".state." in path]) > 25 or name == "warming"

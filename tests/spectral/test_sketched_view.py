@@ -71,14 +71,14 @@ def load(name: str, n: int) -> np.ndarray:
 
 
 def map_of(engine: se.Engine) -> KernelMap:
-    assert engine._state is not None
-    followed = engine._state.map
+    assert engine._progress.state is not None
+    followed = engine._progress.state.map
     assert isinstance(followed, KernelMap)
     return followed
 
 
 def dense_truth(engine: se.Engine) -> oracle.DiffusionMap:
-    state = engine._state
+    state = engine._progress.state
     assert state is not None
     assert state.map.local_widths is not None
     config = engine.config
@@ -93,7 +93,7 @@ def dense_truth(engine: se.Engine) -> oracle.DiffusionMap:
 
 
 def view_of(engine: se.Engine, count: int) -> SketchedView:
-    state, config = engine._state, engine.config
+    state, config = engine._progress.state, engine.config
     assert state is not None
     normal = state.map.normalise(state, config)
     return map_of(engine).read_products(normal).look(normal, count)

@@ -34,6 +34,15 @@
     return element;
   }
 
+  // Columns that the run kept beside an event, and a link to it.
+  const keptOf = (id) => state.kept.events[id] ?? state.kept.columns.map(() => "");
+  function link(id) {
+    if (!settings.link) return id;
+    const value = (name) => (name === "id" ? id : keptOf(id)[state.kept.columns.indexOf(name)] ?? "");
+    const href = settings.link.replace(/{([^{}]*)}/g, (_, name, at) => (at === 0 ? value(name) : encodeURIComponent(value(name))));
+    return /^https?:\/\//.test(href) ? make("a", { href, target: "_blank", rel: "noreferrer" }, id) : id;
+  }
+
   const sign = (mark) => mark.replace(/[$\\]/g, (found) => found + "\u200b"); // no formulas on axes
 
   // Replace only what differs, so that focus and scroll positions stay.
@@ -238,8 +247,8 @@
     const tables = make("div", { class: "tables" });
     if (item.features.length) tables.append(table("Features, most changed first; changes of means in standard deviations of the reference", ["feature", "moved by", "p"], item.features));
     if (item.events.length) {
-      tables.append(table("Most unusual events", ["id", "event", "contribution", "in the scatter plot"],
-        item.events.map(([id, position, size]) => [id, position, size, make("button", { type: "button", "data-id": id, "aria-label": `show event ${id} in the scatter plot` }, "show")])));
+      tables.append(table("Most unusual events", ["id", ...state.kept.columns, "event", "contribution", "in the scatter plot"],
+        item.events.map(([id, position, size]) => [link(id), ...keptOf(id), position, size, make("button", { type: "button", "data-id": id, "aria-label": `show event ${id} in the scatter plot` }, "show")])));
     }
     if (tables.childElementCount) article.append(tables);
     return article;
@@ -336,7 +345,7 @@
     const nulls = plot.x.map(() => null);
     const source = model("scatter");
     put("scatter", { x: plot.x, y: plot.y, x2: plot.x2 ?? nulls, y2: plot.y2 ?? nulls, id: plot.id, at: plot.at, time: plot.time.map((t) => t ?? "–"),
-      label: plot.label.map(labelName), coverage: plot.coverage, off: plot.off, colour: colours, marker: styles.map(([, marker]) => marker), fill: plot.off.map((off) => (off ? 0 : 0.75)) });
+      label: plot.label.map(labelName), kept: plot.id.map((id) => keptOf(id).filter(Boolean).join(" · ")), coverage: plot.coverage, off: plot.off, colour: colours, marker: styles.map(([, marker]) => marker), fill: plot.off.map((off) => (off ? 0 : 0.75)) });
     source.selected.indices = plot.id.flatMap((id, i) => (selected.has(id) ? [i] : []));
     const reference = isReferenceShown ? plot.reference : { id: [], x: [], y: [], x2: [], y2: [], off: [] };
     const blank = reference.id.map(() => null);
@@ -368,11 +377,11 @@
 
   function list() {
     const plot = current();
-    const rows = plot.id.flatMap((id, i) => (selected.has(id) ? [[id, plot.at[i], labelName(plot.label[i]), plot.time[i], plot.coverage[i], plot.off[i] ? "yes" : "no"]] : []));
+    const rows = plot.id.flatMap((id, i) => (selected.has(id) ? [[link(id), ...keptOf(id), plot.at[i], labelName(plot.label[i]), plot.time[i], plot.coverage[i], plot.off[i] ? "yes" : "no"]] : []));
     if (!selected.size) return fill("selected");
     const most = 50;
     const head = rows.length > most ? `Selected: ${whole(rows.length)} events, the first ${most} of them` : `Selected: ${whole(rows.length)} event${rows.length === 1 ? "" : "s"}`;
-    fill("selected", table(rows.length ? head : "The selected events are not in this snapshot", ["id", "event", "label", "time", "coverage", "off the reference"], rows.slice(0, most)),
+    fill("selected", table(rows.length ? head : "The selected events are not in this snapshot", ["id", ...state.kept.columns, "event", "label", "time", "coverage", "off the reference"], rows.slice(0, most)),
       make("button", { type: "button", id: "clear-selection" }, "clear the selection"));
     by("clear-selection").onclick = () => { selected.clear(); scatter(); };
     return undefined;

@@ -1,0 +1,107 @@
+"""Columns that ride along: from the log into the embedding, the alarms' events and the page."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import streamembed as se
+from streamembed.errors import FeatureError, ParameterError
+from streamembed.report.page import write_page
+from streamembed.report.report_contents import read_contents
+from tests.cli.test_cli import call
+from tests.report.runs import ATTACK
+from tests.report.test_page import Parts
+
+N = 160
+POINTS = np.random.default_rng(0).standard_normal((N, 2))
+TITLES = [f"title {i}" for i in range(N)]
+TITLES[3], TITLES[150] = ATTACK, "long " * 100
+SMALL: dict[str, Any] = {"size": 60, "warm_up": 40}
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    """Texts, nested values and a null, in two files; the second lacks a column."""
+    more: dict[str, Any] = {
+        "title": [*TITLES[:7], None, *TITLES[8:]],
+        "tags": [[f"t{i % 3}"] for i in range(N)],
+        "id": [f"e{i}" for i in range(N)],
+    }
+    table = pa.table({"a": POINTS[:, 0], "b": POINTS[:, 1], **more})
+    (tmp_path / "log").mkdir()
+    pq.write_table(table.slice(0, 90), tmp_path / "log" / "1.parquet")
+    pq.write_table(table.slice(90).drop(["tags"]), tmp_path / "log" / "2.parquet")
+    return tmp_path / "log"
+
+
+def replayed(log: Path, run: Path, **changes: Any) -> Any:
+    given = {"keep": ("title", "tags"), **changes}
+    return se.replay(log, se.Engine(**SMALL), run, snapshot_every=40, **given)
+
+
+@pytest.mark.parametrize("embed", ["final", "causal"])
+def test_they_are_in_the_embedding(log: Path, tmp_path: Path, embed: str) -> None:
+    """In their types, nulls where a file has none; they are neither features nor left out."""
+    done = replayed(log, tmp_path / "run", embed=embed)
+    assert {*done.columns.keep} == {"title", "tags"}
+    assert not done.columns.left_out
+    table = pq.read_table(tmp_path / "run" / "embedding.parquet")
+    assert table["title"].to_pylist() == [*TITLES[:7], None, *TITLES[8:]]
+    assert table["tags"].to_pylist() == [[f"t{i % 3}"] for i in range(90)] + [None] * 70
+
+
+def test_a_run_that_was_stopped_goes_on_with_them(log: Path, tmp_path: Path) -> None:
+    """The same bytes as one that was not; other columns are another run."""
+    replayed(log, tmp_path / "whole")
+    asked = iter([False, True])
+    with pytest.raises(KeyboardInterrupt):
+        replayed(log, tmp_path / "cut", stop=lambda: next(asked))
+    found = se.read_run(tmp_path / "cut").find_events(["e3", "e7", "e9"])
+    assert {key: event.kept["title"] for key, event in found.items()} == {
+        "e3": ATTACK,
+        "e7": None,
+        "e9": "title 9",
+    }
+    with pytest.raises(ParameterError, match=r"columns.keep had 2 entries and has 0"):
+        replayed(log, tmp_path / "cut", keep=None)
+    replayed(log, tmp_path / "cut")
+    whole, cut = ((tmp_path / name / "embedding.parquet").read_bytes() for name in ("whole", "cut"))
+    assert whole == cut
+
+
+def test_what_cannot_be_kept_is_refused(log: Path, tmp_path: Path) -> None:
+    """A column that is missing, or that the embedding has itself."""
+    with pytest.raises(FeatureError, match=r"keep='titel' is not a column"):
+        replayed(log, tmp_path / "run", keep=["titel"])
+    renamed = pq.read_table(log / "1.parquet").rename_columns(["a", "b", "coverage", "c", "id"])
+    pq.write_table(renamed, tmp_path / "other.parquet")
+    with pytest.raises(FeatureError, match=r"keep='coverage' is a column of embedding.parquet"):
+        replayed(tmp_path / "other.parquet", tmp_path / "run", keep=["coverage"])
+    assert not (tmp_path / "run").exists()
+
+
+def test_they_are_on_the_page_as_text(log: Path, tmp_path: Path) -> None:
+    """Of every event of a plot and of an alarm, shortened; a link is one of http alone."""
+    done = call(
+        *("replay", log, "--run", tmp_path / "run", "--size", "60", "--warm-up", "40"),
+        *("--keep", "title", "--monitor", "--n-reference", "100", "--snapshot-every", "40"),
+    )
+    assert done.exit_code == 0, done.output
+    kept = read_contents(tmp_path / "run")["kept"]
+    assert kept["columns"] == ["title"]
+    assert kept["events"]["e150"] == [("long " * 100)[:199] + "…"]
+    page = write_page(tmp_path / "run", tmp_path / "a.html", link="https://example.org/{title}")
+    parts = Parts(page.read_text())
+    assert not any(tag == "img" or "onerror" in attributes for tag, attributes in parts.tags)
+    assert json.loads(parts.scripts[0])["link"] == "https://example.org/{title}"
+    with pytest.raises(ParameterError, match=r"names 'url', and the run has kept \['title'\]"):
+        write_page(tmp_path / "run", tmp_path / "a.html", link="https://example.org/{url}")
+    with pytest.raises(ParameterError, match=r"must name a column, such as \{id\}"):
+        write_page(tmp_path / "run", tmp_path / "a.html", link="https://example.org")
