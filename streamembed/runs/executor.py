@@ -41,14 +41,11 @@ class Executor(Protocol):
         ...
 
 
-@contextlib.contextmanager
-def open_executor(workers: int) -> Iterator[Executor]:
+def open_executor(workers: int) -> contextlib.AbstractContextManager[Executor]:
     """One worker is this process; several are processes, which end with the block."""
     if workers == 1:
-        yield SerialExecutor()
-        return
-    with contextlib.closing(PoolExecutor(workers)) as executor:
-        yield executor
+        return contextlib.nullcontext(SerialExecutor())
+    return contextlib.closing(PoolExecutor(workers))
 
 
 class SerialExecutor:

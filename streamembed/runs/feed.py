@@ -67,7 +67,6 @@ def read_distances(part: LogBatch) -> tuple[EventRows, list[Rejected]]:
     assert part.distances is not None
     known_ids = read_ids(part.ids, len(part))
     usable: list[int] = []
-    distances: list[Floats] = []
     rejected = []
     for i, row in enumerate(part.distances):
         key = None if known_ids is None else known_ids[i]
@@ -77,11 +76,10 @@ def read_distances(part: LogBatch) -> tuple[EventRows, list[Rejected]]:
             rejected.append(Rejected(part.offset + i, key, "null in 'distances'"))
         else:
             usable.append(i)
-            distances.append(row)
     index = np.array(usable, dtype=np.int64)
     ids, points = select_ids(known_ids, index), np.zeros((len(index), 0))
     passthrough = _select_passthrough(part, index)
-    known = np.fromiter(distances, dtype=object)
+    known = np.fromiter((part.distances[i] for i in usable), dtype=object)
     return EventRows(part.offset + index, points, passthrough, ids, known), rejected
 
 

@@ -175,13 +175,11 @@ def _check_config(parameters: dict[str, Any]) -> Config:
     own = signature(replay_partitions).parameters
     config = Config(**{"memory": "landmarks", **origin.check_parameters(parameters, own)})
     instead = "leave it out, or learn the log as one stream, without workers"
-    for name, value in (("memory", "landmarks"), ("method", "diffusion_map")):
+    for name, value in (("memory", "landmarks"), ("method", "diffusion_map"), ("picture", False)):
         if getattr(config, name) != value:
             raise ParameterError(
                 f"{name}={getattr(config, name)!r} must be {value!r} in partitions: {instead}"
             )
-    if config.picture:
-        raise ParameterError(f"picture=True cannot be learned in partitions: {instead}")
     if config.half_life is not None and config.clock == POSITION:
         raise ParameterError(
             f"half_life={config.half_life:g} counts the events of one stream, and partitions have "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -244,25 +244,19 @@ class RunReader:
             fact = chains.STATE if self.finished else chains.COMMITTED
             return dict(self._database.read_fact(fact, {}))
 
+    def _list_calls(self) -> Iterator[tuple[Call[Any], int]]:
+        """The calls of an online run, and the stream position after each."""
+        for record in self._database.read_chain(chains.OPERATIONS):
+            yield Call.from_bytes(record.data), record.position
+
     def _read_calls(self) -> Iterator[EventRows]:
         position = self.begun
-        for record in self._database.read_chain(chains.OPERATIONS):
-            call: Call[Any] = Call.from_bytes(record.data)
+        for call, end in self._list_calls():
             if isinstance(call, Points | Distances):
                 rows = _to_event_rows(call)
-                if len(rows) == record.position - position:  # else some are still pending
+                if len(rows) == end - position:  # else some are still pending
                     yield rows
-                position = record.position
-
-    def late_labels(self) -> dict[Hashable, Any]:
-        """Labels that came after their events, by id."""
-        labels: dict[Hashable, Any] = {}
-        if self.kind == chains.ONLINE and self.origin["engine"].get("metrics"):
-            for record in self._database.read_chain(chains.OPERATIONS):
-                call: Call[Any] = Call.from_bytes(record.data)
-                if isinstance(call, Labels):
-                    labels.update(call.labels)
-        return labels
+                position = end
 
     @property
     def kept_columns(self) -> tuple[str, ...]:
@@ -281,9 +275,10 @@ class RunReader:
                     label, time = (format_label(row.get(name)) for name in ("label", "event_time"))
                     kept = {name: format_label(row[name]) for name in self.kept_columns}
                     events[row["id"]] = EventMetadata(row["position"], label, time, kept)
-        for key, label in self.late_labels().items():
-            if key in events:
-                events[key] = replace(events[key], label=format_label(label))
+        for call, _ in self._list_calls() if self.kind == chains.ONLINE else ():
+            for key, label in call.labels if isinstance(call, Labels) else ():
+                if key in events:
+                    events[key] = replace(events[key], label=format_label(label))
         return events
 
     def _list_events(self) -> Iterator[Any]:

@@ -158,11 +158,10 @@ class RunStore:
     # ------------------------------------------------------------------ growing
 
     def add(self, name: str, rows: Any) -> None:
-        """Append rows (an Arrow table or record batch) to a table."""
-        table = pa.Table.from_batches([rows]) if isinstance(rows, pa.RecordBatch) else rows
-        if table.num_rows:
-            self._buffered.setdefault(name, []).append(table)
-            self._buffered_bytes += table.nbytes
+        """Append rows, an Arrow table, to a table."""
+        if rows.num_rows:
+            self._buffered.setdefault(name, []).append(rows)
+            self._buffered_bytes += rows.nbytes
 
     def read(self, name: str) -> Iterator[Any]:
         """All rows of a table, as tables, buffered ones included."""
@@ -298,8 +297,7 @@ def select_retained(length: int) -> set[int]:
 def read_tables(database: Database, chain: str) -> Iterator[Any]:
     """The tables of a chain."""
     for record in database.read_chain(chain):
-        with pa.ipc.open_stream(pa.py_buffer(record.data)) as reader:
-            yield reader.read_all()
+        yield from_ipc_bytes(record.data)
 
 
 def to_ipc_bytes(table: Any) -> bytes:
@@ -310,6 +308,12 @@ def to_ipc_bytes(table: Any) -> bytes:
         writer.write_table(table)
     data: bytes = sink.getvalue().to_pybytes()
     return data
+
+
+def from_ipc_bytes(data: bytes) -> Any:
+    """The inverse of `to_ipc_bytes`."""
+    with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
+        return reader.read_all()
 
 
 def compute_file_crc(path: Path) -> int:
