@@ -276,9 +276,9 @@ class RunReader:
                     kept = {name: format_label(row[name]) for name in self.kept_columns}
                     events[row["id"]] = EventMetadata(row["position"], label, time, kept)
         for call, _ in self._list_calls() if self.kind == chains.ONLINE else ():
-            for key, label in call.labels if isinstance(call, Labels) else ():
+            for key, late in call.labels if isinstance(call, Labels) else ():
                 if key in events:
-                    events[key] = replace(events[key], label=format_label(label))
+                    events[key] = replace(events[key], label=format_label(late))
         return events
 
     def _list_events(self) -> Iterator[Any]:
