@@ -18,7 +18,7 @@ from streamembed.errors import ParameterError, StoppedError, quote, summarise_er
 from streamembed.logs.event_log import EventLog
 from streamembed.logs.paths import Location, Paths, list_paths
 from streamembed.logs.place import is_uri
-from streamembed.runs.executor import Task
+from streamembed.runs.executor import Executor, Task
 from streamembed.runs.log_replay import Replayed
 from streamembed.runs.partitioned import replay_partitions
 from streamembed.validation import check_whole
@@ -115,7 +115,7 @@ def _to_absolute(log: EventLog | Paths) -> EventLog | list[str]:
     return [path if is_uri(path) else os.path.abspath(path) for path in list_paths(log)]
 
 
-class RayExecutor:
+class RayExecutor(Executor):
     """Runs tasks on a cluster, which runs those whose process is lost again.
 
     Parameters
@@ -125,7 +125,7 @@ class RayExecutor:
     """
 
     def __init__(self, workers: int, options: Mapping[str, Any]) -> None:
-        self.workers = workers
+        super().__init__(workers)
         chosen = {"scheduling_strategy": "SPREAD", "max_retries": MAX_LOSSES, **options}
         self._remote = ray.remote(run_task).options(**chosen)
         self._running: list[Any] = []

@@ -235,16 +235,13 @@ class ReplayDriver:
     def _commit(self) -> None:
         """Commit, if it is time: the recorder has all that the engine knows of the log."""
         stops = self.stop is not None and self.stop()
-        if stops or self._is_commit_due():
-            self.recorder.store.commit(self.build_commit(), self.engine.publish(fresh=True))
+        # the last snapshot that a log of this length leads to is where a longer one resumes
+        rows, store = self._log.n_rows, self.recorder.store
+        is_last = rows is not None and self._fingerprint.rows + self.every >= rows
+        if stops or is_last or store.is_due(self.engine.position):
+            store.commit(self.build_commit(), self.engine.publish(fresh=True))
         if stops:
             raise KeyboardInterrupt
-
-    def _is_commit_due(self) -> bool:
-        # the last snapshot that a log of this length leads to is where a longer one resumes
-        rows = self._log.n_rows
-        is_last = rows is not None and self._fingerprint.rows + self.every >= rows
-        return is_last or self.recorder.store.is_due(self.engine.position)
 
     def _embed(self, snapshot: Snapshot) -> None:
         """Write the events that the snapshot has learned; keep those whose chunk is incomplete.

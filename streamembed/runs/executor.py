@@ -15,63 +15,48 @@ import signal
 import tempfile
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, Protocol
-
-from streamembed.errors import StoppedError
+from typing import Any
 
 Task = Callable[[], Any]
 
 
-class Executor(Protocol):
-    """Runs tasks, in any order."""
+class Executor:
+    """Runs tasks in this process, first come, first served; others run them elsewhere."""
 
-    workers: int  # tasks at once
+    def __init__(self, workers: int = 1) -> None:
+        """``workers`` is the number of tasks at once."""
+        self.workers = workers
+        self._tasks: deque[Task] = deque()
 
     def submit(self, task: Task) -> None:
         """Run a task, now or later."""
-        ...
+        self._tasks.append(task)
 
     def receive(self) -> Any:
         """The result of a task that was submitted, whichever comes first; its error is raised."""
-        ...
+        return self._tasks.popleft()()
 
 
 def open_executor(workers: int) -> contextlib.AbstractContextManager[Executor]:
     """One worker is this process; several are processes, which end with the block."""
     if workers == 1:
-        return contextlib.nullcontext(SerialExecutor())
+        return contextlib.nullcontext(Executor())
     return contextlib.closing(PoolExecutor(workers))
 
 
-class SerialExecutor:
-    """Runs tasks in this process, first come, first served."""
-
-    workers = 1
-
-    def __init__(self) -> None:
-        self._tasks: deque[Task] = deque()
-
-    def submit(self, task: Task) -> None:
-        self._tasks.append(task)
-
-    def receive(self) -> Any:
-        return self._tasks.popleft()()
-
-
-class PoolExecutor:
-    """Runs tasks in processes, started by spawn; one that is killed ends the pool.
+class PoolExecutor(Executor):
+    """Runs tasks in processes, started by spawn; one that is killed ends the pool: BrokenExecutor.
 
     Tasks and results are files in a temporary folder, and through the pipes of the pool go their
     paths: a worker that is killed within a long message would leave everyone waiting for its rest.
     """
 
     def __init__(self, workers: int) -> None:
-        self.workers = workers
+        super().__init__(workers)
         self._folder = Path(tempfile.mkdtemp(prefix="streamembed-"))
         context = multiprocessing.get_context("spawn")
         # workers end when this end is closed, as it is when this process is gone
@@ -85,28 +70,15 @@ class PoolExecutor:
     def submit(self, task: Task) -> None:
         path = self._folder / str(next(self._numbers))
         path.write_bytes(pickle.dumps(task))
-        with self._raise_stopped():
-            self._running.add(self._pool.submit(_run_file, path))
+        self._running.add(self._pool.submit(_run_file, path))
 
     def receive(self) -> Any:
         future = wait(self._running, return_when=FIRST_COMPLETED).done.pop()
         self._running.remove(future)
-        with self._raise_stopped():
-            path = future.result()
+        path = future.result()
         result = pickle.loads(path.read_bytes())
         path.unlink()
         return result
-
-    @contextlib.contextmanager
-    def _raise_stopped(self) -> Iterator[None]:
-        try:
-            yield
-        except BrokenProcessPool as error:
-            raise StoppedError(
-                "a worker was killed; repeat the command to resume; if none could start (the error "
-                'is above): a script must call this under if __name__ == "__main__":, since every '
-                "worker imports it"
-            ) from error
 
     def close(self) -> None:
         """End all processes, whatever they are at."""

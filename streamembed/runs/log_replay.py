@@ -246,15 +246,7 @@ def replay(
             driver = ReplayDriver(
                 source, recorder, start, every, causal, limit, monitor, on_alarm, progress, stop
             )
-            try:
-                damage = driver.run()
-            except KeyboardInterrupt as error:
-                if recorder.events is not None:
-                    error.add_note(
-                        f"interrupted at {recorder.events:,} events; {folder} holds them and "
-                        f"{counts.snapshots:,} snapshots; repeat the replay to resume"
-                    )
-                raise
+            damage = driver.run()
             if damage is None:
                 store.finish(driver.build_commit())
     return Replayed(

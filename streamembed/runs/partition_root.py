@@ -18,8 +18,7 @@ import pyarrow as pa
 
 from streamembed.data.features import Features
 from streamembed.engine.engine import Engine
-from streamembed.engine.snapshot import Snapshot
-from streamembed.errors import DegenerateMapWarning, ResolutionWarning
+from streamembed.errors import DegenerateMapWarning, ResolutionWarning, format_count
 from streamembed.merging import labelled_stream, merged_set
 from streamembed.merging.agreement import MergeSettings
 from streamembed.merging.labelled_stream import LabelledStream
@@ -113,12 +112,17 @@ class PartitionRoot:
         counts
             Those of the run.
         """
-        self.report(count_learned(self.database))
+        self._report()
         rows = self._check_rows(executor)
         if (final := self.store.load_final()) is not None:
             return rows, final.counts
         self._learn(features, executor)
         return rows, self._finish()
+
+    def _report(self) -> None:
+        events, rounds = count_learned(self.database), format_count(self.published, "round")
+        self.store.note_held(events, rounds)
+        self.report(events)
 
     def _check_rows(self, executor: Executor) -> int:
         """How many rows were taken; ParameterError where the log has others in their place."""
@@ -159,7 +163,7 @@ class PartitionRoot:
                 result = executor.receive()
                 running.remove(result.partition)
                 self.commit_round(result)
-                self.report(count_learned(self.database))
+                self._report()
             else:
                 return
 
@@ -172,8 +176,10 @@ class PartitionRoot:
         rejected, schema = rejected.sort_by(order), build_rounds_schema(self.config)
         write_tables(store.folder / "timeline.parquet", schema, store.read("timeline"))
         write_tables(store.folder / "rejected.parquet", REJECTED_SCHEMA, [rejected])
-        snapshot, merged = self.snapshot(), self.read_merged()
-        if snapshot is not None and merged is not None:
+        snapshot, merged = (
+            load_newest(self.database, chain) for chain in (chains.SNAPSHOTS, chains.MERGED)
+        )
+        if snapshot is not None:
             snapshot.save(store.folder / "snapshot.arrow")
             merged.save(store.folder / LANDMARKS)
         rounds = self.database.count_records("timeline")
@@ -220,8 +226,10 @@ class PartitionRoot:
         """Commit the map of the next round, unless there are too few events for one."""
         coming, database = self.published + 1, self.database
         sets, training = self._read_round(coming)
-        before = self.snapshot()
-        previous = self.read_merged()  # whose landmarks are reused where these fit
+        before = load_newest(database, chains.SNAPSHOTS)
+        previous = load_newest(
+            database, chains.MERGED
+        )  # whose landmarks are reused where these fit
         keep = None if previous is None else previous.keys
         merged = merged_set.merge_disjoint(sets, self.config.size, keep)
         enough = len(merged) >= self.config.n_components + 2
@@ -276,13 +284,3 @@ class PartitionRoot:
         damages = self.ends.items()
         text = "; ".join(f"partition {number}: {why}" for number, why in damages if why is not None)
         return text or None
-
-    def read_merged(self) -> LandmarkSet | None:
-        """The landmarks of the last round; None before the first."""
-        merged: LandmarkSet | None = load_newest(self.database, chains.MERGED)
-        return merged
-
-    def snapshot(self) -> Snapshot | None:
-        """The map of the last round; None before the first."""
-        snapshot: Snapshot | None = load_newest(self.database, chains.SNAPSHOTS)
-        return snapshot

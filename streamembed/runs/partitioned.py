@@ -10,13 +10,14 @@ was killed when, leaves a trace.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import BrokenExecutor
 from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
 from inspect import signature
 from pathlib import Path
 from typing import Any
 
-from streamembed.errors import FeatureError, ParameterError, check_path, format_count
+from streamembed.errors import FeatureError, ParameterError, StoppedError, check_path
 from streamembed.logs.event_log import EventLog, open_with_choice, parse_choice, warn_of_columns
 from streamembed.logs.paths import Location, Paths
 from streamembed.methods.options import POSITION, Config
@@ -26,8 +27,8 @@ from streamembed.runs import run_folder as runfolder
 from streamembed.runs.executor import Executor, open_executor
 from streamembed.runs.log_replay import Replayed, check_clock, compute_snapshot_interval
 from streamembed.runs.partition import check_divisible, divide_log
-from streamembed.runs.partition_root import PartitionRoot, count_learned
-from streamembed.runs.run_store import RunStore
+from streamembed.runs.partition_root import PartitionRoot
+from streamembed.runs.run_store import RunStore, load_newest
 from streamembed.validation import check_flag, check_whole
 
 # Events of a partition between two rounds: about a second, where a merge and a map of 1,000 take as
@@ -131,19 +132,18 @@ def replay_partitions(
         try:
             with executor(min(count, len(parts))) as workers_of_call:
                 rows, counts = root.run(opened.features, workers_of_call)
-        except KeyboardInterrupt as error:
-            place = "before anything was learned"
-            if events := count_learned(store.database):
-                rounds = format_count(root.published, "round")
-                place = f"at {events:,} events; {store.folder} holds them and {rounds}"
-            error.add_note(f"interrupted {place}; repeat the call to resume")
-            raise
+        except BrokenExecutor as error:
+            raise StoppedError(
+                "a worker was killed; repeat the command to resume; if none could start (the error "
+                'is above): a script must call this under if __name__ == "__main__":, since every '
+                "worker imports it"
+            ) from error
         return Replayed(
             **asdict(counts),
             path=store.folder,
             learned=counts.accepted,
             position=counts.accepted,
-            snapshot=root.snapshot(),
+            snapshot=load_newest(store.database, chains.SNAPSHOTS),
             damage=root.describe_damage(),
             columns=opened.columns,
             snapshot_every=every,

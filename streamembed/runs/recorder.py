@@ -21,7 +21,7 @@ from streamembed.drift.alarm import Alarm
 from streamembed.drift.monitor import Monitor
 from streamembed.engine.picture import PREFIX, Picture
 from streamembed.engine.snapshot import Snapshot
-from streamembed.errors import FeatureError, quote, summarise_error
+from streamembed.errors import FeatureError, format_count, quote, summarise_error
 from streamembed.logs.event_log import EventLog
 from streamembed.methods.options import Config
 from streamembed.numeric.arrays import Array
@@ -95,8 +95,6 @@ class Recorder:
     Attributes
     ----------
     store : RunStore
-    events : int or None
-        Rows of the finished embedding; None before all files are whole.
     """
 
     def __init__(
@@ -108,7 +106,6 @@ class Recorder:
     ) -> None:
         self._causal, self._monitor, self._alarms = causal, store.monitor, 0
         k, picture = config.n_components, config.picture
-        self.events: int | None = None
         self.store, self.folder = store, store.folder
         self._id_type = log.id_type or pa.int64()
         self._has_picture = picture
@@ -221,7 +218,9 @@ class Recorder:
         if snapshot is not None:
             snapshot.save(self.folder / "snapshot.arrow")
         # an interrupt may have left fewer of them than the engine has
-        self.events = pq.read_metadata(self.folder / "embedding.parquet").num_rows
+        names = ("embedding.parquet", "timeline.parquet")
+        events, rows = (pq.read_metadata(self.folder / name).num_rows for name in names)
+        self.store.note_held(events, format_count(rows, "snapshot"))
 
 
 def to_rejected_table(rows: Sequence[Rejected], id_type: Any = None) -> Any:

@@ -135,15 +135,14 @@ def open_database(folder: Path, overwrite: bool | None) -> Database:
     """The database of a run, for writing: a new one where there is none or it is to be replaced.
 
     ``overwrite`` is None where that is no choice.
+
+    Raises
+    ------
+    ParameterError
+        The folder holds something else, and is not to be replaced.
     """
     if (folder / DATABASE_NAME).exists() and not overwrite:
         return Database.open(folder, writes=True)
-    clear_folder(folder, overwrite)
-    return Database.create(folder)
-
-
-def clear_folder(folder: Path, overwrite: bool | None) -> None:
-    """Remove the files of an older run; ParameterError if there are any, unless ``overwrite``."""
     names = sorted(path.name for path in folder.iterdir() if path.name != LOCK)
     if names and not overwrite:
         choice = "or replace the run with overwrite=True"
@@ -156,3 +155,4 @@ def clear_folder(folder: Path, overwrite: bool | None) -> None:
         (folder / name).unlink(missing_ok=True)
     if (folder / PARTS).is_dir():
         shutil.rmtree(folder / PARTS)
+    return Database.create(folder)

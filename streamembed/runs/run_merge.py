@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from streamembed.engine.engine import Engine
 from streamembed.errors import ParameterError, check_path, quote
@@ -58,8 +59,9 @@ def merge_runs(
     folders = [Path(check_path(run, "runs")) for run in runs]
     sets, configs = _read_runs(folders)
     _check_distinct(folders, sets)
+    before = _select_compared(configs[0]) if configs else {}
     for config in configs[1:]:
-        if lines := _list_differences(configs[0], config):
+        if lines := list_differences(before, _select_compared(config)):
             raise ParameterError(
                 f"runs differ in their parameters: {'; '.join(lines[:4])}: merge runs that began "
                 "alike"
@@ -102,9 +104,5 @@ def _check_distinct(folders: Sequence[Path], sets: Sequence[LandmarkSet]) -> Non
         folder_of[data] = folder
 
 
-def _list_differences(first: Config, second: Config) -> list[str]:
-    before, now = (
-        {name: value for name, value in config.as_dict().items() if name not in FREE_PARAMETERS}
-        for config in (first, second)
-    )
-    return list_differences(before, now)
+def _select_compared(config: Config) -> dict[str, Any]:
+    return {name: value for name, value in config.as_dict().items() if name not in FREE_PARAMETERS}

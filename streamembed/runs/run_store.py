@@ -85,6 +85,7 @@ class RunStore:
         self._last_commit = time.monotonic()
         self._commit_seconds = 0.0
         self._position: int | None = None  # of the last commit
+        self._held = ""
 
     @classmethod
     @contextmanager
@@ -104,7 +105,17 @@ class RunStore:
         every = CHECKPOINT_EVERY if checkpoint_every is None else checkpoint_every
         cadence = parse_count_or_unit("checkpoint_every", every, "s", 1e9)
         with lock_folder(run) as folder, open_database(folder, overwrite) as database:
-            yield cls(database, cadence, monitor)
+            store = cls(database, cadence, monitor)
+            try:
+                yield store
+            except KeyboardInterrupt as error:
+                if store._held:
+                    error.add_note(f"interrupted at {store._held}; repeat the call to resume")
+                raise
+
+    def note_held(self, events: int, more: str) -> None:
+        """What a KeyboardInterrupt is to say of the run: its events, and what else it holds."""
+        self._held = f"{events:,} events; {self.folder} holds them and {more}"
 
     # ------------------------------------------------------------------ origin
 

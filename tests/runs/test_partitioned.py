@@ -465,7 +465,7 @@ def test_progress_counts_what_was_learned_before(
     monkeypatch.setattr(run_of_partitions.PartitionRoot, "_learn", never)
     done = CliRunner().invoke(commands.main, [*flags(log, tmp_path / "new"), "--workers=1"])
     assert done.exit_code == 130
-    assert "interrupted before anything was learned; repeat the call to resume" in done.stderr
+    assert f"interrupted at 0 events; {tmp_path / 'new'} holds them and 0 rounds" in done.stderr
 
 
 def list_workers() -> list[Any]:
