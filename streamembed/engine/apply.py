@@ -93,7 +93,7 @@ def _learn_points(before: EngineState, call: Points, config: Config) -> Steps:
     faults: dict[int, str] = {}  # rows that are not events, in order, and why
     start = 0
     while start < n:
-        stop = min(n, start + state.next_cut(config) - state.position)
+        stop = min(n, start + config.chunks.next_cut(state.learned) - state.position)
         found, ids = input_checks.find_rejected(state, config, keys, times, start, stop)
         if times is not None and found and stop - start > 1:
             # whether a row is late or a duplicate depends on the rows before it: one at a time
@@ -125,7 +125,7 @@ def _learn_points(before: EngineState, call: Points, config: Config) -> Steps:
                 rejected=before.rejected + n_rejected,
                 log_offset=_find_log_offset(state, call, stop),
             )
-            if state.position == state.next_cut(config):
+            if state.position == config.chunks.next_cut(state.learned):
                 state = _push(state, config)
                 yield state
         start = stop
@@ -172,7 +172,7 @@ def _learn_distances(before: EngineState, call: Distances, config: Config) -> St
             rejected=before.rejected + len(faults),
             log_offset=_find_log_offset(state, call, index + 1),
         )
-        if state.position == state.next_cut(config):
+        if state.position == config.chunks.next_cut(state.learned):
             state = _push(state, config)
             yield state
     return (yield from _end(state, before, call, every, keys, faults))

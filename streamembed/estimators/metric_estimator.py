@@ -231,7 +231,7 @@ class MetricEstimator(
 
     def learn_one(self, x: Mapping[Any, Any], y: Any) -> None:  # type: ignore[override]
         """Learn one labelled point; a label that is None or NaN is counted, not learned."""
-        table, labels = impute.read_point(x), read_keys([y], 1)
+        table, labels = self._read_point(x), read_keys([y], 1)
         with self._compute_on_copy() as after:
             after._take_points(table, labels)
 
@@ -245,7 +245,7 @@ class MetricEstimator(
         FeatureError
             An array of another width than the first; nothing was learned.
         """
-        table = impute.read(X)
+        table = self._read_rows(X)
         labels = read_keys(y, len(table))
         with self._compute_on_copy() as after:
             after._take_points(table, labels)
@@ -267,7 +267,7 @@ class MetricEstimator(
         InputError, FeatureError
             As `learn_many`; nothing was learned.
         """
-        left, right = impute.read(X1, name="X1"), impute.read(X2, name="X2")
+        left, right = self._read_rows(X1, "X1"), self._read_rows(X2, "X2")
         if len(left) != len(right):
             raise InputError(
                 f"X1 has {len(left)} rows and X2 has {len(right)}; they must have the same number, "
@@ -275,8 +275,6 @@ class MetricEstimator(
             )
         answers = read_answers(similar, len(left))
         impute.check_pairs(left, right)
-        for table, name in ((left, "X1"), (right, "X2")):
-            self._check_features(table, "this metric", name)
         code_of = {None: NOT_LEARNED, True: SIMILAR, False: DISSIMILAR}
         codes = [code_of[answer] for answer in answers]
         with self._compute_on_copy() as after:
@@ -305,7 +303,6 @@ class MetricEstimator(
         self._warn_of_columns(before)
 
     def _take_points(self, table: FeatureRows, labels: Sequence[Hashable | None]) -> None:
-        self._check_features(table, "this metric")
         self.unlabelled += sum(label is None for label in labels)
         codes, self._labels = self._labels.classes(labels)
         self._take(table, None, np.where(codes == UNKNOWN, NOT_LEARNED, codes))

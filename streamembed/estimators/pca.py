@@ -237,6 +237,8 @@ class PCA(PointEstimator, base.MiniBatchTransformer):
     True
     """
 
+    _title = "this PCA"
+
     n_components: int = 2
     solver: str = "auto"
     rank: int | str = "auto"
@@ -376,7 +378,7 @@ class PCA(PointEstimator, base.MiniBatchTransformer):
 
     def learn_one(self, x: Mapping[Any, Any]) -> None:
         """Learn one event of the stream."""
-        self._take(impute.read_point(x))
+        self._take(self._read_point(x))
 
     def learn_many(self, X: Any) -> None:
         """Learn a mini-batch: any table that `transform_many` takes.
@@ -386,7 +388,7 @@ class PCA(PointEstimator, base.MiniBatchTransformer):
         InputError, FeatureError
             X is no table, or an array of another width than before; nothing was learned.
         """
-        self._take(impute.read(X))
+        self._take(self._read_rows(X))
 
     def flush(self) -> None:
         """Learn the pending events as a short chunk; this is itself an event of the stream.
@@ -434,12 +436,11 @@ class PCA(PointEstimator, base.MiniBatchTransformer):
             else:
                 merged._followed = mine or theirs
         for row in [*self._early, *other._early]:
-            merged._take(impute.read_point(row))
+            merged.learn_one(row)
         vars(self).update(vars(merged))
 
     def _take(self, rows: FeatureRows) -> None:
         """Everything is computed first, and assigned last."""
-        self._check_features(rows, "this PCA")
         cold_start, followed = self._cold_start, self._followed
         if followed is None:
             n = 0

@@ -23,9 +23,6 @@ from streamembed.methods.eigenpairs import LARGEST_EXACT, Eigenpairs
 from streamembed.methods.extension import KernelExtension, sum_coverage
 from streamembed.methods.options import USUAL_TOLERANCE, Config
 from streamembed.methods.refinement import ORTHONORMAL, Weights
-from streamembed.methods.registry import (
-    normalise,
-)
 from streamembed.methods.state import BuildInput, KernelWidths, State, UpdateInput
 from streamembed.methods.trial_map import (
     LARGEST_WHOLE,
@@ -34,6 +31,7 @@ from streamembed.methods.trial_map import (
     SMALL_CHUNK,
     TrialMap,
     build_dense,
+    normalise,
     start_space,
 )
 from streamembed.numeric.arrays import Floats, Ints
@@ -153,15 +151,14 @@ class KernelMap(TrialMap):
         """Weights, of objects without coordinates by the distances of the state."""
         return self.weights if state.distances is None else self.weights.bind(state.squares)
 
-    def bind_operator(self, weights: Weights, normal: Normalisation, unit: float) -> Operator:
-        """S, whose weights are rounded, and whose constant vector."""
-        rounding = ORTHONORMAL + bound_rounding(weights.dtype, len(weights))
-        return Operator(weights.product, normal, weights.dtype, rounding + 2.0 * self.weights.loss)
-
-    def bound_loss(self, operator: Operator) -> float:
-        """Kept products are sums of a few rows at a time."""
-        loss = KEPT_LOSS * float(np.finfo(operator.dtype).eps)
-        return min(operator.rounding, loss) + 2.0 * self.weights.loss
+    def bind_operator(
+        self, weights: Weights, normal: Normalisation, unit: float
+    ) -> tuple[Operator, float]:
+        """S, whose weights are rounded, and whose constant vector; kept products sum few rows."""
+        inexact = 2.0 * self.weights.loss
+        rounding = ORTHONORMAL + bound_rounding(weights.dtype, len(weights)) + inexact
+        loss = min(rounding, KEPT_LOSS * float(np.finfo(weights.dtype).eps)) + inexact
+        return Operator(weights.product, normal, weights.dtype, rounding), loss
 
     def read_matrix(self, state: State, config: Config) -> Floats:
         """W, in double precision."""

@@ -80,11 +80,17 @@ class MapInput:
     # slots -> their distances, those of new slots without rounding to the ring; None for points.
     read_distances: Callable[[Ints], Floats] | None
     position: int
+    slots: Ints  # those that a chunk has filled
 
     @property
     def squares(self) -> SquaredDistances:
         """Of the support, those of new slots without rounding to the ring."""
         return SquaredDistances(self.support.scaled, self.read_distances)
+
+    @property
+    def geometry(self) -> Pairwise:
+        """Of the support, with the distances of new slots at hand."""
+        return build_geometry(self.support, self.distances, self.slots)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,18 +99,12 @@ class BuildInput(MapInput):
 
     scaling: Scaling
 
-    @property
-    def geometry(self) -> Pairwise:
-        """Of the support."""
-        return build_geometry(self.support, self.distances, NO_SLOTS)
-
 
 @dataclass(frozen=True, slots=True)
 class UpdateInput(MapInput):
     """A chunk, as a map sees it; the support is that after it."""
 
     state: State  # before it
-    slots: Ints  # that it filled
     left: Floats | None  # rows of distances of its slots before it, of those that were in use
 
     @property
@@ -125,11 +125,6 @@ class UpdateInput(MapInput):
         d[:, slots] = self.left[:, old].T
         d[index >= 0] = self.left[index[index >= 0]]
         return d
-
-    @property
-    def geometry(self) -> Pairwise:
-        """Of the support, with the distances of the chunk at hand."""
-        return build_geometry(self.support, self.distances, self.slots)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -188,7 +183,7 @@ class EmbeddingMap(abc.ABC):
 
     def normalise(self, state: State, config: Config) -> Normalisation:
         """The normalisation without a product with all weights; exact where that is free."""
-        return operator.weigh_equally(state.active_masses)
+        return operator.weigh_equally(self.select_active(state.support.masses))
 
     @abc.abstractmethod
     def iterate_eigenpairs(self, state: State, config: Config) -> Iterator[Eigenpairs]:
@@ -297,11 +292,6 @@ class State:
             return bool((points[-1] == points[0]).all() and (points == points[0]).all())
         slots = np.arange(len(self.support))
         return not (self.distances.rows(slots[:1]).any() or self.distances.rows(slots).any())
-
-    @property
-    def active_masses(self) -> Floats:
-        """Masses, shape (n,), 0 where a slot has no part in the map."""
-        return self.map.select_active(self.support.masses)
 
     def read_distances(self) -> Callable[[Ints], Floats] | None:
         """slots -> their unsquared distances to all, (b, n), for objects without coordinates."""

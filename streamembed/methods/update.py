@@ -61,7 +61,7 @@ def start(chunk: Chunk, config: Config, divisors: Floats) -> State:
     if d is not None:
         distances = _make_distance_ring(len(support), config).write(assignment.slots, d)
     read_rows = None if d is None else lambda slots: d[slots]
-    inputs = BuildInput(support, distances, read_rows, len(chunk), scaling)
+    inputs = BuildInput(support, distances, read_rows, len(chunk), NO_SLOTS, scaling)
     state = _build(inputs, assignment.cover, None, config)
     state = _init_metrics(replace(state, time=time), config)
     state = picture_updates.begin(state, config)
@@ -92,7 +92,8 @@ def start_from_support(
         As of which masses are, where they fade by event times.
     """
     cover = Cover.of(support.scaled)
-    state = _build(BuildInput(support, None, None, position, scaling), cover, None, config)
+    inputs = BuildInput(support, None, None, position, NO_SLOTS, scaling)
+    state = _build(inputs, cover, None, config)
     state = replace(state, time=None if config.clock == POSITION else time)
     if (scales := state.map.local_widths) is not None:  # an upper bound: it was not measured
         shares = support.masses / support.masses.sum()
@@ -130,7 +131,7 @@ def push(state: State, chunk: Chunk, config: Config, divisors: Floats) -> State:
         read_rows = _merge_distances(distances, slots, new_distances)
     position = state.position + len(chunk)
     # map: the rows or lists of the new slots, and the changes they cause
-    inputs = UpdateInput(support, distances, read_rows, position, state, slots, left)
+    inputs = UpdateInput(support, distances, read_rows, position, slots, state, left)
     updated, n_filled = state.map.update(inputs, config)
     counts = UpdateCounts(
         state.counts.refreshes + updated.count_products() - state.map.count_products(),
@@ -191,7 +192,7 @@ def _rebuild(state: State, scaling: Scaling, config: Config, starts_epoch: bool)
     cover = state.cover
     if cover is not None and state.distances is None:
         cover = Cover.of(rescaled.scaled)
-    inputs = BuildInput(rescaled, state.distances, d, state.position, scaling)
+    inputs = BuildInput(rescaled, state.distances, d, state.position, NO_SLOTS, scaling)
     built = _build(inputs, cover, state, config, starts_epoch)
     return replace(built, picture=state.picture, time=state.time, metrics=state.metrics)
 

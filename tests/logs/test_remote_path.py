@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import pickle
 import shutil
 from pathlib import Path
@@ -16,7 +15,6 @@ import pyarrow.orc
 import pyarrow.parquet as pq
 import pytest
 from pyarrow import fs
-from pyarrow.parquet import encryption
 
 from streamembed.errors import FileError, LogError, ParameterError
 from streamembed.logs.event_log import open_log, write_log
@@ -153,26 +151,3 @@ def test_the_line_that_converts_a_file_does(tmp_path: Path) -> None:
         assert np.array_equal(batch.points, X)
     for kind, _ in TABLES.values():
         assert f"| {kind} |" in page
-
-
-def test_encrypted_columns_are_said_to_be(tmp_path: Path) -> None:
-    """A plain footer does not show them, and the others are read."""
-
-    class Keys(encryption.KmsClient):
-        def wrap_key(self, key_bytes: bytes, master_key_identifier: str) -> str:
-            del master_key_identifier
-            return base64.b64encode(key_bytes).decode()
-
-    factory = encryption.CryptoFactory(lambda _: Keys())
-    settings = encryption.EncryptionConfiguration(
-        footer_key="f", column_keys={"c": ["secret"]}, plaintext_footer=True
-    )
-    table = pa.table({"secret": X[:, 0], "x": X[:, 1]})
-    properties = factory.file_encryption_properties(encryption.KmsConnectionConfig(), settings)
-    path = tmp_path / "log.parquet"
-    with pq.ParquetWriter(path, table.schema, encryption_properties=properties) as writer:
-        writer.write_table(table)
-    with pytest.raises(LogError, match=r"log\.parquet .* columns are encrypted: exclude these"):
-        list(open_log(path))
-    (batch,) = open_log(path, exclude=["secret"])
-    assert np.array_equal(batch.points, X[:, 1:])

@@ -140,16 +140,6 @@ def test_features_chosen_or_learned_are_features_whatever_their_names(kind: str)
         se.Engine().learn(rows, features=["user*"])
 
 
-def test_a_table_of_suspicious_columns_has_no_features() -> None:
-    """The error names each with its reason, and the remedy."""
-    rows = [{"id": i, "target": float(i)} for i in range(N)]
-    for X in (rows, pa.Table.from_pylist(rows)):
-        with pytest.raises(
-            FeatureError, match=r"only 'id' .*'target' \(named like a target\); name"
-        ):
-            se.Engine().learn(X)
-
-
 @pytest.mark.parametrize("name", SUSPICIOUS)
 def test_suspicious_columns_of_a_log_are_left_out_and_named(tmp_path: Path, name: str) -> None:
     """With a warning; a choice by its full name settles it."""
@@ -160,16 +150,6 @@ def test_suspicious_columns_of_a_log_are_left_out_and_named(tmp_path: Path, name
     assert dict(log.columns.left_out) == {name: why}
     assert log.columns.suspicious == (name,)
     assert name in open_log(path, ["a", name]).feature_names
-
-
-def test_a_run_keeps_what_its_columns_were_for(tmp_path: Path) -> None:
-    """In its origin."""
-    path = write(tmp_path / "log", user_id=RNG.permutation(N))
-    with pytest.warns(ColumnWarning):
-        run = se.replay(path, se.Engine(**SMALL), tmp_path / "run")
-    with se.read_run(tmp_path / "run") as reader:
-        assert reader.origin["columns"] == run.columns.as_dict()
-    assert run.columns.left_out == {"user_id": "named like an id"}
 
 
 @pytest.mark.parametrize(
@@ -220,16 +200,6 @@ def test_a_column_without_a_value_in_one_file_is_missing_there(
     np.testing.assert_array_equal(points[(1 - first) * N :][:N], there)
 
 
-def test_a_column_without_a_value_in_any_file_is_no_feature(tmp_path: Path) -> None:
-    """Its type says why; of distances the rows are null."""
-    assert open_log(write(tmp_path / "log", c=pa.nulls(N))).columns.left_out == {"c": "null"}
-    for j, rows in enumerate((pa.array([[], [1.0]]), pa.nulls(2))):
-        pq.write_table(pa.table({"distances": rows}), tmp_path / f"d{j}")
-    (part, other) = open_log([tmp_path / "d0", tmp_path / "d1"])
-    assert part.distances is not None
-    assert other.distances == [None, None]
-
-
 def test_what_a_log_without_features_has_is_listed(tmp_path: Path) -> None:
     """Columns with types and roles, and what to do; it named columns that were not there."""
     pq.write_table(pa.table({"id": range(N), "note": ["n"] * N}), tmp_path / "log")
@@ -262,15 +232,6 @@ def test_columns_of_other_names_have_the_roles(tmp_path: Path) -> None:
     assert written["id"].to_pylist() == names.tolist()
     assert written["label"].to_pylist() == kinds.tolist()
     assert written["event_time"].type == pa.timestamp("s") or written["event_time"].null_count == 0
-
-
-def test_a_reserved_column_can_be_excluded(tmp_path: Path) -> None:
-    """Then there are no ids, and it is no feature either."""
-    path = write(tmp_path / "log", id=np.arange(N), label=np.arange(N))
-    log = open_log(path, exclude=["id", "label"])
-    assert (log.id_type, log.columns.id, log.label_type) == (None, None, None)
-    assert log.columns.left_out == {"id": "excluded", "label": "excluded"}
-    assert log.feature_names == ("a", "b")
 
 
 def test_wrong_choices_are_refused(tmp_path: Path) -> None:
@@ -318,15 +279,6 @@ def test_the_command_names_the_columns_first(tmp_path: Path) -> None:
     )
     assert done.exit_code == 0
     assert pq.read_table(output)["id"].to_pylist() == list(range(N))
-
-
-def test_an_engine_reads_the_columns_that_it_knows(tmp_path: Path) -> None:
-    """A second log needs no choice: what was a feature is one."""
-    path = write(tmp_path / "log", target=PLAIN["a"])
-    engine = se.Engine(**SMALL)
-    se.replay(path, engine, tmp_path / "run", features=["a", "target"])
-    again = se.replay(path, engine, tmp_path / "run-2")
-    assert again.columns.features == ("a", "target")
 
 
 # ------------------------------------------------------------------ folders and patterns
