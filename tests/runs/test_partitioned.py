@@ -119,7 +119,7 @@ def test_what_cannot_be_divided_is_refused(tmp_path: Path, log: Path) -> None:
         replayed(log, tmp_path / "run", memory="window")
     with pytest.raises(ParameterError, match=r"method='pca' must be"):
         replayed(log, tmp_path / "run", method="pca", kernel="self_tuning", bandwidth="auto")
-    with pytest.raises(ParameterError, match=r"picture=True must be False in partitions.*without workers"):
+    with pytest.raises(ParameterError, match=r"picture=True must be False.*without workers"):
         replayed(log, tmp_path / "run", picture=True)
     with pytest.raises(ParameterError, match="workers=0"):
         replayed(log, tmp_path / "run", workers=0)
