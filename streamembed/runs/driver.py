@@ -15,7 +15,6 @@ import numpy as np
 
 from streamembed.data.batch import Batch, Rejected
 from streamembed.drift.alarm import Alarm
-from streamembed.drift.monitor import Monitor
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import BadRowError, LogError
 from streamembed.logs.event_log import EventLog, LogBatch
@@ -83,10 +82,6 @@ class ReplayDriver:
         The engine, whose ``log_offset`` is the row of the log to begin with, and the rows before.
     every
         Events between snapshots, a multiple of the chunk size.
-    causal
-        Whether events are embedded as of when each was learned, or all by the last snapshot.
-    monitor
-        Watches the events that the engine accepts.
 
     Attributes
     ----------
@@ -99,9 +94,7 @@ class ReplayDriver:
     recorder: Recorder
     start: Commit
     every: int
-    causal: bool = True
     max_rejected: Limit = (None, None)
-    monitor: Monitor | None = None
     on_alarm: Callable[[Alarm], None] | None = None
     progress: Callable[[int], None] | None = None
     stop: Callable[[], bool] | None = None
@@ -171,7 +164,7 @@ class ReplayDriver:
         """Record the next rows of the log, those before ``stop``: events, the others rejected."""
         rejected.sort(key=lambda row: row.index)
         self.counts.accepted += len(events)
-        if len(events) and self.causal:
+        if len(events) and self.recorder.causal:
             self._unembedded.append(events)
         self._watch(events, stop)
         if rejected:
@@ -196,7 +189,7 @@ class ReplayDriver:
 
     def _watch(self, events: EventRows, stop: int) -> None:
         """Have the monitor watch the next rows, those before ``stop``."""
-        monitor, first = self.monitor, self._fingerprint.rows
+        monitor, first = self.recorder.store.monitor, self._fingerprint.rows
         if monitor is None or stop == first:
             return
         kept, n = events.numbers - first, stop - first
@@ -288,7 +281,7 @@ class ReplayDriver:
     def _embed_rest(self, snapshot: Snapshot | None) -> Iterator[EmbeddedRows]:
         """All events that are not written: by the last snapshot, or as not learned."""
         position, parts = self._first_unembedded, iter(self._unembedded)
-        if not self.causal:
+        if not self.recorder.causal:
             position, parts = self._first, self._read_events()
         for rows in parts:
             yield from self._embed_rows(position, rows, snapshot)

@@ -244,7 +244,7 @@ def replay(
             recorder = Recorder(store, opened, engine.config, causal)
             source = followed or opened
             driver = ReplayDriver(
-                source, recorder, start, every, causal, limit, monitor, on_alarm, progress, stop
+                source, recorder, start, every, limit, on_alarm, progress, stop=stop
             )
             damage = driver.run()
             if damage is None:

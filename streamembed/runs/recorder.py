@@ -95,6 +95,7 @@ class Recorder:
     Attributes
     ----------
     store : RunStore
+    causal : bool
     """
 
     def __init__(
@@ -104,7 +105,7 @@ class Recorder:
         config: Config,
         causal: bool,
     ) -> None:
-        self._causal, self._monitor, self._alarms = causal, store.monitor, 0
+        self.causal, self._monitor, self._alarms = causal, store.monitor, 0
         k, picture = config.n_components, config.picture
         self.store, self.folder = store, store.folder
         self._id_type = log.id_type or pa.int64()

@@ -59,6 +59,7 @@ class Kept:
 
     def __init__(self, engine: se.Engine, folder: Path) -> None:
         self.engine, self.folder, self.store = engine, folder, self
+        self.causal, self.monitor = True, None
         self.said: list[Any] = []
         self.aside: list[int] = []
         self.known: list[int] = []  # rows that were rejected before
