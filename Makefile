@@ -5,10 +5,10 @@ DOCS ?= .venv-docs
 BIN := $(VENV)/bin
 FAST := tests/test_floors.py tests/test_glossary.py tests/test_surface.py tests/data tests/numeric \
 	tests/spectral tests/pairs tests/metrics/test_itml.py tests/metrics/test_fenn.py \
-	tests/geometry/test_kernel.py tests/geometry/test_kernel_matrix.py tests/geometry/test_neighbors.py \
+	tests/geometry/test_kernel.py tests/geometry/test_kernel_matrix.py \
 	tests/manifold/test_barycentric.py tests/methods/test_registry.py tests/engine/test_saved.py \
 	tests/engine/test_engine.py tests/estimators/test_pair_generator.py \
-	tests/logs/test_from_a_row.py tests/cli tests/scenarios/test_literal_map.py
+	tests/logs/test_from_a_row.py tests/cli
 
 .PHONY: demo test check lint lowest newest docs notebook scenarios drift picture bench soak chromium clean
 
@@ -86,6 +86,7 @@ soak: $(VENV)/.ready $(DOCS)/.ready chromium
 	$(BIN)/python -m scenarios.fuzz.hosts
 	$(BIN)/python -m scenarios.fuzz.served_kills
 	$(BIN)/python -m scenarios.fuzz.certificate
+	$(BIN)/python -m scenarios.fuzz.labels
 
 clean:
 	rm -rf $(VENV) $(VENV)-lowest $(VENV)-newest $(DOCS) demo site

@@ -36,6 +36,21 @@ SETS = {
     "mnist_10k": (2000, 3),
 }
 DRIFTING = {"gas_drift_partial": (1000, 6), "aedes_sex": (1000, 4)}
+# Tables of which only the motion is measured: most have no clusters, or grow out of few sites.
+TABLES = (
+    "arabic_digit",
+    "car",
+    "elec2",
+    "interchanging_rbf",
+    "keystroke",
+    "outdoor",
+    "sea",
+    "waveform",
+    "weather",
+    "yeast",
+)
+TABLE_WINDOW, TABLE_TURNS, TABLE_ORDERS = 1000, 3, 3
+MOTION = ("a chunk moves", "refit moves", "warm refit moves")
 QUICK_SETS = {"digits": (400, 3), "segment": (400, 3)}
 QUICK_DRIFTING = {"gas_drift_partial": (400, 6)}
 IMAGES = ("digits", "coil20", "usps", "mnist_10k")
@@ -265,6 +280,27 @@ def measure_order(
     return measured
 
 
+def measure_motion(name: str, order: int, libraries: list[str]) -> dict[str, float]:
+    """How far the points of a table move in a chunk, and in a refit."""
+    measured = measure_order(name, TABLE_WINDOW, TABLE_TURNS, order, libraries)
+    return {what: value for what, value in measured.items() if what in MOTION}
+
+
+def report_motion(outcome: Outcome, results: dict[str, list[dict[str, float]]]) -> None:
+    """The range over tables of the means over orders, and a line a table."""
+    means = {
+        name: {what: float(np.mean([each[what] for each in orders])) for what in orders[0]}
+        for name, orders in results.items()
+    }
+    for what in next(iter(means.values())):
+        values = [each[what] for each in means.values()]
+        outcome.figures[f"{what}, other tables, least"] = min(values)
+        outcome.figures[f"{what}, other tables, most"] = max(values)
+    for name, each in means.items():
+        parts = "; ".join(f"{what} {value:.4g}" for what, value in each.items())
+        outcome.notes.append(f"{name}, {TABLE_ORDERS} orders: {parts}")
+
+
 # ---------------------------------------------------------------------- what comes and goes
 
 
@@ -334,10 +370,17 @@ def run(full: bool) -> Outcome:
         (name, *size, order, libraries) for name, size in sets.items() for order in range(orders)
     ]
     jobs += [(name, *size, 0, libraries) for name, size in drifting.items()]
+    motion: dict[str, list[dict[str, float]]] = {}
     try:
         if full:
             with ProcessPoolExecutor() as pool:
                 measured = list(pool.map(measure_order, *zip(*jobs, strict=True)))
+                for name in TABLES:
+                    tasks = [
+                        (name, order, ["umap-learn"] if "umap-learn" in libraries else [])
+                        for order in range(TABLE_ORDERS)
+                    ]
+                    motion[name] = list(pool.map(measure_motion, *zip(*tasks, strict=True)))
         else:
             measured = [measure_order(*job) for job in jobs]
         with one_blas_thread():
@@ -348,6 +391,8 @@ def run(full: bool) -> Outcome:
     for job, each in zip(jobs, measured, strict=True):
         results[job[0]].append(each)
     report_scores(outcome, results, list(sets), list(drifting), libraries)
+    if motion:
+        report_motion(outcome, motion)
     if full and len(libraries) < len(LIBRARIES):
         missing = sorted(set(LIBRARIES) - set(libraries))
         outcome.notes.append(f"not installed, so not compared: {', '.join(missing)}")

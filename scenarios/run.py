@@ -31,7 +31,6 @@ from scenarios import (
     online_loops,
     two_circles,
     unsupervised_table,
-    word_distances,
 )
 from scenarios.pictures import embedding_gallery
 from scenarios.scenario import Outcome, Scenario
@@ -50,7 +49,6 @@ SCENARIOS: dict[str, Scenario] = {
         few_labels,
         landmark_stream,
         merged_landmarks,
-        word_distances,
         embedding_gallery,
         live_map,
         cities,

@@ -33,20 +33,13 @@ from streamembed.errors import (
     StreamembedError,
 )
 from streamembed.estimators import DiffusionMap
-from streamembed.estimators.map_estimator import MapEstimator
 from streamembed.logs import write_log
-from streamembed.metrics.metric_certificate import COMMON, MetricCertificate
-
-EMBEDDINGS = [
-    name for name in estimators.__all__ if issubclass(getattr(estimators, name), MapEstimator)
-]
 
 X = np.random.default_rng(0).normal(size=(60, 3))
 NAMES = ["a", "b", "c"]
 FRAME = pa.table(dict(zip(NAMES, X.T, strict=True)))
 VECTORS = pa.FixedSizeListArray.from_arrays(pa.array(X.ravel()), 3)
 DISTANCES = np.linalg.norm(X[:, None] - X, axis=2)
-METRICS = ("itml", "eig_dml", "fenn", "contrast", "geometric_mean", "must_link", "discriminant")
 
 
 def small(**changes: Any) -> se.Engine:
@@ -159,17 +152,6 @@ def test_masked_values_are_nulls() -> None:
     np.testing.assert_array_equal(snapshot.transform(plain), snapshot.transform(X))
 
 
-def test_masked_labels_are_unknown() -> None:
-    """Hidden labels are none: the metric is that of the labels that show."""
-    y = np.arange(60) % 2
-    hidden = np.ma.array(y, mask=np.arange(60) % 3 == 0)
-    told = [None if j % 3 == 0 else int(y[j]) for j in range(60)]
-    one, other = small(metrics=("fenn",)), small(metrics=("fenn",))
-    one.learn(X, y=hidden)
-    other.learn(X, y=told)
-    assert one.snapshot().metrics["fenn"] == other.snapshot().metrics["fenn"]
-
-
 # ------------------------------------------------------------------ tables
 
 
@@ -220,17 +202,6 @@ def test_strange_tables_are_refused(make: Callable[[], Any]) -> None:
     assert engine.position == 0
     with pytest.raises(InputError):
         learned().snapshot().transform(make())
-
-
-def test_chunks_of_an_arrow_column_are_one_column() -> None:
-    """A list of the chunks is refused, and the message says what to pass instead."""
-    both = [VECTORS[:30], VECTORS[30:]]
-    engine = small()
-    for learn in (engine.learn, se.Monitor().learn, estimators.PCA().learn_many):
-        with pytest.raises(FeatureError, match=r"X is a list of Arrow arrays .*pa\.chunked_array"):
-            learn(both)
-    assert engine.learn(pa.chunked_array(both)).accepted == 60
-    np.testing.assert_array_equal(engine.snapshot().coordinates, learned().snapshot().coordinates)
 
 
 @pytest.mark.parametrize(
@@ -304,23 +275,6 @@ def test_messages_for_distances_are_about_distances() -> None:
     equal.learn_distances(np.ones((60, 60)) - np.eye(60))
     with pytest.warns(DegenerateMapWarning, match="look at their distances"):
         equal.snapshot()
-
-
-@pytest.mark.parametrize("name", ["ids", "y", "similar"])
-def test_messages_for_iterators_say_to_pass_a_list(name: str) -> None:
-    """As the message for X does."""
-    engine = small(metrics=("itml",))
-    rows = iter([1] * 60)
-    with pytest.raises(InputError, match=rf"{name} is a list_iterator; .*: pass list\({name}\)"):
-        engine.learn_pairs(X, X, rows) if name == "similar" else engine.learn(X, **{name: rows})
-
-
-def test_ragged_answers_are_refused() -> None:
-    """`similar` is one boolean a pair."""
-    engine = small(metrics=("itml",))
-    for similar in ([[True], [True, False]], np.array(True), [1j, 0], ["yes", "no"], {True, False}):
-        with pytest.raises(InputError, match="similar"):
-            engine.learn_pairs(X[:2], X[2:4], similar)
 
 
 # ------------------------------------------------------------------ parameters
@@ -407,13 +361,6 @@ def test_only_bytes_are_read_as_bytes(kind: Any, value: Any) -> None:
         kind.from_bytes(value)
 
 
-def test_every_buffer_is_bytes() -> None:
-    """Copies in a bytearray or a memoryview are read, too."""
-    data = learned().to_bytes()
-    for again in (bytearray(data), memoryview(data)):
-        assert se.Engine.from_bytes(again).to_bytes() == data
-
-
 @pytest.mark.parametrize("sets", [None, 5, np.array(4)], ids=repr)
 def test_merging_takes_a_list(sets: Any) -> None:
     """Something that is no series ended in a bare "not iterable"."""
@@ -459,13 +406,6 @@ def test_memory_errors_of_arrow_are_not_made_errors_of_the_data(
         read_times([datetime.datetime(2020, 1, 1)], 1)
     with pytest.raises(MemoryError):
         write_log(tmp_path / "log", X, NAMES, labels=["a"] * 60)
-
-
-@pytest.mark.parametrize("value", [np.array(5.0), np.ma.masked, "ab", None, [1.0], (9.0, 3.0)])
-def test_percentiles_are_two_numbers(value: Any) -> None:
-    """An array without a length is refused like any other mistake."""
-    with pytest.raises(ParameterError, match="percentiles"):
-        se.PairGenerator(percentiles=value)
 
 
 # ------------------------------------------------------------------ river faces
@@ -553,31 +493,6 @@ def test_a_snapshot_cannot_be_changed(again: Callable[[se.Snapshot], se.Snapshot
         snapshot.metrics["itml"].certificate.status = "ok"
     np.testing.assert_array_equal(snapshot.transform(X[:3]), before)
     np.testing.assert_array_equal(snapshot.diffusion_distances().shape, (40, 40))
-
-
-def test_certificates_of_metrics_have_the_same_keys_whoever_made_them(tmp_path: Path) -> None:
-    """Engine or estimator, labels or pairs: one type, plain values, through files and pickles."""
-    engine = small(metrics=METRICS)
-    engine.learn(X, y=np.arange(60) % 3)
-    makers = dict(engine.snapshot().metrics)
-    for name in set(estimators.__all__) - {"EmbeddingDrift", "LabelSpreading"}:  # they have none
-        if name in (*EMBEDDINGS, "PCA"):
-            continue
-        model = getattr(estimators, name)(
-            **next(iter(getattr(estimators, name)._unit_test_params()))
-        )
-        for j, row in enumerate(X.tolist()):
-            x = dict(zip(NAMES, row, strict=True))
-            _ = model.learn_one(x) if name == "UnsupervisedMetric" else model.learn_one(x, j % 3)
-        makers[name] = model.metric
-    for metric in makers.values():
-        assert type(metric.certificate) is MetricCertificate
-        assert set(COMMON) <= set(metric.certificate)
-        assert pickle.loads(pickle.dumps(metric)) == metric
-        with pytest.raises(AttributeError, match="has no 'wings'"):
-            _ = metric.certificate.wings
-    engine.snapshot().save(tmp_path / "s")
-    assert dict(se.Snapshot.load(tmp_path / "s").metrics) == dict(engine.snapshot().metrics)
 
 
 def test_messages_can_always_be_made() -> None:

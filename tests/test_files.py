@@ -97,14 +97,6 @@ def test_a_snapshot_is_saved_where_nothing_varies(tmp_path: Path) -> None:
         assert (tmp_path / "again").read_bytes() == (tmp_path / "s").read_bytes()
 
 
-def test_a_log_where_nothing_varies_leaves_its_run(tmp_path: Path) -> None:
-    """The snapshot at the end of a replay is written, too."""
-    write_log(tmp_path / "log", np.ones((60, 2)), ["a", "b"])
-    done = se.replay(tmp_path / "log", small(), tmp_path / "run")
-    assert done.snapshot is not None
-    assert len(se.Snapshot.load(tmp_path / "run" / "snapshot.arrow").ids) == 60
-
-
 # ------------------------------------------------------------------ what is not there, or no file
 
 
@@ -312,49 +304,6 @@ def test_a_parquet_bomb_is_read_in_bounded_memory(tmp_path: Path) -> None:
         print(sum(len(part) for part in open_log(sys.argv[1])))
     """
     assert under_a_limit(source, tmp_path / "log.parquet") == "10000000\n"
-
-
-@pytest.mark.long
-def test_wide_and_nested_logs_are_learned_or_refused_by_type(tmp_path: Path) -> None:
-    """2,000 columns are learned; lists of lists are no features."""
-    wide = pa.table({f"x{j:05d}": np.random.default_rng(j).normal(size=60) for j in range(2_000)})
-    pq.write_table(wide, tmp_path / "wide.parquet")
-    source = """
-        engine = se.Engine(size=60, warm_up=50)
-        for part in open_log(sys.argv[1]):
-            engine.learn(part.points)
-        print(engine.snapshot().points.shape)
-    """
-    assert under_a_limit(source, tmp_path / "wide.parquet") == "(60, 2000)\n"
-    nested = pa.table({"a": pa.array([[[[1.0] * 10] * 10] * 10] * 100)})
-    pq.write_table(nested, tmp_path / "nested.parquet")
-    with pytest.raises(StreamembedError, match="no numeric column"):
-        open_log(tmp_path / "nested.parquet")
-
-
-@pytest.mark.long
-def test_a_long_id_in_a_log_does_not_take_all_memory(tmp_path: Path) -> None:
-    """The run folder of a log with an id of two megabytes is written under a limit."""
-    ids = [f"i{j}" for j in range(3000)]
-    ids[100] = "x" * 2_000_000
-    write_log(tmp_path / "log", np.random.default_rng(0).normal(size=(3000, 2)), ["a", "b"], ids)
-    source = """
-        engine = se.Engine(size=300, chunk_size=100)
-        done = se.replay(sys.argv[1], engine, sys.argv[1] + "-run", snapshot_every=1000)
-        print(done.accepted)
-    """
-    assert under_a_limit(source, tmp_path / "log") == "3000\n"
-    written = pq.read_table(tmp_path / "log-run" / "embedding.parquet", columns=["id"])
-    assert written["id"].to_pylist() == ids
-
-
-def test_logs_of_no_path_are_refused_by_type(tmp_path: Path) -> None:
-    """What is no path is a parameter error, what is not there is a log error."""
-    for path in (5, None, [None], "\0"):
-        with pytest.raises(ParameterError):
-            open_log(path)  # type: ignore[arg-type]
-    with pytest.raises(LogError):
-        open_log(tmp_path / ("x" * 300))
 
 
 def test_a_log_written_into_a_pipe_waited_for_ever(tmp_path: Path) -> None:

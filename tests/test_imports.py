@@ -77,12 +77,6 @@ def test_every_public_name_is_where_the_door_says() -> None:
         assert getattr(se, name).__name__.split(".")[-1] == name
 
 
-def test_an_unknown_name_is_an_attribute_error() -> None:
-    """As of any module."""
-    with pytest.raises(AttributeError, match="'streamembed' has no attribute 'Motor'"):
-        _ = se.Motor
-
-
 @pytest.mark.parametrize("name", commands.COMMANDS)
 def test_every_command_is_where_the_door_says(name: str) -> None:
     """Under its own name, with the purpose that the list of commands tells."""

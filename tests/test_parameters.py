@@ -9,8 +9,6 @@ import inspect
 import json
 import pickle
 import re
-import subprocess
-import sys
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -21,14 +19,14 @@ from click.testing import CliRunner
 
 import streamembed as se
 from streamembed import estimators
-from streamembed.cli import command_options, commands
+from streamembed.cli import commands
 from streamembed.engine.engine import PARAMETERS
 from streamembed.errors import ParameterError, UnknownParameterError
 from streamembed.estimators.map_estimator import MapEstimator
 from streamembed.logs.event_log import write_log
-from streamembed.methods.engine_parameters import METHODS, OPTIONS, REQUIRED, describe_applicability
+from streamembed.methods.engine_parameters import METHODS, describe_applicability
 from streamembed.methods.options import DEFAULTS, Config
-from streamembed.parameters import NOTES, SYNONYMS, read_texts, take_first_sentence
+from streamembed.parameters import NOTES, SYNONYMS, read_texts
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "parameters.md"
 WRITE = "write them: python -m tests.test_parameters"
@@ -82,27 +80,6 @@ def test_every_parameter_has_words() -> None:
     assert sorted(on_page) == sorted(rows.values()), WRITE
 
 
-def test_help_is_the_first_sentence() -> None:
-    """With the methods that have the parameter."""
-    shown = " ".join(CliRunner().invoke(commands.main, ["replay", "--help"]).output.split())
-    for name in DEFAULTS.keys() - {"on_bad_row"}:  # a replay has max_rejected
-        assert " ".join(command_options.HELP[name].split()) in re.sub(r"- (?=\w)", "-", shown), name
-        assert len(take_first_sentence(PARAMETERS[name])) < 110
-    assert command_options.HELP["reg"].endswith("For lle.")
-
-
-def test_no_text_names_the_methods_by_hand() -> None:
-    """The registry knows which method has a parameter, and its sentence is generated."""
-    for name in OPTIONS:
-        assert describe_applicability(name).startswith("For "), name
-        assert not re.search(
-            r"\b(For|Of) (diffusion_map|isomap|lle|kernel_pca)\b", PARAMETERS[name]
-        )
-    for name, (other, value) in REQUIRED.items():
-        assert describe_applicability(name).endswith(f"ith {other}={value!r}.")
-        assert value != DEFAULTS[other]
-
-
 @pytest.mark.parametrize("kind", MAPS, ids=lambda kind: kind.__name__)
 def test_maps_have_the_parameters_of_their_method(kind: Any) -> None:
     """No others; general ones by name alone; each with the engine's words, or its own."""
@@ -122,25 +99,6 @@ def test_maps_have_the_parameters_of_their_method(kind: Any) -> None:
         own = name == "metric" or (kind, name) == (estimators.KernelPCA, "kernel")
         assert text
         assert own or text.startswith(PARAMETERS.get(name, ""))
-
-
-@pytest.mark.long
-def test_docstrings_may_be_missing() -> None:
-    """``python -OO`` takes them away, and nothing else."""
-    program = (
-        "import streamembed as se; from streamembed import estimators; "
-        "from streamembed.cli import command_options, commands; "
-        "assert se.Engine.__doc__ is None and 'reg' in command_options.HELP; "
-        "model = estimators.Isomap(warm_up=12, size=30); "
-        "model.learn_many([[float(i % 7), i * 0.5] for i in range(30)]); "
-        "print(model.ready)\n"
-        "try: estimators.Isomap(reg=1)\n"
-        "except TypeError as error: print(error)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-OO", "-c", program], capture_output=True, text=True, check=False
-    )
-    assert done.stdout.startswith("True\nIsomap has no parameter 'reg'"), done.stderr
 
 
 # ------------------------------------------------------------------ names
@@ -200,25 +158,6 @@ def test_names_are_checked_everywhere(kind: Any) -> None:
     assert not set(NOTES) & set(DEFAULTS)
 
 
-def test_subclasses_of_users_take_what_they_take() -> None:
-    """Also any parameters, by name."""
-
-    class Wide(estimators.FENN):
-        def __init__(self, mu: float = 1.0, **others: Any) -> None:
-            super().__init__(mu=mu)
-            self.others = others
-
-    assert Wide(extra=1).others == {"extra": 1}
-
-    class Narrow(estimators.DiffusionMap):
-        def __init__(self, depth: int = 1) -> None:
-            super().__init__(warm_up=20)
-            self.depth = depth
-
-    with pytest.raises(UnknownParameterError, match=r"Narrow has no parameter 'dept'.*'depth'"):
-        Narrow(dept=2)
-
-
 @pytest.mark.parametrize(
     ("make", "name", "says"),
     [
@@ -252,13 +191,6 @@ def test_a_property_that_fails_says_why() -> None:
 
     with pytest.raises(AttributeError, match="'Config' object has no attribute 'nothing'"):
         _ = Broken().broken
-
-
-def test_the_command_line_suggests_options() -> None:
-    """click does."""
-    done = CliRunner().invoke(commands.main, ["replay", "--n-neighbours", "3"])
-    assert done.exit_code == 2
-    assert "--n-neighbors" in done.output
 
 
 def test_the_config_has_what_maps_have() -> None:

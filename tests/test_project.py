@@ -7,7 +7,6 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
 import streamembed as se
@@ -17,8 +16,6 @@ ROOT = Path(__file__).resolve().parents[1]
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
 WORKFLOW: dict[str, Any] = yaml.safe_load((ROOT / ".github/workflows/tests.yml").read_text())
 TARGETS = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-LARGEST_PAGE = 2_500  # words
-LONG_PAGES = {"results.md", "benchmarks.md"}
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
 
 
@@ -67,25 +64,10 @@ def test_workflows_and_pages_call_targets_that_exist() -> None:
     assert {"test", "lowest", "docs"} <= called <= TARGETS
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / ".github").rglob("*.yml")), ids=lambda p: p.name)
-def test_files_of_the_host_are_valid_yaml(path: Path) -> None:
-    """And every form asks for something."""
-    content = yaml.safe_load(path.read_text())
-    assert content.get("jobs") or {each["type"] for each in content["body"]} & {"textarea"}
-
-
-def test_hooks_run_the_linters_of_make() -> None:
-    """The same tools, from the same environment."""
-    hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"][0]["hooks"]
-    lint = (ROOT / "Makefile").read_text().split("\nlint:")[1].split("\n\n")[0]
-    called = {hook["entry"].split()[0].rpartition("/")[2] for hook in hooks}
-    assert called == set(re.findall(r"\$\(BIN\)/(\w+)", lint))
-
-
-@pytest.mark.parametrize(
-    "page", [ROOT / "README.md", ROOT / "CHANGELOG.md", *PAGES], ids=lambda path: path.name
-)
-def test_no_page_is_too_long(page: Path) -> None:
-    """But for tables of figures."""
-    if page.name not in LONG_PAGES:
-        assert len(page.read_text().split()) <= LARGEST_PAGE
+def test_pages_name_files_that_exist() -> None:
+    """Paths to modules in backticks, from the package or the root of the repository."""
+    folders = [ROOT / "streamembed", ROOT, ROOT / "streamembed" / "methods"]
+    for page in [ROOT / "README.md", *PAGES]:
+        text = re.sub(r"```.*?```", "", page.read_text(), flags=re.S)
+        for name in re.findall(r"`([\w/]+\.py)`", text):
+            assert any((folder / name).is_file() for folder in folders), f"{page.name}: {name}"

@@ -130,27 +130,6 @@ def test_what_the_pages_of_sources_name_exists(page: Path) -> None:
     assert len(text.split()) <= 1800
 
 
-@pytest.mark.parametrize(
-    "span",
-    [
-        "metrics/none.py",
-        "metrics/fenn.py::none",
-        "tests/test_sources.py::test_none",
-        "estimators.None",
-        "Mahalanobis.none",
-        "Engine(none=1)",
-        "PairGenerator(percentiles=(95.0, 5.0))",
-        "python -m scenarios.none",
-        "python -m scenarios.run none",
-        "none=1",
-    ],
-)
-def test_what_does_not_exist_is_found(span: str) -> None:
-    """The test above can fail, for each kind of span."""
-    with pytest.raises((AssertionError, TypeError, ValueError, se.errors.StreamembedError)):
-        resolve(span)
-
-
 @pytest.mark.parametrize("n_classes", [2, 3, 5])
 def test_energies_of_fenn_are_the_ratios_of_lda(n_classes: int) -> None:
     """Of classes of equal size, E = 1 / (1 + N/(N - 1) r) with r the ratio of LDA (Inaba, 3.4)."""

@@ -145,7 +145,7 @@ def by_kernel(reference: Floats, stream: Floats) -> Iterable[int]:
 
 ADWIN: Any = drift.ADWIN  # it has no types
 OTHERS: dict[str, Detector] = {
-    "ADWIN": by_river(lambda d: ADWIN(delta=0.002 / d)),
+    "ADWIN": by_river(lambda _: ADWIN()),
     "PageHinkley": by_river(lambda _: drift.PageHinkley()),
     "KSWIN": by_river(lambda d: drift.KSWIN(alpha=0.005 / d, seed=0)),
     "online MMD": by_kernel,

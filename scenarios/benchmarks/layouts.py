@@ -24,8 +24,6 @@ from streamembed.numeric.arrays import Floats
 __all__ = ["measure_layouts"]
 
 CHUNK, NEIGHBORS, SPREAD = 10, 15, 1.5
-# Beside the lists, a chunk.
-BARS = {1000: "7", 2000: "14"}
 
 
 def measure_following(
@@ -55,9 +53,9 @@ def measure_following(
 def measure_layouts(quick: bool) -> list[str]:
     """Letter, in windows of four sizes; umap-learn's refit where it is installed."""
     lines = [
-        "| letter, chunk 10 | lists ms | picture beside them ms | bar | without numba ms | "
-        "laid out ms | counted ms | one new point ms | umap-learn / lists and picture | bar |",
-        "|---|" + "---:|" * 9,
+        "| letter, chunk 10 | lists ms | picture beside them ms | without numba ms | "
+        "laid out ms | counted ms | one new point ms | umap-learn / lists and picture |",
+        "|---|" + "---:|" * 7,
     ]
     _measure_reading(np.random.default_rng(0).standard_normal((200, 3)), 100)  # compiles
     for size in (500, 1000) if quick else (500, 1000, 2000, 5000, 10000):
@@ -80,11 +78,10 @@ def measure_layouts(quick: bool) -> list[str]:
         refit = _measure_refit(points[:size]) if size <= 2000 else np.nan
         cells = [f"{value:.1f}" for value in (plain, laid_out, counted, placed)]
         cells = ["" if value == "nan" else value for value in cells]
-        bars = BARS.get(size, ""), "300" if size in BARS else ""
         ratio = "" if np.isnan(refit) else f"**{refit / (kept_lists + beside):.0f}**"
         lines.append(
-            f"| N = {size:,} | {kept_lists:.1f} | **{beside:.1f}** | {bars[0]} | "
-            f"{cells[0]} | {cells[1]} | {cells[2]} | {cells[3]} | {ratio} | {bars[1]} |"
+            f"| N = {size:,} | {kept_lists:.1f} | **{beside:.1f}** | "
+            f"{cells[0]} | {cells[1]} | {cells[2]} | {cells[3]} | {ratio} |"
         )
     return lines
 

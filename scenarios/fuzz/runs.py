@@ -1,30 +1,22 @@
 """Hostile conditions of runs: ``python -m scenarios.fuzz.runs``.
 
 Bits flip in the database, in the files beside it and in the tables; files end early, at every page
-and at every byte of the last record; a file system is full, and then has free space; eight
-processes read while one writes. Changed data must be found, or be without any effect.
+and at every byte of the last record. Changed data must be found, or be without any effect.
 Exit code 1 where it is not; the seed and the place are printed.
 """
 
 from __future__ import annotations
 
 import argparse
-import multiprocessing
-import shutil
-import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 import streamembed as se
 from scenarios.fuzz.kills import SMALL, replay, write_run_log
-from streamembed.errors import DamagedFileError, FileError, StreamembedError
+from streamembed.errors import DamagedFileError, StreamembedError
 from streamembed.runs import verify
 from streamembed.storage import database
 
@@ -146,100 +138,6 @@ def _pages(path: Path) -> range:
     return range(0, path.stat().st_size, PAGE)
 
 
-@contextmanager
-def small_disk(megabytes: int) -> Iterator[Path | None]:
-    """A file system of that size; None where this process may not make one."""
-    folder = Path(tempfile.mkdtemp())
-    options = ["-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", str(folder)]
-    made = (
-        shutil.which("mount")
-        and not subprocess.run(["mount", *options], capture_output=True, check=False).returncode
-    )
-    try:
-        yield folder if made else None
-    finally:
-        if made:
-            subprocess.run(["umount", "-l", str(folder)], capture_output=True, check=False)
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def fill() -> str:
-    """A run on a disk that is full at some batch, and then has free space."""
-    with small_disk(3) as disk:
-        if disk is None:
-            return "a full disk: not tried, for no file system can be made here"
-        ballast = disk / "ballast"
-        ballast.write_bytes(bytes(1 << 20))
-        acknowledged = 0
-        try:
-            with se.open_run(disk / "run", SMALL, checkpoint_every=50) as run:
-                for start in range(0, len(POINTS), 50):
-                    run.learn(POINTS[start : start + 50], batch_id=str(start))
-                    acknowledged = start + 50
-        except FileError:
-            pass
-        else:
-            raise AssertionError("the disk was never full")
-        ballast.unlink()
-        with se.open_run(disk / "run", SMALL, checkpoint_every=50) as run:
-            if run.position not in (acknowledged, acknowledged + 50):
-                raise AssertionError(f"{acknowledged} acknowledged, {run.position} are there")
-            plain = se.Engine(**SMALL)
-            for start in range(0, run.position, 50):
-                plain.learn(POINTS[start : start + 50])
-            if run.engine.to_bytes() != plain.to_bytes():
-                raise AssertionError("the engine has other bytes after a full disk")
-            run.learn(POINTS[:50])
-    return f"a full disk: {acknowledged} events acknowledged, all there once there was free space"
-
-
-def _read(folder: str, stop_event: Any, counts: Any) -> None:
-    last_position = count = 0
-    while not stop_event.is_set():
-        with se.read_run(folder) as reader:
-            positions = reader.positions
-            snapshot = reader.snapshot()
-            rows = reader.timeline()["position"].to_pylist()
-        if (
-            positions[-1] < last_position
-            or snapshot.position < last_position
-            or rows != sorted(rows)
-        ):
-            raise AssertionError(
-                f"read {positions[-1]} and {snapshot.position} after {last_position}"
-            )
-        last_position, count = snapshot.position, count + 1
-    counts.put(count)
-
-
-def read_beside_writer(seconds: float, readers: int) -> tuple[int, int]:
-    """One writes, others read: how many batches, and how many whole reads."""
-    context = multiprocessing.get_context("fork")
-    stop_event, counts = context.Event(), context.Queue()
-    with tempfile.TemporaryDirectory() as folder:
-        run_of = str(Path(folder) / "run")
-        with se.open_run(run_of, SMALL, checkpoint_every=20) as run:
-            run.learn(POINTS[:60])
-            others = [
-                context.Process(target=_read, args=(run_of, stop_event, counts))
-                for _ in range(readers)
-            ]
-            for other in others:
-                other.start()
-            until, batches = time.monotonic() + seconds, 0
-            while time.monotonic() < until:
-                start = batches * 10 % 1900
-                run.learn(POINTS[start : start + 10])
-                batches += 1
-            stop_event.set()
-            total = sum(counts.get(timeout=60) for _ in others)
-            for other in others:
-                other.join(60)
-    if any(other.exitcode for other in others):
-        raise AssertionError("a reader saw a torn state")
-    return batches, total
-
-
 def main() -> None:
     """Exit code 1 at the first thing that is wrong."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -247,8 +145,6 @@ def main() -> None:
     parser.add_argument(
         "--every", type=int, default=1000, help="look at the whole run at every so many-th byte"
     )
-    parser.add_argument("--seconds", type=float, default=60.0)
-    parser.add_argument("--readers", type=int, default=8)
     parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -257,9 +153,6 @@ def main() -> None:
         print(f"{asked.flips} flipped bits: {detected} found, {harmless} without effect, 0 silent")
         cuts = sum(truncate(run, asked.every) for run in runs)
         print(f"{cuts} cuts, at every page and of the last file at every byte: 0 silent")
-    print(fill())
-    batches, reads = read_beside_writer(asked.seconds, asked.readers)
-    print(f"{reads} reads by {asked.readers} readers beside {batches} batches: 0 torn")
 
 
 if __name__ == "__main__":

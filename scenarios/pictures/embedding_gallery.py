@@ -15,7 +15,6 @@ from sklearn import datasets, decomposition, manifold
 import streamembed as se
 from scenarios.scenario import Expected, Outcome, Scenario
 from scenarios.streams import MissingDataError, table, words
-from scenarios.word_distances import edit_distances
 from streamembed.estimators import PCA
 from streamembed.numeric.arrays import Array, Floats, Ints
 from streamembed.threads import one_blas_thread
@@ -98,6 +97,31 @@ class GalleryMaps:
     shade: Array
     met: list[bool]
     bound: float = 1.0
+
+
+def edit_distances(word: str, others: list[str]) -> Floats:
+    """Levenshtein distances of a word to others: insert, delete or change one letter.
+
+    Examples
+    --------
+    >>> edit_distances("kitten", ["sitting", "kitten", ""]).tolist()
+    [3.0, 0.0, 6.0]
+    """
+    width = max(map(len, others), default=0)
+    letters = np.zeros((len(others), width), dtype=np.int64)
+    for i, other in enumerate(others):
+        letters[i, : len(other)] = list(map(ord, other))
+    row = np.tile(np.arange(width + 1.0), (len(others), 1))
+    for i, letter in enumerate(word):
+        change = row[:, :-1] + (letters != ord(letter))
+        row = np.concatenate([np.full((len(others), 1), i + 1.0), row[:, 1:] + 1.0], axis=1)
+        np.minimum(row[:, 1:], change, out=row[:, 1:])
+        # insertions to the right, one after the other, are a running minimum
+        steps = np.arange(width + 1.0)
+        row = np.minimum.accumulate(row - steps, axis=1) + steps
+    ends = np.array([len(other) for other in others], dtype=np.int64)
+    result: Floats = row[np.arange(len(others)), ends]
+    return result
 
 
 def run(full: bool) -> Outcome:

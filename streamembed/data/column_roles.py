@@ -17,17 +17,23 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from streamembed.data.batch import Batch
-from streamembed.data.table import InputFrame, are_dicts, is_frame, open_frame, sort_names
+from streamembed.data.table import (
+    InputFrame,
+    are_dicts,
+    find_vector,
+    is_frame,
+    open_frame,
+    sort_names,
+)
 from streamembed.data.values import (
     as_number,
+    find_common_size,
     find_storage_type,
     holds_vectors,
     is_numeric,
     is_sequence,
-    read_lists,
 )
 from streamembed.errors import ColumnWarning, FeatureError, ParameterError, quote, warn
 
@@ -149,7 +155,7 @@ class Columns:
     features : tuple of str
         The features, or the places "0", "1", ... of a list column; none of distances.
     list_column : str or None
-        The list column that holds the points or the distances.
+        The list column that holds the points or the distances, alone.
     id, label, time : str or None
         The columns of these roles; None where there is none.
     keep : tuple of str
@@ -158,6 +164,8 @@ class Columns:
         Every other column, and why.
     suspicious : tuple of str
         Those of them that are numeric, and named like ids, times or targets.
+    vectors : tuple of str
+        List columns beside other features: these are then called ``embedding[0]``, and so on.
     """
 
     features: tuple[str, ...]
@@ -168,6 +176,7 @@ class Columns:
     keep: tuple[str, ...] = ()
     left_out: Mapping[str, str] = field(default_factory=dict)
     suspicious: tuple[str, ...] = ()
+    vectors: tuple[str, ...] = ()
 
     @property
     def kind(self) -> str:
@@ -177,11 +186,14 @@ class Columns:
     @property
     def event_columns(self) -> tuple[str, ...]:
         """The columns of the file that hold the events."""
-        return self.features if self.list_column is None else (self.list_column,)
+        if self.list_column is not None:
+            return (self.list_column,)
+        return tuple(dict.fromkeys(_find_column(name, self.vectors) for name in self.features))
 
     def as_dict(self) -> dict[str, Any]:
         """All of it, as JSON has it."""
-        lists = {name: list(getattr(self, name)) for name in ("features", "keep", "suspicious")}
+        names = ("features", "keep", "suspicious", "vectors")
+        lists = {name: list(getattr(self, name)) for name in names}
         return {**asdict(self), **lists}
 
     def describe_features(self) -> str:
@@ -252,10 +264,10 @@ def find_list_size(kind: Any) -> int:
     return int(getattr(find_storage_type(kind), "list_size", 0)) if holds_vectors(kind) else 0
 
 
-def read_list_size(column: Any) -> int:
-    """How many numbers the first list of a column has; 0 where there is none."""
-    lengths = pc.list_value_length(read_lists(column)).drop_null()
-    return lengths[0].as_py() if len(lengths) else 0
+def _find_column(feature: str, vectors: Collection[str]) -> str:
+    """The column of a feature: of a number of a vector, the vector."""
+    vector = find_vector(feature) or feature
+    return vector if vector in vectors else feature
 
 
 def match_names(names: Iterable[str], patterns: Sequence[str]) -> frozenset[str]:
@@ -359,15 +371,17 @@ def _choose_requested(candidates: ColumnCandidates, chosen: tuple[str, ...]) -> 
     if len(chosen) == 1 and chosen[0] in vectors:
         return _use_vector(chosen[0], vectors[chosen[0]])
     names: set[str] = set()
-    numeric = set(candidates.numeric)
     for name in chosen:
-        matching = {name} & numeric
-        if _is_pattern(name) and name not in types:
+        column = name if name in types else _find_column(name, vectors)
+        matching = {column}.intersection((*candidates.numeric, *vectors))
+        if _is_pattern(name) and column not in types:
             matching = {column for column in candidates.features if fnmatchcase(column, name)}
         if not matching:
             raise FeatureError(_explain_refusal(candidates, name))
         names |= matching
-    return Columns(sort_names(names))
+    beside = tuple(sorted(names.intersection(vectors)))
+    numbers = [f"{name}[{i}]" for name in beside for i in range(vectors[name])]
+    return Columns(sort_names([*names.difference(beside), *numbers]), vectors=beside)
 
 
 def _explain_refusal(candidates: ColumnCandidates, name: str) -> str:
@@ -377,8 +391,6 @@ def _explain_refusal(candidates: ColumnCandidates, name: str) -> str:
     what, remedy = missing if kind is None else f"of type {kind}", ""
     if others := [column for column in candidates.suspicious if fnmatchcase(column, name)]:
         remedy = f"; {others} must be named in full"
-    elif name in candidates.vectors:
-        remedy = "; a vector column must be chosen alone"
     elif kind is not None and holds_vectors(kind):
         remedy = f"; {LIST_ADVICE}"
     return (
@@ -460,10 +472,16 @@ def _split_frame(
     if chosen is None:
         faults = {n: str(t) for n, t in types.items() if not (is_numeric(t) or holds_vectors(t))}
         left_out = _leave_out(frame.names, left_out, faults, learned, frame.argument, remedy)
-        features: Iterable[str] = types.keys() - left_out.keys()
+        features: Collection[str] = types.keys() - left_out.keys()
+        vectors = sorted(name for name in features if holds_vectors(types[name]))
+        if vectors and len(features) > 1 and not learned:
+            raise FeatureError(
+                f"{frame.argument} has vectors beside other columns ({vectors}): choose with "
+                f"features=, for example {vectors[:1]}"
+            )
     else:
         lists = [name for name, kind in types.items() if holds_vectors(kind)]
-        sizes = {name: read_list_size(frame.columns[name]) for name in lists}
+        sizes = {name: find_common_size(frame.columns[name]) for name in lists}
         features = _choose_columns(types, sizes, chosen, frame.argument)
     columns = {role: frame.columns[role] for role in RESERVED if role in left_out}
     return SplitTable(frame.select(features), columns.get)

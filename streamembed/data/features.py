@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Annotated, Self
 
-from streamembed.data.table import are_positions
+import numpy as np
+
+from streamembed.data.table import are_positions, find_vector
+from streamembed.numeric.arrays import Floats, freeze
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +34,19 @@ class Features:
         """The names that the caller gave; None where columns are named by their place."""
         return None if self.ordered else self.names
 
+    @property
+    def divisors(self) -> Floats:
+        """What divides each feature once it is scaled, (d,): the root of the size of its vector.
+
+        So the numbers of one vector together weigh as one feature.
+
+        Examples
+        --------
+        >>> Features(("v[0]", "v[1]", "v[2]", "v[3]", "x"), False).divisors.tolist()
+        [2.0, 2.0, 2.0, 2.0, 1.0]
+        """
+        return _compute_divisors(self.names)
+
     def __pack__(self) -> tuple[Annotated[tuple[str, ...], "different"], bool, str]:
         """Saved without names of fields."""
         return self.names, self.ordered, self.metric
@@ -36,6 +54,13 @@ class Features:
     @classmethod
     def __unpack__(cls, saved: tuple[tuple[str, ...], bool, str]) -> Self:
         return cls(*saved)
+
+
+@lru_cache
+def _compute_divisors(names: tuple[str, ...]) -> Floats:
+    vectors = [find_vector(name) or name for name in names]
+    sizes = Counter(vectors)
+    return freeze(np.sqrt([float(sizes[vector]) for vector in vectors]))
 
 
 # Of objects that are known by their distances.

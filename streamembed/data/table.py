@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import array
 import math
+import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -24,6 +25,7 @@ from streamembed.data.values import (
     as_number,
     column_to_floats,
     decode,
+    find_storage_type,
     holds_vectors,
     is_list_type,
     is_null,
@@ -36,7 +38,10 @@ from streamembed.errors import FeatureError, InputError, quote, summarise_error
 from streamembed.numeric.arrays import Array, Bools, Floats
 
 LONGEST_PLACE = 10  # digits: a longer name is a number of something else
+# A number of a vector that is learned beside other features.
+VECTOR_PART = re.compile(r"(.+)\[\d+\]")
 _ABSENT = object()
+NOTHING = np.zeros((0, 0)), NO_NULLS
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -141,6 +146,12 @@ def find_columns(names: Sequence[str], wanted: Iterable[str]) -> list[int]:
 def are_positions(names: Iterable[str]) -> bool:
     """Whether features are known by their place, as those of an array."""
     return all(name.isdecimal() and len(name) < LONGEST_PLACE for name in names)
+
+
+def find_vector(name: str) -> str | None:
+    """The vector of which a feature of that name is a number; None for other features."""
+    match = VECTOR_PART.fullmatch(name)
+    return None if match is None else match[1]
 
 
 def check_places(
@@ -295,64 +306,47 @@ def _describe_keys(keys: Collection[str], wanted: set[str]) -> str:
 
 
 def _from_frame(X: InputFrame, wanted: tuple[str, ...] | None) -> NumericTable:
-    if len(X.columns) == 1 and (table := _from_lists(X, wanted)) is not None:
-        return table
-    values, nulls, refused = columns_to_matrix(X.columns, X.argument)
-    nulls = NO_NULLS if X.mixes_nulls else nulls
-    return NumericTable(values, X.names, False, nulls=nulls, refused=refused)
-
-
-def columns_to_matrix(
-    columns: Mapping[str, Any], argument: str = "X"
-) -> tuple[Floats, Bools, FeatureError | None]:
-    """Columns of an `InputFrame` as numbers.
-
-    Returns
-    -------
-    values, nulls
-        Shapes (n, d), NaN where there is no number.
-    refused
-        Why a column is not one of numbers; None where all are.
-    """
-    n = max(map(len, columns.values()), default=0)
-    values, nulls = np.empty((n, len(columns))), np.zeros((n, len(columns)), dtype=bool)
-    refused = None
-    for j, (name, column) in enumerate(columns.items()):
-        if isinstance(column, list):
-            numbers = list(map(as_number, column))
-            values[:, j] = [math.nan if number is None else number for number in numbers]
-            nulls[:, j] = list(map(is_null, column))
-            strays = [row for row, number in enumerate(numbers) if number is None]
-            stray = next((column[row] for row in strays if not nulls[row, j]), None)
-            if stray is not None:
-                what = f"it has {quote(stray)}"
-                error = FeatureError(f"column {name!r} of {argument} is not numeric: {what}")
-                refused = refused or error
-            continue
-        arrow = decode(column)
-        if arrow.null_count:
-            nulls[:, j] = arrow.is_null().to_numpy(zero_copy_only=False)
-        try:
-            values[:, j] = column_to_floats(arrow, name)
-        except FeatureError as error:
-            values[:, j] = np.nan
+    """The numbers of a frame; of a column of lists one a place, and beside others with its name."""
+    sizes, parts = Counter(map(find_vector, wanted or ())), list[tuple[Floats, Bools]]()
+    names, faults, refused, ordered = list[str](), dict[int, str](), None, False
+    for name, column in X.columns.items():
+        kind, is_named = getattr(column, "type", None), name in sizes
+        is_alone = len(X.columns) == 1 and not is_named
+        is_known = is_named or (is_alone and wanted is not None and are_positions(wanted))
+        if kind is not None and (holds_vectors(kind) or (kind == pa.null() and is_known)):
+            size = len(wanted or ()) if is_alone else sizes[name]
+            size = getattr(find_storage_type(kind), "list_size", size)
+            values, nulls, wrong = lists_to_matrix(column, name, size or None)
+            faults, ordered = faults | wrong, is_alone
+            names += [str(j) if is_alone else f"{name}[{j}]" for j in range(values.shape[1])]
+        else:
+            values, nulls, error = _read_column(column, name, X.argument)
             refused = refused or error
-    return values, nulls, refused
+            names.append(name)
+        parts.append((values, nulls))
+    values, nulls = map(np.column_stack, zip(*parts, strict=True)) if parts else NOTHING
+    nulls = NO_NULLS if X.mixes_nulls and not ordered else nulls
+    return NumericTable(values, tuple(names), ordered, nulls, faults=faults, refused=refused)
 
 
-def _from_lists(X: InputFrame, wanted: tuple[str, ...] | None) -> NumericTable | None:
-    """The numbers of the only column, where each of its values is a list of numbers."""
-    ((name, column),) = X.columns.items()
-    kind = getattr(column, "type", None)
-    is_empty = kind == pa.null() and wanted is not None and are_positions(wanted)
-    if kind is None or not (holds_vectors(kind) or is_empty):
-        return None
-    size = None if wanted is None else len(wanted)
-    values, nulls, faults = lists_to_matrix(column, name, size)
-    if len(faults) == len(values):
-        values, nulls, faults = lists_to_matrix(column, name)
-    names = tuple(map(str, range(values.shape[1])))
-    return NumericTable(values, names, True, nulls=nulls, faults=faults)
+def _read_column(
+    column: Any, name: str, argument: str
+) -> tuple[Floats, Bools, FeatureError | None]:
+    """Numbers and nulls of a column, (n,), NaN where there is no number; why it is refused."""
+    if isinstance(column, list):
+        numbers, nulls = list(map(as_number, column)), np.array(list(map(is_null, column)), bool)
+        values = np.array([math.nan if number is None else number for number in numbers], float)
+        strays = [row for row, number in enumerate(numbers) if number is None and not nulls[row]]
+        if not strays:
+            return values, nulls, None
+        what = f"it has {quote(column[strays[0]])}"
+        return values, nulls, FeatureError(f"column {name!r} of {argument} is not numeric: {what}")
+    arrow = decode(column)
+    nulls = arrow.is_null().to_numpy(zero_copy_only=False)
+    try:
+        return column_to_floats(arrow, name), nulls, None
+    except FeatureError as error:
+        return np.full(len(arrow), np.nan), nulls, error
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from importlib import import_module
@@ -20,6 +21,7 @@ from streamembed.numeric.arrays import Array, Bools, Floats
 PERIOD = "pandas.period"
 # A mask of nulls where there are none.
 NO_NULLS: Bools = np.zeros((0, 0), dtype=bool)
+FIRST_LISTS = 64  # by which the length of all lists of a column is judged
 
 
 def as_number(value: Any) -> float | None:
@@ -196,10 +198,7 @@ def column_to_floats(column: Any, name: str) -> Floats:
     if pa.types.is_boolean(kind):
         column = column.cast(pa.uint8())
     elif not is_numeric(kind):
-        hint = (
-            f"; take lists of one length alone: features=[{name!r}]" if is_list_type(kind) else ""
-        )
-        raise FeatureError(f"column {name!r} has type {given}; features must be numeric{hint}")
+        raise FeatureError(f"column {name!r} has type {given}; features must be numeric")
     if column.type == pa.float16():
         column = column.cast(pa.float32())
     values: Floats = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
@@ -281,6 +280,13 @@ def holds_vectors(kind: Any) -> bool:
     return is_list_type(kind) and is_numeric(find_storage_type(kind).value_type)
 
 
+def find_common_size(column: Any) -> int:
+    """How many numbers most of the first lists of a column have, of those with any; 0 without."""
+    lengths = pc.list_value_length(read_lists(column)).drop_null().to_pylist()
+    common = Counter([length for length in lengths if length][:FIRST_LISTS]).most_common(1)
+    return common[0][0] if common else 0
+
+
 def lists_to_matrix(
     column: Any, name: str, size: int | None = None
 ) -> tuple[Floats, Bools, dict[int, str]]:
@@ -289,7 +295,7 @@ def lists_to_matrix(
     Parameters
     ----------
     size
-        How many numbers a list must have; None for as many as the first one has.
+        How many numbers a list must have; None for the commonest, see `find_common_size`.
 
     Returns
     -------
@@ -303,8 +309,7 @@ def lists_to_matrix(
     if lengths.null_count:
         lengths = lengths.fill_null(-1)
     lengths = lengths.to_numpy(zero_copy_only=False)
-    if size is None:
-        size = next((int(length) for length in lengths if length >= 0), 0)
+    size = find_common_size(column) if size is None else size
     fits = lengths == size
     shape = len(column), size
     # filtered, for there may be numbers beneath a null

@@ -34,7 +34,10 @@ from streamembed.numeric.arrays import Array, Floats, Ints
 
 N_STREAMS = 200
 MAX_LENGTH = 5_000  # events of a simulated stream; beyond, the threshold is extrapolated
-CLIP = 0.03
+CLIP = 0.03  # of the scores at either end
+# Of the range of a score whose usual value is more frequent than that: its standard deviation is no
+# less than that of a flag at the limit, so that an event weighs no more than one of such a flag.
+LEAST_DEVIATION = float(np.sqrt(CLIP * (1 - CLIP)))
 STREAM_BATCH = 100  # streams that are simulated at once
 FILTERED_CHUNKS = 8  # chunks of these at once
 EULER = 0.5772156649015329
@@ -60,12 +63,6 @@ class Calibration:
         """For each statistic the log of the events in which it occurs once without drift."""
         logs: Floats = np.log(self.length * self.block) + (statistics - self.location) / self.slope
         return logs
-
-    @property
-    def effective(self) -> float:
-        """Number of independent statistics that would alarm as often as these do together."""
-        log = np.log(self.length * self.block)
-        return float(np.exp(np.median(self.maxima) - log + np.log(np.log(2.0))))
 
 
 def estimate_coefficients(scores: Floats, blocks: Ints) -> Floats:
@@ -124,14 +121,17 @@ def calibrate(
     streams
         Simulated streams.
     """
-    low, high = np.quantile(scores, [CLIP, 1 - CLIP], axis=0)
+    ends = np.quantile(scores, [CLIP, 1 - CLIP], axis=0)
+    is_rare = ends[0] == ends[1]  # all values but the usual one
+    low, high = np.where(is_rare, [scores.min(axis=0), scores.max(axis=0)], ends)
+    least = is_rare * LEAST_DEVIATION * (high - low) / np.sqrt(block)
     clipped, blocks = average_blocks(np.clip(scores, low, high), blocks, block)
     chunk = count_rows(block)
     ert /= block
     coefficients = estimate_coefficients(clipped, blocks)
     length = max(int(min(ert, MAX_LENGTH)) // chunk, 1) * chunk
     rng = np.random.default_rng(seed)
-    simulator = _Simulator(clipped, blocks, coefficients, groups, chunk)
+    simulator = _Simulator(clipped, blocks, coefficients, groups, least, chunk)
     maxima = np.concatenate(
         [
             simulator.draw_maxima(rng, min(STREAM_BATCH, streams - i), length)
@@ -143,7 +143,7 @@ def calibrate(
     mean = clipped.mean(axis=0)
     covariance = (clipped - mean).T @ (clipped - mean) / len(clipped)
     return Calibration(
-        null=NullModel(low, high, mean, whiten(covariance, groups)),
+        null=NullModel(low, high, mean, whiten(covariance, groups, least)),
         location=location,
         slope=slope,
         length=length,
@@ -188,9 +188,11 @@ class _Simulator:
         blocks: Ints,
         coefficients: Floats,
         groups: ChannelGroups,
+        least: Floats,
         chunk: int = CHUNK,
     ) -> None:
         self._groups, self._chunk, self._n = groups, chunk, len(scores)
+        self._least = least
         self._serial = serial = np.flatnonzero(coefficients > 0)
         self._coefficients = r = coefficients[serial]
         rows = scores - scores.mean(axis=0)
@@ -219,7 +221,7 @@ class _Simulator:
             first = self._rows[rng.integers(len(self._rows), size=streams)][:, self._serial]
             means[..., self._serial] += _chain_chunks(ends, first, uncertain, self._chunk)
         means -= center
-        whitening = whiten(covariances, self._groups).astype(np.float32)
+        whitening = whiten(covariances, self._groups, self._least).astype(np.float32)
         return _compute_maxima(means, whitening, self._groups)
 
     def _draw_chunks(self, rng: np.random.Generator, count: int, r: Array) -> tuple[Array, Array]:

@@ -1,7 +1,8 @@
 """The events that an alarm stands on: more than one, or there is no alarm.
 
 The line itself would be too strict: an event of twenty that are all a little high carries a part,
-and run lengths were twice what was asked for.
+and run lengths were twice what was asked for. It is the line for an event that carries more than
+all others together: where values are rare, a stream without any of them is not far below it.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from streamembed.numeric.arrays import Floats
 
 MOST_CARRIERS = 16
 USUAL_SHARE = 0.03  # of an alarm's run length: without its outliers a stream stays below it
+LARGEST_REST = 0.5  # of the mean of an alarm: an event without which less is left is most of it
 
 
 def find_carriers(
@@ -33,7 +35,8 @@ def find_carriers(
 
     Returns
     -------
-    Without so many all statistics are far below the line; 0 where these are more than sixteen.
+    Without so many all statistics are far below the line; 0 where these are more than sixteen. 1
+    where one event carries more than the others, and all are below the line without it.
     """
     calibration, chunk = reference.calibration, reference.chunk
     null, groups = calibration.null, reference.groups
@@ -43,12 +46,15 @@ def find_carriers(
     shares = np.matmul((clipped - null.mean)[:, None, :], null.whitening)[:, 0, :] / chunk
     a = np.array([2.0 / (m + 1) for m in MEMORIES])[:, None]
     weights = a * (1 - a) ** (np.arange(len(scores)) // chunk)
-    squares = (means[w, part] - weights[w, :, None] * shares[:, part]) ** 2
-    left = squares.sum(axis=1) if form == "norm" else squares.max(axis=1)
+    measure = np.sum if form == "norm" else np.max
+    left = measure((means[w, part] - weights[w, :, None] * shares[:, part]) ** 2, axis=1)
     order = np.argsort(left, kind="stable")[:MOST_CARRIERS]
     removed = np.cumsum(weights[:, order, None] * shares[order], axis=1)
     rest = np.moveaxis(means[:, None] - removed, 0, 1)
     variances = np.broadcast_to(variances, rest.shape[:2])
     logs = calibration.log_run_lengths(compute_statistics(rest, variances, groups)).max(axis=1)
+    is_most = left.min() < LARGEST_REST**2 * measure(means[w, part] ** 2)
+    if is_most and logs[0] <= calibration.threshold:
+        return 1
     usual = np.flatnonzero(logs <= calibration.threshold + np.log(USUAL_SHARE))
     return int(usual[0]) + 1 if len(usual) else 0

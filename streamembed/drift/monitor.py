@@ -537,9 +537,7 @@ class Monitor(SavedObject):
             "largest_autocorrelation": float(calibration.coefficients.max(initial=0.0)),
             "block": calibration.block,
             "integrated_time": self._get_reference().dependence.integrated,
-            "bootstraps": len(calibration.maxima),
             "threshold": self.threshold,
-            "effective_statistics": calibration.effective,
             "run_lengths": np.exp(np.minimum(calibration.maxima, 709.0)).tolist(),
         }
 

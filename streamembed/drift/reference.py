@@ -100,13 +100,11 @@ class ReferenceMap:
 
 def _multiply_rows(rows: Floats, matrix: Array) -> Floats:
     """``rows @ matrix``, ten rows a product."""
-    if not len(rows):
-        return np.zeros((0, matrix.shape[1]))
     n, short = len(rows), -len(rows) % CHUNK
     if short:
         rows = np.concatenate([rows, np.zeros((short, rows.shape[1]))])
-    products = np.matmul(rows.reshape(-1, CHUNK, rows.shape[1]), matrix)
-    result: Floats = products.reshape(len(rows), -1)[:n]
+    products = np.matmul(rows.reshape(len(rows) // CHUNK, CHUNK, rows.shape[1]), matrix)
+    result: Floats = products.reshape(len(rows), matrix.shape[1])[:n]
     return result
 
 

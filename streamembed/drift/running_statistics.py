@@ -72,22 +72,24 @@ def init_means(*shape: int, dtype: type = np.float64) -> RunningMeans:
     return RunningMeans(np.zeros((len(MEMORIES), *shape), dtype))
 
 
-def whiten(covariance: Array, groups: ChannelGroups) -> Floats:
+def whiten(covariance: Array, groups: ChannelGroups, least: Floats) -> Floats:
     """Symmetric whitening of each channel, shape (..., p, p), of covariances of that shape.
 
-    Of the correlations, with a ridge of 1e-2; a constant score has weight 0.
+    Of the correlations, with a ridge of 1e-2; no deviation counts as less than ``least``, shape
+    (p,), and a score that never varies has weight 0.
     """
     whitening = np.zeros(covariance.shape)
     for part in groups.slices:
         own = covariance[..., part, part]
-        deviations = np.sqrt(np.maximum(np.diagonal(own, axis1=-2, axis2=-1), 0.0))
-        varies = deviations > 1e-12
-        inverse = np.where(varies, 1.0 / np.where(varies, deviations, 1.0), 0.0)
+        variances = np.maximum(np.diagonal(own, axis1=-2, axis2=-1), least[part] ** 2)
+        varies = variances > 1e-24
+        inverse = np.where(varies, 1.0 / np.sqrt(np.where(varies, variances, 1.0)), 0.0)
         correlations = own * inverse[..., :, None] * inverse[..., None, :]
+        np.einsum("...ii->...i", correlations)[...] = 1.0
         values_, vectors = np.linalg.eigh(correlations)
         roots = 1.0 / np.sqrt(np.maximum(values_, 0.0) + RIDGE)
         inner = (vectors * roots[..., None, :]) @ np.swapaxes(vectors, -1, -2)
-        whitening[..., part, part] = inverse[..., :, None] * inner * varies[..., None, :]
+        whitening[..., part, part] = inverse[..., :, None] * inner
     return whitening
 
 

@@ -93,7 +93,7 @@ def _learn_points(before: EngineState, call: Points, config: Config) -> Steps:
     faults: dict[int, str] = {}  # rows that are not events, in order, and why
     start = 0
     while start < n:
-        stop = min(n, start + state.next_cut(config) - state.position)
+        stop = min(n, start + config.chunks.next_cut(state.learned) - state.position)
         found, ids = input_checks.find_rejected(state, config, keys, times, start, stop)
         if times is not None and found and stop - start > 1:
             # whether a row is late or a duplicate depends on the rows before it: one at a time
@@ -125,7 +125,7 @@ def _learn_points(before: EngineState, call: Points, config: Config) -> Steps:
                 rejected=before.rejected + n_rejected,
                 log_offset=_find_log_offset(state, call, stop),
             )
-            if state.position == state.next_cut(config):
+            if state.position == config.chunks.next_cut(state.learned):
                 state = _push(state, config)
                 yield state
         start = stop
@@ -172,7 +172,7 @@ def _learn_distances(before: EngineState, call: Distances, config: Config) -> St
             rejected=before.rejected + len(faults),
             log_offset=_find_log_offset(state, call, index + 1),
         )
-        if state.position == state.next_cut(config):
+        if state.position == config.chunks.next_cut(state.learned):
             state = _push(state, config)
             yield state
     return (yield from _end(state, before, call, every, keys, faults))
@@ -231,12 +231,13 @@ def _refuse(keys: Any, index: int, rows: Ints) -> NoReturn:
 
 def _push(full: EngineState, config: Config, flush: bool = False) -> EngineState:
     """Learn the pending events."""
-    events = full.waiting.joined()
+    events, divisors = full.waiting.joined(), (full.features or NO_FEATURES).divisors
     with one_blas_thread():
         if full.state is None:
-            state = update.start(events.chunk(0), config)
+            state = update.start(events.chunk(0), config, divisors)
         else:
-            state = update.push(full.state, events.chunk(len(full.state.support)), config)
+            chunk = events.chunk(len(full.state.support))
+            state = update.push(full.state, chunk, config, divisors)
         if full.early is not None:
             state = _with_pairs(state, *full.early, config)
         if flush:
@@ -332,13 +333,13 @@ def _execute(now: EngineState, call: Command, config: Config) -> EngineState:
     state = now.need_state(config, f"there is nothing to {call.name}")
     if call.name == "flush" and now.pending:
         return _push(now, config, flush=True)
-    commands = {
-        "flush": _with_flushed_metrics,
-        "rescale": update.rescale,
-        "relayout": update.relayout,
-    }
     with one_blas_thread():
-        following = commands[call.name](state, config)
+        if call.name == "rescale":
+            divisors = (now.features or NO_FEATURES).divisors
+            following = update.rescale(state, config, divisors)
+        else:
+            change = {"flush": _with_flushed_metrics, "relayout": update.relayout}
+            following = change[call.name](state, config)
     return now if following is state else replace(now, state=following)
 
 

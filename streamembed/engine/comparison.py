@@ -7,10 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from streamembed.engine.axis_messages import (
-    describe_hidden_spread,
-    describe_lost_axes,
-)
+from streamembed.engine.axis_messages import describe_hidden_spread, describe_lost_axes
 from streamembed.errors import InputError
 from streamembed.layout import measures
 from streamembed.methods.snapshot_contents import Frame, SnapshotContents

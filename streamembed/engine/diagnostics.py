@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from streamembed.engine.axis_messages import (
-    describe_lost_axes,
-    name_components,
-)
+from streamembed.engine.axis_messages import describe_lost_axes, name_components
 from streamembed.engine.snapshot import Snapshot
 from streamembed.geometry.scaling import compare_divisors
 from streamembed.methods.eigenpairs import LARGEST_EXACT
@@ -108,7 +105,8 @@ def describe_changed_scaling(snapshot: Snapshot, config: Config) -> str | None:
     ratios = np.ones(len(snapshot.scale))
     for slots in (drawn, np.arange(n)):
         points = snapshot.points[slots]
-        ratios = compare_divisors(points, scaling, config.least_share, snapshot.scale)
+        divisors = snapshot.features.divisors
+        ratios = compare_divisors(points, scaling, config.least_share, divisors, snapshot.scale)
         if not ((ratios > CHANGED) | (ratios < 1.0 / CHANGED)).any():
             return None
     j = int(np.abs(np.log(ratios)).argmax())
@@ -235,15 +233,10 @@ def describe_degenerate_map(snapshot: Snapshot) -> str | None:
     is_graph = family in ("graph", "linear")
     if not (snapshot.coordinates[:1].any() or snapshot.coordinates.any()):
         what = "features" if snapshot.feature_names else "distances"
-        if is_graph and snapshot.reaches.any():
-            return (
-                f"all {k} components are zeros: the graph of neighbours tells none of the {count} "
-                "points apart; use fewer neighbours (n_neighbors=) or a smaller radius, look at "
-                f"their {what}, or learn more"
-            )
+        fewer = "use fewer neighbours or a smaller radius, " if is_graph else ""
         return (
-            f"all {k} components are zeros: the {count} points that are held do not differ in "
-            f"anything that this method sees; look at their {what}, or learn more"
+            f"all {k} components are zeros: the map tells none of the {count} points apart; "
+            f"{fewer}look at their {what}, or learn more"
         )
     rank = k if snapshot.psi[0].all() else int(np.count_nonzero(snapshot.psi.any(axis=0)))
     if rank < k:

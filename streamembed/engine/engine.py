@@ -26,6 +26,7 @@ from streamembed.engine.call import (
 from streamembed.engine.engine_state import EngineState
 from streamembed.engine.saved_engine import SavedEngine
 from streamembed.engine.snapshot import Snapshot
+from streamembed.engine.snapshot_parts import collect_parts
 from streamembed.errors import (
     ConcurrentUseError,
     CostWarning,
@@ -306,7 +307,8 @@ class Engine(HintedAttributes, SavedObject):
     @property
     def learns_distances(self) -> bool | None:
         """True if the first call brought distances, False for points; None before it."""
-        return self._progress.learns_distances
+        features = self._progress.features
+        return None if features is None else not features.names
 
     @property
     def has_ids(self) -> bool | None:
@@ -366,9 +368,8 @@ class Engine(HintedAttributes, SavedObject):
         snapshot = self.publish(check_flag("fresh", fresh))
         self._warn(diagnostics.describe_coarse_landmarks(snapshot), ResolutionWarning)
         self._warn(diagnostics.describe_snapshot_cost(self.config, snapshot), CostWarning)
-        self._warn(
-            diagnostics.describe_degenerate_map(snapshot), DegenerateMapWarning, self._scalings
-        )
+        degenerate = diagnostics.describe_degenerate_map(snapshot)
+        self._warn(degenerate, DegenerateMapWarning, renews=True)
         return snapshot
 
     def publish(self, fresh: bool = False) -> Snapshot:
@@ -380,33 +381,27 @@ class Engine(HintedAttributes, SavedObject):
         if self._scaling_checked != state.frame.position:  # half of the support is new
             self._scaling_checked = state.frame.position
             message = diagnostics.describe_changed_scaling(snapshot, self.config)
-            self._warn(message, ScalingWarning, self._scalings)
+            self._warn(message, ScalingWarning, renews=True)
         return snapshot
 
     def _publish(self, fresh: bool) -> tuple[State, Snapshot]:
         state = self._progress.need_state(self.config, EARLY)
         known = {kind: one for kind, one in self._published.items() if one[0] is state}
-        if fresh not in known:
-            with one_blas_thread():
-                source = publish.renew_bound(state, self.config) if fresh else state
-                if fresh and source is state:
-                    known[False] = self._publish(fresh=False)
-                    known[True] = known[False]
-                else:
-                    columns = publish.publish(source, self.config)
-                    features = self.features or NO_FEATURES
-                    known[fresh] = state, Snapshot.of(source, columns, self.config, features)
-            self._published = known
-        return known[fresh]
+        with one_blas_thread():
+            source = publish.renew_bound(state, self.config) if fresh else state
+            differs = source is not state  # from the snapshot that is not fresh
+            if differs not in known:
+                columns = publish.publish(source, self.config)
+                features = self._progress.features or NO_FEATURES
+                parts = collect_parts(source, columns, self.config, features)
+                known[differs] = state, Snapshot(**parts)
+        self._published = {**known, fresh: known[differs]}
+        return known[differs]
 
-    @property
-    def _scalings(self) -> int:
-        """How often all but the support was rebuilt."""
+    def _warn(self, message: str | None, kind: type[Warning], renews: bool = False) -> None:
+        """Warn, each kind once; where it renews, once a scaling."""
         state = self._progress.state
-        return 0 if state is None else state.counts.rebuilds
-
-    def _warn(self, message: str | None, kind: type[Warning], scaling: int = 0) -> None:
-        """Warn, each kind once, or once a scaling."""
+        scaling = 0 if state is None or not renews else state.counts.rebuilds
         if message is not None and (kind, scaling) not in self._warned:
             self._warned.add((kind, scaling))
             warn(message, kind)
@@ -796,7 +791,7 @@ class Engine(HintedAttributes, SavedObject):
         features = landmarks.agreement.as_features()
         state, columns = from_landmarks.start_state(landmarks, engine.config, like, training)
         if columns is not None:
-            published = Snapshot.of(state, columns, engine.config, features)
+            published = Snapshot(**collect_parts(state, columns, engine.config, features))
             engine._published = {False: (state, published)}
         labels = LabelIndex() if training is None else training.labels
         engine._progress = EngineState(

@@ -89,19 +89,10 @@ class EngineState:
         """Events accepted so far."""
         return self.learned + self.waiting.count
 
-    def next_cut(self, config: Config) -> int:
-        """The stream position at which the current chunk ends."""
-        return config.chunks.next_cut(self.learned)
-
     @property
     def feature_names(self) -> tuple[str, ...]:
         """In the engine's order; empty before the first batch, and for distances."""
         return () if self.features is None else self.features.names
-
-    @property
-    def learns_distances(self) -> bool | None:
-        """True if the first call brought distances, False for points; None before it."""
-        return None if self.features is None else not self.features.names
 
     @property
     def support_ids(self) -> Array:
@@ -144,7 +135,7 @@ class EngineState:
 
     def check_input_kind(self, distances: bool) -> None:
         """Refuse points where distances are learned, and the other way round."""
-        if self.learns_distances is (not distances):
+        if self.features is not None and bool(self.features.names) == distances:
             given, learned = ("distance rows", "points") if distances else ("points", "distances")
             raise InputError(
                 f"{given} were given, but this engine learns {learned}: use "

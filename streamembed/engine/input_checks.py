@@ -87,7 +87,7 @@ def required_length(state: EngineState, config: Config, ahead: int) -> RowLength
     if config.memory == "window":
         length = min(position, config.size)
         return RowLength((length,), f"one to each of the last {length} objects")
-    grows = config.memory == "all" or position >= state.next_cut(config)
+    grows = config.memory == "all" or position >= config.chunks.next_cut(state.learned)
     if state.state is None or grows:
         return RowLength((position,), f"one to each of the {position} objects before it")
     n_support, waiting = len(state.state.support), state.pending + ahead

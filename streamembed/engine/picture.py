@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from operator import attrgetter
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from streamembed.layout import measures
 from streamembed.layout.forces import Links, compute_affinities
 from streamembed.layout.hdbscan import find_clusters
 from streamembed.methods.placement import PictureExtension
-from streamembed.methods.snapshot_contents import Immutable, PictureContents
+from streamembed.methods.snapshot_contents import Immutable, PictureContents, SnapshotContents
 from streamembed.numeric.arrays import Array, Floats, Ints, freeze
 from streamembed.validation import check_whole
 
@@ -48,23 +48,6 @@ class Movement:
     mean: float
     largest: float
     shared: float
-
-
-class PictureSource(Protocol):
-    """What a picture needs of its snapshot."""
-
-    @property
-    def ids(self) -> Array: ...
-    @property
-    def points(self) -> Floats: ...
-    @property
-    def center(self) -> Floats: ...
-    @property
-    def scale(self) -> Floats: ...
-    @property
-    def position(self) -> int: ...
-
-    def _read(self, X: Any) -> Floats: ...
 
 
 class Picture(Immutable):
@@ -107,20 +90,20 @@ class Picture(Immutable):
     spread: float
     gamma: float
     _contents: PictureContents
-    _source: PictureSource
+    _snapshot: Any  # whose module uses this one
 
-    def __init__(self, contents: PictureContents, source: PictureSource) -> None:
+    def __init__(self, contents: PictureContents, snapshot: SnapshotContents) -> None:
         """Use ``snapshot.picture``."""
         # attributes are set once, past `__setattr__`
         parts = {field.name: getattr(contents, field.name) for field in fields(contents)}
         del parts["kept"], parts["balance"], parts["neighbours"], parts["duplicates"]
-        vars(self).update(parts, ids=source.ids, _contents=contents, _source=source)
+        vars(self).update(parts, ids=snapshot.ids, _contents=contents, _snapshot=snapshot)
         freeze(contents.coordinates)
         freeze(contents.moved)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled with its snapshot."""
-        return attrgetter("picture"), (self._source,)
+        return attrgetter("picture"), (self._snapshot,)
 
     def __repr__(self) -> str:
         return (
@@ -157,8 +140,9 @@ class Picture(Immutable):
     @cached_property
     def _duplicates(self) -> Ints:
         """A label for every point, one for equal points, shape (N,)."""
-        duplicates = self._contents.duplicates
-        return measures.label_duplicates(self._source.points) if duplicates is None else duplicates
+        if self._contents.duplicates is None:
+            return measures.label_duplicates(self._snapshot.points)
+        return self._contents.duplicates
 
     @property
     def radius(self) -> float:
@@ -243,7 +227,7 @@ class Picture(Immutable):
             least = check_whole("min_cluster_size", min_cluster_size, 2)
         places = measures.unite_duplicates(self.coordinates, self._duplicates)
         groups = find_clusters(places, least, MIN_SAMPLES)
-        return follow_clusters(groups, self.ids, self._source.position, earlier)
+        return follow_clusters(groups, self.ids, self._snapshot.position, earlier)
 
     # ------------------------------------------------------------------ new points
 
@@ -258,7 +242,7 @@ class Picture(Immutable):
         FeatureError, BadRowError
             As in `Engine.learn`.
         """
-        places = self._extension.coordinates(self._source._read(X))
+        places = self._extension.coordinates(self._snapshot._read(X))
         return to_input_format(places, X, name_columns(PREFIX, 2))
 
     def transform_distances(self, rows: Any) -> Floats:
@@ -268,7 +252,7 @@ class Picture(Immutable):
     @cached_property
     def _extension(self) -> PictureExtension:
         numbers = self.n_neighbors, self.spread, self.gamma
-        return PictureExtension(self._source, self.coordinates, *numbers)
+        return PictureExtension(self._snapshot, self.coordinates, *numbers)
 
     # ------------------------------------------------------------------ drawing
 

@@ -43,7 +43,10 @@ def check(saved: SavedEngine) -> None:
         _check_rows(part.points, part.ids, d, is_text)
         known = len(progress.labels.known)
         must(part.classes is None or part.classes.max(initial=-1) < known, "unknown classes")
-        must(progress.position < progress.next_cut(config), "more events wait than a chunk has")
+        must(
+            progress.position < config.chunks.next_cut(progress.learned),
+            "more events wait than a chunk has",
+        )
     must(progress.early is None or progress.early[0].shape[1] == d, "pairs of other features")
     births = np.zeros(0) if state is None else state.support.births
     must(np.isin(progress.labelled, births).all(), "labelled events: not in the support")

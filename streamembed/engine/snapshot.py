@@ -18,15 +18,11 @@ from streamembed.data.output_format import name_columns, to_input_format
 from streamembed.engine import drawing
 from streamembed.engine.comparison import Comparison, compare
 from streamembed.engine.picture import PREFIX, Picture
-from streamembed.engine.snapshot_parts import collect_parts
 from streamembed.errors import FeatureError, InputError, ParameterError, quote
-from streamembed.methods.eigenpairs import PublishedColumns
 from streamembed.methods.extension import Extension
 from streamembed.methods.maps import MAPS
-from streamembed.methods.options import Config
 from streamembed.methods.snapshot_contents import Frame as Frame
 from streamembed.methods.snapshot_contents import SnapshotContents
-from streamembed.methods.state import State
 from streamembed.notebook import write_table
 from streamembed.numeric import codec
 from streamembed.numeric.arrays import Array, Floats, Ints
@@ -131,13 +127,6 @@ class Snapshot(SnapshotContents, SavedObject):
     """
 
     _kind: ClassVar[str] = "snapshot"
-
-    @classmethod
-    def of(
-        cls, state: State, columns: PublishedColumns, config: Config, features: Features
-    ) -> Self:
-        """The snapshot of a state and its published columns."""
-        return cls(**collect_parts(state, columns, config, features))
 
     def __repr__(self) -> str:
         n, k = self.coordinates.shape

@@ -107,3 +107,15 @@ class ColdStartLearner(FeatureEstimator):
 
 class ColdStartTransformer(ColdStartLearner, PointEstimator, base.MiniBatchTransformer):
     """A transformer of points whose features are those of the first events."""
+
+    def learn_one(self, x: Any) -> None:
+        """Learn one event of the stream."""
+        self._take(self._read_point(x))
+
+    def learn_many(self, X: Any) -> None:
+        """Learn a mini-batch: any table that `transform_many` takes."""
+        self._take(self._read_rows(X))
+
+    @abc.abstractmethod
+    def _take(self, rows: FeatureRows) -> None:
+        """Learn rows, one by one."""

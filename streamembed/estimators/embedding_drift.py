@@ -7,11 +7,10 @@ from typing import Any
 
 from river import base
 
-from streamembed.data import impute
 from streamembed.data.batch import Batch
 from streamembed.data.features import Features
 from streamembed.data.impute import FeatureRows
-from streamembed.data.table import are_positions, check_point, with_text_keys
+from streamembed.data.table import check_point, with_text_keys
 from streamembed.drift.alarm import Alarm
 from streamembed.drift.monitor import Monitor
 from streamembed.errors import FeatureError, quote
@@ -58,7 +57,8 @@ class EmbeddingDrift(ColdStartTransformer, base.DriftDetector):
     a 800
     """
 
-    _largest = LARGEST_VALUE
+    _largest, _smallest = LARGEST_VALUE, 0.0
+    _title = "this detector"
 
     ert: float = 10_000
     n_reference: int = 1_000
@@ -102,17 +102,6 @@ class EmbeddingDrift(ColdStartTransformer, base.DriftDetector):
                 f"{quote(list(self._observed_names))}"
             )
         self.learn_one(x if isinstance(x, Mapping) else {SCALAR: x})
-
-    def learn_one(self, x: Mapping[Any, Any]) -> None:
-        """The same, as a step of a pipeline."""
-        self._take(impute.read_point(x, self._largest, 0.0))
-
-    def learn_many(self, X: Any) -> None:
-        """Watch a mini-batch."""
-        rows = impute.read(X, self._largest, 0.0)
-        if rows.ordered and len(rows) and (self._names or not are_positions(self._observed_names)):
-            rows.check(self._observed_names, "this detector")
-        self._take(rows)
 
     def transform_one(self, x: Mapping[Any, Any]) -> dict[Any, Any]:
         """The point as it is."""

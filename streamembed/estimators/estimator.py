@@ -127,6 +127,8 @@ class FeatureEstimator(HintedAttributes, base.Base):
     imputed_in_transform = 0
     ignored_in_transform = 0
     _largest: ClassVar[float] = impute.LARGEST  # values beyond it are missing
+    _smallest: ClassVar[float] = impute.SMALLEST  # values below it are 0
+    _title: ClassVar[str] = "this metric"  # what messages call it
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -163,17 +165,20 @@ class FeatureEstimator(HintedAttributes, base.Base):
 
     def _read_point(self, x: Any) -> FeatureRows:
         """One point, a dict of its features."""
-        return impute.read_point(x)
+        rows = impute.read_point(x, self._largest, self._smallest)
+        self._check_features(rows, self._title)
+        return rows
 
-    def _read_rows(self, X: Any) -> FeatureRows:
-        """A mini-batch."""
-        return impute.read(X)
+    def _read_rows(self, X: Any, name: str = "X") -> FeatureRows:
+        """A mini-batch; arrays of another width than before are refused."""
+        rows = impute.read(X, self._largest, self._smallest, name)
+        self._check_features(rows, self._title, name)
+        return rows
 
     def _check_features(self, rows: FeatureRows, learner: str, name: str = "X") -> None:
         """Refuse arrays of another width before anything is counted."""
-        names = self._observed_names
-        if names and (self._names or rows.ordered):
-            rows.check(names, learner, name)
+        if len(rows) and (rows.ordered or self._names) and self._observed_names:
+            rows.check(self._observed_names, learner, name)
         if rows.ordered and len(rows) and not rows.names:
             raise FeatureError(f"{name} has no features: it must have at least one column")
 

@@ -111,7 +111,8 @@ class LabelSpreading(ColdStartLearner, base.MiniBatchClassifier):
         self._stream: LabelStream | None = None
         # Position of the first event of which the stream does not know yet, and labels from there.
         self._early_labels: tuple[int, tuple[Hashable | None, ...]] = 0, ()
-        self._read: tuple[Any, tuple[FeatureStatistics, LabelStream]] | None = None
+        # Of the last read: graph and waiting events, or early statistics; and what they gave.
+        self._read: tuple[Any, FeatureStatistics | None, LabelStream] | None = None
 
     @classmethod
     def _unit_test_params(cls) -> Any:
@@ -188,15 +189,13 @@ class LabelSpreading(ColdStartLearner, base.MiniBatchClassifier):
         with one_blas_thread():
             graph = self._settle(whole=True)[1].graph
             slots = label_spreading.choose_questions(graph, n, float(self.damping))
-        ids: list[int] = graph.positions[slots].tolist()
-        return ids
+        return [int(event) for event in graph.positions[slots]]
 
     def _predict(self, rows: FeatureRows) -> tuple[Floats, tuple[Any, ...]]:
         """Shares (n, c) and labels of the classes."""
         if self.position == 0:
             return np.zeros((len(rows), 0)), ()
-        if rows.ordered and self._names:
-            rows.check(self._observed_names, "this classifier")
+        self._check_features(rows, "this classifier")
         statistics, stream = self._settle()
         values = self._count_missing(rows.arrange(statistics.names))
         points = stream.scaling.apply(np.where(np.isnan(values), statistics.means, values))
@@ -207,23 +206,29 @@ class LabelSpreading(ColdStartLearner, base.MiniBatchClassifier):
     def _settle(self, whole: bool = False) -> tuple[FeatureStatistics, LabelStream]:
         """Features, and the stream with every label so far in its scores.
 
-        ``whole``: with every event, too. Learning goes on from what it was: when it is read makes
-        no difference.
+        Events that wait are in the graph up to the last that has a label; ``whole``: all are.
+        Learning goes on from what it was: when it is read makes no difference.
         """
         if self.position == 0:
             raise NotReadyError("no event has been learned: learn one first")
-        statistics, stream = self._statistics, self._stream
-        key = statistics, stream, self._early_labels, whole
-        if self._read is None or any(a is not b for a, b in zip(self._read[0], key, strict=True)):
+        statistics, stream, n = self._statistics, self._stream, 0
+        key: tuple[Any, ...] = (statistics,)
+        if stream is not None:
+            labelled = np.flatnonzero(stream.classes != UNLABELLED)
+            n = len(stream.classes) if whole else int(labelled.max(initial=-1)) + 1
+            if n == 0 and not stream.changed:
+                return statistics, stream
+            key = stream.graph, n
+        if self._read is None or self._read[0] != key:  # which are equal if they are the same
             with one_blas_thread():
                 if stream is None:
                     settled, values = statistics.settle()
                     statistics, points = settled.fill(values, len(values))
-                    stream = self._start(points)
-                elif whole or stream.changed or (stream.classes != UNLABELLED).any():
-                    stream = self._solve(stream)
-            self._read = key, (statistics, stream)
-        return self._read[1]
+                    self._read = key, statistics, self._start(points)
+                else:
+                    self._read = key, None, self._solve(stream, n)
+        _, early, read = self._read
+        return early or statistics, read
 
     # ------------------------------------------------------------------ learning
 
@@ -273,24 +278,22 @@ class LabelSpreading(ColdStartLearner, base.MiniBatchClassifier):
         if stream is None:
             given = dict(zip(ids, keys, strict=True))
             early = tuple(given.get(start + i, key) for i, key in enumerate(early))
-            self._early_labels = start, early
+            self._read, self._early_labels = None, (start, early)
             return ()
         codes, labels = stream.labels.classes(keys)
-        first = stream.position - len(stream.points)
-        kept = {event: slot for slot, event in enumerate(stream.graph.positions.tolist())}
-        classes, waiting = stream.graph.classes.copy(), stream.classes.copy()
+        graph, waiting = stream.graph, range(stream.position - len(stream.points), self._learned)
+        at = {event: i for i, event in enumerate([*graph.positions.tolist(), *waiting])}
+        classes = np.concatenate([graph.classes, stream.classes])
         for event, code in zip(ids, codes.tolist(), strict=True):
-            if event >= first:
-                waiting[event - first] = code
-            elif event in kept:
-                classes[kept[event]] = code
-        graph = replace(stream.graph, classes=classes)
-        self._stream = replace(stream, graph=graph, classes=waiting, labels=labels, changed=True)
-        return tuple(event for event in ids if event < first and event not in kept)
+            if event in at:
+                classes[at[event]] = code
+        old, new = np.split(classes, [len(graph.classes)])
+        graph = replace(graph, classes=old)
+        self._stream = replace(stream, graph=graph, classes=new, labels=labels, changed=True)
+        return tuple(event for event in ids if event not in at)
 
     def _take(self, rows: FeatureRows, keys: Sequence[Hashable | None]) -> None:
-        if rows.ordered and self._names:
-            rows.check(self._observed_names, "this classifier")
+        self._check_features(rows, "this classifier")
         before = self._statistics.count_before(rows)
         start, early = self._early_labels
         early = early[self._learned - start : self.position - start]
@@ -317,32 +320,33 @@ class LabelSpreading(ColdStartLearner, base.MiniBatchClassifier):
                 labels=labels,
                 position=stream.position + len(points),
             )
-            self._stream = after if after.position % CHUNK else self._solve(after)
+            self._stream = after if after.position % CHUNK else self._solve(after, CHUNK)
 
     def _start(self, points: Floats) -> LabelStream:
         """A stream of the first events, (n, d)."""
         keys = self._early_labels[1]
         classes, labels = LabelIndex().classes(keys[: len(points)])
         scaling = fit_points(points, np.ones(len(points)), self.scaling, 1.0, LEAST_SHARE)
-        scaled, graph = scaling.apply(points), label_spreading.create_empty(points.shape[1])
-        return self._solve(
-            LabelStream(scaling, graph, scaled, classes, labels, len(points), changed=False)
+        graph = label_spreading.create_empty(points.shape[1], int(self.n_neighbors))
+        stream = LabelStream(
+            scaling, graph, scaling.apply(points), classes, labels, len(points), changed=False
         )
+        return self._solve(stream, len(points))
 
-    def _solve(self, stream: LabelStream) -> LabelStream:
-        """The stream with the events that wait in the graph, and the scores of all its labels."""
+    def _solve(self, stream: LabelStream, n: int) -> LabelStream:
+        """The stream with the first n events that wait in the graph, and scores of its labels."""
+        first = stream.position - len(stream.points)
         graph = label_spreading.advance(
             stream.graph,
-            stream.points,
-            np.arange(stream.position - len(stream.points), stream.position),
-            stream.classes,
+            stream.points[:n],
+            np.arange(first, first + n),
+            stream.classes[:n],
             n_classes=len(stream.labels.known),
             size=int(self.size),
-            n_neighbors=int(self.n_neighbors),
             damping=float(self.damping),
         )
-        nothing = stream.points[:0], stream.classes[:0]
-        return replace(stream, graph=graph, points=nothing[0], classes=nothing[1], changed=False)
+        rest = stream.points[n:], stream.classes[n:]
+        return replace(stream, graph=graph, points=rest[0], classes=rest[1], changed=False)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_read": None}

@@ -13,12 +13,12 @@ from typing import Any, ClassVar, dataclass_transform
 
 import numpy as np
 
-from streamembed.data import batch, impute, precomputed
+from streamembed.data import batch, precomputed
 from streamembed.data.batch import Batch
 from streamembed.data.features import Features
 from streamembed.data.impute import FeatureRows
 from streamembed.data.output_format import name_columns, to_table
-from streamembed.data.table import are_positions, check_point, with_text_keys
+from streamembed.data.table import check_point, with_text_keys
 from streamembed.data.values import NO_NULLS
 from streamembed.engine.engine import PARAMETERS, Engine
 from streamembed.engine.picture import Picture
@@ -72,7 +72,8 @@ class MapEstimator(ColdStartTransformer):
     """
 
     method: ClassVar[str]
-    _largest = LARGEST_VALUE
+    _largest, _smallest = LARGEST_VALUE, 0.0
+    _title = "this embedding"
 
     n_components: int = 2
     _: KW_ONLY
@@ -237,7 +238,7 @@ class MapEstimator(ColdStartTransformer):
                 self._learn_object_by_distances(x)
         else:
             points, times = self._split(X)
-            rows = self._read_table(points)
+            rows = self._read_rows(points)
             if self.clock != POSITION:
                 start = self._statistics.count_before(rows)
                 rows = rows.take(slice(start, None))
@@ -257,24 +258,15 @@ class MapEstimator(ColdStartTransformer):
         self.engine.flush()
 
     def _read_point(self, x: Any) -> FeatureRows:
-        if self.clock != POSITION:
-            return self._read_rows([check_point(x)])
-        return impute.read_point(x, self._largest, 0.0)
+        timed = self.clock != POSITION
+        return self._read_rows([check_point(x)]) if timed else super()._read_point(x)
 
-    def _read_rows(self, X: Any) -> FeatureRows:
-        return self._read_table(self._split(X)[0])
+    def _read_rows(self, X: Any, name: str = "X") -> FeatureRows:
+        return super()._read_rows(self._split(X)[0], name)
 
     def _split(self, X: Any) -> tuple[Any, Any]:
         """A mini-batch as points and times."""
         return (X, None) if self.clock == POSITION else split_times(X)
-
-    def _read_table(self, X: Any) -> FeatureRows:
-        """Rows of a mini-batch; arrays only where features are known by their places."""
-        rows = impute.read(X, self._largest, 0.0)
-        is_settled = bool(self._names) and len(rows) > 0
-        if rows.ordered and (is_settled or not are_positions(self._observed_names)):
-            rows.check(self._observed_names, "this embedding")
-        return rows
 
     def _build_config(self) -> Config:
         return Config(**self._get_parameters())
@@ -325,7 +317,7 @@ class MapEstimator(ColdStartTransformer):
     @property
     def _takes_points(self) -> bool:
         """Whether events are points, not distances or objects."""
-        return self.metric in ("euclidean", "cosine")
+        return self._function is None and self.metric in ("euclidean", "cosine")
 
     def _measure_distance(self, a: Any, b: Any) -> float:
         """d(a, b), as the engine is to see it."""
@@ -380,8 +372,8 @@ class MapEstimator(ColdStartTransformer):
             back = self._measure_distance(other, x)
             if abs(back - there) > UNEVEN * scale:
                 raise InputError(
-                    f"metric({quote(other)}, {quote(x)}) is {back!r} and must be {there!r}: 0 for "
-                    "an object and itself, and the same there and back"
+                    f"metric({quote(other)}, {quote(x)}) is {back!r} and must be {there!r}: 0 of "
+                    "an object and itself, and symmetric"
                 )
 
     def __getstate__(self) -> dict[str, Any]:

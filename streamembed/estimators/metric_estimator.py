@@ -38,7 +38,6 @@ from streamembed.metrics.learner import NOT_MERGED, MetricLearner
 from streamembed.metrics.mahalanobis import Mahalanobis
 from streamembed.metrics.training_stream import Totals, TrainingStream
 from streamembed.numeric.arrays import Floats, Ints
-from streamembed.numeric.chunks import Chunks
 from streamembed.parameters import Class, declare_parameters, read_texts
 from streamembed.threads import one_blas_thread
 
@@ -231,7 +230,7 @@ class MetricEstimator(
 
     def learn_one(self, x: Mapping[Any, Any], y: Any) -> None:  # type: ignore[override]
         """Learn one labelled point; a label that is None or NaN is counted, not learned."""
-        table, labels = impute.read_point(x), read_keys([y], 1)
+        table, labels = self._read_point(x), read_keys([y], 1)
         with self._compute_on_copy() as after:
             after._take_points(table, labels)
 
@@ -245,7 +244,7 @@ class MetricEstimator(
         FeatureError
             An array of another width than the first; nothing was learned.
         """
-        table = impute.read(X)
+        table = self._read_rows(X)
         labels = read_keys(y, len(table))
         with self._compute_on_copy() as after:
             after._take_points(table, labels)
@@ -267,7 +266,7 @@ class MetricEstimator(
         InputError, FeatureError
             As `learn_many`; nothing was learned.
         """
-        left, right = impute.read(X1, name="X1"), impute.read(X2, name="X2")
+        left, right = self._read_rows(X1, "X1"), self._read_rows(X2, "X2")
         if len(left) != len(right):
             raise InputError(
                 f"X1 has {len(left)} rows and X2 has {len(right)}; they must have the same number, "
@@ -275,8 +274,6 @@ class MetricEstimator(
             )
         answers = read_answers(similar, len(left))
         impute.check_pairs(left, right)
-        for table, name in ((left, "X1"), (right, "X2")):
-            self._check_features(table, "this metric", name)
         code_of = {None: NOT_LEARNED, True: SIMILAR, False: DISSIMILAR}
         codes = [code_of[answer] for answer in answers]
         with self._compute_on_copy() as after:
@@ -305,13 +302,13 @@ class MetricEstimator(
         self._warn_of_columns(before)
 
     def _take_points(self, table: FeatureRows, labels: Sequence[Hashable | None]) -> None:
-        self._check_features(table, "this metric")
         self.unlabelled += sum(label is None for label in labels)
         codes, self._labels = self._labels.classes(labels)
         self._take(table, None, np.where(codes == UNKNOWN, NOT_LEARNED, codes))
 
     def _take(self, one: FeatureRows, two: FeatureRows | None, codes: Ints) -> None:
         """Events join the stream; every chunk that becomes whole is learned."""
+        chunks = training_stream.create_chunks(int(self.chunk_size))
         chosen = np.flatnonzero(codes != NOT_LEARNED).tolist()
         while chosen and self._stream is None:
             i = chosen.pop(0)
@@ -320,18 +317,18 @@ class MetricEstimator(
             if not self._early:
                 continue  # no event has had a number yet
             self._early_codes = (*self._early_codes, int(codes[i]))
-            if len(self._early_codes) == self._chunks.next_cut(0):
+            if len(self._early_codes) == chunks.next_cut(0):
                 self._settle()
-        stream, size = self._stream, int(self.chunk_size)
+        stream = self._stream
         if stream is None or not chosen:
             return
         first, second = self._align(one, chosen), np.zeros((len(chosen), len(self._names)))
         if two is not None:
             second = self._align(two, chosen)
-        whole = stream.position + len(chosen) >= self._chunks.next_cut(stream.learned)
+        whole = stream.position + len(chosen) >= chunks.next_cut(stream.learned)
         with one_blas_thread() if whole else nullcontext():
             self._stream = training_stream.extend(
-                stream, self._learning, first, second, codes[chosen], size
+                stream, self._learning, first, second, codes[chosen], chunks.size
             )
 
     def _align(self, table: FeatureRows, chosen: list[int]) -> Floats:
@@ -339,10 +336,6 @@ class MetricEstimator(
         table.check(self._names)
         self._cold_start, values = self._cold_start.arrange(table.take(chosen))
         return values
-
-    @property
-    def _chunks(self) -> Chunks:
-        return training_stream.create_chunks(int(self.chunk_size))
 
     @property
     def _learning(self) -> dict[str, MetricLearner]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -117,14 +116,6 @@ class UnsupervisedMetric(ColdStartTransformer):
             )
         return self._stream.metric
 
-    def learn_one(self, x: Mapping[Any, Any]) -> None:
-        """Learn one event of the stream."""
-        self._take(impute.read_point(x))
-
-    def learn_many(self, X: Any) -> None:
-        """Learn a mini-batch: any table that `transform_many` takes."""
-        self._take(impute.read(X))
-
     def flush(self) -> None:
         """Do nothing, as no event waits; NotReadyError before the warm-up ends."""
         _ = self.metric
@@ -140,10 +131,8 @@ class UnsupervisedMetric(ColdStartTransformer):
         values = self._fill(self._count_missing(rows.align(self._names)))
         return values * np.sqrt(np.diag(self.metric.matrix))
 
-    def _take(self, table: FeatureRows) -> None:
-        if self._names:
-            table.check(self._names)
-        self._complete(table, self._settling)
+    def _take(self, rows: FeatureRows) -> None:
+        self._complete(rows, self._settling)
 
     @property
     def _learned(self) -> int:

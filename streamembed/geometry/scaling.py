@@ -62,6 +62,7 @@ def fit_points(
     scaling: str | None,
     bandwidth: float | None,
     least_share: float = 0.0,
+    divisors: Floats | float = 1.0,
 ) -> Scaling:
     """Scaling of weighted points, by means and deviations that a few errors cannot move.
 
@@ -77,9 +78,12 @@ def fit_points(
     least_share
         Of the median deviation, which no divisor is below: usually 0 or `LEAST_SHARE`. With 0,
         features that do not vary are left as they are.
+    divisors
+        What "standard" divides features by besides, (d,), see `Features.divisors`. Medians are
+        among those of one divisor: the numbers of a vector are in units of their own.
     """
     center, varies, deviations = _measure_spread(points, masses)
-    scale = _choose_divisors(varies, deviations, scaling, least_share)
+    scale = _choose_divisors(varies, deviations, scaling, least_share, divisors)
     fitted = Scaling(center, scale, 1.0)
     if bandwidth is None:
         scaled = fitted.apply(points)
@@ -89,14 +93,16 @@ def fit_points(
     return fitted.of_bandwidth(bandwidth)
 
 
-def compare_divisors(points: Floats, scaling: str, least_share: float, scale: Floats) -> Floats:
+def compare_divisors(
+    points: Floats, scaling: str, least_share: float, divisors: Floats, scale: Floats
+) -> Floats:
     """How many times as large as ``scale`` the divisors of these points would be, (d,).
 
     1 of a feature that does not vary. All points count alike.
     """
     _, varies, deviations = _measure_spread(points, np.ones(len(points)))
-    divisors = _choose_divisors(varies, deviations, scaling, least_share)
-    return np.where(varies, divisors / scale, 1.0)
+    fitted = _choose_divisors(varies, deviations, scaling, least_share, divisors)
+    return np.where(varies, fitted / scale, 1.0)
 
 
 def measure_rounding(scaled: Floats, lengths: Floats) -> float:
@@ -123,7 +129,11 @@ def recenter(scaling: Scaling, points: Floats, masses: Floats) -> Scaling:
 
 
 def _choose_divisors(
-    varies: Bools, deviations: Floats, scaling: str | None, least_share: float
+    varies: Bools,
+    deviations: Floats,
+    scaling: str | None,
+    least_share: float,
+    divisors: Floats | float,
 ) -> Floats:
     """What features are divided by, (d,), by their standard deviations."""
     varying = deviations[varies]
@@ -132,10 +142,15 @@ def _choose_divisors(
     if scaling == "global":
         unit = varying.max()
         return np.full(len(deviations), unit * np.sqrt(np.mean((varying / unit) ** 2)))
-    # a feature that does not vary yet may vary later: treat it as one that varies little
-    least = least_share * float(np.median(varying)) or 1.0
-    divisors = np.where(varies, deviations, least)
-    return np.maximum(divisors, least) if least_share else divisors
+    scale = np.array(np.broadcast_to(divisors, len(deviations)))
+    for divisor in np.unique(scale):
+        own = scale == divisor
+        varying = deviations[own & varies]
+        # a feature that does not vary yet may vary later: treat it as one that varies little
+        least = least_share * float(np.median(varying)) if len(varying) else 0.0
+        usable = np.where(varies, deviations, least or 1.0)
+        scale[own] *= np.maximum(usable, least)[own]
+    return scale
 
 
 def _measure_spread(points: Floats, masses: Floats) -> tuple[Floats, Bools, Floats]:

@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from streamembed.data.batch import read_columns
 from streamembed.data.column_roles import (
     DISTANCES,
     LOG_REMEDY,
@@ -34,13 +35,12 @@ from streamembed.data.column_roles import (
     check_names,
     choose_event_columns,
     describe_suspicious,
-    read_list_size,
 )
 from streamembed.data.distance_rows import read_list_rows
 from streamembed.data.features import Features
-from streamembed.data.table import columns_to_matrix
+from streamembed.data.table import InputFrame, NumericTable
 from streamembed.data.times import TimeOrder
-from streamembed.data.values import holds_vectors, lists_to_matrix
+from streamembed.data.values import find_common_size, holds_vectors
 from streamembed.errors import (
     ColumnWarning,
     FeatureError,
@@ -235,27 +235,24 @@ class EventLog:
 
     def _decode_batch(self, part: Any, layout: Columns, offset: int, file: LogFile) -> LogBatch:
         distances = None
-        faults: dict[int, str] = {}
-        columns = {name: part.column(name) for name in layout.event_columns}
+        nothing = np.zeros((part.num_rows, 0))
+        table = NumericTable(nothing, (), False, nulls=nothing.astype(bool))
         if layout.kind == "distances":
-            distances = read_list_rows(columns[DISTANCES])
-            points, nulls = np.zeros((part.num_rows, 0)), np.zeros((part.num_rows, 0), dtype=bool)
-        elif layout.list_column is not None:
-            name = layout.list_column
-            points, nulls, faults = lists_to_matrix(columns[name], name, len(layout.features))
+            distances = read_list_rows(part.column(DISTANCES))
         else:
-            points, nulls, _ = columns_to_matrix(columns, str(file))
+            columns = {name: part.column(name) for name in layout.event_columns}
+            table, _ = read_columns(InputFrame(columns, str(file)), self.features, str(file))
         decode = partial(log_columns.decode_column, part, offset=offset, file=file)
         return LogBatch(
-            points=points,
-            nulls=nulls,
+            points=table.values,
+            nulls=table.nulls,
             distances=distances,
             ids=log_columns.to_ids(decode(name=layout.id, kind=self.id_type)),
             labels=decode(name=layout.label, kind=self.label_type),
             event_times=decode(name=layout.time, kind=self.event_time_type),
             offset=offset,
             kept={name: decode(name=name, kind=kind) for name, kind in self.kept_types.items()},
-            faults=faults,
+            faults=table.faults,
         )
 
 
@@ -297,8 +294,10 @@ def open_log(
         dictionaries, runs and extensions of these) that have no other role and are not named like
         ids, times or targets, or the only column of lists of numbers. Names may be case-sensitive
         patterns (``x*``, ``pixel_?``, ``[ab]``) of such columns; a column of exactly that name
-        takes precedence, and is a feature whatever its name. The name of a list column must be
-        given alone; so must its positions ("0", "1", ...), by which an engine knows it.
+        takes precedence, and is a feature whatever its name. The name of a list column may be
+        given alone or with numeric columns; its numbers are then called "0", "1", ..., or
+        "embedding[0]", "embedding[1]", ..., by which an engine knows them, and together weigh as
+        one feature.
     exclude
         Names or patterns of columns that are left out in any case.
     id, label, time
@@ -311,8 +310,9 @@ def open_log(
     Notes
     -----
     A numeric column named like an id, time or target (``user_id``, ``timestamp``, ``target``; a
-    ``y`` beside an ``x`` is a coordinate) is suspicious, and left out. Lists have the length of the
-    first one. A column without a value, of type null, in some of the files is missing there.
+    ``y`` beside an ``x`` is a coordinate) is suspicious, and left out. Lists have the
+    commonest length of the first rows; others are bad rows. A column without a value, of type null,
+    in some of the files is missing there.
     `EventLog.columns` has the role of each column.
 
     Without chosen features, a column ``distances`` of lists of numbers makes the log one of
@@ -322,14 +322,16 @@ def open_log(
     Raises
     ------
     LogError
-        A path that is missing, an empty file, bytes that are not Arrow, a first file cut before its
-        rows begin (such a later file raises when reading reaches it).
+        A path that is missing, an empty file, a first file cut before its rows begin (such a later
+        file raises when reading reaches it).
     FeatureError
         No numeric column; a chosen column that is missing, reserved or not numeric; a pattern that
-        matches no column; vectors beside other features; two columns of one name; files that differ
-        in their features, or in types of ids, labels or times that have no common one.
+        matches no column; vectors beside other features, none chosen; two columns of one name;
+        files that differ in their features, or in types of ids, labels or times that have no common
+        one.
     ParameterError
-        No paths, a folder without logs, a pattern without files, "-" (standard input);
+        No paths, a folder without logs, a pattern without files, a file that is neither Arrow nor
+        Parquet, "-" (standard input);
         features that are not different names, a column with two roles.
 
     Warns
@@ -456,7 +458,7 @@ def _read_list_sizes(
             parts = (part for file in having for part in read_rows(file, {name}, ROWS_OF_LISTS))
             heads = (part for part in parts if not isinstance(part, int))  # a group without rows
             sizes[name] = next(
-                filter(None, (read_list_size(head.column(name)) for head in heads)), 0
+                filter(None, (find_common_size(head.column(name)) for head in heads)), 0
             )
     return sizes
 

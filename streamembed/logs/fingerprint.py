@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from streamembed.logs.event_log import LogBatch
 
@@ -36,20 +35,17 @@ class LogFingerprint:
             return
         rows = slice(first, last)
         self._add("points", part.points[rows].tobytes())
-        if part.nulls.size:
-            for row, feature in np.argwhere(part.nulls[rows]).tolist():
-                self._add("nulls", b"%d,%d;" % (self.rows + row, feature))
-        for row in range(first, last) if part.faults else ():
-            if row in part.faults:
+        for row, feature in np.argwhere(part.nulls[rows]).tolist():
+            self._add("nulls", b"%d,%d;" % (self.rows + row, feature))
+        for row in sorted(part.faults):
+            if first <= row < last:
                 self._add("faults", f"{part.offset + row}:{part.faults[row]};".encode())
-        if part.distances is not None:
-            for row_distances in part.distances[rows]:
-                length = b"none;" if row_distances is None else b"%d;" % len(row_distances)
-                self._add("distances", length)
-                self._add("distances", b"" if row_distances is None else row_distances.tobytes())
-        if part.ids is not None:
-            self._add("ids", _encode_column(part.ids, rows))
-        for name, column in (("labels", part.labels), ("times", part.event_times)):
+        for row_distances in (part.distances or [])[rows]:
+            length = b"none;" if row_distances is None else b"%d;" % len(row_distances)
+            self._add("distances", length)
+            self._add("distances", b"" if row_distances is None else row_distances.tobytes())
+        others = {"ids": part.ids, "labels": part.labels, "times": part.event_times}
+        for name, column in others.items():
             if column is not None:
                 self._add(name, _encode_column(column, rows))
         self.rows = part.offset + last
@@ -80,31 +76,8 @@ class LogFingerprint:
 
 def _encode_column(column: Any, rows: slice) -> bytes:
     """Values as text, concatenated: the same for every split of the column."""
-    part = column[rows] if isinstance(column, np.ndarray) else _view_integers(column, rows)
-    if isinstance(part, np.ndarray) and part.dtype.kind != "i":
-        values = part.tolist()
-    elif isinstance(part, np.ndarray) or pa.types.is_integer(part.type):
-        return _join(pc.cast(pa.array(part), pa.string()))
-    elif pa.types.is_string(part.type):  # few different labels are written once each
-        words = part.dictionary_encode()
-        texts = [repr(value) for value in words.dictionary.to_pylist()]
-        return _join(pa.array(texts, pa.string()).take(words.indices))
-    else:
-        values = part.to_pylist()
-    return "".join(f"{value!r};" for value in values).encode(errors="surrogatepass")
-
-
-def _view_integers(column: Any, rows: slice) -> Any:
-    """Rows of an Arrow column; times as the integers that they are stored as."""
-    part = column.slice(rows.start, rows.stop - rows.start)
-    if pa.types.is_temporal(part.type) and not pa.types.is_interval(part.type):
-        part = part.view(pa.int64() if part.type.bit_width == WIDE_BITS else pa.int32())
-    return part
-
-
-def _join(texts: Any) -> bytes:
-    """Texts, "None" for null, with a semicolon behind each."""
-    ended = pc.binary_join_element_wise(texts.fill_null("None"), "", ";")
-    size: int = pc.sum(pc.binary_length(ended)).as_py()
-    data: bytes = ended.buffers()[2].slice(0, size).to_pybytes()
-    return data
+    part = column[rows]
+    kind = part.type if isinstance(part, pa.Array) else None
+    if kind is not None and pa.types.is_temporal(kind) and not pa.types.is_interval(kind):
+        part = part.view(pa.int64() if kind.bit_width == WIDE_BITS else pa.int32())
+    return "".join(f"{value!r};" for value in part.tolist()).encode(errors="surrogatepass")

@@ -17,9 +17,9 @@ import pyarrow.parquet as pq
 from pyarrow.dataset import IpcFileFormat
 
 from streamembed.errors import LogError, ParameterError, summarise_error
-from streamembed.logs.other_formats import CONVERSIONS, recognise_format
 from streamembed.logs.place import Place
 
+CONVERSIONS = "docs/guides/formats.md"  # the page with the lines that convert other formats
 HEAD = 8  # bytes that identify the format
 FORMATS = {"stream": b"\xff\xff\xff\xff", "file": b"ARROW1", "parquet": b"PAR1"}  # first bytes
 END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
@@ -81,16 +81,12 @@ def probe(place: Place) -> LogFile:
 def _detect_format(head: bytes, name: str) -> str:
     if not head:
         raise LogError(f"{name} is empty (0 bytes); write it again, or remove it from the log")
-    kind = next((name for name, magic in FORMATS.items() if head.startswith(magic)), None)
-    if kind is not None:
-        return kind
-    if (other := recognise_format(name, head)) is not None:
-        raise ParameterError(
-            f"{name} is {other}, not Arrow or Parquet: convert it: {CONVERSIONS} has the line"
-        )
-    raise LogError(
-        f"{name} is not Arrow: it begins with {head!r}; supported are Arrow IPC streams, Arrow "
-        "IPC files (Feather 2) and Parquet: write it as one of these, or remove it from the log"
+    for kind, magic in FORMATS.items():
+        if magic.startswith(head[: len(magic)]):  # shorter, where the file was cut
+            return kind
+    raise ParameterError(
+        f"{name} is neither Arrow nor Parquet, it begins with {head!r}: convert it ({CONVERSIONS} "
+        "has a line for each format), or remove it from the log"
     )
 
 
@@ -112,21 +108,15 @@ def read_rows(file: LogFile, column_names: set[str], limit: int, start: int = 0)
     rows = 0
     names = [name for name in file.names if name in column_names]
     try:
-        for part in _read_parts(file, names, limit, start):
+        if file.columns is None:
+            raise pa.ArrowInvalid(file.damage)
+        for part in READERS[file.format](file.place, names, limit, start):
             yield part
             rows += part if isinstance(part, int) else part.num_rows
     except READ_ERRORS as error:
         raise build_damage_error(file, rows, summarise_error(error)) from error
     if file.rows is not None and rows != file.rows:
         raise build_damage_error(file, rows, f"its footer declares {file.rows} rows")
-
-
-def _read_parts(file: LogFile, columns: list[str], limit: int, start: int) -> Iterator[Any]:
-    """The rows, with pyarrow's exceptions, and with more of them where pyarrow misses damage."""
-    if file.columns is None:
-        raise pa.ArrowInvalid(file.damage)
-    readers = {"parquet": _read_parquet, "file": _read_file, "stream": _read_stream}
-    return readers[file.format](file.place, columns, limit, start)
 
 
 def _read_stream(place: Place, columns: list[str], limit: int, start: int) -> Iterator[Any]:
@@ -188,6 +178,9 @@ def _split_valid(batch: Any, columns: list[str], limit: int, start: int) -> Iter
         part.validate(full=True)  # a damaged offset or dictionary index would read memory beyond it
         len(part.columns)  # a damaged type may be unknown to Python
         yield part
+
+
+READERS = {"parquet": _read_parquet, "file": _read_file, "stream": _read_stream}
 
 
 def build_damage_error(file: LogFile, rows: int, why: str) -> LogError:

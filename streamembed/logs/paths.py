@@ -15,14 +15,20 @@ from typing import Any
 from pyarrow import fs
 
 from streamembed.errors import LogError, ParameterError, check_path
-from streamembed.logs.log_file import LogFile, probe
-from streamembed.logs.other_formats import CONVERSIONS, TABLES
+from streamembed.logs.log_file import CONVERSIONS, LogFile, probe
 from streamembed.logs.place import Place, find_place, is_uri
 
 Location = str | os.PathLike[str]
 Paths = Location | Sequence[Location]
 # Longer runs of digits are hashes: how they sort has no meaning.
 LONGEST_NUMBER = 40
+# Tables that are folders, by a folder inside: their name, and how its files end.
+TABLES = {
+    "_delta_log": ("a Delta table", ""),
+    "metadata": ("an Iceberg table", ".metadata.json"),
+    ".hoodie": ("a Hudi table", ""),
+    "_versions": ("a Lance data set", ".manifest"),
+}
 
 
 def natural_order(path: str) -> list[tuple[str, str]]:

@@ -25,7 +25,7 @@ from scipy.spatial.distance import cdist
 
 from streamembed.geometry.lists import NeighborLists, Slots
 from streamembed.geometry.pairwise import PointDistances, split_slots
-from streamembed.numeric.arrays import Array, Floats, Ints
+from streamembed.numeric.arrays import Array, Floats, Ints, pad_rows
 from streamembed.spectral import adjacency
 
 UNLABELLED = -1
@@ -49,26 +49,19 @@ class LabelGraph:
     positions: Ints  # (n,): of the events in the stream
     classes: Ints  # (n,), UNLABELLED where there is no label
     window: Ints  # slots of the newest events, oldest first; the others are anchors
-    lists: NeighborLists | None  # None before the first event
+    lists: NeighborLists
     scores: Floats  # (n, c): F
     widths: Floats  # (n,): s
     degrees: Floats  # (n,): D
     residual: float  # the largest of the columns, relative; 0 without labels
 
 
-def create_empty(width: int) -> LabelGraph:
+def create_empty(width: int, n_neighbors: int) -> LabelGraph:
     """No events yet, of so many features."""
-    no_slots, nothing = np.zeros(0, dtype=np.int64), np.zeros(0)
-    empty = dict.fromkeys(("positions", "classes", "window"), no_slots)
-    return LabelGraph(
-        points=np.zeros((0, width)),
-        lists=None,
-        scores=np.zeros((0, 0)),
-        widths=nothing,
-        degrees=nothing,
-        residual=0.0,
-        **empty,
-    )
+    points, no_slots, nothing = np.zeros((0, width)), np.zeros(0, dtype=np.int64), np.zeros(0)
+    lists = NeighborLists.build(PointDistances(points), no_slots, n_neighbors)
+    slots = no_slots, no_slots, no_slots
+    return LabelGraph(points, *slots, lists, np.zeros((0, 0)), nothing, nothing, residual=0.0)
 
 
 def advance(
@@ -78,7 +71,6 @@ def advance(
     classes: Ints,
     n_classes: int,
     size: int,
-    n_neighbors: int,
     damping: float,
 ) -> LabelGraph:
     """The graph after a chunk, with the scores of its labels.
@@ -98,31 +90,22 @@ def advance(
         O(b n d + n K c) a step of conjugate gradients.
     """
     if len(points):
-        graph = _place_events(graph, points, positions, classes, size, n_neighbors)
-    if graph.lists is None:
-        return graph
+        graph = _place_events(graph, points, positions, classes, size)
     walk, widths, degrees = build_walk(*graph.lists.nearest)
-    scores = np.zeros((len(degrees), n_classes))
-    scores[: len(graph.scores), : graph.scores.shape[1]] = graph.scores
+    scores = np.pad(graph.scores, ((0, 0), (0, n_classes - graph.scores.shape[1])))
     labels = (graph.classes[:, None] == np.arange(n_classes)).astype(np.float64)
     scores, residual = solve(walk, labels, scores, damping)
     return replace(graph, scores=scores, widths=widths, degrees=degrees, residual=residual)
 
 
 def _place_events(
-    graph: LabelGraph,
-    points: Floats,
-    positions: Ints,
-    classes: Ints,
-    size: int,
-    n_neighbors: int,
+    graph: LabelGraph, points: Floats, positions: Ints, classes: Ints, size: int
 ) -> LabelGraph:
     """With events in the slots of those that leave; labelled ones stay as anchors."""
     window = deque(graph.window.tolist())
     of_slot = graph.classes.tolist()
     anchors: dict[int, deque[int]] = {}
-    is_anchor = np.ones(len(of_slot), dtype=bool)
-    is_anchor[graph.window] = False
+    is_anchor = ~np.isin(np.arange(len(of_slot)), graph.window)
     for slot in np.flatnonzero(is_anchor)[np.argsort(graph.positions[is_anchor])].tolist():
         anchors.setdefault(of_slot[slot], deque()).append(slot)
     event_of = dict[int, int]()  # slot -> the last of the events that it got
@@ -130,33 +113,20 @@ def _place_events(
         slot = len(of_slot)
         if len(window) == size:
             slot = _release(window.popleft(), of_slot, anchors)
-        if slot == len(of_slot):
-            of_slot.append(code)
-        of_slot[slot] = code
+        of_slot[slot : slot + 1] = [code]
         window.append(slot)
         event_of[slot] = event
     slots, events = (np.array(part) for part in zip(*sorted(event_of.items()), strict=True))
-    n, old = len(of_slot), len(graph.points)
-    new_points, new_positions = np.empty((n, points.shape[1])), np.empty(n, dtype=np.int64)
-    scores = np.zeros((n, graph.scores.shape[1]))
-    new_points[:old], new_positions[:old], scores[:old] = (
-        graph.points,
-        graph.positions,
-        graph.scores,
-    )
+    old = graph.points, graph.positions, graph.scores
+    new_points, new_positions, scores = (pad_rows(part, len(of_slot)) for part in old)
     new_points[slots], new_positions[slots], scores[slots] = points[events], positions[events], 0.0
-    geometry = PointDistances(new_points)
-    if graph.lists is None:
-        lists = NeighborLists.build(geometry, new_positions, n_neighbors)
-    else:
-        lists = graph.lists.replace(slots, geometry, new_positions)
     return replace(
         graph,
         points=new_points,
         positions=new_positions,
         classes=np.array(of_slot, dtype=np.int64),
         window=np.array(window, dtype=np.int64),
-        lists=lists,
+        lists=graph.lists.replace(slots, PointDistances(new_points), new_positions),
         scores=scores,
     )
 
@@ -233,12 +203,9 @@ def score(graph: LabelGraph, points: Floats, damping: float) -> Floats:
     """
     scores = balance(graph, graph.scores)
     result = np.zeros((len(points), scores.shape[1]))
-    if graph.lists is None:
-        return result
-    n, k = len(graph.points), graph.lists.n_neighbors
-    for rows in split_slots(np.arange(len(points)), n):
+    for rows in split_slots(np.arange(len(points)), len(graph.points)):
         d2 = cdist(points[rows], graph.points, "sqeuclidean")
-        near = np.argsort(d2, axis=1, kind="stable")[:, :k]
+        near = np.argsort(d2, axis=1, kind="stable")[:, : graph.lists.n_neighbors]
         near_d2 = np.take_along_axis(d2, near, 1)
         widths = np.sqrt(near_d2[:, : adjacency.SCALE_NEIGHBOR][:, -1])
         widths = np.maximum(widths, graph.widths.min())
@@ -275,17 +242,13 @@ def choose_questions(graph: LabelGraph, n: int, damping: float) -> Ints:
     the largest entry of (I - a S)^-1 u with u = (1 - margin) / (1 + 5 F 1), the margin that of the
     two likeliest classes. What was chosen counts as a label of unknown class.
     """
-    if graph.lists is None:
-        return np.zeros(0, dtype=np.int64)
     walk, _, _ = build_walk(*graph.lists.nearest)
     scores = balance(graph, graph.scores)
     doubt, reach = np.ones(len(scores)), scores.sum(axis=1)
     if scores.shape[1] > 1:
         ordered = np.sort(compute_shares(scores), axis=1)
         doubt = 1.0 - (ordered[:, -1] - ordered[:, -2])
-    is_open = np.zeros(len(scores), dtype=bool)
-    is_open[graph.window] = True
-    is_open &= graph.classes == UNLABELLED
+    is_open = np.isin(np.arange(len(scores)), graph.window) & (graph.classes == UNLABELLED)
     chosen: list[int] = []
     for _ in range(min(n, int(is_open.sum()))):
         worth = _spread_column(walk, doubt / (1.0 + REACH * np.maximum(reach, 0.0)), damping)

@@ -274,7 +274,8 @@ def _rescale(sets: Sequence[LandmarkSet], kind: str | None) -> list[LandmarkSet]
             _check_agreement([sets[0], landmark_set])
     has_widths = all(landmark_set.agreement.bandwidth is None for landmark_set in sets)
     least = LEAST_SHARE if has_widths else 0.0
-    scaling = fit_points(union.points, union.masses, kind, 1.0, least)
+    divisors = sets[0].agreement.as_features().divisors
+    scaling = fit_points(union.points, union.masses, kind, 1.0, least, divisors)
     agreement = MergeSettings(
         sets[0].agreement.features,
         sets[0].agreement.ordered,

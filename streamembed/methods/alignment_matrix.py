@@ -124,7 +124,7 @@ class AlignmentMap(EmbeddingMap):
         """Leading pairs: solves of more and more steps, the first from the state's."""
         assert self.lists is not None
         if state.coincide:  # any weights reconstruct them
-            yield Eigenpairs.none(operator.weigh_equally(state.active_masses))
+            yield Eigenpairs.none(operator.weigh_equally(state.support.masses))
             return
         start, support = self.bottom.vectors, state.support
         for refinement, most in LEVELS.items():
@@ -191,7 +191,7 @@ def _certify(
     state: State, bottom: BottomPairs, report: SolveReport, config: Config, refinement: str
 ) -> Eigenpairs:
     """The pairs in theta, with a bound beyond the solve's columns, by its own factors."""
-    normal, k = operator.weigh_equally(state.active_masses), config.n_components
+    normal, k = operator.weigh_equally(state.support.masses), config.n_components
     values, vectors, constant = bottom.values, bottom.vectors, normal.constant
     c = report.errors.shape[1]
     unit = _choose_unit(bottom, k, report.norm)

@@ -17,7 +17,6 @@ import abc
 import math
 from collections.abc import Callable
 from functools import cached_property
-from typing import Protocol
 
 import numpy as np
 
@@ -45,17 +44,6 @@ EPS = float(np.finfo(np.float64).eps)
 TILE = 256
 
 
-class ScaledPoints(Protocol):
-    """What every extension needs of a snapshot."""
-
-    @property
-    def points(self) -> Floats: ...
-    @property
-    def center(self) -> Floats: ...
-    @property
-    def scale(self) -> Floats: ...
-
-
 class Extension(abc.ABC):
     """Coordinates and coverage of new points, or of objects by their distances, tile by tile.
 
@@ -70,7 +58,7 @@ class Extension(abc.ABC):
         What the coverage of a point is relative to; 0 where that follows from the points.
     """
 
-    def __init__(self, snapshot: ScaledPoints, targets: Floats, typical: float = 0.0) -> None:
+    def __init__(self, snapshot: SnapshotContents, targets: Floats, typical: float = 0.0) -> None:
         self.center, self.scale = snapshot.center, snapshot.scale
         # (N, d): as distances see them
         self.points: Floats = (snapshot.points - self.center) / self.scale

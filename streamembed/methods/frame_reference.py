@@ -55,9 +55,8 @@ def embed(psi: Floats, values: Floats, state: State, config: Config) -> Floats:
     """Coordinates by the carried eigenpairs, (n, n_carried), 0 where there are fewer."""
     c = config.n_carried
     m = min(c, psi.shape[1])
-    columns = state.map.scale_columns(
-        psi[:, :m], values[:m], config.time, float(state.active_masses.sum())
-    )
+    events = float(state.map.select_active(state.support.masses).sum())
+    columns = state.map.scale_columns(psi[:, :m], values[:m], config.time, events)
     if m < c:
         columns = np.concatenate([columns, np.zeros((len(psi), c - m))], axis=1)
     return np.asfortranarray(columns)  # for sums over points

@@ -164,17 +164,20 @@ class GramMap(TrialMap):
         """Rows of H."""
         return GramRows(state.squares, state.scaling.bandwidth, config)
 
-    def bind_operator(self, weights: Weights, normal: Normalisation, unit: float) -> Operator:
-        """S, without the mean, in a unit of which a value is half at most."""
+    def bind_operator(
+        self, weights: Weights, normal: Normalisation, unit: float
+    ) -> tuple[Operator, float]:
+        """S, without the mean, in a unit of which a value is half at most.
+
+        Each kept product has gained and lost rows, whose entries were at most the largest.
+        """
         largest, dtype = float(np.abs(self.degrees).max()), np.dtype(np.float64)
         rounding = ROUNDING * (largest * float(normal.scaling.max() ** 2) + unit) / unit
-        return Operator(weights.product, normal, dtype, rounding, is_centred=True, unit=unit)
-
-    def bound_loss(self, operator: Operator) -> float:
-        """Each product has gained and lost rows, whose entries were at most the largest."""
-        masses = operator.normal.scaling**2
+        masses = normal.scaling**2
         size = self.largest * float(np.sqrt(masses.sum() * masses.max()))
-        return operator.rounding + KEPT_LOSS * float(np.finfo(float).eps) * size / operator.unit
+        loss = rounding + KEPT_LOSS * float(np.finfo(float).eps) * size / unit
+        operator = Operator(weights.product, normal, dtype, rounding, is_centred=True, unit=unit)
+        return operator, loss
 
     def read_matrix(self, state: State, config: Config) -> Floats:
         """H."""
@@ -210,7 +213,8 @@ class GramMap(TrialMap):
                 matrix = self.bind_weights(state, config).rows(np.arange(len(self.degrees)))
                 mass = share_negative(np.linalg.eigvalsh(build_dense(matrix, normal, True)))
             else:
-                mass = bound_negative_mass(self.read_products(normal), normal, self.degrees)
+                known = KnownProducts.of(self.space, normal, self.degrees)
+                mass = bound_negative_mass(known, normal, self.degrees)
         return replace(certified, negative_mass=mass or 0.0), values  # of equal points 0
 
     def bound_rounding(self, state: State, config: Config, unit: float) -> float:

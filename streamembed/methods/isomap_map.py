@@ -108,7 +108,7 @@ class IsomapMap(EmbeddingMap):
     def has_changed_part(self, state: State) -> bool:
         """Whether another part of the graph has coordinates than when the frame was taken."""
         frame = state.frame
-        n, is_inside = len(frame.births), state.active_masses > 0
+        n, is_inside = len(frame.births), self.select_active(state.support.masses) > 0
         is_same = np.asarray(frame.births == state.support.births[:n])
         was_inside = np.asarray(frame.columns.any(axis=1))
         masses = state.support.masses[:n]
@@ -136,12 +136,13 @@ class IsomapMap(EmbeddingMap):
         """All pairs at once, of paths that are computed now."""
         n, lengths = len(state.support), self._compute_lengths(state)
         pairs = gram.decompose(*_build_matrix(lengths, self.step, state), config)
-        ends = np.arange(n) if self.step == 1 else np.flatnonzero(state.active_masses)
+        counting = self.select_active(state.support.masses)
+        ends = np.arange(n) if self.step == 1 else np.flatnonzero(counting)
         yield replace(
             pairs,
             vectors=self._spread(pairs.vectors, n),
             errors=self._spread(pairs.errors, n),
-            normal=operator.weigh_equally(state.active_masses),
+            normal=operator.weigh_equally(counting),
             refinement="view",
             paths=Paths(geodesics.zero_duplicates(lengths[ends // self.step].T), ends),
         )
@@ -216,7 +217,7 @@ def extend_from_landmarks(
 
 def _build_matrix(lengths: Floats, step: int, state: State) -> tuple[Floats, Floats]:
     """-G^2 / 2 between landmarks, with 0 for those that have no part in the map; and masses."""
-    between, masses = lengths[:, ::step], state.active_masses[::step]
+    between, masses = lengths[:, ::step], state.map.select_active(state.support.masses)[::step]
     is_inside = masses > 0
     between = np.where(is_inside[:, None] & is_inside, between, 0.0)
     # a length there and back may differ in the last digit

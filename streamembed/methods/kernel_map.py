@@ -23,9 +23,6 @@ from streamembed.methods.eigenpairs import LARGEST_EXACT, Eigenpairs
 from streamembed.methods.extension import KernelExtension, sum_coverage
 from streamembed.methods.options import USUAL_TOLERANCE, Config
 from streamembed.methods.refinement import ORTHONORMAL, Weights
-from streamembed.methods.registry import (
-    normalise,
-)
 from streamembed.methods.state import BuildInput, KernelWidths, State, UpdateInput
 from streamembed.methods.trial_map import (
     LARGEST_WHOLE,
@@ -34,6 +31,7 @@ from streamembed.methods.trial_map import (
     SMALL_CHUNK,
     TrialMap,
     build_dense,
+    normalise,
     start_space,
 )
 from streamembed.numeric.arrays import Floats, Ints
@@ -61,8 +59,6 @@ class KernelMap(TrialMap):
     """Weights, and widths where every slot has one of its own."""
 
     weights: KernelWeights
-    # Where every slot has a width of its own: these; ``lists`` tell which of them have drifted.
-    scales: LocalWidths | None = None
 
     extension = KernelExtension
 
@@ -109,7 +105,7 @@ class KernelMap(TrialMap):
         if n > LARGEST_WHOLE:
             space, products = start_space(weights, matrix, degrees, masses, config)
         kept = kept if squares.read_distances else weights
-        return cls(degrees, space, kept, scales, lists=lists, products=products)
+        return cls(degrees, space, kept, lists=lists, scales=scales, products=products)
 
     def update(self, inputs: UpdateInput, config: Config) -> tuple[TrialMap, int]:
         """After a chunk: rows of its slots, and of those whose width has drifted."""
@@ -153,15 +149,14 @@ class KernelMap(TrialMap):
         """Weights, of objects without coordinates by the distances of the state."""
         return self.weights if state.distances is None else self.weights.bind(state.squares)
 
-    def bind_operator(self, weights: Weights, normal: Normalisation, unit: float) -> Operator:
-        """S, whose weights are rounded, and whose constant vector."""
-        rounding = ORTHONORMAL + bound_rounding(weights.dtype, len(weights))
-        return Operator(weights.product, normal, weights.dtype, rounding + 2.0 * self.weights.loss)
-
-    def bound_loss(self, operator: Operator) -> float:
-        """Kept products are sums of a few rows at a time."""
-        loss = KEPT_LOSS * float(np.finfo(operator.dtype).eps)
-        return min(operator.rounding, loss) + 2.0 * self.weights.loss
+    def bind_operator(
+        self, weights: Weights, normal: Normalisation, unit: float
+    ) -> tuple[Operator, float]:
+        """S, whose weights are rounded, and whose constant vector; kept products sum few rows."""
+        inexact = 2.0 * self.weights.loss
+        rounding = ORTHONORMAL + bound_rounding(weights.dtype, len(weights)) + inexact
+        loss = min(rounding, KEPT_LOSS * float(np.finfo(weights.dtype).eps)) + inexact
+        return Operator(weights.product, normal, weights.dtype, rounding), loss
 
     def read_matrix(self, state: State, config: Config) -> Floats:
         """W, in double precision."""
@@ -215,11 +210,6 @@ class KernelMap(TrialMap):
         if self.scales is None or config.rule is None:
             return 0.0
         return float(np.median(sum_coverage(d2, self.scales.widths, masses, config.rule)))
-
-    @property
-    def local_widths(self) -> LocalWidths | None:
-        """Those of a self-tuning kernel."""
-        return self.scales
 
     def restore(self, support: Support) -> Self:
         """With the weights between points."""

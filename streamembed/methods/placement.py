@@ -17,7 +17,7 @@ from streamembed.geometry.kernel import KernelFunction
 from streamembed.layout.forces import compute_affinities
 from streamembed.layout.placing import place_outside
 from streamembed.manifold import barycentric, centering, geodesics
-from streamembed.methods.extension import FARTHEST, Extension, ScaledPoints, sample_distances
+from streamembed.methods.extension import FARTHEST, Extension, sample_distances
 from streamembed.methods.snapshot_contents import SnapshotContents
 from streamembed.numeric.arrays import Floats
 
@@ -29,7 +29,7 @@ class _NeighborExtension(Extension):
     """Coverage by the distance to a neighbour, relative to a ``typical`` point's: 1 up to that."""
 
     def __init__(
-        self, snapshot: ScaledPoints, targets: Floats, n_neighbors: int, typical: float = 0.0
+        self, snapshot: SnapshotContents, targets: Floats, n_neighbors: int, typical: float = 0.0
     ) -> None:
         super().__init__(snapshot, targets, typical)
         self.n_neighbors = n_neighbors  # coverage looks at the distance to this one
@@ -172,7 +172,7 @@ class PictureExtension(_NeighborExtension):
     """
 
     def __init__(
-        self, snapshot: ScaledPoints, places: Floats, n_neighbors: int, rho: float, gamma: float
+        self, snapshot: SnapshotContents, places: Floats, n_neighbors: int, rho: float, gamma: float
     ) -> None:
         super().__init__(snapshot, places, n_neighbors, 1.0)
         self.rho, self.gamma = rho, gamma

@@ -25,7 +25,7 @@ from streamembed.methods.options import Config
 from streamembed.methods.snapshot_contents import SnapshotContents
 from streamembed.metrics.engine_metrics import Learners
 from streamembed.numeric.arrays import Floats, Ints
-from streamembed.numeric.codec import SAVED_IF_SET, Count
+from streamembed.numeric.codec import NOT_SAVED, SAVED_IF_SET, Count
 from streamembed.spectral import operator
 from streamembed.spectral.certificate import Certificate
 from streamembed.spectral.operator import Normalisation
@@ -80,11 +80,17 @@ class MapInput:
     # slots -> their distances, those of new slots without rounding to the ring; None for points.
     read_distances: Callable[[Ints], Floats] | None
     position: int
+    slots: Ints  # those that a chunk has filled
 
     @property
     def squares(self) -> SquaredDistances:
         """Of the support, those of new slots without rounding to the ring."""
         return SquaredDistances(self.support.scaled, self.read_distances)
+
+    @property
+    def geometry(self) -> Pairwise:
+        """Of the support, with the distances of new slots at hand."""
+        return build_geometry(self.support, self.distances, self.slots)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,18 +99,12 @@ class BuildInput(MapInput):
 
     scaling: Scaling
 
-    @property
-    def geometry(self) -> Pairwise:
-        """Of the support."""
-        return build_geometry(self.support, self.distances, NO_SLOTS)
-
 
 @dataclass(frozen=True, slots=True)
 class UpdateInput(MapInput):
     """A chunk, as a map sees it; the support is that after it."""
 
     state: State  # before it
-    slots: Ints  # that it filled
     left: Floats | None  # rows of distances of its slots before it, of those that were in use
 
     @property
@@ -125,11 +125,6 @@ class UpdateInput(MapInput):
         d[:, slots] = self.left[:, old].T
         d[index >= 0] = self.left[index[index >= 0]]
         return d
-
-    @property
-    def geometry(self) -> Pairwise:
-        """Of the support, with the distances of the chunk at hand."""
-        return build_geometry(self.support, self.distances, self.slots)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -159,6 +154,10 @@ class EmbeddingMap(abc.ABC):
 
     # Nearest neighbours of every slot, where the family keeps them.
     lists: NeighborLists | None = field(default=None, kw_only=True, metadata=SAVED_IF_SET)
+    # Where every slot has a width of its own: these.
+    scales: LocalWidths | None = field(default=None, kw_only=True, metadata=SAVED_IF_SET)
+    # With all weights, since the map was made, where none is part of a chunk.
+    products: Count = field(default=0, kw_only=True, metadata=NOT_SAVED)
     has_resolution: ClassVar[bool] = True  # whether landmarks can be too sparse for it
     extension: ClassVar[ExtensionFactory]
 
@@ -188,7 +187,7 @@ class EmbeddingMap(abc.ABC):
 
     def normalise(self, state: State, config: Config) -> Normalisation:
         """The normalisation without a product with all weights; exact where that is free."""
-        return operator.weigh_equally(state.active_masses)
+        return operator.weigh_equally(self.select_active(state.support.masses))
 
     @abc.abstractmethod
     def iterate_eigenpairs(self, state: State, config: Config) -> Iterator[Eigenpairs]:
@@ -248,15 +247,6 @@ class EmbeddingMap(abc.ABC):
         """What the coverage of a typical object is, by squared distances (b, n) of some."""
         return 0.0
 
-    @property
-    def local_widths(self) -> LocalWidths | None:
-        """Where every slot has a width of its own: these."""
-        return None
-
-    def count_products(self) -> int:
-        """Products with all weights since the map was made, where none is part of a chunk."""
-        return 0
-
     def restore(self, support: Support) -> EmbeddingMap:
         """With what follows from the rest and is not saved."""
         return self
@@ -298,11 +288,6 @@ class State:
         slots = np.arange(len(self.support))
         return not (self.distances.rows(slots[:1]).any() or self.distances.rows(slots).any())
 
-    @property
-    def active_masses(self) -> Floats:
-        """Masses, shape (n,), 0 where a slot has no part in the map."""
-        return self.map.select_active(self.support.masses)
-
     def read_distances(self) -> Callable[[Ints], Floats] | None:
         """slots -> their unsquared distances to all, (b, n), for objects without coordinates."""
         ring = self.distances
@@ -325,7 +310,7 @@ class State:
         """How coarse the cover of ``size`` landmarks is for the kernel; 0 for other memories."""
         if self.cover is None or not self.map.has_resolution:
             return 0.0
-        if self.map.local_widths is not None:
+        if self.map.scales is not None:
             total, weight = self.apart
             distance = math.sqrt(total / weight) if weight else 0.0
         else:

@@ -8,7 +8,7 @@ support before. Few slots have a whole matrix.
 from __future__ import annotations
 
 import abc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Annotated, Self
@@ -19,7 +19,6 @@ from streamembed.methods import refinement
 from streamembed.methods.eigenpairs import Eigenpairs
 from streamembed.methods.options import Config
 from streamembed.methods.refinement import KnownProducts, Weights
-from streamembed.methods.registry import normalise
 from streamembed.methods.state import EmbeddingMap, Pairs, State, UpdateInput
 from streamembed.numeric.arrays import Array, Floats, Ints, pad_rows
 from streamembed.numeric.codec import Count
@@ -29,6 +28,7 @@ from streamembed.numeric.linalg import (
     mix_columns,
     orthonormal_basis,
 )
+from streamembed.spectral import operator
 from streamembed.spectral.operator import Normalisation, Operator
 from streamembed.spectral.trial_space import PROBES, TrialSpace
 
@@ -65,6 +65,10 @@ STALE_SHARE, LARGEST_REFRESHED = 0.5, 2000
 STEPS = 6
 # Masses that were not touched are equal but for rounding.
 UNTOUCHED = 1e-12
+# W x for one x, shape (n,): by all weights, by trial functions, or of some rows of W alone.
+Product = Callable[[Floats], Floats]
+# All slots of a support.
+EVERYWHERE = slice(None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,12 +89,10 @@ class TrialMap(EmbeddingMap):
         """Weights between the slots of ``state``, whose map this is."""
 
     @abc.abstractmethod
-    def bind_operator(self, weights: Weights, normal: Normalisation, unit: float) -> Operator:
-        """S, by products with W."""
-
-    @abc.abstractmethod
-    def bound_loss(self, operator: Operator) -> float:
-        """By how much S of kept products may differ in norm from that of exact weights."""
+    def bind_operator(
+        self, weights: Weights, normal: Normalisation, unit: float
+    ) -> tuple[Operator, float]:
+        """S, by products with W; and by how much that of kept products may differ from it."""
 
     @abc.abstractmethod
     def decompose(self, state: State, config: Config) -> Eigenpairs:
@@ -136,7 +138,8 @@ class TrialMap(EmbeddingMap):
             degrees = weights.product(masses[:, None])[:, 0].astype(np.float64)
         space = self.space
         if len(refilled):
-            normal = _normalise_rows(exact, degrees, masses, refilled, config)
+            product = partial(np.matmul, exact)
+            normal = normalise(degrees, masses, config, product, refilled)
             generator = np.random.default_rng((config.seed, inputs.position, n))
             draws = generator.standard_normal((PROBES, len(refilled)))
             constant = masses[refilled] * normal.density
@@ -165,13 +168,13 @@ class TrialMap(EmbeddingMap):
             pace = 0
         count, degrees = int(np.ceil(pace * (n_filled + share * n))), self.degrees.copy()
         renews = config.memory != "window"
-        chosen = space.choose_next_refreshed(count)
+        chosen = (space.cursor + np.arange(min(count, n))) % n
         for start in range(0, len(chosen), ROWS):
             slots = chosen[start : start + ROWS]
             rows = weights.rows(slots)
             exact = rows.astype(np.float64)
             degrees[slots] = exact @ masses
-            normal = _normalise_rows(exact, degrees, masses, slots, config)
+            normal = normalise(degrees, masses, config, partial(np.matmul, exact), slots)
             constant = masses[slots] * normal.density
             space = space.roll(slots, rows, normal.scaling, constant, renews)
         rolled = replace(self, degrees=degrees, space=space)
@@ -202,7 +205,7 @@ class TrialMap(EmbeddingMap):
         if config.tolerance is None or len(masses) > LARGEST_REFRESHED or self.space.is_complete:
             return False
         count, normal = config.n_components, self.estimate_normal(masses, config)
-        view = self.read_products(normal).look(normal, count)
+        view = KnownProducts.of(self.space, normal, self.degrees).look(normal, count)
         claims = np.linalg.norm(view.errors, axis=0)
         limit = STALE_SHARE * config.tolerance * view.values[:1].max(initial=0.0)
         return bool(claims.max(initial=0.0) > limit)
@@ -212,7 +215,7 @@ class TrialMap(EmbeddingMap):
         assert self.space is not None
         normal = self.estimate_normal(masses, config)
         space, scaling = self.space, normal.scaling
-        view = self.read_products(normal).look(normal, 0)
+        view = KnownProducts.of(space, normal, self.degrees).look(normal, 0)
         stepped = space.images[space.trial] * scaling.astype(space.images.dtype)
         beside = largest_pairs(view.residuals @ view.residuals.T, BESIDE)[1].T @ view.residuals
         beside = beside.astype(stepped.dtype)
@@ -228,7 +231,8 @@ class TrialMap(EmbeddingMap):
         assert self.space is not None
         count = min(config.n_components, self.space.rank)
         normal = self.estimate_normal(masses, config)
-        return len(self.read_products(normal).look(normal, count).values) == count
+        known = KnownProducts.of(self.space, normal, self.degrees)
+        return len(known.look(normal, count).values) == count
 
     def normalise(self, state: State, config: Config) -> Normalisation:
         """According to the trial functions, without a product with W; exact where alpha is 0."""
@@ -261,19 +265,13 @@ class TrialMap(EmbeddingMap):
             return
         if config.tolerance is not None and config.correction:
             normal = self._normalise_exactly(weights, state.support.masses, config)
-        known = self.read_products(normal)
-        operator = self.bind_operator(weights, normal, known.unit)
-        decompose = partial(self.decompose, state, config)
-        known = replace(known, rounding=self.bound_loss(operator))
+        known = KnownProducts.of(self.space, normal, self.degrees)
+        bound, loss = self.bind_operator(weights, normal, known.unit)
+        decompose, known = partial(self.decompose, state, config), replace(known, rounding=loss)
         walk = None if config.is_centred else weights
         yield from refinement.iterate_eigenpairs(
-            operator, known, walk, state.position, decompose, config
+            bound, known, walk, state.position, decompose, config
         )
-
-    def read_products(self, normal: Normalisation) -> KnownProducts:
-        """Vectors whose products with S are kept."""
-        assert self.space is not None
-        return KnownProducts.of(self.space, normal, self.degrees)
 
     def view(self, state: State, normal: Normalisation, count: int, config: Config) -> Pairs:
         """The leading pairs of the space, or of few slots, under that normalisation."""
@@ -282,17 +280,33 @@ class TrialMap(EmbeddingMap):
             values, vectors = descending_eigh(dense)
             kept = min(count, int(np.count_nonzero(values > self.find_floor(values))))
             return values[:kept], normal.eigenfunctions(vectors[:, :kept])
-        known = self.read_products(normal)
+        known = KnownProducts.of(self.space, normal, self.degrees)
         view = known.look(normal, count)
         return view.values * known.unit, normal.eigenfunctions(view.vectors)
-
-    def count_products(self) -> int:
-        """Of refreshes, and of the start."""
-        return self.products
 
     def compute_degrees(self, masses: Floats) -> Floats:
         """q, kept."""
         return self.degrees
+
+
+def normalise(
+    degrees: Floats,
+    masses: Floats,
+    config: Config,
+    product: Product,
+    slots: Ints | slice = EVERYWHERE,
+) -> Normalisation:
+    """The normalisation of some slots, by one ``product`` with W at most: alpha 0 needs none.
+
+    Of a walk the sampling density is taken out to the power alpha, and the rows are made to sum to
+    1; of a centred method every event weighs the same.
+    """
+    if config.is_centred:
+        normal = operator.weigh_equally(masses)
+        return Normalisation(normal.density[slots], normal.scaling[slots], normal.stationary[slots])
+    density = degrees**-config.correction
+    spread = degrees[slots] if config.correction == 0.0 else product(masses * density)
+    return operator.normalise(density[slots], masses[slots], spread)
 
 
 def start_space(
@@ -411,10 +425,3 @@ def _fade_degrees(
         rows = weights.rows(moved)[:, : len(before)].astype(np.float64)
         degrees += change[moved] @ rows
     return degrees, 0
-
-
-def _normalise_rows(
-    rows: Floats, degrees: Floats, masses: Floats, slots: Ints, config: Config
-) -> Normalisation:
-    """The normalisation of some slots, by their rows of W: exact."""
-    return normalise(degrees, masses, config, lambda x: rows @ x, slots)

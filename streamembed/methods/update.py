@@ -45,9 +45,13 @@ FORGETTING = 1.0 - 1e-3
 FARTHEST = 4.0
 
 
-def start(chunk: Chunk, config: Config) -> State:
-    """The state at the end of the warm-up: scaling, bandwidth and map from scratch."""
-    scaling = _fit_scaling(chunk.points, np.ones(len(chunk)), chunk.mutual_distances, config)
+def start(chunk: Chunk, config: Config, divisors: Floats) -> State:
+    """The state at the end of the warm-up: scaling, bandwidth and map from scratch.
+
+    ``divisors`` are those of the features, as in `fit_points`.
+    """
+    masses = np.ones(len(chunk))
+    scaling = _fit_scaling(chunk.points, masses, chunk.mutual_distances, config, divisors)
     empty = Support.empty(chunk.points.shape[1], chunk.ids.dtype)
     cover = Cover.empty() if config.memory == "landmarks" else None
     assignment, time = slot_assignment.assign(empty, cover, None, 0, scaling, chunk, config)
@@ -57,7 +61,7 @@ def start(chunk: Chunk, config: Config) -> State:
     if d is not None:
         distances = _make_distance_ring(len(support), config).write(assignment.slots, d)
     read_rows = None if d is None else lambda slots: d[slots]
-    inputs = BuildInput(support, distances, read_rows, len(chunk), scaling)
+    inputs = BuildInput(support, distances, read_rows, len(chunk), NO_SLOTS, scaling)
     state = _build(inputs, assignment.cover, None, config)
     state = _init_metrics(replace(state, time=time), config)
     state = picture_updates.begin(state, config)
@@ -88,9 +92,10 @@ def start_from_support(
         As of which masses are, where they fade by event times.
     """
     cover = Cover.of(support.scaled)
-    state = _build(BuildInput(support, None, None, position, scaling), cover, None, config)
+    inputs = BuildInput(support, None, None, position, NO_SLOTS, scaling)
+    state = _build(inputs, cover, None, config)
     state = replace(state, time=None if config.clock == POSITION else time)
-    if (scales := state.map.local_widths) is not None:  # an upper bound: it was not measured
+    if (scales := state.map.scales) is not None:  # an upper bound: it was not measured
         shares = support.masses / support.masses.sum()
         state = replace(state, apart=(float(shares @ (radius / scales.widths) ** 2), 1.0))
     state = _init_metrics(state, config)
@@ -104,7 +109,7 @@ def _init_metrics(state: State, config: Config) -> State:
     return replace(state, metrics=learners.init(config.metrics, d, config.seed))
 
 
-def push(state: State, chunk: Chunk, config: Config) -> State:
+def push(state: State, chunk: Chunk, config: Config, divisors: Floats) -> State:
     """The state after one more chunk.
 
     The rings are written in place. Until the new state is committed, the old one can still be
@@ -126,10 +131,10 @@ def push(state: State, chunk: Chunk, config: Config) -> State:
         read_rows = _merge_distances(distances, slots, new_distances)
     position = state.position + len(chunk)
     # map: the rows or lists of the new slots, and the changes they cause
-    inputs = UpdateInput(support, distances, read_rows, position, state, slots, left)
+    inputs = UpdateInput(support, distances, read_rows, position, slots, state, left)
     updated, n_filled = state.map.update(inputs, config)
     counts = UpdateCounts(
-        state.counts.refreshes + updated.count_products() - state.map.count_products(),
+        state.counts.refreshes + updated.products - state.map.products,
         state.counts.rebuilds,
         state.counts.rows_since_frame + _count_turned_rows(state, support, slots),
         state.counts.refilled + n_filled - len(slots),
@@ -146,7 +151,7 @@ def push(state: State, chunk: Chunk, config: Config) -> State:
         map=updated,
     )
     if config.rescales and len(state.support) < len(support) == config.slots:
-        following = _rescale(following, config)  # now that there is a whole support to go by
+        following = _rescale(following, config, divisors)  # now that the support is whole
     elif following.map.has_changed_part(following):
         renewed = frame_reference.renew(following, config, starts_epoch=True)
         following = replace(following, frame=renewed)
@@ -159,9 +164,9 @@ def push(state: State, chunk: Chunk, config: Config) -> State:
     return _train_metrics(following, chunk, config)
 
 
-def rescale(state: State, config: Config) -> State:
+def rescale(state: State, config: Config, divisors: Floats) -> State:
     """The state with scaling, map, frame and picture from scratch."""
-    state = _rescale(state, config)
+    state = _rescale(state, config, divisors)
     return relayout(state, config) if config.picture else state
 
 
@@ -170,11 +175,11 @@ def relayout(state: State, config: Config) -> State:
     return picture_updates.relayout(state, np.arange(len(state.support)), config)
 
 
-def _rescale(state: State, config: Config) -> State:
+def _rescale(state: State, config: Config, divisors: Floats) -> State:
     """The state with all but its picture recomputed from its support."""
     support, d = state.support, state.read_distances()
     all_distances = None if d is None or config.has_widths else d(np.arange(len(support)))
-    scaling = _fit_scaling(support.points, support.masses, all_distances, config)
+    scaling = _fit_scaling(support.points, support.masses, all_distances, config, divisors)
     built = _rebuild(state, scaling, config, starts_epoch=True)
     metrics = None if state.metrics is None else learners.rescale(state.metrics)
     return replace(built, metrics=metrics)
@@ -187,7 +192,7 @@ def _rebuild(state: State, scaling: Scaling, config: Config, starts_epoch: bool)
     cover = state.cover
     if cover is not None and state.distances is None:
         cover = Cover.of(rescaled.scaled)
-    inputs = BuildInput(rescaled, state.distances, d, state.position, scaling)
+    inputs = BuildInput(rescaled, state.distances, d, state.position, NO_SLOTS, scaling)
     built = _build(inputs, cover, state, config, starts_epoch)
     return replace(built, picture=state.picture, time=state.time, metrics=state.metrics)
 
@@ -212,7 +217,7 @@ def _recenter(state: State, config: Config) -> State:
 
 def _measure_cover(state: State, assignment: Absorption, config: Config) -> tuple[float, float]:
     """`State.apart` after the chunk: how far its events were from landmarks of a full support."""
-    scales, nearest, d2 = state.map.local_widths, assignment.near, assignment.near_d2
+    scales, nearest, d2 = state.map.scales, assignment.near, assignment.near_d2
     if scales is None or nearest is None or d2 is None or len(scales.widths) < config.size:
         return state.apart
     ratios = np.minimum(np.sqrt(d2) / scales.widths[nearest], FARTHEST) ** 2
@@ -306,7 +311,9 @@ def _build(
     return replace(state, frame=frame_reference.renew(state, config, starts_epoch))
 
 
-def _fit_scaling(points: Floats, masses: Floats, d: Floats | None, config: Config) -> Scaling:
+def _fit_scaling(
+    points: Floats, masses: Floats, d: Floats | None, config: Config, divisors: Floats
+) -> Scaling:
     """The scaling that the configuration asks for: of points, or of distances.
 
     Where every point has its own width, the bandwidth follows from these.
@@ -314,4 +321,4 @@ def _fit_scaling(points: Floats, masses: Floats, d: Floats | None, config: Confi
     bandwidth = config.fixed_bandwidth if config.has_bandwidth else 1.0
     if d is not None or points.shape[1] == 0:
         return fit_distances(np.zeros((0, 0)) if d is None else d, bandwidth)
-    return fit_points(points, masses, config.scaling, bandwidth, config.least_share)
+    return fit_points(points, masses, config.scaling, bandwidth, config.least_share, divisors)

@@ -17,7 +17,6 @@ from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import BadRowError, FeatureError, LogError, ParameterError, quote
 from streamembed.logs.event_log import EventLog, LogBatch
 from streamembed.logs.log_writer import open_writer
-from streamembed.logs.other_formats import recognise_format
 from streamembed.numeric.arrays import Array, Floats, Ints
 from streamembed.runs import run_folder
 from streamembed.runs.recorder import PLACES
@@ -40,7 +39,7 @@ def transform_log(
         Of the snapshot's features; or of distances to its items, in the order of its ids, where it
         was learned from distances.
     output
-        Ending in .arrow for an Arrow IPC file, else Parquet; not in .csv and the like. Its
+        Ending in .arrow for an Arrow IPC file, in .parquet or without a dot for Parquet. Its
         columns: offset in the log; id, int64 or text; label and time in the types of the log;
         coordinates, coverage, places in the picture if there is one, and the reason where a row
         has none. It must lie outside of the folders that the log is read from, in a folder that
@@ -70,10 +69,10 @@ def transform_log(
             f"output={quote(str(path))} already exists: choose another file, or replace it with "
             "overwrite=True"
         )
-    if kind := recognise_format(path.name, b""):
+    if path.suffix not in ("", ".parquet", ".arrow"):
         raise ParameterError(
-            f"output={quote(str(path))} has the name of {kind}, and is written as Parquet "
-            "or an Arrow IPC file: let it end in .parquet or .arrow"
+            f"output={quote(str(path))} is written as Parquet or an Arrow IPC file: let it end in "
+            ".parquet or .arrow"
         )
     passthrough = {"label": log.label_type, "event_time": log.event_time_type}
     schema = pa.schema(

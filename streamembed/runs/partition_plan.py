@@ -147,7 +147,8 @@ def compute_agreement(
     scale, bandwidth = np.ones(len(features.names)), config.fixed_bandwidth or 1.0
     if len(points):  # without, no row can be learned, and they are still reported as rejected
         scaling, least = config.scaling, config.least_share
-        scale = fit_points(points, np.ones(len(points)), scaling, 1.0, least).scale
+        masses = np.ones(len(points))
+        scale = fit_points(points, masses, scaling, 1.0, least, features.divisors).scale
         few = points[: config.warm_up_events] / scale
         bandwidth = fit_points(few, np.ones(len(few)), None, config.fixed_bandwidth).bandwidth
     return MergeSettings(

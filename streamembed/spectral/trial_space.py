@@ -186,12 +186,6 @@ class TrialSpace:
             since_turn=self.since_turn + len(slots),
         )
 
-    def choose_next_refreshed(self, count: int) -> Ints:
-        """The slots that are rolled next."""
-        n = self.functions.shape[1]
-        slots: Ints = (self.cursor + np.arange(min(count, n))) % n
-        return slots
-
     def roll(
         self, slots: Ints, rows: Array, scaling: Floats, constant: Floats, renews: bool
     ) -> TrialSpace:

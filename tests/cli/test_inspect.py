@@ -14,8 +14,6 @@ from click.testing import CliRunner, Result
 
 import streamembed as se
 from streamembed.cli import commands, exit_codes
-from streamembed.cli.show import format_value
-from streamembed.estimators import PCA
 from streamembed.logs.event_log import write_log
 from streamembed.methods.options import Config
 from streamembed.version import __version__
@@ -71,47 +69,6 @@ def test_inspect_knows_every_kind(tmp_path: Path, log: Path, run: Path) -> None:
     assert "folder [a]" in " ".join(call("inspect", folder).stdout.split())
 
 
-def test_inspect_shows_what_estimators_save(tmp_path: Path) -> None:
-    """Principal axes: their numbers, in a line each."""
-    X = np.random.default_rng(0).standard_normal((60, 3))
-    axes = PCA(n_components=2)
-    axes.learn_many(X)
-    axes.snapshot().save(tmp_path / "axes")
-    told = call("inspect", tmp_path / "axes").output
-    assert "principal axes" in told
-    assert "count              60" in told.splitlines()
-
-
-def test_inspect_says_nothing_in_one_way(tmp_path: Path, log: Path) -> None:
-    """A dash; there were None and "rows 533, None" beside it once."""
-    folder = tmp_path / "folder"
-    folder.mkdir()
-    write_log(folder / "1", POINTS, NAMES, format="parquet")
-    write_log(folder / "2", POINTS, NAMES, format="stream")
-    se.Engine().save(tmp_path / "engine")
-    told = call("inspect", folder).stdout.splitlines()
-    assert [line.split(maxsplit=1)[1] for line in told if line.startswith("rows")] == ["230, -"]
-    assert [line.split()[-1] for line in told if line.startswith("list_column")] == ["-"]
-    for path in (folder, tmp_path / "engine"):
-        assert "None" not in call("inspect", path).stdout
-
-
-def test_the_verdict_comes_first(tmp_path: Path, log: Path, run: Path) -> None:
-    """What it is, how much, and whether all is well; a dozen lines down it was once."""
-    lines, _ = inspected(run)
-    assert lines[:2] == ["run: 230 events, 0 rejected; 4 snapshots, all certificates met", ""]
-    lines, facts = inspected(run / "snapshot.arrow")
-    assert lines[0].startswith("snapshot: 80 points in 3 coordinates after 230 events; certificate")
-    assert f"met, residual {facts['certificate']['residual']:.4g}" in lines[0]
-    assert inspected(log)[0][0] == "log: an unknown number of rows of 3 features in 1 file"
-    engine = se.Engine(size=80)
-    engine.learn(POINTS[:40])
-    engine.save(tmp_path / "engine")
-    lines, _ = inspected(tmp_path / "engine")
-    assert lines[0] == "saved engine: 40 events, 10 events before its first snapshot"
-    assert "parameters         size=80; defaults otherwise" in lines
-
-
 def test_a_run_says_how_it_came_about(tmp_path: Path, run: Path) -> None:
     """Configuration, version, the columns of the log and of its tables; JSON has all of it."""
     lines, facts = inspected(run)
@@ -131,16 +88,6 @@ def test_a_run_says_how_it_came_about(tmp_path: Path, run: Path) -> None:
     assert str(tmp_path) not in json.dumps(facts)
 
 
-def test_json_keeps_every_digit(run: Path) -> None:
-    """People are shown four."""
-    lines, facts = inspected(run)
-    snapshot = se.Snapshot.load(run / "snapshot.arrow")
-    assert facts["snapshot"]["eigenvalues"] == snapshot.eigenvalues.tolist()
-    assert facts["snapshot"]["frame"]["epoch"] == snapshot.frame.epoch
-    told = ", ".join(f"{value:.4g}" for value in snapshot.eigenvalues)
-    assert f"  eigenvalues        {told}" in lines
-
-
 def test_what_replay_refuses_is_a_hint(tmp_path: Path) -> None:
     """Which columns are the features is told, in flags, with what is there."""
     vectors = pa.FixedSizeListArray.from_arrays(pa.array(np.arange(180.0)), 2)
@@ -153,39 +100,6 @@ def test_what_replay_refuses_is_a_hint(tmp_path: Path) -> None:
     assert "  price              double" in lines
     assert facts["hints"][0] in lines[1]
     assert facts["columns"]["price"] == "double"
-
-
-def test_suspicious_columns_are_a_hint(tmp_path: Path) -> None:
-    """They were listed as ignored, without the reason that `replay` gives."""
-    columns = {"user_id": np.arange(90), "note": ["a"] * 90, "x": np.arange(90) % 7.0}
-    pq.write_table(pa.table(columns), tmp_path / "log")
-    lines, facts = inspected(tmp_path / "log")
-    assert lines[0] == "log: 90 rows of 1 feature in 1 file"
-    assert lines[1].startswith("hint: suspicious columns are left out: settle it with features=")
-    assert "  user_id            named like an id" in lines
-    assert facts["left_out"] == {"note": "string", "user_id": "named like an id"}
-    assert facts["suspicious"] == ["user_id"]
-
-
-def test_readers_leave_no_files(tmp_path: Path, log: Path, run: Path) -> None:
-    """SQLite leaves two beside a database that a connection for reading has opened."""
-    files = sorted(path.name for path in run.iterdir())
-    for command in (("inspect", run), ("verify", run)):
-        assert call(*command).exit_code == 0
-        assert sorted(path.name for path in run.iterdir()) == files
-
-
-def test_long_lists_are_folded(tmp_path: Path) -> None:
-    """Of 384 features the first and the last; all were on one line once."""
-    vectors = np.random.default_rng(0).standard_normal((90, 384))
-    column = pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), 384)
-    pq.write_table(pa.table({"v": column}), tmp_path / "log")
-    lines, facts = inspected(tmp_path / "log")
-    assert lines[0] == "log: 90 rows of 384 features in 1 file"
-    assert "features           0 … 383 (384)" in lines
-    assert len(facts["features"]) == 384
-    assert format_value(list(range(8))) == "0, 1, 2, 3, 4, 5, 6, 7"
-    assert format_value((1e-9, 123456.0)) == "1e-09, 1.235e+05"
 
 
 def test_an_interrupted_or_damaged_run_says_so(tmp_path: Path, log: Path, run: Path) -> None:

@@ -34,15 +34,6 @@ def test_a_terminal_has_a_bar_for_each_pass(monkeypatch: pytest.MonkeyPatch) -> 
     assert rest == ""
 
 
-def test_a_log_of_unknown_length_has_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the number of rows."""
-    screen = Screen()
-    monkeypatch.setattr(sys, "stderr", screen)
-    with show_progress(None, hidden=False) as advance:
-        advance(300)
-    assert "300" in screen.getvalue()
-
-
 @pytest.mark.parametrize("hidden", [True, False])
 def test_a_pipe_has_no_bar(capsys: pytest.CaptureFixture[str], hidden: bool) -> None:
     """Nor has a terminal with --json."""

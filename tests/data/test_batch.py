@@ -67,14 +67,6 @@ def test_arrays_keep_their_order(X: Any) -> None:
     np.testing.assert_array_equal(read.points, VALUES)
 
 
-def test_the_batch_is_a_copy() -> None:
-    """Nothing of what was handed in is kept."""
-    X = VALUES.copy()
-    points = batch.read(X).points
-    X[:] = 0
-    np.testing.assert_array_equal(points, VALUES)
-
-
 @pytest.mark.parametrize(
     "column",
     [
@@ -110,13 +102,6 @@ def test_bad_rows_are_set_aside_by_reason() -> None:
     assert [row.index for row in read.rejected] == [1, 2, 3, 4]
     assert [row.id for row in read.rejected] == ["w", "x", "y", "z"]
     assert read.rejected[3].reason == "value 1e+200 in '0' is beyond 1e150, so its square overflows"
-
-
-def test_a_null_is_told_from_a_nan() -> None:
-    """Arrow nulls and NaN have reasons of their own."""
-    table = pa.table({"x": pa.array([1.0, None, float("nan")], pa.float64())})
-    reasons = [row.reason for row in batch.read(table, on_bad_row="skip").rejected]
-    assert reasons == ["null in 'x'", "NaN in 'x'"]
 
 
 def test_dicts_with_other_features_are_bad_rows() -> None:
@@ -197,45 +182,6 @@ def test_whole_number_column_names_are_names() -> None:
         batch.read(four.set_axis(["a", "b", "0", 0], axis=1))
 
 
-def test_whole_number_column_names_are_learned_and_transformed() -> None:
-    """By engines, in pairs too, in any order of the columns."""
-    points = pd.DataFrame(np.random.default_rng(0).standard_normal((90, 4))).drop(columns=0)
-    turned = points[[3, 1, 2]]
-    one, two = (se.Engine(size=50, metrics=("must_link",)) for _ in range(2))
-    for engine, X in ((one, points), (two, turned)):
-        engine.learn(X)
-        engine.learn_pairs(X[:60], points[30:], np.arange(60) % 2 == 0)
-    left, right = one.snapshot(), two.snapshot()
-    assert left.feature_names == ("1", "2", "3")
-    np.testing.assert_array_equal(left.transform(turned), right.transform(points))
-    assert left.metrics["must_link"] == right.metrics["must_link"]
-
-
-def test_named_features_that_differ_are_told_without_empty_lists() -> None:
-    """And with what to try."""
-    for columns, says in (
-        ({"a": [1.0]}, r"^X lacks the features \['b'\]; it must have \['a', 'b'\]: add or rename"),
-        (
-            {"a": [1.0], "b": [1.0], "zz": [1.0]},
-            r"^X has the unknown features \['zz'\]; it must have .* try X\[list\(feature_names\)\]",
-        ),
-    ):
-        with pytest.raises(FeatureError, match=says):
-            batch.read(pd.DataFrame(columns), features=Features(("a", "b"), False))
-
-
-def test_nulls_of_pandas_are_not_told_from_nan() -> None:
-    """One thing there; two in Arrow and polars."""
-    columns = {"a": [1.0, 2.0, None], "b": [1.0, np.nan, 3.0]}
-    found = batch.read(
-        pd.DataFrame(columns), features=Features(("b", "a"), False), on_bad_row="skip"
-    )
-    assert [row.reason for row in found.rejected] == ["NaN in 'b'", "NaN in 'a'"]
-    for kind in (pl.DataFrame, pa.table):
-        found = batch.read(kind(columns), on_bad_row="skip")
-        assert [row.reason for row in found.rejected] == ["NaN in 'b'", "null in 'a'"]
-
-
 LISTS: dict[str, Any] = {
     "fixed": pa.FixedSizeListArray.from_arrays(pa.array(VALUES.ravel()), 2),
     "chunked": pa.chunked_array([pa.array(VALUES.tolist()[:1]), pa.array(VALUES.tolist()[1:])]),
@@ -251,14 +197,6 @@ def test_an_array_of_lists_is_a_matrix(kind: str) -> None:
     read = batch.read(LISTS[kind])
     assert read.features.names == ("0", "1")
     assert np.array_equal(read.points, VALUES)
-
-
-@pytest.mark.parametrize("X", [pa.array([1.0, 2.0]), pl.Series([1.0]), pd.Series([1.0])])
-def test_one_column_without_a_name_is_no_table(X: Any) -> None:
-    """The message says what a table is, and nothing of schemas."""
-    with pytest.raises(InputError, match="it must be a 2-D array") as error:
-        batch.read(X)
-    assert "schema" not in str(error.value)
 
 
 @pytest.mark.parametrize("X", [iter([[1.0, 2.0]]), zip([1.0], [2.0], strict=True)])

@@ -48,23 +48,13 @@ def test_statistics_are_those_of_the_definition_after_every_chunk() -> None:
         seen += count
 
 
-@pytest.mark.parametrize("cuts", [[1] * 60, [59, 1], [13, 17, 30]])
-def test_cuts_leave_no_trace(cuts: list[int]) -> None:
-    z = np.random.default_rng(1).standard_normal((60, 5))
-    whole = running_statistics.update_means(running_statistics.init_means(5), z)
-    state, parts = running_statistics.init_means(5), []
-    for start, stop in zip(np.cumsum([0, *cuts[:-1]]), np.cumsum(cuts), strict=True):
-        state, means, _ = running_statistics.update_means(state, z[start:stop])
-        parts.append(means)
-    assert np.concatenate(parts).tobytes() == whole[1].tobytes()
-    assert state.carried.tobytes() == whole[0].carried.tobytes()
-
-
 def test_whitening_gives_unit_covariance_and_ignores_what_does_not_vary() -> None:
     rng = np.random.default_rng(2)
     points = rng.standard_normal((4000, 4)) @ rng.standard_normal((4, 4)) * [1, 1e3, 1e-3, 0]
     groups = ChannelGroups(("coverage", "features"), (1, 3))
-    white = (points - points.mean(axis=0)) @ running_statistics.whiten(np.cov(points.T), groups)
+    white = (points - points.mean(axis=0)) @ running_statistics.whiten(
+        np.cov(points.T), groups, np.zeros(4)
+    )
     np.testing.assert_allclose(np.cov(white[:, 1:3].T), np.eye(2), atol=0.05)
     assert not white[:, 3].any()
 
@@ -160,7 +150,7 @@ def test_serial_streams_are_filtered_event_by_event() -> None:
     reference = np.random.default_rng(3).standard_normal((200, 3))
     coefficients = np.array([0.0, 0.4, 0.9])
     blocks = np.zeros(200, dtype=np.int64)
-    simulator = calibration._Simulator(reference, blocks, coefficients, ONE)
+    simulator = calibration._Simulator(reference, blocks, coefficients, ONE, np.zeros(3))
     at = np.float32(coefficients[1:])
     means, ends = simulator._draw_chunks(np.random.default_rng(4), 30, at)
     first = simulator._rows[:1].copy()

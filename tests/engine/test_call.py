@@ -12,7 +12,6 @@ import pytest
 import streamembed as se
 from streamembed import Call, Command
 from streamembed.errors import (
-    BadRowError,
     DamagedFileError,
     DuplicateIdError,
     FeatureError,
@@ -73,14 +72,6 @@ def test_distance_rows_are_calls() -> None:
         call: Call[Any] = Call.from_bytes(second.check_distances(given).to_bytes())
         assert second.apply(call) == told
         assert first.to_bytes() == second.to_bytes()
-
-
-def test_a_square_with_a_null_is_refused_row_by_row() -> None:
-    """A matrix of objects, of which one row holds no numbers."""
-    square = distances(5).astype(object)
-    square[2, 1] = "x"
-    with pytest.raises(BadRowError, match="row 2: it is null or not a row of numbers"):
-        se.Engine(**SMALL).learn_distances(square)
 
 
 def test_times_go_with_the_call() -> None:
@@ -146,13 +137,3 @@ def test_what_is_no_call_is_refused() -> None:
         engine.apply(Command("save"))  # type: ignore[arg-type]
     with pytest.raises(DamagedFileError):
         Call.from_bytes(written[:-40])
-
-
-def test_a_result_that_is_written_with_the_call() -> None:
-    """How many events it was."""
-    engine = se.Engine(**SMALL, on_bad_row="skip")
-    call = engine.check(POINTS[:50], ids=[0, *range(49)])
-    result = engine.apply(call)
-    read: Call[Any] = Call.from_bytes(call.with_result(result).to_bytes())
-    assert (read.result, read.rows) == (result, 50)
-    assert read.digest == call.digest

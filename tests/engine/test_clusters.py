@@ -17,9 +17,7 @@ import streamembed as se
 from streamembed.engine.clusters import (
     PATIENCE,
     Clusters,
-    find_majority,
     follow_clusters,
-    match,
     number_by_points,
 )
 from streamembed.errors import InputError, ParameterError
@@ -199,18 +197,6 @@ def test_ids_begin_once_and_end_once(seed: int) -> None:
         earlier = clusters
 
 
-@given(SEEDS)
-@settings(max_examples=60, deadline=None)
-def test_numbers_of_groups_are_irrelevant(seed: int) -> None:
-    """Any numbers for the same groups in any picture."""
-    pictures, rng = draw_stream(seed), np.random.default_rng(seed)
-    renamed = []
-    for groups, ids, position in pictures:
-        numbers = np.append(rng.permutation(10), -1)
-        renamed.append((numbers[groups], ids, position))
-    assert chain(renamed) == chain(pictures)
-
-
 @given(SEEDS, st.data())
 @settings(max_examples=60, deadline=None)
 def test_a_chain_in_two_halves_is_the_whole(seed: int, data: st.DataObject) -> None:
@@ -226,145 +212,10 @@ def test_a_chain_in_two_halves_is_the_whole(seed: int, data: st.DataObject) -> N
     assert chain(pictures[cut:], half) == whole[cut:]
 
 
-@given(SEEDS)
-@settings(max_examples=60, deadline=None)
-def test_the_same_picture_again_changes_nothing(seed: int) -> None:
-    """Not the ids, and not the count of pictures: no events, however often."""
-    pictures = draw_stream(seed)
-    for picture, clusters in zip(pictures, chain(pictures), strict=True):
-        again = clusters
-        for _ in range(PATIENCE + 1):
-            again = follow_clusters(*picture, again)
-            assert again.events == ()
-            np.testing.assert_array_equal(again.labels, clusters.labels)
-            assert again.pending.ages == clusters.pending.ages
-            assert again.pending.missing == clusters.pending.missing
-
-
-@given(
-    st.integers(1, 4).flatmap(
-        lambda rows: st.lists(
-            st.lists(st.integers(0, 5), min_size=3, max_size=3), min_size=rows, max_size=rows
-        )
-    ),
-    st.integers(0, 4),
-)
-def test_pairs_share_the_most_points(rows: list[list[int]], spare: int) -> None:
-    """Of all assignments whose pairs share at least half of the smaller."""
-    overlaps = np.array(rows)
-    sizes, others = overlaps.sum(axis=1) + spare, overlaps.sum(axis=0) + spare
-    matched = match(overlaps, sizes, others)
-    best = (0, 0)
-    for chosen in permutations([*range(len(rows)), -1, -1, -1], 3):
-        pairs = [(row, column) for column, row in enumerate(chosen) if row >= 0]
-        if all(
-            overlaps[p] > 0 and 2 * overlaps[p] >= min(sizes[p[0]], others[p[1]]) for p in pairs
-        ):
-            ranks = sum(len(rows) - row for row, _ in pairs)
-            best = max(best, (int(sum(overlaps[p] for p in pairs)), ranks))
-    pairs = [(int(row), column) for column, row in enumerate(matched) if row >= 0]
-    assert len({row for row, _ in pairs}) == len(pairs)
-    ranks = sum(len(rows) - row for row, _ in pairs)
-    assert (sum(overlaps[p] for p in pairs), ranks) == best
-
-
-def test_majorities() -> None:
-    """At least half, noise counted; the older of two."""
-    assert find_majority(np.array([2, 2, -1, -1])) == 2
-    assert find_majority(np.array([2, 1])) == 1
-    assert find_majority(np.array([2, -1, -1])) == -1
-    assert find_majority(np.array([], dtype=np.int64)) == -1
-
-
 # ---------------------------------------------------------------------- changes, one by one
 
 IDS = np.arange(40)
 WHOLE = np.repeat([0, 1], 20)  # two groups of twenty
-SPLIT = np.repeat([0, 2, 1], [12, 8, 20])  # the first in two
-JOINED = np.repeat([0, 0], 20)
-SECOND = np.repeat([-1, 1], 20)
-
-
-def follow(*groups: Ints) -> list[Clusters]:
-    """Pictures of the same points, ten events apart."""
-    return chain([(each, IDS, 100 + 10 * i) for i, each in enumerate(groups)])
-
-
-def kinds_of(chained: list[Clusters]) -> list[list[tuple[Any, ...]]]:
-    """Kind, id, other, size and size of the other, by picture."""
-    return [
-        [(e.kind, e.cluster, e.other, e.size, e.other_size) for e in clusters.events]
-        for clusters in chained
-    ]
-
-
-def test_a_split_counts_in_the_third_picture() -> None:
-    """Until then all points keep their id; the larger part keeps it for good."""
-    chained = follow(WHOLE, *[SPLIT] * 5)
-    births = [("birth", 0, None, 20, 0), ("birth", 1, None, 20, 0)]
-    assert kinds_of(chained) == [births, [], [], [("split", 2, 0, 8, 12)], [], []]
-    for clusters in chained[:3]:
-        np.testing.assert_array_equal(clusters.labels, WHOLE)
-    np.testing.assert_array_equal(chained[3].labels, SPLIT)
-
-
-def test_a_merge_counts_in_the_third_picture() -> None:
-    """The older of equals stays; and nothing counts that was undone in between."""
-    chained = follow(WHOLE, JOINED, JOINED, WHOLE, *[JOINED] * 4)
-    assert kinds_of(chained)[1:] == [[], [], [], [], [], [("merge", 1, 0, 20, 40)], []]
-    for clusters in chained[:-2]:
-        np.testing.assert_array_equal(clusters.labels, WHOLE)
-    assert (chained[-1].labels == 0).all()
-
-
-def test_a_cluster_that_turns_to_noise_dies_in_the_third_picture() -> None:
-    """Its points keep their id until then."""
-    chained = follow(WHOLE, *[SECOND] * 4)
-    assert kinds_of(chained)[1:] == [[], [], [("death", 0, None, 20, 0)], []]
-    np.testing.assert_array_equal(chained[2].labels, WHOLE)
-    np.testing.assert_array_equal(chained[3].labels, SECOND)
-
-
-def test_a_cluster_of_noise_is_born_in_the_third_picture() -> None:
-    """With an id of its own, not that of the one that died."""
-    chained = follow(WHOLE, *[SECOND] * 3, *[WHOLE] * 3)
-    assert kinds_of(chained)[3:] == [
-        [("death", 0, None, 20, 0)],
-        [],
-        [],
-        [("birth", 2, None, 20, 0)],
-    ]
-    assert (chained[5].labels[:20] == -1).all()
-
-
-def test_a_cluster_whose_points_have_all_left_dies_at_once() -> None:
-    """Nothing is left that could have its id."""
-    first = follow_clusters(WHOLE, IDS, 40, None)
-    later = follow_clusters(WHOLE[20:], IDS[20:], 60, first)
-    assert kinds_of([later]) == [[("death", 0, None, 20, 0)]]
-    assert later.sizes == {1: 20}
-
-
-def test_halves_of_two_clusters_that_become_one() -> None:
-    """They are a birth, for what they were parts of ends in them, as nothing else is left of it."""
-    halves = np.repeat([0, 2, 1], [11, 18, 11])
-    chained = follow(WHOLE, halves)
-    for position in (120, 130):
-        middle = slice(11, 29)
-        chained.append(follow_clusters(halves[middle], IDS[middle], position, chained[-1]))
-    merges = [("merge", 0, 2, 9, 18), ("merge", 1, 2, 9, 18)]
-    assert kinds_of(chained)[1:] == [[], [], [*merges, ("birth", 2, None, 18, 0)]]
-
-
-def test_pictures_without_shared_points_have_new_ids() -> None:
-    """Old ones end at once, new ones wait as any."""
-    pictures = [(WHOLE, IDS + 100 * i, 100 * (i + 1)) for i in range(2)]
-    _, second = chain(pictures)
-    assert [event.kind for event in second.events] == ["death", "death"]
-    assert (second.labels == -1).all()
-    third = follow_clusters(WHOLE, IDS + 100, 210, second)
-    fourth = follow_clusters(WHOLE, IDS + 100, 220, third)
-    assert fourth.sizes == {2: 20, 3: 20}
 
 
 # ---------------------------------------------------------------------- pictures
@@ -465,13 +316,6 @@ def test_a_value_that_does_not_change(stream: tuple[Ints, list[se.Picture]]) -> 
     np.testing.assert_array_equal(table["cluster"], first.labels)
 
 
-def test_the_smallest_cluster_is_asked_for(stream: tuple[Ints, list[se.Picture]]) -> None:
-    """Clusters of a third of the points are not found where each must have more than half."""
-    picture = stream[1][0]
-    assert picture.clusters(min_cluster_size=76).sizes == {}
-    assert picture.clusters(min_cluster_size=5) == picture.clusters()
-
-
 def test_what_cannot_be_chained(stream: tuple[Ints, list[se.Picture]]) -> None:
     """Errors name the argument, what it was and what it must be."""
     _, pictures = stream
@@ -522,20 +366,6 @@ def test_equal_rows_are_in_one_cluster(kind: str, by_distances: bool) -> None:
     assert len({int(labels[0]) for labels in repeated}) == len(repeated)
     assert min(int(labels[0]) for labels in repeated) >= 0
     assert loaded.clusters() == clusters
-
-
-@pytest.mark.parametrize("memory", ["landmarks", "all"])
-def test_other_memories(memory: str) -> None:
-    """A landmark is one point, whatever its mass; ids are theirs."""
-    engine = se.Engine(memory=memory, size=90, warm_up=60, picture=True)
-    kinds = np.random.default_rng(0).integers(0, 3, 240)
-    X, clusters = blobs(kinds, 2), None
-    for start in range(0, 240, 60):
-        engine.learn(X[start : start + 60])
-        clusters = picture_of(engine).clusters(clusters)
-    assert clusters is not None
-    assert len(clusters.sizes) >= 3
-    np.testing.assert_array_equal(clusters.ids, picture_of(engine).ids)
 
 
 def test_a_relaid_picture_keeps_the_ids(stream: tuple[Ints, list[se.Picture]]) -> None:

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from scipy.spatial.distance import cdist
 
 import streamembed as se
-from scenarios.streams import drifting_rings, swiss_roll
-from streamembed.errors import BadRowError, DuplicateIdError, FeatureError, InputError
+from scenarios.streams import swiss_roll
+from streamembed.errors import BadRowError, FeatureError, InputError
 from streamembed.estimators import DiffusionMap
 from tests.oracles import oracle
 
@@ -44,75 +41,6 @@ def row_for(engine: se.Engine, d: np.ndarray) -> np.ndarray:
 
 
 # ---------------------------------------------------------------- the same as points
-
-
-@pytest.mark.parametrize("memory", MEMORIES)
-@pytest.mark.parametrize("bandwidth", ["auto", 0.8])
-def test_distances_are_as_good_as_points(memory: str, bandwidth: Any) -> None:
-    """Where there are points, every snapshot is that of the points to 1e-8."""
-    points, d = things()
-    from_points, from_rows = (
-        small(memory, kernel="gaussian", bandwidth=bandwidth, n_components=4) for _ in range(2)
-    )
-    new = swiss_roll(N + 40, 0)[N:]
-    for t in range(N):
-        from_points.learn(points[t : t + 1])
-        from_rows.learn_distances([row_for(from_rows, d)])
-        if not from_points.ready or t % 10 != 9:
-            continue
-        ours, theirs = from_rows.snapshot(), from_points.snapshot()
-        np.testing.assert_array_equal(ours.ids, theirs.ids)
-        assert ours.bandwidth == pytest.approx(theirs.bandwidth, rel=1e-12)
-        assert ours.resolution == pytest.approx(theirs.resolution, rel=1e-12)
-        np.testing.assert_allclose(ours.masses, theirs.masses, rtol=1e-12)
-        for name in ("coordinates", "eigenvalues", "degrees", "stationary"):
-            np.testing.assert_allclose(getattr(ours, name), getattr(theirs, name), atol=1e-8)
-        assert ours.certificate.met
-        rows = cdist(new, theirs.points)
-        np.testing.assert_allclose(ours.transform_distances(rows), theirs.transform(new), atol=1e-8)
-        np.testing.assert_allclose(ours.coverage_distances(rows), theirs.coverage(new), atol=1e-8)
-
-
-@settings(max_examples=3, deadline=None)
-@given(
-    st.sampled_from(MEMORIES),
-    st.lists(st.integers(1, N - 1), max_size=4),
-    st.booleans(),
-    st.sampled_from([1, 7, 10]),
-)
-def test_any_cut_gives_the_same_bits(
-    memory: str, cuts: list[int], with_names: bool, chunk_size: int
-) -> None:
-    """One matrix, ragged rows in parts, saved in between: bit for bit the same snapshot."""
-    d = things()[1]
-    names = [f"thing {i}" for i in range(N)] if with_names else None
-    whole, parts = (small(memory, chunk_size=chunk_size) for _ in range(2))
-    whole.learn_distances(d, ids=names)
-    edges = [0, *sorted(set(cuts)), N]
-    for start, stop in pairwise(edges):
-        first = 0 if memory != "window" else SIZE
-        rows = [d[t, max(0, t - first) if first else 0 : t] for t in range(start, stop)]
-        parts.learn_distances(rows, ids=names and names[start:stop])
-        parts = se.Engine.from_bytes(parts.to_bytes())
-    ours, theirs = parts.snapshot(), whole.snapshot()
-    for name in ("coordinates", "eigenvalues", "ids", "masses", "degrees"):
-        np.testing.assert_array_equal(getattr(ours, name), getattr(theirs, name))
-    assert ours.points.shape == (len(ours.ids), 0)
-
-
-def test_large_windows_of_distances_are_those_of_points_too() -> None:
-    """Above 256 slots weights are float32: the same kernel values, but for rounding."""
-    points = drifting_rings(700, 0, window=400)
-    from_points, from_rows = (
-        small(size=400, warm_up=300, kernel="gaussian", bandwidth=0.7, n_components=4)
-        for _ in range(2)
-    )
-    d = cdist(points, points)
-    from_points.learn(points)
-    from_rows.learn_distances(d)
-    np.testing.assert_allclose(
-        from_rows.snapshot().coordinates, from_points.snapshot().coordinates, atol=2e-5
-    )
 
 
 def test_distances_that_no_points_have() -> None:
@@ -183,23 +111,6 @@ def test_rescaling_chooses_a_new_bandwidth_from_the_ring() -> None:
         assert after.bandwidth != before.bandwidth
 
 
-def test_a_chunk_that_fails_puts_both_rings_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kernel and distances are as they were, and the chunk can be learned later."""
-    d = things()[1]
-    for memory in MEMORIES:
-        engine, twin = small(memory), small(memory)
-        engine.learn_distances(d[:119, :119])
-        twin.learn_distances(d[:119, :119])
-        with monkeypatch.context() as patch:
-            patch.setattr("streamembed.methods.kernel_map.KernelMap._fill", lambda *_: 1 / 0)
-            with pytest.raises(ZeroDivisionError):
-                engine.learn_distances([row_for(engine, d)])
-        assert engine.position == 119
-        for each in (engine, twin):
-            each.learn_distances([row_for(each, d)])
-        np.testing.assert_array_equal(engine.snapshot().coordinates, twin.snapshot().coordinates)
-
-
 # ---------------------------------------------------------------- what is accepted
 
 
@@ -239,14 +150,6 @@ def test_a_matrix_goes_on_where_the_stream_is() -> None:
         else:
             other.learn_distances(d[100:, (10 if memory == "window" else 0) :])
         np.testing.assert_array_equal(one.snapshot().coordinates, other.snapshot().coordinates)
-
-
-def test_nothing_is_nothing() -> None:
-    """No rows change nothing, whatever holds them."""
-    engine = small()
-    for rows in ([], np.zeros((0, 5)), pa.array([], pa.list_(pa.float64()))):
-        assert engine.learn_distances(rows).accepted == 0
-    assert engine.learns_distances is None
 
 
 def test_set_aside_rows_count_for_the_rest_of_their_call() -> None:
@@ -322,23 +225,6 @@ def test_wrong_rows_are_named(rows: Any, says: str) -> None:
     assert engine.position == 5
 
 
-def test_wrong_rows_are_named_by_their_ids() -> None:
-    """Where there are ids, the message has them."""
-    engine = small()
-    engine.learn_distances(good(0), ids=list("abcde"))
-    with pytest.raises(BadRowError, match=r"row 1 \(id 'g'\): it has 2 distances, expected 6"):
-        engine.learn_distances([[1.0] * 5, [1.0, 2.0]], ids=["f", "g"])
-    with pytest.raises(DuplicateIdError, match=r"id 'c' \(row 1\) is already in the support"):
-        engine.learn_distances([[1.0] * 5, [1.0] * 6], ids=["f", "c"])
-    with pytest.raises(DuplicateIdError, match="ids are positions in this call and were strings"):
-        engine.learn_distances([[1.0] * 5])
-    with pytest.raises(BadRowError, match=r"row 0 .*the id is null"):
-        engine.learn_distances([[1.0] * 5, [1.0] * 6], ids=[None, "h"])
-    with pytest.raises(InputError, match="ids has 1 entries; it must have 2"):
-        engine.learn_distances([[1.0] * 5, [1.0] * 6], ids=["f"])
-    assert engine.position == 5
-
-
 def test_a_matrix_must_be_symmetric_with_a_zero_diagonal() -> None:
     """Both entries and both things are named."""
     d = things(10)[1]
@@ -356,18 +242,6 @@ def test_a_matrix_must_be_symmetric_with_a_zero_diagonal() -> None:
     assert small().learn_distances(rounded).accepted == 10
 
 
-def test_rows_are_rows() -> None:
-    """One row alone, text, a dict: what it was and what to pass."""
-    for rows, says in (
-        ([1.0, 2.0], "rows contains numbers; it must hold one row per object"),
-        (np.zeros(3), r"rows has shape \(3,\)"),
-        ("abc", "rows is a str"),
-        ({"a": [1.0]}, "rows is a dict"),
-    ):
-        with pytest.raises(InputError, match=says):
-            small().learn_distances(rows)
-
-
 def test_points_and_distances_do_not_mix() -> None:
     """The first call settles what the engine learns."""
     points, d = things(60)
@@ -381,16 +255,6 @@ def test_points_and_distances_do_not_mix() -> None:
         other.learn_distances([d[0]])
     with pytest.raises(FeatureError, match="learned from distances and has no features"):
         engine.snapshot().transform(points)
-
-
-def test_a_landmark_row_says_what_it_may_be() -> None:
-    """Its length is that of support_ids and what waits, or that of the whole past."""
-    d = things()[1]
-    engine = small("landmarks", size=20, warm_up=20)
-    engine.learn_distances(d[:103, :103])
-    with pytest.raises(BadRowError, match=r"expected 23 \(one to each of the 20 landmarks of supp"):
-        engine.learn_distances([[1.0] * 50])
-    assert engine.distance_row_ids.tolist() == [*engine.support_ids.tolist(), 100, 101, 102]
 
 
 def test_new_rows_are_checked_too() -> None:
@@ -469,22 +333,6 @@ def test_river_takes_distances_by_id() -> None:
         assert many == pytest.approx(expected.tolist(), rel=1e-12)  # two rows, another product
 
 
-def test_river_names_things_by_position_where_they_have_no_ids() -> None:
-    """The first event is an empty dict, and keys are positions."""
-    d = things(60)[1]
-    model = DiffusionMap(metric="precomputed", warm_up=20, size=30)
-    for t in range(60):
-        held = [] if t == 0 else model.engine.distance_row_ids.tolist()
-        model.learn_one({i: d[t, i] for i in held})
-    assert model.snapshot().ids.tolist() == list(range(30, 60))
-    with pytest.raises(InputError, match=r"x lacks the distance to \['30'"):
-        model.learn_one(dict.fromkeys(range(31, 60), 1.0))
-    with pytest.raises(
-        InputError, match=r"x has distances to \[3\], which are unknown or forgotten"
-    ):
-        model.learn_one(dict.fromkeys([3, *range(30, 60)], 1.0))
-
-
 def test_river_refuses_what_it_cannot_know() -> None:
     """A missing thing, a forgotten one, two new ones, no number: named, and nothing is learned."""
     model = DiffusionMap(metric="precomputed", warm_up=20, size=30)
@@ -523,19 +371,3 @@ def test_river_transforms_by_what_is_known() -> None:
     assert np.isfinite(list(model.transform_one(some).values())).all()
     with pytest.raises(InputError, match=r"x .row 0. has no distance to any of the 30 objects"):
         model.transform_one({"stranger": 1.0})
-
-
-def test_drift_in_distances_is_followed() -> None:
-    """Landmarks with a half-life forget things as they forget points."""
-    points = drifting_rings(600, 0, window=200)
-    d = cdist(points, points)
-    from_points, from_rows = (
-        small("landmarks", half_life=60.0, size=40, kernel="gaussian", bandwidth=0.7)
-        for _ in range(2)
-    )
-    from_points.learn(points)
-    from_rows.learn_distances(d)
-    np.testing.assert_array_equal(from_rows.support_ids, from_points.support_ids)
-    np.testing.assert_allclose(
-        from_rows.snapshot().coordinates, from_points.snapshot().coordinates, atol=2e-5
-    )

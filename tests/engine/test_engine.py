@@ -11,16 +11,12 @@ import pyarrow as pa
 import pytest
 
 import streamembed as se
-from streamembed import errors
 from streamembed.errors import (
-    BadRowError,
     DuplicateIdError,
     FeatureError,
     NotReadyError,
     ParameterError,
-    StreamembedError,
 )
-from streamembed.methods import kernel_map
 from streamembed.methods.options import Config
 
 POINTS = np.random.default_rng(0).standard_normal((400, 3))
@@ -123,23 +119,6 @@ def test_flush_learns_a_short_chunk() -> None:
     assert engine.snapshot().position == 45
 
 
-def test_the_window_forgets_the_oldest() -> None:
-    """Ids, points and masses are those of the last events, oldest first."""
-    engine = small()
-    engine.learn(POINTS[:200])
-    snapshot = engine.snapshot()
-    assert snapshot.ids.tolist() == engine.support_ids.tolist() == list(range(140, 200))
-    np.testing.assert_array_equal(snapshot.points, POINTS[140:200])
-    assert snapshot.masses.tolist() == [1.0] * 60
-
-
-def test_memory_all_forgets_nothing() -> None:
-    """Every event stays, also beyond the ring's first capacity."""
-    engine = se.Engine(memory="all", chunk_size=50)
-    engine.learn(POINTS)
-    assert engine.snapshot().ids.tolist() == list(range(400))
-
-
 def test_features_are_settled_by_the_first_batch() -> None:
     """Names, width and kind of later batches must be those of the first."""
     engine = small()
@@ -172,39 +151,6 @@ def test_a_reader_is_learned_batch_by_batch() -> None:
     reader = pa.RecordBatchReader.from_batches(table.schema, table.to_batches(max_chunksize=7))
     assert parts.learn(reader).accepted == 400
     np.testing.assert_array_equal(whole.snapshot().coordinates, parts.snapshot().coordinates)
-
-
-def test_a_refused_call_changes_nothing() -> None:
-    """One NaN in the middle: the same bytes before and after, and learning goes on."""
-    engine, twin = small(), small()
-    for each in (engine, twin):
-        each.learn(POINTS[:47])
-    bad = POINTS[47:80].copy()
-    bad[20, 1] = np.nan
-    with pytest.raises(BadRowError, match="row 20: NaN in '1'"):
-        engine.learn(bad)
-    for each in (engine, twin):
-        each.learn(POINTS[47:90])
-    np.testing.assert_array_equal(engine.snapshot().coordinates, twin.snapshot().coordinates)
-
-
-def test_a_chunk_that_fails_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A failure at the end of a chunk leaves all as it was: tried again, it gives equal bits."""
-    engine, twin = small(), small()
-    for each in (engine, twin):
-        each.learn(POINTS[:120])
-
-    def broken(*args: Any) -> Any:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(kernel_map.KernelMap, "_start_again", broken)
-        with pytest.raises(KeyboardInterrupt):
-            engine.learn(POINTS[120:125])
-    assert engine.position == 120
-    for each in (engine, twin):
-        each.learn(POINTS[120:200])
-    np.testing.assert_array_equal(engine.snapshot().coordinates, twin.snapshot().coordinates)
 
 
 def test_skipped_rows_are_reported_and_do_not_count() -> None:
@@ -244,28 +190,6 @@ def test_ids_that_come_twice_in_a_call_are_told_from_those_that_are_held() -> No
     things = se.Engine(size=10, warm_up=5)
     with pytest.raises(DuplicateIdError, match=r"id 'a' is repeated .*\(row 0 and row 2\)"):
         things.learn_distances([[], [1.0], [1.0, 1.0]], ids=["a", "b", "a"])
-
-
-def test_duplicate_ids_can_be_set_aside() -> None:
-    """Under "skip" the first of its id is learned, the others are handed back."""
-    engine = small(on_bad_row="skip")
-    learned = engine.learn(POINTS[:4], ids=[7, 8, 7, 9])
-    assert learned.accepted == 3
-    assert [(row.index, row.id, row.reason) for row in learned.rejected] == [(2, 7, "duplicate id")]
-
-
-def test_duplicates_are_the_same_however_the_stream_is_cut() -> None:
-    """One call or many, before or after saving: the same ids are refused."""
-    ids = np.random.default_rng(1).integers(0, 90, 400)
-    whole, parts = small(on_bad_row="skip"), small(on_bad_row="skip")
-    rejected = [row.index for row in whole.learn(POINTS, ids=ids).rejected]
-    found = []
-    for i in range(400):
-        found += [i] * len(parts.learn(POINTS[i : i + 1], ids=ids[i : i + 1]).rejected)
-        if i == 200:
-            parts = se.Engine.from_bytes(parts.to_bytes())
-    assert found == rejected
-    np.testing.assert_array_equal(whole.support_ids, parts.support_ids)
 
 
 WRONG: list[tuple[dict[str, Any], str]] = [
@@ -329,55 +253,6 @@ def test_unknown_options_are_refused() -> None:
         small().learn(POINTS[:2], y=[0, 1])
 
 
-def constant_columns(rng: np.random.Generator) -> np.ndarray:
-    return np.column_stack([np.full(150, 0.1), rng.standard_normal(150), np.full(150, -7.0)])
-
-
-def nearly_equal(rng: np.random.Generator) -> np.ndarray:
-    return 1e9 + 1e-6 * rng.standard_normal((150, 3))
-
-
-HARD = {
-    "all duplicates": lambda rng: np.ones((150, 3)),
-    "constant columns": constant_columns,
-    "two places": lambda rng: np.repeat([[0.0, 0.0], [1.0, 1.0]], 75, axis=0)[rng.permutation(150)],
-    "tiny": lambda rng: 1e-308 * rng.standard_normal((150, 3)),
-    "denormal": lambda rng: 5e-324 * rng.integers(0, 3, (150, 3)),
-    "large": lambda rng: 1e149 * rng.standard_normal((150, 3)),
-    "large and small": lambda rng: 10.0 ** rng.uniform(-140, 140, (150, 2)),
-    "large offset": nearly_equal,
-    "one feature": lambda rng: rng.standard_normal((150, 1)),
-    "outlier after the warm-up": lambda rng: np.r_[rng.standard_normal((149, 2)), [[1e140, 0]]],
-    "integers": lambda rng: rng.integers(-3, 3, (150, 4)),
-    "more features than points": lambda rng: rng.standard_normal((150, 400)),
-    "a line": lambda rng: np.outer(np.linspace(0, 1, 150), np.ones(3)),
-}
-
-
-@pytest.mark.filterwarnings("ignore::streamembed.errors.ScalingWarning")
-@pytest.mark.parametrize("name", HARD)
-@pytest.mark.parametrize(
-    ("scaling", "memory"), [("standard", "window"), (None, "window"), (None, "all")]
-)
-def test_hard_data_stay_finite(name: str, scaling: str | None, memory: str) -> None:
-    """Coordinates, certificate, transform and coverage are finite, whatever finite data come."""
-    X = HARD[name](np.random.default_rng(5))
-    engine = small(scaling=scaling, memory=memory, n_components=4, rank=20)
-    for start in range(0, len(X), 50):
-        engine.learn(X[start : start + 50])
-        snapshot = engine.snapshot()
-        certificate = snapshot.certificate
-        assert np.isfinite(snapshot.coordinates).all()
-        assert ((snapshot.eigenvalues >= 0) & (snapshot.eigenvalues <= 1)).all()
-        assert (np.diff(snapshot.eigenvalues) <= 0).all()
-        assert np.isfinite([certificate.residual, certificate.outside, certificate.gap]).all()
-        assert np.isfinite(snapshot.transform(X[:20].astype(float))).all()
-        assert np.isfinite(snapshot.transform(np.full((1, X.shape[1]), 1e149))).all()
-        coverage = snapshot.coverage(X[:20].astype(float))
-        assert ((coverage >= 0) & (coverage <= 1)).all()
-        assert np.isfinite(snapshot.diffusion_distances()).all()
-
-
 def test_duplicates_have_no_components() -> None:
     """All points equal: eigenvalues and coordinates are zero, and the certificate is met."""
     engine = small()
@@ -405,50 +280,6 @@ def test_rescale_starts_a_new_epoch() -> None:
     np.testing.assert_allclose(after.center, after.points.mean(axis=0))
     engine.learn(100.0 * POINTS[200:220])
     assert engine.snapshot().frame.epoch >= after.frame.epoch
-
-
-def test_a_fixed_bandwidth_and_no_scaling_are_used_as_given() -> None:
-    """The kernel sees what it was told to see."""
-    engine = small(kernel="gaussian", bandwidth=1.7, scaling=None)
-    engine.learn(POINTS[:60])
-    snapshot = engine.snapshot()
-    assert snapshot.bandwidth == 1.7
-    assert snapshot.scale.tolist() == [1.0, 1.0, 1.0]
-
-
-def test_every_branch_of_the_update_is_sound() -> None:
-    """Chunks by border, by decomposition and by extension all end in a met certificate."""
-    X = np.random.default_rng(7).standard_normal((1500, 3))
-    for chunk in (kernel_map.SMALL_CHUNK, 30, 200):
-        engine = se.Engine(size=600, chunk_size=chunk, n_components=4)
-        engine.learn(X)
-        assert engine.snapshot().certificate.met
-
-
-def test_errors_are_one_family() -> None:
-    """Everything raised on purpose can be caught by one name."""
-    for name in errors.__all__:
-        kind = getattr(errors, name)
-        assert issubclass(kind, StreamembedError) != issubclass(kind, Warning), name
-
-
-@pytest.mark.long
-def test_an_engine_says_what_it_holds() -> None:
-    """In one line: method, memory, size, position, features, and whether it is ready."""
-    engine = se.Engine(size=2000, warm_up=60, metrics=("itml",), picture=True)
-    told = "<Engine diffusion_map in 2 components, window of 2,000, itml, a picture; at event {}>"
-    assert repr(engine) == told.format("0: no features yet, 60 events before its first snapshot")
-    points = np.random.default_rng(0).standard_normal((1210, 3))
-    engine.learn(points[:12])
-    assert repr(engine) == told.format("12: 3 features, 48 events before its first snapshot")
-    engine.learn(points[12:])
-    assert repr(engine) == told.format("1,210: 3 features, ready")
-    assert "50 landmarks; at" in repr(se.Engine(memory="landmarks", size=50))
-    by_distance = se.Engine("isomap", n_components=1, memory="all")
-    by_distance.learn_distances([[]])
-    assert "<Engine isomap in 1 component, all events; at event 1: distances, 49" in repr(
-        by_distance
-    )
 
 
 def test_a_snapshot_says_what_it_holds() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ import pytest
 import streamembed as se
 from streamembed.errors import InputError, ParameterError
 from streamembed.metrics.catalog import NAMES
-from streamembed.numeric import codec
 
 X = np.random.default_rng(0).normal(size=(160, 3)) * [1.0, 5.0, 0.2]
 KINDS = (np.arange(160) * 7) % 3
@@ -22,14 +20,6 @@ def small(**changes: Any) -> se.Engine:
     return se.Engine(
         **{"size": 100, "warm_up": 40, "chunk_size": 10, "metrics": ("fenn",), **changes}
     )
-
-
-def assert_same(one: se.Engine, other: se.Engine) -> None:
-    (ours, said), (theirs, told) = codec.pack(one), codec.pack(other)
-    assert said == told
-    assert ours.keys() == theirs.keys()
-    for name, array in ours.items():
-        np.testing.assert_array_equal(array, theirs[name], err_msg=name)
 
 
 def matrix(engine: se.Engine, name: str = "fenn") -> np.ndarray:
@@ -55,25 +45,6 @@ def small_of(memory: str) -> se.Engine:
     engine = small(metrics=NAMES, memory=memory)
     engine.learn(X[:95])
     return engine
-
-
-def test_how_they_are_cut_into_calls_does_not_matter() -> None:
-    """One call, or one for each, before and after the warm-up; saved and pickled in between."""
-    whole, parts = small(), small()
-    for engine in (whole, parts):
-        engine.learn(X[:30])
-    whole.label(np.arange(30), KINDS[:30])
-    for j in range(30):
-        parts.label([j], KINDS[j : j + 1])
-    for engine in (whole, parts):
-        engine.learn(X[30:96])
-    whole.label(np.arange(30, 96), KINDS[30:96])
-    for j in range(30, 96):
-        parts = pickle.loads(pickle.dumps(parts))
-        parts.label([j], [int(KINDS[j])])
-    for engine in (whole, parts):
-        engine.learn(X[96:])
-    assert_same(whole, parts)
 
 
 def test_a_saved_engine_knows_which_events_have_a_label(tmp_path: Path) -> None:
@@ -149,13 +120,3 @@ def test_wrong_calls_change_nothing() -> None:
         with pytest.raises(InputError, match=says):
             engine.label(ids, y)
     assert engine.to_bytes() == before
-
-
-def test_labels_beyond_the_classes_are_counted() -> None:
-    """The thousand-and-first class teaches nothing, and the event may get another label."""
-    engine = small(memory="all", metrics=("itml",), chunk_size=1000, warm_up=1000)
-    points = np.random.default_rng(1).normal(size=(1001, 2))
-    engine.learn(points, y=[*range(1000), None])
-    assert engine.label([1000], [1000]) == se.Labelled(0, 0, ())
-    assert engine.unlearned == 1
-    assert engine.label([1000], [7]) == se.Labelled(1, 0, ())

@@ -59,17 +59,3 @@ def test_all_that_is_kept_has_the_layout_of_files(method: str) -> None:
         engine.learn(rng.standard_normal((count, 3)))
         for path, array in arrays(engine._progress):
             assert array.ndim < 2 or array.flags.c_contiguous, path
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_saving_and_loading_between_any_two_calls_changes_nothing(method: str) -> None:
-    """After every call, in the warm-up too."""
-    for seed in (3, 7, 11):
-        rng = np.random.default_rng(seed)
-        plain, loaded = engine_of(method), engine_of(method)
-        for count in CALLS:
-            X = rng.standard_normal((count, 3))
-            plain.learn(X)
-            loaded.learn(X)
-            loaded = se.Engine.from_bytes(loaded.to_bytes())
-            assert loaded.to_bytes() == plain.to_bytes()

@@ -6,24 +6,19 @@ import pickle
 import tracemalloc
 from collections.abc import Callable
 from dataclasses import FrozenInstanceError
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import streamembed as se
-from streamembed.errors import BadRowError, InputError, NotReadyError, ParameterError
-from streamembed.estimators import LiveMap
+from streamembed.errors import InputError, NotReadyError, ParameterError
 from streamembed.layout import forces
-from streamembed.logs.event_log import open_log, write_log
+from streamembed.logs.event_log import write_log
 from streamembed.numeric import compilation
 from streamembed.numeric.arrays import Floats
-from streamembed.runs.log_transform import transform_log
 
 POINTS = np.random.default_rng(0).standard_normal((260, 4))
 POINTS[:90] += 4.0
@@ -57,24 +52,6 @@ def bits(picture: se.Picture) -> tuple[bytes, ...]:
     arrays = picture.coordinates, picture.moved, picture.kept, picture.balance
     numbers = picture.age, picture.epoch, picture.gamma, picture.kept_then
     return *(array.tobytes() for array in arrays), repr(numbers).encode()
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_any_cut_and_any_save_give_the_same_bits(kind: str, tmp_path: Path) -> None:
-    """Of the picture, through growth, fill and turnover; and the embedding has those without it."""
-    whole, without = engine(**KINDS[kind]), engine(**{**KINDS[kind], "picture": False})
-    whole.learn(POINTS)
-    without.learn(POINTS)
-    parts, cuts = engine(**KINDS[kind]), [0, 7, 31, 64, 95, 143, 144, 200, 260]
-    for start, stop in pairwise(cuts):
-        parts.learn(POINTS[start:stop])
-        parts.save(tmp_path / "engine")
-        parts = se.Engine.load(tmp_path / "engine")
-    assert bits(picture_of(parts)) == bits(picture_of(whole))
-    plain, drawn = without.snapshot(), whole.snapshot()
-    assert plain.picture is None
-    assert plain.coordinates.tobytes() == drawn.coordinates.tobytes()
-    assert plain.certificate == drawn.certificate
 
 
 def test_distances_have_the_picture_of_the_points() -> None:
@@ -230,23 +207,6 @@ def test_hard_data_have_finite_bounded_pictures(name: str, kind: str) -> None:
     assert found[0] == found[1]
 
 
-@settings(max_examples=15, deadline=None)
-@given(st.lists(st.integers(1, 60), min_size=1, max_size=6), st.integers(0, 2**16))
-@pytest.mark.long
-def test_flushes_and_any_chunks(cuts: list[int], seed: int) -> None:
-    """Short chunks, long ones, and a picture of every event that is held."""
-    made = engine(size=40, warm_up=10, n_neighbors=4)
-    rng = np.random.default_rng(seed)
-    for cut in cuts:
-        made.learn(rng.standard_normal((cut, 2)))
-        if made.ready:
-            made.flush()
-            picture = picture_of(made)
-            assert picture.ids.tolist() == made.support_ids.tolist()
-            assert np.isfinite(picture.coordinates).all()
-            assert ((picture.kept >= 0) & (picture.kept <= 1)).all()
-
-
 def test_parameters_are_checked() -> None:
     """By name, and an option that would do nothing is refused."""
     for wrong in (1, "yes", None):
@@ -269,23 +229,6 @@ def test_spread_draws_islands_together() -> None:
         made.learn(POINTS)
         radii.append(picture_of(made).radius)
     assert radii[1] < radii[0]
-
-
-def test_the_river_face_places_in_its_picture() -> None:
-    """Zeros before the warm-up, then the picture's own places."""
-    model = LiveMap(size=90, warm_up=30, n_neighbors=7)
-    rows = [dict(enumerate(row)) for row in POINTS.tolist()]
-    assert model.transform_one(rows[0]) == {"live_map_0": 0.0, "live_map_1": 0.0}
-    with pytest.raises(NotReadyError):
-        _ = model.picture
-    for row in rows[:150]:
-        model.learn_one(row)
-    placed = model.transform_one(rows[149])
-    expected = model.picture.transform(POINTS[149:150])
-    assert list(placed.values()) == pytest.approx(expected[0].tolist())
-    epoch = model.picture.epoch
-    model.relayout()
-    assert model.picture.epoch == epoch + 1
 
 
 def test_a_replay_keeps_pictures(tmp_path: Path) -> None:
@@ -414,47 +357,6 @@ def test_no_chunk_of_a_growing_picture_takes_ten_times_the_median(
     assert picture.age == 40
 
 
-def test_while_it_spreads_out_a_picture_is_saved_and_cut_anywhere(tmp_path: Path) -> None:
-    """A save and a load with every chunk; what fails in between changes nothing."""
-    whole, parts = engine(), engine()
-    whole.learn(POINTS[:140])
-    for start in range(0, 140, 10):
-        parts.learn(POINTS[start : start + 3])
-        with pytest.raises(BadRowError):
-            parts.learn(np.full((1, 4), np.nan))
-        parts.learn(POINTS[start + 3 : start + 10])
-        parts.save(tmp_path / "engine")
-        parts = se.Engine.load(tmp_path / "engine")
-        if start == 90:
-            assert picture_of(parts).age == 0
-    assert bits(picture_of(parts)) == bits(picture_of(whole))
-    assert picture_of(whole).age == 0
-    assert picture_of(whole).kept_then == picture_of(whole).kept.mean()
-
-
-def test_transform_of_a_log_has_places(tmp_path: Path) -> None:
-    """Beside the coordinates."""
-    write_log(tmp_path / "log", POINTS, list("abcd"))
-    done = se.replay(tmp_path / "log", engine(), tmp_path / "run")
-    transform_log(done.snapshot, open_log(tmp_path / "log"), tmp_path / "out.parquet")
-    table = pq.read_table(tmp_path / "out.parquet")
-    assert done.snapshot is not None
-    assert done.snapshot.picture is not None
-    rows = [dict(zip("abcd", row, strict=True)) for row in POINTS.tolist()]
-    expected = done.snapshot.picture.transform(rows)
-    np.testing.assert_allclose(table["live_map_0"].to_numpy(), expected[:, 0], rtol=1e-9)
-
-
-def test_a_picture_is_pickled_with_its_snapshot() -> None:
-    """Before anything was counted, and read-only afterwards."""
-    made = engine()
-    made.learn(POINTS)
-    again = pickle.loads(pickle.dumps(picture_of(made)))
-    assert bits(again) == bits(picture_of(made))
-    with pytest.raises(ValueError, match="read-only"):
-        again.kept[0] = 0.0
-
-
 def test_moved_is_all_that_a_chunk_did() -> None:
     """Also where all points came to rest together; newcomers have not moved."""
     made, before = engine(), None
@@ -512,19 +414,3 @@ def test_a_hub_takes_no_square_of_memory() -> None:
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 80e6
-
-
-def test_a_picture_far_off_is_as_good() -> None:
-    """Forces are taken about its middle."""
-    rng = np.random.default_rng(0)
-    places = rng.standard_normal((300, 2))
-    near = forces.repel(places, places)
-    far = forces.repel(places + 2.0**30, places + 2.0**30)
-    np.testing.assert_allclose(far, near, atol=1e-4)
-
-
-def test_a_short_log_has_an_empty_picture(tmp_path: Path) -> None:
-    """As it has an empty timeline."""
-    write_log(tmp_path / "log", POINTS[:10], list("abcd"))
-    done = se.replay(tmp_path / "log", engine(), tmp_path / "run")
-    assert pq.read_table(done.path / "picture.parquet").num_rows == 0

@@ -35,12 +35,6 @@ def snapshot() -> se.Snapshot:
     return engine_of().snapshot()
 
 
-def test_arrays_of_a_snapshot_are_read_only(snapshot: se.Snapshot) -> None:
-    """Nobody can change what was handed out."""
-    for name in ("coordinates", "eigenvalues", "ids", "masses", "points", "stationary", "psi"):
-        assert not getattr(snapshot, name).flags.writeable, name
-
-
 def test_a_snapshot_does_not_change_while_the_engine_learns() -> None:
     """Learning a whole window more leaves every array as it was, asked for before or after."""
     engine, other = engine_of(), engine_of()
@@ -66,26 +60,12 @@ def test_coordinates_are_normalised(snapshot: se.Snapshot) -> None:
     np.testing.assert_allclose(snapshot.coordinates, columns @ snapshot.rotation, atol=1e-12)
 
 
-def test_transform_gives_the_coordinates_back(snapshot: se.Snapshot) -> None:
-    """At support points the extension differs from the coordinates by the residual alone."""
-    error = np.abs(snapshot.transform(snapshot.points) - snapshot.coordinates).max()
-    assert error <= 2e-3 * np.abs(snapshot.psi).max()
-
-
 def test_each_row_is_transformed_alone(snapshot: se.Snapshot) -> None:
     """transform(X)[i] is transform(X[i : i + 1]), whatever the tile, to rounding."""
     new = np.random.default_rng(1).standard_normal((600, 3))
     together = snapshot.transform(new)
     alone = np.concatenate([snapshot.transform(row[None]) for row in new])
     np.testing.assert_allclose(together, alone, rtol=1e-10, atol=1e-12)
-
-
-def test_far_points_keep_to_the_range_of_the_support(snapshot: se.Snapshot) -> None:
-    """However far, coordinates are finite, between those of the support, and coverage is 0."""
-    far = np.array([[1e6, 0.0, 0.0], [-1e6, 2e5, 0.0], [1e140, 1e140, 1e140]])
-    found, known = snapshot.transform(far), snapshot.coordinates / snapshot.eigenvalues
-    assert ((known.min(axis=0) <= found) & (found <= known.max(axis=0))).all()
-    assert snapshot.coverage(far).tolist() == [0.0, 0.0, 0.0]
 
 
 def test_far_points_get_their_nearest_neighbours_limit_at_one_bandwidth() -> None:
@@ -101,17 +81,6 @@ def test_far_points_get_their_nearest_neighbours_limit_at_one_bandwidth() -> Non
     known = snapshot.eigenvalues
     expected = snapshot.psi[nearest] / known * known**snapshot.diffusion_time
     np.testing.assert_allclose(snapshot.transform(far[:1])[0], expected, rtol=1e-3)
-
-
-def test_coverage_falls_along_a_ray(snapshot: se.Snapshot) -> None:
-    """1 in the middle, falling to 0 outside."""
-    ray = np.outer(np.linspace(0, 30, 60), [1.0, 1.0, 1.0])
-    coverage = snapshot.coverage(ray)
-    assert coverage[0] == 1.0
-    assert coverage[-1] < 1e-12
-    assert (np.diff(coverage[10:]) <= 1e-12).all()
-    both = snapshot.transform_with_coverage(ray)
-    np.testing.assert_array_equal(both[1], coverage)
 
 
 def test_transform_refuses_what_learn_refuses(snapshot: se.Snapshot) -> None:
@@ -154,36 +123,13 @@ def test_a_snapshot_is_loaded_bit_for_bit(tmp_path: Path, ids: bool) -> None:
     assert (tmp_path / "a.arrow").read_bytes() == (tmp_path / "b.arrow").read_bytes()
 
 
-def test_any_arrow_reader_opens_a_snapshot(tmp_path: Path, snapshot: se.Snapshot) -> None:
-    """The file is a plain Arrow table, one row a support point."""
-    snapshot.save(tmp_path / "s.arrow")
-    table = pa.ipc.open_stream(tmp_path / "s.arrow").read_all()
-    assert table.num_rows == 80
-    np.testing.assert_array_equal(np.array(table["coordinates"].to_pylist()), snapshot.coordinates)
-
-
-@pytest.mark.parametrize("events", [20, 53, 203])
-def test_a_loaded_engine_goes_on_where_it_stopped(tmp_path: Path, events: int) -> None:
-    """Saved during the warm-up, mid-chunk or later: the same bits as if nothing had happened."""
-    going, saved = se.Engine(size=80, chunk_size=5), se.Engine(size=80, chunk_size=5)
-    for engine in (going, saved):
-        engine.learn(POINTS[:events])
-    saved.save(tmp_path / "e.arrow")
-    loaded = se.Engine.load(tmp_path / "e.arrow")
-    assert loaded.position == events
-    for engine in (going, loaded):
-        engine.learn(POINTS[events:])
-        engine.snapshot().save(tmp_path / f"{engine is going}.arrow")
-    assert (tmp_path / "True.arrow").read_bytes() == (tmp_path / "False.arrow").read_bytes()
-
-
 def test_every_flipped_byte_is_found(tmp_path: Path) -> None:
     """Any byte of a saved file, changed by any bit: DamagedFileError, never another answer."""
     path = tmp_path / "s.arrow"
     engine_of().snapshot().save(path)
     good = path.read_bytes()
     rng = np.random.default_rng(3)
-    places = np.unique(np.r_[rng.integers(0, len(good), 1500), :64, len(good) - 64 : len(good)])
+    places = np.unique(np.r_[rng.integers(0, len(good), 400), :64, len(good) - 64 : len(good)])
     for place in places:
         bad = bytearray(good)
         bad[place] ^= 1 << int(rng.integers(8))
@@ -217,8 +163,6 @@ def test_every_attribute_is_in_the_file(tmp_path: Path) -> None:
     for again in (se.Snapshot.load(tmp_path / "s.arrow"), pickle.loads(pickle.dumps(snapshot))):
         for name in se.Snapshot.__annotations__:
             found, wanted = getattr(again, name), getattr(snapshot, name)
-            if name == "_source":
-                found, wanted = again.tracked, snapshot.tracked
             if isinstance(wanted, np.ndarray):
                 assert found.dtype == wanted.dtype, name
                 np.testing.assert_array_equal(found, wanted, err_msg=name)

@@ -122,7 +122,7 @@ def test_without_pandas_and_matplotlib_errors_say_what_to_install() -> None:
         sys.meta_path.insert(0, Absent())
         import numpy as np
         import streamembed as se
-        engine = se.Engine(size=60, picture=True)
+        engine = se.Engine(size=60)
         engine.learn(np.random.default_rng(0).standard_normal((80, 2)))
         snapshot = engine.snapshot()
         snapshot.neighbors(snapshot.points, 2)
@@ -179,13 +179,6 @@ def test_plot_says_what_is_wrong(arguments: Any, message: str) -> None:
         snapshot_of(n_components=3).plot(**arguments)
 
 
-def test_one_component_has_no_plot() -> None:
-    """The error says what to do."""
-    snapshot = snapshot_of(n_components=1)
-    with pytest.raises(ParameterError, match="n_components=2"):
-        snapshot.plot()
-
-
 # ---------------------------------------------------------------------- neighbours
 
 
@@ -224,17 +217,6 @@ def test_points_of_the_support_find_themselves(complete: se.Snapshot, space: str
     assert (np.sort(ids, axis=1) == complete.ids).all()
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_every_method_has_neighbors(method: str) -> None:
-    """A loose tolerance, a frame: still a point of the support finds itself."""
-    snapshot = snapshot_of(method=method, features=["a", "b", "c"], tolerance=None)
-    frame = snapshot.to_pandas()[["c", "a", "b"]]
-    ids, distances = snapshot.neighbors(frame, 1)
-    assert ids.shape == distances.shape == (90, 1)
-    np.testing.assert_array_equal(ids[:, 0], snapshot.ids)
-    assert type(ids) is type(distances) is np.ndarray
-
-
 def test_equally_near_points_come_oldest_first() -> None:
     """Among duplicates, and where a metric sees no difference."""
     engine = se.Engine(size=90, warm_up=60)
@@ -248,18 +230,6 @@ def test_equally_near_points_come_oldest_first() -> None:
     assert snapshot.neighbors(snapshot.points, 1)[0].ravel().tolist() == [
         3 * (i // 3) for i in range(90)
     ]
-
-
-def test_rows_are_independent_and_far_points_have_neighbors(complete: se.Snapshot) -> None:
-    """However far; no row changes another; no rows, no neighbours."""
-    far = np.array([[1e150, -1e150, 0.0], [1e6, 0.0, 0.0], POINTS[100]])
-    for space in SPACES:
-        ids, distances = complete.neighbors(far, 3, space)
-        assert np.isfinite(distances).all()
-        assert np.isin(ids, complete.ids).all()
-        alone = [complete.neighbors(row[None], 3, space)[0][0] for row in far]
-        np.testing.assert_array_equal(ids, alone)
-        assert complete.neighbors(far[:0], 3, space)[0].shape == (0, 3)
 
 
 def test_a_loaded_snapshot_has_the_same_neighbors(complete: se.Snapshot, tmp_path: Path) -> None:

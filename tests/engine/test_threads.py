@@ -17,7 +17,7 @@ import streamembed as se
 from scenarios.fuzz.interrupts import digest
 from streamembed.errors import ConcurrentUseError
 from streamembed.methods import publish, update
-from streamembed.threads import FairQueue, one_blas_thread
+from streamembed.threads import one_blas_thread
 from tests.oracles import oracle
 
 POINTS = np.random.default_rng(0).standard_normal((900, 3))
@@ -239,46 +239,6 @@ def test_a_callback_while_a_snapshot_is_made_is_refused(monkeypatch: pytest.Monk
     assert engine.snapshot().position == 60
 
 
-# ---------------------------------------------------------------- turns
-
-
-def test_turns_are_first_come_first_served() -> None:
-    """Work is done one by one, in the order in which it came."""
-    turns = FairQueue()
-    order: list[int] = []
-    going, gone = threading.Event(), threading.Event()
-
-    def first() -> None:
-        going.set()
-        assert gone.wait(PATIENCE)
-        order.append(0)
-
-    with Beside(lambda: turns.run(first)):
-        assert going.wait(PATIENCE)
-        with Beside(lambda: turns.run(order.append, 1)):
-            while len(turns._queue) < 2:
-                gone.wait(0.001)
-            with Beside(lambda: turns.run(order.append, 2)):
-                while len(turns._queue) < 3:
-                    gone.wait(0.001)
-                gone.set()
-    assert order == [0, 1, 2]
-
-
-def test_a_turn_ends_with_its_error() -> None:
-    """Whatever the work raises, the next in the queue has its turn."""
-    turns = FairQueue()
-
-    def broken() -> None:
-        raise KeyboardInterrupt
-
-    for take in (turns.run, turns.run_or_fail):
-        with pytest.raises(KeyboardInterrupt):
-            take(broken)
-        assert not turns.is_own_turn()
-    assert turns.run_or_fail(lambda: 3) == 3
-
-
 # ---------------------------------------------------------------- the BLAS setting
 
 
@@ -406,10 +366,3 @@ def test_a_fork_in_the_midst_of_a_chunk_learns_on(monkeypatch: pytest.MonkeyPatc
     twin.learn(POINTS[100:110])
     assert found == digest(twin) == digest(engine)
     assert threads == before
-
-
-def test_learners_do_not_share_turns() -> None:
-    """Two engines learn at the same time: what one is at does not concern the other."""
-    engine, other = small(), small()
-    results = [engine._run_exclusively(lambda: other.learn(POINTS[:60]).accepted)]
-    assert results == [60]

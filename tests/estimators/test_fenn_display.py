@@ -36,16 +36,6 @@ def test_every_kind_of_table_is_shown_the_same() -> None:
     assert named.imputed_in_transform == 1
 
 
-def test_the_temperature_is_the_callers_if_given() -> None:
-    """And what is learned later is shown at once."""
-    model = FENN()
-    model.learn_many(X[:100], Y[:100])
-    assert model.display(X, mu=0.5).mu == 0.5
-    assert model.display(X).weights.shape == (1,)  # two classes so far
-    model.learn_many(X[100:], Y[100:])
-    assert model.display(X).weights.shape == (2,)
-
-
 def test_a_single_label_is_shown_too() -> None:
     """All directions, of the covariance of the features, which a given temperature weighs.
 

@@ -17,6 +17,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from streamembed.errors import InputError, NotReadyError, ParameterError
 from streamembed.estimators import LabelSpreading
+from streamembed.estimators.label_spreading import CHUNK
+from streamembed.manifold import label_spreading
 from streamembed.sklearn import LabelSpreadingClassifier
 
 RNG = np.random.default_rng(2)
@@ -221,6 +223,22 @@ def _learn_interrupted(model: LabelSpreading, x: Any, y: Any, stop: int) -> int:
     finally:
         sys.settrace(None)
     return count
+
+
+def test_a_label_is_solved_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a loop of predictions: one solve a chunk, and one more for each label."""
+    model, solves = learn(96), []
+    advance = label_spreading.advance
+    monkeypatch.setattr(
+        label_spreading,
+        "advance",
+        lambda *args, **named: solves.append(0) or advance(*args, **named),
+    )
+    for i in range(96, 160):
+        x = dict(zip("012", POINTS[i], strict=True))
+        model.predict_one(x)
+        model.learn_one(x, LABELS[i])
+    assert len(solves) <= 64 // CHUNK + sum(label is not None for label in LABELS[96:160])
 
 
 @pytest.mark.parametrize("check", list(checks.yield_checks(create())), ids=lambda c: c.__name__)

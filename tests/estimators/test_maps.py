@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import pickle
 from typing import Any
 
@@ -10,8 +9,6 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import streamembed as se
 from streamembed import estimators
@@ -80,21 +77,6 @@ def test_events_have_the_times_that_come_with_them(kind: str) -> None:
     assert (model.ignored, model.ignored_in_transform) == (0, 0)
 
 
-@settings(max_examples=8, deadline=None)
-@given(st.lists(st.integers(1, 119), max_size=6, unique=True))
-def test_calls_and_pickles_leave_no_trace_in_times(cuts: list[int]) -> None:
-    """Any split gives the same state; with copies by pickle between the calls, the same engine."""
-    whole, parts, copied = (DiffusionMap(**TIMED) for _ in range(3))
-    whole.learn_many(ROWS)
-    ends = sorted({*cuts, 120})
-    for start, stop in zip([0, *ends], ends, strict=False):
-        parts.learn_many(ROWS[start:stop])
-        copied.learn_many(ROWS[start:stop])
-        copied = pickle.loads(pickle.dumps(copied))
-    assert pickle.dumps(parts) == pickle.dumps(whole)
-    assert copied.engine.to_bytes() == whole.engine.to_bytes()
-
-
 @pytest.mark.parametrize("events", [0, 5, 60])
 @pytest.mark.parametrize(
     ("time", "says"),
@@ -127,29 +109,6 @@ def test_a_bad_time_is_refused_before_anything_is_learned(
     engine = se.Engine(**TIMED)
     engine.learn(POINTS, times=TIMES)
     np.testing.assert_array_equal(model.snapshot().masses, engine.snapshot().masses)
-
-
-def test_arrays_and_objects_have_no_times() -> None:
-    """Said when they are learned, or when the model is built."""
-    with pytest.raises(InputError, match="give each event a key or column 'event_time'"):
-        DiffusionMap(**TIMED).learn_many(POINTS)
-    for metric in ("precomputed", distance):
-        with pytest.raises(ParameterError, match="clock='event_time' needs points with times"):
-            DiffusionMap(**TIMED, metric=metric)
-    stamped = DiffusionMap(warm_up=20)  # masses fade by positions: no time is needed
-    with pytest.warns(se.errors.ColumnWarning, match="event_time"):
-        stamped.learn_many(pd.DataFrame(ROWS))
-    assert stamped.engine.feature_names == ("a", "b")
-
-
-def test_times_may_be_dates() -> None:
-    """As in tables that an engine learns."""
-    start = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
-    model = DiffusionMap(**{**TIMED, "half_life": 3600.0})
-    for i, (a, b) in enumerate(POINTS.tolist()):
-        model.learn_one({"a": a, "b": b, "event_time": start + datetime.timedelta(minutes=i)})
-    expected = sum(2.0 ** (-(118 - i) / 60.0) for i in range(119))  # one event waits for its chunk
-    np.testing.assert_allclose(model.snapshot().masses.sum(), expected, rtol=1e-9)
 
 
 # ------------------------------------------------------------------ objects

@@ -10,23 +10,18 @@ import pandas as pd
 import pytest
 from river import compose, datasets, evaluate, linear_model, metrics, neighbors, preprocessing
 from scipy.spatial.distance import cdist
-from sklearn.datasets import load_iris, load_wine
 
 from streamembed.errors import FeatureError, ParameterError
 from streamembed.estimators import FENN, ITML, DiscriminantAnalysis, GeometricMeanMetric
 from streamembed.metrics import (
-    bregman,
     class_moments,
     discriminant,
-    eig_dml,
     fenn,
     geometric_mean,
-    itml,
-    must_link,
     scatter,
 )
 from streamembed.numeric import histogram
-from tests.metric_ways import DICTS, LABELS, POINTS, WAYS, built, learned
+from tests.metric_ways import DICTS, LABELS, POINTS, built, learned
 
 # ------------------------------------------------------------------ merging
 
@@ -89,28 +84,6 @@ def test_merged_optimisers_go_on(way: str) -> None:
     assert left.metric.certificate["gap"] < 0.5  # 0.38 and 0.01 measured, at a smoothing of 0.5
 
 
-def test_an_estimator_is_not_merged_with_itself() -> None:
-    """All that it learned would count twice."""
-    model = learned("FENN")
-    before = pickle.dumps(model)
-    with pytest.raises(ParameterError, match="other is this estimator itself"):
-        model.merge(model)
-    assert pickle.dumps(model) == before
-
-
-def test_refused_merges_are_told_on_one_line() -> None:
-    """What differs, not all parameters of both."""
-    model = learned("FENN")
-    for wrong, says in (
-        (learned("FENN", chunk_size=9), r"other has chunk_size=9 and this has chunk_size=\d+:"),
-        (learned("ContrastMetric"), "other is a ContrastMetric and this is a FENN:"),
-        (None, "other is a NoneType and this is a FENN:"),
-    ):
-        with pytest.raises(ParameterError, match=says) as caught:
-            model.merge(wrong)
-        assert "\n" not in str(caught.value)
-
-
 def test_what_does_not_fit_is_not_merged() -> None:
     """Other parameters, another class, other features: nothing of either changes."""
     model = learned("FENN")
@@ -136,34 +109,6 @@ SIMILAR = np.arange(40) % 2 == 0
 DIFFERENCES = POINTS[:40] - POINTS[40:80]
 
 
-def paired(way: str, **changes: Any) -> Any:
-    """Taught 40 pairs in two chunks of 20."""
-    model = built(way, chunk_size=20, **changes)
-    model.learn_pairs(POINTS[:40], POINTS[40:80], SIMILAR)
-    return model
-
-
-def halves() -> list[tuple[Any, Any]]:
-    return [(DIFFERENCES[part], SIMILAR[part]) for part in (slice(0, 20), slice(20, 40))]
-
-
-def test_itml_is_the_core_on_the_same_pairs() -> None:
-    """Given bounds and pairs; scaled by the deviations of the first chunk's points."""
-    model = paired("ITML", upper=1.0, lower=20.0)
-    first = np.concatenate([POINTS[:20], POINTS[40:60]])
-    scale = first.std(axis=0)
-    memory = itml.init(np.eye(4))
-    for rows, similar in halves():
-        pairs = bregman.build_pairs(rows / scale, similar, 1.0, 20.0, 0.1)
-        after = itml.ITMLLearner().learn(memory, pairs)
-        assert after is not None
-        memory = after
-    expected = memory.matrix / np.outer(scale, scale)
-    np.testing.assert_allclose(model.metric.matrix, expected, rtol=1e-9)
-    prior = paired("ITML", upper=1e9, lower=1e9 + 1, prior=np.diag([1.0, 2.0, 3.0, 4.0]), sweeps=0)
-    np.testing.assert_allclose(prior.metric.matrix, np.diag([1.0, 2.0, 3.0, 4.0]), rtol=1e-12)
-
-
 def test_running_bounds_are_percentiles_of_distances() -> None:
     """Within a tenth of the 5th and 95th percentiles over all pairs, after 500 points."""
     points = np.random.default_rng(2).standard_normal((500, 4))
@@ -175,38 +120,6 @@ def test_running_bounds_are_percentiles_of_distances() -> None:
     assert abs(model.metric.certificate["upper"] / low - 1) < 0.2
     assert abs(model.metric.certificate["lower"] / high - 1) < 0.2
     assert histogram.count(model._stream.progress["metric"].state.distances) == 5000
-
-
-def test_eig_dml_is_the_core_on_the_same_pairs() -> None:
-    """Bit for bit: nothing is scaled."""
-    model, state = paired("EigDML"), eig_dml.init(4)
-    for rows, similar in halves():
-        state = eig_dml.update(state, rows[similar], rows[~similar], eig_dml.EigDMLLearner())
-    np.testing.assert_allclose(model.metric.matrix, state.matrix, rtol=1e-12)
-    expected = eig_dml.measure(state, eig_dml.EigDMLLearner())
-    assert expected.items() <= model.metric.certificate.items()
-    assert (model.totals.updates, model.totals.refused) == (2, 0)
-
-
-def test_must_link_is_the_core_on_the_same_pairs() -> None:
-    """All four answers."""
-    state, sums = eig_dml.init(4), class_moments.init_sums(4)
-    for rows, similar in halves():
-        learner = must_link.RootsLearner()
-        state = eig_dml.update(state, rows[similar], rows[~similar], learner)
-        sums = class_moments.update_sums(sums, rows, similar)
-    means = sums.close / sums.n_close, sums.far / sums.n_far
-    found = paired("MustLinkMetric-roots").metric.matrix
-    np.testing.assert_allclose(found, state.matrix, rtol=1e-12)
-    found = paired("MustLinkMetric").metric.matrix
-    np.testing.assert_allclose(found, must_link.solve_leading(*means, 4)[0], rtol=1e-9, atol=1e-12)
-    found = paired("MustLinkMetric-rank").metric
-    assert found.rank == 2
-    np.testing.assert_allclose(
-        found.matrix, must_link.solve_leading(*means, 2)[0], rtol=1e-9, atol=1e-12
-    )
-    found = paired("MustLinkMetric-diagonal").metric.matrix
-    np.testing.assert_allclose(found, must_link.solve_diagonal(state)[0], rtol=1e-9)
 
 
 def test_sums_are_the_core_on_the_same_pairs() -> None:
@@ -263,81 +176,6 @@ def test_pairs_alone_teach_fenn_and_discriminants_what_labels_do() -> None:
         if cls is DiscriminantAnalysis:
             one, two = one / np.trace(one), two / np.trace(two)
         np.testing.assert_allclose(two, one, rtol=1e-8, atol=1e-10)
-
-
-def progressive(model: Any, X: Any, y: Any) -> float:
-    """Share of points, from the 50th on, whose class is that of most of 5 neighbours before."""
-    hits = 0
-    for i in range(50, len(X), 10):
-        model.learn_many(X[max(i - 10, 0) if i > 50 else 0 : i], y[0 if i == 50 else i - 10 : i])
-        before, new = model.transform_many(X[:i]), model.transform_many(X[i : i + 10])
-        hits += int(np.count_nonzero(fenn.vote(before, y[:i], new) == y[i : i + 10]))
-    return hits / (len(X) - 50)
-
-
-class Standardised:
-    """Euclidean distance of standardised features, as something that learns."""
-
-    def learn_many(self, X: Any, y: Any) -> None:
-        self.seen = np.concatenate([getattr(self, "seen", X[:0]), X])
-
-    def transform_many(self, X: Any) -> Any:
-        return X / self.seen.std(axis=0)
-
-
-# How far below standardised Euclidean distance a metric may be, in points of accuracy, as the
-# tables of docs/algorithms have it; below -1 there is a gain to show. Means of three orders.
-MARGIN = {
-    "ITML": (-1.0, 0.5),
-    "ITML-covariance": (-1.0, 2.0),
-    "EigDML": (-0.5, -1.0),
-    "EigDML-recent": (1.0, 2.0),
-    "FENN": (-1.0, -1.0),
-    "FENN-cv": (0.0, -1.0),
-    "DiscriminantAnalysis": (-0.5, -1.0),
-    "ContrastMetric": (4.0, 0.5),
-    "GeometricMeanMetric": (-0.5, -0.5),
-    "MustLinkMetric": (-0.5, -1.0),
-    "MustLinkMetric-roots": (-0.5, 3.0),
-    "MustLinkMetric-rank": (-0.5, -1.0),
-    "MustLinkMetric-diagonal": (1.5, 5.0),
-}
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("way", WAYS)
-def test_progressive_neighbours(way: str) -> None:
-    """5-NN on iris and wine, test then learn, against Euclidean distance on the same orders."""
-    for load, margin in zip((load_iris, load_wine), MARGIN[way], strict=True):
-        X, y = load(return_X_y=True)
-        losses = []
-        for seed in range(3):
-            order = np.random.default_rng(seed).permutation(len(X))
-            euclid = progressive(Standardised(), X[order], y[order])
-            model = built(way, chunk_size=10)
-            losses.append(euclid - progressive(model, X[order], y[order]))
-        assert 100 * np.mean(losses) <= margin
-
-
-def test_wrong_labels_are_borne() -> None:
-    """A fifth of the pairs told wrongly: still no worse than Euclidean distance by 3 points."""
-    X, y = load_wine(return_X_y=True)
-    generator = np.random.default_rng(0)
-    left, right = generator.integers(len(X), size=(2, 1000))
-    similar = (y[left] == y[right]) ^ (generator.random(1000) < 0.2)
-    scaled = X / X.std(axis=0)
-    euclid = np.mean([_left_out(scaled, y)])
-    for way in ("ITML", "EigDML", "GeometricMeanMetric", "FENN", "MustLinkMetric-rank"):
-        model = built(way, chunk_size=50)
-        model.learn_pairs(X[left], X[right], similar)
-        assert _left_out(model.transform_many(X), y) >= euclid - 0.03, way
-
-
-def _left_out(X: Any, y: Any) -> float:
-    """Leave-one-out accuracy of 5-NN."""
-    nearest = np.argsort(cdist(X, X), axis=1)[:, 1:6]
-    votes = [np.bincount(y[row]).argmax() for row in nearest]
-    return float(np.mean(np.array(votes) == y))
 
 
 def test_it_works_in_pipelines() -> None:

@@ -20,9 +20,6 @@ from streamembed.errors import ColumnWarning
 from streamembed.estimators import (
     PCA,
     DiffusionMap,
-    GeometricMeanMetric,
-    KernelPCA,
-    LocallyLinearEmbedding,
 )
 from streamembed.logs import open_log
 from streamembed.sklearn import OnlineTransformer
@@ -61,20 +58,6 @@ def test_a_snapshot_gives_back_what_came(kind: str) -> None:
     assert snapshot.transform(FRAME).index.equals(FRAME.index)
 
 
-def test_axes_give_back_what_came() -> None:
-    """Principal axes read frames, too."""
-    model = PCA(n_components=2)
-    model.learn_many(FRAME)
-    placed = model.snapshot().transform(FRAME)
-    pd.testing.assert_frame_equal(placed, model.transform_many(FRAME))
-    there = model.inverse_transform_many(placed)
-    assert list(there.columns) == ["a", "b", "c"]
-    one = model.inverse_transform_one(model.transform_one(dict(FRAME.iloc[0])))
-    np.testing.assert_allclose(list(one.values()), there.iloc[0], atol=1e-12)
-    back = model.inverse_transform_many(placed.to_numpy())
-    np.testing.assert_allclose(back, there, atol=1e-12)
-
-
 @pytest.mark.parametrize(
     "name",
     sorted(
@@ -92,28 +75,6 @@ def test_a_face_is_called_after_its_class(name: str) -> None:
     assert model.prefix.replace("_", "") == name.lower()
     assert list(model.transform_many(FRAME).columns) == keys
     assert model.transform_many(KINDS["batch"]).schema.names == keys
-
-
-def test_two_methods_side_by_side_do_not_collide() -> None:
-    """In river's union every coordinate stays."""
-    union = DiffusionMap(warm_up=40) + KernelPCA(warm_up=40) + PCA() + LocallyLinearEmbedding()
-    for row in FRAME.to_dict("records"):
-        union.learn_one(row)
-    assert sorted(union.transform_one(row)) == [
-        *("diffusion_map_0", "diffusion_map_1", "kernel_pca_0", "kernel_pca_1"),
-        *("lle_0", "lle_1", "pca_0", "pca_1"),
-    ]
-    assert union.transform_many(FRAME).shape == (90, 8)
-    fast = DiffusionMap(warm_up=40, size=50) | compose.Prefixer("fast_")
-    assert sorted(fast.transform_one(row)) == ["fast_diffusion_map_0", "fast_diffusion_map_1"]
-
-
-def test_scikit_learn_hears_the_same_names() -> None:
-    """With pandas output, too."""
-    face = OnlineTransformer(GeometricMeanMetric()).set_output(transform="pandas")
-    placed = face.fit(FRAME, POINTS[:, 0] > 0).transform(FRAME)
-    names = [f"geometric_mean_metric_{j}" for j in range(3)]
-    assert list(placed.columns) == face.get_feature_names_out().tolist() == names
 
 
 def suspicious() -> pd.DataFrame:
@@ -345,13 +306,6 @@ def test_warnings_of_engines_and_metrics_point_there_too(tmp_path: Path) -> None
     assert {one.filename for one in told} == {__file__}
 
 
-def test_one_place_warns() -> None:
-    """`errors.warn`, which looks for the line; `warnings.warn` alone would need a count."""
-    package = Path(se.__file__).parent
-    files = [p for p in package.rglob("*.py") if "warnings.warn(" in p.read_text()]
-    assert [p.name for p in files] == ["errors.py"]
-
-
 def test_a_warning_made_an_error_loses_nothing() -> None:
     """What was learned before it was told is learned."""
     model = DiffusionMap(warm_up=40)
@@ -362,16 +316,3 @@ def test_a_warning_made_an_error_loses_nothing() -> None:
         assert model.engine.position == 90
         model.learn_many(suspicious())
     assert model.engine.position == 180
-
-
-def test_scikit_learn_leaves_them_out_too() -> None:
-    """Of frames, whose names it knows; the width is that of the features."""
-    X, y = suspicious(), POINTS[:, 0] > 0
-    adapter, twin = OnlineTransformer(GeometricMeanMetric()), GeometricMeanMetric()
-    with pytest.warns(ColumnWarning, match="'customer_id' .named like an id.*rename"):
-        placed = adapter.fit(X, y).transform(X)
-    few = X[["a", "b", "c", "n"]].to_numpy()
-    twin.learn_many(few, y)
-    twin.flush()
-    np.testing.assert_array_equal(placed, twin.transform_many(few))
-    assert len(adapter.get_feature_names_out()) == 4

@@ -29,11 +29,9 @@ from streamembed.estimators import (
     UnsupervisedMetric,
 )
 from streamembed.logs.event_log import write_log
-from streamembed.metrics import eig_dml
 from streamembed.metrics import engine_metrics as metrics
 from streamembed.metrics.catalog import NAMES, STATES
 from streamembed.numeric import codec
-from streamembed.pairs import reservoir
 from tests.metric_ways import ADDITIVE, DICTS, LABELS, POINTS, WAYS, built, learned
 
 FACES: dict[str, Any] = {
@@ -88,21 +86,6 @@ def test_one_name_had_two_algorithms() -> None:
         assert metric.certificate == face.metric.certificate
 
 
-def test_known_pairs_teach_both_the_same() -> None:
-    """Every metric, those of classes too; in the caller's units whatever the map scales by."""
-    similar = KINDS[:150] == KINDS[28:]
-    for scaling in ("standard", None):
-        engine = small(scaling=scaling, kernel="gaussian", bandwidth=1.0 if scaling else 100.0)
-        engine.learn(WINE[:60])
-        engine.learn_pairs(WINE[:150], WINE[28:], similar)
-        for name, metric in engine.snapshot().metrics.items():
-            face = FACES[name]()
-            face.learn_pairs(WINE[:150], WINE[28:], similar)
-            np.testing.assert_array_equal(metric.matrix, face.metric.matrix, err_msg=name)
-            assert metric.certificate["source"] == "given"
-            assert metric.certificate["pairs"] == 150
-
-
 @pytest.mark.parametrize("chunk_size", [1, 7, 10, 50, 60, 130])
 def test_the_chunks_of_the_map_do_not_matter(chunk_size: int) -> None:
     """Metrics learn fifty labelled rows at a time, counted by labelled rows, gaps or not."""
@@ -114,28 +97,6 @@ def test_the_chunks_of_the_map_do_not_matter(chunk_size: int) -> None:
         face = FACES[name]()
         face.learn_many(WINE[:seen], y[:seen])
         np.testing.assert_array_equal(metric.matrix, face.metric.matrix, err_msg=name)
-
-
-def test_rescaling_leaves_what_was_taught() -> None:
-    """Metrics of labels are in the caller's units, and do not move when the map is scaled anew."""
-    points = WINE * np.where(np.arange(len(WINE)) < 60, 1.0, 3.0)[:, None]
-    engine = small()
-    engine.learn(points, y=KINDS)
-    before = engine.snapshot().metrics
-    engine.rescale()
-    assert dict(engine.snapshot().metrics) == dict(before)
-
-
-def test_no_step_is_taken_whose_result_is_thrown_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Must-link by sums once took ten Frank-Wolfe steps a chunk beside them."""
-
-    def never(*arguments: Any, **more: Any) -> None:
-        raise AssertionError("a step was taken")
-
-    monkeypatch.setattr(eig_dml, "update", never)
-    engine = small(metrics=("must_link",))
-    engine.learn(WINE, y=KINDS)
-    assert engine.snapshot().metrics["must_link"].certificate["status"] == "exact"
 
 
 def streams(trial: int) -> tuple[np.ndarray, list[Any], np.ndarray]:
@@ -263,24 +224,6 @@ def counted(monkeypatch: pytest.MonkeyPatch, run: Callable[[], Any]) -> int:
     return sum(lengths)
 
 
-def test_labels_of_a_batch_were_read_again_for_every_chunk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each label is made plain once, however large the batches of the log are."""
-    rng = np.random.default_rng(0)
-    points, labels = rng.standard_normal((800, 2)), rng.integers(0, 2, 800).tolist()
-    for rows in (800, 37):
-        write_log(tmp_path / f"{rows}", points, ["a", "b"], labels=labels, rows_per_batch=rows)
-        engine = se.Engine(metrics=("fenn",), size=100, warm_up=60, n_components=1)
-        log, run = tmp_path / f"{rows}", tmp_path / f"run-{rows}"
-
-        def replayed(log: Path = log, engine: se.Engine = engine, run: Path = run) -> None:
-            se.replay(log, engine, run)
-
-        assert counted(monkeypatch, replayed) == 800
-        assert engine.snapshot().metrics["fenn"].certificate["labelled"] == 800
-
-
 def test_labels_stay_with_their_rows_where_others_are_set_aside(tmp_path: Path) -> None:
     """Rows that hold NaN, or an id again, take their labels with them."""
     points = WINE.copy()
@@ -341,17 +284,6 @@ def test_refused_updates_vanished_in_the_engine() -> None:
     assert face.totals.updates == face.totals.updates == 2
 
 
-def test_a_first_chunk_that_is_refused_is_counted() -> None:
-    """Values of 1e200 leave the doubles when squared: the identity stays, and says why."""
-    taught = metrics.init(NAMES, 13, 0)
-    taught = metrics.learn_labels(taught, WINE[:60] * 1e200, KINDS[:60], 0)
-    for name, metric in metrics.publish(taught, np.ones(13)).items():
-        np.testing.assert_array_equal(metric.matrix, np.eye(13), err_msg=name)
-        told = metric.certificate
-        assert (told["updates"], told["refused"], told["refused_events"]) == (1, 1, 50)
-        assert told["status"] == "untaught"
-
-
 @pytest.mark.filterwarnings("ignore::streamembed.errors.NotLearnedWarning")
 def test_a_certificate_had_as_many_shapes_as_makers() -> None:
     """The same keys from an engine, from every estimator and without labels; plain JSON."""
@@ -374,34 +306,6 @@ def test_a_certificate_had_as_many_shapes_as_makers() -> None:
         assert told["source"] in ("labels", "given", "generated", "features")
         plain = told.as_dict()
         assert json.loads(json.dumps(plain, allow_nan=False)) == plain
-
-
-def test_engines_and_snapshots_keep_everything_on_disk(tmp_path: Path) -> None:
-    """Saved between two events of a chunk of labels, and gone on with; capacities from the file."""
-    engine = small()
-    engine.learn(WINE[:83], y=KINDS[:83])
-    engine.learn_pairs(WINE[:20], WINE[20:40], KINDS[:20] == KINDS[20:40])
-    engine.save(tmp_path / "engine")
-    loaded = se.Engine.load(tmp_path / "engine")
-    for each in (engine, loaded):
-        each.learn(WINE[83:], y=KINDS[83:])
-    for name, metric in engine.snapshot().metrics.items():
-        assert loaded.snapshot().metrics[name] == metric
-    for way in ("FENN-cv", "FENN", "ITML-covariance"):  # with a sample, without, deeply nested
-        state = learned(way)._stream.progress["metric"].state
-        again = codec.unpack(type(state), *codec.pack(state))
-        arrays, numbers = codec.pack(again)
-        assert numbers == codec.pack(state)[1]
-        for key, array in codec.pack(state)[0].items():
-            np.testing.assert_array_equal(arrays[key], array, err_msg=key)
-    held = reservoir.init(7, recent=True)
-    held, _ = reservoir.update(
-        held, WINE[:40], KINDS[:40].astype(np.int64), np.random.default_rng(0)
-    )
-    back = codec.unpack(reservoir.Reservoirs, *codec.pack(held))
-    assert (back.capacity, back.recent) == (7, True)
-    for one, other in zip(back.samples, held.samples, strict=True):
-        np.testing.assert_array_equal(one, other)
 
 
 # ------------------------------------------------------------------ merging

@@ -66,17 +66,6 @@ def test_thresholds_may_be_given() -> None:
     assert (found.d2[found.similar] <= 1e-3).all()
 
 
-def test_a_saved_snapshot_gives_the_same_pairs(tmp_path: Any) -> None:
-    """What is tracked is in the file."""
-    source = engine()
-    source.learn(X, ids=[f"iris {i}" for i in range(150)])
-    source.snapshot().save(tmp_path / "s.arrow")
-    one = se.PairGenerator().draw(source.snapshot())
-    other = se.PairGenerator().draw(se.Snapshot.load(tmp_path / "s.arrow"))
-    np.testing.assert_array_equal(one.left_ids, other.left_ids)
-    np.testing.assert_array_equal(one.similar, other.similar)
-
-
 def test_generated_pairs_teach_an_engine() -> None:
     """They are what `learn_pairs` takes."""
     source = engine()

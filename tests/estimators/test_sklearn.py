@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import pickle
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.base import clone
 from sklearn.datasets import load_wine
-from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.model_selection import cross_val_score
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -21,7 +19,6 @@ from streamembed.errors import InputError, NotReadyError, ParameterError
 from streamembed.estimators import (
     FENN,
     DiffusionMap,
-    EigDML,
     GeometricMeanMetric,
     Isomap,
     UnsupervisedMetric,
@@ -54,20 +51,6 @@ def test_pipelines_and_cross_validation() -> None:
     assert gain > 0.0  # .978 for .955 measured
 
 
-def test_partial_fit_in_any_split_is_the_same() -> None:
-    """As ``learn_many``; a chunk that is not whole waits, where ``fit`` learns to the last row."""
-    one, many = (OnlineTransformer(EigDML(chunk_size=20)) for _ in range(2))
-    one.partial_fit(X, Y)
-    for start in range(0, len(X), 7):
-        many.partial_fit(X[start : start + 7], Y[start : start + 7])
-    assert np.array_equal(one.transform(X), many.transform(X))
-    assert one.estimator_.pending == len(X) % 20
-    assert one.fit(X, Y).estimator_.pending == 0
-    river = EigDML(chunk_size=20)
-    river.learn_many(X, Y)
-    assert np.array_equal(many.estimator_.metric.matrix, river.metric.matrix)
-
-
 @pytest.mark.parametrize("name", sorted(set(TRANSFORMERS) - {"EmbeddingDrift"}))
 def test_every_face_is_fitted_to_the_last_row(name: str) -> None:
     """All have one `flush`; `UnsupervisedMetric`, which had none, failed with an AttributeError."""
@@ -97,24 +80,6 @@ def test_fewer_rows_than_the_warm_up_are_the_warm_up(name: str) -> None:
     assert few.estimator_.ready
     assert few.estimator.warm_up == 60
     assert not OnlineTransformer(kind(warm_up=60)).partial_fit(X[:12]).estimator_.ready
-
-
-def test_clones_grids_and_pickles() -> None:
-    """Parameters of the estimator within are set by grids; clones have learned nothing."""
-    grid = GridSearchCV(
-        make_pipeline(OnlineTransformer(GeometricMeanMetric()), KNeighborsClassifier(5)),
-        {"onlinetransformer__estimator__t": [0.0, 0.25, 1.0]},
-        cv=3,
-    ).fit(X, Y)
-    assert grid.best_params_["onlinetransformer__estimator__t"] < 1.0
-    model = grid.best_estimator_[0]
-    assert model.estimator.t == grid.best_params_["onlinetransformer__estimator__t"]
-    fresh = clone(model)
-    assert not hasattr(fresh, "estimator_")
-    assert fresh.get_params()["estimator__t"] == model.estimator.t
-    assert np.array_equal(pickle.loads(pickle.dumps(model)).transform(X), model.transform(X))
-    with pytest.raises(ParameterError, match="'estimator__gamma' is not a parameter"):
-        fresh.set_params(estimator__gamma=1.0)
 
 
 def test_frames_and_names() -> None:

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import pickle
-from typing import Any
-
 import numpy as np
-import pytest
 from sklearn.datasets import load_wine
 
-from streamembed.errors import NotReadyError, ParameterError
 from streamembed.estimators import UnsupervisedMetric
 
 
@@ -21,45 +16,10 @@ def draw_groups(n: int, noise: int, seed: int) -> np.ndarray:
     return np.column_stack([points, 30.0 * rng.standard_normal((n, noise))])
 
 
-def small(**changes: Any) -> UnsupervisedMetric:
-    return UnsupervisedMetric(**{"size": 120, "warm_up": 60, **changes})
-
-
-def read(model: UnsupervisedMetric) -> tuple[bytes, Any]:
-    return model.metric.matrix.tobytes(), model.metric.certificate
-
-
 def weights(model: UnsupervisedMetric, points: np.ndarray) -> np.ndarray:
     """The diagonal of the metric in standardised features."""
     diagonal: np.ndarray = np.diag(model.metric.matrix) * points.var(axis=0)
     return diagonal
-
-
-def test_how_the_stream_is_cut_does_not_matter() -> None:
-    """One call, any calls, event by event, and with reading in between: the same bits."""
-    points = draw_groups(290, 2, 0)
-    whole, parts, single = small(), small(), small()
-    whole.learn_many(points)
-    for part in np.split(points, [1, 30, 77, 78, 200]):
-        parts.learn_many(part)
-        if parts.ready:
-            assert parts.metric.matrix.shape == (7, 7)
-    for row in points.tolist():
-        single.learn_one(dict(enumerate(row)))
-    assert read(whole) == read(parts)
-    assert read(whole)[0] == read(single)[0]
-
-
-@pytest.mark.parametrize("stop", [30, 90, 155])
-def test_saved_and_loaded_it_goes_on(stop: int) -> None:
-    """By pickle, anywhere: as if never stopped."""
-    points = draw_groups(220, 2, 1)
-    whole, stopped = small(), small()
-    whole.learn_many(points)
-    stopped.learn_many(points[:stop])
-    resumed = pickle.loads(pickle.dumps(stopped))
-    resumed.learn_many(points[stop:])
-    assert read(resumed) == read(whole)
 
 
 def test_noise_features_weigh_a_tenth() -> None:
@@ -130,25 +90,3 @@ def test_wine_keeps_its_neighbours() -> None:
         return float((y[np.argsort(d, axis=1)[:, :5]] == y[:, None]).mean())
 
     assert count(model.metric.transform(X)) >= count((X - X.mean(0)) / X.std(0)) - 0.01
-
-
-def test_before_the_warm_up() -> None:
-    """Points come back as they are; what is asked of the metric says how much is missing."""
-    model = small()
-    with pytest.raises(NotReadyError, match="0 events have arrived"):
-        _ = model.metric
-    model.learn_many(draw_groups(40, 1, 0))
-    with pytest.raises(NotReadyError, match="40 events have arrived"):
-        _ = model.metric
-    assert not model.ready
-    assert list(model.transform_one(dict(enumerate([1.0] * 6))).values()) == [1.0] * 6
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [{"size": 1}, {"warm_up": 2}, {"warm_up": 500}, {"seed": -1}],
-)
-def test_bad_parameters_are_refused(changes: dict[str, Any]) -> None:
-    """When they are given, and by name."""
-    with pytest.raises(ParameterError, match=next(iter(changes))):
-        small(**changes)

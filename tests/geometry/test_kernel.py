@@ -30,12 +30,6 @@ def test_large_offsets_do_not_cancel() -> None:
     np.testing.assert_allclose(linalg.squared_distances(points, points), truth, rtol=1e-12)
 
 
-def test_the_heat_weight_falls_with_distance() -> None:
-    """The source prints the exponent with a plus sign; the kernel is at most 1 and decreasing."""
-    weights = kernel.gaussian(np.array([0.0, 1.0, 4.0]), 2.0)
-    np.testing.assert_allclose(weights, np.exp([0.0, -0.25, -1.0]))
-
-
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3])
 def test_the_bandwidth_scales_with_the_data(scale: float) -> None:
     """Twice the distances, twice the bandwidth."""

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamembed.geometry.kernel_matrix import FLOAT32_ABOVE, KernelMatrix, choose_dtype
+from streamembed.geometry.kernel_matrix import KernelMatrix
 
 
 def rows_for(n: int, slots: np.ndarray, seed: int) -> np.ndarray:
@@ -82,28 +82,3 @@ def test_a_graph_that_was_overwritten_cannot_be_read() -> None:
     with pytest.raises(RuntimeError, match="overwritten"):
         graph.rows(np.arange(1))
     np.testing.assert_array_equal(following.rows(slots), rows_for(5, slots, 1))
-
-
-def test_a_copy_has_a_ring_of_its_own() -> None:
-    """Writing to the copy leaves the graph as it was, whatever is read and settled."""
-    graph = filled(5, 8)
-    before = graph.weights.copy()
-    slots = np.array([0, 5])
-    graph.copy().write(slots, rows_for(6, slots, 1)).commit()
-    np.testing.assert_array_equal(graph.weights, before)
-
-
-def test_the_buffer_grows_by_doubling() -> None:
-    """More slots than capacity: the old ones are kept."""
-    graph = filled(4, 4)
-    before = graph.weights.copy()
-    slots = np.array([4, 5])
-    graph = graph.write(slots, rows_for(6, slots, 1))
-    assert len(graph.buffer) == graph.capacity == 8
-    np.testing.assert_array_equal(graph.weights[:4, :4], before)
-
-
-def test_small_rings_are_float64() -> None:
-    """The threshold of the precision is the one that is documented."""
-    assert choose_dtype(FLOAT32_ABOVE) is np.float64
-    assert choose_dtype(FLOAT32_ABOVE + 1) is np.float32

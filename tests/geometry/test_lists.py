@@ -128,30 +128,6 @@ def same(left: NeighborLists, right: NeighborLists) -> bool:
 # ---------------------------------------------------------------- lists
 
 
-@pytest.mark.parametrize("is_distinct", [False, True])
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_thousand_replacements_are_a_rebuild(kind: str, is_distinct: bool) -> None:
-    """The first K entries, distances to the bit; and what changed is said."""
-    stream = Stream(kind, 250, 1)
-    geometry = PointDistances(stream.points)
-    kept = NeighborLists.build(geometry, stream.births, 6, is_distinct=is_distinct)
-    for step in range(100):
-        slots = stream.refill(30 if step % 40 else 250)  # many are a rebuild themselves
-        geometry = PointDistances(stream.points)
-        before = kept
-        previous, kept = kept, kept.replace(slots, geometry, stream.births)
-        changed = kept.find_changed(previous, slots)
-        if step % 2:
-            fresh = NeighborLists.build(geometry, stream.births, 6, is_distinct=is_distinct)
-            assert np.array_equal(kept.near[:, :6], fresh.near[:, :6])
-            assert np.array_equal(kept.d2[:, :6], fresh.d2[:, :6])
-        differ = (kept.near[:, :6] != before.near[:, :6]).any(axis=1)
-        differ |= (kept.d2[:, :6] != before.d2[:, :6]).any(axis=1)
-        differ[slots] = True
-        assert np.array_equal(changed, np.flatnonzero(differ))
-    check(kept, whole(stream.points), stream.births)
-
-
 @settings(max_examples=40, deadline=None)
 @given(
     kind=st.sampled_from(sorted(KINDS)),
@@ -263,43 +239,6 @@ def test_infinite_distances_are_no_neighbours() -> None:
         check(kept, d2, arrivals)
 
 
-def test_all_points_equal() -> None:
-    """The older first."""
-    points, arrivals = np.full((50, 3), 7.0), np.arange(50)[::-1].copy()
-    kept = NeighborLists.build(PointDistances(points), arrivals, 4)
-    arrivals[[3, 9]] = [50, 51]
-    kept = kept.replace(np.array([3, 9]), PointDistances(points), arrivals)
-    check(kept, whole(points), arrivals)
-
-
-def test_a_slot_that_keeps_its_point_changes_nothing() -> None:
-    """Only the slot itself is said to have changed."""
-    stream = Stream("plain", 100, 0)
-    geometry = PointDistances(stream.points)
-    kept = NeighborLists.build(geometry, stream.births, 5)
-    stream.births[8] = 100
-    previous, again = kept, kept.replace(np.array([8]), geometry, stream.births)
-    changed = again.find_changed(previous, np.array([8]))
-    kept = NeighborLists.build(geometry, stream.births, 5)
-    assert np.array_equal(kept.near[:, :5], again.near[:, :5])
-    assert changed.tolist() == [8]
-    none = np.zeros(0, dtype=np.int64)
-    assert kept.replace(none, geometry, stream.births) is kept
-
-
-def test_an_old_value_stays() -> None:
-    """What a list was before a replacement, it still is; arrays and inputs are not written."""
-    stream = Stream("plain", 60, 4)
-    kept = NeighborLists.build(PointDistances(stream.points), stream.births, 5)
-    before = [kept.near.copy(), kept.d2.copy(), kept.limits.copy()]
-    slots = stream.refill(5)
-    stream.points.flags.writeable = stream.births.flags.writeable = False
-    kept.replace(slots, PointDistances(stream.points), stream.births)
-    assert all(map(np.array_equal, before, [kept.near, kept.d2, kept.limits]))
-    with pytest.raises(ValueError, match="read-only"):
-        kept.near[0, 0] = 1
-
-
 def test_memory_is_bounded_by_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     """In tiles of one row, or of all: the same lists, whole and replaced."""
     stream = Stream("grid", 70, 6)
@@ -376,15 +315,3 @@ def test_edges_are_the_slow_ones(
         edges = edges.replace(slots, geometry)
         assert listed(edges) == list(slow_edges(d2, radius2))
         assert listed(before) == old
-
-
-def test_edges_of_a_long_stream_are_a_rebuild() -> None:
-    """A thousand slots in and out."""
-    stream = Stream("grid", 200, 11)
-    edges = RadiusEdges.build(PointDistances(stream.points), 1.0)
-    for _ in range(100):
-        slots = stream.refill(20)
-        edges = edges.replace(slots, PointDistances(stream.points))
-    assert listed(edges) == listed(RadiusEdges.build(PointDistances(stream.points), 1.0))
-    arrays, numbers = codec.pack(edges)
-    assert listed(codec.unpack(RadiusEdges, arrays, numbers)) == listed(edges)

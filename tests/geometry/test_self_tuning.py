@@ -94,23 +94,6 @@ def test_every_point_has_neighbours(kind: str) -> None:
     assert raised.mean() < 0.05
 
 
-def test_duplicates_are_no_neighbours() -> None:
-    """A point's own copies do not shorten its reach; those of another point are so many points."""
-    points = np.concatenate([np.zeros((50, 1)), np.arange(1.0, 51.0)[:, None]])
-    found = placed(points, WidthRule(5, 2.0))
-    np.testing.assert_array_equal(found.bases[:50], 5.0)
-    assert found.bases[50] == 1.0
-    assert found.bases[-1] == 5.0
-
-
-def test_equal_points_have_width_one() -> None:
-    """No reach is positive."""
-    found = placed(np.full((40, 2), 3.0), WidthRule(15, 2.0))
-    assert (found.widths == 1.0).all()
-    assert (found.bases == 0.0).all()
-    assert found.median == 0.0
-
-
 @settings(max_examples=30, deadline=None)
 @given(st.integers(3, 60), st.integers(1, 80), st.integers(-140, 140), st.integers(0, 9999))
 def test_the_unit_does_not_matter(n: int, k: int, power: int, seed: int) -> None:
@@ -159,18 +142,6 @@ def test_what_has_drifted_is_refilled_the_worst_first() -> None:
     assert len(many) == 25
 
 
-def test_a_least_width_that_moved_is_a_drift() -> None:
-    """Of slots in tight groups, whose reach does not matter."""
-    was, now = frozen(np.array([0.1, 0.1, 1.0]), median=1.6), np.array([1e-6, 0.1, 1.0])
-    assert self_tuning.find_drifted(was, now, NONE, 25).tolist() == [0, 1]
-
-
-def test_equal_points_that_part_are_refilled() -> None:
-    """Where no two points differed, every reach that has become positive is a drift."""
-    order = self_tuning.find_drifted(frozen(np.zeros(2)), np.array([1e-9, 2.0]), NONE, 25)
-    assert order.tolist() == [1, 0]
-
-
 # ---------------------------------------------------------------- at the ends of the doubles
 
 
@@ -180,13 +151,3 @@ def test_a_width_that_cannot_be_enough_is_finite() -> None:
     found = self_tuning.raise_widths(np.ones(1), d2, widths, WidthRule(15, 2.0))
     assert found.tolist() == [LARGEST_WIDTH]
     assert np.isfinite(self_tuning.weigh(d2, found, widths, 1e6)).all()
-
-
-def test_unknown_distances_are_no_weight() -> None:
-    """inf: no width is raised for missing neighbours."""
-    d2 = np.full((1, 40), np.inf)
-    d2[0, 0] = 1.0
-    own = np.array([0.5])
-    assert self_tuning.raise_widths(own, d2, np.ones(40), WidthRule(15, 2.0)).tolist() == [0.5]
-    weights = self_tuning.weigh(d2, own, np.ones(40), 2.0)
-    np.testing.assert_allclose(weights[0], [np.exp(-1.0), *[0.0] * 39])

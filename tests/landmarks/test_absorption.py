@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
-import warnings
 from typing import Any
 
 import numpy as np
@@ -13,8 +11,8 @@ from hypothesis import strategies as st
 
 import streamembed as se
 from scenarios.streams import drifting_rings, still_rings, swiss_roll
-from streamembed.errors import DuplicateIdError, ResolutionWarning
-from streamembed.landmarks.absorption import Cover, PointGeometry, absorb
+from streamembed.errors import DuplicateIdError
+from streamembed.landmarks.absorption import Cover
 from tests.oracles import oracle
 
 # most of these supports are too small for their bandwidth, on purpose; one test is about that
@@ -137,45 +135,6 @@ def test_the_radius_only_grows_where_nothing_is_forgotten() -> None:
             before = now
 
 
-def test_duplicates_add_mass_and_nothing_else() -> None:
-    """Five places, each visited many times: five landmarks with the exact counts."""
-    places = np.array([[0.0, 0], [1, 0], [0, 1], [3, 3], [-2, 1]])
-    visits = np.random.default_rng(3).integers(5, size=1000)
-    engine = small(size=20, n_components=2)
-    engine.learn(places[visits])
-    snapshot = engine.snapshot()
-    assert snapshot.resolution == 0.0
-    for point, mass in zip(snapshot.points, snapshot.masses, strict=True):
-        assert mass == (visits == np.flatnonzero((places == point).all(axis=1))[0]).sum()
-
-
-def test_old_outliers_make_room() -> None:
-    """A place that was visited once, long ago, gives up its slot before any of the mass does."""
-    size = 30
-    points = blob(100 * size, 4)
-    points[60] = [30.0, 30.0, 30.0]
-    points[2900] = [-40.0, 0.0, 0.0]  # novel, when the first is old and a 50th of the mean mass
-    engine = small(size=size, warm_up=30, bandwidth=3.0)
-    engine.learn(points)
-    held = engine.support_ids.tolist()
-    assert 60 not in held
-    assert 2900 in held
-
-
-def test_what_has_faded_makes_room() -> None:
-    """A cloud that moved away ten half-lives ago has no mass, and hardly a place."""
-    first, then = blob(2000, 5), blob(4000, 6) + 20.0
-    engine = small(size=40, half_life=200.0, bandwidth=3.0)
-    engine.learn(first)
-    engine.learn(then)
-    snapshot = engine.snapshot()
-    far = snapshot.points[:, 0] < 10.0
-    assert snapshot.masses[far].sum() < 1e-5 * snapshot.masses.sum()
-    assert far.sum() < 20
-    assert np.isfinite(snapshot.coordinates).all()
-    assert snapshot.certificate.met
-
-
 # ---------------------------------------------------------------- the map on it
 
 
@@ -200,19 +159,6 @@ def test_the_map_is_the_weighted_batch_map() -> None:
         np.testing.assert_allclose(found[:, clear], extended[:, clear], atol=1e-6)
 
 
-def test_a_mass_is_as_good_as_copies() -> None:
-    """Doubling every event changes no eigenvalue and no coordinate."""
-    points = blob(200, 7)
-    once, twice = (small(size=200, warm_up=n, tolerance=1e-7) for n in (50, 100))
-    once.learn(points)
-    twice.learn(np.repeat(points, 2, axis=0))
-    np.testing.assert_array_equal(twice.snapshot().masses, 2.0 * once.snapshot().masses)
-    ours, theirs = once.snapshot(), twice.snapshot()
-    np.testing.assert_allclose(ours.eigenvalues, theirs.eigenvalues, atol=1e-9)
-    found = oracle.align_signs(twice.snapshot().coordinates, ours.coordinates)
-    np.testing.assert_allclose(found, ours.coordinates, atol=1e-5)  # 1e-7 over the gap
-
-
 @pytest.mark.parametrize("half_life", [None, 400.0])
 def test_certificates_are_true(half_life: float | None) -> None:
     """Every snapshot of a drifting stream against the dense answer on its own support."""
@@ -233,41 +179,7 @@ def test_certificates_are_true(half_life: float | None) -> None:
         np.testing.assert_allclose(snapshot.eigenvalues, truth.eigenvalues[1:7], atol=1e-3)
 
 
-def test_mass_alone_changes_no_weight() -> None:
-    """Events within the radius leave the weights as they are."""
-    engine = small(size=50, warm_up=50)
-    points = blob(2000, 8)
-    engine.learn(points)
-    assert engine._progress.state is not None
-    held, weights = engine.support_ids, engine._progress.state.map.weights.rows(np.arange(50))
-    before = engine.snapshot()
-    engine.learn(
-        engine._progress.state.support.points[:10]
-    )  # nothing is nearer to a landmark than itself
-    np.testing.assert_array_equal(engine.support_ids, held)
-    after = engine._progress.state.map.weights.rows(np.arange(50))
-    np.testing.assert_array_equal(after, weights)
-    assert engine.snapshot().masses.sum() == before.masses.sum() + 10
-    assert engine.snapshot().certificate.met
-
-
 # ---------------------------------------------------------------- laws
-
-
-@settings(max_examples=8, deadline=None)
-@given(st.lists(st.integers(1, 299), max_size=4), st.sampled_from([None, 150.0]))
-def test_any_cut_gives_the_same_bits(cuts: list[int], half_life: float | None) -> None:
-    """Whole, in parts, and saved and loaded in between."""
-    points = drifting_rings(300, 1, window=150)  # 40 landmarks: most chunks evict
-    whole, parts = small(half_life=half_life), small(half_life=half_life)
-    whole.learn(points)
-    for start, stop in zip([0, *sorted(set(cuts))], [*sorted(set(cuts)), 300], strict=True):
-        parts.learn(points[start:stop])
-        parts = pickle.loads(pickle.dumps(parts))
-    ours, theirs = whole.snapshot(), parts.snapshot()
-    for name in ("coordinates", "eigenvalues", "ids", "masses", "points", "degrees"):
-        np.testing.assert_array_equal(getattr(ours, name), getattr(theirs, name))
-    assert ours.resolution == theirs.resolution
 
 
 def test_a_snapshot_keeps_its_resolution_on_disk(tmp_path: Any) -> None:
@@ -279,18 +191,6 @@ def test_a_snapshot_keeps_its_resolution_on_disk(tmp_path: Any) -> None:
     loaded = se.Snapshot.load(tmp_path / "snapshot.arrow")
     assert loaded.resolution == snapshot.resolution > 0
     np.testing.assert_array_equal(loaded.masses, snapshot.masses)
-
-
-def test_a_coarse_cover_is_warned_of_once() -> None:
-    """Above half a bandwidth, with both numbers and what to do."""
-    engine = small(size=10, bandwidth=0.5, warm_up=10)
-    engine.learn(blob(300, 10))
-    with pytest.warns(ResolutionWarning, match=r"the 10 landmarks are \d\.\d+ bandwidths apart"):
-        assert engine.snapshot().resolution > 0.5
-    engine.learn(blob(10, 11))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert engine.snapshot().resolution > 0.5
 
 
 def test_rescaling_keeps_the_masses() -> None:
@@ -348,16 +248,6 @@ def pickled(engine: se.Engine) -> Any:
     return engine.to_bytes()
 
 
-def test_the_smallest_supports_work() -> None:
-    """Three landmarks and one component, far apart or all alike."""
-    for points in (blob(100, 18), np.zeros((100, 2)), np.arange(100.0)[:, None] * 1e6):
-        engine = small(size=3, n_components=1, warm_up=3, chunk_size=1, bandwidth=1.0)
-        engine.learn(points)
-        snapshot = engine.snapshot()
-        assert np.isfinite(snapshot.coordinates).all()
-        assert snapshot.masses.sum() == pytest.approx(100)
-
-
 def test_huge_offsets_do_not_mislead() -> None:
     """At 1e8 from the origin the product that finds the nearest slot still does."""
     points = blob(500, 19)
@@ -365,18 +255,6 @@ def test_huge_offsets_do_not_mislead() -> None:
     near.learn(points)
     far.learn(points + 2.0**27)  # exact in float64
     np.testing.assert_array_equal(near.support_ids, far.support_ids)
-
-
-def test_an_empty_cover_has_no_radius() -> None:
-    """Nor has one with a free slot."""
-    nothing = np.zeros(0, dtype=np.int64)
-    assert Cover.empty().radius2(5) == 0.0
-    two = np.array([[0.0], [1.0]])
-    taken = absorb(
-        Cover.empty(), np.zeros(0), PointGeometry(two[:0], two, 5), np.ones(2), 5, nothing
-    )
-    assert taken.cover.radius2(5) == 0.0
-    assert taken.cover.radius2(2) == 1.0
 
 
 # ---------------------------------------------------------------- forgetting fast

@@ -77,18 +77,6 @@ def test_a_force_is_minus_half_the_derivative_of_the_energy() -> None:
             assert found[axis] == pytest.approx(-0.5 * slope, abs=1e-6)
 
 
-def test_the_energy_is_its_definition() -> None:
-    """Over pairs, one by one."""
-    rng = np.random.default_rng(2)
-    links, places = links_of(rng.standard_normal((30, 3)), 5), rng.standard_normal((30, 2))
-    a, total = dense(links), 0.0
-    for i in range(30):
-        for j in range(i):
-            d2 = ((places[i] - places[j]) ** 2).sum()
-            total += 1.5 * a[i, j] * np.log(1.0 + d2) + 0.1 / (1.0 + d2)
-    assert compute_energy(links, places, 1.5, 0.1) == pytest.approx(total, rel=1e-12)
-
-
 def test_single_precision_is_enough() -> None:
     """Repulsion in float32 is that of float64 to 3e-6 of the largest force."""
     rng = np.random.default_rng(3)
@@ -117,18 +105,6 @@ def test_numba_and_numpy_give_the_same_bits(
         parts += [kind(places, places[rows]) for kind in (forces.repel, forces.weigh)]
         found.append(b"".join(part.tobytes() for part in parts))
     assert found[0] == found[1]
-
-
-@pytest.mark.skipif(not compilation.is_available(), reason="numba is not installed")
-def test_a_whole_picture_has_the_same_bits_without_numba(monkeypatch: pytest.MonkeyPatch) -> None:
-    """350 steps of all points."""
-    rng = np.random.default_rng(0)
-    links, start = links_of(rng.standard_normal((90, 4))), rng.standard_normal((90, 2))
-    with_numba = relaxation.lay_out(links, start, 1.5)
-    monkeypatch.setattr(compilation, "is_available", lambda: False)
-    without = relaxation.lay_out(links, start, 1.5)
-    assert with_numba[0].tobytes() == without[0].tobytes()
-    assert with_numba[1] == without[1]
 
 
 def spread_by_parts(

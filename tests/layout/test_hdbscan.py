@@ -132,19 +132,3 @@ def test_points_in_one_place(copies: int) -> None:
         both = np.concatenate([places, places + 1.0])
         labels = find_clusters(both, copies, 3)
         np.testing.assert_array_equal(labels, np.repeat([0, 1], copies))
-
-
-def test_one_blob_is_not_a_cluster() -> None:
-    """The whole is never one; grains of a normal blob are hardly any points."""
-    places = np.random.default_rng(3).standard_normal((400, 2))
-    assert (find_clusters(places, 80, 10) == -1).all()
-
-
-def test_inputs_stay() -> None:
-    """Places are not written to, and may be read-only or strided."""
-    places = np.random.default_rng(0).standard_normal((90, 4))[:, ::2]
-    places.flags.writeable = False
-    copy = places.copy()
-    first = find_clusters(places, 5, 5)
-    np.testing.assert_array_equal(places, copy)
-    np.testing.assert_array_equal(first, find_clusters(copy, 5, 5))

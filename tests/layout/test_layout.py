@@ -15,7 +15,7 @@ from streamembed.geometry.pairwise import PointDistances
 from streamembed.layout import forces, layout, measures, relaxation
 from streamembed.layout.forces import Links
 from streamembed.layout.layout import Layout
-from streamembed.layout.placing import place_newcomers, place_outside
+from streamembed.layout.placing import place_newcomers
 from streamembed.numeric.arrays import Floats, Ints
 from tests.oracles.oracle_layout import compute_energy
 
@@ -128,33 +128,6 @@ def test_without_a_global_displacement_only_changed_rows_move(
         assert far.max() <= relaxation.STEPS * relaxation.LONGEST_STEP
 
 
-def test_a_turned_picture_goes_on_turned() -> None:
-    """A quarter turn commutes with every step, to the last bit."""
-    window = Window(clusters(2 * N)[0])
-    quarter = np.array([[0.0, 1.0], [-1.0, 0.0]])
-    turned = Window(clusters(2 * N)[0])
-    picture = turned.picture
-    turned.picture = replace(
-        picture, places=picture.places @ quarter, breath=picture.breath @ quarter
-    )
-    for _ in range(10):
-        window.push()
-        turned.push()
-        np.testing.assert_allclose(
-            turned.picture.places, window.picture.places @ quarter, atol=1e-9
-        )
-
-
-def test_doubling_the_data_changes_no_bit() -> None:
-    """Affinities are of distances relative to one another."""
-    points = clusters(N + 100)[0]
-    window, doubled = Window(points), Window(2.0 * points)
-    for _ in range(10):
-        window.push()
-        doubled.push()
-    assert window.picture.places.tobytes() == doubled.picture.places.tobytes()
-
-
 def test_an_island_of_thirty_gets_a_place_of_its_own() -> None:
     """At once: their nearest in the picture are their own, and after ten chunks it has a size."""
     points, _ = clusters(2 * N)
@@ -250,22 +223,6 @@ def test_newcomers_take_the_best_of_their_neighbours_places() -> None:
     linked = places[np.flatnonzero(a > 0)]
     best = min(own(at) for at in linked)
     assert own(found) <= best * (1.0 + 1e-5)
-
-
-def test_equal_newcomers_part() -> None:
-    """Two that would begin in one place do not stay there for ever."""
-    places = np.zeros((4, 2))
-    near = np.array([[1], [0], [0], [0]], dtype=np.int32)
-    links = Links.of(near, np.ones((4, 1)))
-    found = place_newcomers(links, places, np.array([2, 3]), np.arange(4), RHO, 0.1)
-    assert len(np.unique(found, axis=0)) >= 3
-
-
-def test_outside_without_neighbours_is_finite() -> None:
-    """Weights of nothing."""
-    places = np.random.default_rng(0).standard_normal((5, 2))
-    found = place_outside(places, np.zeros((2, 3), dtype=np.int64), np.zeros((2, 3)), RHO, 0.1)
-    assert np.isfinite(found).all()
 
 
 @pytest.mark.slow

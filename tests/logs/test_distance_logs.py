@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import streamembed as se
-from streamembed.errors import FeatureError
-from streamembed.logs.event_log import open_log, write_distance_log, write_log
+from streamembed.logs.event_log import write_distance_log
 
 N = 237
 POINTS = np.random.default_rng(0).standard_normal((N, 3))
@@ -118,18 +116,6 @@ def test_rows_set_aside_count_in_the_log_only(tmp_path: Path, memory: str) -> No
     assert table["id"].to_pylist() == [ids[t] for t in range(N) if t not in wrong]
 
 
-@pytest.mark.parametrize("memory", MEMORIES)
-def test_layouts_leave_no_trace(tmp_path: Path, memory: str) -> None:
-    """Formats and batches do not show in a byte, with rows set aside here and there."""
-    rows, ids, _ = spoilt()
-    found = set()
-    for k, (format, size) in enumerate((("stream", 256), ("file", 7), ("parquet", 50))):
-        options: dict[str, Any] = {"format": format, "rows_per_batch": size}
-        done = replayed(tmp_path / f"{k}", rows, engine(memory), ids=ids, **options)
-        found.add(tuple((done.path / name).read_bytes() for name in STABLE))
-    assert len(found) == 1
-
-
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("memory", MEMORIES)
 def test_any_rows_may_be_missing(tmp_path: Path, memory: str, seed: int) -> None:
@@ -197,18 +183,6 @@ def test_a_row_must_reach_back_to_every_landmark(tmp_path: Path) -> None:
     np.testing.assert_array_equal(done.snapshot.coordinates, expected.coordinates)
 
 
-def test_a_row_must_reach_back_to_everything(tmp_path: Path) -> None:
-    """With memory "all", and before the warm-up ends."""
-    for k, memory in enumerate(("all", "landmarks")):
-        rows = rows_of(40)
-        rows[30] = rows[30][1:]
-        done = replayed(tmp_path / f"{k}", rows, engine(memory))
-        assert reasons(done) == {
-            30: "it covers only the last 29 rows; it must cover the last 30, back to the oldest "
-            "event (row 0)"
-        }
-
-
 # ---------------------------------------------------------------------------------- the embedding
 
 
@@ -271,15 +245,6 @@ def test_a_merged_event_has_what_its_row_brought(tmp_path: Path) -> None:
     assert merged > 50
 
 
-def test_an_event_that_left_the_window_unseen_has_no_coordinates(tmp_path: Path) -> None:
-    """Where snapshots are rarer than the window is long, nothing of what it knew is left."""
-    done = replayed(tmp_path / "x", rows_of(), engine("window"), snapshot_every=100)
-    coordinates, coverage = embedded(done)
-    lost = [t for t in range(230) if 100 <= t < 140]
-    assert np.flatnonzero(np.isnan(coordinates[:, 0])).tolist() == lost
-    assert np.flatnonzero(np.isnan(coverage)).tolist() == lost
-
-
 @pytest.mark.parametrize("memory", MEMORIES)
 def test_labels_and_ids_are_carried(tmp_path: Path, memory: str) -> None:
     """Beside events that have coordinates and those that wait."""
@@ -311,38 +276,3 @@ def test_the_engine_goes_on_with_another_log(tmp_path: Path, memory: str) -> Non
     np.testing.assert_array_equal(done.snapshot.coordinates, expected.coordinates)
     table = pq.read_table(done.path / "embedding.parquet")
     assert table["position"].to_pylist() == list(range(102, 235))
-
-
-def test_points_and_distances_do_not_mix(tmp_path: Path) -> None:
-    """An engine that has learned the one refuses a log of the other, before a run is made."""
-    write_log(tmp_path / "points", POINTS, ["x", "y", "z"])
-    write_distance_log(tmp_path / "distances", rows_of())
-    taught = engine("window")
-    taught.learn_distances(rows_of(60))
-    with pytest.raises(FeatureError, match=r"the log contains points, but .* learned distances"):
-        se.replay(tmp_path / "points", taught, tmp_path / "run")
-    taught = engine("window")
-    taught.learn(POINTS)
-    for log in (tmp_path / "distances", open_log(tmp_path / "distances")):
-        with pytest.raises(FeatureError):
-            se.replay(log, taught, tmp_path / "run")
-    assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.parametrize("memory", ["window", pytest.param("landmarks", marks=pytest.mark.long)])
-def test_memory_does_not_grow_with_the_log(tmp_path: Path, memory: str) -> None:
-    """Three times as many rows need no more memory, however many are set aside."""
-    peaks = []
-    for n in (400, 400, 1200):  # the first warms up
-        points = np.random.default_rng(1).standard_normal((n, 2))
-        rows: list[Any] = [
-            np.linalg.norm(points[:t] - points[t], axis=1) if t % 3 else None for t in range(n)
-        ]
-        write_distance_log(tmp_path / "log", rows, rows_per_batch=20)
-        del rows
-        log = open_log(tmp_path / "log")
-        tracemalloc.start()
-        se.replay(log, engine(memory), tmp_path / "run", overwrite=True)
-        peaks.append(tracemalloc.get_traced_memory()[1])
-        tracemalloc.stop()
-    assert peaks[2] < 1.2 * peaks[1] + 20 * 8 * 1200

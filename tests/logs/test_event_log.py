@@ -7,7 +7,6 @@ import decimal
 import os
 import re
 import tracemalloc
-import uuid
 import warnings
 from collections.abc import Iterable
 from pathlib import Path
@@ -140,26 +139,6 @@ def test_formats_may_be_mixed_and_are_told_by_content(tmp_path: Path) -> None:
     assert [file.format for file in probe_files(tmp_path)] == ["stream", "file", "parquet"]
 
 
-def test_files_of_a_folder_are_read_by_name(tmp_path: Path) -> None:
-    """Names decide, not the order of writing; hidden files, _files and subfolders are skipped."""
-    for name in ("2", "10", "1", ".hidden", "_SUCCESS"):
-        write_log(tmp_path / name, [[float(name) if name.isdigit() else -1.0]], ["x"])
-    (tmp_path / "0").mkdir()
-    write_log(tmp_path / "0" / "deep", [[-1.0]], ["x"])
-    log = open_log(str(tmp_path))
-    assert [path.name for path in log.paths] == ["1", "2", "10"]
-    assert stacked(log).ravel().tolist() == [1.0, 2.0, 10.0]
-
-
-def test_several_paths_are_read_in_the_order_given(tmp_path: Path) -> None:
-    """A list may mix files and folders, str and Path, and is not sorted."""
-    (tmp_path / "folder").mkdir()
-    for value, name in enumerate(("z", "folder/b", "folder/a", "y")):
-        write_log(tmp_path / name, [[float(value)]], ["x"])
-    log = open_log([tmp_path / "z", str(tmp_path / "folder"), tmp_path / "y"])
-    assert stacked(log).ravel().tolist() == [0.0, 2.0, 1.0, 3.0]
-
-
 def test_columns_are_mapped_by_name(tmp_path: Path) -> None:
     """Files may order their columns differently, and ignored columns may differ."""
     write_table(tmp_path / "0", pa.table({"y": [1.0], "x": [2], "note": ["n"]}))
@@ -168,27 +147,6 @@ def test_columns_are_mapped_by_name(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     assert stacked(log).tolist() == [[2.0, 1.0], [4.0, 3.0]]
     assert tuple(log.columns.left_out) == ("note", "when")
-
-
-@pytest.mark.parametrize("format", sorted(FORMATS))
-def test_n_rows_is_known_where_a_footer_tells(tmp_path: Path, format: str) -> None:
-    """IPC files and Parquet know their rows, compressed or not; a stream does not."""
-    write_log(tmp_path / "0", POINTS, NAMES, format=format, rows_per_batch=7)
-    expected = None if format == "stream" else 53
-    assert open_log(tmp_path / "0").n_rows == expected
-    write_log(tmp_path / "1", POINTS[:5], NAMES, format="parquet")
-    assert open_log(tmp_path).n_rows == (None if expected is None else 58)
-
-
-def test_a_log_can_be_read_again_and_left_early(tmp_path: Path) -> None:
-    """Every iteration starts anew, whether or not the one before reached the end."""
-    for format in FORMATS:
-        write_log(tmp_path / format, POINTS, NAMES, format=format, rows_per_batch=5)
-    log = open_log(tmp_path)
-    first = next(iter(log))
-    for _ in range(2):
-        np.testing.assert_array_equal(stacked(log), np.tile(SORTED_POINTS, (3, 1)))
-    np.testing.assert_array_equal(first.points, SORTED_POINTS[: len(first.points)])
 
 
 @pytest.mark.parametrize("format", sorted(FORMATS))
@@ -241,15 +199,6 @@ def test_memory_does_not_grow_with_the_log(tmp_path: Path, format: str) -> None:
     assert peaks[2] <= 1.25 * peaks[1] + 2**19
 
 
-def test_one_giant_batch_of_an_ipc_file_is_not_loaded(tmp_path: Path) -> None:
-    """A record batch of 200,000 rows in a file is mapped: Arrow allocates next to nothing."""
-    options: dict[str, Any] = {"format": "file", "rows_per_batch": 200_000}
-    write_log(tmp_path / "x", np.ones((200_000, 8)), list("abcdefgh"), **options)
-    before = pa.total_allocated_bytes()
-    for _ in open_log(tmp_path / "x"):
-        assert pa.total_allocated_bytes() - before < 2**20
-
-
 # ---------------------------------------------------------------------------------------- columns
 
 
@@ -271,19 +220,6 @@ def test_every_numeric_type_becomes_float64(tmp_path: Path) -> None:
         expected = [np.nan if v is None else float(v) for v in columns[name].to_pylist()]
         np.testing.assert_array_equal(batch.points[:, j], expected, err_msg=name)
         np.testing.assert_array_equal(batch.nulls[:, j], columns[name].is_null(), err_msg=name)
-
-
-def test_a_null_is_told_from_a_nan(tmp_path: Path) -> None:
-    """Both are NaN among the points; only the null is marked, a dictionary's own null too."""
-    coded = pa.DictionaryArray.from_arrays(
-        pa.array([0, None, 1, 2]), pa.array([1.5, None, float("nan")])
-    )
-    plain = pa.array([1.0, float("nan"), None, float("inf")])
-    batch = only(write_table(tmp_path / "x", pa.table({"coded": coded, "plain": plain})))
-    np.testing.assert_array_equal(batch.points[:, 0], [1.5, np.nan, np.nan, np.nan])
-    np.testing.assert_array_equal(batch.nulls[:, 0], [False, True, True, False])
-    np.testing.assert_array_equal(batch.points[:, 1], [1.0, np.nan, np.nan, np.inf])
-    np.testing.assert_array_equal(batch.nulls[:, 1], [False, False, True, False])
 
 
 @pytest.mark.filterwarnings("ignore::streamembed.errors.ColumnWarning")
@@ -309,16 +245,6 @@ def test_columns_that_are_not_numeric_are_ignored_and_listed(tmp_path: Path) -> 
         assert only(path).points.tolist() == [[1.0], [2.0]]
 
 
-def test_chosen_features_are_read_by_exact_name(tmp_path: Path) -> None:
-    """A choice in any order is sorted; what was not chosen, numeric or not, is ignored."""
-    table = pa.table({"a.b": [1.0], "a": [2.0], "x*": [3.0], "xy": [4.0], "t": ["t"]})
-    path = write_table(tmp_path / "x", table, "parquet")
-    log = open_log(path, features=["x*", "a"])
-    assert log.feature_names == ("a", "x*")
-    assert tuple(log.columns.left_out) == ("a.b", "t", "xy")
-    assert stacked(log).tolist() == [[2.0, 3.0]]
-
-
 @pytest.mark.parametrize(
     ("features", "expected"),
     [
@@ -337,31 +263,6 @@ def test_features_may_be_patterns(
     names = ["p1", "p2", "p10", "p[a]", "q", "Q"]
     table = pa.table({**{name: [1.0] for name in names}, "pt": ["t"], "id": [1], "label": [0.5]})
     assert open_log(write_table(tmp_path / "x", table), features).feature_names == expected
-
-
-def test_files_may_differ_in_what_was_not_chosen(tmp_path: Path) -> None:
-    """Other numeric columns are no obstacle once the features are chosen."""
-    write_table(tmp_path / "0", pa.table({"x": [1.0], "w": [1.0]}))
-    write_table(tmp_path / "1", pa.table({"z": [2.0], "x": [2.0]}))
-    assert stacked(open_log(tmp_path, features=["x"])).tolist() == [[1.0], [2.0]]
-
-
-def test_columns_of_the_same_name_are_refused_where_they_matter(tmp_path: Path) -> None:
-    """Two columns of one name cannot be told apart, unless they are ignored."""
-    for doubled in ("x", "id"):
-        table = pa.Table.from_arrays([pa.array([1.0])] * 3, names=["x", doubled, "id"])
-        with pytest.raises(FeatureError, match=f"two columns named '{doubled}'"):
-            open_log(write_table(tmp_path / doubled, table))
-    texts = pa.Table.from_arrays([pa.array([1.0]), *[pa.array(["a"])] * 2], names=["x", "t", "t"])
-    assert only(write_table(tmp_path / "t", texts)).points.tolist() == [[1.0]]
-
-
-@pytest.mark.parametrize("features", ["x", [], ["x", "x"], [1]])
-def test_wrong_choices_are_parameter_errors(tmp_path: Path, features: Any) -> None:
-    """A bare string, no name, a name twice and what is no name are refused."""
-    path = write_table(tmp_path / "x", pa.table({"x": [1.0]}))
-    with pytest.raises(ParameterError, match="features="):
-        open_log(path, features)
 
 
 # ---------------------------------------------------------------------------------------- vectors
@@ -451,7 +352,6 @@ WRONG_COLUMNS: dict[str, tuple[list[dict[str, Any]], list[str] | None, str]] = {
         ["0", "1", "2"],
         r"the vectors \['v', 'w'\], all of 3 numbers",
     ),
-    "a vector and a number": ([{"v": VECTORS, "x": X}], ["x", "v"], "'v' .* of type .* alone"),
     "too few places": ([{"v": VECTORS}], ["0", "1"], "'0' of .* is missing; .* vectors"),
     "a name more": ([{"x": X}, {"x": X, "y": X}], None, r"1 has the columns \['y'\] that .*0 does"),
     "another name": (
@@ -558,42 +458,7 @@ def test_every_kind_of_list_holds_distances(tmp_path: Path, kind: Any, formats: 
         assert open_log(path, ["x"]).kind == "points"  # features were asked for
 
 
-def test_lists_of_something_else_are_no_distances(tmp_path: Path) -> None:
-    """Text called distances does not make a log one of distances."""
-    table = pa.table({"distances": [["far"], ["near"]], "x": [1.0, 2.0]})
-    log = open_log(write_table(tmp_path / "x", table))
-    assert (log.kind, tuple(log.columns.left_out)) == ("points", ("distances",))
-
-
 # -------------------------------------------------------------------------------------------- ids
-
-
-KEY = uuid.UUID(int=7)
-IDS: list[tuple[pa.Array, list[Any]]] = [
-    (pa.array([3, 1], pa.int32()), [3, 1]),
-    (pa.array([3, 2**63 - 1], pa.uint64()), [3, 2**63 - 1]),
-    (pa.array([3, 1]).dictionary_encode(), [3, 1]),
-    (pa.array([3, None]), [3, None]),
-    (pa.array(["u", "v"]), ["u", "v"]),
-    (pa.array(["u", None], pa.large_string()), ["u", None]),
-    (pa.array(["u\0", "\u00fc"]), ["u\0", "\u00fc"]),
-    (pa.array(["u", "u"]).dictionary_encode(), ["u", "u"]),
-    (pa.array([b"u", b"v"]), ["u", "v"]),
-    (pa.array([datetime.date(2020, 1, 2)] * 2), ["2020-01-02"] * 2),
-    (pa.array([KEY.bytes, None], pa.uuid()), [str(KEY), None]),
-]
-
-
-@pytest.mark.parametrize("format", sorted(FORMATS))
-def test_ids_are_int64_or_text(tmp_path: Path, format: str) -> None:
-    """Integers become int64; all else str; with a null among them, objects."""
-    for k, (column, expected) in enumerate(IDS):
-        path = write_table(tmp_path / f"{k}", pa.table({"x": [1.0, 2.0], "id": column}), format)
-        ids = only(path).ids
-        assert ids is not None
-        assert ids.tolist() == expected
-        assert ids.dtype == (np.int64 if all(type(key) is int for key in expected) else object)
-        assert open_log(path).id_type == (pa.int64() if type(expected[0]) is int else pa.string())
 
 
 def test_ids_that_cannot_be_held_are_feature_errors(tmp_path: Path) -> None:
@@ -813,20 +678,6 @@ def test_bytes_behind_the_end_of_a_stream_are_not_dropped_silently(tmp_path: Pat
     assert f"{len(data)} bytes follow its end-of-stream marker" in str(error)
 
 
-def test_a_growing_stream_gives_what_is_there(tmp_path: Path) -> None:
-    """A stream whose writer is still open is read as far as it goes; opened later, further."""
-    path = tmp_path / "live"
-    schema = pa.schema([(name, pa.float64()) for name in NAMES])
-    with path.open("wb", buffering=0) as sink, pa.ipc.new_stream(sink, schema) as writer:
-        for count in (4, 8):
-            columns = [pa.array(POINTS[count - 4 : count, j]) for j in range(3)]
-            writer.write_batch(pa.record_batch(columns, schema=schema))
-            points, error = read_until_damage(path)
-            np.testing.assert_array_equal(points, SORTED_POINTS[:count])
-            assert "let it close the file" in str(error)
-    assert read_until_damage(path)[1] is None
-
-
 @pytest.mark.parametrize("format", sorted(FORMATS))
 def test_files_before_a_damaged_one_are_read(tmp_path: Path, format: str) -> None:
     """A file that cannot even tell its schema is an error when it is reached, not before."""
@@ -849,7 +700,10 @@ def test_files_before_a_damaged_one_are_read(tmp_path: Path, format: str) -> Non
 def test_flipped_bits_never_escape_as_another_exception(
     tmp_path: Path, format: str, compression: str | None, rows: str
 ) -> None:
-    """Damage anywhere gives rows of the right width, LogError or FeatureError; nothing else."""
+    """Damage anywhere gives rows of the right width, LogError or FeatureError; nothing else.
+
+    In the first bytes it makes the file one of another format.
+    """
     table = pa.table(
         {
             "a": pa.array([1.0, None, 3.0] * 20),
@@ -887,6 +741,8 @@ def test_flipped_bits_never_escape_as_another_exception(
                 batch.labels is None or batch.labels.to_pylist()
         except (LogError, FeatureError):
             continue
+        except ParameterError:
+            assert place < 8
 
 
 def test_parquet_page_checksums_are_verified(tmp_path: Path) -> None:
@@ -925,10 +781,10 @@ def test_files_that_change_after_opening_are_log_errors(tmp_path: Path, format: 
     ("content", "error", "message"),
     [
         *(
-            (head, LogError, r"is not Arrow: .* and Parquet")
+            (head, LogError, "cannot be read to the end: its .* cannot be read")
             for head in (b"AR", b"\xff\xff", b"PAR")
         ),
-        (b"\0" * 100, LogError, r"begins with b'(\\x00){8}'; supported are Arrow"),
+        (b"\0" * 100, ParameterError, r"begins with b'(\\x00){8}': convert it"),
         (b"", LogError, r"x is empty \(0 bytes\)"),
         ("missing", LogError, "x is missing"),
         ("pipe", LogError, "neither a file nor a folder"),  # opening it would wait for a writer
@@ -951,30 +807,7 @@ def test_what_is_no_log_is_an_error(
         open_log(path)
 
 
-@pytest.mark.parametrize("paths", ["-", ["-", "x"], []])
-def test_paths_that_are_no_log(paths: Any) -> None:
-    """Standard input can be read only once, so it cannot be resumed; the message says what can."""
-    with pytest.raises(ParameterError, match=r"follow it .*open_run|paths=.. must"):
-        open_log(paths)
-
-
 # ---------------------------------------------------------------------------------------- writing
-
-
-def test_write_log_writes_what_is_read(tmp_path: Path) -> None:
-    """Ids, labels, NaN and the size of batches survive; an old file is replaced."""
-    points = POINTS.copy()
-    points[3, 1] = np.nan
-    ids = np.array([f"k{i}" for i in range(53)])
-    for format in (*FORMATS, *FORMATS):
-        write_log(tmp_path / "x", points, NAMES, ids, ids, format=format, rows_per_batch=10)
-        batches = list(open_log(tmp_path / "x"))
-        np.testing.assert_array_equal(stacked(batches), points[:, [1, 0, 2]])
-        assert not any(batch.nulls.any() for batch in batches)
-        assert np.concatenate([batch.ids for batch in batches]).tolist() == ids.tolist()
-        assert [key for batch in batches for key in batch.labels.to_pylist()] == ids.tolist()
-        if format != "parquet":
-            assert [len(batch.points) for batch in batches] == [10] * 5 + [3]
 
 
 POINT_LOG = {"path": "x", "points": POINTS, "feature_names": NAMES}

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from streamembed.errors import LogError, ParameterError
-from streamembed.logs.event_log import EventLog, LogBatch, open_log, write_distance_log, write_log
+from streamembed.errors import LogError
+from streamembed.logs.event_log import EventLog, LogBatch, open_log, write_log
 
 N = 60
 RNG = np.random.default_rng(5)
@@ -85,15 +85,6 @@ def test_folders_of_files_of_all_formats(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_distances_and_vectors(tmp_path: Path, format: str) -> None:
-    """Rows of lists begin where they should, nulls among them."""
-    rng = np.random.default_rng(5)
-    rows = [None if t in (3, 31) else rng.random(t) for t in range(40)]
-    write_distance_log(tmp_path / "d", rows, IDS[:40], format=format, rows_per_batch=9)
-    assert_every_tail(open_log(tmp_path / "d"), 40)
-
-
-@pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("compression", [None, "zstd"])
 def test_what_is_passed_over_is_not_decoded(
     tmp_path: Path, format: str, compression: str | None, monkeypatch: pytest.MonkeyPatch
@@ -127,28 +118,3 @@ def test_damage_before_the_row_is_passed_over_where_a_footer_counts(tmp_path: Pa
         list(open_log(path))
     (part,) = open_log(path).batches(10)
     assert part.points[:, 0].tolist() == list(range(10, 40))
-
-
-@pytest.mark.parametrize("format", FORMATS)
-def test_a_row_beyond_the_log_is_refused(tmp_path: Path, format: str) -> None:
-    """Whatever the format."""
-    write(tmp_path / "log", format, slice(None))
-    with pytest.raises(ParameterError, match=f"start={N + 1} must be at most {N}"):
-        list(open_log(tmp_path / "log").batches(N + 1))
-
-
-@pytest.mark.parametrize("start", [-1, 1.5, True, "3", None])
-def test_a_row_is_a_whole_number(tmp_path: Path, start: Any) -> None:
-    """Anything else is refused before a file is read."""
-    write(tmp_path / "log", "stream", slice(None))
-    with pytest.raises(ParameterError, match="start="):
-        open_log(tmp_path / "log").batches(start)
-
-
-def test_damage_behind_the_row_counts_all_whole_rows(tmp_path: Path) -> None:
-    """Those that were passed over are whole rows too."""
-    write(tmp_path / "log", "stream", slice(None))
-    data = (tmp_path / "log").read_bytes()
-    (tmp_path / "log").write_bytes(data[:-8])
-    with pytest.raises(LogError, match=f"{N} complete rows were read"):
-        list(open_log(tmp_path / "log").batches(50))

@@ -18,7 +18,7 @@ from streamembed.cli.commands import main
 from streamembed.errors import ParameterError, TimeOrderWarning
 from streamembed.logs.event_log import open_log
 from streamembed.logs.followed_log import follow_log
-from streamembed.logs.paths import natural_order, probe_files
+from streamembed.logs.paths import probe_files
 
 RNG = np.random.default_rng(0)
 NUMBERS = range(12)
@@ -42,16 +42,6 @@ def write_part(path: Path, times: Any = None, n: int = 10) -> None:
 def minutes(first: int, n: int = 10) -> pa.Array:
     """Timestamps, one a minute."""
     return pa.array(START + 60 * (first + np.arange(n)).astype("timedelta64[s]"))
-
-
-def test_names_without_numbers_keep_the_order_of_text() -> None:
-    """Numbers count by their value, wherever they stand, and all else as before."""
-    names = ["log.parquet", "log2.parquet", "log10.parquet", "log-3", "Log", "a/b", "a-b", "_", "1"]
-    plain = [name for name in names if name not in ("log2.parquet", "log10.parquet", "a-b")]
-    assert sorted(plain, key=natural_order) == sorted(plain)
-    expected = ["1", "Log", "_", "a/b", "a-b", "log-3", "log.parquet", *names[1:3]]
-    assert sorted(names, key=natural_order) == expected
-    assert sorted(["1", "01", "001"], key=natural_order) == ["001", "01", "1"]
 
 
 @pytest.mark.parametrize("name", ["part-{}.parquet", "hour={}/a.parquet", "a=1/hour={}/x{}"])
@@ -95,20 +85,6 @@ def test_times_that_fall_between_files_are_warned_of(tmp_path: Path, kind: Any) 
         (message,) = read_warnings(read)
         assert f"from {tmp_path / '1'} to {tmp_path / '2'}" in message
     assert not read_warnings(lambda: list(open_log([tmp_path / name for name in "0213"])))
-
-
-def test_files_that_come_later_are_compared_with_those_before(tmp_path: Path) -> None:
-    """Also where the follower had read all that there was."""
-    write_part(tmp_path / "1", minutes(100, 60), 60)
-    log = follow_log(tmp_path, idle_exit=0)
-
-    def read() -> None:
-        for _ in log.batches():
-            if not (tmp_path / "2").exists():
-                write_part(tmp_path / "2", minutes(0))
-
-    (message,) = read_warnings(read)
-    assert f"fall by 9540 seconds from {tmp_path / '1'} to {tmp_path / '2'}" in message
 
 
 @pytest.mark.parametrize("case", ["late events", "no order", "text", "nulls"])

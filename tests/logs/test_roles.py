@@ -20,6 +20,7 @@ from streamembed.cli.commands import main
 from streamembed.errors import ColumnWarning, FeatureError, InputError, LogError, ParameterError
 from streamembed.estimators import FENN, ITML, PCA, DiffusionMap
 from streamembed.logs.event_log import open_log
+from streamembed.runs.verification import verify
 
 N = 60
 RNG = np.random.default_rng(0)
@@ -139,16 +140,6 @@ def test_features_chosen_or_learned_are_features_whatever_their_names(kind: str)
         se.Engine().learn(rows, features=["user*"])
 
 
-def test_a_table_of_suspicious_columns_has_no_features() -> None:
-    """The error names each with its reason, and the remedy."""
-    rows = [{"id": i, "target": float(i)} for i in range(N)]
-    for X in (rows, pa.Table.from_pylist(rows)):
-        with pytest.raises(
-            FeatureError, match=r"only 'id' .*'target' \(named like a target\); name"
-        ):
-            se.Engine().learn(X)
-
-
 @pytest.mark.parametrize("name", SUSPICIOUS)
 def test_suspicious_columns_of_a_log_are_left_out_and_named(tmp_path: Path, name: str) -> None:
     """With a warning; a choice by its full name settles it."""
@@ -159,16 +150,6 @@ def test_suspicious_columns_of_a_log_are_left_out_and_named(tmp_path: Path, name
     assert dict(log.columns.left_out) == {name: why}
     assert log.columns.suspicious == (name,)
     assert name in open_log(path, ["a", name]).feature_names
-
-
-def test_a_run_keeps_what_its_columns_were_for(tmp_path: Path) -> None:
-    """In its origin."""
-    path = write(tmp_path / "log", user_id=RNG.permutation(N))
-    with pytest.warns(ColumnWarning):
-        run = se.replay(path, se.Engine(**SMALL), tmp_path / "run")
-    with se.read_run(tmp_path / "run") as reader:
-        assert reader.origin["columns"] == run.columns.as_dict()
-    assert run.columns.left_out == {"user_id": "named like an id"}
 
 
 @pytest.mark.parametrize(
@@ -219,16 +200,6 @@ def test_a_column_without_a_value_in_one_file_is_missing_there(
     np.testing.assert_array_equal(points[(1 - first) * N :][:N], there)
 
 
-def test_a_column_without_a_value_in_any_file_is_no_feature(tmp_path: Path) -> None:
-    """Its type says why; of distances the rows are null."""
-    assert open_log(write(tmp_path / "log", c=pa.nulls(N))).columns.left_out == {"c": "null"}
-    for j, rows in enumerate((pa.array([[], [1.0]]), pa.nulls(2))):
-        pq.write_table(pa.table({"distances": rows}), tmp_path / f"d{j}")
-    (part, other) = open_log([tmp_path / "d0", tmp_path / "d1"])
-    assert part.distances is not None
-    assert other.distances == [None, None]
-
-
 def test_what_a_log_without_features_has_is_listed(tmp_path: Path) -> None:
     """Columns with types and roles, and what to do; it named columns that were not there."""
     pq.write_table(pa.table({"id": range(N), "note": ["n"] * N}), tmp_path / "log")
@@ -261,15 +232,6 @@ def test_columns_of_other_names_have_the_roles(tmp_path: Path) -> None:
     assert written["id"].to_pylist() == names.tolist()
     assert written["label"].to_pylist() == kinds.tolist()
     assert written["event_time"].type == pa.timestamp("s") or written["event_time"].null_count == 0
-
-
-def test_a_reserved_column_can_be_excluded(tmp_path: Path) -> None:
-    """Then there are no ids, and it is no feature either."""
-    path = write(tmp_path / "log", id=np.arange(N), label=np.arange(N))
-    log = open_log(path, exclude=["id", "label"])
-    assert (log.id_type, log.columns.id, log.label_type) == (None, None, None)
-    assert log.columns.left_out == {"id": "excluded", "label": "excluded"}
-    assert log.feature_names == ("a", "b")
 
 
 def test_wrong_choices_are_refused(tmp_path: Path) -> None:
@@ -319,15 +281,6 @@ def test_the_command_names_the_columns_first(tmp_path: Path) -> None:
     assert pq.read_table(output)["id"].to_pylist() == list(range(N))
 
 
-def test_an_engine_reads_the_columns_that_it_knows(tmp_path: Path) -> None:
-    """A second log needs no choice: what was a feature is one."""
-    path = write(tmp_path / "log", target=PLAIN["a"])
-    engine = se.Engine(**SMALL)
-    se.replay(path, engine, tmp_path / "run", features=["a", "target"])
-    again = se.replay(path, engine, tmp_path / "run-2")
-    assert again.columns.features == ("a", "target")
-
-
 # ------------------------------------------------------------------ folders and patterns
 
 
@@ -363,7 +316,7 @@ def test_a_folder_without_logs_is_no_damage(tmp_path: Path) -> None:
     with pytest.raises(ParameterError, match="without log files: name the files"):
         open_log(folder)
     (folder / "table.csv").write_text("a,b\n1,2\n")
-    with pytest.raises(ParameterError, match=r"table\.csv is CSV, not Arrow or Parquet"):
+    with pytest.raises(ParameterError, match=r"table\.csv is neither Arrow nor Parquet"):
         open_log(folder)
     done = CliRunner().invoke(main, ["replay", str(folder), "--run", str(tmp_path / "r")])
     assert done.exit_code == 2
@@ -393,6 +346,59 @@ def test_lists_of_one_length_are_vectors(tmp_path: Path, kind: Any) -> None:
     np.testing.assert_array_equal(engine.snapshot().points, twin.snapshot().points)
     again = se.replay(tmp_path / "log", engine, tmp_path / "run-2")
     assert again.accepted == N - 2
+
+
+@pytest.mark.parametrize("short", [[], [1.0]])
+def test_one_short_list_among_the_first_rows_is_a_rejected_row(tmp_path: Path, short: Any) -> None:
+    """Wherever it is: the commonest length of the first rows is that of all. It refused the log."""
+    X = RNG.normal(size=(N, 3))
+    for place in (0, 7):
+        rows: list[Any] = X.tolist()
+        rows[place] = short
+        pq.write_table(pa.table({"e": rows}), tmp_path / "log")
+        assert open_log(tmp_path / "log").feature_names == ("0", "1", "2")
+        run = se.replay(tmp_path / "log", se.Engine(**SMALL), tmp_path / f"run-{place}")
+        (rejected,) = pq.read_table(run.path / "rejected.parquet").to_pylist()
+        says = f"'e' has {len(short)} numbers instead of 3"
+        assert (rejected["offset"], rejected["reason"]) == (place, says)
+        done = se.Engine(**SMALL, on_bad_row="skip").learn(pa.table({"e": rows}))
+        assert [(row.index, row.reason) for row in done.rejected] == [(place, says)]
+
+
+@pytest.mark.parametrize("kind", [pa.list_(pa.float32()), pa.list_(pa.float64(), 16)])
+def test_a_vector_and_numbers_are_features_together(tmp_path: Path, kind: Any) -> None:
+    """Of a log, a table or a run; the vector is one block that weighs as one of the numbers."""
+    vectors = (RNG.normal(size=(N, 16)) * 3.0).astype(np.float32).astype(float)
+    names, numbers = ["latency", "embedding"], RNG.normal(size=(N, 2))
+    columns = {"embedding": pa.array(vectors.tolist(), kind), "latency": numbers[:, 0]}
+    table = pa.table({**columns, "other": numbers[:, 1]})
+    pq.write_table(table, tmp_path / "log")
+    log = open_log(tmp_path / "log", names)
+    parts = [*(f"embedding[{j}]" for j in range(16)), "latency"]
+    assert set(log.feature_names) == {*parts}
+    assert (log.columns.vectors, log.columns.list_column) == (("embedding",), None)
+    engine, twin = se.Engine(**SMALL), se.Engine(**SMALL)
+    run = se.replay(log, engine, tmp_path / "run")
+    twin.learn(table, features=names)
+    expected = engine.snapshot()
+    for other in (twin.snapshot(), se.read_run(run.path).snapshot()):
+        np.testing.assert_array_equal(expected.coordinates, other.coordinates)
+    plain = se.Engine(**SMALL)
+    plain.learn(np.column_stack([vectors, numbers[:, 0]]))
+    order = [parts.index(name) for name in log.feature_names]
+    for _ in range(2):
+        scale = plain.snapshot().scale * ([4.0] * 16 + [1.0])
+        np.testing.assert_array_equal(engine.snapshot().scale, scale[order])
+        engine.rescale()
+        plain.rescale()
+    np.testing.assert_array_equal(
+        expected.transform(table.drop("other"))[:3], expected.transform(table.select(names))[:3]
+    )
+    known = open_log(tmp_path / "log", expected.feature_names)
+    assert known.feature_names == expected.feature_names
+    assert verify(run.path, deep=True, log=tmp_path / "log").troubles == ()
+    with pytest.raises(FeatureError, match="choose"):
+        se.Engine(**SMALL).learn(table)
 
 
 @pytest.mark.filterwarnings("ignore::streamembed.errors.ColumnWarning")

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import math
 import pickle
-import struct
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -89,16 +87,6 @@ def test_merging_is_commutative_and_idempotent(
     check_laws(order, counts, d, size, seed)
 
 
-@pytest.mark.long
-@settings(max_examples=300, deadline=None)
-@given(order=st.permutations(range(5)), **several)
-def test_merging_is_commutative_and_idempotent_in_300_sets(
-    order: list[int], counts: list[int], d: int, size: int, seed: int
-) -> None:
-    """The same, as often as docs/algorithms/merge.md claims."""
-    check_laws(order, counts, d, size, seed)
-
-
 def check_laws(order: list[int], counts: list[int], d: int, size: int, seed: int) -> None:
     sets = [made(part, n, d, seed) for part, n in enumerate(counts)]
     found = se.merge(sets, size)
@@ -149,18 +137,6 @@ def test_mass_is_that_of_the_aligned_sets(
         assert oracle_cover.covering_radius(every.tolist(), found.points.tolist()) <= found.radius
 
 
-@settings(max_examples=30, deadline=None)
-@given(st.floats(0, 40), st.floats(0, 40), st.integers(0, 10**6))
-def test_the_clock_is_a_semigroup(first: float, second: float, seed: int) -> None:
-    """Aligned twice is aligned once: each step rounds a power of two, and a product."""
-    one = made(0, 20, 2, seed, half_life=3.0)
-    once = merging.align_time(one, first + second).masses
-    later = merging.align_time(one, first).masses
-    twice = later * 2.0 ** (-second / 3.0)
-    # exp2 of a rounded sum: the argument is off by 40 / 3 eps, and so is the power
-    np.testing.assert_allclose(twice, once, rtol=2e-14)
-
-
 def test_a_tree_covers_as_far_as_its_levels_add_up() -> None:
     """Twenty sets go by groups of eight; every landmark has one within the sum of the radii."""
     sets = [made(part, 30, 2, 3) for part in range(20)]
@@ -190,27 +166,6 @@ def test_resolution_does_not_become_finer(seed: int, count: int) -> None:
         radius = math.sqrt(d2.min())
         sets.append(LandmarkSet(*parts, agreement(2), {part: 10**6}, 0.0, 20, radius))
     assert se.merge(sets).radius >= max(one.radius for one in sets) / 3
-
-
-def test_a_partition_without_events_changes_nothing() -> None:
-    """It has no time: masses of others do not fade to that of an empty set."""
-    sets = [made(part, 20, 2, 1, time=-1e6 + part, half_life=7.0) for part in range(2)]
-    empty = made(2, 0, 2, 1, half_life=7.0)
-    found, plain = se.merge([*sets, empty]), se.merge(sets)
-    assert found.time == plain.time == -1e6 + 1
-    assert found.masses.tobytes() == plain.masses.tobytes()
-    alone = se.merge([empty])
-    assert (len(alone), alone.time) == (0, 0.0)
-
-
-def test_one_landmark_of_many_events_has_a_radius() -> None:
-    """0 would say that there was a place for each."""
-    sets = [made(part, 20, 2, 1) for part in range(2)]
-    found = se.merge(sets, 1)
-    every = np.concatenate([one.points for one in sets])
-    assert len(found) == 1
-    away = oracle_cover.covering_radius(every.tolist(), found.points.tolist())
-    assert away <= found.radius <= 2 * away
 
 
 # ---------------------------------------------------------------- which sets count
@@ -293,18 +248,6 @@ def test_masses_beyond_the_number_of_events_are_refused(mass: float) -> None:
     found = engine_of(blob(200)).landmark_set()
     with pytest.raises(InputError, match="must be at most 200, the number of events"):
         replace(found, masses=np.full(len(found), mass))
-
-
-def test_what_is_no_set_is_refused() -> None:
-    """Before anything is merged."""
-    with pytest.raises(InputError, match="there must be one"):
-        se.merge([])
-    with pytest.raises(InputError, match="must hold LandmarkSet objects"):
-        se.merge([1])  # type: ignore[list-item]
-    with pytest.raises(ParameterError, match="size=0"):
-        se.merge([made(0, 3, 2, 0)], 0)
-    with pytest.raises(ParameterError, match="scaling='robust'"):
-        se.merge([made(0, 3, 2, 0)], scaling="robust")
 
 
 # ---------------------------------------------------------------- engines
@@ -484,17 +427,3 @@ def test_forged_headers_are_refused(name: str, value: Any) -> None:
     table, header = unseal(made(0, 6, 2, 0).to_bytes(), "landmark set")
     with pytest.raises(DamagedFileError):
         LandmarkSet.from_bytes(archive.seal(table, "landmark set", {**header, name: value}))
-
-
-def test_other_streams_are_refused() -> None:
-    """Another kind, and bytes that are none."""
-    with pytest.raises(DamagedFileError, match="must be a saved landmark set"):
-        LandmarkSet.from_bytes(archive.seal(pa.table({"x": [1.0]}), "letter", {}))
-    for data in (b"", b"ARROW1", struct.pack("<ii", -1, 2**31 - 1)):
-        with pytest.raises(DamagedFileError):
-            LandmarkSet.from_bytes(data)
-
-
-def _digits(data: bytes) -> bytes:
-    place = data.index(b"crc32:") + 6
-    return data[place : place + 8]

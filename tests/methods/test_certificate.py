@@ -261,13 +261,6 @@ def test_a_cliff_was_not_said() -> None:
 # ---------------------------------------------------------------- the search goes on
 
 
-def test_random_streams_have_true_certificates() -> None:
-    """A small part of ``python -m scenarios.fuzz.certificate``: nothing wrong, everything met."""
-    result = fuzz_certificate.run(streams=8, seed=50_000, most=2)
-    assert result.wrong == []
-    assert result.unmet == []
-
-
 @pytest.mark.parametrize(
     ("seed", "once"),
     [
@@ -398,7 +391,7 @@ def test_a_large_float32_kernel_never_certifies_zeros_unless_all_points_agree() 
     np.testing.assert_allclose(flat.eigenvalues, truth_of(flat).eigenvalues[1:3], rtol=0.2)
     same = se.Engine(size=2001)
     same.learn(np.full((2001, 3), 0.1))
-    with pytest.warns(se.errors.DegenerateMapWarning, match="do not differ"):
+    with pytest.warns(se.errors.DegenerateMapWarning, match="tells none of the"):
         snapshot = same.snapshot()
     assert snapshot.certificate.met
     assert snapshot.certificate.outside_bound == 0.0

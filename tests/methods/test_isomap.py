@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 from scipy.sparse.csgraph import floyd_warshall
@@ -124,29 +121,6 @@ def test_parts_and_distance_rows(radius: float | None) -> None:
     )
 
 
-@pytest.mark.parametrize("n_landmarks", [None, 30])
-def test_any_cut_and_any_save_give_the_same_bits(tmp_path: Path, n_landmarks: int | None) -> None:
-    """One call, many calls, and a file in between."""
-    points = DIGITS[:230, :20]
-
-    def made() -> se.Engine:
-        return se.Engine("isomap", n_neighbors=8, size=80, n_landmarks=n_landmarks)
-
-    one, many = made(), made()
-    one.learn(points)
-    for start, stop in zip([0, 7, 90, 91, 200], [7, 90, 91, 200, 230], strict=True):
-        many.learn(points[start:stop])
-        if many.ready:
-            many.snapshot()
-        many.save(tmp_path / "engine")
-        many = se.Engine.load(tmp_path / "engine")
-    for engine, path in ((one, tmp_path / "one"), (many, tmp_path / "many")):
-        engine.snapshot().save(path)
-    assert (tmp_path / "one").read_bytes() == (tmp_path / "many").read_bytes()
-    loaded = se.Snapshot.load(tmp_path / "one")
-    np.testing.assert_array_equal(loaded.transform(points), one.snapshot().transform(points))
-
-
 # ---------------------------------------------------------------------- landmarks
 
 
@@ -230,28 +204,6 @@ def test_too_few_and_too_many_landmarks_are_refused() -> None:
 
 
 # ---------------------------------------------------------------------- poor data
-
-POOR: dict[str, Any] = {
-    "all equal": np.ones((120, 3)),
-    "two places": np.repeat([[0.0, 1.0], [5.0, 2.0]], 60, axis=0),
-    "integers": np.random.default_rng(1).integers(0, 3, (120, 2)).astype(float),
-    "a line": np.linspace(0, 1, 120)[:, None],
-    "an outlier": np.vstack([np.random.default_rng(2).standard_normal((119, 4)), np.full(4, 1e6)]),
-}
-
-
-@pytest.mark.parametrize("name", POOR)
-@pytest.mark.parametrize("kept", [{}, {"memory": "landmarks"}, {"n_landmarks": 6}])
-def test_poor_data_stay_finite(name: str, kept: dict[str, Any]) -> None:
-    """Finite coordinates and transforms, and certificates that are true."""
-    engine = se.Engine("isomap", n_neighbors=3, size=50, scaling=None, warm_up=12, **kept)
-    for start in range(0, 120, 15):
-        engine.learn(POOR[name][start : start + 15])
-        if engine.ready:
-            snapshot = engine.snapshot()
-            assert np.isfinite(snapshot.coordinates).all()
-            assert np.isfinite(snapshot.transform(POOR[name][:10])).all()
-            assert np.isfinite(snapshot.eigenvalues).all()
 
 
 @pytest.mark.parametrize("n_landmarks", [None, 20])

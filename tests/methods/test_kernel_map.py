@@ -154,25 +154,6 @@ def test_a_gaussian_kernel_is_kept_exact_and_its_certificates_are_true(alpha: fl
         assert fuzz_certificate.check(snapshot, 3e-3) == []
 
 
-@pytest.mark.parametrize("kernel", ["self_tuning", "gaussian"])
-def test_distances_are_as_good_as_points(kernel: str) -> None:
-    """Rows that leave are read before they are overwritten: the map is that of the points."""
-    points = drifting(700)
-    d = cdist(points, points)
-    ours, theirs = (small(size=300, kernel=kernel, n_components=3) for _ in range(2))
-    ours.learn_distances(d)
-    theirs.learn(points)
-    check_products(theirs)
-    # in the order of slots
-    now = state_of(theirs)[0].support.points
-    check_products(ours, cdist(now, now, "sqeuclidean"))
-    first, second = ours.snapshot(), theirs.snapshot()
-    np.testing.assert_allclose(first.degrees, second.degrees, rtol=2e-5)
-    np.testing.assert_allclose(first.eigenvalues, second.eigenvalues, atol=1e-4)
-    largest = np.abs(second.coordinates).max()
-    np.testing.assert_allclose(first.coordinates, second.coordinates, atol=0.02 * largest)
-
-
 # ---------------------------------------------------------------- cuts and broken chunks
 
 
@@ -199,52 +180,6 @@ def test_any_cut_and_any_save_give_the_same_bits(memory: str) -> None:
         np.testing.assert_array_equal(engine.snapshot().coordinates, expected)
         assert engine.snapshot().certificate == certificate
         assert digest(engine) == digest(whole)
-
-
-@pytest.mark.parametrize("when", ["before", "after"])
-@pytest.mark.parametrize(
-    ("place", "name"),
-    [
-        (TrialSpace, "replace"),
-        (TrialSpace, "roll"),
-        (TrialSpace, "turn"),
-        (KernelWeights, "rows"),
-        (KernelWeights, "replace"),
-    ],
-)
-def test_a_chunk_that_is_broken_off_changes_nothing(
-    place: type, name: str, when: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The engine is as it was, and the chunk learned again gives what a twin has."""
-    points = drifting(800)
-    engine, twin = small(size=300), small(size=300)
-    engine.learn(points[:500])
-    twin.learn(points[:500])
-    before, original, broken = digest(engine), getattr(place, name), 0
-
-    def interrupted(*args: Any) -> Any:
-        if when == "after":
-            original(*args)
-        raise KeyboardInterrupt
-
-    for start in range(500, 800, CHUNK):
-        chunk = points[start : start + CHUNK]
-        with monkeypatch.context() as patch:
-            patch.setattr(place, name, interrupted)
-            try:
-                engine.learn(chunk)
-            except KeyboardInterrupt:
-                broken += 1
-                assert digest(engine) == before
-                patch.undo()
-                engine.learn(chunk)
-        twin.learn(chunk)
-        before = digest(engine)
-        assert before == digest(twin)
-    # every chunk, or every chunk that turns the space: at 15 filled rows of 300
-    assert broken == 30 if name != "turn" else 10 <= broken <= 30
-    np.testing.assert_array_equal(engine.snapshot().coordinates, twin.snapshot().coordinates)
-    assert engine.snapshot().certificate == twin.snapshot().certificate
 
 
 # ---------------------------------------------------------------- passes

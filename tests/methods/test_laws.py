@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from threadpoolctl import threadpool_limits
 
 import streamembed as se
@@ -251,29 +249,6 @@ def small(**changes: Any) -> se.Engine:
     return se.Engine(**{"size": 60, "warm_up": 25, "chunk_size": 7, **changes})
 
 
-@settings(max_examples=10, deadline=None)
-@given(
-    st.lists(st.integers(1, 159), max_size=20),
-    st.sampled_from(["window", "all"]),
-    st.sampled_from([7, 40]),
-    st.lists(st.integers(30, 159), max_size=4),
-)
-def test_how_the_stream_is_cut_is_irrelevant(
-    cuts: list[int], memory: str, chunk: int, asked: list[int]
-) -> None:
-    """Any split into calls, with snapshots asked for anywhere: the same state, bit for bit."""
-    one = small(memory=memory, chunk_size=chunk)
-    for row in EVENTS:
-        one.learn(row[None])
-    many = small(memory=memory, chunk_size=chunk)
-    for part in np.split(EVENTS, sorted({*cuts, *asked})):
-        many.learn(part)
-        if many.position in asked:
-            many.snapshot()
-    assert one.to_bytes() == many.to_bytes()
-    assert one.snapshot().coordinates.tobytes() == many.snapshot().coordinates.tobytes()
-
-
 def test_the_number_of_blas_threads_does_not_matter() -> None:
     """The engine pins one thread itself: the same bits where the process has two."""
     points = np.random.default_rng(2).standard_normal((1200, 8))
@@ -284,30 +259,6 @@ def test_the_number_of_blas_threads_does_not_matter() -> None:
             engine.learn(points)
             saved.append(engine.snapshot().coordinates.tobytes())
     assert saved[0] == saved[1]
-
-
-def test_asking_changes_nothing() -> None:
-    """Snapshots, transforms, distances and saving leave the state's bytes as they were."""
-    engine = small()
-    engine.learn(EVENTS)
-    before = engine.to_bytes()
-    snapshot = engine.snapshot()
-    assert engine.snapshot() is snapshot
-    snapshot.transform(EVENTS)
-    snapshot.coverage(EVENTS)
-    snapshot.diffusion_distances()
-    assert engine.to_bytes() == before
-
-
-def test_inputs_are_neither_changed_nor_kept() -> None:
-    """The caller's array is as it was, and changing it later changes nothing."""
-    engine, copy = small(), small()
-    X = EVENTS.copy()
-    engine.learn(X)
-    np.testing.assert_array_equal(X, EVENTS)
-    copy.learn(EVENTS)
-    X[:] = 0.0
-    np.testing.assert_array_equal(engine.snapshot().points, copy.snapshot().points)
 
 
 # ---------------------------------------------------------------- symmetries of the data
@@ -324,42 +275,13 @@ def test_a_rotation_of_the_data_changes_nothing() -> None:
     )
 
 
-def test_the_order_within_a_chunk_hardly_matters() -> None:
-    """Shuffling rows inside chunks changes eigenvalues by less than the truncation does."""
-    rng = np.random.default_rng(4)
-    shuffled = EVENTS.copy()
-    for start in range(28, 160, 7):
-        shuffled[start : start + 7] = rng.permutation(shuffled[start : start + 7])
-    plain, other = small(size=63), small(size=63)  # whole chunks: the windows hold equal sets
-    plain.learn(EVENTS)
-    other.learn(shuffled)
-    np.testing.assert_allclose(
-        plain.snapshot().eigenvalues, other.snapshot().eigenvalues, atol=1e-3
-    )
-
-
 # ---------------------------------------------------------------- bounded, long
 
 
-def held(engine: se.Engine) -> int:
-    """Bytes of everything that the engine's state holds."""
-    return len(engine.to_bytes())
-
-
-def test_memory_is_flat() -> None:
-    """A full window holds the same bytes after 3,000 and after 9,000 events, to 1 %."""
-    points = streams.drifting_rings(9000, 0, window=100)
-    engine = se.Engine(n_components=2, size=100, chunk_size=20, rank=30)
-    engine.learn(points[:3000])
-    before = held(engine)
-    engine.learn(points[3000:])
-    assert held(engine) <= 1.01 * before
-
-
 def test_long_runs_do_not_drift() -> None:
-    """After 30 turnovers: exact products and degrees, and a residual as small as early on."""
+    """After 15 turnovers: exact products and degrees, and a residual as small as early on."""
     size = 250
-    points = streams.drifting_rings(30 * size + 1000, 0, window=size)
+    points = streams.drifting_rings(15 * size + 1000, 0, window=size)
     engine = se.Engine(n_components=5, size=size, scaling=None)
     engine.learn(points[:1000])
     early = engine.snapshot().certificate.residual
@@ -372,21 +294,6 @@ def test_long_runs_do_not_drift() -> None:
     errors = np.linalg.norm(functions @ weights - images, axis=1)
     assert (errors <= 3e-5 * np.linalg.norm(images, axis=1)).all()
     assert engine.snapshot().certificate.residual <= max(1.5 * early, 3e-3)
-
-
-def test_axes_do_not_flip() -> None:
-    """Consecutive snapshots of a still stream: no coordinate changes its sign or its place."""
-    points = streams.still_rings(1200, 0)
-    engine = se.Engine(n_components=3, size=300, scaling=None)
-    engine.learn(points[:600])
-    before = engine.snapshot()
-    for start in range(600, 1200, 10):
-        engine.learn(points[start : start + 10])
-        after = engine.snapshot()
-        moved = after.coordinates[:-10] - before.coordinates[10:]
-        unit = np.sqrt((before.coordinates**2).mean(axis=0)).max()
-        assert np.sqrt((moved**2).mean(axis=0)).max() < 0.4 * unit  # a flip is 2, a swap 1.4
-        before = after
 
 
 def test_an_epoch_says_whether_axes_can_be_compared() -> None:

@@ -48,18 +48,6 @@ def test_pairs_are_those_of_the_dense_problem(parameters: dict[str, Any]) -> Non
         assert snapshot.certificate.residual < 1e-11
 
 
-def test_certificates_hold_against_dense_answers() -> None:
-    """Streams of the fuzz: two of every kind of points that it has."""
-    checked = 0
-    for seed in range(70_000, 70_120):
-        method = certificate._draw_stream(seed, "graph")[2]["method"]
-        if method == "linear_eigenmap":
-            result = certificate.run(streams=1, seed=seed, most=1, kernel="graph")
-            assert (result.wrong, result.unmet) == ([], [])
-            checked += 1
-    assert checked > 10
-
-
 @pytest.mark.parametrize("method", ["linear_eigenmap", "pca"])
 @pytest.mark.parametrize("scaling", ["standard", None])
 def test_coordinates_are_linear_functions_of_features(method: str, scaling: str | None) -> None:
@@ -213,24 +201,6 @@ def test_equal_points_and_few_features() -> None:
         one = learn(POINTS[:, :1]).snapshot()
     assert (one.eigenvalues > 0).tolist() == [True, False, False]
     assert not one.coordinates[:, 1:].any()
-
-
-@pytest.mark.parametrize("memory", ["window", "landmarks", "all"])
-def test_any_cut_and_any_save_give_the_same_bits(memory: str, tmp_path: Any) -> None:
-    changes: dict[str, Any] = {"memory": memory, "size": 100}
-    whole = learn(POINTS, **changes)
-    parts = se.Engine("linear_eigenmap", n_components=3, **changes)
-    for start in range(0, 500, 37):
-        parts.learn(POINTS[start : start + 37])
-        if start % 2:
-            parts.save(tmp_path / "engine")
-            parts = se.Engine.load(tmp_path / "engine")
-    ours, theirs = whole.snapshot(), parts.snapshot()
-    for name in ("coordinates", "psi", "feature_loadings"):
-        np.testing.assert_array_equal(getattr(ours, name), getattr(theirs, name))
-    ours.save(tmp_path / "snapshot")
-    loaded = se.Snapshot.load(tmp_path / "snapshot")
-    np.testing.assert_array_equal(loaded.transform(POINTS), ours.transform(POINTS))
 
 
 def test_distances_are_refused_and_options_checked() -> None:

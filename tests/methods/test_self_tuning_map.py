@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,15 +11,10 @@ import pytest
 from scipy.spatial.distance import cdist
 
 import streamembed as se
-from scenarios.fuzz.interrupts import digest
 from streamembed.engine import diagnostics
 from streamembed.errors import DegenerateMapWarning, ParameterError
 from streamembed.geometry import self_tuning
-from streamembed.geometry.lists import NeighborLists
-from streamembed.methods import frame_reference, kernel_map, update
 from streamembed.methods.state import State
-from streamembed.spectral import certificate
-from streamembed.spectral.certificate import SCOPE, Certificate
 from tests.oracles import oracle
 
 # too few landmarks for the kernel is what some of these are about
@@ -110,8 +104,8 @@ def test_the_operator_is_that_of_the_frozen_widths(
         before = state_of(engine)
         engine.learn(points[start : start + chunk])
         after = state_of(engine)
-        assert before.map.local_widths is not None
-        assert after.map.local_widths is not None
+        assert before.map.scales is not None
+        assert after.map.scales is not None
         again = after.counts.refilled - before.counts.refilled
         if again >= (self_tuning.MOST_REFILLED if 2 * chunk > 25 else 25 - chunk):
             full += 1
@@ -120,14 +114,14 @@ def test_the_operator_is_that_of_the_frozen_widths(
             points_now = after.support.scaled
             d = cdist(points_now, points_now)
             now = np.array([oracle.reach(np.delete(row, i), K) for i, row in enumerate(d)])
-            floor = 0.1 * before.map.local_widths.median
-            ratio = np.maximum(now, floor) / after.map.local_widths.bases
+            floor = 0.1 * before.map.scales.median
+            ratio = np.maximum(now, floor) / after.map.scales.bases
             assert 1 / 1.5 - 1e-9 <= ratio.min() <= ratio.max() <= 1.5 + 1e-9
     assert full < 0.1 * chunks
     assert engine.refilled > 10
     state = state_of(engine)
-    assert state.map.local_widths is not None
-    widths, now = state.map.local_widths.widths, state.support.scaled
+    assert state.map.scales is not None
+    widths, now = state.map.scales.widths, state.support.scaled
     d2 = cdist(now, now, "sqeuclidean")
     expected = np.exp(-d2 / (WIDTH * np.outer(widths, widths)))
     ring = state.map.weights.rows(np.arange(len(widths)))
@@ -144,9 +138,9 @@ def test_a_chunk_that_fills_the_room_of_a_border_is_no_excuse() -> None:
     engine = se.Engine(size=300, chunk_size=25, scaling=None, n_components=1)
     engine.learn(rng.standard_normal((900, 4)) * size[:, None])
     state = state_of(engine)
-    assert state.map.local_widths is not None
+    assert state.map.scales is not None
     assert engine.refilled > 50
-    d, bases = cdist(state.support.scaled, state.support.scaled), state.map.local_widths.bases
+    d, bases = cdist(state.support.scaled, state.support.scaled), state.map.scales.bases
     now = np.sort(d, axis=1)[:, K]
     ratio = np.maximum(now / bases, bases / now)
     assert (ratio > 1.5).mean() < 0.02
@@ -313,16 +307,6 @@ def test_points_at_a_million_deviations_are_nowhere(scaling: str | None) -> None
         assert (np.abs(coordinates) <= 1.001 * np.abs(snapshot.psi).max(axis=0)).all()
 
 
-def test_coverage_falls_with_the_distance() -> None:
-    """It would stay near 1 if a far point's own width, which grows as it leaves, were used."""
-    snapshot = mapped(cloud(200), scaling=None)
-    steps = np.array([0.0, 2.0, 4.0, 6.0, 12.0])
-    coverage = snapshot.coverage(steps[:, None] * np.ones(3) / np.sqrt(3.0))
-    assert coverage[0] == 1.0
-    assert (np.diff(coverage) < 0).all()
-    assert coverage[-1] < 1e-6
-
-
 def test_coverage_is_relative_to_the_median_over_at_most_256_points() -> None:
     """The page said over the support; above 256 points it is over 256 of them, spaced by age."""
     points = cloud(700)
@@ -420,33 +404,6 @@ def learn_rows(engine: se.Engine, d: np.ndarray, start: int, stop: int) -> None:
         engine.learn_distances([row])
 
 
-@pytest.mark.parametrize("memory", ["window", "landmarks", "all"])
-def test_distances_are_as_good_as_points(memory: str) -> None:
-    """Widths, map, extension and coverage; in another unit too, and with ties."""
-    points = moving(np.random.default_rng(4), 170)
-    if memory != "landmarks":  # which of two equally near is one is a matter of rounding
-        points = np.round(points, 1)
-    d = cdist(points, points)
-    new = points[:30] + 0.03
-    settings = {"size": 60, "memory": memory, "n_components": 3, "tolerance": 1e-9}
-    by_points = se.Engine(scaling=None, **settings)
-    by_points.learn(points[:160])
-    plain = by_points.snapshot()
-    for unit in (1.0, 7.0):
-        engine = se.Engine(**settings)
-        learn_rows(engine, unit * d, 0, 160)
-        snapshot = engine.snapshot()
-        np.testing.assert_array_equal(snapshot.ids, plain.ids)
-        assert engine.refilled == by_points.refilled
-        np.testing.assert_allclose(snapshot.widths, unit * plain.widths, rtol=1e-6)
-        np.testing.assert_allclose(snapshot.eigenvalues, plain.eigenvalues, atol=1e-6)
-        rows = unit * cdist(new, plain.points)
-        found = oracle.align_signs(snapshot.transform_distances(rows), plain.transform(new))
-        np.testing.assert_allclose(found, plain.transform(new), atol=1e-4)
-        coverage = snapshot.coverage_distances(rows)
-        np.testing.assert_allclose(coverage, plain.coverage(new), atol=1e-6)
-
-
 def test_unknown_distances_are_no_neighbours() -> None:
     """inf: no weight, and no neighbour; with fewer than k known, the farthest of these."""
     snapshot = mapped(cloud(120), scaling=None, n_components=3)
@@ -485,94 +442,6 @@ def test_masses_doubled_change_nothing() -> None:
 
 SMALL: dict[str, Any] = {"size": 60, "warm_up": 20, "chunk_size": 7, "n_neighbors": 5}
 EVENTS = moving(np.random.default_rng(8), 160)
-
-
-def learned(cuts: list[int], **changes: Any) -> str:
-    """The bits after a stream that came in these parts, asked for snapshots in between."""
-    engine = se.Engine(**{**SMALL, **changes})
-    for part in np.split(EVENTS, cuts):
-        engine.learn(part)
-        if engine.ready:
-            engine.snapshot()
-    assert engine.refilled > 0
-    return digest(engine)
-
-
-MEMORIES = pytest.mark.parametrize(
-    "changes",
-    [{}, {"memory": "all"}, {"memory": "landmarks"}, {"memory": "landmarks", "half_life": 90.0}],
-)
-
-
-@MEMORIES
-def test_how_the_stream_is_cut_does_not_matter(changes: dict[str, Any]) -> None:
-    """Scales, lists and what was filled again included; cuts before, at and after the fill."""
-    whole = learned([], **changes)
-    assert learned([5, 20, 21, 58, 60, 62, 63, 150], **changes) == whole
-    assert learned(list(range(1, 160)), **changes) == whole
-
-
-@MEMORIES
-@pytest.mark.parametrize("at", [10, 31, 62, 120])
-def test_saved_and_loaded_it_goes_on_to_the_same_bits(
-    changes: dict[str, Any], at: int, tmp_path: Path
-) -> None:
-    """In the warm-up, in mid-growth, right before and after the fill, and long after it."""
-    engine = se.Engine(**{**SMALL, **changes})
-    engine.learn(EVENTS[:at])
-    engine.save(tmp_path / "engine")
-    again = se.Engine.load(tmp_path / "engine")
-    assert digest(again) == digest(engine)
-    again.learn(EVENTS[at:])
-    assert digest(again) == learned([at], **changes)
-    engine.learn(EVENTS[at:])
-    assert engine.snapshot().frame.epoch == again.snapshot().frame.epoch
-
-
-PLACES: list[tuple[object, str]] = [
-    (NeighborLists, "replace"),
-    (self_tuning, "find_drifted"),
-    (self_tuning, "fill_widths"),
-    (self_tuning, "weigh"),
-    (kernel_map.KernelMap, "_start_again"),
-    (update, "_maintain"),
-    (frame_reference, "renew"),
-    (update, "_build"),
-]
-
-
-@pytest.mark.parametrize("stop", [49, 63, 126])
-@pytest.mark.parametrize("changes", [{}, {"memory": "landmarks", "size": 40}])
-def test_a_failed_chunk_changes_nothing(
-    changes: dict[str, Any], stop: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Wherever it fails: in growth, in the chunk that fills the window, and in a full one."""
-    start = stop - 4
-    whole = learned([], **changes)
-    engine = se.Engine(**{**SMALL, **changes})
-    engine.learn(EVENTS[:start])
-    saved = engine.to_bytes()
-    failed = 0
-    for owner, name in PLACES:
-        engine = se.Engine.from_bytes(saved)
-        before = digest(engine)
-
-        def fail(*_: Any, **__: Any) -> None:
-            raise MemoryError
-
-        with monkeypatch.context() as patch:
-            patch.setattr(owner, name, fail)
-            try:
-                engine.learn(EVENTS[start : start + 7])
-            except MemoryError:
-                failed += 1
-                assert digest(engine) == before, name
-                position = start
-            else:
-                position = start + 7
-        engine.learn(EVENTS[position:])
-        assert digest(engine) == whole, name
-    assert failed >= 4
 
 
 # ---------------------------------------------------------------- the epoch at the fill
@@ -614,44 +483,7 @@ def test_the_epoch_is_that_of_a_start_with_all_of_it() -> None:
     np.testing.assert_allclose(one.eigenvalues, other.eigenvalues, atol=1e-6)
 
 
-def test_files_carry_the_epoch(tmp_path: Path) -> None:
-    """Of an engine and of a snapshot; a loaded engine does not begin another."""
-    engine = se.Engine(**SMALL)
-    engine.learn(EVENTS[:100])
-    engine.save(tmp_path / "engine")
-    engine.snapshot().save(tmp_path / "snapshot")
-    loaded = se.Engine.load(tmp_path / "engine")
-    loaded.learn(EVENTS[100:])
-    snapshot, original = se.Snapshot.load(tmp_path / "snapshot"), engine.snapshot()
-    assert snapshot.frame.epoch == original.frame.epoch >= 1
-    engine.learn(EVENTS[100:])
-    assert loaded.snapshot().frame.epoch == engine.snapshot().frame.epoch
-    for name in ("widths", "n_neighbors", "width", "least_width", "kernel", "typical_coverage"):
-        np.testing.assert_array_equal(getattr(snapshot, name), getattr(original, name))
-    np.testing.assert_array_equal(snapshot.transform(EVENTS), original.transform(EVENTS))
-    np.testing.assert_array_equal(snapshot.coverage(EVENTS), original.coverage(EVENTS))
-
-
 # ---------------------------------------------------------------- who carries the map
-
-
-CLAIM = Certificate(0.0, 0.0, 0.0, 0.0, 0.0, (), "exact product", SCOPE, True)
-# one event, all of them, and two
-SPIKES = np.column_stack([10.0 * np.eye(100)[0], np.ones(100), 7.0 * np.eye(100)[:2].sum(axis=0)])
-
-
-def test_effective_points_count_events() -> None:
-    """A spike has 1, a constant all, a landmark of mass 50 counts 50."""
-    described = certificate.describe(CLAIM, SPIKES, np.ones(100), np.full(100, 0.01))
-    np.testing.assert_allclose(described.effective_points, [1.0, 100.0, 2.0])
-    assert described.lone == (0, 2)
-    masses = np.ones(100)
-    masses[0] = 50.0
-    heavy = certificate.describe(CLAIM, SPIKES, masses, masses / masses.sum())
-    np.testing.assert_allclose(heavy.effective_points[:2], [50.0, 149.0])
-    expected = oracle.effective_points(SPIKES, masses / masses.sum(), masses)
-    np.testing.assert_allclose(heavy.effective_points, expected)
-    assert heavy.lone == ()
 
 
 def said(engine: se.Engine) -> list[str]:
@@ -703,18 +535,6 @@ def test_a_map_of_parts_is_said_to_be() -> None:
     )
 
 
-@pytest.mark.parametrize("name", ["moving", "integers"])
-@pytest.mark.parametrize("size", [10, 25, 150])
-def test_good_maps_and_tiny_ones_are_not_nagged_at(name: str, size: int) -> None:
-    """A component of a dozen points is carried by a few of them: that is no fault."""
-    engine = se.Engine(size=size, warm_up=min(size, 50))
-    points = STREAMS[name](np.random.default_rng(1), 300)
-    for start in range(0, 300, 20):
-        engine.learn(points[start : start + 20])
-        if engine.ready:
-            assert said(engine) == []
-
-
 # ---------------------------------------------------------------- parameters
 
 
@@ -723,30 +543,6 @@ def test_a_bandwidth_is_for_the_gaussian_kernel() -> None:
     with pytest.raises(ParameterError, match=r"bandwidth=3.0 is for kernel='gaussian'; set that"):
         se.Engine(bandwidth=3.0)
     se.Engine(kernel="gaussian", bandwidth=3.0)
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"n_neighbors": 0},
-        {"n_neighbors": 1001},
-        {"n_neighbors": 2.5},
-        {"width": 0.0},
-        {"width": 9e-4},
-        {"width": 1.1e6},
-        {"width": np.nan},
-        {"width": "wide"},
-        {"alpha": "none"},
-        {"alpha": 2.1},
-        {"kernel": "self-tuning"},
-        {"scaling": "globally"},
-    ],
-)
-def test_parameters_out_of_range_are_refused(wrong: dict[str, Any]) -> None:
-    """By name, with what it was."""
-    (name,) = wrong
-    with pytest.raises(ParameterError, match=name):
-        se.Engine(**wrong)
 
 
 def test_alpha_follows_the_kernel() -> None:
@@ -769,36 +565,6 @@ def test_scaling_has_a_floor_and_may_be_one_for_all() -> None:
     np.testing.assert_array_equal(mapped(points, scaling=None).scale, 1.0)
     asleep = np.column_stack([points[:, :2], np.ones(200)])
     assert mapped(asleep).scale[2] == pytest.approx(0.3 * np.median(asleep[:, :2].std(axis=0)))
-
-
-@pytest.mark.filterwarnings("ignore::streamembed.errors.ScalingWarning")
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"n_neighbors": 1},
-        {"n_neighbors": 1000},
-        {"width": 1e-3},
-        {"width": 1e6},
-        {"chunk_size": 1},
-        {"chunk_size": 50},
-        {"memory": "all"},
-        {"memory": "landmarks", "half_life": 20.0},
-        {"scaling": None, "alpha": 2.0},
-        {"size": 4, "warm_up": 4, "chunk_size": 2},
-    ],
-)
-@pytest.mark.parametrize("name", ["visits", "integers"])
-def test_the_ends_of_the_ranges_are_finite(name: str, changes: dict[str, Any]) -> None:
-    """No NaN and no warning of numpy's, on clusters, outliers, ties and duplicates."""
-    points = STREAMS[name](np.random.default_rng(1), 150)
-    engine = se.Engine(**{"size": 50, "warm_up": 30, **changes})
-    for start in range(0, 150, 50):
-        engine.learn(points[start : start + 50])
-        snapshot = engine.snapshot()
-        assert snapshot.certificate.met
-        found, coverage = snapshot.transform_with_coverage(points)
-        for array in (snapshot.coordinates, snapshot.widths, found, coverage):
-            assert np.isfinite(array).all()
 
 
 def test_distances_of_no_space_are_certified() -> None:

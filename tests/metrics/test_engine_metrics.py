@@ -8,18 +8,14 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from sklearn.datasets import load_iris, load_wine
+from sklearn.datasets import load_wine
 
 import streamembed as se
 from streamembed import estimators
 from streamembed.data.labels import LabelIndex, label_key, list_labels
 from streamembed.errors import (
     BadRowError,
-    DuplicateIdError,
     FeatureError,
     InputError,
     ParameterError,
@@ -41,21 +37,7 @@ def matrices(engine: se.Engine) -> dict[str, np.ndarray]:
     return {name: metric.matrix for name, metric in engine.snapshot().metrics.items()}
 
 
-def assert_same(one: se.Engine, other: se.Engine) -> None:
-    ours, theirs = matrices(one), matrices(other)
-    assert ours.keys() == theirs.keys()
-    for name, matrix in ours.items():
-        np.testing.assert_array_equal(matrix, theirs[name], err_msg=name)
-
-
 # ---------------------------------------------------------------- what is learned
-
-
-def test_without_metrics_there_are_none() -> None:
-    """An engine that was not asked learns none, and its state is as before."""
-    engine = se.Engine(size=60)
-    engine.learn(WINE)
-    assert dict(engine.snapshot().metrics) == {}
 
 
 def test_every_metric_is_finite_and_positive_semidefinite_after_every_chunk() -> None:
@@ -137,103 +119,7 @@ def test_a_metric_transforms_raw_points() -> None:
     np.testing.assert_allclose(metric.squared_distances(WINE[:20], WINE[:20]), d2, atol=1e-9)
 
 
-def test_labels_help_on_iris() -> None:
-    """5-NN under metrics from labels: at most 3 irises of 75 fewer than Euclid's.
-
-    That is 1.5 standard errors (sqrt(75 * .05 * .95) = 1.9); 6 under must-link, which is poor
-    among many classes.
-    """
-    X, y = load_iris(return_X_y=True)
-    order = np.random.default_rng(1).permutation(150)
-    X, y = X[order], y[order]
-    engine = small(warm_up=20)
-    engine.learn(X[:75], y=y[:75])
-
-    def hits(places: np.ndarray, new: np.ndarray) -> int:
-        d2 = ((new[:, None] - places[None]) ** 2).sum(axis=2)
-        near = np.argsort(d2, axis=1)[:, :5]
-        votes = np.array([np.bincount(y[:75][row], minlength=3).argmax() for row in near])
-        return int((votes == y[75:]).sum())
-
-    plain = hits(X[:75] / X[:75].std(axis=0), X[75:] / X[:75].std(axis=0))
-    for name, metric in engine.snapshot().metrics.items():
-        found = hits(metric.transform(X[:75]), metric.transform(X[75:]))
-        assert found >= plain - (6 if name == "must_link" else 3), name
-
-
 # ---------------------------------------------------------------- laws
-
-
-@settings(max_examples=6, deadline=None)
-@given(st.lists(st.integers(1, 167), max_size=6), st.sampled_from(["none", "labels", "some"]))
-def test_any_cut_gives_the_same_metrics(cuts: list[int], labels: str) -> None:
-    """Bit for bit, with saving and loading in between."""
-    y: list[Any] = KINDS.tolist()
-    if labels == "some":
-        y = [None if i % 3 else label for i, label in enumerate(y)]
-    whole, parts = small(), small()
-    whole.learn(WINE[:168], y=None if labels == "none" else y[:168])
-    edges = [0, *sorted(set(cuts)), 168]
-    for start, stop in pairwise(edges):
-        parts.learn(WINE[start:stop], y=None if labels == "none" else y[start:stop])
-        parts = pickle.loads(pickle.dumps(parts))
-    assert_same(whole, parts)
-
-
-@settings(max_examples=4, deadline=None)
-@given(st.lists(st.integers(1, 119), max_size=5))
-def test_any_cut_of_given_pairs_gives_the_same_metrics(cuts: list[int]) -> None:
-    """Before the warm-up ended and after it."""
-    similar = KINDS[:120] == KINDS[50:170]
-    for first in (20, 60):
-        whole, parts = small(), small()
-        for engine in (whole, parts):
-            engine.learn(WINE[:first])
-        whole.learn_pairs(WINE[:120], WINE[50:170], similar)
-        edges = [0, *sorted(set(cuts)), 120]
-        for start, stop in pairwise(edges):
-            part = slice(start, stop)
-            parts.learn_pairs(WINE[:120][part], WINE[50:170][part], similar[part])
-            parts = pickle.loads(pickle.dumps(parts))
-        for engine in (whole, parts):
-            engine.learn(WINE[first:])
-        assert_same(whole, parts)
-
-
-def test_metrics_survive_the_disk(tmp_path: Any) -> None:
-    """Snapshots and engines, bit for bit."""
-    engine = small()
-    engine.learn(WINE, y=KINDS)
-    snapshot = engine.snapshot()
-    snapshot.save(tmp_path / "snapshot.arrow")
-    loaded = se.Snapshot.load(tmp_path / "snapshot.arrow")
-    for name, metric in snapshot.metrics.items():
-        np.testing.assert_array_equal(loaded.metrics[name].matrix, metric.matrix)
-        assert loaded.metrics[name].certificate == metric.certificate
-    engine.save(tmp_path / "engine.arrow")
-    again = se.Engine.load(tmp_path / "engine.arrow")
-    for each in (engine, again):
-        each.learn(WINE[:50], y=KINDS[:50])
-    assert_same(engine, again)
-
-
-def test_names_of_labels_do_not_matter() -> None:
-    """Strings, numbers and booleans in any order: classes are what they tell apart."""
-    numbers, names = small(), small()
-    numbers.learn(WINE, y=KINDS)
-    names.learn(WINE, y=pa.array([["red", "white", "rose"][k] for k in KINDS.tolist()]))
-    assert_same(numbers, names)
-
-
-def test_the_order_of_features_does_not_matter() -> None:
-    """Named features have one order; metrics have it too."""
-    columns = [f"f{j:02d}" for j in range(13)]
-    one, other = small(metrics=("geometric_mean",)), small(metrics=("geometric_mean",))
-    one.learn(pa.table({name: WINE[:, j] for j, name in enumerate(columns)}), y=KINDS)
-    other.learn(
-        pa.table({name: WINE[:, j] for j, name in reversed(list(enumerate(columns)))}), y=KINDS
-    )
-    assert_same(one, other)
 
 
 def test_metrics_without_labels_are_rescaled_with_their_features() -> None:
@@ -334,12 +220,6 @@ def test_pairs_are_checked() -> None:
         np.testing.assert_array_equal(matrix, before[name])
 
 
-def test_things_without_coordinates_have_no_metrics() -> None:
-    """Said at the first row."""
-    with pytest.raises(InputError, match="learn from points, but distance rows were given"):
-        small().learn_distances([[]])
-
-
 @pytest.mark.parametrize(
     "kind",
     [
@@ -374,18 +254,6 @@ def test_poor_data_leave_metrics_sound(kind: str) -> None:
         values = np.linalg.eigvalsh(metric.matrix)
         assert values.min() >= -1e-9 * max(values.max(), 1e-300), name
         assert metric.certificate["source"] in ("given", "labels")
-
-
-def test_a_refused_call_leaves_no_label_behind() -> None:
-    """Landmarks learn chunk by chunk before a held id shows: labels are taken back with them."""
-    engine = small(memory="landmarks", size=100, warm_up=60, kernel="gaussian", bandwidth=8.0)
-    engine.learn(WINE[:60], y=KINDS[:60], ids=[f"w{i}" for i in range(60)])
-    before = pickle.dumps(engine)
-    ids = [f"v{i}" for i in range(30)]
-    ids[29] = "v28"
-    with pytest.raises(DuplicateIdError):
-        engine.learn(WINE[60:90], y=["new"] * 30, ids=ids)
-    assert pickle.dumps(engine) == before
 
 
 # ---------------------------------------------------------------- without labels
@@ -470,19 +338,6 @@ def test_labels_of_an_engine_are_bounded_and_counted() -> None:
     assert restored.unlearned == 2001
 
 
-def test_labels_beyond_the_bound_do_not_depend_on_the_cut() -> None:
-    """One call or a thousand: the same classes, the same count, the same bytes."""
-    labels = [i % 1200 for i in range(1300)]
-    points = np.random.default_rng(1).standard_normal((1300, 2))
-    whole = se.Engine(size=30, warm_up=20, chunk_size=10, metrics=("fenn",))
-    parts = se.Engine(size=30, warm_up=20, chunk_size=10, metrics=("fenn",))
-    whole.learn(points, labels)
-    for start in range(0, 1300, 7):
-        parts.learn(points[start : start + 7], labels[start : start + 7])
-    assert whole.unlearned == parts.unlearned == 200
-    assert whole.to_bytes() == parts.to_bytes()
-
-
 @pytest.mark.parametrize(
     ("one", "other", "same"),
     [
@@ -524,17 +379,6 @@ def test_learned_metrics_take_frames_by_name() -> None:
             metric.transform(FRAME[order[1:]])
 
 
-def test_metrics_of_arrays_refuse_frames() -> None:
-    """Their columns have no names."""
-    engine, face = small(), estimators.ITML()
-    engine.learn(WINE, y=KINDS)
-    face.learn_many(WINE, KINDS)
-    for metric in [*engine.snapshot().metrics.values(), face.metric]:
-        assert metric.feature_names is None
-        with pytest.raises(FeatureError, match="pass an array"):
-            metric.distances(FRAME, FRAME)
-
-
 @pytest.mark.filterwarnings("ignore::streamembed.errors.NotLearnedWarning")
 def test_estimators_name_the_columns_of_their_metric_from_the_first_event() -> None:
     """The identity, metrics that show what waits, and that of pairs of the map too."""
@@ -547,12 +391,3 @@ def test_estimators_name_the_columns_of_their_metric_from_the_first_event() -> N
     model = estimators.UnsupervisedMetric(warm_up=40, size=60)
     model.learn_many(FRAME)
     assert model.metric.feature_names == tuple(sorted(FRAME.columns))
-
-
-def test_names_are_saved_with_snapshots(tmp_path: Any) -> None:
-    """As they were."""
-    engine = small()
-    engine.learn(FRAME, y=KINDS)
-    snapshot = engine.snapshot()
-    snapshot.save(tmp_path / "now")
-    assert dict(se.Snapshot.load(tmp_path / "now").metrics) == dict(snapshot.metrics)

@@ -138,20 +138,6 @@ def test_boltzmann_beats_a_thousand_others(mu: float) -> None:
         assert oracle.free_energy(S, hamiltonian, mu) >= least - 1e-12
 
 
-def test_free_energy_is_energy_minus_temperature_times_entropy():
-    """F = <E> - mu H, and the heat capacity is the derivative of <E>."""
-    found = learned(*shuffled("wine"))
-    for mu in (0.03, 0.3, 3.0):
-        _, info = fenn.measure(found, mu)
-        assert info["free_energy"] == pytest.approx(
-            info["mean_energy"] - mu * info["entropy"], abs=1e-12
-        )
-        step = 1e-4 * mu
-        high, low = (fenn.measure(found, mu + s)[1]["mean_energy"] for s in (step, -step))
-        # central difference: error of the order of step^2 / mu^2
-        assert info["heat_capacity"] == pytest.approx((high - low) / (2 * step), rel=1e-6)
-
-
 @given(
     energies=st.lists(st.floats(0.0, 1.0), min_size=1, max_size=12),
     exponent=st.floats(-300.0, 300.0),
@@ -168,41 +154,6 @@ def test_any_temperature_is_finite(energies: list[float], exponent: float) -> No
     assert (capacity >= 0).all()
     assert np.isfinite(fenn.compute_free_energy(E, mu))
     assert 0 < fenn.choose_by_heat_capacity(E) < np.inf
-
-
-def test_two_directions_have_their_maximum_at_2_3994_always():
-    """Restricted to two levels the heat capacity says nothing: .917 and .083 for every gap."""
-    for gap in (1e-6, 0.01, 0.7):
-        E = np.array([0.2, 0.2 + gap])
-        mu = fenn.choose_by_heat_capacity(E)
-        # the finer grid has steps of 4.6e-4
-        assert gap / mu == pytest.approx(2.3994, rel=5e-4)
-        assert fenn.compute_boltzmann_weights(E, mu) == pytest.approx([0.917, 0.083], abs=1e-3)
-
-
-def test_cold_is_a_line_and_hot_is_the_inverse():
-    """At mu near 0 A has rank one; at mu near infinity it is X_D^-1 / p."""
-    points, classes = blobs(80, 4, 3)
-    found = learned(points, classes)
-    cold, _ = fenn.measure(found, 1e-9)
-    values = np.linalg.eigvalsh(cold)
-    assert values[-2] < 1e-12 * values[-1]
-    hot, _ = fenn.measure(found, 1e9)
-    _, dissimilar = oracle.within_and_dissimilar_from_covariances(points, classes)
-    np.testing.assert_allclose(hot, np.linalg.inv(dissimilar) / 4, rtol=1e-7)
-
-
-def test_cross_validation_finds_the_temperature_that_matters():
-    """One informative direction among eight noisy ones: the choice is cold, and better."""
-    rng = np.random.default_rng(3)
-    classes = np.arange(300) % 2
-    points = rng.standard_normal((300, 9))
-    points[:, 0] += 3.0 * classes
-    found = learned(points, classes)
-    mu, mus, hits = fenn.choose_by_cross_validation(points, classes, found)
-    assert fenn.measure(found, mu)[1]["weights"][0] > 0.5
-    assert hits.max() - hits[-1] > 0.01
-    assert np.all(np.diff(mus) > 0)
 
 
 def test_cross_validation_leaves_every_point_out():
@@ -320,30 +271,6 @@ def test_statuses():
     assert learned(np.ones((6, 3)), np.arange(6) % 2).status == "no spread"
     thin = learned(np.vstack([points, points[:1]]), np.append(classes, 2))
     assert (thin.status, thin.n_classes, thin.n_thin) == ("measured", 2, 1)
-
-
-def test_constant_features_are_ignored():
-    """The metric with a constant feature is the metric without it, and 0 there."""
-    points, classes = blobs(50, 4, 3)
-    without, _ = fenn.measure(learned(points, classes), 0.2)
-    found = learned(np.insert(points, 2, 1e6 + 0.1, axis=1), classes)
-    metric, info = fenn.measure(found, 0.2)
-    assert (info["n_constant"], info["rank"]) == (1, 4)
-    assert not metric[2].any()
-    np.testing.assert_allclose(np.delete(np.delete(metric, 2, 0), 2, 1), without, rtol=1e-9)
-
-
-def test_more_features_than_points():
-    """Rank n - 1, energies in [0, 1], a finite metric."""
-    rng = np.random.default_rng(5)
-    points, classes = rng.standard_normal((12, 40)), np.arange(12) % 3
-    found = learned(points, classes)
-    assert len(found.energies) == 11
-    assert found.energies.min() >= 0
-    assert found.energies.max() <= 1
-    metric, info = fenn.measure(found, fenn.choose_by_heat_capacity(found.energies))
-    assert info["rank"] == 11
-    assert np.isfinite(metric).all()
 
 
 @given(

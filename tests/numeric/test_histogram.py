@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamembed.metrics import itml
-from streamembed.numeric import codec, histogram
+from streamembed.numeric import histogram
 from streamembed.numeric.histogram import Histogram
 from tests.oracles import oracle_itml as oracle
 
@@ -76,14 +76,6 @@ def test_every_double_has_a_bucket():
     assert near(histogram.quantile(h, 1.0), huge)
 
 
-def test_zeros_count():
-    """Zeros count in every share, and a quantile among them is exactly 0."""
-    h = of([0.0, 0.0, 0.0, 5.0])
-    assert histogram.quantile(h, 0.75) == 0.0
-    assert near(histogram.quantile(h, 0.76), 5.0)
-    assert histogram.quantile(of([0.0]), 1.0) == 0.0
-
-
 def test_decay_forgets():
     """Old values fade until they leave: memory follows the stream, and so do quantiles."""
     h = of(np.full(1000, 1e-3))
@@ -94,28 +86,6 @@ def test_decay_forgets():
     assert abs(histogram.count(h) - 100) < 1e-3  # 10 / (1 - 0.9)
     assert same(histogram.decay(h, 1.0), h)
     assert histogram.count(histogram.decay(h, 0.0)) == 0
-
-
-def test_save_and_load():
-    """Apart and together again, nothing changes."""
-    h = histogram.decay(of([0.0, 1.0, 3.0]), 0.7)
-    assert same(codec.unpack(Histogram, *codec.pack(h)), h)
-
-
-def test_the_old_one_is_untouched():
-    """No verb writes to a histogram."""
-    h = of([0.0, 1.0, 3.0])
-    before = Histogram(h.buckets.copy(), h.counts.copy())
-    for array in (h.buckets, h.counts):
-        array.flags.writeable = False
-    histogram.update(h, np.array([1.0, 9.0]))
-    histogram.decay(h, 0.5)
-    assert same(h, before)
-
-
-def test_nothing_has_no_quantile():
-    """NaN."""
-    assert np.isnan(histogram.quantile(histogram.init(), 0.5))
 
 
 def test_percentile_bounds():

@@ -21,7 +21,6 @@ __all__ = [
     "mean_outer",
     "orthogonal_optimum",
     "power",
-    "printed_frank_wolfe",
     "root_bound",
     "roots",
     "smallest",
@@ -104,26 +103,6 @@ def frank_wolfe(H, far, steps, smoothing) -> list[np.ndarray]:
         M = (1 - gamma) * M + gamma * d * np.outer(v, v)
         metrics.append(half @ M @ half)
     return metrics
-
-
-def printed_frank_wolfe(H, far, steps) -> np.ndarray:
-    """Algorithm 17.3.1 as printed, with exponentials shifted to be finite and A un-whitened.
-
-    Vertices v v^T, weight 1 / t, sigma = d 1e-5. Scaled to tr(A H) = d to be compared.
-    """
-    d = len(H)
-    half = power(H, -0.5)
-    whitened = [half @ np.outer(delta, delta) @ half for delta in far]
-    M = np.eye(d)
-    for t in range(1, steps + 1):
-        q = np.array([np.sum(X * M) for X in whitened])
-        alpha = np.exp(-(q - q.min()) / (d * 1e-5))
-        alpha /= alpha.sum()
-        G = sum(a * X for a, X in zip(alpha, whitened, strict=True))
-        v = np.linalg.eigh(G)[1][:, -1]
-        M = (t - 1) / t * M + np.outer(v, v) / t
-    A = half @ M @ half
-    return A * d / np.sum(A * H)
 
 
 def orthogonal_optimum(H, far) -> tuple[float, np.ndarray]:

@@ -8,16 +8,9 @@ from __future__ import annotations
 import json
 import re
 import shlex
-import shutil
-import socket
-import subprocess
-import sys
-import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from urllib.parse import urlencode
-from urllib.request import urlopen
 
 import click
 import numpy as np
@@ -26,7 +19,6 @@ import yaml
 
 import streamembed as se
 from streamembed.cli import commands
-from streamembed.logs import write_log
 from streamembed.serving.latest_snapshot import ServedSnapshot
 from streamembed.serving.server_metrics import ServerMetrics
 from streamembed.serving.service import Service
@@ -156,118 +148,6 @@ def test_kafka_messages_are_learned_once(tmp_path: Path) -> None:
     assert consumer.committed == 100
     assert learn_topic(consumer, tmp_path / "run") == 500
     assert consumer.committed == 500
-
-
-@pytest.mark.long
-def test_mqtt_messages_are_learned_once(tmp_path: Path) -> None:
-    """By a mosquitto of its own; of two messages with one id the second is rejected."""
-    need("paho.mqtt.client")
-    broker = shutil.which("mosquitto", path="/usr/sbin:/usr/local/sbin:/usr/bin:/usr/local/bin")
-    if broker is None:
-        pytest.skip("needs mosquitto: apt-get install mosquitto")
-    port = find_port()
-    server = subprocess.Popen([broker, "-p", str(port)], stderr=subprocess.DEVNULL)
-    try:
-        wait_until(lambda: is_open(port))
-        variables = run_page("mqtt.md", folder=tmp_path / "run", port=port)
-        client, run = variables["client"], variables["run"]
-        wait_until(client.is_connected)
-        time.sleep(0.5)  # the subscription follows the connection
-        for i, row in [*enumerate(X[:80].tolist()), (7, X[7].tolist())]:
-            client.publish("sensors/a", json.dumps({"id": i, "values": row}), qos=1)
-        wait_until(lambda: run.engine.position + run.engine.rejected == 81)
-        client.loop_stop()
-        assert (run.engine.position, run.engine.rejected) == (80, 1)
-        run.close()
-    finally:
-        server.terminate()
-        server.wait()
-
-
-def find_port() -> int:
-    """A free one."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def is_open(port: int) -> bool:
-    """Whether a server listens."""
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
-def wait_until(condition: Any, seconds: float = 30.0) -> None:
-    """Or fail."""
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it did not happen"
-        time.sleep(0.05)
-
-
-@pytest.mark.long
-def test_prometheus_scrapes_a_server(tmp_path: Path) -> None:
-    """Its configuration of the page, at other ports; panels find rows, alerts can be evaluated."""
-    if shutil.which("prometheus") is None:
-        pytest.skip("needs prometheus: apt-get install prometheus")
-    need("prometheus_client")
-    text = (RECIPES / "grafana.md").read_text()
-    (panels,), (scrape,) = (
-        re.findall(rf"```{kind}\n(.*?)```", text, re.S) for kind in ("json", "yaml")
-    )
-    words = re.findall(r"`([^`]+)`", text.rpartition("```")[2])
-    alerts = [each for each in words if re.search(r" (>|==) \d", each)]
-    assert len(alerts) == 3
-    with se.open_run(tmp_path / "run", {"size": 200, "warm_up": 50}) as run:
-        run.learn(X)
-    metrics, port = find_port(), find_port()
-    scrape = scrape.replace("9815", str(metrics)).replace("15s", "1s")
-    (tmp_path / "prometheus.yml").write_text(scrape)
-    serve = [sys.executable, "-m", "streamembed", "serve", tmp_path / "run", "--port", "0"]
-    watch = ["prometheus", "--config.file=prometheus.yml", f"--web.listen-address=127.0.0.1:{port}"]
-    with (
-        subprocess.Popen(
-            [*serve, "--metrics-port", str(metrics)], stdout=subprocess.PIPE, text=True
-        ) as server,
-        subprocess.Popen(watch, cwd=tmp_path, stderr=subprocess.DEVNULL) as prometheus,
-    ):
-        try:
-            assert server.stdout is not None
-            client = se.connect(server.stdout.readline().strip())
-
-            def ask(query: str) -> list[Any]:
-                address = f"http://127.0.0.1:{port}/api/v1/query?" + urlencode({"query": query})
-                with urlopen(address) as answer:
-                    found = json.load(answer)
-                assert found["status"] == "success"
-                return list(found["data"]["result"])
-
-            def sees_rows() -> bool:
-                client.transform(X[:50])
-                return is_open(port) and bool(ask(json.loads(panels)[0]["targets"][0]["expr"]))
-
-            wait_until(sees_rows)
-            for panel in json.loads(panels):
-                is_empty = not ask(panel["targets"][0]["expr"])
-                assert is_empty == (panel["title"] == "Refused calls")
-            assert [ask(alert) for alert in alerts] == [[], [], []]
-            client.close()
-        finally:
-            prometheus.terminate()
-            server.terminate()
-
-
-@pytest.mark.long
-@pytest.mark.filterwarnings("ignore")  # of dagster's own imports
-def test_an_asset_of_dagster_is_materialised_twice(tmp_path: Path) -> None:
-    """A second time in place of the first."""
-    need("dagster")
-    write_log(tmp_path / "events", X, ["x", "y", "z"])
-    variables = run_page("orchestration.md", folder=tmp_path, __name__="assets")
-    for _ in range(2):
-        done = variables["dagster"].materialize([variables["embedding"]])
-        (event,) = done.get_asset_materialization_events()
-        assert event.materialization.metadata["accepted"].value == 500
 
 
 # ------------------------------------------------------------------ commands and names

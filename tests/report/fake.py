@@ -78,9 +78,7 @@ def fake_monitored(
     calibration = {
         "n_reference": 500,
         "largest_autocorrelation": 0.04,
-        "bootstraps": 200,
         "threshold": 14_000.0,
-        "effective_statistics": 6.0,
         "run_lengths": (10.0 ** rng.normal(4, 0.3, 200)).tolist(),
     }
     told: Any = SimpleNamespace(

@@ -96,28 +96,6 @@ def test_the_points_are_painted_and_the_slider_moves_it(
     assert is_offline(page, finished)
 
 
-@pytest.mark.long
-def test_colours_and_choices(page: Page, finished: Path) -> None:
-    """By label, time or coverage, shapes stay; a selection is listed, and applies to both."""
-    opened(page, finished)
-    by_label, shapes = page.column("scatter", "colour"), page.column("scatter", "marker")
-    assert len({*zip(by_label, shapes, strict=True)}) == 3
-    assert len(set(shapes)) == 3
-    for kind in ("time", "coverage"):
-        page.ask(
-            "(() => { const s = document.getElementById('colour');"
-            f" s.value = '{kind}'; s.dispatchEvent(new Event('change')); }})()"
-        )
-        assert len(set(page.column("scatter", "colour"))) > 20
-        assert page.column("scatter", "marker") == shapes
-    page.ask("Bokeh.documents[0].get_model_by_name('scatter').selected.indices = [3, 5]")
-    page.settle()
-    table = page.ask("document.querySelector('#selected table').innerText")
-    assert "e183" in table
-    assert "e185" in table
-    assert page.ask("document.querySelectorAll('#selected tbody tr').length") == 2
-
-
 def test_alarms_are_drawn_and_explained(page: Page, monitored: Path, tmp_path: Path) -> None:
     """Marks, onsets, the null, the alarm line; a button leads from an event to its point."""
     opened(page, monitored)
@@ -199,15 +177,6 @@ def test_a_reader_without_a_mouse(page: Page, monitored: Path) -> None:
     assert {"Skip to the figures", "Drift", "coverage"} <= reached
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("kind", runs.KINDS)
-def test_every_kind_of_run_is_drawn(page: Page, kind: str, tmp_path: Path) -> None:
-    """Without an error on the console; a run without snapshots says so."""
-    opened(page, write_page(runs.KINDS[kind](tmp_path), tmp_path / "report.html"))
-    told = page.ask("document.getElementById('empty').hidden")
-    assert told == (kind != "cold")
-
-
 def test_the_live_page_grows_and_says_when_it_is_stale(
     page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -240,28 +209,3 @@ def test_the_live_page_grows_and_says_when_it_is_stale(
         thread.join()
     page.wait("document.getElementById('live').textContent.startsWith('Stale since')")
     assert "does not answer" in page.ask("document.getElementById('live').textContent")
-
-
-@pytest.mark.long
-def test_a_run_to_which_nothing_comes_is_stale(
-    page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It says since when."""
-    monkeypatch.setattr(watch_server, "POLL_SECONDS", 0.1)
-    monkeypatch.setattr(watch_server, "STALE", 0.5)
-    made = watch_server.create_server(runs.cold(tmp_path))
-    thread = threading.Thread(target=made.serve_forever, daemon=True)
-    thread.start()
-    try:
-        page.open(f"http://127.0.0.1:{made.server_address[1]}/")
-        page.wait(
-            "/^Stale since [0-9:]{8}: no commit/.test(document.getElementById('live').textContent)"
-        )
-        with se.open_run(tmp_path / "run") as run:
-            run.learn(runs.POINTS[10:80])
-        page.wait("document.querySelectorAll('#scatter[hidden]').length === 0")
-        assert len(page.column("scatter", "id")) == 60
-    finally:
-        made.shutdown()
-        made.server_close()
-        thread.join()

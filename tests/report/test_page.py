@@ -14,10 +14,7 @@ from typing import Any
 import pytest
 
 from streamembed.report import figures
-from streamembed.report.line_figures import LABEL_COLOURS, MARKERS
-from streamembed.report.page import render_page, write_page
-from streamembed.report.report_contents import read_contents
-from streamembed.report.scatter_plots import MOST_LABELS
+from streamembed.report.page import write_page
 from streamembed.runs.run_reader import RunReader
 from tests.cli.test_cli import call
 from tests.report import runs
@@ -101,20 +98,6 @@ def test_texts_of_a_run_are_no_markup(
     assert state["metrics"][0]["features"] == sorted(runs.HOSTILE_NAMES)
 
 
-@pytest.mark.parametrize("kind", ["cold", "distances"])
-def test_other_runs_have_a_page(kind: str, tmp_path: Path) -> None:
-    """Without pictures, points, labels or any snapshot."""
-    page = render_page(read_contents(runs.KINDS[kind](tmp_path)))
-    assert len(Parts(page).scripts) == 5
-
-
-def test_the_command(run: Path, tmp_path: Path) -> None:
-    """It writes what it is asked for, and says where."""
-    done = call("report", run, "-o", tmp_path / "a.html")
-    assert done.exit_code == 0, done.output
-    assert done.stdout.split() == [str(tmp_path / "a.html")]
-
-
 def files_of(run: Path) -> list[str]:
     """What is there, but for what SQLite has beside a database that another test reads."""
     return sorted(path.name for path in run.iterdir() if not path.name.startswith("run.db-"))
@@ -139,12 +122,6 @@ def test_without_bokeh_the_error_says_how_to_install_it(
     assert done.exit_code == 2
     assert "pip install 'streamembed[report]'" in done.stderr
     assert call("watch", run).exit_code == 2
-
-
-def test_every_label_has_a_look_of_its_own() -> None:
-    """A colour and a shape; with seven and eight, taken in turn, none comes back before all."""
-    looks = {(j % len(LABEL_COLOURS), j % len(MARKERS)) for j in range(MOST_LABELS)}
-    assert len(looks) == MOST_LABELS
 
 
 def test_nothing_else_imports_bokeh(monkeypatch: pytest.MonkeyPatch) -> None:

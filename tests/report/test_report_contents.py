@@ -69,13 +69,6 @@ def test_a_finished_run(finished_run: Path) -> None:
     assert told["drift"] is None
 
 
-def test_one_coordinate_has_a_second_axis(tmp_path: Path) -> None:
-    """The rank by stationary mass, from 0 to 1."""
-    [*_, cloud] = read_contents(runs.KINDS["one component"](tmp_path))["scatter_plots"]
-    assert sorted(cloud["y"]) == pytest.approx(np.linspace(0, 1, 60), abs=1e-4)
-    assert cloud["axes"] == [["diffusion_map_0", "rank by stationary mass"], None]
-
-
 def test_labels_of_a_run_that_is_learned_into(tmp_path: Path) -> None:
     """Those of the calls, and those that came later."""
     run = runs.learned(tmp_path)
@@ -86,30 +79,6 @@ def test_labels_of_a_run_that_is_learned_into(tmp_path: Path) -> None:
     assert told[5].label == str(runs.CLASSES[5])
     assert (told[149].label, told[150].label) == (None, "2")
     assert read_contents(run)["run"]["state"] == "open"
-
-
-@pytest.mark.parametrize("embed", ["final", "causal"])
-def test_labels_of_an_unfinished_replay(embed: str, tmp_path: Path) -> None:
-    """They are known before its files are."""
-    runs.replayed(tmp_path)
-    asked = iter([False, True, True])
-    log, engine = tmp_path / "log", se.Engine(**runs.SMALL)
-    with pytest.raises(KeyboardInterrupt):
-        se.replay(log, engine, tmp_path / "b", **runs.EVERY, embed=embed, stop=lambda: next(asked))
-    with se.read_run(tmp_path / "b") as reader:
-        assert not reader.finished
-        told = reader.find_events(["e3", "e70", "nobody"])
-    assert {key: (one.position, one.label) for key, one in told.items()} == {
-        "e3": (3, f"class {runs.CLASSES[3]}"),
-        "e70": (70, f"class {runs.CLASSES[70]}"),
-    }
-
-
-def test_rejected_rows_are_counted_and_listed(tmp_path: Path) -> None:
-    """With their ids and reasons."""
-    told = read_contents(runs.bad_rows(tmp_path))["rejected"]
-    assert told["total"] == 3
-    assert [row[:2] for row in told["rows"]] == [[60, "e60"], [61, "e61"], [130, "e130"]]
 
 
 def test_what_is_left_out_is_said(finished_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:

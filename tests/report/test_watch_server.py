@@ -6,11 +6,8 @@ import contextlib
 import http.client
 import json
 import os
-import re
 import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -103,64 +100,10 @@ def test_no_host_header_raises(port: int, count: int, capfd: pytest.CaptureFixtu
     assert capfd.readouterr().err == ""
 
 
-def test_names_of_the_loopback_are_let_in(port: int) -> None:
-    """Also by another of its names."""
-    assert ask(port, Host=f"localhost:{port}").status == 200
-    assert ask(port, Host=f"LOCALHOST:{port}").status == 200
-
-
 @pytest.mark.parametrize("path", ["/run.db", "/../run.db", "/parts/", "/%2e%2e/", "/state.json/x"])
 def test_there_is_nothing_else(port: int, path: str) -> None:
     """No listing, no file of the run."""
     assert ask(port, path).status == 404
-
-
-@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "HEAD"])
-def test_it_is_only_asked(port: int, method: str) -> None:
-    """Nothing is taken."""
-    assert ask(port, "/", method).status == 501
-
-
-@pytest.mark.long
-def test_it_grows_while_another_process_writes(tmp_path: Path) -> None:
-    """And never goes back; the folder has no file more than it would without."""
-    run = runs.unfinished(tmp_path)
-    program = (
-        "import streamembed as se; from tests.report import runs;"
-        f"se.replay({str(run.parent / 'log')!r}, se.Engine(**runs.SMALL), {str(run)!r},"
-        " **runs.EVERY)"
-    )
-    with served(run) as port:
-        first = json.loads(ask(port).body)["run"]["position"]  # type: ignore[attr-defined]
-        writer = subprocess.Popen([sys.executable, "-c", program], cwd=Path(__file__).parents[2])
-        seen, until = [first], time.monotonic() + 60
-        while time.monotonic() < until:
-            state = json.loads(ask(port).body)  # type: ignore[attr-defined]
-            seen.append(state["run"]["position"])
-            if state["run"]["state"] == "finished":
-                break
-            time.sleep(0.05)
-    assert writer.wait(60) == 0
-    assert seen == sorted(seen)
-    assert seen[0] < seen[-1] == 240
-    assert {path.name.split("-")[0] for path in run.iterdir()} <= {
-        *("run.db", "snapshot.arrow", "embedding.parquet", "timeline.parquet", "rejected.parquet"),
-        ".lock",
-    }
-
-
-def test_a_run_that_is_gone_is_said(tmp_path: Path) -> None:
-    """The server stays."""
-    run = runs.unfinished(tmp_path)
-    with served(run) as port:
-        (run / "run.db").rename(run / "elsewhere")
-        until = time.monotonic() + 30
-        while (answer := ask(port)).status == 200 and time.monotonic() < until:
-            time.sleep(0.1)
-        assert answer.status == 503
-        assert b"holds no run.db" in answer.body  # type: ignore[attr-defined]
-        (run / "elsewhere").rename(run / "run.db")
-        assert ask(port).status == 200
 
 
 @pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
@@ -180,30 +123,6 @@ def test_a_signal_has_its_exit_code(
     assert "interrupted" in done.stderr
 
 
-@pytest.mark.long
-@pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_ends_it(run: Path, number: int, code: int) -> None:
-    """The same of a process."""
-    program = "from streamembed.cli import main; main()"
-    arguments = ["watch", str(run), "--port", "0"]
-    watch = subprocess.Popen(
-        [sys.executable, "-c", program, *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert watch.stdout is not None
-    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/\n", watch.stdout.readline())
-    time.sleep(0.3)  # until it waits
-    watch.send_signal(number)
-    assert watch.wait(30) == code
-    watch.stdout.close()
-    assert watch.stderr is not None
-    assert "Traceback" not in watch.stderr.read()
-    watch.stderr.close()
-
-
 def test_what_cannot_be_served_is_an_error(run: Path, port: int, tmp_path: Path) -> None:
     """A run that is not there, a port that is in use, or is none."""
     assert call("watch", tmp_path / "none").exit_code == 4
@@ -211,19 +130,6 @@ def test_what_cannot_be_served_is_an_error(run: Path, port: int, tmp_path: Path)
     assert done.exit_code == 2
     assert f"--port {port} cannot be used" in done.stderr
     assert call("watch", run, "--port", 70000).exit_code == 2
-
-
-def test_it_listens_on_this_machine_only(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Others come by a tunnel."""
-    seen = []
-
-    def stop(self: object) -> None:
-        seen.append(self.server_address[0])  # type: ignore[attr-defined]
-        raise SystemExit
-
-    monkeypatch.setattr("http.server.ThreadingHTTPServer.serve_forever", stop)
-    call("watch", run, "--port", 0)
-    assert seen == ["127.0.0.1"]
 
 
 def test_watching_changes_nothing(run: Path, port: int) -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 import streamembed as se
@@ -17,7 +16,7 @@ from streamembed.data.batch import Rejected
 from streamembed.errors import DamagedFileError, ParameterError
 from streamembed.logs.event_log import open_log, write_distance_log, write_log
 from streamembed.runs.driver import ReplayDriver, ReplayOptions
-from streamembed.runs.run_tables import EventRows, RowGroupWriter
+from streamembed.runs.run_tables import EventRows
 from tests.sealed import read_sealed, write_sealed
 
 RNG = np.random.default_rng(11)
@@ -27,7 +26,6 @@ POINTS[RNG.choice(N, 30, replace=False), 1] = np.nan
 IDS = [f"e{i}" for i in range(N)]
 for repeated in (17, 44, 101, 102, 260, 329):
     IDS[repeated] = IDS[repeated - 1]
-LABELS = RNG.choice(["a", "b"], N).tolist()
 PLACES = RNG.standard_normal((N, 2))
 DISTANCES: list[Any] = [np.linalg.norm(PLACES[:t] - PLACES[t], axis=1) for t in range(N)]
 for null in (5, 61, 62, 200, 329):
@@ -53,14 +51,6 @@ def engine(kind: str) -> se.Engine:
         "bandwidth": 2.0,
     }
     return se.Engine(**{**fixed, **ENGINES[kind]})
-
-
-def write(path: Path, kind: str) -> None:
-    if kind.startswith("distances"):
-        write_distance_log(path, DISTANCES, IDS, format="file", rows_per_batch=23)
-    else:
-        labels = LABELS if kind == "metrics" else None
-        write_log(path, POINTS, ["x", "y", "z"], IDS, labels, format="file", rows_per_batch=23)
 
 
 class Kept:
@@ -111,65 +101,6 @@ def drive(taught: se.Engine, log: Path, folder: Path, aside: Sequence[int] = ())
     return kept
 
 
-@pytest.mark.parametrize("kind", ENGINES)
-def test_an_engine_goes_on_at_its_row(tmp_path: Path, kind: str) -> None:
-    """Half a log, saved and loaded, and the rest from `log_offset` on: the bytes of one go."""
-    write(tmp_path / "log", kind)
-    undisturbed = engine(kind)
-    se.replay(tmp_path / "log", undisturbed, tmp_path / "whole")
-    undisturbed.save(tmp_path / "undisturbed")
-    assert undisturbed.log_offset == N
-
-    def stop(rows: int) -> None:
-        if rows >= N / 2 and rows % 23 == 0:  # between two batches
-            raise KeyboardInterrupt
-
-    half = engine(kind)
-    with pytest.raises(KeyboardInterrupt):
-        se.replay(tmp_path / "log", half, tmp_path / "half", progress=stop)
-    assert half.pending > 0
-    assert half.log_offset == 184  # eight batches of 23
-    half.save(tmp_path / "saved")
-    aside = pa.parquet.read_table(tmp_path / "half" / "rejected.parquet")["offset"].to_pylist()
-    loaded = se.Engine.load(tmp_path / "saved")
-    assert loaded.log_offset == half.log_offset
-    drive(loaded, tmp_path / "log", tmp_path / "rest", aside)
-    loaded.save(tmp_path / "again")
-    assert (tmp_path / "again").read_bytes() == (tmp_path / "undisturbed").read_bytes()
-
-
-@pytest.mark.parametrize("kind", ENGINES)
-def test_a_checkpoint_fits_between_driver_and_sink(tmp_path: Path, kind: str) -> None:
-    """From the engine of every due snapshot on, the sink is told just what it was told before."""
-    write(tmp_path / "log", kind)
-    first = drive(engine(kind), tmp_path / "log", tmp_path / "first")
-    assert first.aside == sorted(set(first.aside))
-    assert len(first.saved) > 6
-    for said, set_aside, path in first.saved[:-1:4]:
-        loaded = se.Engine.load(path)
-        assert loaded.pending == 0
-        known = first.aside[:set_aside]
-        again = drive(loaded, tmp_path / "log", tmp_path / "again", known)
-        assert again.said == first.said[said:], path.name
-        assert known + again.aside == first.aside, path.name
-
-
-def test_a_second_interrupt_comes_through_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """While the run is being finished: nothing is said of a whole run, and no file stands there."""
-    write(tmp_path / "log", "points")
-
-    def stop(*_: Any) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(RowGroupWriter, "close", stop)
-    with pytest.raises(KeyboardInterrupt) as caught:
-        se.replay(tmp_path / "log", engine("points"), tmp_path / "run", progress=stop)
-    assert not getattr(caught.value, "__notes__", [])
-    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == [".lock", "run.db"]
-
-
 def test_every_log_is_counted_from_its_own_first_row(tmp_path: Path) -> None:
     """And an engine that reads none stands at 0."""
     taught = engine("points")
@@ -196,16 +127,6 @@ def test_the_offset_is_checked(tmp_path: Path, value: Any) -> None:
     write_sealed(tmp_path / "engine", table, "engine", {**header, "log_offset": value})
     with pytest.raises(DamagedFileError, match="log_offset"):
         se.Engine.load(tmp_path / "engine")
-
-
-def test_a_log_shorter_than_what_was_taken_is_refused(tmp_path: Path) -> None:
-    """It is not the log that the engine has read."""
-    taught = engine("points")
-    write_log(tmp_path / "log", np.random.default_rng(5).standard_normal((80, 3)), list("xyz"))
-    se.replay(tmp_path / "log", taught, tmp_path / "run")
-    write_log(tmp_path / "log", np.random.default_rng(6).standard_normal((79, 3)), list("xyz"))
-    with pytest.raises(ParameterError, match="start=80 must be at most 79"):
-        drive(taught, tmp_path / "log", tmp_path / "rest")
 
 
 @pytest.mark.parametrize("kind", ["points", "distances landmarks"])

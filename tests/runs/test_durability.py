@@ -78,17 +78,6 @@ def test_a_log_that_has_grown_is_gone_on_with(tmp_path: Path, embed: str) -> Non
     assert not verify(grown.path, deep=True, log=tmp_path / "log").troubles
 
 
-def test_a_file_that_was_removed_is_made_again(tmp_path: Path) -> None:
-    """By the same replay, which was said to be finished already."""
-    replay(log_of(tmp_path / "log"), tmp_path / "run", checkpoint_every=40)
-    before = kills.digest(tmp_path / "run")
-    for name in ("snapshot.arrow", "timeline.parquet"):
-        (tmp_path / "run" / name).unlink()
-        assert replay(tmp_path / "log", tmp_path / "run").resumed_at in (280, 300)
-        assert (tmp_path / "run" / name).exists()
-        assert kills.digest(tmp_path / "run") == before
-
-
 def test_another_log_is_refused(tmp_path: Path) -> None:
     """Where rows that were learned have changed, or are gone; the column is named."""
     replay(log_of(tmp_path / "log"), tmp_path / "run", checkpoint_every=40)
@@ -139,13 +128,6 @@ def test_verify_called_a_run_damaged_that_leaves_columns_out(
     with warnings.catch_warnings(action="ignore", category=ColumnWarning):
         se.replay(log, se.Engine(size=60, warm_up=50), tmp_path / "run", **chosen)
     assert verify(tmp_path / "run", deep=True, log=log).troubles == ()
-
-
-def test_the_same_rows_in_other_files_are_the_same_log(tmp_path: Path) -> None:
-    """Batches and formats leave no trace in the fingerprint."""
-    replay(log_of(tmp_path / "log"), tmp_path / "run", checkpoint_every=40)
-    write_log(tmp_path / "other", POINTS, list("abc"), format="parquet", rows_per_batch=71)
-    assert replay(tmp_path / "other", tmp_path / "run").resumed_at == 300
 
 
 def test_stopping_is_asked_for(tmp_path: Path) -> None:
@@ -218,23 +200,6 @@ def test_an_unfinished_run_is_exported(tmp_path: Path) -> None:
         export(tmp_path / "run", tmp_path / "more")
 
 
-def test_the_command_line_says_what_is_wrong(tmp_path: Path) -> None:
-    """`verify` in a terminal."""
-    replay(log_of(tmp_path / "log"), tmp_path / "run", checkpoint_every=40)
-    for named in ((), ("--log", tmp_path / "log")):  # it knows where its log is
-        done = call("verify", tmp_path / "run", "--deep", *named)
-        assert (done.exit_code, done.stdout.startswith("intact: database 1")) == (0, True)
-    path = tmp_path / "run" / "embedding.parquet"
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
-    path.write_bytes(data)
-    done = call("verify", tmp_path / "run")
-    assert done.exit_code == 3
-    assert done.stdout.startswith("DAMAGED embedding.parquet: ")
-    assert "replay the log again with --overwrite" in done.stdout
-    assert call("verify", tmp_path / "run", "--deep").exit_code == 3
-
-
 def test_a_configuration_has_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """File, environment, flags: later ones win, and what is unknown is named."""
     log_of(tmp_path / "log")
@@ -273,16 +238,6 @@ def test_a_cadence_is_events_or_seconds(tmp_path: Path, asked: Any) -> None:
     with pytest.raises(ParameterError, match="checkpoint_every="):
         se.open_run(tmp_path / "run", checkpoint_every=asked)
     assert not (tmp_path / "run").exists()
-
-
-def test_a_snapshot_is_kept_once(tmp_path: Path) -> None:
-    """Also where the log ends with a checkpoint."""
-    write_log(tmp_path / "log", np.random.default_rng(0).standard_normal((240, 3)), list("abc"))
-    cadence: dict[str, Any] = {"snapshot_every": 60, "checkpoint_every": 60}
-    se.replay(tmp_path / "log", se.Engine(**kills.SMALL), tmp_path / "run", **cadence)
-    with se.read_run(tmp_path / "run") as run:
-        assert run.positions == sorted(set(run.positions))
-        assert run.snapshot().to_bytes() == run.engine().snapshot().to_bytes()
 
 
 def test_a_history_is_thinned_by_age() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 import streamembed as se
 from streamembed.errors import ParameterError
-from streamembed.logs import write_distance_log, write_log
+from streamembed.logs import write_log
 from streamembed.runs.verification import verify
 from tests.cli.test_cli import call
 
@@ -157,13 +157,6 @@ def test_another_monitor_is_another_run(tmp_path: Path) -> None:
     endless = se.Monitor(ert=math.inf, n_reference=200)
     replay(log, tmp_path / "endless", endless)
     replay(log, tmp_path / "endless", se.Monitor(ert=math.inf, n_reference=200))
-
-
-def test_distances_cannot_be_watched(tmp_path: Path) -> None:
-    rows = [np.linalg.norm(POINTS[:t] - POINTS[t], axis=1) for t in range(120)]
-    write_distance_log(tmp_path / "log", rows)
-    with pytest.raises(ParameterError, match="no coordinates to watch"):
-        replay(tmp_path / "log", tmp_path / "run", monitor())
 
 
 def test_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import multiprocessing
 import sqlite3
-import threading
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
-import pyarrow.parquet as pq
 import pytest
 
 import streamembed as se
 from streamembed.errors import (
-    BadRowError,
-    ColumnWarning,
-    FeatureError,
     FileError,
     InputError,
     MissingFileError,
@@ -25,7 +19,6 @@ from streamembed.errors import (
     ParameterError,
     StoppedError,
 )
-from streamembed.runs.run_export import export
 from streamembed.runs.verification import verify
 from streamembed.storage import database
 from streamembed.storage.database import Database
@@ -79,37 +72,6 @@ def test_a_run_that_is_not_finished_has_no_file(tmp_path: Path) -> None:
         assert reader.find_file("embedding.parquet") is None
 
 
-def test_rejected_ids_keep_their_type(tmp_path: Path) -> None:
-    """Numbers stay numbers, and text stays text."""
-    X = POINTS[:60].copy()
-    X[7, 0] = np.nan
-    for name, ids in (("a", np.arange(60)), ("b", [str(i) for i in range(60)])):
-        with se.open_run(tmp_path / name, {"size": 50, "on_bad_row": "skip"}) as run:
-            run.learn(X, ids=ids)
-        with se.read_run(tmp_path / name) as reader:
-            assert reader.rejected()["id"].to_pylist() == [ids[7]]
-
-
-def test_distances_are_kept_too(tmp_path: Path) -> None:
-    """Ragged rows, ids, and a square block."""
-    d = np.linalg.norm(POINTS[:150, None] - POINTS[None, :150], axis=2)
-    config = {"size": 150, "warm_up": 40, "memory": "all"}
-    plain = se.Engine(**config)
-    with se.open_run(tmp_path / "run", config) as run:
-        for one in (run, plain):
-            one.learn_distances(d[:50, :50])
-            one.learn_distances([d[t, :t] for t in range(50, 90)])
-    with se.open_run(tmp_path / "run") as run:
-        for one in (run, plain):
-            one.learn_distances([d[t, :t].tolist() for t in range(90, 150)])
-        assert bytes_of(run.engine) == bytes_of(plain)
-        snapshot = run.snapshot()
-    files = export(tmp_path / "run", tmp_path / "out")
-    table = pq.read_table(tmp_path / "out" / "embedding.parquet")
-    np.testing.assert_array_equal(table["diffusion_map_0"].to_numpy(), snapshot.coordinates[:, 0])
-    assert {path.name for path in files} >= {"snapshot.arrow", "timeline.parquet"}
-
-
 def test_pairs_that_were_acknowledged_are_not_learned_twice(tmp_path: Path) -> None:
     """A second call of the name, in the next process, changes nothing; other pairs are refused."""
     config, similar = {**SMALL, "metrics": ("itml",)}, np.arange(60) % 2 == 0
@@ -143,25 +105,6 @@ def test_a_batch_that_was_acknowledged_is_not_learned_twice(tmp_path: Path) -> N
             run.learn(POINTS, batch_id="")
         with pytest.raises(ParameterError, match="batch_id=7"):
             run.learn(POINTS, batch_id=7)  # type: ignore[arg-type]
-
-
-def test_what_cannot_be_learned_leaves_no_trace(tmp_path: Path) -> None:
-    """The engine's own errors; the run goes on."""
-    with se.open_run(tmp_path / "run", SMALL) as run:
-        run.learn(POINTS[:60])
-        before = bytes_of(run.engine)
-        with pytest.raises(BadRowError, match="NaN"):
-            run.learn(POINTS[:3] * np.nan)
-        with pytest.raises(FeatureError, match="2 columns"):
-            run.learn(POINTS[:3, :2])
-        with pytest.raises(ParameterError, match="learns no metrics"):
-            run.learn(POINTS[:3], ["a"] * 3)
-        assert bytes_of(run.engine) == before
-        assert run.learn(POINTS[60:70]).accepted == 10
-    with se.open_run(tmp_path / "two") as run:
-        with pytest.warns(ColumnWarning, match="user_id"):
-            run.learn(pd.DataFrame({"user_id": [1, 2], "x": [0.0, 1.0]}))
-        assert run.engine.feature_names == ("x",)
 
 
 def test_another_engine_or_another_kind_of_run_is_refused(tmp_path: Path) -> None:
@@ -265,22 +208,6 @@ def test_an_engine_that_learns_past_its_run_stops_it(tmp_path: Path) -> None:
     assert not verify(tmp_path / "run", deep=True).troubles
 
 
-def test_what_is_no_run_is_told(tmp_path: Path) -> None:
-    """A parameter that no engine has, and a folder of something else."""
-    with (
-        pytest.raises(ParameterError, match=r"'sise' is no parameter .* mean 'size'"),
-        se.open_run(tmp_path / "run", {"sise": 1}),
-    ):
-        pass
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "mine.parquet").touch()
-    with (
-        pytest.raises(ParameterError, match=r"holds 'mine\.parquet' and no run"),
-        se.open_run(tmp_path / "data"),
-    ):
-        pass
-
-
 def test_after_an_error_of_the_disk_nothing_more_is_learned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -301,23 +228,6 @@ def test_after_an_error_of_the_disk_nothing_more_is_learned(
         assert run.snapshot().position == 80
     with se.open_run(tmp_path / "run") as run:
         assert bytes_of(run.engine) == before
-
-
-def test_threads_may_learn(tmp_path: Path) -> None:
-    """One call at a time, each whole."""
-    with se.open_run(tmp_path / "run", SMALL) as run:
-        threads = [
-            threading.Thread(target=lambda: [run.learn(POINTS[i : i + 7]) for i in range(0, 70, 7)])
-            for _ in range(4)
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert run.position == 280
-        after = bytes_of(run.engine)
-    with se.open_run(tmp_path / "run") as run:
-        assert bytes_of(run.engine) == after
 
 
 def _read(folder: str, told: Any) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import streamembed as se
-from streamembed.errors import ColumnWarning, ParameterError
+from streamembed.errors import ParameterError
 from streamembed.logs import write_log
 from streamembed.runs.log_replay import Replayed
 from streamembed.runs.partitioned import replay_partitions
@@ -98,13 +98,6 @@ def test_a_script_without_a_guard_is_told_of_it(tmp_path: Path) -> None:
     assert 'if __name__ == "__main__":' in done.stderr.splitlines()[-1]
 
 
-def test_where_no_row_can_be_learned_all_are_told(tmp_path: Path) -> None:
-    """Rejected and counted."""
-    log = logged(tmp_path / "log", np.full((30, 2), np.nan), np.full((20, 2), np.inf))
-    done = replayed(log, tmp_path / "skip")
-    assert (done.learned, done.rejected, done.snapshot) == (0, 50, None)
-
-
 @pytest.mark.parametrize("kernel", ["self_tuning", "gaussian"])
 @pytest.mark.parametrize("scaling", ["standard", "global", None])
 def test_a_row_out_of_reach_is_rejected(kernel: str, scaling: str | None, tmp_path: Path) -> None:
@@ -170,28 +163,6 @@ def test_a_log_that_changes_before_its_first_round_is_sampled_again(tmp_path: Pa
     for name in ("snapshot.arrow", "timeline.parquet"):
         resumed, fresh = (tmp_path / run / name for run in ("run", "fresh"))
         assert resumed.read_bytes() == fresh.read_bytes(), name
-
-
-def test_columns_in_doubt_are_told(tmp_path: Path) -> None:
-    """As of a replay: left out, and named in a warning."""
-    (tmp_path / "log").mkdir()
-    table = np.column_stack([X, np.arange(1000.0)])
-    path = tmp_path / "log" / "0.parquet"
-    write_log(path, table, ["x", "y", "customer_id"], format="parquet")
-    with pytest.warns(ColumnWarning, match="customer_id"):
-        done = replayed(tmp_path / "log", tmp_path / "run")
-    assert done.columns.features == ("x", "y")
-
-
-def test_files_that_are_gone_are_written_again(tmp_path: Path) -> None:
-    """Of a run that is whole, by the same call."""
-    log = logged(tmp_path / "log", X[:500], X[500:])
-    replayed(log, tmp_path / "run")
-    kept = files_of(tmp_path / "run")
-    (tmp_path / "run" / "snapshot.arrow").unlink()
-    (tmp_path / "run" / "rejected.parquet").write_bytes(b"")
-    replayed(log, tmp_path / "run")
-    assert files_of(tmp_path / "run") == kept
 
 
 def test_an_empty_file_changes_nothing(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from click.testing import CliRunner
 
 import streamembed as se
-from streamembed.cli import commands
-from streamembed.errors import FeatureError, ParameterError
 from streamembed.metrics import catalog
 from streamembed.runs.log_replay import Replayed
 from streamembed.runs.partitioned import replay_partitions
@@ -91,26 +87,3 @@ def test_workers_leave_no_trace_in_metrics(log: Path, tmp_path: Path) -> None:
     assert engine.learn(table).accepted == 100
     again = se.Engine.from_bytes(engine.to_bytes())
     assert again.snapshot().metrics["fenn"].certificate["labelled"] > 2050
-
-
-def test_a_metric_that_cannot_be_merged_is_refused(log: Path, tmp_path: Path) -> None:
-    """Before anything is written."""
-    with pytest.raises(ParameterError, match=r"ITML cannot be merged.*learn in one process"):
-        replayed(log, tmp_path / "run", metrics=("fenn", "itml"))
-    assert not (tmp_path / "run").exists()
-
-
-def test_labels_are_for_metrics_alone(log: Path, tmp_path: Path) -> None:
-    """A log without labels is refused; without a metric, labels are not used."""
-    pq.write_table(pq.read_table(log / "0.parquet").drop_columns("label"), tmp_path / "a.parquet")
-    with pytest.raises(FeatureError, match=r"no column of labels.*label="):
-        replayed(tmp_path / "a.parquet", tmp_path / "run")
-    plain = replayed(log, tmp_path / "plain", metrics=())
-    assert plain.columns.left_out["label"] == "labels are not used"
-    flags = ["replay", str(log), "--workers=1", "--size=60", "--chunk-size=50", "--json"]
-    flags += ["--metrics=fenn", "--snapshot-every=200", "--n-components=3"]
-    done = CliRunner().invoke(commands.main, [*flags, "--label=label", f"--run={tmp_path / 'cli'}"])
-    assert done.exit_code == 0, done.output
-    facts = json.loads(done.stdout)
-    assert facts["columns"]["label"] == "label"
-    assert facts["snapshot"]["metrics"]["fenn"]["labelled"] > 2000

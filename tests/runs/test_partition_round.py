@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from scenarios.streams import still_rings
-from streamembed.errors import DamagedFileError
 from streamembed.logs.event_log import open_log, write_log
 from streamembed.merging.agreement import MergeSettings
 from streamembed.methods.options import Config
@@ -60,21 +59,6 @@ def test_a_round_is_the_same_whenever_it_is_learned(parts: tuple[Partition, ...]
         for before, result in reversed([*zip([None, *results], results, strict=False)]):
             data = None if before is None else before.data
             assert learn_round(part, SETTINGS, AGREEMENT, data) == result
-
-
-def test_what_is_learned_does_not_depend_on_rounds(parts: tuple[Partition, ...]) -> None:
-    """The last checkpoint is the same for rounds of any length."""
-    assert learn_all(parts[1], 50)[-1].data == learn_all(parts[1], 1000)[-1].data
-
-
-def test_errors_say_where(parts: tuple[Partition, ...]) -> None:
-    """A damaged checkpoint; any other with a note."""
-    data = learn_round(parts[0], SETTINGS, AGREEMENT, None).data
-    with pytest.raises(DamagedFileError, match="data is damaged"):
-        learn_round(parts[0], SETTINGS, AGREEMENT, data[:-40])
-    with pytest.raises(TypeError) as failed:
-        learn_round(parts[0], replace(SETTINGS, every=None), AGREEMENT, data)  # type: ignore[arg-type]
-    assert failed.value.__notes__ == ["in partition 0, from its row 200 on"]
 
 
 def test_only_who_asks_for_a_cluster_imports_one() -> None:

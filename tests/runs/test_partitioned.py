@@ -12,7 +12,6 @@ import re
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -39,8 +38,6 @@ from streamembed.runs.executor import PoolExecutor
 from streamembed.runs.log_replay import Replayed
 from streamembed.runs.partition_plan import compute_agreement, divide_log, sample_first_events
 from streamembed.runs.partitioned import SNAPSHOT_EVERY, replay_partitions
-from streamembed.runs.run_merge import merge_runs
-from streamembed.runs.run_reader import RunProgress
 from streamembed.runs.verification import verify
 from streamembed.storage.database import Database
 
@@ -171,20 +168,6 @@ def test_the_agreement_is_that_of_all_first_events(scaling: str | None, tmp_path
     assert (nothing.scale, nothing.bandwidth) == ((1.0,) * 16, 1.0)
 
 
-def test_a_sample_has_as_many_rows_of_each_as_it_has_events(tmp_path: Path) -> None:
-    """Of 64 of 100, 400 and 50 events; the same whichever worker takes it."""
-    log = write_files(tmp_path / "log", *np.split(X[:550], [100, 500]))
-    config = Config(memory="landmarks", warm_up=64, size=1000)
-    samples = [sample_first_events(part, config) for part in divide_log(log)]
-    ranks = np.concatenate([ranks for _, ranks, _ in samples])
-    least = np.argsort(ranks)[:64]
-    numbers = np.repeat([0, 1, 2], [100, 400, 50])[least]
-    # three standard deviations of a binomial are 0.17
-    np.testing.assert_allclose(
-        np.bincount(numbers) / 64, [100 / 550, 400 / 550, 50 / 550], atol=0.17
-    )
-
-
 def write_files(folder: Path, *parts: np.ndarray) -> EventLog:
     """A log of a file each."""
     folder.mkdir()
@@ -246,23 +229,6 @@ def test_a_run_of_partitions_is_read_like_any_other(log: Path, tmp_path: Path) -
     assert any("landmarks.arrow" in one.what for one in verify(run).troubles)
 
 
-def test_a_run_of_partitions_is_read_as_any_run(log: Path, tmp_path: Path) -> None:
-    """While it is learned, too: positions, snapshots, partitions and counts."""
-
-    def look(events: int) -> None:
-        if 0 < events < 1998:
-            with se.read_run(tmp_path / "run") as run:
-                assert run.progress().accepted == events
-
-    replayed(log, tmp_path / "run", progress=look)
-    with se.read_run(tmp_path / "run") as run:
-        assert (run.kind, run.finished, run.positions[-1]) == ("partitions", True, 1998)
-        assert run.snapshot().position == run.engine().position == 1998
-        assert run.timeline()["round"].to_pylist() == [1, 2, 3, 4, 5, 6]
-        assert run.rejected()["offset"].to_pylist() == [30, 400]
-        assert run.progress() == RunProgress(1998, 2, 1998)
-
-
 def test_the_same_call_again_reads_and_another_is_refused(log: Path, tmp_path: Path) -> None:
     """As any replay: what differs is named."""
     replayed(log, tmp_path / "run")
@@ -277,37 +243,6 @@ def test_the_same_call_again_reads_and_another_is_refused(log: Path, tmp_path: P
     with pytest.raises(ParameterError, match="snapshot_every was 200 and is 300"):
         replayed(log, tmp_path / "run", snapshot_every=300)
     assert replayed(log, tmp_path / "run", size=50, overwrite=True).learned == 1998
-
-
-def test_a_log_of_other_features_is_told_in_brief(tmp_path: Path) -> None:
-    """All 128 names of them were printed twice once."""
-    wide, other = np.tile(X[:200, :16], (1, 8)), [f"y{j:03d}" for j in range(128)]
-    write_log(tmp_path / "a.arrow", wide, [f"x{j:03d}" for j in range(128)])
-    write_log(tmp_path / "b.arrow", wide, other)
-    write_log(tmp_path / "c.arrow", wide, [*(f"x{j:03d}" for j in range(127)), "z"])
-    replayed(tmp_path / "a.arrow", tmp_path / "run")
-    with pytest.raises(ParameterError, match=r"log\.features was") as refused:
-        replayed(tmp_path / "b.arrow", tmp_path / "run")
-    assert "and is ['y000', 'y001'" in str(refused.value)
-    assert "y127" not in str(refused.value)
-    with pytest.raises(ParameterError, match=r"log\.features\[127\] was 'x127' and is 'z'"):
-        replayed(tmp_path / "c.arrow", tmp_path / "run")
-
-
-def test_columns_that_are_not_used_are_not_said_to_be(tmp_path: Path) -> None:
-    """Ids and labels, and times without a clock; the run says so, and what `inspect` shows."""
-    points = dict(zip(NAMES[:2], X[:300, :2].T, strict=True))
-    more = {"id": np.arange(300), "label": ["a"] * 300, "event_time": np.arange(300.0)}
-    pq.write_table(pa.table({**points, **more}), tmp_path / "log.parquet")
-    done = replayed(tmp_path / "log.parquet", tmp_path / "run")
-    assert str(done.columns).startswith("features: x00, x01; id: none; label: none; time: none; ")
-    assert done.columns.left_out["label"] == "labels are not used"
-    timed = replayed(tmp_path / "log.parquet", tmp_path / "timed", clock="event_time", half_life=9)
-    assert timed.columns.time == "event_time"
-    told = CliRunner().invoke(commands.main, ["inspect", str(tmp_path / "run"), "--json"])
-    facts = json.loads(told.stdout)
-    assert (facts["log"]["label"], facts["log"]["has_ids"]) == (None, False)
-    assert facts["snapshot_every"] == 200
 
 
 def test_a_short_log_and_a_damaged_one(tmp_path: Path, log: Path) -> None:
@@ -423,19 +358,6 @@ def kill_everywhere(log: Path, folder: Path, every: int) -> int:
     raise AssertionError("it never ends")
 
 
-def test_new_files_are_a_run_of_their_own(log: Path, tmp_path: Path) -> None:
-    """The error says how many; the merge of both runs has the events of all files."""
-    replayed(log, tmp_path / "run")
-    before = files_of(tmp_path / "run")
-    write_log(log / "c.parquet", X[:700], NAMES, format="parquet")
-    with pytest.raises(ParameterError, match=r"partitions had 2 entries and has 3"):
-        replayed(log, tmp_path / "run")
-    assert files_of(tmp_path / "run") == before
-    replayed(log / "c.parquet", tmp_path / "new")
-    merged = merge_runs([tmp_path / "run", tmp_path / "new"], tmp_path / "both")
-    assert merged.position == 2698
-
-
 def test_progress_counts_what_was_learned_before(
     log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -497,35 +419,6 @@ def test_workers_leave_no_trace_nor_do_their_deaths(
     assert done.resumed_at > 0
     assert files_of(tmp_path / "two") == files_of(tmp_path / "one")
     assert not list_workers()
-
-
-@pytest.mark.long
-def test_fifty_kills_of_workers_end_with_the_same_bytes(log: Path, tmp_path: Path) -> None:
-    """By the system, at random moments; any number of workers resumes what another began."""
-    fixed = {"snapshot_every": 50, "chunk_size": 25}
-    replayed(log, tmp_path / "one", **fixed)
-    rng, killed, stop = random.Random(0), list[int | None](), threading.Event()
-
-    def kill() -> None:
-        while not stop.wait(rng.uniform(0.0, 4.0)):
-            if len(killed) < 50 and (workers := list_workers()):
-                victim = rng.choice(workers)
-                killed.append(victim.pid)
-                victim.kill()
-
-    thread = threading.Thread(target=kill)
-    thread.start()
-    finished = 0
-    try:
-        while len(killed) < 50 or not finished:
-            run = tmp_path / f"{finished}"
-            with contextlib.suppress(StoppedError):
-                replayed(log, run, workers=rng.choice([2, 3]), **fixed)
-                assert files_of(run) == files_of(tmp_path / "one")
-                finished += 1
-    finally:
-        stop.set()
-        thread.join()
 
 
 def flags(log: Path, run: Path) -> list[str]:

@@ -14,7 +14,7 @@ import pytest
 
 from scenarios.streams import still_rings
 from streamembed import ray as on_ray
-from streamembed.errors import ParameterError, StoppedError
+from streamembed.errors import ParameterError
 from streamembed.logs.event_log import write_log
 from streamembed.runs.executor import Task, run_task
 from streamembed.runs.log_replay import Replayed
@@ -168,20 +168,6 @@ def test_a_run_goes_on_with_tasks_and_the_other_way_round(
 
 def here(log: Path, run: Path, **changes: Any) -> Replayed:
     return replay_partitions(str(log), run, workers=1, **FIXED, **changes)
-
-
-@NEEDED
-@pytest.mark.ray
-@pytest.mark.usefixtures("cluster")
-def test_errors_come_as_they_are(
-    log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Those of tasks and of parameters; a task that always dies ends the replay."""
-    with pytest.raises(ParameterError, match="options has \\['max_concurrency'\\]; it may have"):
-        replayed(log, tmp_path / "bad", options={"max_concurrency": 2})
-    monkeypatch.setattr(on_ray, "run_task", die)
-    with pytest.raises(StoppedError, match="workers have died 4 times"):
-        replayed(log, tmp_path / "dead")
 
 
 @NEEDED

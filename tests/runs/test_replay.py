@@ -12,10 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import streamembed as se
-from streamembed.errors import BadRowError, FeatureError, LogError, ParameterError
+from streamembed.errors import BadRowError, FeatureError, ParameterError
 from streamembed.logs.event_log import open_log, write_log
-from streamembed.runs.run_folder import FILES
-from streamembed.storage.database import DATABASE_NAME
 
 NAMES = ["x", "y", "z"]
 POINTS = np.random.default_rng(0).standard_normal((437, 3))
@@ -75,37 +73,6 @@ def test_layouts_leave_no_trace(
         assert reader.finished
 
 
-@pytest.mark.long
-def test_three_and_five_files_gave_other_bytes(tmp_path: Path) -> None:
-    """Every file that docs/files.md promises is the same, with all that a replay can write."""
-    runs = []
-    for parts in (3, 5):
-        log = written(tmp_path / f"log {parts}", "stream", 17 * parts, parts)
-        learns = engine(picture=True, metrics=("itml",))
-        watcher = se.Monitor(ert=1000, n_reference=150)
-        run = tmp_path / f"run {parts}"
-        se.replay(log, learns, run, monitor=watcher)
-        runs.append(run)
-    names = {path.name for path in runs[0].iterdir()}
-    assert names == {*FILES, DATABASE_NAME, ".lock"} - {"landmarks.arrow"}
-    for name in names - {DATABASE_NAME, ".lock"}:
-        assert (runs[0] / name).read_bytes() == (runs[1] / name).read_bytes(), name
-
-
-def test_folders_may_mix_formats(run: se.Replayed, tmp_path: Path) -> None:
-    """Streams, files and Parquet, read in the order of their names, are one log."""
-    (tmp_path / "log").mkdir()
-    formats = ("parquet", "stream", "file", "parquet", "file", "stream")
-    parts = np.array_split(np.arange(len(POINTS)), len(formats))
-    for i, (format, chosen) in enumerate(zip(formats, parts, strict=True)):
-        ids = [IDS[j] for j in chosen]
-        path = tmp_path / "log" / f"{i}.any"
-        write_log(path, POINTS[chosen], NAMES, ids=ids, format=format, rows_per_batch=11)
-    other = se.replay(tmp_path / "log", engine(), tmp_path / "run")
-    for name in STABLE:
-        assert (other.path / name).read_bytes() == (run.path / name).read_bytes(), name
-
-
 def test_a_replay_is_learning(run: se.Replayed) -> None:
     """The final snapshot is that of an engine taught by hand, row by row."""
     by_hand = engine(on_bad_row="skip")
@@ -128,21 +95,6 @@ def test_the_embedding_has_every_event(run: se.Replayed) -> None:
     assert np.isfinite(coordinates[:430]).all()
     coverage = table["coverage"].to_numpy()[:430]
     assert ((coverage > 0) & (coverage <= 1)).all()
-
-
-def test_all_events_are_embedded_by_the_last_snapshot(run: se.Replayed) -> None:
-    """Those of the support as they are in it, all others by its transform; nothing is left over."""
-    snapshot = se.Snapshot.load(run.path / "snapshot.arrow")
-    table = pq.read_table(run.path / "embedding.parquet")
-    found = np.column_stack([table[f"diffusion_map_{j}"].to_numpy() for j in range(3)])[:430]
-    np.testing.assert_array_equal(found[-120:], snapshot.coordinates)
-    assert table["id"].to_pylist()[310:430] == snapshot.ids.tolist()
-    good = np.delete(np.arange(437), BAD)[:310]
-    expected = snapshot.transform(pa.table(dict(zip("xyz", POINTS[good].T, strict=True))))
-    np.testing.assert_allclose(found[:310], expected, rtol=1e-9, atol=1e-12)
-    assert {path.name for path in run.path.iterdir()} == {*STABLE, "run.db", ".lock"}
-    with pytest.raises(ParameterError, match="embed='first'"):
-        se.replay(written(run.path.parent / "x", "file", 50), engine(), run.path, embed="first")
 
 
 def test_coordinates_may_be_as_of_when_an_event_was_learned(tmp_path: Path) -> None:
@@ -169,20 +121,6 @@ def test_coordinates_may_be_as_of_when_an_event_was_learned(tmp_path: Path) -> N
         expected = snapshot.transform(pa.table(named))
         np.testing.assert_allclose(found[before:position], expected, rtol=1e-9, atol=1e-12)
         before = position
-
-
-def test_the_timeline_has_a_row_a_snapshot(run: se.Replayed) -> None:
-    """Positions, eigenvalues, certificates, frames, refreshes; no time of a clock."""
-    table = pq.read_table(run.path / "timeline.parquet")
-    assert table["position"].to_pylist() == [50, 100, 200, 300, 400, 430]
-    assert run.snapshots == 6
-    assert run.snapshot is not None
-    last = table.slice(5).to_pylist()[0]
-    assert last["eigenvalue_0"] == run.snapshot.eigenvalues[0]
-    assert last["residual"] == run.snapshot.certificate.residual
-    assert all(table["met"].to_pylist())
-    assert table["resolution"].to_pylist() == [0.0] * 6  # every event has a slot of its own
-    assert "seconds" not in table.column_names
 
 
 def test_rejected_rows_say_where_and_why(run: se.Replayed) -> None:
@@ -306,49 +244,6 @@ def test_a_run_is_not_written_where_its_log_is_read(
     se.replay(folder, engine(), folder / ".." / "run", overwrite=overwrite)
 
 
-def test_snapshots_fit_the_chunks(tmp_path: Path) -> None:
-    """snapshot_every is rounded up to whole chunks, and the result says to what."""
-    log = written(tmp_path / "log", "stream", 100)
-    for wrong in (0, 2.5, -10):
-        with pytest.raises(ParameterError, match=f"snapshot_every={wrong} must be"):
-            se.replay(log, engine(), tmp_path / "run", snapshot_every=wrong)
-    for asked in (15, 20):
-        taught = engine()
-        done = se.replay(log, taught, tmp_path / "run", snapshot_every=asked, overwrite=True)
-        positions = pq.read_table(done.path / "timeline.parquet")["position"].to_pylist()
-        assert positions == [50, *range(60, 421, 20), 430]
-        assert done.snapshot_every == 20
-    done = se.replay(log, engine(chunk_size=32), tmp_path / "run", overwrite=True)
-    assert done.snapshot_every == 128
-
-
-def test_features_are_chosen_by_name(tmp_path: Path) -> None:
-    """Only those columns are learned; progress is told in rows of the log."""
-    log = written(tmp_path / "log", "stream", 100)
-    told: list[int] = []
-    done = se.replay(log, engine(), tmp_path / "run", features=["z", "x"], progress=told.append)
-    assert done.snapshot is not None
-    assert done.snapshot.feature_names == ("x", "z")
-    assert done.rejected == 1  # the duplicate id; every bad value is in y
-    assert told[0] == 50  # the warm-up, and every snapshot
-    assert told[-1] == 437  # all rows are read again, to be embedded by the last snapshot
-    assert told[:-1] == sorted(told[:-1])
-    assert {100, 200, 300, 400, 437} <= {*told[:-1]}  # and every batch
-
-
-def test_an_open_log_can_be_replayed(tmp_path: Path) -> None:
-    """As a path can."""
-    log = open_log(written(tmp_path / "log", "file", 100))
-    assert se.replay(log, engine(), tmp_path / "run").accepted == 432
-
-
-def test_a_missing_log_makes_no_run(tmp_path: Path) -> None:
-    """The error comes before anything is made."""
-    with pytest.raises(LogError):
-        se.replay(tmp_path / "nothing", engine(), tmp_path / "run")
-    assert not (tmp_path / "run").exists()
-
-
 def test_an_interrupted_replay_leaves_a_whole_run(tmp_path: Path) -> None:
     """Ctrl-C comes through, after the files are finished; the snapshot was missing once."""
     log = written(tmp_path / "log", "stream", 50)
@@ -460,13 +355,6 @@ def test_labels_and_times_are_carried_through(tmp_path: Path) -> None:
         assert table[name].to_pylist() == expected[name].to_pylist()
 
 
-def test_a_log_without_labels_has_no_column_of_them(run: se.Replayed) -> None:
-    """Nor of times."""
-    names = pq.read_schema(run.path / "embedding.parquet").names
-    coordinates = [f"diffusion_map_{j}" for j in range(3)]
-    assert names == ["position", "id", "learned", *coordinates, "coverage"]
-
-
 @pytest.mark.parametrize(
     "label",
     [
@@ -485,17 +373,6 @@ def test_labels_may_be_of_any_type(tmp_path: Path, label: Any) -> None:
     found = pq.read_table(done.path / "embedding.parquet")["label"]
     assert found.type == label.type
     assert found.to_pylist()[:5] == label.to_pylist()[:5]
-
-
-def test_a_label_that_parquet_cannot_hold_is_refused(tmp_path: Path) -> None:
-    """Before anything is made."""
-    label = pa.array([None] * 437, pa.month_day_nano_interval())
-    table = labelled(POINTS, np.arange(437), label=label)
-    with pa.OSFile(str(tmp_path / "log"), "wb") as sink, pa.ipc.new_file(sink, table.schema) as to:
-        to.write_table(table)
-    with pytest.raises(FeatureError, match=r"'label' of .* has type month_day_nano_interval"):
-        se.replay(tmp_path / "log", engine(), tmp_path / "run")
-    assert not (tmp_path / "run").exists()
 
 
 # ------------------------------------------------------------------------- vectors and patterns
@@ -524,41 +401,3 @@ def test_a_vector_column_is_learned_as_an_array(tmp_path: Path) -> None:
     np.testing.assert_array_equal(taught.snapshot().coordinates, whole.snapshot().coordinates)
     found = se.Snapshot.load(done.path / "snapshot.arrow").transform(points[:3])
     np.testing.assert_array_equal(found, done.snapshot.transform(points[:3]))
-
-
-def test_an_engine_taught_arrays_finds_the_vectors(tmp_path: Path) -> None:
-    """Beside numeric columns too, for it knows their places; more than one must be chosen from."""
-    points = np.random.default_rng(4).standard_normal((200, 12))
-    taught, whole = engine(), engine()
-    taught.learn(points[:100])
-    whole.learn(points)
-    write_vectors(tmp_path / "log", points[100:], x=np.zeros(100))
-    done = se.replay(tmp_path / "log", taught, tmp_path / "run")
-    assert done.snapshot is not None
-    np.testing.assert_array_equal(done.snapshot.coordinates, whole.snapshot().coordinates)
-    with pytest.raises(FeatureError, match="several possible sets of features"):
-        se.replay(tmp_path / "log", engine(), tmp_path / "other")
-    done = se.replay(tmp_path / "log", engine(), tmp_path / "other", features=["embedding"])
-    assert done.accepted == 100
-
-
-@pytest.mark.skipif(
-    int(pa.__version__.split(".")[0]) < 26,
-    reason="Arrow before 26 has no nulls of fixed-size lists in Parquet",
-)
-def test_rows_of_vectors_with_nulls_are_set_aside(tmp_path: Path) -> None:
-    """With the place of the first null."""
-    rows = [[1.0, 2.0, 3.0], None, [1.0, None, 2.0]]
-    table = pa.table({"v": pa.array(rows, pa.list_(pa.float64(), 3))})
-    pq.write_table(table, tmp_path / "log")
-    done = se.replay(tmp_path / "log", engine(), tmp_path / "run")
-    found = pq.read_table(done.path / "rejected.parquet").to_pylist()
-    assert [row["reason"] for row in found] == ["null in '0'", "null in '1'"]
-
-
-def test_features_may_be_patterns(tmp_path: Path) -> None:
-    """As in `open_log`."""
-    log = written(tmp_path / "log", "stream", 100)
-    done = se.replay(log, engine(), tmp_path / "run", features=["[xz]"])
-    assert done.snapshot is not None
-    assert done.snapshot.feature_names == ("x", "z")

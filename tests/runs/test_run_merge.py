@@ -14,7 +14,6 @@ from click.testing import CliRunner
 import streamembed as se
 from streamembed.cli import commands
 from streamembed.errors import ParameterError
-from streamembed.logs.event_log import write_log
 from streamembed.runs.run_merge import merge_runs
 from streamembed.runs.verification import verify
 
@@ -83,27 +82,6 @@ def test_a_copy_of_a_run_is_refused(tmp_path: Path) -> None:
     assert done.exit_code == 2
     assert f"runs has '{told[0]}' and '{told[2]}', which hold the same landmarks" in done.stderr
     assert not (tmp_path / "out").exists()
-
-
-def test_a_merged_run_has_the_size_of_the_largest(tmp_path: Path) -> None:
-    """But for the places of those that thinning could not fill, of which there may be a few."""
-    one = run_of(tmp_path / "one", X[:300], size=50)
-    other = tmp_path / "other"
-    write_log(tmp_path / "log.arrow", X[300:], ["0", "1", "2"])
-    fixed: dict[str, Any] = {"size": 60, "scaling": None, "chunk_size": 50}
-    done = se.replay_partitions(tmp_path / "log.arrow", other, workers=1, **fixed)
-    assert done.snapshot is not None
-    merge_runs([other], tmp_path / "alone")
-    with se.read_run(tmp_path / "alone") as run:
-        assert run.engine().config.size == 60
-    merge_runs([one, run_of(tmp_path / "two", X[300:], size=40)], tmp_path / "out")
-    with se.read_run(tmp_path / "out") as run:
-        engine = run.engine()
-    assert engine.config.size == 50
-    assert len(engine.snapshot().ids) <= 50
-    merge_runs([one], tmp_path / "less", size=30)
-    with se.read_run(tmp_path / "less") as run:
-        assert run.engine().config.size == 30
 
 
 def test_runs_of_other_scalings_are_merged_on_request(tmp_path: Path) -> None:

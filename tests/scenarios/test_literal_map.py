@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from scipy.spatial.distance import cdist
-from threadpoolctl import threadpool_limits
 
 from scenarios import streams
 from scenarios.baselines import literal_map
@@ -14,13 +12,6 @@ from tests.oracles import oracle
 
 # Full rank: a chain of tens of updates rounds to about 1e-14 of the norm each way.
 EXACT = 1e-12
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """Two threads on matrices this small are several times slower than one, and differ in bits."""
-    with threadpool_limits(1, user_api="blas"):
-        yield
 
 
 # The literal map: 320 points in batch, 80 more by tens, k = 10, as in the source at a fifth.

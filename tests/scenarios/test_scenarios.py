@@ -17,7 +17,6 @@ ROSTER = [
     "few-labels",
     "landmark-stream",
     "merged-landmarks",
-    "word-distances",
     "embedding-gallery",
     "live-map",
     "cities",

@@ -25,8 +25,7 @@ import pyarrow.flight as fl
 import pytest
 
 import streamembed as se
-from streamembed.errors import ParameterError, ServerError
-from streamembed.serving.batch_learner import BatchLearner
+from streamembed.errors import ServerError
 from streamembed.serving.messages import read_code
 from tests.serving.http2 import HEADERS, PREFACE, PREFIX, changing, idle_call
 from tests.serving.served import Server, X, bearer, made, serving, tokens_in
@@ -301,12 +300,6 @@ def test_a_run_that_stops_to_learn_ends_the_server(tmp_path: Path) -> None:
         assert str(tmp_path) not in str(told.value)
         assert server.process.wait(60) == 4
     assert "start the server again" in "".join(server.said)
-
-
-def test_no_second_server_learns(world: World) -> None:
-    """A run has one writer."""
-    with pytest.raises(ParameterError, match="is being written by another writer"):
-        BatchLearner(str(world.run), None)
 
 
 def test_tokens_are_read_again(world: World) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import uuid
 from pathlib import Path
 from typing import Any
@@ -17,12 +16,8 @@ import streamembed as se
 from streamembed.data.ids import read_ids
 from streamembed.errors import (
     ColumnWarning,
-    FeatureError,
     InputError,
-    MissingFileError,
-    NotReadyError,
     ParameterError,
-    ServerError,
 )
 from tests.serving.served import serving
 
@@ -48,24 +43,6 @@ def test_a_token_that_is_none_is_refused(token: Any) -> None:
     with pytest.raises(ParameterError, match="must be text") as told:
         se.connect("grpc://127.0.0.1:1", token=token)
     assert str(token) not in str(told.value)
-
-
-def test_other_arguments_are_looked_at(tmp_path: Path) -> None:
-    """Before anything is sent."""
-    with pytest.raises(MissingFileError):
-        se.connect("grpc+tls://127.0.0.1:1", tls_roots=tmp_path / "none")
-    with pytest.raises(ParameterError, match="patience"):
-        se.connect("grpc://127.0.0.1:1", patience=-1)
-
-
-def test_a_missing_server_is_an_error_of_one_line() -> None:
-    """Not one of gRPC."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    with pytest.raises(ServerError, match=r"^the server cannot be reached") as told:
-        se.connect(f"grpc://127.0.0.1:{port}", patience=0.0)
-    assert told.value.code == "unavailable"
-    assert "\n" not in str(told.value)
 
 
 def test_ids_of_all_kinds_are_those_of_an_engine(tmp_path: Path) -> None:
@@ -154,20 +131,3 @@ def test_suspicious_columns_are_left_out_by_clients(tmp_path: Path) -> None:
     with se.open_run(tmp_path / "run") as run:
         assert run.snapshot().feature_names == ("x", "z")
         assert run.snapshot().ids.tolist() == list(range(10, 60))
-
-
-def test_before_the_first_event_there_is_no_map_and_no_name(tmp_path: Path) -> None:
-    """The first rows define the features; until the map is ready the code is "not_ready"."""
-    with se.open_run(tmp_path / "run", {"size": 20, "warm_up": 10}):
-        pass
-    with serving(tmp_path / "run", "--learn") as server, server.client() as client:
-        assert not client.ready
-        for ask in (client.snapshot, lambda: client.transform([[1.0, 2.0]])):
-            with pytest.raises(NotReadyError, match="warm-up") as told:
-                ask()
-            assert told.value.code == "not_ready"
-        assert client.learn([{"b": 1.0, "a": 2.0}]).accepted == 1
-        with pytest.raises(FeatureError) as wrong:
-            client.learn(pa.table({"x": [1.0], "y": [2.0]}))
-        assert wrong.value.code == "invalid"
-        assert client.learn([{"a": 1.0, "b": 3.0}]).accepted == 1

@@ -93,20 +93,6 @@ def test_a_run_of_the_other_kind_is_served_but_not_learned_into(tmp_path: Path) 
     assert served.snapshot.features == Features(("age", "height", "wbf"), False)
 
 
-def test_a_run_of_distances_embeds_no_points(tmp_path: Path) -> None:
-    """Its snapshots are served; it does not learn."""
-    run = runs.distances(tmp_path)
-    follower = LatestSnapshot(str(run))
-    follower.refresh()
-    assert follower.current is not None
-    assert not follower.current.snapshot.feature_names
-    rows = [np.linalg.norm(X[:t] - X[t], axis=1) for t in range(18)]
-    with se.open_run(tmp_path / "online", {"size": 20}) as online:
-        online.learn_distances(rows)
-    with pytest.raises(ParameterError, match="learns distances"):
-        BatchLearner(str(tmp_path / "online"), None)
-
-
 UNTRUSTED = """
 import sys
 import streamembed as se
@@ -134,18 +120,6 @@ def certificate(folder: Path, name: str) -> tuple[Path, Path]:
         capture_output=True,
     )
     return cert, key
-
-
-def test_a_finished_run_is_left_as_it_was(tmp_path: Path) -> None:
-    """Serving it reads, and leaves no file behind."""
-    run = made(tmp_path)
-    before = {path.name: path.read_bytes() for path in run.iterdir()}
-    with serving(run) as server:
-        with server.client() as client:
-            assert client.ready
-            client.timeline()
-        assert server.stop() == 143
-    assert {path.name: path.read_bytes() for path in run.iterdir()} == before
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="makes the certificate")

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import urllib.request
 
-import pytest
-
-from streamembed.errors import ParameterError
 from streamembed.serving.server_metrics import CALLS, ServerMetrics
 
 LARGEST = 200
@@ -53,12 +50,3 @@ def test_counters_count() -> None:
         "streamembed_events_learned_total": 7,
         "streamembed_ready": 0,
     }
-
-
-def test_without_the_extra_there_is_no_page(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The message says what to install; calls are counted all the same."""
-    monkeypatch.setattr("streamembed.serving.server_metrics.prometheus_client", None)
-    metrics = ServerMetrics(dict)
-    metrics.count_batch("learn", 5, 0.1)
-    with pytest.raises(ParameterError, match=r"streamembed.serve."):
-        metrics.listen("127.0.0.1", 0)

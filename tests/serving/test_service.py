@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -126,19 +125,6 @@ def test_a_bad_value_costs_its_row_alone(world: World, bad: float) -> None:
     assert answer.data.filter(pa.array(valid(answer))).equals(clean.data)
 
 
-def test_a_row_that_is_null_is_not_valid(world: World) -> None:
-    """Neither is one with a null in it."""
-    batch = pa.record_batch(
-        {"point": pa.array([[1.0, 2.0, 3.0], None, [1.0, None, 3.0]], pa.list_(pa.float64(), 3))}
-    )
-    (answer,) = world.exchange(batch)
-    assert valid(answer) == [True, False, False]
-    (answer,) = world.exchange(rows(np.full((2, 3), np.nan)))
-    assert valid(answer) == [False, False]
-    (answer,) = world.exchange(rows(np.zeros((0, 3))))
-    assert answer.data.num_rows == 0
-
-
 @pytest.mark.parametrize(
     "kind",
     [
@@ -161,27 +147,6 @@ def test_numbers_of_any_type_are_points(world: World, kind: Any) -> None:
     assert told["accepted"] == 6
 
 
-def test_a_list_of_another_length_costs_its_row_alone(world: World) -> None:
-    """Like one that is null."""
-    lists = pa.array([[1.0, 2.0, 3.0], [1.0], None, [1.0, 2.0, 3.0, 4.0], [3.0, 2.0, 1.0]])
-    (answer,) = world.exchange(pa.record_batch({"point": lists}))
-    assert valid(answer) == [True, False, False, False, True]
-    (clean,) = world.exchange(rows([[1.0, 2.0, 3.0], [3.0, 2.0, 1.0]]))
-    assert answer.data.filter(pa.array(valid(answer))).equals(clean.data)
-
-
-def test_a_path_is_described(world: World) -> None:
-    """By its schema, and by what a batch may be."""
-    for path in ("transform", "learn"):
-        info = world.flight.get_flight_info(Path_(path), bearer(world.read))
-        assert info.schema == pa.schema([("point", pa.list_(pa.float64(), 3))])
-        (end,) = info.endpoints
-        assert end.locations == []  # the address that was called
-        facts = json.loads(info.app_metadata)
-        assert (facts["max_rows"], facts["max_bytes"]) == (100, 1 << 20)
-    assert (facts["offset"], facts["labels"]) == (0, False)
-
-
 def test_a_snapshot_comes_bit_for_bit(world: World) -> None:
     """As the run keeps it."""
     with se.read_run(world.run) as reader:
@@ -192,16 +157,6 @@ def test_a_snapshot_comes_bit_for_bit(world: World) -> None:
         data = b"".join(table["bytes"].to_pylist())
         assert se.Snapshot.from_bytes(data).position >= 200
         assert which == "latest" or data == expected
-
-
-def test_the_timeline_comes_as_a_table(world: World) -> None:
-    """That of the run."""
-    table = world.flight.do_get(fl.Ticket(b"timeline"), bearer(world.read)).read_all()
-    with se.read_run(world.run) as reader:
-        expected = reader.timeline()
-    assert table.schema == expected.schema.remove_metadata()
-    first, kept = (one.slice(0, 1).to_pylist() for one in (table, expected))
-    assert first == kept
 
 
 def test_the_action_tells_nothing_of_the_run(world: World) -> None:
@@ -244,16 +199,6 @@ def test_a_gap_an_overlap_and_other_rows_are_refused(world: World) -> None:
                 world.put(X[:n], json.dumps({"offset": offset}).encode())
             assert told.value.extra_info == b"offset"
     assert world.metrics("events_learned_total") == learned
-
-
-def test_a_repetition_tells_the_row_behind_it(world: World) -> None:
-    """And not the row after a later batch: a client that continued there would skip rows."""
-    with world.server.client(world.write) as client:
-        at = client.offset
-        client.learn(X[230:235])
-        client.learn(X[235:245])
-    answer = world.put(X[230:235], json.dumps({"offset": at}).encode())
-    assert (answer["repeated"], answer["next"]) == (True, at + 5)
 
 
 def test_a_client_that_was_overtaken_hears_it_and_goes_on(world: World) -> None:
@@ -426,13 +371,6 @@ def test_other_calls_are_refused(world: World) -> None:
         assert "Traceback" not in str(told.value)
 
 
-def test_a_right_token_beside_a_huge_header_is_refused(world: World) -> None:
-    """It is the size that counts."""
-    with pytest.raises(fl.FlightUnauthenticatedError, match="4096"):
-        CALLS["do_action"](world.flight, bearer(world.read, (b"x", b"a" * 5000)))
-    assert CALLS["do_action"](world.flight, bearer(world.read, (b"x", b"a" * 3000)))
-
-
 # ------------------------------------------------------------------------ what is refused
 
 
@@ -470,13 +408,6 @@ def test_other_schemas_and_sizes_are_refused(world: World, name: str) -> None:
     assert "/" not in text
 
 
-def test_a_batch_of_many_bytes_is_refused(world: World) -> None:
-    """However few rows it has."""
-    many = named({"point": ([[1.0, 2.0, 3.0]], LISTS), "label": (["x" * 1_100_000],)})
-    with pytest.raises(fl.FlightServerError, match="at most 1048576 bytes"):
-        world.put(many, b'{"offset": 0}')
-
-
 ASKED: dict[str, Callable[[World], Any]] = {
     "ticket": lambda w: w.flight.do_get(fl.Ticket(b"../run.db"), bearer(w.read)).read_all(),
     "empty": lambda w: w.flight.do_get(fl.Ticket(b""), bearer(w.read)).read_all(),
@@ -511,17 +442,6 @@ def test_what_there_is_not_is_said_in_a_line(world: World, name: str) -> None:
     assert not {".py", "run.db"} & set(text.split())
 
 
-def test_rows_without_data_are_refused(world: World) -> None:
-    """A message of metadata alone."""
-    writer, reader = world.flight.do_exchange(Path_("transform"), bearer(world.read))
-    writer.begin(rows(X[:1]).schema)
-    writer.write_metadata(b"{}")
-    with pytest.raises(fl.FlightServerError, match="empty batch"):
-        reader.read_chunk()
-    with pytest.raises(fl.FlightServerError):
-        writer.close()
-
-
 # ------------------------------------------------------------------------ watched
 
 
@@ -542,15 +462,3 @@ def test_counters_and_readiness(world: World) -> None:
     assert not {"ann", "ben", str(world.run)} & set(text.replace('"', " ").split())
     assert world.metrics("snapshot_position") >= 200
     assert world.metrics("ready") == 1
-
-
-def test_learned_events_are_served_soon(world: World) -> None:
-    """By the same server, without a checkpoint; a call of many batches has one snapshot."""
-    with world.server.client(world.write) as client:
-        position = client.transform(X[:1]).position
-        client.learn(X[:50])
-        until = time.monotonic() + 30
-        while (newest := client.transform(X[:250])).position < position + 50:
-            assert time.monotonic() < until
-        assert len(newest.coordinates) == 250  # three batches
-        assert client.snapshot().position == newest.position

@@ -30,14 +30,6 @@ def test_a_token_is_found_by_itself_alone(tmp_path: Path) -> None:
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-def test_one_name_may_have_two_tokens(tmp_path: Path) -> None:
-    """While one takes the other's place."""
-    old, new = (add_token(tmp_path / "tokens", "ann", "read") for _ in range(2))
-    tokens = read_tokens(tmp_path / "tokens")
-    found = [find_token(one, tokens) for one in (old, new)]
-    assert [one and one.name for one in found] == ["ann", "ann"]
-
-
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o660, 0o644, 0o601])
 def test_a_file_that_others_can_use_is_refused(tmp_path: Path, mode: int) -> None:
     """And the message says what to do."""
@@ -122,19 +114,3 @@ def test_a_port_that_is_taken_is_an_error_of_one_line(tmp_path: Path) -> None:
         assert (done.exit_code, done.stderr) == (2, said)
         done = call("serve", run, "--port", 0, "--metrics-port", port)
         assert (done.exit_code, done.stderr) == (2, said.replace("--port", "--metrics-port"))
-
-
-def test_an_address_of_another_machine_cannot_be_listened_at(tmp_path: Path) -> None:
-    """The message names the address, not the port."""
-    done = call("serve", made(tmp_path), "--host", "192.0.2.1", "--insecure")
-    assert done.exit_code == 2
-    assert "cannot be used at 192.0.2.1 (Cannot assign requested address)" in done.stderr
-
-
-def test_a_folder_that_is_not_there_is_no_run_without_a_store(tmp_path: Path) -> None:
-    """Each has its own message."""
-    assert "does not exist" in call("serve", tmp_path / "none").stderr
-    done = call("serve", tmp_path / "none", "--learn")
-    assert "none does not exist" in done.stderr
-    assert not (tmp_path / "none").exists()
-    assert "holds no run.db: it is no run" in call("serve", tmp_path).stderr

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -222,72 +221,6 @@ def test_isolated_points_have_no_part_and_come_back() -> None:
         assert report.residual <= TOLERANCE
         assert not held.psi[parts.isolated].any()
         np.testing.assert_allclose(found.values, dense(walk)[0][:40], atol=2e-3)
-
-
-def test_nothing_is_joined_at_all() -> None:
-    """No edge: no column, no residual."""
-    none = np.zeros(0, dtype=np.int64)
-    walk = walks.walk_on_edges(none, none, np.zeros(0), 500)
-    parts = neighbor_walk.find_parts(walk)
-    held, report = block.start(walk, parts, COUNT, TOLERANCE, 0)
-    held, report = block.update(held, walk, parts, np.arange(5), COUNT, TOLERANCE, 0, 5)
-    assert report.residual == 0.0
-    assert block.select_pairs(held, walk, parts, COUNT).vectors.shape == (500, 0)
-
-
-def test_a_low_that_is_none_is_found_out() -> None:
-    """Two halves joined only across have the eigenvalue -1: ``low`` falls to -1."""
-    rng = np.random.default_rng(6)
-    left, right = rng.integers(0, 250, 2000), rng.integers(250, 500, 2000)
-    left, right = np.unique(np.stack([left, right]), axis=1)
-    walk = walks.walk_on_edges(left, right, np.zeros(len(left)), 500)
-    parts = neighbor_walk.find_parts(walk)
-    high = Block(np.zeros((500, 0)), np.zeros(0), np.zeros((0, 0)), parts.labels, -0.05)
-    held, report = block.refine(high, walk, parts, COUNT, TOLERANCE, (0,), max_rounds=30)
-    assert held.low == -1.0
-    assert report.residual <= TOLERANCE
-    assert block.find_lowest(walk, 0) == -1.0
-
-
-def test_pairs_have_nothing_but_one_and_minus_one() -> None:
-    """250 parts of two points each: what is left for the block is -1, 250 times."""
-    heads = np.arange(0, 500, 2)
-    walk = walks.walk_on_edges(heads, heads + 1, np.ones(250), 500)
-    parts = neighbor_walk.find_parts(walk)
-    held, _ = block.start(walk, parts, 400, TOLERANCE, 0)
-    found = block.select_pairs(held, walk, parts, 400)
-    np.testing.assert_allclose(found.values, np.repeat([1.0, -1.0], [249, 151]), atol=1e-12)
-    held, report = block.start(walk, parts, COUNT, TOLERANCE, 0)
-    np.testing.assert_allclose(held.values, -1.0, atol=1e-12)
-    assert report.rounds == 1
-
-
-def test_a_support_that_grows_is_followed() -> None:
-    """From a few points, decomposed at once, to many, filtered."""
-    points = roll(np.random.default_rng(8), 300)
-    walk, parts = graph(points[:100])
-    held, _ = block.start(walk, parts, COUNT, TOLERANCE, 0)
-    for n in range(120, 301, 20):
-        walk, parts = graph(points[:n])
-        slots = np.arange(n - 20, n)
-        held, report = block.update(held, walk, parts, slots, COUNT, TOLERANCE, 0, n)
-        assert report.residual <= TOLERANCE
-        found = block.select_pairs(held, walk, parts, COUNT)
-        np.testing.assert_allclose(found.values, dense(walk)[0][:COUNT], atol=TOLERANCE)
-
-
-def test_a_block_of_copies_is_made_whole_again() -> None:
-    """All columns the same: their Gram matrix has rank 1."""
-    walk, parts = graph(blobs(np.random.default_rng(7), 500))
-    held, _ = block.start(walk, parts, COUNT, TOLERANCE, 0)
-    copies = replace(held, psi=np.repeat(held.psi[:, :1], 17, axis=1))
-    for position in range(3):
-        copies, report = block.update(
-            copies, walk, parts, np.zeros(0, np.int64), COUNT, TOLERANCE, 0, position
-        )
-    assert report.residual <= TOLERANCE
-    found = block.select_pairs(copies, walk, parts, COUNT)
-    np.testing.assert_allclose(found.values, dense(walk)[0][:COUNT], atol=1e-3)
 
 
 def test_columns_of_parts_alone_leave_no_pair() -> None:

@@ -67,7 +67,8 @@ class Stream:
         )
 
     def roll(self, count: int, renews: bool) -> None:
-        slots = self.space.choose_next_refreshed(count)
+        n = self.space.functions.shape[1]
+        slots = (self.space.cursor + np.arange(min(count, n))) % n
         masses = self.masses[slots]
         rows = self.weights[slots]
         self.space = self.space.roll(slots, rows, np.sqrt(masses), masses, renews)

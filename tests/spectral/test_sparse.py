@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from streamembed.spectral import adjacency, neighbor_walk
+from streamembed.spectral import neighbor_walk
 from tests.spectral import walks
 
 
@@ -51,29 +51,6 @@ def test_the_walk_is_that_of_the_definition(weights: str, uneven: bool) -> None:
     np.testing.assert_allclose(walk.degrees, q, rtol=1e-12)
     assert abs(walk.operator - walk.operator.T).max() == 0.0
     np.testing.assert_allclose(walk.operator @ walk.constant, walk.constant, atol=1e-14)
-
-
-@pytest.mark.parametrize("weights", ["binary", "heat"])
-def test_edges_and_lists_make_the_same_walk(weights: str) -> None:
-    """Edges may come in one direction or in both."""
-    d2, near = walks.find_nearest(np.random.default_rng(4).normal(size=(60, 2)), 5)
-    lists = walks.walk_on_lists(near, d2, weights, 0.5)
-    heads, ends, d2 = np.repeat(np.arange(60), 5), near.ravel(), d2.ravel()
-    both = walks.walk_on_edges(heads, ends, d2, 60, weights, 0.5)
-    mutual = set(zip(heads.tolist(), ends.tolist(), strict=True))
-    once = np.array([i < j or (j, i) not in mutual for i, j in zip(heads, ends, strict=True)])
-    single = walks.walk_on_edges(heads[once], ends[once], d2[once], 60, weights, 0.5)
-    for walk in (both, single):
-        np.testing.assert_allclose(walk.operator.toarray(), lists.operator.toarray(), atol=1e-14)
-
-
-def test_short_lists_and_their_scales() -> None:
-    """-1 and inf behind the end of a list are no neighbours and no distances."""
-    near = np.array([[1, 2], [0, -1], [1, -1], [-1, -1]])
-    d2 = np.array([[1.0, 4.0], [1.0, np.inf], [9.0, np.inf], [np.inf, np.inf]])
-    walk = walks.walk_on_lists(near, d2)
-    assert walk.degrees.tolist() == [2.0, 2.0, 2.0, 0.0]
-    np.testing.assert_allclose(adjacency.compute_local_scales(d2), [2.0, 1.0, 3.0, 0.2])
 
 
 @pytest.mark.parametrize("weights", neighbor_walk.WEIGHTS)

@@ -13,7 +13,7 @@ from streamembed.geometry.kernel_weights import KernelWeights
 from streamembed.geometry.pairwise import SquaredDistances
 from streamembed.methods.engine_parameters import METHODS
 from streamembed.methods.options import Config
-from streamembed.methods.registry import normalise
+from streamembed.methods.trial_map import normalise
 
 POINTS = np.random.default_rng(0).standard_normal((90, 3))
 MASSES = np.random.default_rng(1).uniform(0.5, 3.0, 90)
