@@ -89,7 +89,8 @@ class Explanation:
     ----------
     kind : str
         "mean", "spread" or "rate" of a feature; "pair", the correlation of two; "all", a change
-        that most features share; "constant", a feature that was constant or is now; "outliers", a
+        that most features share; "constant", a feature that was constant or is now; "value", one
+        that has another constant value; "outliers", a
         few events and nothing else; "missing", more rows with missing values; of an alarm of the
         channel "labels", "label share", how often a label comes, or "label mean", the mean of a
         feature among its events; "" where none can be named yet.
@@ -97,8 +98,9 @@ class Explanation:
         The features; empty for "all", "outliers", "missing", "label share"
         and "".
     before, after : float
-        Mean (0 before) in deviations, ratio of spreads (1 before), rate, share or correlation; of
-        "all" the median shift or ratio.
+        Mean (0 before) in deviations, ratio of spreads (1 before), rate (0 before of a value that
+        is new), share, correlation or value; of "all" the median shift or ratio; of "constant" 1
+        where the feature varied, 0 where not.
     p : float
         Of the test, corrected for all that were made.
     events : int

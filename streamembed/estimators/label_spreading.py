@@ -349,7 +349,9 @@ class LabelSpreading(ColdStartLearner, base.MiniBatchClassifier):
         return replace(stream, graph=graph, points=rest[0], classes=rest[1], changed=False)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_read": None}
+        start, early = self._early_labels
+        unknown = self._learned, early[self._learned - start : self.position - start]
+        return {**super().__getstate__(), "_early_labels": unknown, "_read": None}
 
 
 def _to_pandas(X: Any, kind: str, values: Array, **options: Any) -> Any:
