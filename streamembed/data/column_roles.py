@@ -337,12 +337,8 @@ def _choose_default(candidates: ColumnCandidates, choice: ColumnChoice) -> Colum
     if features:
         return Columns(features)
     reasons = {name: choice.roles.get(name) or candidates.explain(name) for name in types}
-    described = {
-        name: str(kind) if reasons[name] == str(kind) else f"{kind}, {reasons[name]}"
-        for name, kind in types.items()
-    }
     remedy = f" ({lists[0]!r}: {LIST_ADVICE})" if lists else ""
-    raise FeatureError(describe_no_features(where, described) + remedy)
+    raise FeatureError(describe_no_features(where, reasons) + remedy)
 
 
 def describe_no_features(where: str, columns: Mapping[str, str]) -> str:
@@ -465,9 +461,9 @@ def split(
 def _split_frame(
     frame: InputFrame, learned: tuple[str, ...], chosen: tuple[str, ...] | None, remedy: str
 ) -> SplitTable:
-    types = {name: getattr(column, "type", pa.null()) for name, column in frame.columns.items()}
+    types = {name: getattr(column, "type", pa.float64()) for name, column in frame.columns.items()}
     # values of columns that have no type are judged when they are read
-    types = {name: pa.float64() if kind == pa.null() else kind for name, kind in types.items()}
+    types |= {name: pa.float64() for name, kind in types.items() if kind == pa.null()}
     left_out = find_suspicious(types, learned)
     if chosen is None:
         faults = {n: str(t) for n, t in types.items() if not (is_numeric(t) or holds_vectors(t))}
@@ -501,11 +497,7 @@ def _split_dicts(
     known = {*learned} or {*first}.difference(find_suspicious(first))
     left_out = suspicious = find_suspicious(types, known)
     if chosen is None:
-        faults = {
-            key: "text" if isinstance(rows[0][key], str) else type(rows[0][key]).__name__
-            for key in first
-            if _is_no_number(rows[0][key])
-        }
+        faults = {k: type(rows[0][k]).__name__ for k in first if _is_no_number(rows[0][k])}
         left_out = _leave_out(keys, suspicious, faults, learned, name, remedy)
         points = _drop_keys(rows, {*(learned or first)}.difference(left_out), {*suspicious})
     else:

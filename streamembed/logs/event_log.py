@@ -479,16 +479,10 @@ def _check_same_layout(
     """FeatureError where the events of a file are in other columns than those of the first."""
     if layout == expected_layout:
         return
-    if layout.list_column is None and expected_layout.list_column is None:
-        names, expected = set(layout.features), set(expected_layout.features)
-        missing, more = sorted(expected - names), sorted(names - expected)
-        parts = [f"lacks the numeric columns {missing} of {first}"] if missing else []
-        parts += [f"has the columns {more} that {first} does not have"] if more else []
-        differs = " and ".join(parts)
-    else:
-        has, had = layout.describe_features(), expected_layout.describe_features()
-        differs = f"has {has}, but {first} has {had}"
+    names, expected = set(layout.features), set(expected_layout.features)
     raise FeatureError(
-        f"{file} {differs}; all files of a log must have the same features: choose them with "
-        "features=, or read the files separately"
+        f"{file} has {layout.describe_features()}, but {first} has "
+        f"{expected_layout.describe_features()} (missing: {quote(sorted(expected - names))}, more: "
+        f"{quote(sorted(names - expected))}); all files of a log must have the same features: "
+        "choose them with features=, or read the files separately"
     )

@@ -458,5 +458,5 @@ class RunFollower(Generic[T]):
     def find_write_time(self) -> float:
         """When the run was last written, in seconds of the system clock."""
         # an empty file is what readers leave
-        times = [stat[3] for stat in stat_files(self._folder) if stat is not None and stat[2]]
+        times = [time for _, _, size, time in stat_files(self._folder) if size]
         return max(times, default=0) / 1e9

@@ -127,10 +127,11 @@ class Database:
             It cannot be read.
         """
         path = folder / DATABASE_NAME
-        with translate_errors(folder, "read"):  # such as of a name that is too long
-            if not path.exists():
-                what = f"holds no {DATABASE_NAME}: it is no run"
-                raise MissingFileError(f"{folder} {what if folder.exists() else 'does not exist'}")
+        if not os.path.exists(path):
+            what = f"holds no {DATABASE_NAME}: it is no run"
+            raise MissingFileError(
+                f"{folder} {what if os.path.isdir(folder) else 'does not exist'}"
+            )
         mode = "rw" if writes else "ro"
         # SQLite makes two files beside a database that it reads. Where it cannot, as on a disk
         # that is mounted for reading, it reads the database alone.
@@ -164,11 +165,10 @@ class Database:
         """Close it; SQLite copies the write-ahead log into the database with its last user."""
         with self._lock, contextlib.suppress(sqlite3.Error):
             self._connection.close()
-        wal = self._absolute_folder / WRITER_FILES[1]
-        with contextlib.suppress(OSError, sqlite3.Error):
             # a reader leaves two files, until a connection that may write ends
-            if not self._writes and not wal.stat().st_size:
-                with contextlib.closing(connect(wal.with_name(DATABASE_NAME), "rw")) as last:
+            if not self._writes and not stat_files(self._absolute_folder)[1][2]:
+                path = self._absolute_folder / DATABASE_NAME
+                with contextlib.closing(connect(path, "rw")) as last:
                     last.execute("PRAGMA user_version").fetchone()
 
     def __enter__(self) -> Self:
@@ -190,16 +190,13 @@ class Database:
         """
         now = stat_files(self._absolute_folder)
         for name, file, opened in zip(WRITER_FILES, now, self._opened, strict=True):
-            if file is None or opened is None or file[:2] != opened[:2]:
+            if file[:2] != opened[:2]:
                 raise StoppedError(
                     f"{self.folder / name} was removed or replaced while the run was open: "
                     "nothing since the last commit is written; put the file back, let no other "
                     "process write to the folder, then open the run again; `streamembed verify "
                     f"{self.folder}` says what is left"
                 )
-        self._check_alone()
-
-    def _check_alone(self) -> None:
         if self._read_version() != self._version:
             raise StoppedError(
                 f"another writer has written to {self.folder} after this one: nothing "
@@ -221,11 +218,10 @@ class Database:
         """
         with self._lock:
             self.check_writable()
-            self._dropped = []
             try:
                 with translate_errors(self.folder / DATABASE_NAME, "written"):
                     self._connection.execute("BEGIN IMMEDIATE")
-                    self._check_alone()
+                    self.check_in_place()
                     yield
                     self._connection.execute("COMMIT")
             except BaseException as error:
@@ -236,7 +232,7 @@ class Database:
             if self._dropped:  # what was dropped before may be read until now
                 for path in self._obsolete:
                     path.unlink(missing_ok=True)
-                self._obsolete = self._dropped
+                self._obsolete, self._dropped = self._dropped, []
 
     def fail(self, error: BaseException | str) -> None:
         """Write nothing from now on, for that reason."""
@@ -459,19 +455,16 @@ def translate_errors(path: Path, what: str) -> Iterator[None]:
         raise build_file_error(error, path, what) from error
 
 
-def stat_files(folder: Path) -> list[tuple[int, int, int, int] | None]:
+def stat_files(folder: Path) -> list[tuple[int, int, int, int]]:
     """Device, inode, size in bytes and time in ns of the database and its write-ahead log.
 
-    They change with every write; None where one is missing.
+    They change with every write; 0 where one is missing.
     """
-    stats: list[tuple[int, int, int, int] | None] = []
-    for name in WRITER_FILES:
-        try:
+    stats = [(0, 0, 0, 0)] * len(WRITER_FILES)
+    for place, name in enumerate(WRITER_FILES):
+        with contextlib.suppress(OSError):
             stat = os.stat(folder / name)
-        except OSError:
-            stats.append(None)
-        else:
-            stats.append((stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns))
+            stats[place] = (stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns)
     return stats
 
 

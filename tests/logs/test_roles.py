@@ -205,7 +205,7 @@ def test_what_a_log_without_features_has_is_listed(tmp_path: Path) -> None:
     pq.write_table(pa.table({"id": range(N), "note": ["n"] * N}), tmp_path / "log")
     with pytest.raises(
         FeatureError,
-        match=r"no column that is a feature, only 'id' \(int64, id\), 'note' \(string\); name",
+        match=r"no column that is a feature, only 'id' \(id\), 'note' \(string\); name",
     ):
         open_log(tmp_path / "log")
     pq.write_table(pa.table({"t": ["n"] * N}), tmp_path / "log")
