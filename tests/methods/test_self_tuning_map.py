@@ -284,17 +284,6 @@ def test_new_points_have_the_coordinates_of_the_definition(changes: dict[str, An
     assert near[-8:-5].max() < 1e-6 < 0.5 < np.median(near)
 
 
-def test_the_extension_at_a_support_point_is_its_row() -> None:
-    """transform(x_i) - psi_i is the residual of row i, divided by lambda and the root of pi."""
-    engine, _ = streamed(tolerance=3e-3)
-    snapshot = engine.snapshot()
-    truth = truth_of(snapshot)
-    residual = truth.P @ snapshot.psi - snapshot.psi * snapshot.eigenvalues
-    found = snapshot.transform(snapshot.points) - snapshot.coordinates
-    np.testing.assert_allclose(found, residual, atol=1e-9)
-    assert np.abs(residual).max() < 20 * snapshot.certificate.residual
-
-
 @pytest.mark.parametrize("scaling", ["standard", "global", None])
 def test_points_at_a_million_deviations_are_nowhere(scaling: str | None) -> None:
     """Finite coordinates within those of the support; coverage 0, to the last bit."""
