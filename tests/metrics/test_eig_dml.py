@@ -440,3 +440,12 @@ def test_settings_are_checked(wrong):
     (name, value), *_ = wrong.items()
     with pytest.raises(ParameterError, match=f"{name}=.*{value}"):
         EigDMLLearner(**wrong)
+
+
+def test_recent_policy():
+    """The newest stay, oldest first."""
+    close, far = wine_pairs(300)
+    state, info = streamed(close, far, EigDMLLearner(buffer=100, policy="recent", steps=0))
+    assert state.births.tolist() == list(range(200, 300))
+    assert np.array_equal(state.far, far[200:])
+    assert info["n_seen"] == 300
