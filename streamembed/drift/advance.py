@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from streamembed.drift import dependence, pair_channel, running_statistics
+from streamembed.drift import dependence, pair_channel, regions, running_statistics
 from streamembed.drift.alarm import Alarm
 from streamembed.drift.candidate import (
     MIN_BLOCKS,
@@ -152,10 +152,19 @@ def add_event(
 
 def _settle(state: MonitorState, candidate: Candidate) -> MonitorState:
     """Make a reference of the candidate, or cut it, or return to one that was left, or go on."""
-    events, settings, left = state.list_since(candidate.since), state.settings, state.reference
+    whole, settings, left = state.list_since(candidate.since), state.settings, state.reference
+    events, n = whole, len(whole)
+    if regions.are_vectors(state.features):
+        events, is_burst = regions.split_copies(whole, n >= settings.n_reference)
+        if is_burst and not _is_repeat_named(state, candidate.since):
+            alarm = regions.report_copies(whole, state.position, state.next_number)
+            state = add_record(state, alarm)
     usual, previous = (1, None) if left is None else (left.dependence.block, left.season)
+    if len(events) < min(regions.MIN_LEFT, n):
+        due = candidate.since + next_stage(n, usual, settings.n_reference)
+        return replace(state, candidate=replace(candidate, due=due))
     season = fit_season(events, settings.period, previous)
-    points, n, is_first = remove_season(events, season), len(events), not state.numbered
+    points, is_first = remove_season(events, season), not state.numbered
     serial = dependence.measure(points, usual, settings.n_reference)
     due = candidate.since + next_stage(n, serial.block, settings.n_reference)
     later = replace(state, candidate=replace(candidate, due=due))
@@ -177,6 +186,12 @@ def _settle(state: MonitorState, candidate: Candidate) -> MonitorState:
     reference = build_reference(events, settings, number, season, serial)
     after = replace(state, numbered=max(state.numbered, number + 1))
     return start_watching(after, reference, later.candidate if n < settings.n_reference else None)
+
+
+def _is_repeat_named(state: MonitorState, since: int) -> bool:
+    """Whether an alarm has named a repeated event since that one."""
+    later = (record.explanation for record in state.records if record.position > since)
+    return any(one is not None and one.kind == "repeated event" for one in later)
 
 
 def _cut(state: MonitorState, at: int, first: int) -> MonitorState:

@@ -14,10 +14,10 @@ from scipy.special import bdtrc
 
 from streamembed.data.features import Features
 from streamembed.drift import calibration, reference, season
-from streamembed.drift.alarm import Alarm
+from streamembed.drift.alarm import NO_LEAVE, Alarm
 from streamembed.drift.calibration import N_STREAMS, Calibration
 from streamembed.drift.dependence import Dependence
-from streamembed.drift.missing_channel import CHANNEL, MissingRows
+from streamembed.drift.missing_channel import MissingRows
 from streamembed.drift.monitor_timeline import EVENT_CHANNELS, MonitorTimeline
 from streamembed.drift.reference import BLOCKS, PER_SCORE, LabelReference, ReferenceMap
 from streamembed.drift.running_statistics import ChannelGroups, RunningMeans
@@ -48,7 +48,7 @@ class MonitorSettings:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Events:
-    """Consecutive events of the stream."""
+    """Events of the stream, in their order."""
 
     points: Annotated[Floats, "n d"]  # in the caller's units
     ids: Annotated[Array, "n"]  # int64 or objects that are str
@@ -223,7 +223,7 @@ class MonitorState:
     def alarm(self) -> Alarm | None:
         """The last alarm that left a reference, as it was explained last."""
         alarms = (r for r in reversed(self.records) if r.kind in ("alarm", "explained"))
-        return next((alarm for alarm in alarms if alarm.channel != CHANNEL), None)
+        return next((alarm for alarm in alarms if alarm.channel not in NO_LEAVE), None)
 
     def list_since(self, position: int) -> Events:
         """The last events, from this one on."""
