@@ -2,7 +2,8 @@
 
 A run folder holds ``snapshot.arrow`` (the final snapshot), ``embedding.parquet`` (every accepted
 event by the final snapshot, or as of when it was learned, with its label and time),
-``timeline.parquet`` (a row a snapshot), ``picture.parquet`` (where a picture is kept) and
+``timeline.parquet`` (a row a snapshot), ``picture.parquet`` (where a picture is kept),
+``clusters.parquet`` (where they were asked for) and
 ``rejected.parquet`` (every row that could not be learned, with its offset in the log and why);
 beside them ``run.db`` and ``parts``, from which a replay resumes. All but these two are a function
 of the log's rows and the engine's parameters: files, record batches, row groups and interrupts
@@ -93,6 +94,7 @@ def replay(
     time: str | None = None,
     keep: Sequence[str] | None = None,
     embed: str = "final",
+    clusters: bool = False,
     overwrite: bool = False,
     checkpoint_every: int | str | None = None,
     max_rejected: int | str | None = None,
@@ -132,6 +134,9 @@ def replay(
         "final": all events of ``embedding.parquet`` are embedded by the last snapshot, so that they
         are one embedding; "causal": each by the first snapshot that has learned it, which the
         columns ``snapshot`` and ``epoch`` name.
+    clusters
+        Also write ``clusters.parquet``: the clusters of the pictures, with ids that persist, three
+        typical events each, and their beginnings and ends. Needs an engine with ``picture=True``.
     checkpoint_every
         How often the run is committed, with everything that resuming needs: a number of events, or
         seconds such as "30s", the default; never so often that it takes more than 3 % of the time.
@@ -203,6 +208,10 @@ def replay(
     """
     causal = check_choice("embed", embed, ("final", "causal")) == "causal"
     _check_receivers(engine, progress, monitor)
+    if check_flag("clusters", clusters) and not engine.config.picture:
+        raise ParameterError(
+            "clusters=True needs an engine with picture=True: they are of pictures"
+        )
     every = compute_snapshot_interval(engine.config.chunks.size, snapshot_every)
     followed = log if isinstance(log, FollowedLog) else None
     log = log.log if isinstance(log, FollowedLog) else log
@@ -221,6 +230,7 @@ def replay(
         "kind": chains.REPLAY,
         **origin.describe_replay(opened, engine.config, every, embed),
         "start": resume.describe_engine(engine),
+        "clusters": clusters,
         "columns": opened.columns.as_dict(),
         "monitor": resume.describe_monitor(monitor),
     }
@@ -236,7 +246,7 @@ def replay(
         if finished:
             check_rejected(limit, counts.rejected, taken)
         else:
-            recorder = Recorder(store, opened, engine.config, causal)
+            recorder = Recorder(store, opened, engine.config, causal, clusters)
             rejected, source = recorder.read_rejected(taken), followed or opened
             driver = ReplayDriver(engine, source, recorder, options, counts, fingerprint, rejected)
             damage = _drive(driver, recorder)

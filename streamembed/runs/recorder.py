@@ -26,6 +26,7 @@ from streamembed.errors import FeatureError, quote, summarise_error
 from streamembed.logs.event_log import EventLog
 from streamembed.methods.options import Config
 from streamembed.numeric.arrays import Array
+from streamembed.runs import cluster_table
 from streamembed.runs.run_store import Commit, RunStore
 from streamembed.runs.run_tables import EventRows, RowGroupWriter, write_table
 from streamembed.storage import archive
@@ -89,6 +90,8 @@ class Recorder:
         Of the engine: how many coordinates an event has, and whether there is a picture.
     causal
         Whether events are embedded as of when each was learned, or all by the last snapshot.
+    clusters
+        Whether the clusters of pictures are written, too.
 
     Attributes
     ----------
@@ -102,7 +105,9 @@ class Recorder:
         log: EventLog,
         config: Config,
         causal: bool,
+        clusters: bool = False,
     ) -> None:
+        self._has_clusters = clusters
         self._causal, self._monitor, self._alarms = causal, store.monitor, 0
         k, picture = config.n_components, config.picture
         self.events: int | None = None
@@ -211,6 +216,13 @@ class Recorder:
             table.add(pa.Table.from_batches([batch]))
         table.close()
 
+    def _write_clusters(self) -> None:
+        schema = cluster_table.build_schema(self._id_type)
+        writer = RowGroupWriter(self.folder / "clusters.parquet", schema)
+        for table in cluster_table.list_clusters(self._store.read("picture"), schema):
+            writer.add(table)
+        writer.close()
+
     def close(self, snapshot: Snapshot | None) -> None:
         """Write the tables, and the final snapshot, if the warm-up has ended.
 
@@ -229,6 +241,8 @@ class Recorder:
         self._write("rejected", build_rejected_schema(self._id_type))
         if self._has_picture:
             self._write("picture", _build_picture_schema(self._id_type))
+        if self._has_clusters:
+            self._write_clusters()
         if self._monitor is not None:
             self._write_drift(self._monitor)
         if snapshot is not None:
