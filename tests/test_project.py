@@ -16,6 +16,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
 WORKFLOW: dict[str, Any] = yaml.safe_load((ROOT / ".github/workflows/tests.yml").read_text())
 TARGETS = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+PAGES = sorted((ROOT / "docs").rglob("*.md"))
 
 
 def list_versions(classifiers: list[str]) -> list[str]:
@@ -61,3 +62,12 @@ def test_workflows_and_pages_call_targets_that_exist() -> None:
     texts = [*steps, *((ROOT / name).read_text() for name in ("README.md", "CONTRIBUTING.md"))]
     called = {name for text in texts for name in re.findall(r"(?:^|`)make ([\w-]+)", text, re.M)}
     assert {"test", "lowest", "docs"} <= called <= TARGETS
+
+
+def test_pages_name_files_that_exist() -> None:
+    """Paths to modules in backticks, from the package or the root of the repository."""
+    folders = [ROOT / "streamembed", ROOT, ROOT / "streamembed" / "methods"]
+    for page in [ROOT / "README.md", *PAGES]:
+        text = re.sub(r"```.*?```", "", page.read_text(), flags=re.S)
+        for name in re.findall(r"`([\w/]+\.py)`", text):
+            assert any((folder / name).is_file() for folder in folders), f"{page.name}: {name}"

@@ -1,4 +1,4 @@
-"""The picture of the README: the engine at work on two drifting rings (``make picture``).
+"""The picture "at work": the engine on two drifting rings (``make picture``).
 
 Three moments of one stream, in the plane and in the embedding, and below them the residual that
 each snapshot certified. Needs the extra ``pictures``.

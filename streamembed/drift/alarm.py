@@ -92,19 +92,20 @@ class Explanation:
     ----------
     kind : str
         "mean", "spread" or "rate" of a feature; "pair", the correlation of two; "all", a change
-        that most features share; "constant", a feature that was constant or is now; "outliers", a
-        few events and nothing else; "missing", more rows with missing values; of an alarm of the
-        channel "labels", "label share", how often a label comes, or "label mean", the mean of a
-        feature among its events; "" where none can be named yet. Of vectors (more than 32
-        features without names) no feature is named, but a group of events: "region", more frequent
-        than in the reference, or "new region", at most 1 % of it; "repeated event", one value many
-        times; "encoder", all groups have moved or are scaled at once.
+        that most features share; "constant", a feature that was constant or is now; "value", one
+        that has another constant value; "outliers", a few events and nothing else; "missing", more
+        rows with missing values; of an alarm of the channel "labels", "label share", how often a
+        label comes, or "label mean", the mean of a feature among its events; "" where none can be
+        named yet. Of vectors (more than 32 features without names) no feature is named, but a group
+        of events: "region", more frequent than in the reference, or "new region", at most 1 % of
+        it; "repeated event", one value many times; "encoder", all groups moved or scaled at once.
     names : tuple of str
         The features; empty where none is named.
     before, after : float
-        Mean (0 before) in deviations, ratio of spreads (1 before), rate, share or correlation; of
-        "all" the median shift or ratio. Shares of events of a region and a repeated event; of
-        "encoder" how many times as far events are from the reference.
+        Mean (0 before) in deviations, ratio of spreads (1 before), rate (0 before of a value that
+        is new), share, correlation or value; of "all" the median shift or ratio; of "constant" 1
+        where the feature varied, 0 where not; of a region and a repeated event shares of events;
+        of "encoder" how many times as far events are from the reference.
     p : float
         Of the test, corrected for all that were made.
     events : int

@@ -190,6 +190,11 @@ def _test_features(
         if regions.are_vectors(state.features):
             own = regions.explain(reference, recent, since, tests.explanation)
             tests = replace(tests, explanation=own)
+        elif tests.explanation.kind == "value":
+            j, old = state.names.index(tests.explanation.names[0]), reference.events.points[0]
+            before, after = float(old[j]), float(recent.points[-1, j])
+            explanation = replace(tests.explanation, before=before, after=after)
+            tests = replace(tests, explanation=explanation)
         if alarm.channel != "labels":
             return tests
         by_label = explain_labels(
@@ -238,14 +243,15 @@ def describe(explanation: Explanation) -> str:
     label = f"label '{explanation.labels[0]}'" if explanation.labels else ""
     name = " and ".join(f"'{one}'" for one in explanation.names)
     match explanation.kind:
-        case "constant":
+        case "constant" | "value":
             return _describe_constants(explanation)
         case "mean":
             return f"Mean of {name} shifted by {after:+.2g} sd"
         case "spread":
             return f"Spread of {name} changed by a factor of {after:.2g}"
         case "rate":
-            return f"Rate of the higher value of {name} changed from {before:.2g} to {after:.2g}"
+            which = "the higher value" if before else "a new value"
+            return f"Rate of {which} of {name} changed from {before:.2g} to {after:.2g}"
         case "pair":
             digits = 2 if abs(after - before) >= 0.01 else 4
             change = f"{before:+.{digits}f} to {after:+.{digits}f}"
@@ -280,12 +286,13 @@ def _count_others(tests: FeatureTests) -> str:
 
 def _describe_constants(explanation: Explanation) -> str:
     name, several = explanation.names[0], len(explanation.names) > 1
-    if explanation.before:
+    if explanation.kind == "value":
+        values = "" if several else f", {explanation.before:.10g} to {explanation.after:.10g}"
+        words = f"changed from one constant value to another{values}"
+    elif explanation.before:
         words = "became constant"
-    elif explanation.after:
-        words = "were constant and began to vary" if several else "was constant and began to vary"
     else:
-        words = "changed from one constant value to another"
+        words = "were constant and began to vary" if several else "was constant and began to vary"
     if several:
         return f"{len(explanation.names)} features, '{name}' among them, {words}"
     return f"'{name}' {words}"

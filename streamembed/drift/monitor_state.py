@@ -67,12 +67,8 @@ class Events:
         """Concatenate."""
         if len(parts) == 1:
             return parts[0]
-        return Events(
-            np.concatenate([part.points for part in parts]),
-            np.concatenate([part.ids for part in parts]),
-            np.concatenate([part.positions for part in parts]),
-            np.concatenate([part.labels for part in parts]),
-        )
+        columns = zip(*((p.points, p.ids, p.positions, p.labels) for p in parts), strict=True)
+        return Events(*(np.concatenate(column) for column in columns))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

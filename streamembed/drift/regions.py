@@ -28,7 +28,7 @@ FARTHEST = 1e6  # standard deviations: squares are finite
 MOST_CENTRES = 128
 N_NEAREST = 10  # events of which a centre is the mean
 SMALLEST, LARGEST_SHARE = 10, 1 / 3  # events of a group; each is twice the one before
-CLEAR = 0.7  # of the best log likelihood ratio: of such groups the one that has changed most
+CLEAR = 0.5  # of the best log likelihood ratio: of such groups the one that has changed most
 MOST_OF_NEW = 0.01  # of the reference
 N_EXEMPLARS = 3
 WINDOW = 500  # events at least of the second look for a group: an onset is often estimated late
@@ -174,7 +174,8 @@ def _explain_groups(
     a = np.cumsum(near >= n, axis=1, dtype=np.int64)[:, sizes - 1]
     b = sizes - a
     gain = _compute_gain(a, m, b, n)
-    clear = np.where(gain >= CLEAR * gain.max(), (a + 0.5) / (b + 1.0), 0.0)
+    least = max(CLEAR * gain.max(), time * stats.chi2.isf(level / gain.size, 1) / 2)
+    clear = np.where(gain >= least, (a + 0.5) / (b + 1.0), 0.0)
     for choice in (clear, gain):
         i, j = np.unravel_index(int(choice.argmax()), choice.shape)
         # that whose neighbours make the centre is one of those since the onset: not counted

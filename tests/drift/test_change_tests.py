@@ -112,16 +112,16 @@ def test_stages_grow_to_a_whole_reference() -> None:
     for block in (1, 2, 6, 60):
         n, stages = 0, []
         while n < 1000:
-            stages.append(next_stage(n, block, 1000))
+            stages.append(next_stage(n, 100 * block, 1000))
             assert stages[-1] > n
             n = stages[-1]
         assert n == 1000
-    assert (next_stage(0, 1, 1000), next_stage(200, 1, 1000), next_stage(500, 1, 1000)) == (
+    assert (next_stage(0, 0, 1000), next_stage(200, 0, 1000), next_stage(500, 0, 1000)) == (
         200,
         500,
         1000,
     )
-    assert next_stage(0, 1, 100) == 100
+    assert next_stage(0, 0, 100) == 100
 
 
 def test_pairs_of_sparse_features_are_no_change() -> None:

@@ -77,7 +77,7 @@ def test_another_encoder_is_named(name: str) -> None:
 
 def test_a_repeated_event_is_named_and_left_out_of_a_reference() -> None:
     """It was swallowed while a reference was collected, and then scored 0, the most normal."""
-    stream = draw(1200, USUAL, 4)[0]
+    stream = draw(1500, USUAL, 4)[0]
     stream[200:350] = stream[200]
     stream[900:1050] = stream[200]
     monitor = se.Monitor(n_reference=N_REFERENCE)

@@ -1,4 +1,4 @@
-"""The picture of the README can be drawn again, and is small."""
+"""The picture of two rings can be drawn again, and is small."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def test_the_picture_is_drawn(tmp_path: Path) -> None:
     assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_the_picture_of_the_readme_is_small() -> None:
-    """And the README shows it."""
-    root = Path(__file__).resolve().parents[2]
+def test_the_picture_is_small() -> None:
+    """And the gallery shows it."""
+    docs = Path(__file__).resolve().parents[2] / "docs"
     assert at_work.PICTURE.stat().st_size < 150_000
-    assert str(at_work.PICTURE.relative_to(root)) in (root / "README.md").read_text()
+    assert str(at_work.PICTURE.relative_to(docs)) in (docs / "gallery.md").read_text()

@@ -125,28 +125,6 @@ def test_a_bad_value_costs_its_row_alone(world: World, bad: float) -> None:
     assert answer.data.filter(pa.array(valid(answer))).equals(clean.data)
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        *(pa.list_(pa.float32(), 3), pa.list_(pa.float64()), pa.large_list(pa.float32())),
-        *(pa.list_(pa.int16()), pa.list_view(pa.float64()), pa.list_(pa.float16(), 3)),
-    ],
-    ids=str,
-)
-def test_numbers_of_any_type_are_points(world: World, kind: Any) -> None:
-    """In lists of one length or of any, as the rest of the product takes them."""
-    points = np.round(X[:6])
-    (expected,) = world.exchange(rows(points))
-    cells = points.astype(np.float16 if kind.value_type == pa.float16() else int).tolist()
-    batch = pa.record_batch({"point": pa.array(cells, kind)})
-    (answer,) = world.exchange(batch)
-    assert answer.data.equals(expected.data)
-    with world.server.client(world.write) as client:
-        at = client.offset
-    told = world.put(batch, b'{"offset": %d}' % at)
-    assert told["accepted"] == 6
-
-
 def test_a_snapshot_comes_bit_for_bit(world: World) -> None:
     """As the run keeps it."""
     with se.read_run(world.run) as reader:
