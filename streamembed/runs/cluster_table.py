@@ -41,7 +41,7 @@ def build_schema(id_type: Any) -> pa.Schema:
     )
 
 
-def list_clusters(rows: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
+def list_clusters(rows: Iterable[pa.Table], schema: pa.Schema) -> Iterator[pa.Table]:
     """A table for each picture: its clusters, then those that have ended.
 
     Parameters
@@ -67,20 +67,20 @@ def list_clusters(rows: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator
         yield _describe(*held, schema, last=True)
 
 
-def _split_pictures(rows: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.Table]]:
+def _split_pictures(rows: Iterable[pa.Table]) -> Iterator[tuple[int, pa.Table]]:
     """Stream position and rows of each picture."""
-    position, parts = -1, list[pa.RecordBatch]()
-    for batch in rows:
-        positions = batch["position"].to_numpy()
-        cuts = [0, *(np.flatnonzero(np.diff(positions)) + 1).tolist(), len(batch)]
+    position, parts = -1, list[pa.Table]()
+    for table in rows:
+        positions = table["position"].to_numpy()
+        cuts = [0, *(np.flatnonzero(np.diff(positions)) + 1).tolist(), len(table)]
         for start, stop in pairwise(cuts):
             if parts and positions[start] != position:
-                yield position, pa.Table.from_batches(parts)
+                yield position, pa.concat_tables(parts)
                 parts = []
             position = int(positions[start])
-            parts.append(batch.slice(start, stop - start))
+            parts.append(table.slice(start, stop - start))
     if parts:
-        yield position, pa.Table.from_batches(parts)
+        yield position, pa.concat_tables(parts)
 
 
 def _describe(clusters: Clusters, places: Floats, schema: pa.Schema, last: bool) -> pa.Table:
