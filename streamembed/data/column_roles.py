@@ -35,7 +35,14 @@ from streamembed.data.values import (
     is_numeric,
     is_sequence,
 )
-from streamembed.errors import ColumnWarning, FeatureError, ParameterError, quote, warn
+from streamembed.errors import (
+    ColumnWarning,
+    FeatureError,
+    ParameterError,
+    quote,
+    suggest_word,
+    warn,
+)
 
 RESERVED = ("id", "label", "event_time")
 DISTANCES = "distances"
@@ -306,11 +313,12 @@ def choose_event_columns(candidates: ColumnCandidates, choice: ColumnChoice) -> 
     FeatureError
         No features, more than one thing that could be them, or none by a name or pattern.
     """
+    names = candidates.types
     for pattern in choice.exclude:
-        if pattern not in candidates.types and not match_names(candidates.types, [pattern]):
+        if pattern not in names and not match_names(names, [pattern]):
             raise FeatureError(
-                f"{candidates.where} has no column {pattern!r} to exclude; it has "
-                f"{quote(sorted(candidates.types))}"
+                f"{candidates.where} has no column {pattern!r} to exclude: "
+                + (suggest_word(pattern, names) or f"it has {quote(sorted(names))}")
             )
     if choice.features is None:
         return _choose_default(candidates, choice)
@@ -385,6 +393,8 @@ def _explain_refusal(candidates: ColumnCandidates, name: str) -> str:
     kind = candidates.types.get(name)
     missing = "a pattern without a match" if _is_pattern(name) else "missing"
     what, remedy = missing if kind is None else f"of type {kind}", ""
+    if hint := suggest_word(name, candidates.types) if kind is None else "":
+        what += f" ({hint})"
     if others := [column for column in candidates.suspicious if fnmatchcase(column, name)]:
         remedy = f"; {others} must be named in full"
     elif kind is not None and holds_vectors(kind):

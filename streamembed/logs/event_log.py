@@ -48,6 +48,7 @@ from streamembed.errors import (
     ParameterError,
     TimeOrderWarning,
     quote,
+    suggest_word,
     warn,
 )
 from streamembed.logs import log_columns
@@ -414,8 +415,8 @@ def open_files(
     for role, name in [*wanted, *(("keep", name) for name in choice.keep)]:
         if name is not None and not any(name in file.names for file in files):
             raise FeatureError(
-                f"{role}={quote(name)} is not a column of {first}, which has "
-                f"{quote(sorted(first.names))}"
+                f"{role}={quote(name)} is not a column of {first}: "
+                + (suggest_word(name, first.names) or f"it has {quote(sorted(first.names))}")
             )
     left_out: dict[str, str] = {}
     for file in {file.columns: file for file in readable[::-1]}.values():

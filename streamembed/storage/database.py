@@ -82,6 +82,7 @@ class Database:
         # from Python 3.13 on a connection that is never closed warns
         weakref.finalize(self, connection.close).atexit = False
         self._failure: str | None = None
+        self._lengths: dict[str, int] | None = None  # of all chains, within a commit
         self._lock = threading.RLock()
         self._absolute_folder = folder.absolute()  # wherever the process goes meanwhile
         # files of records that the current commit drops, and those that the last such one dropped
@@ -137,7 +138,7 @@ class Database:
         # that is mounted for reading, it reads the database alone.
         if not (writes or os.access(folder, os.W_OK) or (folder / WRITER_FILES[1]).exists()):
             mode = "ro&immutable=1"
-        with translate_errors(path, "read"), contextlib.ExitStack() as stack:
+        with translate_errors(path, "used" if writes else "read"), contextlib.ExitStack() as stack:
             connection = stack.enter_context(contextlib.closing(connect(path, mode)))
             for pragma in ("synchronous=FULL", "cell_size_check=ON", "trusted_schema=OFF"):
                 connection.execute(f"PRAGMA {pragma}")
@@ -222,13 +223,18 @@ class Database:
                 with translate_errors(self.folder / DATABASE_NAME, "written"):
                     self._connection.execute("BEGIN IMMEDIATE")
                     self.check_in_place()
+                    self._lengths = self._read_lengths()
                     yield
+                    text = json.dumps(self._lengths, sort_keys=True)
+                    self._query("UPDATE lengths SET value = ?, crc = ?", text, _compute_crc(text))
                     self._connection.execute("COMMIT")
             except BaseException as error:
                 with contextlib.suppress(sqlite3.Error):
                     self._connection.execute("ROLLBACK")
                 self.fail(error)
                 raise
+            finally:
+                self._lengths = None
             if self._dropped:  # what was dropped before may be read until now
                 for path in self._obsolete:
                     path.unlink(missing_ok=True)
@@ -266,8 +272,7 @@ class Database:
             "INSERT INTO records VALUES (?, ?, ?, ?, ?, ?, ?)",
             *(chain, record.number, position, name, file, data, record.compute_crc()),
         )
-        text = json.dumps({**lengths, chain: record.number + 1}, sort_keys=True)
-        self._query("UPDATE lengths SET value = ?, crc = ?", text, zlib.crc32(text.encode()))
+        lengths[chain] = record.number + 1
         return record.number
 
     def _write_part(self, file: str, data: bytes) -> None:
@@ -386,9 +391,12 @@ class Database:
         raise self._create_damage_error(f"record {number} of {chain} does not match its checksum")
 
     def _read_lengths(self) -> dict[str, int]:
-        """How many records each chain ever had."""
-        rows = self._query("SELECT value, crc FROM lengths")
-        if len(rows) != 1 or zlib.crc32(str(rows[0][0]).encode()) != rows[0][1]:
+        """How many records each chain ever had; within a commit those that it adds, too."""
+        with self._lock:
+            if self._lengths is not None:
+                return self._lengths
+            rows = self._query("SELECT value, crc FROM lengths")
+        if len(rows) != 1 or _compute_crc(str(rows[0][0])) != rows[0][1]:
             raise self._create_damage_error("the lengths of its chains do not match their checksum")
         lengths: dict[str, int] = json.loads(rows[0][0])
         return lengths
@@ -417,7 +425,9 @@ class Database:
                     self._connection.execute("ROLLBACK")
 
     def _query(self, query: str, *values: Any) -> list[Any]:
-        what = "read" if query.startswith(("SELECT", "PRAGMA")) else "written"
+        reads = query.startswith(("SELECT", "PRAGMA"))
+        # a connection that may write also writes when it reads first
+        what = ("used" if self._writes else "read") if reads else "written"
         with self._lock, translate_errors(self.folder / DATABASE_NAME, what):
             return self._connection.execute(query, values).fetchall()
 
@@ -426,6 +436,10 @@ class Database:
             f"{self.folder / DATABASE_NAME} is damaged: {what}; `streamembed verify "
             f"{self.folder}` lists what is left"
         )
+
+
+def _compute_crc(text: str) -> int:
+    return zlib.crc32(text.encode())
 
 
 def connect(path: Path, mode: str) -> sqlite3.Connection:
