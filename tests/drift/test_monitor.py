@@ -391,19 +391,6 @@ def test_a_third_value_of_a_flag_is_named(share: float) -> None:
     assert "Rate of a new value of '3' changed from 0 to" in monitor.alarms[0].sentence
 
 
-def test_a_reference_of_a_stream_with_a_season_has_a_period() -> None:
-    """Of 200 events of a season of 400 in spread the other half was the next change."""
-    rng = np.random.default_rng(0)
-    spread = np.exp(0.8 * np.sin(2 * np.pi * np.arange(9000) / 400))
-    stream = rng.standard_normal((9000, 3)) * spread[:, None]
-    stream[2500:, 0] += 8.0
-    monitor = se.Monitor(period=400)
-    for start in range(0, 9000, 100):
-        monitor.learn(stream[start : start + 100])
-        if monitor.is_provisional:
-            assert len(monitor.reference[0]) >= 400
-
-
 def test_many_features_that_hardly_ever_change_are_no_drift() -> None:
     """The border of pictures: each of 400 pixels once in a thousand events, not all in 500."""
     rng = np.random.default_rng(7)

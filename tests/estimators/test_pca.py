@@ -298,3 +298,13 @@ def test_merged_halves_are_the_whole(kind: str, sizes: tuple[int, int]) -> None:
     left.learn_many(DICTS)
     twice = learned([*rows, *DICTS], **params)
     assert_same_axes(left.snapshot(), twice.snapshot(), 1e-10)
+
+
+def test_features_are_those_of_the_first_twenty_events() -> None:
+    """In any order; one that emerges among them is part of it, one after it is not."""
+    model = PCA()
+    for i, row in enumerate(DICTS[:40]):
+        names = NAMES[:2] if i < 10 else [*NAMES[:3], *(["z"] if i >= 25 else [])]
+        model.learn_one({name: row[name] for name in reversed(names)})
+    assert model.feature_names == model.snapshot().feature_names == ("w", "x", "y")
+    assert (model.imputed, model.ignored) == (10, 15)

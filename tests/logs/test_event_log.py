@@ -831,3 +831,12 @@ def test_lists_behind_row_groups_without_rows_are_read(tmp_path: Path, first: in
     log = open_log(tmp_path)
     assert (log.columns.list_column, log.columns.features) == ("v", ("0", "1"))
     assert sum(len(rows.points) for rows in log.batches()) == 5 + first
+
+
+def test_several_paths_are_read_in_the_order_given(tmp_path: Path) -> None:
+    """A list may mix files and folders, str and Path, and is not sorted."""
+    (tmp_path / "folder").mkdir()
+    for value, name in enumerate(("z", "folder/b", "folder/a", "y")):
+        write_log(tmp_path / name, [[float(value)]], ["x"])
+    log = open_log([tmp_path / "z", str(tmp_path / "folder"), tmp_path / "y"])
+    assert stacked(log).ravel().tolist() == [0.0, 2.0, 1.0, 3.0]

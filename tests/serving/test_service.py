@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -440,3 +441,15 @@ def test_counters_and_readiness(world: World) -> None:
     assert not {"ann", "ben", str(world.run)} & set(text.replace('"', " ").split())
     assert world.metrics("snapshot_position") >= 200
     assert world.metrics("ready") == 1
+
+
+def test_learned_events_are_served_soon(world: World) -> None:
+    """By the same server, without a checkpoint; a call of many batches has one snapshot."""
+    with world.server.client(world.write) as client:
+        position = client.transform(X[:1]).position
+        client.learn(X[:50])
+        until = time.monotonic() + 30
+        while (newest := client.transform(X[:250])).position < position + 50:
+            assert time.monotonic() < until
+        assert len(newest.coordinates) == 250  # three batches
+        assert client.snapshot().position == newest.position
