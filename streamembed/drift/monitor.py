@@ -337,7 +337,7 @@ class Monitor(SavedObject):
             count = len(reference.events)
             if self.is_provisional:
                 notes.append(
-                    f"the reference is provisional: {count:,} events, and it is made again of {n:,}"
+                    f"the reference is provisional: it has {count:,} events, the final one {n:,}"
                 )
             notes += reference.dependence.notes(count)
         if n >= GOOD_REFERENCE and (n >= ert / 20 or not np.isfinite(ert)):
