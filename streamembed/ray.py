@@ -18,7 +18,7 @@ from streamembed.errors import ParameterError, StoppedError, quote, summarise_er
 from streamembed.logs.event_log import EventLog
 from streamembed.logs.paths import Location, Paths, list_paths
 from streamembed.logs.place import is_uri
-from streamembed.runs.executor import Task, TaskFailure, run_task
+from streamembed.runs.executor import Executor, Task
 from streamembed.runs.log_replay import Replayed
 from streamembed.runs.partitioned import replay_partitions
 from streamembed.validation import check_whole
@@ -103,6 +103,11 @@ def replay(
     return replay_partitions(paths, run, workers=count, executor=open_executor, **others)
 
 
+def run_task(task: Task) -> Any:
+    """The result of a task: what a process of the cluster does."""
+    return task()
+
+
 def _to_absolute(log: EventLog | Paths) -> EventLog | list[str]:
     """Paths that mean the same on every machine."""
     if isinstance(log, EventLog):
@@ -110,7 +115,7 @@ def _to_absolute(log: EventLog | Paths) -> EventLog | list[str]:
     return [path if is_uri(path) else os.path.abspath(path) for path in list_paths(log)]
 
 
-class RayExecutor:
+class RayExecutor(Executor):
     """Runs tasks on a cluster, which runs those whose process is lost again.
 
     Parameters
@@ -120,7 +125,7 @@ class RayExecutor:
     """
 
     def __init__(self, workers: int, options: Mapping[str, Any]) -> None:
-        self.workers = workers
+        super().__init__(workers)
         chosen = {"scheduling_strategy": "SPREAD", "max_retries": MAX_LOSSES, **options}
         self._remote = ray.remote(run_task).options(**chosen)
         self._running: list[Any] = []
@@ -131,18 +136,15 @@ class RayExecutor:
     def receive(self) -> Any:
         (answer,), self._running = ray.wait(self._running, num_returns=1)
         try:
-            result = ray.get(answer)
-        except ray.exceptions.RayTaskError:  # the task itself failed, such as where it is imported
-            raise
+            return ray.get(answer)
+        except ray.exceptions.RayTaskError as error:  # the task itself failed
+            raise error.cause from None
         except ray.exceptions.RayError as error:
             raise StoppedError(
                 f"workers have died {MAX_LOSSES + 1} times without getting anywhere "
                 f"({summarise_error(error)}): is there enough memory? Fix the cause, then repeat "
                 "the call to resume"
             ) from error
-        if isinstance(result, TaskFailure):
-            raise result.error
-        return result
 
     def close(self) -> None:
         """Cancel what runs; called at the end of a replay."""

@@ -19,7 +19,7 @@ from river import drift, naive_bayes
 
 import streamembed as se
 from scenarios import drift_streams
-from scenarios.benchmarks import drift_labels, drift_renewal
+from scenarios.benchmarks import drift_labels, drift_regions, drift_renewal
 from scenarios.drift_streams import CHANGES, DEPENDENT, FRESH, NULLS, REAL, Draw, StreamChange
 from streamembed.data.batch import Batch
 from streamembed.logs import write_log
@@ -29,7 +29,8 @@ N_REFERENCE = 1000
 BEFORE, AFTER = 500, 2000
 FIRST_SEED = 3000  # of the null streams
 
-ALL = ["nulls", "real", "delays", "fresh", "sea", "rbf", "renewal", "labels", "cost", "table"]
+ALL = ["nulls", "real", "delays", "fresh", "sea", "rbf", "renewal", "labels", "regions", "cost"]
+ALL += ["table"]
 # Recordings: events of a reference, and at most of the stream.
 RECORDED = {
     "gas_drift_partial": (1000, 12_000),
@@ -418,6 +419,8 @@ def main() -> None:
             drift_renewal.measure_renewal(pool)
         if "labels" in asked.what:
             drift_labels.measure_labels(asked.streams, pool)
+        if "regions" in asked.what:
+            drift_regions.measure_regions(max(asked.streams // 4, 1), pool)
         if "cost" in asked.what:
             measure_cost()
             measure_replays(3)

@@ -13,7 +13,7 @@ import numpy as np
 
 import streamembed as se
 from streamembed import estimators
-from streamembed.estimators.estimator import PointEstimator
+from streamembed.estimators.estimator import FeatureEstimator
 from streamembed.numeric.chunks import PendingParts
 
 __all__ = ["ESTIMATORS", "EstimatorCase", "list_parts"]
@@ -140,7 +140,7 @@ def list_parts(value: Any) -> Iterator[bytes]:
             yield from list_parts(part)
     elif isinstance(value, PendingParts):  # in one piece, as it is saved
         yield from list_parts(value.__pack__().parts)
-    elif dataclasses.is_dataclass(value) and not isinstance(value, type | PointEstimator):
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type | FeatureEstimator):
         for each in dataclasses.fields(value):
             yield from list_parts(getattr(value, each.name))
     elif type(value).__module__.startswith("streamembed"):

@@ -16,7 +16,7 @@ from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 from streamembed.cli.exit_codes import handle_errors
-from streamembed.cli.terminal_text import echo
+from streamembed.cli.terminal_text import echo, name_options
 from streamembed.version import __version__
 
 COMMANDS = {
@@ -68,7 +68,7 @@ class LazyGroup(click.Group):
         def show(message: Warning | str, *_: Any, **__: Any) -> None:
             if str(message) not in shown:
                 shown.add(str(message))
-                echo(f"warning: {message}", err=True)
+                echo(f"warning: {name_options(str(message))}", err=True)
 
         with handle_errors(), warnings.catch_warnings():
             warnings.showwarning = show
@@ -105,8 +105,6 @@ def _suggest_option(error: click.NoSuchOption) -> click.UsageError:
 @click.version_option(__version__, prog_name="streamembed")
 def main() -> None:
     """Streaming embeddings: certified, stable, bounded, replayable.
-
-    Messages name parameters: snapshot_every is the flag --snapshot-every.
 
     Exit codes: 0 success; 2 wrong usage, parameters or input, or every row of the log rejected; 3
     damaged data; 4 input or output failed (a missing file, no permission, a full disk); 5 drift

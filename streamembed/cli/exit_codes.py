@@ -15,7 +15,7 @@ from types import FrameType
 
 import click
 
-from streamembed.cli.terminal_text import echo
+from streamembed.cli.terminal_text import echo, name_options
 from streamembed.errors import (
     DamagedFileError,
     InputError,
@@ -58,7 +58,7 @@ def handle_errors() -> Iterator[None]:
 
 def exit_with(error: object, code: int) -> None:
     """Print the error, and exit with the code."""
-    echo("streamembed: " + " ".join(str(error).split()), err=True)
+    echo("streamembed: " + name_options(" ".join(str(error).split())), err=True)
     sys.exit(code)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 import warnings
-from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -39,7 +38,7 @@ from streamembed.runs.run_reader import read_run
 from streamembed.runs.summary import describe_run
 
 # Options that `streamembed.replay` has under the same names.
-PASSED_ON = ("snapshot_every", "embed", "overwrite", "checkpoint_every", "max_rejected")
+PASSED_ON = ("snapshot_every", "embed", "clusters", "overwrite", "checkpoint_every", "max_rejected")
 # Options that need a single process.
 SINGLE_PROCESS_OPTIONS = {"id", *RUN_OPTIONS, *MONITOR_OPTIONS} - {"snapshot_every"}
 
@@ -49,7 +48,8 @@ def run(logs: tuple[str, ...], run: str, **options: Any) -> None:
     as_json = options["as_json"]
     parameters = {name: options[name] for name in DEFAULTS if name != "on_bad_row"}
     names = ("features", "exclude", "id", "label", "time", "keep")
-    choice = parse_choice(*(options[name] for name in names))
+    columns_asked = {name: options[name] for name in names}
+    choice = parse_choice(**columns_asked)
     if options["idle_exit"] is not None and not options["follow"]:
         raise ParameterError("--idle-exit needs --follow: add it, or leave --idle-exit out")
     if options["workers"] is not None:
@@ -71,7 +71,12 @@ def run(logs: tuple[str, ...], run: str, **options: Any) -> None:
         ):
             log: EventLog | FollowedLog
             if options["follow"]:
-                log = _follow(logs, choice, options["idle_exit"], is_stopped)
+                if len(logs) > 1 or not Path(logs[0]).is_dir():
+                    raise ParameterError(
+                        "--follow needs one LOG, a folder: files that come there are learned"
+                    )
+                idle_exit = options["idle_exit"]
+                log = follow_log(logs[0], **columns_asked, idle_exit=idle_exit, stop=is_stopped)
                 columns, rows = log.log.columns, None
             else:
                 log = open_with_choice(check_logs_exist(logs), choice)
@@ -183,27 +188,6 @@ def _finish(result: Replayed, as_json: bool) -> dict[str, Any]:
     if is_rejected:
         exit_with(facts["hints"][0], USAGE)
     return facts
-
-
-def _follow(
-    logs: tuple[str, ...],
-    choice: ColumnChoice,
-    idle_exit: float | None,
-    is_stopped: Callable[[], bool],
-) -> FollowedLog:
-    if len(logs) > 1 or not Path(logs[0]).is_dir():
-        raise ParameterError("--follow needs one LOG, a folder: files that come there are learned")
-    return follow_log(
-        logs[0],
-        choice.features,
-        exclude=choice.exclude or None,
-        id=choice.id,
-        label=choice.label,
-        time=choice.time,
-        keep=choice.keep,
-        idle_exit=idle_exit,
-        stop=is_stopped,
-    )
 
 
 def _load_forked_engine(path: str) -> Engine:

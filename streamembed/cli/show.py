@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from streamembed.cli.terminal_text import echo
+from streamembed.cli.terminal_text import echo, name_options
 from streamembed.methods.options import DEFAULTS
 
 # A longer list or mapping is shown by its first and last entry.
@@ -37,7 +37,7 @@ def print_summary(facts: Mapping[str, Any], run: object) -> None:
 def _print_verdict(facts: Mapping[str, Any]) -> None:
     echo(facts["verdict"])
     for hint in facts["hints"]:
-        echo(f"hint: {hint}")
+        echo(f"hint: {name_options(hint)}")
 
 
 def format_facts(facts: Mapping[str, Any], whole: bool = True, indent: str = "") -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import unicodedata
 
@@ -37,3 +38,17 @@ def echo(line: object, err: bool = False) -> None:
     """
     clear = "\r\x1b[K" if err and sys.stderr.isatty() else ""
     click.echo(clear + escape_controls(str(line)), err=err)
+
+
+def name_options(text: str) -> str:
+    """A message of the library with the options of the command in place of its parameters."""
+    context = click.get_current_context()
+    command: click.Command | None = context.command
+    if isinstance(command, click.Group):  # an error of a command that has ended
+        command = command.get_command(context, context.invoked_subcommand or "")
+    for option in () if command is None else command.params:
+        if isinstance(option, click.Option):
+            flag, value = max(option.opts, key=len), rf"(?<![\w/.'\"-]){option.name}="
+            text = re.sub(rf"{value}(True\b|(?!\w|['\"(\[-]))", flag, text)
+            text = re.sub(value, f"{flag} ", text)
+    return text

@@ -35,7 +35,14 @@ from streamembed.data.values import (
     is_numeric,
     is_sequence,
 )
-from streamembed.errors import ColumnWarning, FeatureError, ParameterError, quote, warn
+from streamembed.errors import (
+    ColumnWarning,
+    FeatureError,
+    ParameterError,
+    quote,
+    suggest_word,
+    warn,
+)
 
 RESERVED = ("id", "label", "event_time")
 DISTANCES = "distances"
@@ -306,11 +313,12 @@ def choose_event_columns(candidates: ColumnCandidates, choice: ColumnChoice) -> 
     FeatureError
         No features, more than one thing that could be them, or none by a name or pattern.
     """
+    names = candidates.types
     for pattern in choice.exclude:
-        if pattern not in candidates.types and not match_names(candidates.types, [pattern]):
+        if pattern not in names and not match_names(names, [pattern]):
             raise FeatureError(
-                f"{candidates.where} has no column {pattern!r} to exclude; it has "
-                f"{quote(sorted(candidates.types))}"
+                f"{candidates.where} has no column {pattern!r} to exclude: "
+                + (suggest_word(pattern, names) or f"it has {quote(sorted(names))}")
             )
     if choice.features is None:
         return _choose_default(candidates, choice)
@@ -337,12 +345,8 @@ def _choose_default(candidates: ColumnCandidates, choice: ColumnChoice) -> Colum
     if features:
         return Columns(features)
     reasons = {name: choice.roles.get(name) or candidates.explain(name) for name in types}
-    described = {
-        name: str(kind) if reasons[name] == str(kind) else f"{kind}, {reasons[name]}"
-        for name, kind in types.items()
-    }
     remedy = f" ({lists[0]!r}: {LIST_ADVICE})" if lists else ""
-    raise FeatureError(describe_no_features(where, described) + remedy)
+    raise FeatureError(describe_no_features(where, reasons) + remedy)
 
 
 def describe_no_features(where: str, columns: Mapping[str, str]) -> str:
@@ -389,6 +393,8 @@ def _explain_refusal(candidates: ColumnCandidates, name: str) -> str:
     kind = candidates.types.get(name)
     missing = "a pattern without a match" if _is_pattern(name) else "missing"
     what, remedy = missing if kind is None else f"of type {kind}", ""
+    if hint := suggest_word(name, candidates.types) if kind is None else "":
+        what += f" ({hint})"
     if others := [column for column in candidates.suspicious if fnmatchcase(column, name)]:
         remedy = f"; {others} must be named in full"
     elif kind is not None and holds_vectors(kind):
@@ -465,9 +471,9 @@ def split(
 def _split_frame(
     frame: InputFrame, learned: tuple[str, ...], chosen: tuple[str, ...] | None, remedy: str
 ) -> SplitTable:
-    types = {name: getattr(column, "type", pa.null()) for name, column in frame.columns.items()}
+    types = {name: getattr(column, "type", pa.float64()) for name, column in frame.columns.items()}
     # values of columns that have no type are judged when they are read
-    types = {name: pa.float64() if kind == pa.null() else kind for name, kind in types.items()}
+    types |= {name: pa.float64() for name, kind in types.items() if kind == pa.null()}
     left_out = find_suspicious(types, learned)
     if chosen is None:
         faults = {n: str(t) for n, t in types.items() if not (is_numeric(t) or holds_vectors(t))}
@@ -501,11 +507,7 @@ def _split_dicts(
     known = {*learned} or {*first}.difference(find_suspicious(first))
     left_out = suspicious = find_suspicious(types, known)
     if chosen is None:
-        faults = {
-            key: "text" if isinstance(rows[0][key], str) else type(rows[0][key]).__name__
-            for key in first
-            if _is_no_number(rows[0][key])
-        }
+        faults = {k: type(rows[0][k]).__name__ for k in first if _is_no_number(rows[0][k])}
         left_out = _leave_out(keys, suspicious, faults, learned, name, remedy)
         points = _drop_keys(rows, {*(learned or first)}.difference(left_out), {*suspicious})
     else:

@@ -6,7 +6,6 @@ oldest first. An error of a row names its index in the call, its id and what was
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,11 +17,10 @@ from streamembed.data.values import (
     column_to_floats,
     holds_vectors,
     is_sequence,
-    masked_row,
     read_lists,
     to_floats,
 )
-from streamembed.errors import BadRowError, InputError
+from streamembed.errors import BadRowError, InputError, quote
 from streamembed.numeric.arrays import LARGEST_VALUE, Array, Floats
 
 # A square block is symmetric up to what a computation of distances in float32 leaves.
@@ -131,27 +129,19 @@ def read_support_distances(rows: Any, ids: Array) -> Floats:
         A row of another length, with a distance that is negative or NaN, or with none finite.
     """
     raw = list_rows(rows)
-    result = np.empty((len(raw), len(ids)))
     for i, row in enumerate(raw):
         if row is None or len(row) != len(ids):
             size = "none" if row is None else len(row)
-            reason = (
-                f"{size} distances for a support of {len(ids)} objects: one for each of ids, in "
-                "order"
-            )
-        elif np.isnan(row).any() or (row < 0).any():
-            worst = int(np.argmax(np.isnan(row) | (row < 0)))
-            reason = (
-                f"the distance to object {ids.tolist()[worst]!r} is {row[worst]:g}; distances must "
-                "not be negative or NaN"
-            )
+            reason = f"{size} distances for a support of {len(ids)} objects: one for each, in order"
+        elif len(wrong := np.flatnonzero(~(row >= 0))):
+            name, value = ids.tolist()[wrong[0]], row[wrong[0]]
+            reason = f"the distance to object {name!r} is {value:g}; it must not be negative or NaN"
         elif not np.isfinite(row).any():
             reason = "no distance is finite: at least one is needed"
         else:
-            result[i] = row
             continue
         raise BadRowError(f"distance row {i} cannot be used: {reason}", ((i, reason),))
-    return result
+    return np.array(raw, dtype=np.float64).reshape(len(raw), len(ids))
 
 
 def list_rows(rows: Any) -> list[Floats | None]:
@@ -169,20 +159,11 @@ def list_rows(rows: Any) -> list[Floats | None]:
         return read_list_rows(rows)
     if isinstance(rows, memoryview):
         rows = np.asarray(rows)
-    if isinstance(rows, np.ndarray):
-        if rows.ndim != 2 and (rows.dtype != object or rows.ndim != 1):
-            raise InputError(
-                f"rows has shape {rows.shape}; it must hold one row per object: for a single "
-                "object, [row]"
-            )
-    elif not isinstance(rows, Sequence) or isinstance(rows, (str, bytes, bytearray)):
+    is_matrix = isinstance(rows, np.ndarray) and 0 < rows.ndim <= 2
+    if not (is_matrix or is_sequence(rows)) or (len(rows) and all(map(np.isscalar, rows))):
         raise InputError(
-            f"rows is a {type(rows).__name__}; it must be a sequence of distance rows (one per "
-            "object), a square matrix or an Arrow column of lists"
-        )
-    if len(rows) and all(np.isscalar(row) for row in rows):
-        raise InputError(
-            "rows contains numbers; it must hold one row per object: for a single object, [row]"
+            f"rows is {quote(rows)}; it must be a sequence of distance rows (for a single object, "
+            "[row]), a square matrix or an Arrow column of lists"
         )
     return [read_row(row) for row in rows]
 
@@ -203,7 +184,7 @@ def read_row(row: Any) -> Floats | None:
     if not is_sequence(row) and not isinstance(row, (np.ndarray, memoryview)):
         return None
     try:
-        values_or_mask = masked_row(row)
+        values_or_mask = np.asanyarray(row)
     except (TypeError, ValueError, OverflowError, NotImplementedError):
         return None
     if values_or_mask.ndim != 1 or (

@@ -80,31 +80,30 @@ def read_ids(ids: Any, n: int) -> Array | None:
     if type(ids) is np.ndarray and ids.dtype.kind == "i" and ids.ndim == 1 and len(ids) == n:
         return ids.astype(np.int64)
     entries = to_list(ids, n, "ids")
-    kinds = set(map(type, entries))
-    if not kinds <= {int, str, NoneType}:
+    if not set(map(type, entries)) <= {int, str, NoneType}:
         entries = [_to_plain_id(key) for key in entries]
-        kinds = set(map(type, entries))
-    if kinds >= {int, str}:
+    present = [key for key in entries if key is not None]
+    kinds = set(map(type, present))
+    if len(kinds) > 1:
         raise InputError(
             "ids mixes whole numbers and strings, which look the same once written (1 and '1'); "
             "use only strings, or only numbers"
         )
-    if kinds == {int}:
-        try:
-            return np.array(entries, dtype=np.int64)
-        except OverflowError as error:
-            large = next(key for key in entries if not -(2**63) <= key < 2**63)
-            raise InputError(
-                f"ids has {quote(large)}; whole numbers must fit into signed 64 bits: use strings "
-                "for larger ones"
-            ) from error
-    if int in kinds:  # and nulls
-        read_ids([key for key in entries if key is not None], n - entries.count(None))
-    if str in kinds:  # half of a pair of surrogates can stand in no file
-        try:
-            "".join(key for key in entries if key is not None).encode()
-        except UnicodeEncodeError as error:
-            raise InputError(f"ids has text that is not valid Unicode ({error})") from error
+    try:
+        if kinds == {str}:  # half of a pair of surrogates can stand in no file
+            "".join(present).encode()
+        elif kinds:
+            numbers = np.array(present, dtype=np.int64)
+            if len(present) == n:
+                return numbers
+    except UnicodeEncodeError as error:
+        raise InputError(f"ids has text that is not valid Unicode ({error})") from error
+    except OverflowError as error:
+        large = max(present, key=abs)
+        raise InputError(
+            f"ids has {quote(large)}; whole numbers must fit into signed 64 bits: use strings for "
+            "larger ones"
+        ) from error
     keys = np.empty(n, dtype=object)
     keys[:] = entries
     return keys

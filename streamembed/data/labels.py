@@ -64,10 +64,9 @@ def read_booleans(similar: Any, n: int) -> Bools:
     """
     answers = read_answers(similar, n)
     if None in answers:
-        row = answers.index(None)
         raise InputError(
-            f"similar has None or NaN in row {row}; it must be True or False (or 1 or 0) for every "
-            "pair: drop such pairs from X1, X2 and similar"
+            f"similar has None or NaN in row {answers.index(None)}: drop such pairs from X1, X2 "
+            "and similar"
         )
     return np.array(answers, dtype=bool)
 

@@ -70,20 +70,14 @@ def order_distances(
     expected = set(order)
     others = [key for key in x if to_feature_name(key) not in expected]
     row = np.array([_number(key, distances[key]) for key in order], dtype=np.float64)
-    if not has_ids:
-        if others:
-            raise InputError(
-                f"x has distances to {quote(others)}, which are unknown or forgotten; "
-                "objects of this stream are identified by position, and engine.distance_row_ids "
-                "lists those that the engine holds"
-            )
-        return row, None
-    if len(others) != 1:
+    if len(others) != has_ids:
         raise InputError(
             f"x has {len(others)} keys besides the objects that the engine holds "
-            f"({quote(others)}); it must have exactly one, the object's own id with "
-            "distance 0: the others may have been forgotten, see engine.distance_row_ids"
+            f"({quote(others)}); it must have {'one, its own id at distance 0' * has_ids or 'none'}"
+            ": the others may have been forgotten, see engine.distance_row_ids"
         )
+    if not has_ids:
+        return row, None
     own_id = others[0]
     if _number(own_id, x[own_id]) != 0.0:
         raise InputError(

@@ -11,7 +11,7 @@ import array
 import math
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any, TypeGuard
@@ -409,16 +409,16 @@ def open_frame(X: Any, name: str = "X") -> InputFrame:
             f"{name} is a {type(X).__name__} with duplicate column names, or one that cannot be "
             f"read: {summarise_error(error)}"
         ) from error
-    hint = f": pass {name}.toarray()" if hasattr(X, "toarray") else ""
-    if isinstance(X, Iterator):
-        hint = f": pass list({name}) or an array"
-    if hasattr(X, "__dlpack__"):
-        hint = f": pass numpy.from_dlpack({name})"
-    if hasattr(X, "collect"):
-        hint = f": a lazy frame has no rows yet, pass {name}.collect()"
+    ways = {
+        "collect": "{}.collect()",
+        "__dlpack__": "numpy.from_dlpack({})",
+        "__next__": "list({})",
+        "toarray": "{}.toarray()",
+    }
+    hints = [f": pass {way.format(name)}" for kind, way in ways.items() if hasattr(X, kind)]
     raise InputError(
         f"{name} is a {type(X).__name__}; it must be a 2-D array, a list of dicts, an Arrow table "
-        f"or record batch, or a data frame{hint}"
+        f"or record batch, or a data frame{''.join(hints[:1])}"
     )
 
 

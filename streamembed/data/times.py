@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamembed.data.values import as_number, to_list
-from streamembed.errors import InputError, quote
+from streamembed.errors import InputError, quote, summarise_error
 from streamembed.numeric.arrays import Floats
 
 LARGEST_TIME = 2.0**63  # of whole numbers of 64 bits, such as nanoseconds since 1970
@@ -51,32 +51,21 @@ def read_times(times: Any, n: int) -> Floats:
         unit = unit if unit in _PER_SECOND else "ns" if unit in ("ps", "fs", "as") else "s"
         return _read_column(pa.array(array.astype(f"datetime64[{unit}]")), n)
     values = to_list(times, n, "times")
-    if any(hasattr(value, "isoformat") for value in values):
-        return _read_column(_to_timestamps(values), n)
+    are_stamps = any(hasattr(value, "isoformat") for value in values)
     numbers = list(map(as_number, values))
     for i, value in enumerate(values):
-        if value is not None and numbers[i] is None:
+        is_time = hasattr(value, "isoformat") if are_stamps else numbers[i] is not None
+        if value is not None and not is_time:
             raise InputError(
-                f"the time of row {i} is {quote(value)}; it must be a number or a timestamp"
+                f"the time of row {i} is {quote(value)}; times must all be numbers, or all "
+                "timestamps"
             )
-    return np.array(numbers, dtype=np.float64)  # NaN for None
-
-
-def _to_timestamps(values: list[Any]) -> Any:
-    for i, value in enumerate(values):
-        if value is not None and not hasattr(value, "isoformat"):
-            raise InputError(
-                f"the time of row {i} is {quote(value)}, and others are timestamps; give times of "
-                "one kind"
-            )
+    if not are_stamps:
+        return np.array(numbers, dtype=np.float64)  # NaN for None
     try:
-        return pa.array(values)
-    except MemoryError:  # Arrow's is an ArrowException
-        raise
-    except pa.ArrowException as error:
-        raise InputError(
-            f"times are of several kinds ({error}); they must all be timestamps, or all numbers"
-        ) from error
+        return _read_column(pa.array(values), n)
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        raise InputError(f"times are of several kinds ({summarise_error(error)})") from error
 
 
 def _read_column(column: Any, n: int) -> Floats:

@@ -123,36 +123,17 @@ def load_narwhals() -> Any:
 
 def as_array(X: Sequence[Any], name: str = "X") -> Array:
     """Nested sequences as an array, masks kept; FeatureError where they have several widths."""
-    if len(X) and isinstance(X[0], (pa.Array, pa.ChunkedArray)) and is_list_type(X[0].type):
-        raise FeatureError(
-            f"{name} is a {type(X).__name__} of Arrow arrays of lists; it must be one column: pass "
-            f"pa.chunked_array({name})"
-        )
+    if len(X) and isinstance(X[0], pa.Array | pa.ChunkedArray) and is_list_type(X[0].type):
+        what = f"{name} is a {type(X).__name__} of Arrow arrays of lists"
+        raise FeatureError(f"{what}: pass pa.chunked_array({name})")
+    has_masks = any(isinstance(row, np.ma.MaskedArray) for row in X)
     try:
-        if any(isinstance(row, np.ma.MaskedArray) or _has_mask(row) for row in X):
-            return np.ma.array([masked_row(row) for row in X])
-        rows: Array = np.asarray(X)
+        rows: Array = np.ma.array(X) if has_masks else np.asarray(X)
     except (ValueError, TypeError, OverflowError) as error:
         raise FeatureError(
             f"the rows of {name} differ in length, or are not numeric: {summarise_error(error)}"
         ) from error
     return rows
-
-
-def _has_mask(row: Any) -> bool:
-    return isinstance(row, (list, tuple)) and any(value is np.ma.masked for value in row)
-
-
-def masked_row(row: Any) -> Any:
-    """A row of numbers as an array, masked where `numpy.ma.masked` stands among them.
-
-    numpy itself would make NaN of it, and warn.
-    """
-    if not _has_mask(row):
-        return np.asanyarray(row)
-    mask = [value is np.ma.masked for value in row]
-    values = [0.0 if value is np.ma.masked else value for value in row]
-    return np.ma.array(values, mask=mask)
 
 
 def to_floats(X: Array) -> tuple[Floats, Bools, list[Any]]:

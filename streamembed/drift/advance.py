@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from streamembed.drift import dependence, pair_channel, running_statistics
+from streamembed.drift import dependence, pair_channel, regions, running_statistics
 from streamembed.drift.alarm import Alarm
 from streamembed.drift.candidate import (
     MIN_BLOCKS,
@@ -152,12 +152,22 @@ def add_event(
 
 def _settle(state: MonitorState, candidate: Candidate) -> MonitorState:
     """Make a reference of the candidate, or cut it, or return to one that was left, or go on."""
-    events, settings, left = state.list_since(candidate.since), state.settings, state.reference
+    whole, settings, left = state.list_since(candidate.since), state.settings, state.reference
+    events, n = whole, len(whole)
+    if regions.are_vectors(state.features):
+        events, is_burst = regions.split_copies(whole, n >= settings.n_reference)
+        if is_burst and not _is_repeat_named(state, candidate.since):
+            alarm = regions.report_copies(whole, state.position, state.next_number)
+            state = add_record(state, alarm)
+    if len(events) < min(regions.MIN_LEFT, n):
+        due = candidate.since + next_stage(n, settings.period or 0, settings.n_reference)
+        return replace(state, candidate=replace(candidate, due=due))
     usual, previous = (1, None) if left is None else (left.dependence.block, left.season)
     season = fit_season(events, settings.period, previous)
-    points, n, is_first = remove_season(events, season), len(events), not state.numbered
+    points, is_first = remove_season(events, season), not state.numbered
     serial = dependence.measure(points, usual, settings.n_reference)
-    due = candidate.since + next_stage(n, serial.block, settings.n_reference)
+    least = min(max(MIN_BLOCKS * serial.block, settings.period or 0), settings.n_reference)
+    due = candidate.since + next_stage(n, least, settings.n_reference)
     later = replace(state, candidate=replace(candidate, due=due))
     if state.watching is None:
         at = find_change(points, (settings.seed, state.position, 3), usual)
@@ -165,7 +175,7 @@ def _settle(state: MonitorState, candidate: Candidate) -> MonitorState:
             serial = replace(serial, changed_at=int(events.positions[at]))
         elif at is not None:
             return _cut(state, int(events.positions[at]), candidate.since)
-        elif not is_first and n < min(MIN_BLOCKS * serial.block, settings.n_reference):
+        elif not is_first and n < least:
             return later
     returned = None if is_first else _find_return(state, events)
     if returned is not None:
@@ -177,6 +187,12 @@ def _settle(state: MonitorState, candidate: Candidate) -> MonitorState:
     reference = build_reference(events, settings, number, season, serial)
     after = replace(state, numbered=max(state.numbered, number + 1))
     return start_watching(after, reference, later.candidate if n < settings.n_reference else None)
+
+
+def _is_repeat_named(state: MonitorState, since: int) -> bool:
+    """Whether an alarm has named a repeated event since that one."""
+    later = (record.explanation for record in state.records if record.position > since)
+    return any(one is not None and one.kind == "repeated event" for one in later)
 
 
 def _cut(state: MonitorState, at: int, first: int) -> MonitorState:
@@ -191,7 +207,7 @@ def _cut(state: MonitorState, at: int, first: int) -> MonitorState:
 
 def _collect_since(state: MonitorState, since: int) -> MonitorState:
     """The state with a candidate of the events since one of them."""
-    due = max(since + next_stage(0, 1, state.settings.n_reference), state.position + 1)
+    due = max(since + next_stage(0, 0, state.settings.n_reference), state.position + 1)
     return replace(state, candidate=Candidate(since, due))
 
 

@@ -7,6 +7,8 @@ from typing import Any
 
 from streamembed.notebook import write_table
 
+NO_LEAVE = ("missing", "repeated")  # channels whose alarms leave no reference
+
 
 @dataclass(frozen=True, slots=True)
 class Alarm:
@@ -29,8 +31,9 @@ class Alarm:
         Number of the reference that was left, or returned to.
     channel : str
         The strongest: "coverage", "coordinates", "features", "spread", "labels", "pairs", or
-        "missing": more rows have a missing value than in the reference, which is not left. Empty
-        for kinds without one, as are the following.
+        "missing": more rows have a missing value than in the reference, which is not left; or
+        "repeated": one vector came many times while a reference was collected. Empty for kinds
+        without one, as are the following.
     memory : int
         Events over which it was detected: 40 is abrupt, 640 slow, times what is averaged; 0 for
         pairs and missing.
@@ -89,16 +92,20 @@ class Explanation:
     ----------
     kind : str
         "mean", "spread" or "rate" of a feature; "pair", the correlation of two; "all", a change
-        that most features share; "constant", a feature that was constant or is now; "outliers", a
-        few events and nothing else; "missing", more rows with missing values; of an alarm of the
-        channel "labels", "label share", how often a label comes, or "label mean", the mean of a
-        feature among its events; "" where none can be named yet.
+        that most features share; "constant", a feature that was constant or is now; "value", one
+        that has another constant value; "outliers", a few events and nothing else; "missing", more
+        rows with missing values; of an alarm of the channel "labels", "label share", how often a
+        label comes, or "label mean", the mean of a feature among its events; "" where none can be
+        named yet. Of vectors (more than 32 features without names) no feature is named, but a group
+        of events: "region", more frequent than in the reference, or "new region", at most 1 % of
+        it; "repeated event", one value many times; "encoder", all groups moved or scaled at once.
     names : tuple of str
-        The features; empty for "all", "outliers", "missing", "label share"
-        and "".
+        The features; empty where none is named.
     before, after : float
-        Mean (0 before) in deviations, ratio of spreads (1 before), rate, share or correlation; of
-        "all" the median shift or ratio.
+        Mean (0 before) in deviations, ratio of spreads (1 before), rate (0 before of a value that
+        is new), share, correlation or value; of "all" the median shift or ratio; of "constant" 1
+        where the feature varied, 0 where not; of a region and a repeated event shares of events;
+        of "encoder" how many times as far events are from the reference.
     p : float
         Of the test, corrected for all that were made.
     events : int
@@ -106,6 +113,10 @@ class Explanation:
         sentence says so.
     labels : tuple of str
         Those that have changed, most significant first; the figures are of the first.
+    members : tuple of int or str
+        Ids of the events of a region since the onset, or of the copies of a repeated event.
+    exemplars : tuple of int or str
+        The three most typical of them.
     """
 
     kind: str
@@ -115,3 +126,5 @@ class Explanation:
     p: float
     events: int
     labels: tuple[str, ...] = ()
+    members: tuple[int | str, ...] = ()
+    exemplars: tuple[int | str, ...] = ()

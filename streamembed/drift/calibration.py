@@ -84,8 +84,6 @@ def estimate_coefficients(scores: Floats, blocks: Ints) -> Floats:
 
 def average_blocks(scores: Floats, stretches: Ints, block: int) -> tuple[Floats, Ints]:
     """Means of successive events of a stretch, and the stretch of each; no remainders."""
-    if block == 1:
-        return scores, stretches
     starts = np.flatnonzero(np.diff(stretches, prepend=stretches[0] - 1))
     stops = np.append(starts[1:], len(stretches))
     firsts = np.concatenate(

@@ -1,8 +1,8 @@
 """The events behind an alarm, on their way to a reference: when they are enough, and what they are.
 
-At 200 events there is a provisional reference; it is made again of ``n_reference``. At either, and
-at 500, the events are compared with the references that were left; before the first they are
-searched for a change among themselves.
+At 200 events, or a period, there is a provisional reference; it is made again of ``n_reference``.
+At either, and at 500, the events are compared with the references that were left; before the first
+they are searched for a change among themselves.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ SCAN_ROWS = 200  # at most
 MIN_ROWS, MIN_SCANNED = 20, 100
 
 
-def next_stage(n: int, block: int, n_reference: int) -> int:
-    """How many events a candidate of n has at its next stage."""
+def next_stage(n: int, least: int, n_reference: int) -> int:
+    """How many events a candidate of n has at its next stage; so many at least."""
     target = next((stage for stage in FIRST_STAGES if stage > n), n_reference)
-    return max(min(max(target, MIN_BLOCKS * block), n_reference), n + 1)
+    return max(min(max(target, least), n_reference), n + 1)
 
 
 def find_change(points: Floats, seed: tuple[int, ...], block: int = 1) -> int | None:

@@ -118,7 +118,8 @@ class ReferenceSample:
         single[constants] = 0.0
         if len(constants):
             which = tuple(names[j] for j in constants)
-            explanation = Explanation("constant", which, *deviations, 0.0, since)
+            kind = "constant" if any(deviations) else "value"
+            explanation = Explanation(kind, which, *deviations, 0.0, since)
         else:
             tests, singles = (mean, spread, rate), (p_mean, p_spread, p_rate)
             explanation = self._choose(names, tests, singles, pairs, common, share)
@@ -212,7 +213,7 @@ class ReferenceSample:
         return np.minimum(p, 1.0)
 
     def _test_rates(self, window: Floats) -> tuple[Floats, Floats, Floats]:
-        """The rate of the higher value."""
+        """The rate of the higher value; of a new value, where there is one, that was 0."""
         n, d = self.points.shape
         p, before, after = np.ones(d), np.zeros(d), np.zeros(d)
         chosen = np.flatnonzero(self.binary)
@@ -220,7 +221,10 @@ class ReferenceSample:
             return p, before, after
         high = self._largest[chosen]
         is_high = self.points[:, chosen] == high
-        old, new = is_high.sum(axis=0), (window[:, chosen] == high).sum(axis=0)
+        is_new = (window[:, chosen] != high) & (window[:, chosen] != self._least[chosen])
+        has_new = is_new.any(axis=0)
+        old = np.where(has_new, 0, is_high.sum(axis=0))
+        new = np.where(has_new, is_new, window[:, chosen] == high).sum(axis=0)
         m = len(window)
         p[chosen] = compute_rate_p(old, n, new, m, self._mean_time[chosen])
         before[chosen], after[chosen] = old / n, new / m

@@ -163,8 +163,6 @@ def integrate(r: Floats) -> Floats:
 
 def _correlate_means(r: Floats, k: int) -> Floats:
     """Autocorrelations of means of k events, at lags 0 to 4 blocks, of those of single events."""
-    if k == 1:
-        return r[: CHECKED + 1]
     weights = k - np.abs(np.arange(1 - k, k))
     rows = []
     for lag in range(min(CHECKED, (len(r) - k) // k) + 1):

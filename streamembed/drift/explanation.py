@@ -7,6 +7,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from streamembed.drift import regions
 from streamembed.drift.alarm import Alarm, Explanation
 from streamembed.drift.change_tests import LEVEL, FeatureTests, ReferenceSample
 from streamembed.drift.label_tests import explain_labels
@@ -117,10 +118,15 @@ def explain(state: MonitorState, trigger: Trigger) -> Alarm:
 
 
 def explain_again(state: MonitorState, alarm: Alarm, reference: CalibratedReference) -> Alarm:
-    """The alarm explained from more events, against the reference that was left."""
+    """The alarm explained from more events, against the reference that was left.
+
+    Where these name nothing, the explanation before stays.
+    """
     began = int(reference.events.positions[-1]) + 1
     tests = _test_features(state, reference, alarm, began)
     alarm = replace(alarm, kind="explained", revision=alarm.revision + 1)
+    if not tests.explanation.kind and alarm.explanation is not None and alarm.explanation.kind:
+        return alarm
     return _apply_tests(state, alarm, tests)
 
 
@@ -149,8 +155,8 @@ def _write_change(alarm: Alarm, tests: FeatureTests, began: int) -> str:
     if not explanation.kind:
         yet = "" if alarm.revision == len(REVISIONS) else " yet"
         return (
-            f"The stream changed {when}), but no single feature, pair or common change can be "
-            f"named{yet}: open the events: {', '.join(ids)}."
+            f"The stream changed {when}), but no single feature, pair, group or common change can "
+            f"be named{yet}: open the events: {', '.join(ids)}."
         )
     window = f"{explanation.events:,} events"
     if explanation.events > tests.since:
@@ -159,6 +165,10 @@ def _write_change(alarm: Alarm, tests: FeatureTests, began: int) -> str:
     if explanation.kind == "all":
         clearest = ", ".join(f"'{name}'" for name, _, _ in alarm.features[:3])
         return f"{text} The clearest are {clearest}."
+    if explanation.members:
+        shares = f"{explanation.before:.1%} of the reference and {explanation.after:.1%} of these"
+        typical = ", ".join(f"'{key}'" for key in explanation.exemplars)
+        return f"{text} It is {shares}. Most typical: {typical}."
     return text + _count_others(tests)
 
 
@@ -177,25 +187,34 @@ def _test_features(
         since = int((recent.positions >= alarm.onset).sum())
         points = _scale(reference, reference.prepare(recent))
         tests = sample.explain(state.names, points, since)
+        if regions.are_vectors(state.features):
+            own = regions.explain(reference, recent, since, tests.explanation)
+            tests = replace(tests, explanation=own)
+        elif tests.explanation.kind == "value":
+            j, old = state.names.index(tests.explanation.names[0]), reference.events.points[0]
+            before, after = float(old[j]), float(recent.points[-1, j])
+            explanation = replace(tests.explanation, before=before, after=after)
+            tests = replace(tests, explanation=explanation)
         if alarm.channel != "labels":
             return tests
-        own = explain_labels(
+        by_label = explain_labels(
             state.names,
             state.known,
             (sample.points, reference.events.labels),
             (points[len(points) - since :], recent.labels[len(points) - since :]),
             reference.dependence.integrated,
         )
-        if own is None or (tests.explanation.kind and tests.explanation.p <= own.p):
+        if by_label is None or (tests.explanation.kind and tests.explanation.p <= by_label.p):
             return tests
-        return replace(tests, explanation=own)
+        return replace(tests, explanation=by_label)
 
     least, shares = alarm.carriers, [share for _, _, share in alarm.events]
     most = min(len(shares), int(MOST_OUTLIERS * (watched.positions >= alarm.onset).sum()))
     if 0 < least < len(shares):  # behind the last of them contributions drop
         least += int(np.diff(shares)[least - 1 :].argmin())
     whole, behind = test(watched), watched[watched.positions >= alarm.position]
-    if not 0 < least <= most or whole.explanation.kind == "rate":  # of two values none is far out
+    is_one = whole.explanation.kind in ("rate", "repeated event")  # of few values none is far out
+    if not 0 < least <= most or is_one:
         return whole
     if len(behind) and test(behind).explanation.kind:  # no alarm has selected these
         return whole
@@ -224,14 +243,15 @@ def describe(explanation: Explanation) -> str:
     label = f"label '{explanation.labels[0]}'" if explanation.labels else ""
     name = " and ".join(f"'{one}'" for one in explanation.names)
     match explanation.kind:
-        case "constant":
+        case "constant" | "value":
             return _describe_constants(explanation)
         case "mean":
             return f"Mean of {name} shifted by {after:+.2g} sd"
         case "spread":
             return f"Spread of {name} changed by a factor of {after:.2g}"
         case "rate":
-            return f"Rate of the higher value of {name} changed from {before:.2g} to {after:.2g}"
+            which = "the higher value" if before else "a new value"
+            return f"Rate of {which} of {name} changed from {before:.2g} to {after:.2g}"
         case "pair":
             digits = 2 if abs(after - before) >= 0.01 else 4
             change = f"{before:+.{digits}f} to {after:+.{digits}f}"
@@ -240,6 +260,14 @@ def describe(explanation: Explanation) -> str:
             return f"Share of {label} changed from {before:.2g} to {after:.2g}"
         case "label mean":
             return f"Mean of {name} shifted by {after:+.2g} sd for {label}"
+        case "region":
+            return "A group of events became more frequent"
+        case "new region":
+            return "A new group of events appeared"
+        case "repeated event":
+            return f"One event came {len(explanation.members):,} times"
+        case "encoder":
+            return "All groups of events moved, as if another encoder made the vectors,"
     if before:
         return f"Spreads of most features changed by a factor of {after:.2g} in the median"
     return f"Means of most features shifted, by {after:.2g} sd in the median"
@@ -258,12 +286,13 @@ def _count_others(tests: FeatureTests) -> str:
 
 def _describe_constants(explanation: Explanation) -> str:
     name, several = explanation.names[0], len(explanation.names) > 1
-    if explanation.before:
+    if explanation.kind == "value":
+        values = "" if several else f", {explanation.before:.10g} to {explanation.after:.10g}"
+        words = f"changed from one constant value to another{values}"
+    elif explanation.before:
         words = "became constant"
-    elif explanation.after:
-        words = "were constant and began to vary" if several else "was constant and began to vary"
     else:
-        words = "changed from one constant value to another"
+        words = "were constant and began to vary" if several else "was constant and began to vary"
     if several:
         return f"{len(explanation.names)} features, '{name}' among them, {words}"
     return f"'{name}' {words}"

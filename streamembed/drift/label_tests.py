@@ -44,6 +44,8 @@ def explain_labels(
     n = np.count_nonzero(had + have)  # not those of later events that came in the same call
     p = compute_rate_p(had, known, have, count, np.full(len(labels), time)) * 2 * n
     share = _choose("label share", [()] * len(labels), labels, p, had / known, have / count)
+    if share is not None and n == 2:  # the other has the rest
+        share = replace(share, labels=share.labels[:1])
     p, shifts = np.ones((len(labels), then.shape[1])), np.zeros((len(labels), then.shape[1]))
     for code in np.flatnonzero((had >= MIN_EVENTS) & (have >= MIN_EVENTS)):
         a, b = then[old == code], now[new == code]

@@ -32,6 +32,7 @@ from streamembed.drift.monitor_state import (
     build_reference,
 )
 from streamembed.drift.reference import CHUNK
+from streamembed.drift.regions import are_vectors, find_copies
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import InputError, NotReadyError, ParameterError, quote
 from streamembed.geometry.scaling import LARGEST_BANDWIDTH, SMALLEST_BANDWIDTH
@@ -340,6 +341,10 @@ class Monitor(SavedObject):
                     f"the reference is provisional: it has {count:,} events, the final one {n:,}"
                 )
             notes += reference.dependence.notes(count)
+            if are_vectors(state.features):
+                same = int(find_copies(reference.events.points).sum()) + 1
+                if same > 1:
+                    notes.append(f"one event is {same / count:.0%} of the reference")
         if n >= GOOD_REFERENCE and (n >= ert / 20 or not np.isfinite(ert)):
             return tuple(notes)
         wanted = max(GOOD_REFERENCE, 0 if not np.isfinite(ert) else int(np.ceil(ert / 20)))

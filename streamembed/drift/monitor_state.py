@@ -14,10 +14,10 @@ from scipy.special import bdtrc
 
 from streamembed.data.features import Features
 from streamembed.drift import calibration, reference, season
-from streamembed.drift.alarm import Alarm
+from streamembed.drift.alarm import NO_LEAVE, Alarm
 from streamembed.drift.calibration import N_STREAMS, Calibration
 from streamembed.drift.dependence import Dependence
-from streamembed.drift.missing_channel import CHANNEL, MissingRows
+from streamembed.drift.missing_channel import MissingRows
 from streamembed.drift.monitor_timeline import EVENT_CHANNELS, MonitorTimeline
 from streamembed.drift.reference import BLOCKS, PER_SCORE, LabelReference, ReferenceMap
 from streamembed.drift.running_statistics import ChannelGroups, RunningMeans
@@ -48,7 +48,7 @@ class MonitorSettings:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Events:
-    """Consecutive events of the stream."""
+    """Events of the stream, in their order."""
 
     points: Annotated[Floats, "n d"]  # in the caller's units
     ids: Annotated[Array, "n"]  # int64 or objects that are str
@@ -67,12 +67,8 @@ class Events:
         """Concatenate."""
         if len(parts) == 1:
             return parts[0]
-        return Events(
-            np.concatenate([part.points for part in parts]),
-            np.concatenate([part.ids for part in parts]),
-            np.concatenate([part.positions for part in parts]),
-            np.concatenate([part.labels for part in parts]),
-        )
+        columns = zip(*((p.points, p.ids, p.positions, p.labels) for p in parts), strict=True)
+        return Events(*(np.concatenate(column) for column in columns))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -223,7 +219,7 @@ class MonitorState:
     def alarm(self) -> Alarm | None:
         """The last alarm that left a reference, as it was explained last."""
         alarms = (r for r in reversed(self.records) if r.kind in ("alarm", "explained"))
-        return next((alarm for alarm in alarms if alarm.channel != CHANNEL), None)
+        return next((alarm for alarm in alarms if alarm.channel not in NO_LEAVE), None)
 
     def list_since(self, position: int) -> Events:
         """The last events, from this one on."""

@@ -74,8 +74,7 @@ class ReferenceMap:
         the bits do not depend on the size of a call.
         """
         tall = len(points)
-        whole = -(-tall // CHUNK) * CHUNK
-        points = np.concatenate([points, np.zeros((whole - tall, points.shape[1]))])
+        points = np.pad(points, ((0, -tall % CHUNK), (0, 0)))
         scaled = np.clip(self.kernel.apply(points), -OUTSIDE, OUTSIDE)
         d2 = _multiply_rows(scaled, self.points.T)
         d2 *= -2.0

@@ -387,19 +387,16 @@ class Engine(HintedAttributes, SavedObject):
     def _publish(self, fresh: bool) -> tuple[State, Snapshot]:
         state = self._progress.need_state(self.config, EARLY)
         known = {kind: one for kind, one in self._published.items() if one[0] is state}
-        if fresh not in known:
-            with one_blas_thread():
-                source = publish.renew_bound(state, self.config) if fresh else state
-                if fresh and source is state:
-                    known[False] = self._publish(fresh=False)
-                    known[True] = known[False]
-                else:
-                    columns = publish.publish(source, self.config)
-                    features = self._progress.features or NO_FEATURES
-                    parts = collect_parts(source, columns, self.config, features)
-                    known[fresh] = state, Snapshot(**parts)
-            self._published = known
-        return known[fresh]
+        with one_blas_thread():
+            source = publish.renew_bound(state, self.config) if fresh else state
+            differs = source is not state  # from the snapshot that is not fresh
+            if differs not in known:
+                columns = publish.publish(source, self.config)
+                features = self._progress.features or NO_FEATURES
+                parts = collect_parts(source, columns, self.config, features)
+                known[differs] = state, Snapshot(**parts)
+        self._published = {**known, fresh: known[differs]}
+        return known[differs]
 
     def _warn(self, message: str | None, kind: type[Warning], renews: bool = False) -> None:
         """Warn, each kind once; where it renews, once a scaling."""

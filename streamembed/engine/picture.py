@@ -32,6 +32,11 @@ MIN_SAMPLES = 10
 PREFIX = "live_map"
 
 
+def choose_smallest_cluster(n: int) -> int:
+    """Points of the smallest cluster of a picture of n points."""
+    return max(SMALLEST_CLUSTER, round(CLUSTER_SHARE * n))
+
+
 @dataclass(frozen=True, slots=True)
 class Movement:
     """How far a picture has moved from an earlier one, as they are: not turned, not shifted.
@@ -222,7 +227,7 @@ class Picture(Immutable):
             )
         n = len(self.ids)
         if min_cluster_size is None:
-            least = max(SMALLEST_CLUSTER, round(CLUSTER_SHARE * n))
+            least = choose_smallest_cluster(n)
         else:
             least = check_whole("min_cluster_size", min_cluster_size, 2)
         places = measures.unite_duplicates(self.coordinates, self._duplicates)

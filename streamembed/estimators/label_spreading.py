@@ -45,10 +45,10 @@ class LabelStream:
 class LabelSpreading(ColdStartLearner, base.MiniBatchClassifier):
     """A classifier that needs few labels: they spread to unlabelled events by their neighbours.
 
-    Where each class has one to ten labels, or one event in a hundred has one, it is more accurate
-    than classifiers of the labelled events alone; where every event has a label, use those. It
-    keeps the newest ``size`` events, and of those that left the newest 40 labelled ones a class
-    (400 in all).
+    Where each class has one to three labels, or one event in a hundred has one, it is on average
+    more accurate than classifiers of the labelled events alone; from ten labels a class on, use
+    those. It keeps the newest ``size`` events, and of those that left the newest 40 labelled ones a
+    class (400 in all).
 
     - *Labels* are strings, numbers or anything that can be a key. None and NaN are no label: the
       event is learned without one. A label that comes later is given to `label`.
@@ -349,7 +349,9 @@ class LabelSpreading(ColdStartLearner, base.MiniBatchClassifier):
         return replace(stream, graph=graph, points=rest[0], classes=rest[1], changed=False)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_read": None}
+        start, early = self._early_labels
+        unknown = self._learned, early[self._learned - start : self.position - start]
+        return {**super().__getstate__(), "_early_labels": unknown, "_read": None}
 
 
 def _to_pandas(X: Any, kind: str, values: Array, **options: Any) -> Any:

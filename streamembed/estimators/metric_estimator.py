@@ -38,7 +38,6 @@ from streamembed.metrics.learner import NOT_MERGED, MetricLearner
 from streamembed.metrics.mahalanobis import Mahalanobis
 from streamembed.metrics.training_stream import Totals, TrainingStream
 from streamembed.numeric.arrays import Floats, Ints
-from streamembed.numeric.chunks import Chunks
 from streamembed.parameters import Class, declare_parameters, read_texts
 from streamembed.threads import one_blas_thread
 
@@ -309,6 +308,7 @@ class MetricEstimator(
 
     def _take(self, one: FeatureRows, two: FeatureRows | None, codes: Ints) -> None:
         """Events join the stream; every chunk that becomes whole is learned."""
+        chunks = training_stream.create_chunks(int(self.chunk_size))
         chosen = np.flatnonzero(codes != NOT_LEARNED).tolist()
         while chosen and self._stream is None:
             i = chosen.pop(0)
@@ -317,18 +317,18 @@ class MetricEstimator(
             if not self._early:
                 continue  # no event has had a number yet
             self._early_codes = (*self._early_codes, int(codes[i]))
-            if len(self._early_codes) == self._chunks.next_cut(0):
+            if len(self._early_codes) == chunks.next_cut(0):
                 self._settle()
-        stream, size = self._stream, int(self.chunk_size)
+        stream = self._stream
         if stream is None or not chosen:
             return
         first, second = self._align(one, chosen), np.zeros((len(chosen), len(self._names)))
         if two is not None:
             second = self._align(two, chosen)
-        whole = stream.position + len(chosen) >= self._chunks.next_cut(stream.learned)
+        whole = stream.position + len(chosen) >= chunks.next_cut(stream.learned)
         with one_blas_thread() if whole else nullcontext():
             self._stream = training_stream.extend(
-                stream, self._learning, first, second, codes[chosen], size
+                stream, self._learning, first, second, codes[chosen], chunks.size
             )
 
     def _align(self, table: FeatureRows, chosen: list[int]) -> Floats:
@@ -336,10 +336,6 @@ class MetricEstimator(
         table.check(self._names)
         self._cold_start, values = self._cold_start.arrange(table.take(chosen))
         return values
-
-    @property
-    def _chunks(self) -> Chunks:
-        return training_stream.create_chunks(int(self.chunk_size))
 
     @property
     def _learning(self) -> dict[str, MetricLearner]:

@@ -10,7 +10,7 @@ from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import InputError, ParameterError, quote
 from streamembed.numeric.arrays import Array, Bools, Floats
 from streamembed.pairs import thresholds
-from streamembed.parameters import check_names
+from streamembed.parameters import declare_parameters
 from streamembed.validation import (
     LARGEST_D2,
     LARGEST_DRAW,
@@ -56,7 +56,7 @@ class GeneratedPairs:
         return len(self.d2)
 
 
-@check_names
+@declare_parameters({})
 class PairGenerator:
     """Similar and dissimilar pairs of a snapshot, by thresholds on diffusion distances.
 
@@ -98,28 +98,26 @@ class PairGenerator:
     Source: Jain, section 1.3; docs/algorithms/pairs.md for the departures.
     """
 
-    def __init__(
-        self,
-        n_components: int | None = None,
-        diffusion_time: float | None = 16.0,
-        percentiles: tuple[float, float] = thresholds.PERCENTILES,
-        similar_below: float | None = None,
-        dissimilar_above: float | None = None,
-        candidates: int = 500,
-        seed: int = 0,
-    ) -> None:
-        low = check_optional(check_real, "similar_below", similar_below, 0.0, LARGEST_D2)
-        high = check_optional(check_real, "dissimilar_above", dissimilar_above, 0.0, LARGEST_D2)
+    n_components: int | None = None
+    diffusion_time: float | None = 16.0
+    percentiles: tuple[float, float] = thresholds.PERCENTILES
+    similar_below: float | None = None
+    dissimilar_above: float | None = None
+    candidates: int = 500
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Check the parameters."""
+        low, high = self.similar_below, self.dissimilar_above
+        check_optional(check_real, "similar_below", low, 0.0, LARGEST_D2)
+        check_optional(check_real, "dissimilar_above", high, 0.0, LARGEST_D2)
         if low is not None and high is not None and not low < high:
             raise ParameterError(f"similar_below={low} must be below dissimilar_above={high}")
-        self.n_components = check_optional(check_whole, "n_components", n_components, 1)
-        self.diffusion_time = check_optional(
-            check_real, "diffusion_time", diffusion_time, 0.0, LARGEST_TIME
-        )
-        self.percentiles = check_percentiles("percentiles", percentiles)
-        self.similar_below, self.dissimilar_above = low, high
-        self.candidates = check_whole("candidates", candidates, 1, high=LARGEST_DRAW)
-        self.seed = check_whole("seed", seed, 0, high=LARGEST_SEED)
+        check_optional(check_whole, "n_components", self.n_components, 1)
+        check_optional(check_real, "diffusion_time", self.diffusion_time, 0.0, LARGEST_TIME)
+        self.percentiles = check_percentiles("percentiles", self.percentiles)
+        check_whole("candidates", self.candidates, 1, high=LARGEST_DRAW)
+        check_whole("seed", self.seed, 0, high=LARGEST_SEED)
 
     def draw(self, snapshot: Snapshot) -> GeneratedPairs:
         """Pairs of a snapshot's support; of one snapshot always the same.

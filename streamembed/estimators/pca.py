@@ -11,10 +11,10 @@ import numpy as np
 from river import base
 
 from streamembed import validation
-from streamembed.data import batch, column_roles, impute
+from streamembed.data import batch, column_roles
 from streamembed.data.features import Features
 from streamembed.data.impute import FeatureRows
-from streamembed.data.output_format import name_columns, to_input_format, to_table
+from streamembed.data.output_format import name_columns, to_input_format
 from streamembed.data.table import are_positions, read_array, sort_names
 from streamembed.errors import (
     DegenerateMapWarning,
@@ -315,24 +315,6 @@ class PCA(PointEstimator, base.MiniBatchTransformer):
             )
         return self._current()[0]
 
-    def inverse_transform_one(self, x: Mapping[Any, Any]) -> dict[str, float]:
-        """The point, by feature, of which these are the coordinates; NotReadyError as `snapshot`.
-
-        Coordinates that are missing are 0.
-        """
-        return dict(
-            zip(self.snapshot().feature_names, self._invert(impute.read_point(x))[0], strict=True)
-        )
-
-    def inverse_transform_many(self, X: Any) -> Any:
-        """Points of which these are the coordinates, as the same kind of table, a column a feature.
-
-        Coordinates that are missing are 0.
-        """
-        rows = impute.read(X)
-        names = self.snapshot().feature_names
-        return to_table(self._invert(rows), X, names)
-
     def _place(self, rows: FeatureRows) -> Floats:
         """Coordinates of points, (n, n_components)."""
         names = self.feature_names or sort_names(set(rows.names))
@@ -342,14 +324,6 @@ class PCA(PointEstimator, base.MiniBatchTransformer):
         axes, seen = self._current()
         points = seen.fill_gaps(self._count_missing(rows.arrange(axes.feature_names)))
         return principal.transform(axes, points, axes.whiten)
-
-    def _invert(self, rows: FeatureRows) -> Floats:
-        names = name_columns(self.prefix, int(self.n_components))
-        if rows.ordered:
-            names = tuple(map(str, range(len(names))))
-        rows.check(names, "what this PCA gives")
-        coordinates = np.nan_to_num(rows.arrange(names)[0])
-        return principal.inverse_transform(self.snapshot(), coordinates, self.whiten)
 
     def _current(self) -> tuple[PrincipalAxes, FeatureMoments]:
         """The axes, and the means that gaps are filled with."""

@@ -48,6 +48,7 @@ from streamembed.errors import (
     ParameterError,
     TimeOrderWarning,
     quote,
+    suggest_word,
     warn,
 )
 from streamembed.logs import log_columns
@@ -414,8 +415,8 @@ def open_files(
     for role, name in [*wanted, *(("keep", name) for name in choice.keep)]:
         if name is not None and not any(name in file.names for file in files):
             raise FeatureError(
-                f"{role}={quote(name)} is not a column of {first}, which has "
-                f"{quote(sorted(first.names))}"
+                f"{role}={quote(name)} is not a column of {first}: "
+                + (suggest_word(name, first.names) or f"it has {quote(sorted(first.names))}")
             )
     left_out: dict[str, str] = {}
     for file in {file.columns: file for file in readable[::-1]}.values():
@@ -479,16 +480,10 @@ def _check_same_layout(
     """FeatureError where the events of a file are in other columns than those of the first."""
     if layout == expected_layout:
         return
-    if layout.list_column is None and expected_layout.list_column is None:
-        names, expected = set(layout.features), set(expected_layout.features)
-        missing, more = sorted(expected - names), sorted(names - expected)
-        parts = [f"lacks the numeric columns {missing} of {first}"] if missing else []
-        parts += [f"has the columns {more} that {first} does not have"] if more else []
-        differs = " and ".join(parts)
-    else:
-        has, had = layout.describe_features(), expected_layout.describe_features()
-        differs = f"has {has}, but {first} has {had}"
+    names, expected = set(layout.features), set(expected_layout.features)
     raise FeatureError(
-        f"{file} {differs}; all files of a log must have the same features: choose them with "
-        "features=, or read the files separately"
+        f"{file} has {layout.describe_features()}, but {first} has "
+        f"{expected_layout.describe_features()} (missing: {quote(sorted(expected - names))}, more: "
+        f"{quote(sorted(names - expected))}); all files of a log must have the same features: "
+        "choose them with features=, or read the files separately"
     )

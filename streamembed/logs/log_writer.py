@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from streamembed.data.column_roles import DISTANCES, RESERVED
 from streamembed.data.distance_rows import list_rows
 from streamembed.data.table import read_array, to_feature_name
-from streamembed.data.values import is_null, is_sequence, to_list
+from streamembed.data.values import is_null, to_list
 from streamembed.errors import (
     FeatureError,
     InputError,
@@ -67,27 +67,17 @@ def write_log(
     """
     format = check_choice("format", format, tuple(FORMATS))
     rows_per_batch = check_whole("rows_per_batch", rows_per_batch, 1)
-    names, values = _check_names(feature_names), read_array(points)
-    if values.shape[1] != len(names):
+    values = read_array(points)
+    n, d = values.shape
+    names = list(map(to_feature_name, feature_names)) if np.ndim(feature_names) == 1 else []
+    if not d or len(names) != d or len({*names, *RESERVED}) < d + len(RESERVED):
         raise FeatureError(
-            f"points has {values.shape[1]} columns; there must be {len(names)}, one per name in "
-            "feature_names"
+            f"feature_names={quote(feature_names)} must be a list of different names, one for "
+            f"each of the {d} columns of points, and none of {list(RESERVED)}"
         )
-    columns = _build_columns(len(values), ids, labels)
+    columns = _build_columns(n, ids, labels)
     columns |= zip(names, map(pa.array, values.T), strict=True)
     _write(path, pa.table(columns), rows_per_batch, format)
-
-
-def _check_names(feature_names: Any) -> list[str]:
-    is_array = isinstance(feature_names, np.ndarray) and feature_names.ndim == 1
-    names = [*feature_names] if is_array or is_sequence(feature_names) else []
-    is_text = all(isinstance(name, str) for name in names)
-    if not names or not is_text or len({*names, *RESERVED}) < len(names) + len(RESERVED):
-        raise FeatureError(
-            f"feature_names={quote(feature_names)} must be a list of different names, at least "
-            f"one, and none of {list(RESERVED)}"
-        )
-    return [to_feature_name(name) for name in names]
 
 
 def write_distance_log(
@@ -151,16 +141,15 @@ def _build_column(name: str, data: Any, n: int) -> Any:
     values = data if isinstance(data, (pa.Array, np.ndarray)) else to_list(data, n, f"{name}s")
     try:
         column = pa.array(values)
+        if len(column) == n:
+            return column
+        fault = f"there are {len(column)}"
     except MemoryError:
         raise
     # labels are objects of the caller, which may raise any exception
     except Exception as error:
-        raise InputError(
-            f"{name}s are not a column of {n} rows ({summarise_error(error)})"
-        ) from error
-    if len(column) != n:
-        raise InputError(f"there are {len(column)} {name}s; there must be {n}, one per row")
-    return column
+        fault = summarise_error(error)
+    raise InputError(f"{name}s are not a column of {n} rows ({fault})")
 
 
 def _write(path: Location, table: Any, rows_per_batch: int, format: str) -> None:

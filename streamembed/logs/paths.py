@@ -77,7 +77,13 @@ def _find_files(name: str) -> Iterator[Place]:
             yield place
         elif place.kind == fs.FileType.Directory:
             check_plain(place)
-            yield from _list_folder_files(place)
+            if not (files := list_folder(place)):
+                raise ParameterError(
+                    f"{place} is a folder without log files: name the files, or another folder "
+                    "(subfolders not named key=value, and names starting with '.' or '_', are "
+                    "ignored)"
+                )
+            yield from files
         else:  # reading a pipe would wait
             is_missing = place.kind == fs.FileType.NotFound
             fault = "missing" if is_missing else "neither a file nor a folder"
@@ -114,16 +120,6 @@ def check_plain(folder: Place) -> None:
                 f"deleted or rewritten: write the rows of its newest version to a file: "
                 f"{CONVERSIONS} has the line"
             )
-
-
-def _list_folder_files(folder: Place) -> list[Place]:
-    files = list_folder(folder)
-    if not files:
-        raise ParameterError(
-            f"{folder} is a folder without log files: name the files, or another folder "
-            "(subfolders not named key=value, and names starting with '.' or '_', are ignored)"
-        )
-    return files
 
 
 def list_folder(folder: Place) -> list[Place]:

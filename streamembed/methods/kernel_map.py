@@ -59,8 +59,6 @@ class KernelMap(TrialMap):
     """Weights, and widths where every slot has one of its own."""
 
     weights: KernelWeights
-    # Where every slot has a width of its own: these; ``lists`` tell which of them have drifted.
-    scales: LocalWidths | None = None
 
     extension = KernelExtension
 
@@ -107,7 +105,7 @@ class KernelMap(TrialMap):
         if n > LARGEST_WHOLE:
             space, products = start_space(weights, matrix, degrees, masses, config)
         kept = kept if squares.read_distances else weights
-        return cls(degrees, space, kept, scales, lists=lists, products=products)
+        return cls(degrees, space, kept, lists=lists, scales=scales, products=products)
 
     def update(self, inputs: UpdateInput, config: Config) -> tuple[TrialMap, int]:
         """After a chunk: rows of its slots, and of those whose width has drifted."""
@@ -212,11 +210,6 @@ class KernelMap(TrialMap):
         if self.scales is None or config.rule is None:
             return 0.0
         return float(np.median(sum_coverage(d2, self.scales.widths, masses, config.rule)))
-
-    @property
-    def local_widths(self) -> LocalWidths | None:
-        """Those of a self-tuning kernel."""
-        return self.scales
 
     def restore(self, support: Support) -> Self:
         """With the weights between points."""

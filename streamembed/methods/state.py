@@ -25,7 +25,7 @@ from streamembed.methods.options import Config
 from streamembed.methods.snapshot_contents import SnapshotContents
 from streamembed.metrics.engine_metrics import Learners
 from streamembed.numeric.arrays import Floats, Ints
-from streamembed.numeric.codec import SAVED_IF_SET, Count
+from streamembed.numeric.codec import NOT_SAVED, SAVED_IF_SET, Count
 from streamembed.spectral import operator
 from streamembed.spectral.certificate import Certificate
 from streamembed.spectral.operator import Normalisation
@@ -154,6 +154,10 @@ class EmbeddingMap(abc.ABC):
 
     # Nearest neighbours of every slot, where the family keeps them.
     lists: NeighborLists | None = field(default=None, kw_only=True, metadata=SAVED_IF_SET)
+    # Where every slot has a width of its own: these.
+    scales: LocalWidths | None = field(default=None, kw_only=True, metadata=SAVED_IF_SET)
+    # With all weights, since the map was made, where none is part of a chunk.
+    products: Count = field(default=0, kw_only=True, metadata=NOT_SAVED)
     has_resolution: ClassVar[bool] = True  # whether landmarks can be too sparse for it
     extension: ClassVar[ExtensionFactory]
 
@@ -243,15 +247,6 @@ class EmbeddingMap(abc.ABC):
         """What the coverage of a typical object is, by squared distances (b, n) of some."""
         return 0.0
 
-    @property
-    def local_widths(self) -> LocalWidths | None:
-        """Where every slot has a width of its own: these."""
-        return None
-
-    def count_products(self) -> int:
-        """Products with all weights since the map was made, where none is part of a chunk."""
-        return 0
-
     def restore(self, support: Support) -> EmbeddingMap:
         """With what follows from the rest and is not saved."""
         return self
@@ -315,7 +310,7 @@ class State:
         """How coarse the cover of ``size`` landmarks is for the kernel; 0 for other memories."""
         if self.cover is None or not self.map.has_resolution:
             return 0.0
-        if self.map.local_widths is not None:
+        if self.map.scales is not None:
             total, weight = self.apart
             distance = math.sqrt(total / weight) if weight else 0.0
         else:

@@ -284,10 +284,6 @@ class TrialMap(EmbeddingMap):
         view = known.look(normal, count)
         return view.values * known.unit, normal.eigenfunctions(view.vectors)
 
-    def count_products(self) -> int:
-        """Of refreshes, and of the start."""
-        return self.products
-
     def compute_degrees(self, masses: Floats) -> Floats:
         """q, kept."""
         return self.degrees

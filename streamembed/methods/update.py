@@ -95,7 +95,7 @@ def start_from_support(
     inputs = BuildInput(support, None, None, position, NO_SLOTS, scaling)
     state = _build(inputs, cover, None, config)
     state = replace(state, time=None if config.clock == POSITION else time)
-    if (scales := state.map.local_widths) is not None:  # an upper bound: it was not measured
+    if (scales := state.map.scales) is not None:  # an upper bound: it was not measured
         shares = support.masses / support.masses.sum()
         state = replace(state, apart=(float(shares @ (radius / scales.widths) ** 2), 1.0))
     state = _init_metrics(state, config)
@@ -134,7 +134,7 @@ def push(state: State, chunk: Chunk, config: Config, divisors: Floats) -> State:
     inputs = UpdateInput(support, distances, read_rows, position, slots, state, left)
     updated, n_filled = state.map.update(inputs, config)
     counts = UpdateCounts(
-        state.counts.refreshes + updated.count_products() - state.map.count_products(),
+        state.counts.refreshes + updated.products - state.map.products,
         state.counts.rebuilds,
         state.counts.rows_since_frame + _count_turned_rows(state, support, slots),
         state.counts.refilled + n_filled - len(slots),
@@ -217,7 +217,7 @@ def _recenter(state: State, config: Config) -> State:
 
 def _measure_cover(state: State, assignment: Absorption, config: Config) -> tuple[float, float]:
     """`State.apart` after the chunk: how far its events were from landmarks of a full support."""
-    scales, nearest, d2 = state.map.local_widths, assignment.near, assignment.near_d2
+    scales, nearest, d2 = state.map.scales, assignment.near, assignment.near_d2
     if scales is None or nearest is None or d2 is None or len(scales.widths) < config.size:
         return state.apart
     ratios = np.minimum(np.sqrt(d2) / scales.widths[nearest], FARTHEST) ** 2

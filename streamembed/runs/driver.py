@@ -8,23 +8,21 @@ resumes there.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from streamembed.data.batch import Batch, Rejected
 from streamembed.drift.alarm import Alarm
-from streamembed.drift.monitor import Monitor
-from streamembed.engine.engine import Engine
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import BadRowError, LogError
 from streamembed.logs.event_log import EventLog, LogBatch
 from streamembed.logs.fingerprint import LogFingerprint
 from streamembed.logs.followed_log import FollowedLog
 from streamembed.runs.feed import DistanceFeed, PointFeed, embed_events, read_events
-from streamembed.runs.recorder import Recorder
-from streamembed.runs.run_store import Commit, RowCounts
+from streamembed.runs.recorder import EmbeddedRows, Recorder
+from streamembed.runs.run_store import Commit
 from streamembed.runs.run_tables import EventRows
 from streamembed.validation import parse_count_or_unit
 
@@ -63,24 +61,11 @@ def check_rejected(limit: Limit, rejected: int, taken: int, newest: Rejected | N
         )
 
 
-@dataclass(frozen=True, slots=True)
-class ReplayOptions:
-    """Checked arguments of `streamembed.replay`."""
-
-    every: int  # events between snapshots, a multiple of the chunk size
-    # Whether events are embedded as of when each was learned, or all by the last snapshot.
-    causal: bool = True
-    max_rejected: Limit = (None, None)
-    monitor: Monitor | None = None  # watches the events that the engine accepts
-    on_alarm: Callable[[Alarm], None] | None = None
-    progress: Callable[[int], None] | None = None
-    stop: Callable[[], bool] | None = None
-
-
+@dataclass(eq=False)
 class ReplayDriver:
     """Takes a log through an engine.
 
-    Calls of the recorder follow the order of the stream. `Recorder.commit` follows
+    Calls of the recorder follow the order of the stream. `RunStore.commit` follows
     `Recorder.write_snapshot` of a snapshot that was due: every row of the log before
     ``engine.log_offset`` has been recorded, as an event or as rejected, no event is pending in the
     engine, and neither has seen a later row. What was recorded by then and the engine of that
@@ -88,54 +73,46 @@ class ReplayDriver:
 
     Parameters
     ----------
-    engine
-        Its ``log_offset`` is the row of the log to begin with.
-    log
-        Of the kind and the features that the engine has learned; or a folder that is followed.
+    source
+        The log, of the kind and the features that the engine has learned; or a folder that is
+        followed.
     recorder
         Receives the results.
-    counts, fingerprint
-        Of a log that is resumed: those of the rows before ``log_offset``.
-    rejected
-        The rejected rows among them, ascending; needed where it is a log of distances.
+    start
+        The engine, whose ``log_offset`` is the row of the log to begin with, and the rows before.
+    every
+        Events between snapshots, a multiple of the chunk size.
 
     Attributes
     ----------
+    engine : Engine
     counts : RowCounts
         Of all rows so far.
     """
 
-    def __init__(
-        self,
-        engine: Engine,
-        log: EventLog | FollowedLog,
-        recorder: Recorder,
-        options: ReplayOptions,
-        counts: RowCounts | None = None,
-        fingerprint: LogFingerprint | None = None,
-        rejected: Sequence[int] = (),
-    ) -> None:
-        rows = self._recorded = engine.log_offset  # rows of the log that the recorder knows of
-        self._monitored = rows  # and that were passed to the monitor, as events or rejected
-        self._source = log
-        self._unmonitored: list[EventRows] = []  # events to pass to the monitor
-        self.counts = counts or RowCounts()
-        self._fingerprint = fingerprint or LogFingerprint(rows)
-        self._engine = engine
-        self._recorder, self._options = recorder, options
+    source: EventLog | FollowedLog
+    recorder: Recorder
+    start: Commit
+    every: int
+    max_rejected: Limit = (None, None)
+    on_alarm: Callable[[Alarm], None] | None = None
+    progress: Callable[[int], None] | None = None
+    stop: Callable[[], bool] | None = None
+
+    def __post_init__(self) -> None:
+        self.engine, self.counts = engine, _ = self.start.engine, self.start.counts
+        self._fingerprint = LogFingerprint.from_dict(self.start.fingerprint)
         self._feed: PointFeed | DistanceFeed = PointFeed(engine, self._log)
         if self._log.kind == "distances":
-            self._feed = DistanceFeed(engine, rejected)
-        self._unembedded: list[EventRows] = []  # causal: events since the last snapshot
-        self._first_unembedded = 0  # stream position of the first of them
-        self._start = engine.position - self.counts.accepted
+            self._feed = DistanceFeed(engine, self.recorder.read_rejected(engine.log_offset))
+        self._unembedded: list[EventRows] = []  # causal: events that no snapshot has learned
+        self._first = engine.position - self.counts.accepted  # position of the first event
         self._last_published = engine.learned  # is published already, or was
-        self._progress = options.progress
 
     @property
     def _log(self) -> EventLog:
         """The log as it is now."""
-        return self._source.log if isinstance(self._source, FollowedLog) else self._source
+        return self.source.log if isinstance(self.source, FollowedLog) else self.source
 
     def run(self) -> str | None:
         """Learn the log from ``engine.log_offset`` on; why it could not be read to its end, if so.
@@ -153,9 +130,9 @@ class ReplayDriver:
         """
         damage = None
         try:
-            for part in self._source.batches(self._engine.log_offset):
+            for part in self.source.batches(self.engine.log_offset):
                 self.learn(part)
-                self._call_progress(self._engine.log_offset)
+                self._call_progress(self.engine.log_offset)
             self._check_rejected()
         except LogError as error:
             damage = str(error)
@@ -170,170 +147,150 @@ class ReplayDriver:
         start = done = 0
         while start < len(rows):
             end_of_slice = self._find_next_snapshot()
-            stop = min(len(rows), start + end_of_slice - self._engine.position)
-            rejected = self._accept(rows.slice(start, stop))
-            end = bisect_left(places, int(rows.numbers[stop - 1]))
-            rejected = [*unusable[done:end], *rejected]
-            self._take(part, int(rows.numbers[stop - 1]) + 1, rejected)
+            stop = min(len(rows), start + end_of_slice - self.engine.position)
+            events, rejected = self._feed.accept(rows.slice(start, stop - start))
+            last = int(rows.numbers[stop - 1])
+            end = bisect_left(places, last)
+            self._take(part, last + 1, events, [*unusable[done:end], *rejected])
             start, done = stop, end
-            if self._engine.position == end_of_slice:
+            if self.engine.position == end_of_slice:
                 self._publish()
                 self._commit()
-                self._call_progress(self._engine.log_offset)
-        self._engine.log_offset = part.offset + len(part)
-        self._take(part, self._engine.log_offset, unusable[done:])
+                self._call_progress(self.engine.log_offset)
+        self.engine.log_offset = part.offset + len(part)
+        self._take(part, self.engine.log_offset, rows.slice(start, 0), unusable[done:])
 
-    def _take(self, part: LogBatch, stop: int, rejected: list[Rejected]) -> None:
-        """Note that the rows of the log before ``stop`` are recorded, these of them as rejected."""
+    def _take(self, part: LogBatch, stop: int, events: EventRows, rejected: list[Rejected]) -> None:
+        """Record the next rows of the log, those before ``stop``: events, the others rejected."""
         rejected.sort(key=lambda row: row.index)
+        self.counts.accepted += len(events)
+        if len(events) and self.recorder.causal:
+            self._unembedded.append(events)
+        self._watch(events, stop)
         if rejected:
             self.counts.rejected += len(rejected)
-            self._recorder.write_rejected(rejected)
-        self._recorded = stop
+            self.recorder.write_rejected(rejected)
         self._fingerprint.update(part, stop)
         if rejected:
             self._check_rejected(rejected[0])
 
     def _find_next_snapshot(self) -> int:
         """At which event it is due: where the warm-up ends, or at a multiple of the interval."""
-        position, every = self._engine.position, self._options.every
-        warm_up = self._engine.config.warm_up_events
+        position, every = self.engine.position, self.every
+        warm_up = self.engine.config.warm_up_events
         return warm_up if position < warm_up else every * (position // every + 1)
 
     def _call_progress(self, rows: int) -> None:
         """One that raises, to end the replay, is not called again while the run is written."""
-        progress, self._progress = self._progress, None
+        progress, self.progress = self.progress, None
         if progress is not None:
             progress(rows)
-        self._progress = progress
+        self.progress = progress
 
-    def _accept(self, rows: EventRows) -> list[Rejected]:
-        """Have the engine accept rows of one chunk; returns the rejected ones."""
-        position = self._engine.position
-        events, rejected = self._feed.accept(rows)
-        if len(events):
-            if self._options.causal:
-                if not self._unembedded:
-                    self._first_unembedded = position
-                self._unembedded.append(events)
-            if self._options.monitor is not None:
-                self._unmonitored.append(events)
-        self.counts.accepted += len(events)
-        return rejected
-
-    def _update_monitor(self) -> None:
-        unmonitored, self._unmonitored = self._unmonitored, []
-        monitor, on_alarm = self._options.monitor, self._options.on_alarm
-        first = self._monitored
-        if monitor is None or (not unmonitored and self._recorded == first):
+    def _watch(self, events: EventRows, stop: int) -> None:
+        """Have the monitor watch the next rows, those before ``stop``."""
+        monitor, first = self.recorder.store.monitor, self._fingerprint.rows
+        if monitor is None or stop == first:
             return
-        features = self._log.features
-        features = replace(features, names=self._engine.feature_names or features.names)
-        none = EventRows(np.zeros(0, dtype=np.int64), np.zeros((0, len(features.names))), {})
-        rows = EventRows.concatenate(unmonitored or [none])
-        self._monitored = max(self._recorded, int(rows.numbers.max(initial=-1)) + 1)
-        kept, n = rows.numbers - first, self._monitored - first
+        kept, n = events.numbers - first, stop - first
         labels = np.full(n, None) if monitor.parameters["labels"] else None
-        if labels is not None and "label" in rows.passthrough:
-            labels[kept] = rows.passthrough["label"].to_pylist()
+        if labels is not None and "label" in events.passthrough:
+            labels[kept] = events.passthrough["label"].to_pylist()
         others = np.setdiff1d(np.arange(n), kept)
         rejected = tuple(Rejected(i, None, "") for i in others.tolist())
-        events = Batch(rows.points, features, rows.ids, kept, rejected)
-        alarms = monitor.watch(events, labels)
-        self._recorder.write_alarms(alarms)
-        if on_alarm is not None:
+        features = self._log.features
+        features = replace(features, names=self.engine.feature_names or features.names)
+        alarms = monitor.watch(Batch(events.points, features, events.ids, kept, rejected), labels)
+        self.recorder.write_alarms(alarms)
+        if self.on_alarm is not None:
             for alarm in alarms:
-                on_alarm(alarm)
+                self.on_alarm(alarm)
 
     def _check_rejected(self, newest: Rejected | None = None) -> None:
         counts = self.counts
         taken = counts.accepted + counts.rejected
-        check_rejected(self._options.max_rejected, counts.rejected, taken, newest)
+        check_rejected(self.max_rejected, counts.rejected, taken, newest)
 
     def build_commit(self) -> Commit:
         """The engine with counts and fingerprint of all rows so far."""
-        return Commit(self._engine, self.counts, self._fingerprint.to_dict())
+        return Commit(self.engine, self.counts, self._fingerprint.to_dict())
 
     def _publish(self) -> None:
         """Write a snapshot, and the coordinates of every event since the last one."""
-        self._update_monitor()
-        if self._engine.learned == self._last_published:
+        if self.engine.learned == self._last_published:
             return
-        snapshot = self._engine.snapshot(fresh=True)
+        snapshot = self.engine.snapshot(fresh=True)
         self._last_published = snapshot.position
         self._embed(snapshot)
-        self._recorder.write_snapshot(snapshot, self._engine.refreshes)
+        self.recorder.write_snapshot(snapshot, self.engine.refreshes)
         self.counts.snapshots += 1
 
     def _commit(self) -> None:
         """Commit, if it is time: the recorder has all that the engine knows of the log."""
-        self._update_monitor()
-        stops = self._options.stop is not None and self._options.stop()
-        if stops or self._is_commit_due():
-            self._recorder.commit(self.build_commit(), self._engine.publish(fresh=True))
+        stops = self.stop is not None and self.stop()
+        # the last snapshot that a log of this length leads to is where a longer one resumes
+        rows, store = self._log.n_rows, self.recorder.store
+        is_last = rows is not None and self._fingerprint.rows + self.every >= rows
+        if stops or is_last or store.is_due(self.engine.position):
+            store.commit(self.build_commit(), self.engine.publish(fresh=True))
         if stops:
             raise KeyboardInterrupt
-
-    def _is_commit_due(self) -> bool:
-        # the last snapshot that a log of this length leads to is where a longer one resumes
-        rows = self._log.n_rows
-        is_last = rows is not None and self._recorded + self._options.every >= rows
-        return is_last or self._recorder.is_commit_due(self._engine.position)
 
     def _embed(self, snapshot: Snapshot) -> None:
         """Write the events that the snapshot has learned; keep those whose chunk is incomplete.
 
         All in one transform: the pieces of the log must not show in the last bit.
         """
-        if not self._unembedded:
-            return
-        rows, first = EventRows.concatenate(self._unembedded), self._first_unembedded
-        # events of an earlier replay may wait before
-        count = max(snapshot.position - first, 0)
-        learned, pending = rows.slice(0, count), rows.slice(count, len(rows))
-        embedded = embed_events(self._engine, snapshot, first, learned)
-        self._recorder.write_events(first, learned, embedded)
-        self._unembedded, self._first_unembedded = [pending] if len(pending) else [], first + count
+        if self._unembedded:
+            rows, first = EventRows.concatenate(self._unembedded), self._first_unembedded
+            # events of an earlier replay may wait before
+            count = max(snapshot.position - first, 0)
+            for events in self._embed_rows(first, rows.slice(0, count), snapshot):
+                self.recorder.write_events(*events)
+            pending = rows.slice(count)
+            self._unembedded = [pending] if len(pending) else []
+
+    @property
+    def _first_unembedded(self) -> int:
+        """Stream position of the first event that is not written."""
+        return self._first + self.counts.accepted - sum(map(len, self._unembedded))
+
+    def _embed_rows(
+        self, position: int, rows: EventRows, snapshot: Snapshot | None
+    ) -> Iterator[EmbeddedRows]:
+        """Events from a position on by a snapshot; without coordinates where it has not learned."""
+        learned = 0 if snapshot is None else snapshot.position - position
+        split = min(max(learned, 0), len(rows))
+        if snapshot is not None and split:
+            known = rows.slice(0, split)
+            yield position, known, embed_events(self.engine, snapshot, position, known)
+        if split < len(rows):
+            yield position + split, rows.slice(split), None
 
     def _finish(self) -> None:
         """A last snapshot where whole chunks came after the one before; the rest is not learned.
 
         Where an interrupt fell between learning a chunk and noting it, that chunk has no rows.
         """
-        is_ready = self._engine.ready
-        self._update_monitor()
-        if is_ready and self._engine.position == self._start + self.counts.accepted:
+        is_ready = self.engine.ready
+        if is_ready and self.engine.position == self._first + self.counts.accepted:
             self._publish()
-        snapshot = self._engine.snapshot() if is_ready else None
-        for rows in self._unembedded:
-            self._recorder.write_events(self._first_unembedded, rows, None)
-            self._first_unembedded += len(rows)
-        self._unembedded = []
-        if not self._options.causal:
-            self._embed_all(snapshot)
-        self._recorder.close(snapshot)
+        snapshot = self.engine.snapshot() if is_ready else None
+        self.recorder.close(snapshot, self._embed_rest(snapshot))
 
-    def _embed_all(self, snapshot: Snapshot | None) -> None:
-        """All events by the last snapshot: those of the support exactly as they are in it.
-
-        Those that it has not learned have no coordinates.
-        """
-        learned = 0 if snapshot is None else snapshot.position
-        position = self._start
-        for rows in self._read_events():
-            split = min(max(learned - position, 0), len(rows))
-            if snapshot is not None and split:
-                known = rows.slice(0, split)
-                embedded = embed_events(self._engine, snapshot, position, known)
-                self._recorder.write_events(position, known, embedded)
-            if split < len(rows):
-                rest = rows.slice(split, len(rows))
-                self._recorder.write_events(position + split, rest, None)
+    def _embed_rest(self, snapshot: Snapshot | None) -> Iterator[EmbeddedRows]:
+        """All events that are not written: by the last snapshot, or as not learned."""
+        position, parts = self._first_unembedded, iter(self._unembedded)
+        if not self.recorder.causal:
+            position, parts = self._first, self._read_events()
+        for rows in parts:
+            yield from self._embed_rows(position, rows, snapshot)
             position += len(rows)
-            self._call_progress(int(rows.numbers[-1]) + 1)
 
     def _read_events(self) -> Iterator[EventRows]:
         """All events so far in order, in pieces that do not depend on how the log was read."""
-        rejected = self._recorder.read_rejected(self._recorded)
-        rows = self._fingerprint.to_dict()
-        return read_events(self._log, self._feed.read, rows, rejected, self._recorder.folder)
+        rejected = self.recorder.read_rejected(self._fingerprint.rows)
+        taken, run = self._fingerprint.to_dict(), self.recorder.folder
+        for rows in read_events(self._log, self._feed.read, taken, rejected, run):
+            yield rows
+            self._call_progress(int(rows.numbers[-1]) + 1)

@@ -15,86 +15,48 @@ import signal
 import tempfile
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, Protocol
-
-from streamembed.errors import StoppedError, StreamembedError
+from typing import Any
 
 Task = Callable[[], Any]
 
 
-class Executor(Protocol):
-    """Runs tasks, in any order."""
+class Executor:
+    """Runs tasks in this process, first come, first served; others run them elsewhere."""
 
-    workers: int  # tasks at once
-
-    def submit(self, task: Task) -> None:
-        """Run a task, now or later."""
-        ...
-
-    def receive(self) -> Any:
-        """The result of a task that was submitted, whichever comes first; its error is raised."""
-        ...
-
-
-@contextlib.contextmanager
-def open_executor(workers: int) -> Iterator[Executor]:
-    """One worker is this process; several are processes, which end with the block."""
-    if workers == 1:
-        yield SerialExecutor()
-        return
-    with contextlib.closing(PoolExecutor(workers)) as executor:
-        yield executor
-
-
-class SerialExecutor:
-    """Runs tasks in this process, first come, first served."""
-
-    workers = 1
-
-    def __init__(self) -> None:
+    def __init__(self, workers: int = 1) -> None:
+        """``workers`` is the number of tasks at once."""
+        self.workers = workers
         self._tasks: deque[Task] = deque()
 
     def submit(self, task: Task) -> None:
+        """Run a task, now or later."""
         self._tasks.append(task)
 
     def receive(self) -> Any:
+        """The result of a task that was submitted, whichever comes first; its error is raised."""
         return self._tasks.popleft()()
 
 
-@dataclass(frozen=True, slots=True)
-class TaskFailure:
-    """A task has failed: its error, as one that can be sent."""
-
-    error: Exception
-
-
-def run_task(task: Task) -> Any:
-    """The result of a task, or a `TaskFailure`."""
-    try:
-        return task()
-    except Exception as error:
-        if isinstance(error, StreamembedError):
-            return TaskFailure(error)
-        notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
-        message = f"a worker failed: {type(error).__name__}: {error}{notes}"
-        return TaskFailure(RuntimeError(message))
+def open_executor(workers: int) -> contextlib.AbstractContextManager[Executor]:
+    """One worker is this process; several are processes, which end with the block."""
+    if workers == 1:
+        return contextlib.nullcontext(Executor())
+    return contextlib.closing(PoolExecutor(workers))
 
 
-class PoolExecutor:
-    """Runs tasks in processes, started by spawn; one that is killed ends the pool.
+class PoolExecutor(Executor):
+    """Runs tasks in processes, started by spawn; one that is killed ends the pool: BrokenExecutor.
 
     Tasks and results are files in a temporary folder, and through the pipes of the pool go their
     paths: a worker that is killed within a long message would leave everyone waiting for its rest.
     """
 
     def __init__(self, workers: int) -> None:
-        self.workers = workers
+        super().__init__(workers)
         self._folder = Path(tempfile.mkdtemp(prefix="streamembed-"))
         context = multiprocessing.get_context("spawn")
         # workers end when this end is closed, as it is when this process is gone
@@ -104,38 +66,19 @@ class PoolExecutor:
         )
         self._numbers = itertools.count()
         self._running: set[Future[Path]] = set()
-        self._has_results = False
 
     def submit(self, task: Task) -> None:
         path = self._folder / str(next(self._numbers))
         path.write_bytes(pickle.dumps(task))
-        with self._raise_stopped():
-            self._running.add(self._pool.submit(_run_file, path))
+        self._running.add(self._pool.submit(_run_file, path))
 
     def receive(self) -> Any:
         future = wait(self._running, return_when=FIRST_COMPLETED).done.pop()
         self._running.remove(future)
-        with self._raise_stopped():
-            path = future.result()
-        self._has_results = True
+        path = future.result()
         result = pickle.loads(path.read_bytes())
         path.unlink()
-        if isinstance(result, TaskFailure):
-            raise result.error
         return result
-
-    @contextlib.contextmanager
-    def _raise_stopped(self) -> Iterator[None]:
-        try:
-            yield
-        except BrokenProcessPool as error:
-            message = "a worker was killed; repeat the command to resume"
-            if not self._has_results:
-                message += (
-                    "; if none could start (the error is above): a script must call this under "
-                    'if __name__ == "__main__":, since every worker imports it'
-                )
-            raise StoppedError(message) from error
 
     def close(self) -> None:
         """End all processes, whatever they are at."""
@@ -161,5 +104,5 @@ def _end_with_root(root: Connection, folder: Path) -> None:
 
 def _run_file(path: Path) -> Path:
     """In a worker: run the task in a file, and write its result in place of it."""
-    path.write_bytes(pickle.dumps(run_task(pickle.loads(path.read_bytes()))))
+    path.write_bytes(pickle.dumps(pickle.loads(path.read_bytes())()))
     return path

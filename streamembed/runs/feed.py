@@ -7,7 +7,7 @@ and not in the engine; they are named by their row in the log.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -67,7 +67,6 @@ def read_distances(part: LogBatch) -> tuple[EventRows, list[Rejected]]:
     assert part.distances is not None
     known_ids = read_ids(part.ids, len(part))
     usable: list[int] = []
-    distances: list[Floats] = []
     rejected = []
     for i, row in enumerate(part.distances):
         key = None if known_ids is None else known_ids[i]
@@ -77,11 +76,10 @@ def read_distances(part: LogBatch) -> tuple[EventRows, list[Rejected]]:
             rejected.append(Rejected(part.offset + i, key, "null in 'distances'"))
         else:
             usable.append(i)
-            distances.append(row)
     index = np.array(usable, dtype=np.int64)
     ids, points = select_ids(known_ids, index), np.zeros((len(index), 0))
     passthrough = _select_passthrough(part, index)
-    known = np.fromiter(distances, dtype=object)
+    known = np.fromiter((part.distances[i] for i in usable), dtype=object)
     return EventRows(part.offset + index, points, passthrough, ids, known), rejected
 
 
@@ -126,12 +124,50 @@ def read_events(
         check_rows(now, fingerprint, run)
 
     try:
-        yield from regroup(read_parts())
+        yield from regroup(read_parts(), EventRows.concatenate)
     except LogError as error:
         raise LogError(
             f"the events of run={quote(str(run))} are in its log, which cannot be read again: "
             f"{error}"
         ) from error.__cause__
+
+
+def check_log(
+    parts: Iterable[LogBatch],
+    before: Mapping[str, int],
+    run: Path,
+    start: int = 0,
+    stop: int | None = None,
+) -> bool:
+    """Whether a log has more rows than a run has learned, all of which must be there as they were.
+
+    Parameters
+    ----------
+    parts
+        The log from row ``start`` on; what is behind row ``stop`` is not looked at.
+    before
+        Fingerprint of the rows that were learned.
+
+    Raises
+    ------
+    ParameterError
+        The log has other rows.
+    LogError
+        They cannot be read.
+    """
+    now, wanted, more = LogFingerprint(start), before["rows"], False
+    try:
+        for part in parts:
+            now.update(part, wanted)
+            end = part.offset + len(part)
+            more = (end if stop is None else min(end, stop)) > wanted
+            if more:
+                break
+    except LogError:  # behind these rows, whoever learns them says so
+        if now.rows < wanted:
+            raise
+    check_rows(now, before, run)
+    return more
 
 
 def check_rows(now: LogFingerprint, before: Mapping[str, int], run: Path) -> None:
@@ -249,24 +285,11 @@ class DistanceFeed:
             return row[:0], None
         oldest = int(needed[0])
         if oldest < back:
-            return row, self._explain_too_short(len(row), number, needed)
+            last = f"it covers only the last {len(row)} rows"
+            return row, f"{last}; it must cover the last {number - oldest}"
         if number - oldest == len(needed):  # none was rejected in between
             return row[oldest - back :].copy(), None
         return row[needed - back], None
-
-    def _explain_too_short(self, length: int, number: int, needed: Ints) -> str:
-        """Why a row that does not reach back to the oldest event cannot be used."""
-        oldest, engine = int(needed[0]), self._engine
-        where = f"row {oldest - self._start}"
-        if oldest < self._start:
-            where = f"an event {self._start - oldest} before this log"
-        what = "the oldest event"
-        if engine.config.memory == "landmarks" and engine.ready:
-            what = f"landmark {engine.support_ids.tolist()[0]!r}"
-        return (
-            f"it covers only the last {length} rows; it must cover the last {number - oldest}, "
-            f"back to {what} ({where})"
-        )
 
 
 def embed_events(

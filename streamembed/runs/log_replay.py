@@ -2,7 +2,8 @@
 
 A run folder holds ``snapshot.arrow`` (the final snapshot), ``embedding.parquet`` (every accepted
 event by the final snapshot, or as of when it was learned, with its label and time),
-``timeline.parquet`` (a row a snapshot), ``picture.parquet`` (where a picture is kept) and
+``timeline.parquet`` (a row a snapshot), ``picture.parquet`` (where a picture is kept),
+``clusters.parquet`` (where they were asked for) and
 ``rejected.parquet`` (every row that could not be learned, with its offset in the log and why);
 beside them ``run.db`` and ``parts``, from which a replay resumes. All but these two are a function
 of the log's rows and the engine's parameters: files, record batches, row groups and interrupts
@@ -11,6 +12,7 @@ leave no trace.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -27,11 +29,12 @@ from streamembed.logs.event_log import EventLog, open_with_choice, parse_choice,
 from streamembed.logs.followed_log import FollowedLog
 from streamembed.logs.paths import Location, Paths
 from streamembed.methods.options import POSITION, Config
-from streamembed.runs import chains, origin, resume
+from streamembed.runs import chains, origin
 from streamembed.runs import run_folder as runfolder
-from streamembed.runs.driver import ReplayDriver, ReplayOptions, check_rejected, parse_max_rejected
+from streamembed.runs.driver import ReplayDriver, check_rejected, parse_max_rejected
+from streamembed.runs.feed import check_log
 from streamembed.runs.recorder import Recorder, check_passthrough
-from streamembed.runs.run_store import RunStore
+from streamembed.runs.run_store import Commit, RowCounts, RunStore
 from streamembed.validation import check_choice, check_flag, check_whole
 
 SNAPSHOT_EVERY = 100
@@ -93,6 +96,7 @@ def replay(
     time: str | None = None,
     keep: Sequence[str] | None = None,
     embed: str = "final",
+    clusters: bool = False,
     overwrite: bool = False,
     checkpoint_every: int | str | None = None,
     max_rejected: int | str | None = None,
@@ -132,6 +136,9 @@ def replay(
         "final": all events of ``embedding.parquet`` are embedded by the last snapshot, so that they
         are one embedding; "causal": each by the first snapshot that has learned it, which the
         columns ``snapshot`` and ``epoch`` name.
+    clusters
+        Also write ``clusters.parquet``: the clusters of the pictures, with ids that persist, three
+        typical events each, and their beginnings and ends. Needs an engine with ``picture=True``.
     checkpoint_every
         How often the run is committed, with everything that resuming needs: a number of events, or
         seconds such as "30s", the default; never so often that it takes more than 3 % of the time.
@@ -202,7 +209,14 @@ def replay(
     computed from the distances of its row to what the snapshot has, if there are any.
     """
     causal = check_choice("embed", embed, ("final", "causal")) == "causal"
-    _check_receivers(engine, progress, monitor)
+    if not isinstance(engine, Engine):
+        raise ParameterError(f"engine={quote(engine)} must be an Engine")
+    if not isinstance(monitor, Monitor | None):
+        raise ParameterError(f"monitor={quote(monitor)} must be a Monitor, or None")
+    if check_flag("clusters", clusters) and not engine.config.picture:
+        raise ParameterError(
+            "clusters=True needs an engine with picture=True: they are groups of pictures"
+        )
     every = compute_snapshot_interval(engine.config.chunks.size, snapshot_every)
     followed = log if isinstance(log, FollowedLog) else None
     log = log.log if isinstance(log, FollowedLog) else log
@@ -216,30 +230,33 @@ def replay(
             "it out"
         )
     folder = Path(check_path(run, "run"))
-    runfolder.check_apart("run", folder, opened, folder=True)
+    runfolder.check_apart("run", folder, opened)
     run_origin = {
         "kind": chains.REPLAY,
         **origin.describe_replay(opened, engine.config, every, embed),
-        "start": resume.describe_engine(engine),
+        "start": _describe_engine(engine),
+        "clusters": clusters,
         "columns": opened.columns.as_dict(),
-        "monitor": resume.describe_monitor(monitor),
+        "monitor": _describe_monitor(monitor),
     }
     limit = parse_max_rejected(max_rejected)
-    options = ReplayOptions(every, causal, limit, monitor, on_alarm, progress, stop)
     overwrite = check_flag("overwrite", overwrite)
     with RunStore.claim(run, checkpoint_every, monitor, overwrite) as store:
-        resume.begin(store, opened, run_origin)
+        first = {} if monitor is None else {chains.FIRST_MONITOR: monitor}
+        store.begin(run_origin, first, _select_compared)
+        store.write_fact(chains.LOG, origin.describe_place(opened))
         engine.log_offset = 0
-        grows = followed is not None
-        counts, fingerprint, finished = resume.restore(store, opened, engine, grows)
-        taken, damage = engine.log_offset, None
+        start, finished = _restore(store, opened, engine, grows=followed is not None)
+        counts, taken, damage = start.counts, engine.log_offset, None
         if finished:
             check_rejected(limit, counts.rejected, taken)
         else:
-            recorder = Recorder(store, opened, engine.config, causal)
-            rejected, source = recorder.read_rejected(taken), followed or opened
-            driver = ReplayDriver(engine, source, recorder, options, counts, fingerprint, rejected)
-            damage = _drive(driver, recorder)
+            recorder = Recorder(store, opened, engine.config, causal, clusters)
+            source = followed or opened
+            driver = ReplayDriver(
+                source, recorder, start, every, limit, on_alarm, progress, stop=stop
+            )
+            damage = driver.run()
             if damage is None:
                 store.finish(driver.build_commit())
     return Replayed(
@@ -255,29 +272,53 @@ def replay(
     )
 
 
-def _drive(driver: ReplayDriver, recorder: Recorder) -> str | None:
-    """The log through the engine; why it could not be read to its end, or None."""
-    try:
-        return driver.run()
-    except KeyboardInterrupt as error:
-        if (n_events := recorder.events) is not None:
-            error.add_note(
-                f"interrupted at {n_events:,} events; {recorder.folder} holds them and "
-                f"{driver.counts.snapshots:,} snapshots; repeat the replay to resume"
-            )
-        raise
+def _describe_engine(engine: Engine) -> dict[str, int]:
+    """What identifies the engine that a run began with."""
+    crc = zlib.crc32(engine.to_bytes()) if engine.position else 0
+    return {"position": engine.position, "crc": crc}
 
 
-def _check_receivers(engine: Any, progress: Any, monitor: Any) -> None:
-    """Refuse what cannot learn, be called or watch."""
-    if not isinstance(engine, Engine):
-        raise ParameterError(f"engine={quote(engine)} must be an Engine")
-    if progress is not None and not callable(progress):
-        raise ParameterError(
-            f"progress={quote(progress)} must be a function of one number, or None"
-        )
-    if monitor is not None and not isinstance(monitor, Monitor):
-        raise ParameterError(f"monitor={quote(monitor)} must be a Monitor, or None")
+def _describe_monitor(monitor: Monitor | None) -> dict[str, Any] | None:
+    """What identifies the monitor that a run began with."""
+    if monitor is None:
+        return None
+    return {**monitor.parameters, "crc": zlib.crc32(monitor.to_bytes())}
+
+
+def _select_compared(origin: dict[str, Any]) -> dict[str, Any]:
+    """Without the columns that are not used: files that come later may have others."""
+    used = {k: v for k, v in origin["columns"].items() if k not in ("left_out", "suspicious")}
+    return {**origin, "columns": used}
+
+
+def _restore(store: RunStore, log: EventLog, engine: Engine, grows: bool) -> tuple[Commit, bool]:
+    """Bring the engine to where the run was committed last; check that the log still leads there.
+
+    ``grows`` is whether there may be more rows to come.
+
+    Returns
+    -------
+    start
+        What was taken before.
+    finished
+        Whether the log has no other rows, and the run is whole.
+
+    Raises
+    ------
+    ParameterError
+        The rows that were taken are not those of the log any more.
+    """
+    last = store.load_last() or Commit(engine, RowCounts(), {"rows": 0})
+    state, taken = store.database.read_fact(chains.STATE, {}), last.fingerprint
+    if state.get("finished"):  # behind the last commit
+        taken = state["fingerprint"]
+    more = check_log(log.batches(0), taken, store.folder)
+    if not more and not grows and (final := store.load_final()) is not None:
+        engine.become(final.engine)
+        return replace(final, engine=engine), True
+    store.write_fact(chains.STATE, {"finished": False})
+    engine.become(last.engine)
+    return replace(last, engine=engine), False
 
 
 def _open_log(log: EventLog | Paths, choice: ColumnChoice, engine: Engine) -> EventLog:

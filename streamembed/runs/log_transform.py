@@ -19,7 +19,7 @@ from streamembed.logs.event_log import EventLog, LogBatch
 from streamembed.logs.log_writer import open_writer
 from streamembed.numeric.arrays import Array, Floats, Ints
 from streamembed.runs import run_folder
-from streamembed.runs.recorder import PLACES
+from streamembed.runs.recorder import PLACES, list_passthrough_types
 from streamembed.storage.archive import check_writable, replace_file
 from streamembed.validation import check_flag
 
@@ -63,7 +63,7 @@ def transform_log(
     """
     _check_fit(snapshot, log)
     path = check_writable(output)
-    run_folder.check_apart("output", path, log, folder=False)
+    run_folder.check_apart("output", path, log)
     if not check_flag("overwrite", overwrite) and os.path.lexists(path):
         raise ParameterError(
             f"output={quote(str(path))} already exists: choose another file, or replace it with "
@@ -74,12 +74,11 @@ def transform_log(
             f"output={quote(str(path))} is written as Parquet or an Arrow IPC file: let it end in "
             ".parquet or .arrow"
         )
-    passthrough = {"label": log.label_type, "event_time": log.event_time_type}
     schema = pa.schema(
         [
             ("offset", pa.int64()),
             ("id", log.id_type or pa.int64()),
-            *((name, kind) for name, kind in passthrough.items() if kind is not None),
+            *list_passthrough_types(log).items(),
             *((name, pa.float64()) for name in list_columns(snapshot)),
             ("reason", pa.string()),
         ]

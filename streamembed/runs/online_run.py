@@ -91,18 +91,15 @@ def open_run(
 def _load_beginning(store: RunStore, given: Engine | Mapping[str, Any] | None) -> Engine:
     """The engine as it was when the run began."""
     before = store.read_origin(chains.ONLINE)
-    if isinstance(given, Engine):
-        engine = given
-    elif given is not None or before is None:
-        engine = Engine(**check_parameters(given or {}))
-    else:
-        engine = Engine(**before["engine"])
+    if given is None:
+        given = (before or {}).get("engine", {})
+    engine = given if isinstance(given, Engine) else Engine(**check_parameters(given))
     origin = {"kind": chains.ONLINE, "version": __version__, "engine": engine.config.as_dict()}
     store.begin(origin, {chains.BEGINNING: engine}, _select_compared)
     start: Engine = load_newest(store.database, chains.BEGINNING)
-    if isinstance(given, Engine) and given.position not in (0, start.position):
+    if engine.position not in (0, start.position):
         raise ParameterError(
-            f"engine has learned {given.position} events, and run={quote(str(store.folder))} "
+            f"engine has learned {engine.position} events, and run={quote(str(store.folder))} "
             f"began with {start.position}: open it without an engine; it resumes by itself"
         )
     if before is not None:
@@ -131,7 +128,7 @@ class Run:
         self._closed = False
         self._resources = ExitStack()  # the folder and the database, until it is closed
         self._known_state = engine.state_token  # of what the run knows of
-        self._committed = 0  # calls that the engine knew when it was committed last
+        self._committed = -1  # calls that the engine knew when it was committed last
 
     def __enter__(self) -> Self:
         return self
@@ -244,11 +241,7 @@ class Run:
         """Commit the engine itself now, so that opening the run again takes no time."""
         with self._lock:
             self._check_open()
-            is_behind = self._committed < self._database.count_records(chains.OPERATIONS)
-            # it may have begun with an engine
-            is_first = not self._database.count_records(chains.CHECKPOINTS)
-            if self._engine.ready and (is_behind or is_first):
-                self._commit_engine()
+            self._commit_engine()
 
     def close(self) -> None:
         """Commit the engine, where nothing is wrong with it, and let another writer open the run.
@@ -265,8 +258,7 @@ class Run:
             if was_closed or self._database.has_failed:
                 return
             self._database.check_in_place()
-            is_well = self._engine.ready and self._engine.state_token is self._known_state
-            if is_well and self._committed < self._database.count_records(chains.OPERATIONS):
+            if self._engine.state_token is self._known_state:
                 self._commit_engine()
 
     # ------------------------------------------------------------------ the order of things
@@ -295,7 +287,7 @@ class Run:
                 with self._database.commit():
                     self._record(call, batch_id, result)
                 self._known_state = self._engine.state_token
-                if self._engine.ready and self._store.is_due(self._engine.position):
+                if self._store.is_due(self._engine.position):
                     self._commit_engine()
             except BaseException as error:
                 is_learned = self._engine.state_token is not self._known_state
@@ -314,9 +306,13 @@ class Run:
             self._database.append("rejected", position, rejected)
 
     def _commit_engine(self) -> None:
+        """Once the warm-up is over, unless it is committed as it is."""
+        calls = self._database.count_records(chains.OPERATIONS)
+        if not self._engine.ready or self._committed == calls:
+            return
         snapshot = self._engine.publish(fresh=True)
-        self._store.add("timeline", build_timeline_row(snapshot, self._engine))
-        self._committed = self._database.count_records(chains.OPERATIONS)
+        self._store.add("timeline", build_timeline_row(snapshot, self._engine.refreshes))
+        self._committed = calls
         done = {"operations": self._committed}
         self._store.commit(Commit(self._engine, RowCounts(), done), snapshot)
 

@@ -19,6 +19,15 @@ from streamembed.methods.options import Config
 from streamembed.parameters import suggest_name
 from streamembed.version import __version__
 
+# Parameters of an engine that a merged set of landmarks determines.
+MERGED_PARAMETERS = {"memory", "half_life", "clock", "size", "warm_up"}
+
+
+def select_free(config: Config) -> dict[str, Any]:
+    """The parameters for an engine of merged landmarks, without those that these determine."""
+    parameters = config.as_dict().items()
+    return {name: value for name, value in parameters if name not in MERGED_PARAMETERS}
+
 
 def check_parameters(given: Mapping[str, Any], others: Iterable[str] = ()) -> dict[str, Any]:
     """Parameters of an engine; UnknownParameterError for a name that no engine has.

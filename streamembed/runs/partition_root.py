@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial, reduce
 from operator import itemgetter, or_
 from typing import Any
@@ -17,8 +18,7 @@ import pyarrow as pa
 
 from streamembed.data.features import Features
 from streamembed.engine.engine import Engine
-from streamembed.engine.snapshot import Snapshot
-from streamembed.errors import DegenerateMapWarning, ResolutionWarning
+from streamembed.errors import DegenerateMapWarning, ResolutionWarning, format_count
 from streamembed.merging import labelled_stream, merged_set
 from streamembed.merging.agreement import MergeSettings
 from streamembed.merging.labelled_stream import LabelledStream
@@ -26,25 +26,26 @@ from streamembed.merging.landmark_set import LandmarkSet, from_covering
 from streamembed.methods.options import Config
 from streamembed.runs import chains
 from streamembed.runs.executor import Executor
-from streamembed.runs.partition_plan import Partition, compute_agreement, sample_first_events
-from streamembed.runs.partition_round import (
+from streamembed.runs.origin import select_free
+from streamembed.runs.partition import (
+    Partition,
     PartitionCheckpoint,
-    PartitionSettings,
     RoundResult,
     check_learned,
+    compute_agreement,
     learn_round,
+    sample_first_events,
 )
-from streamembed.runs.recorder import build_timeline_schema, list_timeline_values
+from streamembed.runs.recorder import build_timeline_row, build_timeline_schema
 from streamembed.runs.run_store import (
     Commit,
     RowCounts,
     RunStore,
     append_object,
     load_newest,
-    read_table,
     to_ipc_bytes,
 )
-from streamembed.runs.run_tables import write_table
+from streamembed.runs.run_tables import write_tables
 from streamembed.storage.database import Database
 from streamembed.threads import one_blas_thread
 
@@ -58,8 +59,6 @@ REJECTED_SCHEMA = pa.schema(
 LANDMARKS = "landmarks.arrow"
 # Rounds that an executor has at once: the next of a worker waits while it learns one.
 TASKS_PER_WORKER = 2
-# Parameters of an engine that a merged set determines.
-MERGED_PARAMETERS = ("memory", "half_life", "clock", "size")
 # Rounds that a partition may be ahead of the last published one; bounds the pending checkpoints.
 MAX_ROUNDS_AHEAD = 2
 
@@ -84,25 +83,23 @@ def count_learned(database: Database) -> int:
     return sum(numbers[-1][1] for numbers in records if numbers)
 
 
+@dataclass(eq=False)
 class PartitionRoot:
     """Has partitions learned from where the run stands, commits them, and publishes rounds."""
 
-    def __init__(
-        self,
-        store: RunStore,
-        settings: PartitionSettings,
-        parts: Sequence[Partition],
-        report: Callable[[int], None] | None,
-    ) -> None:
-        self._store, self._settings = store, settings
-        self._parts, self._report_events = parts, report
-        self._config, database = settings.config, store.database
-        self._database = database
+    store: RunStore
+    config: Config
+    every: int  # events of a round
+    parts: Sequence[Partition]
+    report: Callable[[int], None]
+
+    def __post_init__(self) -> None:
+        self.database = database = self.store.database
         self.published = int(database.read_fact(PUBLISHED, {"round": 0})["round"])
         agreement = database.read_fact(AGREEMENT)
         self.agreement = None if agreement is None else MergeSettings.from_dict(agreement)
         # of each partition: rounds as far as they are committed; why it ended, of those that have
-        self.rounds = [database.count_records(name_chain(part.number)) for part in parts]
+        self.rounds = [database.count_records(name_chain(part.number)) for part in self.parts]
         self.ends: dict[str, str | None] = database.read_fact(ENDS, {})
 
     def run(self, features: Features, executor: Executor) -> tuple[int, RowCounts]:
@@ -117,15 +114,20 @@ class PartitionRoot:
         """
         self._report()
         rows = self._check_rows(executor)
-        if (final := self._store.load_final()) is not None:
+        if (final := self.store.load_final()) is not None:
             return rows, final.counts
         self._learn(features, executor)
         return rows, self._finish()
 
+    def _report(self) -> None:
+        events, rounds = count_learned(self.database), format_count(self.published, "round")
+        self.store.note_held(events, rounds)
+        self.report(events)
+
     def _check_rows(self, executor: Executor) -> int:
         """How many rows were taken; ParameterError where the log has others in their place."""
-        folder, count = self._store.folder, 0
-        for part in self._parts:
+        folder, count = self.store.folder, 0
+        for part in self.parts:
             data = self.read_newest(part.number)
             if data is not None and self.agreement is not None:
                 executor.submit(partial(check_learned, part, data, self.agreement, folder))
@@ -135,25 +137,26 @@ class PartitionRoot:
     def _agree(self, features: Features, executor: Executor) -> MergeSettings:
         """What partitions agree on, from their first rows; fixed once a round is committed."""
         if self.agreement is None or not any(self.rounds):
-            for part in self._parts:
-                executor.submit(partial(sample_first_events, part, self._config))
-            samples = sorted((executor.receive() for _ in self._parts), key=itemgetter(0))
+            for part in self.parts:
+                executor.submit(partial(sample_first_events, part, self.config))
+            samples = sorted((executor.receive() for _ in self.parts), key=itemgetter(0))
             pairs = [(ranks, points) for _, ranks, points in samples]
-            self.agreement = compute_agreement(pairs, self._config, features)
-            self._store.write_fact(AGREEMENT, self.agreement.as_dict())
+            self.agreement = compute_agreement(pairs, self.config, features)
+            self.store.write_fact(AGREEMENT, self.agreement.as_dict())
         return self.agreement
 
     def _learn(self, features: Features, executor: Executor) -> None:
         """All rounds that are not learned yet."""
-        settings = self._settings
         agreement = self._agree(features, executor)
         running: set[int] = set()
         while True:
             for number in self.list_due():
                 if number not in running and len(running) < TASKS_PER_WORKER * executor.workers:
                     running.add(number)
-                    part, data = self._parts[number], self.read_newest(number)
-                    executor.submit(partial(learn_round, part, settings, agreement, data))
+                    part, data = self.parts[number], self.read_newest(number)
+                    executor.submit(
+                        partial(learn_round, part, self.config, self.every, agreement, data)
+                    )
             if self.is_due:  # while workers learn the next
                 self.publish()
             elif running:
@@ -164,26 +167,25 @@ class PartitionRoot:
             else:
                 return
 
-    def _report(self) -> None:
-        if self._report_events is not None:
-            self._report_events(count_learned(self._database))
-
     def _finish(self) -> RowCounts:
         """Write the files, and commit that the run is whole."""
-        store = self._store
-        self._database.check_in_place()
-        timeline = read_table(self._database, "timeline", build_rounds_schema(self._config))
-        rejected = read_table(self._database, "rejected", REJECTED_SCHEMA)
+        store = self.store
+        self.database.check_in_place()
         order = [("partition", "ascending"), ("offset", "ascending")]
-        write_table(store.folder / "timeline.parquet", timeline)
-        write_table(store.folder / "rejected.parquet", rejected.sort_by(order))
-        snapshot, merged = self.snapshot(), self.read_merged()
-        if snapshot is not None and merged is not None:
+        rejected = pa.concat_tables([REJECTED_SCHEMA.empty_table(), *store.read("rejected")])
+        rejected, schema = rejected.sort_by(order), build_rounds_schema(self.config)
+        write_tables(store.folder / "timeline.parquet", schema, store.read("timeline"))
+        write_tables(store.folder / "rejected.parquet", REJECTED_SCHEMA, [rejected])
+        snapshot, merged = (
+            load_newest(self.database, chain) for chain in (chains.SNAPSHOTS, chains.MERGED)
+        )
+        if snapshot is not None:
             snapshot.save(store.folder / "snapshot.arrow")
             merged.save(store.folder / LANDMARKS)
-        counts = RowCounts(count_learned(self._database), rejected.num_rows, timeline.num_rows)
-        engine = load_newest(self._database, chains.CHECKPOINTS)
-        engine = engine or Engine(**self._config.as_dict())
+        rounds = self.database.count_records("timeline")
+        counts = RowCounts(count_learned(self.database), rejected.num_rows, rounds)
+        engine = load_newest(self.database, chains.CHECKPOINTS)
+        engine = engine or Engine(**self.config.as_dict())
         store.finish(Commit(engine, counts, {"rows": counts.accepted + counts.rejected}))
         return counts
 
@@ -196,11 +198,11 @@ class PartitionRoot:
     def read_newest(self, partition: int) -> bytes | None:
         """The newest checkpoint of a partition; None before its first round."""
         rounds = self.rounds[partition]
-        return self._database.read(name_chain(partition), rounds - 1).data if rounds else None
+        return self.database.read(name_chain(partition), rounds - 1).data if rounds else None
 
     def commit_round(self, result: RoundResult) -> None:
         """Commit the next checkpoint of a partition, with the rows that were rejected."""
-        partition, database = result.partition, self._database
+        partition, database = result.partition, self.database
         with database.commit():
             database.append(name_chain(partition), result.position, result.data)
             if result.rejected:
@@ -222,31 +224,33 @@ class PartitionRoot:
 
     def publish(self) -> None:
         """Commit the map of the next round, unless there are too few events for one."""
-        coming, database = self.published + 1, self._database
+        coming, database = self.published + 1, self.database
         sets, training = self._read_round(coming)
-        before = self.snapshot()
-        previous = self.read_merged()  # whose landmarks are reused where these fit
+        before = load_newest(database, chains.SNAPSHOTS)
+        previous = load_newest(
+            database, chains.MERGED
+        )  # whose landmarks are reused where these fit
         keep = None if previous is None else previous.keys
-        merged = merged_set.merge_disjoint(sets, self._config.size, keep)
-        enough = len(merged) >= self._config.n_components + 2
+        merged = merged_set.merge_disjoint(sets, self.config.size, keep)
+        enough = len(merged) >= self.config.n_components + 2
         events = sum(merged.positions.values())
         with database.commit():
-            if enough and events >= self._config.warm_up_events:
-                config = self._config.as_dict().items()
-                own = {name: value for name, value in config if name not in MERGED_PARAMETERS}
+            if enough and events >= self.config.warm_up_events:
+                own = select_free(self.config)
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore", ResolutionWarning)
                     warnings.simplefilter("ignore", DegenerateMapWarning)
                     engine = Engine.of_landmarks(merged, before, training, **own)
                 snapshot = engine.publish(fresh=True)
-                row = {
-                    **list_timeline_values(snapshot, engine.refreshes),
-                    "round": coming,
-                    "partitions": len(merged.positions),
-                    "ended": sum(rounds < coming for rounds in self.rounds),
-                }
-                table = pa.Table.from_pylist([row], build_rounds_schema(self._config))
-                database.append("timeline", events, to_ipc_bytes(table))
+                row = build_timeline_row(
+                    snapshot,
+                    engine.refreshes,
+                    build_rounds_schema(self.config),
+                    round=coming,
+                    partitions=len(merged.positions),
+                    ended=sum(rounds < coming for rounds in self.rounds),
+                )
+                database.append("timeline", events, to_ipc_bytes(row))
                 append_object(database, chains.CHECKPOINTS, engine, events)
                 append_object(database, chains.SNAPSHOTS, snapshot, events)
                 append_object(database, chains.MERGED, merged, events)
@@ -258,17 +262,17 @@ class PartitionRoot:
 
     def _read_round(self, count: int) -> tuple[list[LandmarkSet], LabelledStream | None]:
         """Of all partitions at the end of a round: landmarks, and what metrics have learned."""
-        agreement, size = self.agreement, self._config.size
+        agreement, size = self.agreement, self.config.size
         assert agreement is not None
         sets, parts = [], []
         for partition, rounds in enumerate(self.rounds):
             number = min(count, rounds) - 1
-            data = self._database.read(name_chain(partition), number).data
+            data = self.database.read(name_chain(partition), number).data
             checkpoint = PartitionCheckpoint.unpack(data, agreement)
             sets.append(from_covering(checkpoint.covering, agreement, partition, size))
             if checkpoint.training is not None:
                 parts.append(checkpoint.training)
-        names = self._config.metrics
+        names = self.config.metrics
         if not parts:
             return sets, None
         with one_blas_thread():
@@ -280,13 +284,3 @@ class PartitionRoot:
         damages = self.ends.items()
         text = "; ".join(f"partition {number}: {why}" for number, why in damages if why is not None)
         return text or None
-
-    def read_merged(self) -> LandmarkSet | None:
-        """The landmarks of the last round; None before the first."""
-        merged: LandmarkSet | None = load_newest(self._database, chains.MERGED)
-        return merged
-
-    def snapshot(self) -> Snapshot | None:
-        """The map of the last round; None before the first."""
-        snapshot: Snapshot | None = load_newest(self._database, chains.SNAPSHOTS)
-        return snapshot

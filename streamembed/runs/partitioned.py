@@ -10,13 +10,14 @@ was killed when, leaves a trace.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import BrokenExecutor
 from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
 from inspect import signature
 from pathlib import Path
 from typing import Any
 
-from streamembed.errors import FeatureError, ParameterError, check_path, format_count
+from streamembed.errors import FeatureError, ParameterError, StoppedError, check_path
 from streamembed.logs.event_log import EventLog, open_with_choice, parse_choice, warn_of_columns
 from streamembed.logs.paths import Location, Paths
 from streamembed.methods.options import POSITION, Config
@@ -25,10 +26,9 @@ from streamembed.runs import chains, origin
 from streamembed.runs import run_folder as runfolder
 from streamembed.runs.executor import Executor, open_executor
 from streamembed.runs.log_replay import Replayed, check_clock, compute_snapshot_interval
-from streamembed.runs.partition_plan import check_divisible, divide_log
-from streamembed.runs.partition_root import PartitionRoot, count_learned
-from streamembed.runs.partition_round import PartitionSettings
-from streamembed.runs.run_store import RunStore
+from streamembed.runs.partition import check_divisible, divide_log
+from streamembed.runs.partition_root import PartitionRoot
+from streamembed.runs.run_store import RunStore, load_newest
 from streamembed.validation import check_flag, check_whole
 
 # Events of a partition between two rounds: about a second, where a merge and a map of 1,000 take as
@@ -118,7 +118,7 @@ def replay_partitions(
         warn_of_columns(opened)
     check_divisible(opened)
     opened = select_used(opened, config)
-    runfolder.check_apart("run", Path(check_path(run, "run")), opened, folder=True)
+    runfolder.check_apart("run", Path(check_path(run, "run")), opened)
     parts = divide_log(opened)
     run_origin = {
         "kind": chains.PARTITIONS,
@@ -128,23 +128,22 @@ def replay_partitions(
     replaces = check_flag("overwrite", overwrite)
     with RunStore.claim(run, overwrite=replaces) as store:
         store.begin(run_origin, {})
-        root = PartitionRoot(store, PartitionSettings(config, every), parts, progress)
+        root = PartitionRoot(store, config, every, parts, progress or (lambda _: None))
         try:
             with executor(min(count, len(parts))) as workers_of_call:
                 rows, counts = root.run(opened.features, workers_of_call)
-        except KeyboardInterrupt as error:
-            place = "before anything was learned"
-            if events := count_learned(store.database):
-                rounds = format_count(root.published, "round")
-                place = f"at {events:,} events; {store.folder} holds them and {rounds}"
-            error.add_note(f"interrupted {place}; repeat the call to resume")
-            raise
+        except BrokenExecutor as error:
+            raise StoppedError(
+                "a worker was killed; repeat the command to resume; if none could start (the error "
+                'is above): a script must call this under if __name__ == "__main__":, since every '
+                "worker imports it"
+            ) from error
         return Replayed(
             **asdict(counts),
             path=store.folder,
             learned=counts.accepted,
             position=counts.accepted,
-            snapshot=root.snapshot(),
+            snapshot=load_newest(store.database, chains.SNAPSHOTS),
             damage=root.describe_damage(),
             columns=opened.columns,
             snapshot_every=every,
@@ -176,13 +175,11 @@ def _check_config(parameters: dict[str, Any]) -> Config:
     own = signature(replay_partitions).parameters
     config = Config(**{"memory": "landmarks", **origin.check_parameters(parameters, own)})
     instead = "leave it out, or learn the log as one stream, without workers"
-    for name, value in (("memory", "landmarks"), ("method", "diffusion_map")):
+    for name, value in (("memory", "landmarks"), ("method", "diffusion_map"), ("picture", False)):
         if getattr(config, name) != value:
             raise ParameterError(
                 f"{name}={getattr(config, name)!r} must be {value!r} in partitions: {instead}"
             )
-    if config.picture:
-        raise ParameterError(f"picture=True cannot be learned in partitions: {instead}")
     if config.half_life is not None and config.clock == POSITION:
         raise ParameterError(
             f"half_life={config.half_life:g} counts the events of one stream, and partitions have "

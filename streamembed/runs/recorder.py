@@ -8,7 +8,7 @@ groups of the log leave no trace in their bytes, and neither does an interrupt.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,16 +19,19 @@ from streamembed.data.batch import Rejected
 from streamembed.data.output_format import name_columns
 from streamembed.drift.alarm import Alarm
 from streamembed.drift.monitor import Monitor
-from streamembed.engine.engine import Engine
 from streamembed.engine.picture import PREFIX, Picture
 from streamembed.engine.snapshot import Snapshot
-from streamembed.errors import FeatureError, quote, summarise_error
+from streamembed.errors import FeatureError, format_count, quote, summarise_error
 from streamembed.logs.event_log import EventLog
 from streamembed.methods.options import Config
 from streamembed.numeric.arrays import Array
-from streamembed.runs.run_store import Commit, RunStore
-from streamembed.runs.run_tables import EventRows, RowGroupWriter, write_table
+from streamembed.runs import cluster_table
+from streamembed.runs.run_store import RunStore
+from streamembed.runs.run_tables import EventRows, write_tables
 from streamembed.storage import archive
+
+# Events from a stream position on, with columns for them; see `Recorder.write_events`.
+EmbeddedRows = tuple[int, EventRows, Mapping[str, Array] | None]
 
 
 def check_passthrough(log: EventLog, config: Config, causal: bool) -> None:
@@ -89,11 +92,13 @@ class Recorder:
         Of the engine: how many coordinates an event has, and whether there is a picture.
     causal
         Whether events are embedded as of when each was learned, or all by the last snapshot.
+    clusters
+        Whether the clusters of pictures are written, too.
 
     Attributes
     ----------
-    events : int or None
-        Rows of the finished embedding; None before all files are whole.
+    store : RunStore
+    causal : bool
     """
 
     def __init__(
@@ -102,21 +107,20 @@ class Recorder:
         log: EventLog,
         config: Config,
         causal: bool,
+        clusters: bool = False,
     ) -> None:
-        self._causal, self._monitor, self._alarms = causal, store.monitor, 0
+        self._has_clusters = clusters
+        self.causal, self._monitor, self._alarms = causal, store.monitor, 0
         k, picture = config.n_components, config.picture
-        self.events: int | None = None
-        self._store, self.folder = store, store.folder
+        self.store, self.folder = store, store.folder
         self._id_type = log.id_type or pa.int64()
         self._has_picture = picture
         fields = {**_list_fields(self._id_type, config, causal), **list_passthrough_types(log)}
-        schema = pa.schema([*fields.items()])
-        self._embedding = RowGroupWriter(self.folder / "embedding.parquet", schema)
+        self._embedding = pa.schema([*fields.items()])
         schema = build_timeline_schema(k, picture)
         if self._monitor is not None:
             schema = schema.append(pa.field(ALARMS, pa.int64()))
         self._timeline = schema
-        self._timeline_rows: list[dict[str, Any]] = []
 
     def write_events(
         self, position: int, rows: EventRows, embedded: Mapping[str, Array] | None
@@ -126,7 +130,12 @@ class Recorder:
         ``embedded`` has columns for them, NaN where unknown; None where the log ended before they
         were learned.
         """
-        n, schema = len(rows), self._embedding.schema
+        self.store.add("embedding", self._build_events(position, rows, embedded))
+
+    def _build_events(
+        self, position: int, rows: EventRows, embedded: Mapping[str, Array] | None
+    ) -> Any:
+        n = len(rows)
         positions = np.arange(position, position + n)
         ids = positions if rows.ids is None else rows.ids
         columns: dict[str, Any] = {
@@ -136,39 +145,16 @@ class Recorder:
             **rows.passthrough,
             **{name: _to_nullable(values) for name, values in (embedded or {}).items()},
         }
-        arrays = [columns.get(field.name, pa.nulls(n, field.type)) for field in schema]
-        table = pa.table(arrays, schema=schema)
-        if self._causal:
-            self._store.add("embedding", table)
-        else:  # nothing more comes
-            self._store.database.check_in_place()  # or another run is there
-            self._embedding.add(table)
-
-    def is_commit_due(self, position: int) -> bool:
-        """Whether to commit what came so far, up to a stream position."""
-        return self._store.is_due(position)
-
-    def commit(self, now: Commit, snapshot: Snapshot) -> None:
-        """Commit what came so far; the engine has learned exactly these rows."""
-        self._add_timeline()
-        self._store.commit(now, snapshot)
+        arrays = [columns.get(field.name, pa.nulls(n, field.type)) for field in self._embedding]
+        return pa.table(arrays, schema=self._embedding)
 
     def write_snapshot(self, snapshot: Snapshot, refreshes: int) -> None:
         """A row of the timeline."""
-        row = list_timeline_values(snapshot, refreshes)
-        if self._monitor is not None:
-            row[ALARMS] = self._alarms
-            self._alarms = 0
-        self._timeline_rows.append(row)
+        row = build_timeline_row(snapshot, refreshes, self._timeline, alarms=self._alarms)
+        self.store.add("timeline", row)
+        self._alarms = 0
         if snapshot.picture is not None:
             self._write_picture(snapshot, snapshot.picture)
-
-    def _add_timeline(self) -> None:
-        """Pass the rows since the last commit on, as one table: each costs as much as that."""
-        if self._timeline_rows:
-            rows = pa.Table.from_pylist(self._timeline_rows, self._timeline)
-            self._store.add("timeline", rows)
-            self._timeline_rows = []
 
     def _write_picture(self, snapshot: Snapshot, picture: Picture) -> None:
         arrays = *picture.coordinates.T, picture.kept, picture.balance, picture.moved
@@ -177,7 +163,7 @@ class Recorder:
         rows = dict(zip(PICTURE_COLUMNS, columns, strict=True))
         text = picture.ids.dtype.kind != "i"
         schema = _build_picture_schema(pa.string() if text else pa.int64())
-        self._store.add("picture", pa.table(rows, schema))
+        self.store.add("picture", pa.table(rows, schema))
 
     def write_alarms(self, alarms: Sequence[Alarm]) -> None:
         """Records of the monitor, before the snapshot that knows of their events."""
@@ -187,54 +173,64 @@ class Recorder:
                 "position": [alarm.position for alarm in alarms],
                 "alarm": [json.dumps(alarm.as_dict()) for alarm in alarms],
             }
-            self._store.add(ALARMS, pa.table(columns, ALARM_SCHEMA))
+            self.store.add(ALARMS, pa.table(columns, ALARM_SCHEMA))
 
     def _write_drift(self, monitor: Monitor) -> None:
-        write_table(self.folder / "drift.parquet", monitor.timeline())
-        lines = [row for part in self._store.read(ALARMS) for row in part["alarm"].to_pylist()]
+        drift = monitor.timeline()
+        write_tables(self.folder / "drift.parquet", drift.schema, [drift])
+        lines = [row for part in self.store.read(ALARMS) for row in part["alarm"].to_pylist()]
         with archive.replace_file(self.folder / "alarms.jsonl") as path:
             path.write_text("".join(f"{line}\n" for line in lines))
 
     def read_rejected(self, stop: int) -> list[int]:
         """The numbers of the rejected rows before row ``stop`` of the log."""
-        parts = [part["offset"].to_pylist() for part in self._store.read("rejected")]
+        parts = [part["offset"].to_pylist() for part in self.store.read("rejected")]
         return [row for part in parts for row in part if row < stop]
 
     def write_rejected(self, rows: Sequence[Rejected]) -> None:
         """Rows that could not be learned, by their number in the log, ascending over all calls."""
-        self._store.add("rejected", to_rejected_table(rows, self._id_type))
+        self.store.add("rejected", to_rejected_table(rows, self._id_type))
 
-    def _write(self, name: str, schema: pa.Schema) -> None:
-        """One table of the folder."""
-        table = RowGroupWriter(self.folder / f"{name}.parquet", schema)
-        for batch in self._store.read(name):
-            table.add(pa.Table.from_batches([batch]))
-        table.close()
+    def _list_embedding(self, rest: Iterable[EmbeddedRows]) -> Iterator[Any]:
+        """All of ``embedding.parquet``, as tables."""
+        yield from self.store.read("embedding")
+        for events in rest:
+            self.store.database.check_in_place()  # or another run is there
+            yield self._build_events(*events)
 
-    def close(self, snapshot: Snapshot | None) -> None:
+    def close(self, snapshot: Snapshot | None, rest: Iterable[EmbeddedRows]) -> None:
         """Write the tables, and the final snapshot, if the warm-up has ended.
+
+        ``rest`` are the events that come behind those of `write_events`.
 
         Raises
         ------
         StoppedError
             The folder at the path is not the one that was opened: nothing is written there.
         """
-        self._store.database.check_in_place()
-        if self._causal:
-            for batch in self._store.read("embedding"):
-                self._embedding.add(pa.Table.from_batches([batch]))
-        self._embedding.close()
-        self._add_timeline()
-        self._write("timeline", self._timeline)
-        self._write("rejected", build_rejected_schema(self._id_type))
+        self.store.database.check_in_place()
+        tables = {
+            "embedding": (self._embedding, self._list_embedding(rest)),
+            "timeline": (self._timeline, self.store.read("timeline")),
+            "rejected": (build_rejected_schema(self._id_type), self.store.read("rejected")),
+        }
         if self._has_picture:
-            self._write("picture", _build_picture_schema(self._id_type))
+            schema = _build_picture_schema(self._id_type)
+            tables["picture"] = schema, self.store.read("picture")
+        if self._has_clusters:
+            schema = cluster_table.build_schema(self._id_type)
+            rows = cluster_table.list_clusters(self.store.read("picture"), schema)
+            tables["clusters"] = schema, rows
+        for name, table in tables.items():
+            write_tables(self.folder / f"{name}.parquet", *table)
         if self._monitor is not None:
             self._write_drift(self._monitor)
         if snapshot is not None:
             snapshot.save(self.folder / "snapshot.arrow")
         # an interrupt may have left fewer of them than the engine has
-        self.events = pq.read_metadata(self._embedding.path).num_rows
+        names = ("embedding.parquet", "timeline.parquet")
+        events, rows = (pq.read_metadata(self.folder / name).num_rows for name in names)
+        self.store.note_held(events, format_count(rows, "snapshot"))
 
 
 def to_rejected_table(rows: Sequence[Rejected], id_type: Any = None) -> Any:
@@ -294,10 +290,13 @@ ALARMS = "alarms"
 ALARM_SCHEMA = pa.schema([("position", pa.int64()), ("alarm", pa.string())])
 
 
-def build_timeline_row(snapshot: Snapshot, engine: Engine) -> Any:
-    """The row of a snapshot in a timeline, as a table."""
-    schema = build_timeline_schema(len(snapshot.eigenvalues), snapshot.picture is not None)
-    return pa.Table.from_pylist([list_timeline_values(snapshot, engine.refreshes)], schema)
+def build_timeline_row(snapshot: Snapshot, refreshes: int, schema: Any = None, **more: int) -> Any:
+    """The row of a snapshot in a timeline, as a table; ``schema`` may have ``more`` columns."""
+    if schema is None:
+        schema = build_timeline_schema(len(snapshot.eigenvalues), snapshot.picture is not None)
+    return pa.Table.from_pylist(
+        [{**_list_timeline_values(snapshot), **more, "refreshes": refreshes}], schema
+    )
 
 
 def build_timeline_schema(k: int, picture: bool) -> pa.Schema:
@@ -311,14 +310,13 @@ def build_timeline_schema(k: int, picture: bool) -> pa.Schema:
     return pa.schema({**columns, **(TIMELINE_PICTURE_COLUMNS if picture else {})})
 
 
-def list_timeline_values(snapshot: Snapshot, refreshes: int) -> dict[str, Any]:
+def _list_timeline_values(snapshot: Snapshot) -> dict[str, Any]:
     """The row of a snapshot in a timeline, by the names of its columns."""
     k, points = len(snapshot.eigenvalues), snapshot.certificate.effective_points
     row = {
         "position": snapshot.position,
         **dict(zip(name_columns("eigenvalue", k), snapshot.eigenvalues.tolist(), strict=True)),
         **dict(zip(name_columns("effective_points", k), points, strict=True)),
-        "refreshes": refreshes,
         **_list_picture_columns(snapshot.picture),
     }
     for part, columns in TIMELINE_COLUMNS.items():

@@ -2,8 +2,8 @@
 
 A replay or an online run holds the lock of the file ``.lock`` until it ends. The system releases
 it when the process is gone, however that came about, so that no lock is ever stale; the file stays.
-What a killed process leaves besides are the database, and partial tables, whose names carry its
-number; the next writer removes these. Nothing is written where a log is read.
+What a killed process leaves besides are the database and partial files; the next writer removes
+these. Nothing is written where a log is read.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ FILES = (
     "embedding.parquet",
     "timeline.parquet",
     "picture.parquet",
+    "clusters.parquet",
     "rejected.parquet",
     "drift.parquet",
     "alarms.jsonl",
@@ -36,19 +37,11 @@ FILES = (
 )
 # Besides tables, the database with what SQLite has beside it.
 RUN_FILES = (*FILES, *WRITER_FILES, f"{DATABASE_NAME}-shm")
+# Files that are being written: tables and snapshots, and a database with what SQLite has beside it.
+PARTIAL_FILES = (".[0-9]*-*.part", f"{DATABASE_NAME}.*.part*")
 
 
-def name_partial(path: Path) -> Path:
-    """Where a table is written until it is complete."""
-    return path.with_name(f"{path.name}.{os.getpid()}.part")
-
-
-def _is_partial(name: str) -> bool:
-    # SQLite has files beside a database that is being created
-    return ".part" in name and name.startswith((*FILES, DATABASE_NAME))
-
-
-def check_apart(name: str, target: Path, log: EventLog, folder: bool) -> None:
+def check_apart(name: str, target: Path, log: EventLog) -> None:
     """Refuse to write where a log is read, whatever links lead there; nothing is touched.
 
     Parameters
@@ -57,25 +50,18 @@ def check_apart(name: str, target: Path, log: EventLog, folder: bool) -> None:
         What the message calls ``target``.
     target
         A file to write, or a run folder.
-    folder
-        Whether it is a run folder; one below a folder of logs is apart, for those are not read
-        with what is below them.
 
     Raises
     ------
     ParameterError
-        It is or holds a file of the log, or is a folder of it, or a file in one.
+        It is or holds a file of the log, or is or lies in a folder of it.
     """
-    real = _resolve(target)
-    places = {real} if folder else {real, real.parent, _resolve(target.parent)}
-    if folder and "=" in target.name[1:]:  # it would be read with the folder above it
-        places.add(real.parent)
-    # what a network reads is elsewhere; of a link also where it lies
-    files = [path for path in log.paths if isinstance(path, Path)]
-    holders = [_resolve(path.parent) / path.name for path in files]
-    is_in = [path.is_relative_to(real) for path in (*map(_resolve, files), *holders)]
-    is_same = [is_same_path(target, path) for path in files]
-    if any(is_in) or any(is_same) or places & {*map(_resolve, log.folders)}:
+    # what a network reads is elsewhere
+    files, real = [path for path in log.paths if isinstance(path, Path)], _resolve(target)
+    holds = [place.is_relative_to(real) for path in files for place in _list_places(path)]
+    folders = [*map(_resolve, log.folders)]
+    lies = [place.is_relative_to(one) for one in folders for place in _list_places(target)]
+    if any((*holds, *lies, *(is_same_path(target, path) for path in files))):
         raise ParameterError(
             f"{name}={quote(str(target))} is, contains or lies in the folder or a file from which "
             f"the log is read ({log.paths[0]}): choose another place"
@@ -84,6 +70,11 @@ def check_apart(name: str, target: Path, log: EventLog, folder: bool) -> None:
 
 def _resolve(path: Path) -> Path:
     return Path(os.path.realpath(path))
+
+
+def _list_places(path: Path) -> tuple[Path, Path]:
+    """Where a link leads, and where it lies."""
+    return _resolve(path), _resolve(path.parent) / path.name
 
 
 def is_same_path(first: str | os.PathLike[str], second: str | os.PathLike[str]) -> bool:
@@ -114,15 +105,10 @@ def lock_folder(run: str | os.PathLike[str]) -> Iterator[Path]:
         folder.mkdir(parents=True, exist_ok=True)
         with (folder / LOCK).open("a+b") as lock:
             _lock(lock, folder)
-            for path in folder.iterdir():  # of a process that was killed
-                if _is_partial(path.name):
+            for pattern in PARTIAL_FILES:  # of a process that was killed
+                for path in folder.glob(pattern):
                     path.unlink()
-            try:
-                yield folder
-            finally:
-                with contextlib.suppress(OSError):
-                    for path in folder.glob(f"*.{os.getpid()}.part"):
-                        path.unlink()
+            yield folder
     except OSError as error:
         if isinstance(error, StreamembedError):
             raise
@@ -150,15 +136,14 @@ def open_database(folder: Path, overwrite: bool | None) -> Database:
     """The database of a run, for writing: a new one where there is none or it is to be replaced.
 
     ``overwrite`` is None where that is no choice.
+
+    Raises
+    ------
+    ParameterError
+        The folder holds something else, and is not to be replaced.
     """
     if (folder / DATABASE_NAME).exists() and not overwrite:
         return Database.open(folder, writes=True)
-    clear_folder(folder, overwrite)
-    return Database.create(folder)
-
-
-def clear_folder(folder: Path, overwrite: bool | None) -> None:
-    """Remove the files of an older run; ParameterError if there are any, unless ``overwrite``."""
     names = sorted(path.name for path in folder.iterdir() if path.name != LOCK)
     if names and not overwrite:
         choice = "or replace the run with overwrite=True"
@@ -171,3 +156,4 @@ def clear_folder(folder: Path, overwrite: bool | None) -> None:
         (folder / name).unlink(missing_ok=True)
     if (folder / PARTS).is_dir():
         shutil.rmtree(folder / PARTS)
+    return Database.create(folder)

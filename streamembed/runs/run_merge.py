@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from streamembed.engine.engine import Engine
 from streamembed.errors import ParameterError, check_path, quote
@@ -13,14 +14,12 @@ from streamembed.merging.landmark_set import LandmarkSet, renumber
 from streamembed.merging.merged_set import merge
 from streamembed.methods.options import Config
 from streamembed.runs.online_run import open_run
-from streamembed.runs.origin import list_differences
+from streamembed.runs.origin import list_differences, select_free
 from streamembed.runs.run_folder import is_same_path
 from streamembed.runs.run_reader import read_run
 
 # Parameters in which runs may differ: none changes how landmarks are compared or mapped.
 FREE_PARAMETERS = ("seed", "on_bad_row", "size", "warm_up")
-# Parameters that a merged set determines.
-MERGED_PARAMETERS = ("memory", "half_life", "size", "warm_up")
 
 
 def merge_runs(
@@ -60,18 +59,16 @@ def merge_runs(
     folders = [Path(check_path(run, "runs")) for run in runs]
     sets, configs = _read_runs(folders)
     _check_distinct(folders, sets)
+    before = _select_compared(configs[0]) if configs else {}
     for config in configs[1:]:
-        if lines := _list_differences(configs[0], config):
+        if lines := list_differences(before, _select_compared(config)):
             raise ParameterError(
                 f"runs differ in their parameters: {'; '.join(lines[:4])}: merge runs that began "
                 "alike"
             )
     largest = max((config.size for config in configs), default=None)
     merged = merge(sets, largest if size is None else size, scaling=scaling)
-    parameters = {
-        name: value for name, value in configs[0].as_dict().items() if name not in MERGED_PARAMETERS
-    }
-    engine = Engine.of_landmarks(merged, **parameters)
+    engine = Engine.of_landmarks(merged, **select_free(configs[0]))
     with open_run(output, engine) as run:
         run.checkpoint()
     return engine
@@ -107,9 +104,5 @@ def _check_distinct(folders: Sequence[Path], sets: Sequence[LandmarkSet]) -> Non
         folder_of[data] = folder
 
 
-def _list_differences(first: Config, second: Config) -> list[str]:
-    before, now = (
-        {name: value for name, value in config.as_dict().items() if name not in FREE_PARAMETERS}
-        for config in (first, second)
-    )
-    return list_differences(before, now)
+def _select_compared(config: Config) -> dict[str, Any]:
+    return {name: value for name, value in config.as_dict().items() if name not in FREE_PARAMETERS}

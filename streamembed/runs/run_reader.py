@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -36,7 +36,7 @@ from streamembed.runs.feed import read_distances, read_events, read_points
 from streamembed.runs.origin import open_recorded_log
 from streamembed.runs.partition_root import count_learned
 from streamembed.runs.recorder import build_rejected_schema
-from streamembed.runs.run_store import find_file_error, load_newest, read_batches
+from streamembed.runs.run_store import find_file_error, load_newest, read_tables
 from streamembed.runs.run_tables import EventRows
 from streamembed.storage.database import Database, stat_files
 
@@ -44,7 +44,7 @@ T = TypeVar("T")
 # The largest share of the time that a follower may read.
 MAX_SHARE = 0.1
 Key = int | str
-EVENT_COLUMNS = ("position", "id", "label", "event_time")
+EVENT_COLUMNS = ["position", "id", "label", "event_time"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +149,7 @@ class RunReader:
         with self._database.read_consistently():
             records = self._database.list_records(chains.SNAPSHOTS)
             if not records:
-                raise NotReadyError(f"{self.path} holds no snapshot yet: its warm-up has not ended")
+                raise self._create_not_ready_error("snapshot")
             numbers = [number for number, at in records if position in (None, at)]
             if not numbers:
                 raise ParameterError(
@@ -158,11 +158,17 @@ class RunReader:
                 )
             return Snapshot.from_bytes(self._database.read(chains.SNAPSHOTS, numbers[-1]).data)
 
+    def _create_not_ready_error(self, what: str) -> NotReadyError:
+        remedy = "its warm-up has not ended"
+        if self.kind != chains.ONLINE and not self.finished:
+            remedy = "it is running, or was stopped: run the same command again to resume"
+        return NotReadyError(f"{self.path} holds no {what} yet: {remedy}")
+
     def engine(self) -> Engine:
         """The engine as it was committed last, a copy of your own; NotReadyError before."""
         engine: Engine | None = self._load_last(chains.CHECKPOINTS, chains.FINAL)
         if engine is None:
-            raise NotReadyError(f"{self.path} holds no engine yet: its warm-up has not ended")
+            raise self._create_not_ready_error("engine")
         return engine
 
     def monitor(self) -> Monitor | None:
@@ -238,25 +244,19 @@ class RunReader:
             fact = chains.STATE if self.finished else chains.COMMITTED
             return dict(self._database.read_fact(fact, {}))
 
+    def _list_calls(self) -> Iterator[tuple[Call[Any], int]]:
+        """The calls of an online run, and the stream position after each."""
+        for record in self._database.read_chain(chains.OPERATIONS):
+            yield Call.from_bytes(record.data), record.position
+
     def _read_calls(self) -> Iterator[EventRows]:
         position = self.begun
-        for record in self._database.read_chain(chains.OPERATIONS):
-            call: Call[Any] = Call.from_bytes(record.data)
+        for call, end in self._list_calls():
             if isinstance(call, Points | Distances):
                 rows = _to_event_rows(call)
-                if len(rows) == record.position - position:  # else some are still pending
+                if len(rows) == end - position:  # else some are still pending
                     yield rows
-                position = record.position
-
-    def late_labels(self) -> dict[Hashable, Any]:
-        """Labels that came after their events, by id."""
-        labels: dict[Hashable, Any] = {}
-        if self.kind == chains.ONLINE and self.origin["engine"].get("metrics"):
-            for record in self._database.read_chain(chains.OPERATIONS):
-                call: Call[Any] = Call.from_bytes(record.data)
-                if isinstance(call, Labels):
-                    labels.update(call.labels)
-        return labels
+                position = end
 
     @property
     def kept_columns(self) -> tuple[str, ...]:
@@ -269,39 +269,29 @@ class RunReader:
         events: dict[Key, EventMetadata] = {}
         if wanted is None:
             return events
-        for columns in self._read_embedding() if self.finished else self._read_ids():
-            if columns["id"].type != wanted.type:
-                continue
-            chosen = pc.indices_nonzero(pc.is_in(columns["id"], value_set=wanted))
-            rows = {name: column.take(chosen).to_pylist() for name, column in columns.items()}
-            nothing = [None] * len(chosen)
-            labels, times = rows.get("label", nothing), rows.get("event_time", nothing)
-            known = zip(rows["id"], rows["position"], labels, times, strict=True)
-            for i, (key, position, *about) in enumerate(known):
-                kept = {name: format_label(rows[name][i]) for name in self.kept_columns}
-                label, time = map(format_label, about)
-                events[key] = EventMetadata(position, label, time, kept)
-        for key, label in self.late_labels().items():
-            if key in events:
-                events[key] = replace(events[key], label=format_label(label))
+        for part in self._list_events():
+            if part["id"].type == wanted.type:
+                for row in part.filter(pc.is_in(part["id"], value_set=wanted)).to_pylist():
+                    label, time = (format_label(row.get(name)) for name in ("label", "event_time"))
+                    kept = {name: format_label(row[name]) for name in self.kept_columns}
+                    events[row["id"]] = EventMetadata(row["position"], label, time, kept)
+        for call, _ in self._list_calls() if self.kind == chains.ONLINE else ():
+            for key, late in call.labels if isinstance(call, Labels) else ():
+                if key in events:
+                    events[key] = replace(events[key], label=format_label(late))
         return events
 
-    def _read_ids(self) -> Iterator[Mapping[str, Any]]:
-        """Positions, ids, labels and times of events, as Arrow arrays."""
-        for position, rows in self.events():
-            positions = pa.array(range(position, position + len(rows)), pa.int64())
-            ids = positions if rows.ids is None else pa.array(rows.ids.tolist())
-            yield {"position": positions, "id": ids, **rows.passthrough}
-
-    def _read_embedding(self) -> Iterator[Mapping[str, Any]]:
-        """Those of a finished run."""
-        if (path := self.find_file("embedding.parquet")) is None:
-            return
-        with pq.ParquetFile(path) as file:
-            wanted = (*EVENT_COLUMNS, *self.kept_columns)
-            columns = [name for name in wanted if name in file.schema_arrow.names]
-            for batch in file.iter_batches(columns=columns):
-                yield {name: batch[name] for name in columns}
+    def _list_events(self) -> Iterator[Any]:
+        """Positions, ids, labels, times and kept columns of events, as record batches of Arrow."""
+        if self.finished:
+            if (path := self.find_file("embedding.parquet")) is not None:
+                with pq.ParquetFile(path) as file:
+                    yield from file.iter_batches(columns=[*EVENT_COLUMNS, *self.kept_columns])
+        elif self.kind != chains.PARTITIONS:
+            for position, rows in self.events():
+                positions = pa.array(range(position, position + len(rows)), pa.int64())
+                ids = positions if rows.ids is None else pa.array(rows.ids.tolist())
+                yield pa.record_batch({"position": positions, "id": ids, **rows.passthrough})
 
     def find_file(self, name: str) -> Path | None:
         """Where a file of a finished run is, once its checksum is verified; None without it.
@@ -330,25 +320,20 @@ class RunReader:
             path = self.find_file(f"{name}.parquet")
             return None if path is None else pq.read_table(path)
         with self._database.read_consistently():
-            batches = list(read_batches(self._database, name))
-        tables = [pa.Table.from_batches([batch]) for batch in batches]
+            tables = list(read_tables(self._database, name))
         # of an online run, ids of rejected rows are null where a call has none
         return pa.concat_tables(tables, promote_options="default") if tables else None
 
     def progress(self) -> RunProgress:
         """The progress of the run as of its last commit."""
-        database, begun = self._database, self.begun
+        database, position = self._database, self.begun
         if self.kind == chains.PARTITIONS:
-            learned = count_learned(database)
-            return RunProgress(learned, self.rejected().num_rows, learned)
-        if self.kind == chains.REPLAY:
-            counts = self._read_committed().get("counts", {})
-            accepted = counts.get("accepted", 0)
-            return RunProgress(accepted, counts.get("rejected", 0), begun + accepted)
-        length, position = database.count_records(chains.OPERATIONS), begun
-        if length:
+            position = count_learned(database)
+        elif self.kind == chains.REPLAY:
+            position += self._read_committed().get("counts", {}).get("accepted", 0)
+        elif length := database.count_records(chains.OPERATIONS):
             position = database.read(chains.OPERATIONS, length - 1).position
-        return RunProgress(position - begun, self.rejected().num_rows, position)
+        return RunProgress(position - self.begun, self.rejected().num_rows, position)
 
     def read_at_one_moment(self, read: Callable[[], T]) -> T:
         """What a function reads of this run, as of one moment, whatever is written meanwhile."""
@@ -458,5 +443,5 @@ class RunFollower(Generic[T]):
     def find_write_time(self) -> float:
         """When the run was last written, in seconds of the system clock."""
         # an empty file is what readers leave
-        times = [stat[3] for stat in stat_files(self._folder) if stat is not None and stat[2]]
+        times = [time for _, _, size, time in stat_files(self._folder) if size]
         return max(times, default=0) / 1e9

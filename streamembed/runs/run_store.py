@@ -85,6 +85,7 @@ class RunStore:
         self._last_commit = time.monotonic()
         self._commit_seconds = 0.0
         self._position: int | None = None  # of the last commit
+        self._held = ""
 
     @classmethod
     @contextmanager
@@ -104,7 +105,17 @@ class RunStore:
         every = CHECKPOINT_EVERY if checkpoint_every is None else checkpoint_every
         cadence = parse_count_or_unit("checkpoint_every", every, "s", 1e9)
         with lock_folder(run) as folder, open_database(folder, overwrite) as database:
-            yield cls(database, cadence, monitor)
+            store = cls(database, cadence, monitor)
+            try:
+                yield store
+            except KeyboardInterrupt as error:
+                if store._held:
+                    error.add_note(f"interrupted at {store._held}; repeat the call to resume")
+                raise
+
+    def note_held(self, events: int, more: str) -> None:
+        """What a KeyboardInterrupt is to say of the run: its events, and what else it holds."""
+        self._held = f"{events:,} events; {self.folder} holds them and {more}"
 
     # ------------------------------------------------------------------ origin
 
@@ -158,17 +169,15 @@ class RunStore:
     # ------------------------------------------------------------------ growing
 
     def add(self, name: str, rows: Any) -> None:
-        """Append rows (an Arrow table or record batch) to a table."""
-        table = pa.Table.from_batches([rows]) if isinstance(rows, pa.RecordBatch) else rows
-        if table.num_rows:
-            self._buffered.setdefault(name, []).append(table)
-            self._buffered_bytes += table.nbytes
+        """Append rows, an Arrow table, to a table."""
+        if rows.num_rows:
+            self._buffered.setdefault(name, []).append(rows)
+            self._buffered_bytes += rows.nbytes
 
     def read(self, name: str) -> Iterator[Any]:
-        """All record batches of a table, buffered ones included."""
-        yield from read_batches(self.database, name)
-        for table in self._buffered.get(name, ()):
-            yield from table.to_batches()
+        """All rows of a table, as tables, buffered ones included."""
+        yield from read_tables(self.database, name)
+        yield from self._buffered.get(name, ())
 
     def is_due(self, position: int) -> bool:
         """Whether a commit is due at a stream position."""
@@ -296,16 +305,10 @@ def select_retained(length: int) -> set[int]:
     return retained
 
 
-def read_batches(database: Database, chain: str) -> Iterator[Any]:
-    """The record batches of a chain of tables."""
+def read_tables(database: Database, chain: str) -> Iterator[Any]:
+    """The tables of a chain."""
     for record in database.read_chain(chain):
-        with pa.ipc.open_stream(pa.py_buffer(record.data)) as reader:
-            yield from reader
-
-
-def read_table(database: Database, chain: str, schema: Any) -> Any:
-    """All rows of a chain of tables."""
-    return pa.Table.from_batches(read_batches(database, chain), schema)
+        yield from_ipc_bytes(record.data)
 
 
 def to_ipc_bytes(table: Any) -> bytes:
@@ -316,6 +319,12 @@ def to_ipc_bytes(table: Any) -> bytes:
         writer.write_table(table)
     data: bytes = sink.getvalue().to_pybytes()
     return data
+
+
+def from_ipc_bytes(data: bytes) -> Any:
+    """The inverse of `to_ipc_bytes`."""
+    with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
+        return reader.read_all()
 
 
 def compute_file_crc(path: Path) -> int:

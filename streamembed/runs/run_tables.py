@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import Any, Self, TypeVar, cast
 
 import numpy as np
 import pyarrow as pa
 
 from streamembed.logs.log_writer import open_writer
 from streamembed.numeric.arrays import Array, Floats, Ints
-from streamembed.runs.run_folder import name_partial
-from streamembed.storage.archive import replace_synced
+from streamembed.storage.archive import replace_file
 
 # Rows buffered before a row group is written: fixed, so that the log's own batches do not show.
 ROW_GROUP_SIZE = 4096
+Rows = TypeVar("Rows", bound=Any)  # EventRows, or a table of Arrow
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,9 +35,10 @@ class EventRows:
     def __len__(self) -> int:
         return len(self.numbers)
 
-    def slice(self, start: int, stop: int) -> Self:
-        """A consecutive range of them, as views."""
-        return self._select(lambda rows: rows[start:stop], lambda c: c.slice(start, stop - start))
+    def slice(self, offset: int, length: int | None = None) -> Self:
+        """So many of them from one on, or all from there, as views."""
+        stop = None if length is None else offset + length
+        return self._map(lambda column: column[offset:stop])
 
     def drop(self, indices: Sequence[int]) -> Self:
         """Without some of them; the same object without any of these."""
@@ -46,15 +47,13 @@ class EventRows:
     def take(self, chosen: Ints) -> Self:
         """A selection of them, copied."""
         index = pa.array(chosen)
-        return self._select(lambda rows: rows[chosen], lambda column: column.take(index))
+        return self._map(lambda c: c.take(index) if isinstance(c, pa.Array) else c[chosen])
 
-    def _select(self, of_array: Callable[[Array], Array], of_column: Callable[[Any], Any]) -> Self:
+    def _map(self, select: Callable[[Any], Any]) -> Self:
         arrays = {name: getattr(self, name) for name in _ARRAYS}
-        chosen: dict[str, Any] = {
-            name: None if one is None else of_array(one) for name, one in arrays.items()
-        }
-        columns = {name: of_column(column) for name, column in self.passthrough.items()}
-        return replace(self, passthrough=columns, **chosen)
+        chosen = {name: None if one is None else select(one) for name, one in arrays.items()}
+        columns = {name: select(column) for name, column in self.passthrough.items()}
+        return replace(self, passthrough=columns, **cast(Any, chosen))
 
     @classmethod
     def concatenate(cls, parts: Sequence[EventRows]) -> Self:
@@ -74,68 +73,29 @@ class EventRows:
 _ARRAYS = ("numbers", "points", "ids", "distances", "distance_positions")
 
 
-def regroup(parts: Iterable[EventRows]) -> Iterator[EventRows]:
-    """The same rows, `ROW_GROUP_SIZE` at a time."""
-    waiting: list[EventRows] = []
+def regroup(parts: Iterable[Rows], join: Callable[[list[Rows]], Rows]) -> Iterator[Rows]:
+    """The same rows, `ROW_GROUP_SIZE` at a time; ``join`` makes one piece of several."""
+    waiting: list[Rows] = []
     count = 0
-    for rows in parts:
-        start = 0
-        while count + len(rows) - start >= ROW_GROUP_SIZE:
-            stop = start + ROW_GROUP_SIZE - count
-            yield EventRows.concatenate([*waiting, rows.slice(start, stop)])
-            waiting, count, start = [], 0, stop
-        if start < len(rows):
-            waiting.append(rows.slice(start, len(rows)))
-            count += len(rows) - start
+    for part in parts:
+        rows = part
+        while count + len(rows) >= ROW_GROUP_SIZE:
+            wanted = ROW_GROUP_SIZE - count
+            yield join([*waiting, rows.slice(0, wanted)])
+            waiting, count, rows = [], 0, rows.slice(wanted)
+        if len(rows):
+            waiting.append(rows)
+            count += len(rows)
     if waiting:
-        yield EventRows.concatenate(waiting)
+        yield join(waiting)
 
 
-@dataclass(slots=True)
-class RowGroupWriter:
-    """Writes a Parquet file by row groups of one size; it gets its name when it is complete."""
-
-    path: Path
-    schema: Any
-    writer: Any = None
-    buffered: list[Any] = field(default_factory=list)
-    rows: int = 0
-
-    def add(self, part: Any) -> None:
-        """Add a table of this schema; write every full row group."""
-        self.buffered.append(part)
-        self.rows += part.num_rows
-        if self.rows >= ROW_GROUP_SIZE:
-            whole = pa.concat_tables(self.buffered)  # without a copy
-            start = 0
-            while self.rows - start >= ROW_GROUP_SIZE:
-                self._write_group(whole.slice(start, ROW_GROUP_SIZE))
-                start += ROW_GROUP_SIZE
-            self.buffered, self.rows = [whole.slice(start)], self.rows - start
-
-    def close(self) -> None:
-        """Write the remaining rows; give the file its name."""
-        if self.rows:
-            self._write_group(pa.concat_tables(self.buffered))
-        self._open().close()
-        replace_synced(self._temporary, self.path)
-
-    def _write_group(self, group: Any) -> None:
-        # in one piece: Parquet ends its pages where the pieces of a column end
-        self._open().write_table(group.combine_chunks(), row_group_size=ROW_GROUP_SIZE)
-
-    @property
-    def _temporary(self) -> Path:
-        return name_partial(self.path)
-
-    def _open(self) -> Any:
-        if self.writer is None:
-            self.writer = open_writer(self._temporary, self.schema, "parquet", "zstd")
-        return self.writer
-
-
-def write_table(path: Path, table: Any) -> None:
-    """A whole table as such a file."""
-    target = RowGroupWriter(path, table.schema)
-    target.add(table)
-    target.close()
+def write_tables(path: Path, schema: Any, tables: Iterable[Any]) -> None:
+    """Write a Parquet file by row groups of one size; it gets its name when it is complete."""
+    with (
+        replace_file(path) as temporary,
+        open_writer(temporary, schema, "parquet", "zstd") as writer,
+    ):
+        for group in regroup(tables, pa.concat_tables):
+            # in one piece: Parquet ends its pages where the pieces of a column end
+            writer.write_table(group.combine_chunks(), row_group_size=ROW_GROUP_SIZE)

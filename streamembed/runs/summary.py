@@ -26,12 +26,7 @@ from streamembed.runs.run_reader import RunReader
 
 # A replay is finished; or stopped before the end of its log, with all of it in the files; or
 # unfinished. A run of calls is open.
-NAMES = {
-    "finished": "run",
-    "stopped": "run",
-    "unfinished": "unfinished replay",
-    "open": "online run",
-}
+NAMES = {"unfinished": "unfinished replay", "open": "online run"}
 VERDICTS = {True: "certificate met", False: "certificate NOT met", None: "no tolerance"}
 MOST_REASONS = 3  # of rejected rows, in a hint
 
@@ -54,7 +49,7 @@ def describe_run(reader: RunReader) -> dict[str, Any]:
     columns = {name: timeline[name].to_pylist() for name in timeline.column_names}
     positions, met = columns["position"], columns.get("met", [])
     facts: dict[str, Any] = {
-        "kind": NAMES[state],
+        "kind": NAMES.get(state, "run"),
         "state": state,
         "verdict": "",
         "hints": [],

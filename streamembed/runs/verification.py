@@ -25,8 +25,14 @@ from streamembed.runs import run_folder as runfolder
 from streamembed.runs.log_replay import replay
 from streamembed.runs.online_run import apply_calls
 from streamembed.runs.origin import list_differences, open_recorded_log
-from streamembed.runs.partition_round import PartitionCheckpoint
-from streamembed.runs.run_store import OBJECTS, find_file_error, list_retained, load_newest
+from streamembed.runs.partition import PartitionCheckpoint
+from streamembed.runs.run_store import (
+    OBJECTS,
+    find_file_error,
+    from_ipc_bytes,
+    list_retained,
+    load_newest,
+)
 from streamembed.storage.database import Database
 
 # What to do about it.
@@ -34,11 +40,6 @@ REPLAY_REMEDY = "replay the log again with --overwrite"
 RESTORE_REMEDY = (
     "restore the folder from a copy; `streamembed export` exports what can still be read"
 )
-
-
-def _decode_table(data: bytes) -> None:
-    with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
-        reader.read_all()
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +163,7 @@ def _check_chain(database: Database, chain: str) -> int:
     """All records of one chain, and whether these are the ones that must be there."""
     length = database.count_records(chain)
     numbers = [number for number, _ in database.list_records(chain)]
-    decode: Callable[[bytes], Any] = _decode_table
+    decode: Callable[[bytes], Any] = from_ipc_bytes
     expected = set(range(length))
     if chain in OBJECTS:
         decode, expected = OBJECTS[chain][0].from_bytes, list_retained(chain, length)

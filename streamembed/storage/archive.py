@@ -53,19 +53,13 @@ def seal(table: Any, kind: str, header: Mapping[str, Any]) -> bytes:
     meta = {
         "streamembed-kind": kind,
         "streamembed-version": str(VERSION),
-        "streamembed-header": json.dumps(header, sort_keys=True, default=_to_python),
+        "streamembed-header": json.dumps(header, sort_keys=True, default=np.generic.item),
     }
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema.with_metadata(meta)) as writer:
         writer.write_table(table.replace_schema_metadata(meta))
     data: bytes = sink.getvalue().to_pybytes()
     return data + _build_trailer(data)
-
-
-def _to_python(value: Any) -> Any:
-    if isinstance(value, np.generic):
-        return value.item()
-    raise TypeError(f"{value!r} cannot be saved")
 
 
 def _build_trailer(data: bytes | memoryview) -> bytes:
@@ -223,9 +217,8 @@ def to_list_column(matrix: Array) -> Any:
 
 def to_matrix(column: Any) -> Array:
     """The matrix that `to_list_column` turned into a column, a copy."""
-    lists = column.combine_chunks()
-    flat = lists.flatten().to_numpy(zero_copy_only=False)
-    matrix: Array = flat.reshape(len(lists), lists.type.list_size).copy()
+    flat = column.combine_chunks().flatten().to_numpy(zero_copy_only=False)
+    matrix: Array = flat.reshape(len(column), column.type.list_size).copy()
     return matrix
 
 

@@ -82,6 +82,7 @@ class Database:
         # from Python 3.13 on a connection that is never closed warns
         weakref.finalize(self, connection.close).atexit = False
         self._failure: str | None = None
+        self._lengths: dict[str, int] | None = None  # of all chains, within a commit
         self._lock = threading.RLock()
         self._absolute_folder = folder.absolute()  # wherever the process goes meanwhile
         # files of records that the current commit drops, and those that the last such one dropped
@@ -127,16 +128,17 @@ class Database:
             It cannot be read.
         """
         path = folder / DATABASE_NAME
-        with translate_errors(folder, "read"):  # such as of a name that is too long
-            if not path.exists():
-                what = f"holds no {DATABASE_NAME}: it is no run"
-                raise MissingFileError(f"{folder} {what if folder.exists() else 'does not exist'}")
+        if not os.path.exists(path):
+            what = f"holds no {DATABASE_NAME}: it is no run"
+            raise MissingFileError(
+                f"{folder} {what if os.path.isdir(folder) else 'does not exist'}"
+            )
         mode = "rw" if writes else "ro"
         # SQLite makes two files beside a database that it reads. Where it cannot, as on a disk
         # that is mounted for reading, it reads the database alone.
         if not (writes or os.access(folder, os.W_OK) or (folder / WRITER_FILES[1]).exists()):
             mode = "ro&immutable=1"
-        with translate_errors(path, "read"), contextlib.ExitStack() as stack:
+        with translate_errors(path, "used" if writes else "read"), contextlib.ExitStack() as stack:
             connection = stack.enter_context(contextlib.closing(connect(path, mode)))
             for pragma in ("synchronous=FULL", "cell_size_check=ON", "trusted_schema=OFF"):
                 connection.execute(f"PRAGMA {pragma}")
@@ -164,11 +166,10 @@ class Database:
         """Close it; SQLite copies the write-ahead log into the database with its last user."""
         with self._lock, contextlib.suppress(sqlite3.Error):
             self._connection.close()
-        wal = self._absolute_folder / WRITER_FILES[1]
-        with contextlib.suppress(OSError, sqlite3.Error):
             # a reader leaves two files, until a connection that may write ends
-            if not self._writes and not wal.stat().st_size:
-                with contextlib.closing(connect(wal.with_name(DATABASE_NAME), "rw")) as last:
+            if not self._writes and not stat_files(self._absolute_folder)[1][2]:
+                path = self._absolute_folder / DATABASE_NAME
+                with contextlib.closing(connect(path, "rw")) as last:
                     last.execute("PRAGMA user_version").fetchone()
 
     def __enter__(self) -> Self:
@@ -190,16 +191,13 @@ class Database:
         """
         now = stat_files(self._absolute_folder)
         for name, file, opened in zip(WRITER_FILES, now, self._opened, strict=True):
-            if file is None or opened is None or file[:2] != opened[:2]:
+            if file[:2] != opened[:2]:
                 raise StoppedError(
                     f"{self.folder / name} was removed or replaced while the run was open: "
                     "nothing since the last commit is written; put the file back, let no other "
                     "process write to the folder, then open the run again; `streamembed verify "
                     f"{self.folder}` says what is left"
                 )
-        self._check_alone()
-
-    def _check_alone(self) -> None:
         if self._read_version() != self._version:
             raise StoppedError(
                 f"another writer has written to {self.folder} after this one: nothing "
@@ -221,22 +219,26 @@ class Database:
         """
         with self._lock:
             self.check_writable()
-            self._dropped = []
             try:
                 with translate_errors(self.folder / DATABASE_NAME, "written"):
                     self._connection.execute("BEGIN IMMEDIATE")
-                    self._check_alone()
+                    self.check_in_place()
+                    self._lengths = self._read_lengths()
                     yield
+                    text = json.dumps(self._lengths, sort_keys=True)
+                    self._query("UPDATE lengths SET value = ?, crc = ?", text, _compute_crc(text))
                     self._connection.execute("COMMIT")
             except BaseException as error:
                 with contextlib.suppress(sqlite3.Error):
                     self._connection.execute("ROLLBACK")
                 self.fail(error)
                 raise
+            finally:
+                self._lengths = None
             if self._dropped:  # what was dropped before may be read until now
                 for path in self._obsolete:
                     path.unlink(missing_ok=True)
-                self._obsolete = self._dropped
+                self._obsolete, self._dropped = self._dropped, []
 
     def fail(self, error: BaseException | str) -> None:
         """Write nothing from now on, for that reason."""
@@ -270,8 +272,7 @@ class Database:
             "INSERT INTO records VALUES (?, ?, ?, ?, ?, ?, ?)",
             *(chain, record.number, position, name, file, data, record.compute_crc()),
         )
-        text = json.dumps({**lengths, chain: record.number + 1}, sort_keys=True)
-        self._query("UPDATE lengths SET value = ?, crc = ?", text, zlib.crc32(text.encode()))
+        lengths[chain] = record.number + 1
         return record.number
 
     def _write_part(self, file: str, data: bytes) -> None:
@@ -390,9 +391,12 @@ class Database:
         raise self._create_damage_error(f"record {number} of {chain} does not match its checksum")
 
     def _read_lengths(self) -> dict[str, int]:
-        """How many records each chain ever had."""
-        rows = self._query("SELECT value, crc FROM lengths")
-        if len(rows) != 1 or zlib.crc32(str(rows[0][0]).encode()) != rows[0][1]:
+        """How many records each chain ever had; within a commit those that it adds, too."""
+        with self._lock:
+            if self._lengths is not None:
+                return self._lengths
+            rows = self._query("SELECT value, crc FROM lengths")
+        if len(rows) != 1 or _compute_crc(str(rows[0][0])) != rows[0][1]:
             raise self._create_damage_error("the lengths of its chains do not match their checksum")
         lengths: dict[str, int] = json.loads(rows[0][0])
         return lengths
@@ -421,7 +425,9 @@ class Database:
                     self._connection.execute("ROLLBACK")
 
     def _query(self, query: str, *values: Any) -> list[Any]:
-        what = "read" if query.startswith(("SELECT", "PRAGMA")) else "written"
+        reads = query.startswith(("SELECT", "PRAGMA"))
+        # a connection that may write also writes when it reads first
+        what = ("used" if self._writes else "read") if reads else "written"
         with self._lock, translate_errors(self.folder / DATABASE_NAME, what):
             return self._connection.execute(query, values).fetchall()
 
@@ -430,6 +436,10 @@ class Database:
             f"{self.folder / DATABASE_NAME} is damaged: {what}; `streamembed verify "
             f"{self.folder}` lists what is left"
         )
+
+
+def _compute_crc(text: str) -> int:
+    return zlib.crc32(text.encode())
 
 
 def connect(path: Path, mode: str) -> sqlite3.Connection:
@@ -459,19 +469,16 @@ def translate_errors(path: Path, what: str) -> Iterator[None]:
         raise build_file_error(error, path, what) from error
 
 
-def stat_files(folder: Path) -> list[tuple[int, int, int, int] | None]:
+def stat_files(folder: Path) -> list[tuple[int, int, int, int]]:
     """Device, inode, size in bytes and time in ns of the database and its write-ahead log.
 
-    They change with every write; None where one is missing.
+    They change with every write; 0 where one is missing.
     """
-    stats: list[tuple[int, int, int, int] | None] = []
-    for name in WRITER_FILES:
-        try:
+    stats = [(0, 0, 0, 0)] * len(WRITER_FILES)
+    for place, name in enumerate(WRITER_FILES):
+        with contextlib.suppress(OSError):
             stat = os.stat(folder / name)
-        except OSError:
-            stats.append(None)
-        else:
-            stats.append((stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns))
+            stats[place] = (stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns)
     return stats
 
 

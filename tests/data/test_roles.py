@@ -120,7 +120,7 @@ def test_features_are_chosen_by_name_or_pattern() -> None:
     assert engine.feature_names == ("a", "b", "target")
 
 
-@pytest.mark.parametrize("kind", ["large_string", "text"])
+@pytest.mark.parametrize("kind", ["large_string", "str"])
 def test_text_is_left_out(kind: str) -> None:
     """Of tables and of dicts, with a warning once; a log leaves it out, too."""
     table, engine = pl.DataFrame({**COLUMNS, "note": ["n"] * N}), small()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.stats import fisher_exact
 
@@ -111,16 +112,16 @@ def test_stages_grow_to_a_whole_reference() -> None:
     for block in (1, 2, 6, 60):
         n, stages = 0, []
         while n < 1000:
-            stages.append(next_stage(n, block, 1000))
+            stages.append(next_stage(n, 100 * block, 1000))
             assert stages[-1] > n
             n = stages[-1]
         assert n == 1000
-    assert (next_stage(0, 1, 1000), next_stage(200, 1, 1000), next_stage(500, 1, 1000)) == (
+    assert (next_stage(0, 0, 1000), next_stage(200, 0, 1000), next_stage(500, 0, 1000)) == (
         200,
         500,
         1000,
     )
-    assert next_stage(0, 1, 100) == 100
+    assert next_stage(0, 0, 100) == 100
 
 
 def test_pairs_of_sparse_features_are_no_change() -> None:
@@ -148,10 +149,10 @@ def test_a_pair_among_fifty_features_is_detected() -> None:
     x = rng.standard_normal((3000, 50))
     x[1200:, 1] = 0.8 * x[1200:, 0] + 0.6 * x[1200:, 1]
     monitor = se.Monitor(ert=10_000, n_reference=1000)
-    alarm = monitor.learn(x)[0]
+    alarm = monitor.learn(pd.DataFrame(x, columns=[f"f{j:02}" for j in range(50)]))[0]
     assert 1200 < alarm.position <= 2500
     assert monitor.alarms[0].explanation is not None
-    assert monitor.alarms[0].explanation.names == ("0", "1")
+    assert monitor.alarms[0].explanation.names == ("f00", "f01")
 
 
 def test_a_small_change_of_a_correlation_is_told_with_the_digits_that_it_needs() -> None:

@@ -224,6 +224,7 @@ def test_a_rare_label_that_comes_more_often_is_an_alarm() -> None:
         alarms = monitor.learn(rng.standard_normal((3000, 4)), y=labels.tolist())
         first = next(alarm.position for alarm in alarms if alarm.channel == "labels")
         assert 2000 < first < 2600
+        assert not any("other label" in alarm.sentence for alarm in alarms)  # of two the rest
 
 
 def test_labels_are_watched_on_request() -> None:
@@ -349,7 +350,16 @@ def test_what_never_changed_and_does() -> None:
         pd.DataFrame(stream, columns=list("abcd"))
     )
     assert found[0].position == 610
-    assert "'d' changed from one constant value to another" in found[0].sentence
+    assert "'d' changed from one constant value to another, 0.1 to 0.1" in found[0].sentence
+    moved_on = np.c_[points(900), np.where(np.arange(900) < 600, 7.0, 9.0)]
+    first = se.Monitor(n_reference=300).learn(moved_on)[0]
+    assert first.explanation is not None
+    assert (first.explanation.kind, first.explanation.before, first.explanation.after) == (
+        "value",
+        7.0,
+        9.0,
+    )
+    assert "changed from one constant value to another, 7 to 9" in first.sentence
     dead = pd.DataFrame(points(900), columns=list("abc"))
     dead.loc[600:, ["a", "b"]] = 0.0
     words = [alarm.sentence for alarm in se.Monitor(n_reference=300).learn(dead)]
@@ -364,6 +374,21 @@ def test_a_rare_flag_that_stays_raised_is_an_alarm() -> None:
         stream[1100:, 0] = 1.0
         alarms = se.Monitor(seed=seed).learn(stream)
         assert [alarm.onset // 50 for alarm in alarms] == [22]
+
+
+@pytest.mark.parametrize("share", [0.3, 1.0])
+def test_a_third_value_of_a_flag_is_named(share: float) -> None:
+    """It was nothing, or a rate of the higher value that fell."""
+    rng = np.random.default_rng(0)
+    stream = np.c_[points(1900), rng.random(1900) < 0.3]
+    stream[1500:, 3] = np.where(rng.random(400) < share, 2.0, stream[1500:, 3])
+    monitor = se.Monitor()
+    monitor.learn(stream)
+    explanation = monitor.alarms[0].explanation
+    assert explanation is not None
+    assert (explanation.kind, explanation.names, explanation.before) == ("rate", ("3",), 0.0)
+    assert explanation.after == pytest.approx(share, abs=0.1)
+    assert "Rate of a new value of '3' changed from 0 to" in monitor.alarms[0].sentence
 
 
 def test_many_features_that_hardly_ever_change_are_no_drift() -> None:

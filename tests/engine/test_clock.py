@@ -52,16 +52,6 @@ def test_mass_is_that_of_the_times() -> None:
         assert one.landmark_set().time == TIMES.max()
 
 
-def test_positions_are_times_of_their_own() -> None:
-    """The times 0, 1, 2, ... give the bits of today's clock, but for what tells them apart."""
-    plain, timed = engine(clock="position"), engine()
-    plain.learn(X)
-    timed.learn(X, times=np.arange(400))
-    for name in ("masses", "points", "coordinates"):
-        ours, theirs = getattr(timed.snapshot(), name), getattr(plain.snapshot(), name)
-        assert ours.tobytes() == theirs.tobytes()
-
-
 @settings(max_examples=8, deadline=None)
 @given(st.lists(st.integers(1, 399), max_size=6, unique=True), st.booleans(), st.booleans())
 def test_calls_leave_no_trace(cuts: list[int], has_ids: bool, skews: bool) -> None:
@@ -129,17 +119,6 @@ def test_a_log_whose_times_are_text_is_refused(tmp_path: Path) -> None:
     timed = se.Engine(memory="landmarks", **timing)
     with pytest.raises(FeatureError, match="times of type string"):
         se.replay(tmp_path / "log.parquet", timed, tmp_path / "run")
-
-
-def test_nanoseconds_are_times() -> None:
-    """Whole numbers of them, with a half life in nanoseconds: masses as by the timestamps."""
-    stamps = np.datetime64("2024-01-01", "ns") + 60 * 10**9 * np.arange(80)
-    by_stamps, by_numbers = engine(half_life=600.0), engine(half_life=600e9)
-    by_stamps.learn(X[:80], times=stamps)
-    by_numbers.learn(X[:80], times=pa.array(stamps.astype(np.int64)))
-    masses = by_numbers.snapshot().masses
-    # doubles hold nanoseconds of today to 256 of them
-    np.testing.assert_allclose(masses, by_stamps.snapshot().masses, rtol=1e-8)
 
 
 def test_what_a_time_may_be() -> None:

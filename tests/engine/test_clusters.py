@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 import streamembed as se
 from streamembed.engine.clusters import (
-    PATIENCE,
     Clusters,
     follow_clusters,
     number_by_points,
@@ -24,6 +23,8 @@ from streamembed.errors import InputError, ParameterError
 from streamembed.numeric.arrays import Array, Floats, Ints
 
 # ---------------------------------------------------------------------- the oracle
+
+PATIENCE = 3  # pictures until a change counts
 
 
 @dataclass

@@ -274,7 +274,7 @@ def test_new_rows_are_checked_too() -> None:
         (row[:-1], "59 distances for a support of 60 objects"),
         (
             np.where(np.arange(60) == 3, -1.0, row),
-            "the distance to object 't3' is -1; distances must not be negative",
+            "the distance to object 't3' is -1; it must not be negative",
         ),
         (np.where(np.arange(60) == 3, np.nan, row), "the distance to object 't3' is nan"),
         (np.full(60, np.inf), "no distance is finite"),

@@ -292,3 +292,28 @@ def test_a_snapshot_says_what_it_holds() -> None:
         f"<Snapshot at 1,200: 100 points, 2 components of 3 features, residual {residual:.1e}, "
         f"met=True, a picture {snapshot.picture.age} chunks old>"
     )
+
+
+def test_the_window_forgets_the_oldest() -> None:
+    """Ids, points and masses are those of the last events, oldest first."""
+    engine = small()
+    engine.learn(POINTS[:200])
+    snapshot = engine.snapshot()
+    assert snapshot.ids.tolist() == engine.support_ids.tolist() == list(range(140, 200))
+    np.testing.assert_array_equal(snapshot.points, POINTS[140:200])
+    assert snapshot.masses.tolist() == [1.0] * 60
+
+
+def test_memory_all_forgets_nothing() -> None:
+    """Every event stays, also beyond the ring's first capacity."""
+    engine = se.Engine(memory="all", chunk_size=50)
+    engine.learn(POINTS)
+    assert engine.snapshot().ids.tolist() == list(range(400))
+
+
+def test_duplicate_ids_can_be_set_aside() -> None:
+    """Under "skip" the first of its id is learned, the others are handed back."""
+    engine = small(on_bad_row="skip")
+    learned = engine.learn(POINTS[:4], ids=[7, 8, 7, 9])
+    assert learned.accepted == 3
+    assert [(row.index, row.id, row.reason) for row in learned.rejected] == [(2, 7, "duplicate id")]

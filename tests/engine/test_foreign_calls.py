@@ -10,13 +10,11 @@ import pandas as pd
 import pytest
 
 from streamembed import Call, Engine
-from streamembed.engine.call import Distances
 from streamembed.errors import (
     DamagedFileError,
     FeatureError,
     InputError,
     ParameterError,
-    StreamembedError,
 )
 from streamembed.storage import archive
 from tests.sealed import unseal
@@ -95,37 +93,3 @@ def test_an_edited_call_is_damaged(change: Callable[[Any, Any], Any]) -> None:
     call = Engine(**SMALL, metrics=("fenn",)).check(X, y=[0] * 60)
     with pytest.raises(DamagedFileError):
         Call.from_bytes(edited(call, change))
-
-
-def test_random_edits_never_leave_an_engine_that_cannot_be_loaded() -> None:
-    """Whatever is deleted or exchanged: refused, or an engine whose bytes load."""
-    engine = Engine(**SMALL, metrics=("fenn",))
-    calls: list[Call[Any]] = [
-        engine.check(X, y=[0, 1] * 30, ids=range(60)),
-        engine.check_labels([1, 2], [0, 1]),
-    ]
-    calls.append(engine.check_pairs(X[:5], X[5:10], [True, False, True, False, True]))
-    calls.append(Engine(**SMALL).check_distances([np.zeros(i) + 1.0 for i in range(5)]))
-    rng, values = np.random.default_rng(1), [None, 1, -1, "x", [], {}, [[1]], 0.5, True]
-    for call in calls:
-        table, header = unseal(call.to_bytes(), "operation")
-        keys = sorted({*archive.unpack(table), *header})
-        for _ in range(60):
-            key, value = keys[rng.integers(len(keys))], values[rng.integers(len(values))]
-
-            def change(arrays: dict[str, Any], facts: dict[str, Any]) -> None:
-                if key not in arrays:  # noqa: B023
-                    facts[key] = value  # noqa: B023
-                elif rng.random() < 0.5:
-                    del arrays[key]  # noqa: B023
-                else:
-                    arrays[key] = arrays[key][:-1]  # noqa: B023
-
-            target = Engine(**SMALL, metrics=("fenn",))
-            if isinstance(call, Distances):
-                target = Engine(**SMALL)
-            try:
-                target.apply(Call.from_bytes(edited(call, change)))
-            except StreamembedError:
-                assert target.position == 0
-            Engine.from_bytes(target.to_bytes())

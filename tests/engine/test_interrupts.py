@@ -57,11 +57,12 @@ def test_interrupts_of_estimators_at_a_sample_of_all_places() -> None:
         "ITML, labels",
         "FENN, pairs",
         "Monitor, renew",
+        "LabelSpreading",
     )
     cases = [case for case in ESTIMATORS if case.name in quick]
     result = fuzz_interrupts.run(places=4 * len(cases), seed=1, cases=cases)
     assert result.wrong == []
-    assert result.places == 4 * len(cases) == 28
+    assert result.places == 4 * len(cases) == 32
     assert result.before > 0
     assert result.between > 0
 

@@ -236,3 +236,11 @@ def test_errors_say_what_fits_a_snapshot(method: str) -> None:
     with pytest.raises(InputError, match=r"X is a dict; .*single point x pass \[x\]") as refused:
         ask({"0": 1.0})
     assert "learn" not in str(refused.value)
+
+
+def test_any_arrow_reader_opens_a_snapshot(tmp_path: Path, snapshot: se.Snapshot) -> None:
+    """The file is a plain Arrow table, one row a support point."""
+    snapshot.save(tmp_path / "s.arrow")
+    table = pa.ipc.open_stream(tmp_path / "s.arrow").read_all()
+    assert table.num_rows == 80
+    np.testing.assert_array_equal(np.array(table["coordinates"].to_pylist()), snapshot.coordinates)

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import copy
 import pickle
-import sys
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from river import checks, compose, preprocessing
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
@@ -40,32 +36,6 @@ def learn(n: int = 260) -> LabelSpreading:
 
 def state(model: LabelSpreading) -> bytes:
     return pickle.dumps(model)
-
-
-@given(st.data())
-@settings(max_examples=15, deadline=None)
-def test_any_cut_any_save_and_any_reading_give_the_same_bits(data: st.DataObject) -> None:
-    """Calls of any size, pickled or read between any two."""
-    model, at = create(), 0
-    while at < 260:
-        size = data.draw(st.sampled_from([1, 2, 5, 16, 40]))
-        part = slice(at, at + size)
-        if size == 1:
-            model.learn_one(dict(zip("012", POINTS[at], strict=True)), LABELS[at])
-        else:
-            model.learn_many(POINTS[part], LABELS[part])
-        if data.draw(st.booleans()):
-            model.predict_many(POINTS[:2])
-            model.ask(2)
-        if data.draw(st.booleans()):
-            model = pickle.loads(pickle.dumps(model))
-        at += size
-    whole = learn()
-    np.testing.assert_array_equal(
-        model.predict_proba_many(POINTS), whole.predict_proba_many(POINTS)
-    )
-    assert model.certificate == whole.certificate
-    assert model.ask(5) == whole.ask(5)
 
 
 def test_few_labels_are_enough_for_groups_apart() -> None:
@@ -177,52 +147,6 @@ def test_frames_come_back_with_their_index() -> None:
 def test_wrong_parameters_are_named(name: str, value: Any) -> None:
     with pytest.raises(ParameterError, match=f"{name}="):
         create(**{name: value})
-
-
-def test_an_interrupted_call_leaves_what_was_before() -> None:
-    """Of one event: at any call of a function of the package, before or after, nothing between."""
-    model = learn(111)
-    x, y = dict(zip("012", POINTS[111], strict=True)), "new"
-    after = copy.deepcopy(model)
-    after.learn_one(x, y)
-    allowed = {_probe(model), _probe(after)}
-    stop, total = 0, 1
-    while stop < total:
-        tried = copy.deepcopy(model)
-        total = _learn_interrupted(tried, x, y, stop)
-        assert _probe(tried) in allowed, stop
-        stop += 1
-    assert total > 20
-
-
-def _probe(model: LabelSpreading) -> tuple[Any, ...]:
-    """What can be seen of it, now and after another event."""
-    following = copy.deepcopy(model)
-    following.learn_one({"0": 0.0, "1": 0.0, "2": 0.0}, "c1")
-    seen = following.predict_proba_many(POINTS[:3]).tobytes()
-    return model.position, model.classes, seen, following.classes
-
-
-def _learn_interrupted(model: LabelSpreading, x: Any, y: Any, stop: int) -> int:
-    """Raise KeyboardInterrupt at a call; how many calls there were, at least one more than that."""
-    count = 0
-
-    def watch(frame: Any, event: str, _: Any) -> Any:
-        nonlocal count
-        if event == "call" and "streamembed" in frame.f_code.co_filename:
-            count += 1
-            if count == stop + 1:
-                raise KeyboardInterrupt
-        return None
-
-    sys.settrace(watch)
-    try:
-        model.learn_one(x, y)
-    except KeyboardInterrupt:
-        return stop + 2
-    finally:
-        sys.settrace(None)
-    return count
 
 
 def test_a_label_is_solved_for_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -127,3 +127,15 @@ def test_missing_values_become_means() -> None:
     means = {name: np.mean([row[name] for row in DICTS]) for name in NAMES}
     means["x"] = np.mean([row["x"] for i, row in enumerate(DICTS) if not 50 <= i < 56])
     assert model.transform_one({}) == pytest.approx(model.transform_one(means), rel=1e-9)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_units_do_not_matter(way: str) -> None:
+    """Features in other units: the same distances, as the metric is in the caller's own."""
+    units = np.array([1e6, 1.0, 1e-4, 1e3])
+    model, other = learned(way), built(way)
+    other.learn_many(POINTS * units, LABELS)
+    expected = model.metric.distances(POINTS, POINTS)
+    # near-tied eigenvectors of 13 calls of 10 Frank-Wolfe steps amplify rounding
+    found = other.metric.distances(POINTS * units, POINTS * units)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6 * expected.max())

@@ -281,3 +281,30 @@ def test_flush_settles_the_features() -> None:
     assert_same_axes(model.snapshot(), before, 1e-12)
     model.learn_one({**DICTS[8], "late": 1.0})
     assert model.ignored == 1
+
+
+@pytest.mark.parametrize("sizes", [(60, 70), (5, 125), (125, 5), (4, 6), (0, 130), (130, 0)])
+@pytest.mark.parametrize("kind", ["all", "svd, full"])
+def test_merged_halves_are_the_whole(kind: str, sizes: tuple[int, int]) -> None:
+    """To 1e-10 at full rank, whatever waits and however early; the other stays as it is."""
+    params: dict[str, Any] = {"solver": "svd", "rank": 4} if kind == "svd, full" else {}
+    rows = DICTS[: sum(sizes)]
+    left, right = learned(rows[: sizes[0]], **params), learned(rows[sizes[0] :], **params)
+    before = pickle.dumps(right)
+    left.merge(right)
+    assert pickle.dumps(right) == before
+    assert left.position == len(rows)
+    assert_same_axes(left.snapshot(), learned(rows, **params).snapshot(), 1e-10)
+    left.learn_many(DICTS)
+    twice = learned([*rows, *DICTS], **params)
+    assert_same_axes(left.snapshot(), twice.snapshot(), 1e-10)
+
+
+def test_features_are_those_of_the_first_twenty_events() -> None:
+    """In any order; one that emerges among them is part of it, one after it is not."""
+    model = PCA()
+    for i, row in enumerate(DICTS[:40]):
+        names = NAMES[:2] if i < 10 else [*NAMES[:3], *(["z"] if i >= 25 else [])]
+        model.learn_one({name: row[name] for name in reversed(names)})
+    assert model.feature_names == model.snapshot().feature_names == ("w", "x", "y")
+    assert (model.imputed, model.ignored) == (10, 15)

@@ -235,3 +235,11 @@ def test_neither_pandas_nor_scikit_learn_is_needed() -> None:
         check=False,
     )
     assert done.stdout == "fine\n", done.stderr
+
+
+def test_features_of_the_warm_up_are_the_schema() -> None:
+    """A feature that emerges during the warm-up is part of it, one after it is not."""
+    model = small()
+    for i, row in enumerate(DICTS[:30]):
+        model.learn_one({name: row[name] for name in (NAMES if i >= 10 else NAMES[:2])})
+    assert model.engine.feature_names == ("w", "x", "y", "z")

@@ -333,3 +333,16 @@ def test_one_far_event_changes_nothing_for_the_others(fill: float) -> None:
     # the other landmarks share what the far one leaves: one of 100
     assert found.resolution == pytest.approx(plain.resolution, rel=0.05)
     assert np.median(found.masses) == pytest.approx(np.median(plain.masses), rel=0.1)
+
+
+def test_old_outliers_make_room() -> None:
+    """A place that was visited once, long ago, gives up its slot before any of the mass does."""
+    size = 30
+    points = blob(100 * size, 4)
+    points[60] = [30.0, 30.0, 30.0]
+    points[2900] = [-40.0, 0.0, 0.0]  # novel, when the first is old and a 50th of the mean mass
+    engine = small(size=size, warm_up=30, bandwidth=3.0)
+    engine.learn(points)
+    held = engine.support_ids.tolist()
+    assert 60 not in held
+    assert 2900 in held

@@ -196,3 +196,22 @@ def test_memory_is_flat(name: str) -> None:
         subject.feed(model, first, stop)
         sizes.append(len(pickle.dumps(model)))
     assert sizes[1] <= 1.02 * sizes[0] + 100
+
+
+PLACED = [name for name in TABLES if not name.startswith(("Engine", "Monitor", "Emb", "Label"))]
+
+
+@pytest.mark.parametrize("name", PLACED)
+def test_a_missing_value_is_the_mean_of_what_came(name: str) -> None:
+    """Also where a key is missing, of one event and of many."""
+    model = SUBJECTS[name].make()
+    labels = [LABELS[:49]] if hasattr(model, "learn_pairs") else []  # a multiple of the chunks
+    model.learn_many(ROWS[:49], *labels)
+    mean = float(np.mean([row["b"] for row in ROWS[:49]]))
+    expected = list(model.transform_one({**ROWS[60], "b": mean}).values())
+    for gap in ({"b": None}, {"b": float("nan")}, {}):
+        row = {**{key: ROWS[60][key] for key in "ac"}, **gap}
+        (many,) = model.transform_many([row])
+        for placed in (model.transform_one(row), many):
+            np.testing.assert_allclose(list(placed.values()), expected, rtol=1e-6, atol=1e-9)
+    assert np.abs(expected).max() > 0.0

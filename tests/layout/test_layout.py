@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from scipy.spatial import cKDTree
 
 import streamembed as se
-from scenarios.streams import MissingDataError, table
 from streamembed.geometry.lists import NeighborLists
 from streamembed.geometry.pairwise import PointDistances
 from streamembed.layout import forces, layout, measures, relaxation
@@ -111,23 +108,6 @@ def test_energy_falls_with_nearly_every_chunk() -> None:
     assert np.mean(falls) >= 0.95
 
 
-def test_without_a_global_displacement_only_changed_rows_move(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """All others keep their bits, and no row goes farther than its steps can reach."""
-    monkeypatch.setattr(layout, "EVENTS_PER_STEP", 10**9)
-    window = Window(clusters(2 * N)[0])
-    for _ in range(5):
-        earlier, slots, changed = window.push()
-        steps = window.picture.places - earlier.places
-        others = np.setdiff1d(np.arange(N), changed)
-        assert len(others) > 20
-        assert not steps[others].any()
-        stayed = np.setdiff1d(changed, slots)
-        far = np.sqrt((steps[stayed] ** 2).sum(axis=1))
-        assert far.max() <= relaxation.STEPS * relaxation.LONGEST_STEP
-
-
 def test_an_island_of_thirty_gets_a_place_of_its_own() -> None:
     """At once: their nearest in the picture are their own, and after ten chunks it has a size."""
     points, _ = clusters(2 * N)
@@ -223,34 +203,3 @@ def test_newcomers_take_the_best_of_their_neighbours_places() -> None:
     linked = places[np.flatnonzero(a > 0)]
     best = min(own(at) for at in linked)
     assert own(found) <= best * (1.0 + 1e-5)
-
-
-@pytest.mark.slow
-def test_drift_does_not_shrink_the_picture(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Six turnovers of gas sensors: what a live Z, or a picture that is frozen, would lose."""
-    try:
-        points, _ = table("gas_drift_partial")
-    except MissingDataError as absent:
-        pytest.skip(str(absent))
-    points = np.sign(points) * np.log1p(np.abs(points))
-    points = ((points - points.mean(axis=0)) / points.std(axis=0))[:3000]
-    window, mutant = Window(points, n=500), Window(points, n=500)
-    radius = measures.compute_radius(window.picture.places)
-    frozen_places = window.picture.places
-    while window.position < len(points):
-        window.push()
-        with monkeypatch.context() as patched:  # the mutant of local steps and a live Z
-            patched.setattr(layout, "EVENTS_PER_STEP", 10**9)
-            mutant.push()
-        places = mutant.picture.places
-        gamma = 500 / (forces.weigh(places, places) - 1.0).sum()
-        mutant.picture = replace(mutant.picture, gamma=gamma)
-    shrunk = measures.compute_radius(mutant.picture.places)
-    assert measures.compute_radius(window.picture.places) > 1.5 * shrunk
-    near = window.lists.nearest[0]
-    assert measures.compute_radius(window.picture.places) > 0.25 * radius
-    fresh = layout.init(window.lists, True, window.points[:, :2], window.births, RHO)
-    cold = float(measures.measure_kept(fresh.places, near, None).mean())
-    assert kept_of(window) > cold - 0.05
-    # the mutant that never moves what is there
-    assert float(measures.measure_kept(frozen_places, near, None).mean()) < cold - 0.3

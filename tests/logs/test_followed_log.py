@@ -143,7 +143,10 @@ def test_what_is_no_growing_log_is_refused(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         follow_log(folder, stop=lambda: True)
     write(folder, 0)
-    for name, labels, message in ((["x", "y", "w"], None, "lacks"), (NAMES, ["a"] * 9, "label")):
+    for name, labels, message in (
+        (["x", "y", "w"], None, "missing: "),
+        (NAMES, ["a"] * 9, "label"),
+    ):
         log = follow_log(folder, idle_exit=0.1)
         batches = log.batches()
         take(batches, 100)

@@ -67,7 +67,7 @@ def test_a_remote_folder_is_one_log(bucket: Path) -> None:
     assert log.folders == ()
     followed = follow_log("gs://bucket", idle_exit=0)
     assert sum(len(batch) for batch in followed.batches()) == 200
-    check_apart("run", bucket, log, folder=True)
+    check_apart("run", bucket, log)
     with pytest.raises(LogError, match="gs://bucket/no is missing"):
         open_log("gs://bucket/no")
 

@@ -205,7 +205,7 @@ def test_what_a_log_without_features_has_is_listed(tmp_path: Path) -> None:
     pq.write_table(pa.table({"id": range(N), "note": ["n"] * N}), tmp_path / "log")
     with pytest.raises(
         FeatureError,
-        match=r"no column that is a feature, only 'id' \(int64, id\), 'note' \(string\); name",
+        match=r"no column that is a feature, only 'id' \(id\), 'note' \(string\); name",
     ):
         open_log(tmp_path / "log")
     pq.write_table(pa.table({"t": ["n"] * N}), tmp_path / "log")
@@ -426,3 +426,13 @@ def test_no_exception_of_pyarrow_reaches_a_reader(
         with suppress(InputError, LogError, ParameterError):
             log = open_log(tmp_path / "log", **choice)
             assert sum(len(part) for part in log) == 12
+
+
+@pytest.mark.parametrize(
+    "asked", [{"features": ["sped"]}, {"exclude": ["sped"]}, {"id": "sped"}, {"label": "sped"}]
+)
+def test_misspelt_columns_had_no_suggestion(tmp_path: Path, asked: dict[str, Any]) -> None:
+    """The nearest column of the log."""
+    write(tmp_path / "log", speed=RNG.normal(size=N))
+    with pytest.raises(FeatureError, match=r"did you mean 'speed'\?"):
+        open_log(tmp_path / "log", **asked)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import pickle
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +25,7 @@ from streamembed.landmarks.net import Landmarks, find_order, select
 from streamembed.merging import merged_set as merging
 from streamembed.merging.agreement import MergeSettings
 from streamembed.merging.landmark_set import LandmarkSet, renumber
-from streamembed.storage import archive
 from tests.oracles import oracle, oracle_cover
-from tests.sealed import unseal
 
 pytestmark = pytest.mark.filterwarnings("ignore::streamembed.errors.ResolutionWarning")
 
@@ -372,58 +370,3 @@ def test_every_flipped_bit_is_found() -> None:
     for end in range(0, len(data), 97):
         with pytest.raises(DamagedFileError):
             LandmarkSet.from_bytes(data[:end])
-
-
-FORGED: dict[str, Any] = {
-    "mass of 1e300": {"masses": lambda m: np.where(np.arange(len(m)) == 0, 1e300, m)},
-    "NaN mass": {"masses": lambda m: np.where(np.arange(len(m)) == 0, np.nan, m)},
-    "no mass": {"masses": lambda m: 0.0 * m},
-    "masses of no event": {"masses": lambda m: 1e-300 * m},
-    "mass of next to nothing": {"masses": lambda m: np.where(np.arange(len(m)) == 0, 1e-300, m)},
-    "no half-life": {"agreement": lambda a: replace(a, half_life=0.0)},
-    "infinite point": {"points": lambda x: x + np.inf},
-    "huge point": {"points": lambda x: x + 1e200},
-    "too many": {"size": lambda _: 3},
-    "no order": {"points": lambda x: x[::-1]},
-    "negative key": {"keys": lambda k: k - [[0, 10**6]]},
-    "one event twice": {"keys": lambda k: np.column_stack([k[:, 0], 0 * k[:, 1]])},
-    "key of another": {"keys": lambda k: k + np.array([1, 0])},
-    "single precision": {"masses": lambda m: m.astype(np.float32)},
-    "no time": {"time": lambda _: np.nan},
-    "no partition": {"positions": lambda _: {}},
-    "mass of no events": {"positions": lambda _: {0: 7}},
-    "negative radius": {"radius": lambda _: -1.0},
-}
-
-
-@pytest.mark.parametrize("name", FORGED)
-def test_forged_sets_are_refused(name: str) -> None:
-    """In memory with an InputError; sealed with a right checksum, as damage."""
-    one = made(0, 6, 2, 0)
-    changes = {field: forge(getattr(one, field)) for field, forge in FORGED[name].items()}
-    with pytest.raises(InputError, match="no landmarks of a stream"):
-        replace(one, **changes)
-    forged = object.__new__(LandmarkSet)
-    for name in (field.name for field in fields(LandmarkSet)):
-        object.__setattr__(forged, name, changes.get(name, getattr(one, name)))
-    with pytest.raises(DamagedFileError):
-        LandmarkSet.from_bytes(forged.to_bytes())
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("hash", "0" * 32),
-        ("mass", 1.0),
-        ("agreement", {}),
-        ("positions", [[0, 10**6], [0, 10**6]]),
-        ("positions", [[-1, 10**6]]),
-        ("size", 50.0),
-        ("time", None),
-    ],
-)
-def test_forged_headers_are_refused(name: str, value: Any) -> None:
-    """Sealed anew with a right checksum."""
-    table, header = unseal(made(0, 6, 2, 0).to_bytes(), "landmark set")
-    with pytest.raises(DamagedFileError):
-        LandmarkSet.from_bytes(archive.seal(table, "landmark set", {**header, name: value}))

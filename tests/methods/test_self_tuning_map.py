@@ -104,8 +104,8 @@ def test_the_operator_is_that_of_the_frozen_widths(
         before = state_of(engine)
         engine.learn(points[start : start + chunk])
         after = state_of(engine)
-        assert before.map.local_widths is not None
-        assert after.map.local_widths is not None
+        assert before.map.scales is not None
+        assert after.map.scales is not None
         again = after.counts.refilled - before.counts.refilled
         if again >= (self_tuning.MOST_REFILLED if 2 * chunk > 25 else 25 - chunk):
             full += 1
@@ -114,14 +114,14 @@ def test_the_operator_is_that_of_the_frozen_widths(
             points_now = after.support.scaled
             d = cdist(points_now, points_now)
             now = np.array([oracle.reach(np.delete(row, i), K) for i, row in enumerate(d)])
-            floor = 0.1 * before.map.local_widths.median
-            ratio = np.maximum(now, floor) / after.map.local_widths.bases
+            floor = 0.1 * before.map.scales.median
+            ratio = np.maximum(now, floor) / after.map.scales.bases
             assert 1 / 1.5 - 1e-9 <= ratio.min() <= ratio.max() <= 1.5 + 1e-9
     assert full < 0.1 * chunks
     assert engine.refilled > 10
     state = state_of(engine)
-    assert state.map.local_widths is not None
-    widths, now = state.map.local_widths.widths, state.support.scaled
+    assert state.map.scales is not None
+    widths, now = state.map.scales.widths, state.support.scaled
     d2 = cdist(now, now, "sqeuclidean")
     expected = np.exp(-d2 / (WIDTH * np.outer(widths, widths)))
     ring = state.map.weights.rows(np.arange(len(widths)))
@@ -138,9 +138,9 @@ def test_a_chunk_that_fills_the_room_of_a_border_is_no_excuse() -> None:
     engine = se.Engine(size=300, chunk_size=25, scaling=None, n_components=1)
     engine.learn(rng.standard_normal((900, 4)) * size[:, None])
     state = state_of(engine)
-    assert state.map.local_widths is not None
+    assert state.map.scales is not None
     assert engine.refilled > 50
-    d, bases = cdist(state.support.scaled, state.support.scaled), state.map.local_widths.bases
+    d, bases = cdist(state.support.scaled, state.support.scaled), state.map.scales.bases
     now = np.sort(d, axis=1)[:, K]
     ratio = np.maximum(now / bases, bases / now)
     assert (ratio > 1.5).mean() < 0.02
@@ -282,17 +282,6 @@ def test_new_points_have_the_coordinates_of_the_definition(changes: dict[str, An
     near = oracle.self_tuning_coverage(d, among, widths, masses, snapshot.width)
     np.testing.assert_allclose(coverage, near, atol=1e-9)
     assert near[-8:-5].max() < 1e-6 < 0.5 < np.median(near)
-
-
-def test_the_extension_at_a_support_point_is_its_row() -> None:
-    """transform(x_i) - psi_i is the residual of row i, divided by lambda and the root of pi."""
-    engine, _ = streamed(tolerance=3e-3)
-    snapshot = engine.snapshot()
-    truth = truth_of(snapshot)
-    residual = truth.P @ snapshot.psi - snapshot.psi * snapshot.eigenvalues
-    found = snapshot.transform(snapshot.points) - snapshot.coordinates
-    np.testing.assert_allclose(found, residual, atol=1e-9)
-    assert np.abs(residual).max() < 20 * snapshot.certificate.residual
 
 
 @pytest.mark.parametrize("scaling", ["standard", "global", None])

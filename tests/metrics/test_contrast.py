@@ -246,24 +246,3 @@ def test_constant_features_are_ignored(metric) -> None:
     assert info["n_constant"] == 1
     assert not A[1].any()
     np.testing.assert_allclose(np.delete(np.delete(A, 1, 0), 1, 1), without, rtol=1e-9, atol=1e-12)
-
-
-@given(
-    seed=st.integers(0, 2**20),
-    n=st.integers(0, 8),
-    d=st.integers(1, 5),
-    unit=st.sampled_from([1e-150, 1e-3, 1.0, 1e100]),
-    chosen=st.integers(0, 1),
-)
-@settings(max_examples=120, deadline=None)
-def test_finite_whatever_comes(seed: int, n: int, d: int, unit: float, chosen: int) -> None:
-    """Few pairs, equal points, constant features, any unit: finite, symmetric, not negative."""
-    rng = np.random.default_rng(seed)
-    differences = unit * rng.integers(-1, 2, (n, d)).astype(float)
-    A, info = METRICS[chosen](sums_of(differences, rng.random(n) < 0.5))
-    assert np.isfinite(A).all()
-    assert np.array_equal(A, A.T)
-    scale = np.abs(A).max()
-    assert scale > 0
-    assert np.linalg.eigvalsh(A / scale).min() > -1e-12
-    assert np.isfinite(info["values"]).all()

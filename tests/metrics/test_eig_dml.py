@@ -421,33 +421,6 @@ def test_merge():
     check(eig_dml.merge(empty, empty, options))
 
 
-@pytest.fixture(scope="module")
-def online():
-    """Wine, 10 000 close and far pairs in batches of 50: the far pairs, and a state by policy."""
-    close, far = wine_pairs(10_000)
-    options = EigDMLLearner(smoothing=0.02, steps=20, step_cap=1000, buffer=1000)
-    return far, {
-        policy: streamed(close, far, replace(options, policy=policy))
-        for policy in ("hard", "recent")
-    }
-
-
-@pytest.mark.slow
-def test_online_reaches_the_batch_optimum(online):
-    """One pass comes within 7 % of the batch optimum over all 10 000 far pairs; FIFO within 40 %.
-
-    The optimum over all pairs is not above that over the pairs remembered, and not below what the
-    refitted metric reaches on all.
-    """
-    far, states = online
-    state, info = states["hard"]
-    batch = mirror_prox.solve(eig_dml.compute_constraint(state), state.far, 1e-2)
-    assert oracle.smallest(state.matrix, far) >= 0.93 * batch.bound  # measured 0.95 to 0.97
-    assert info["gap"] <= 0.15  # measured 0.08
-    fifo = oracle.smallest(states["recent"][0].matrix, far)
-    assert fifo <= 0.6 * oracle.smallest(batch.matrix, far)  # measured 0.50 to 0.52
-
-
 @pytest.mark.parametrize(
     "wrong",
     [

@@ -336,19 +336,6 @@ def test_the_display_is_that_of_the_figure(name: str) -> None:
         np.testing.assert_array_equal(shown.coordinates, points @ shown.directions)
 
 
-def test_wine_has_the_weights_of_the_figure_nearly() -> None:
-    """.66 and .34 at the Fisher information's local maximum, where the figure has .7 and .3."""
-    points, classes = shuffled("wine")
-    found = learned(points, classes)
-    shown = fenn_display.compute_display(points, found)
-    np.testing.assert_allclose(shown.weights, [0.66, 0.34], atol=0.005)
-    # towards 0 a line, towards infinity equal weights: the figure's other panels
-    cold, hot = (fenn_display.compute_display(points, found, mu) for mu in (1e-9, 1e9))
-    assert cold.weights.tolist() == [1.0, 0.0]
-    assert not cold.coordinates[:, 1].any()
-    np.testing.assert_allclose(hot.weights, 0.5, rtol=1e-6)
-
-
 def test_the_fisher_information_has_its_maximum_there() -> None:
     """Var(E) / mu^4 written out on a fine grid; without a local maximum the heat capacity's."""
     E = np.array([0.086, 0.207, *[1.0] * 11])
@@ -364,17 +351,3 @@ def test_the_fisher_information_has_its_maximum_there() -> None:
     )  # a grid step
     for E in (np.array([0.2, 1.0]), np.array([0.4, 0.9, 1.0, 1.0])):
         assert fenn_display.choose_by_fisher_information(E) == fenn.choose_by_heat_capacity(E)
-
-
-def test_a_display_without_two_classes_shows_all_directions() -> None:
-    """Lowest energies first; of points that do not vary there is nothing to show."""
-    points, classes = blobs(40, 3, 2)
-    assert fenn_display.compute_display(points, learned(points, classes)).coordinates.shape == (
-        40,
-        1,
-    )
-    one = fenn_display.compute_display(points, learned(points, np.zeros(40, dtype=int)), 0.4)
-    assert one.coordinates.shape == (40, 3)
-    assert np.diff(one.weights).max() < 0
-    none = fenn_display.compute_display(points, learned(np.ones((9, 3)), np.arange(9) % 2))
-    assert none.coordinates.shape == (40, 0)

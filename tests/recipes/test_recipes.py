@@ -49,16 +49,6 @@ def need(*packages: str) -> None:
 
 
 @pytest.mark.long
-def test_duckdb_reads_a_snapshot() -> None:
-    """The five points farthest out on the first axis."""
-    need("duckdb")
-    variables = run_page("tables.md")
-    sizes = [abs(value) for _, value in variables["rows"]]
-    assert sizes == sorted(sizes, reverse=True)
-    assert sizes[0] == np.abs(variables["points"]["diffusion_map_0"].to_numpy()).max()
-
-
-@pytest.mark.long
 @pytest.mark.filterwarnings("ignore")  # of lancedb's own imports
 def test_databases_find_the_nearest_points(tmp_path: Path) -> None:
     """LanceDB and DuckDB find what a search through all points finds, in float32."""

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from streamembed.report import figures
-from streamembed.report.page import write_page
+from streamembed.report.page import render_page, write_page
+from streamembed.report.report_contents import read_contents
 from streamembed.runs.run_reader import RunReader
 from tests.cli.test_cli import call
 from tests.report import runs
@@ -133,3 +134,17 @@ def test_nothing_else_imports_bokeh(monkeypatch: pytest.MonkeyPatch) -> None:
     named = [path.name for path in package.rglob("*.py") if "import bokeh" in path.read_text()]
     named += [path.name for path in package.rglob("*.py") if "from bokeh" in path.read_text()]
     assert named == ["figures.py"]
+
+
+@pytest.mark.parametrize("kind", ["cold", "distances"])
+def test_other_runs_have_a_page(kind: str, tmp_path: Path) -> None:
+    """Without pictures, points, labels or any snapshot."""
+    page = render_page(read_contents(runs.KINDS[kind](tmp_path)))
+    assert len(Parts(page).scripts) == 5
+
+
+def test_the_command(run: Path, tmp_path: Path) -> None:
+    """It writes what it is asked for, and says where."""
+    done = call("report", run, "-o", tmp_path / "a.html")
+    assert done.exit_code == 0, done.output
+    assert done.stdout.split() == [str(tmp_path / "a.html")]

@@ -140,3 +140,22 @@ def test_watching_changes_nothing(run: Path, port: int) -> None:
     assert (run / "run.db").read_bytes() == before
     with se.read_run(run) as reader:
         assert reader.positions
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "HEAD"])
+def test_it_is_only_asked(port: int, method: str) -> None:
+    """Nothing is taken."""
+    assert ask(port, "/", method).status == 501
+
+
+def test_it_listens_on_this_machine_only(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others come by a tunnel."""
+    seen = []
+
+    def stop(self: object) -> None:
+        seen.append(self.server_address[0])  # type: ignore[attr-defined]
+        raise SystemExit
+
+    monkeypatch.setattr("http.server.ThreadingHTTPServer.serve_forever", stop)
+    call("watch", run, "--port", 0)
+    assert seen == ["127.0.0.1"]

@@ -84,10 +84,10 @@ def test_another_log_is_refused(tmp_path: Path) -> None:
     changed = POINTS.copy()
     changed[17, 1] += 1e-9
     log_of(tmp_path / "log", points=changed)
-    with pytest.raises(ParameterError, match=r"first 280 rows .* differ in points"):
+    with pytest.raises(ParameterError, match=r"first 300 rows .* differ in points"):
         replay(tmp_path / "log", tmp_path / "run", checkpoint_every=40)
     log_of(tmp_path / "log", 100)
-    with pytest.raises(ParameterError, match=r"the log has 100 rows, and .* has learned 280"):
+    with pytest.raises(ParameterError, match=r"the log has 100 rows, and .* has learned 300"):
         replay(tmp_path / "log", tmp_path / "run", checkpoint_every=40)
 
 
@@ -224,7 +224,7 @@ def test_a_configuration_has_sources(tmp_path: Path, monkeypatch: pytest.MonkeyP
     file.write_text('embed = "causle"\n')
     assert "(from the file of --config)" in call(*replay, *flags).stderr
     file.write_text('method = "difusion_map"\n')
-    assert "method='difusion_map'" in call(*replay, *flags).stderr
+    assert "--method 'difusion_map'" in call(*replay, *flags).stderr
     monkeypatch.setenv("STREAMEMBED_WARM_UP", "soon")
     assert "(from the environment)" in call(*replay).stderr
     monkeypatch.delenv("STREAMEMBED_WARM_UP")

@@ -168,7 +168,7 @@ def test_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert done.exit_code == 0
     assert "alarm: Mean of 'y' shifted by +" in done.stderr
     assert "expected without drift" in done.stdout
-    assert "n_reference=200 is below 500" in done.stdout
+    assert "--n-reference 200 is below 500" in done.stdout
     again = call("replay", log, "--run", run, *watched, "--fail-on-alarm")
     assert again.exit_code == 0  # nothing came
     again = call("replay", log, "--run", tmp_path / "failed", *watched, "--fail-on-alarm", "--json")
@@ -185,8 +185,8 @@ def test_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
     for bad, words in (
         (["--ert", "500"], "needs --monitor"),
         (["--fail-on-alarm"], "needs --monitor"),
-        (["--monitor", "--ert", "5"], "ert=5.0 must be"),
-        (["--monitor", "--n-reference", "10"], "n_reference=10 must be"),
+        (["--monitor", "--ert", "5"], "--ert 5.0 must be"),
+        (["--monitor", "--n-reference", "10"], "--n-reference 10 must be"),
         (["--monitor", "--reference", tmp_path / "no.arrow"], "no.arrow"),
     ):
         refused = call("replay", log, "--run", tmp_path / "bad", *flags, *bad)

@@ -136,7 +136,7 @@ def test_another_engine_or_another_kind_of_run_is_refused(tmp_path: Path) -> Non
         se.replay(tmp_path / "log", se.Engine(**SMALL), tmp_path / "run")
     with pytest.raises(MissingFileError, match=r"holds no run\.db"):
         se.read_run(tmp_path)
-    with pytest.raises(FileError, match=r"x cannot be read \(File name too long\)"):
+    with pytest.raises(MissingFileError, match="does not exist"):
         se.read_run(tmp_path / ("x" * 300))
 
 

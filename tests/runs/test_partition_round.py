@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,13 +13,11 @@ from scenarios.streams import still_rings
 from streamembed.logs.event_log import open_log, write_log
 from streamembed.merging.agreement import MergeSettings
 from streamembed.methods.options import Config
-from streamembed.runs.partition_plan import Partition, divide_log
-from streamembed.runs.partition_round import PartitionSettings, RoundResult, learn_round
+from streamembed.runs.partition import Partition, RoundResult, divide_log, learn_round
 
 NAMES = [f"x{j:02d}" for j in range(16)]
 AGREEMENT = MergeSettings(tuple(NAMES), False, (1.0,) * 16, 1.0, None, "position")
 CONFIG = Config(size=60, chunk_size=50, warm_up=50, n_components=2, memory="landmarks")
-SETTINGS = PartitionSettings(CONFIG, 200)
 
 
 @pytest.fixture
@@ -38,7 +35,7 @@ def learn_all(part: Partition, every: int = 200) -> list[RoundResult]:
     results: list[RoundResult] = []
     while not results or not results[-1].done:
         data = results[-1].data if results else None
-        results.append(learn_round(part, replace(SETTINGS, every=every), AGREEMENT, data))
+        results.append(learn_round(part, CONFIG, every, AGREEMENT, data))
     return results
 
 
@@ -58,7 +55,7 @@ def test_a_round_is_the_same_whenever_it_is_learned(parts: tuple[Partition, ...]
     for part, results in zip(reversed(parts), (second, first), strict=True):
         for before, result in reversed([*zip([None, *results], results, strict=False)]):
             data = None if before is None else before.data
-            assert learn_round(part, SETTINGS, AGREEMENT, data) == result
+            assert learn_round(part, CONFIG, 200, AGREEMENT, data) == result
 
 
 def test_only_who_asks_for_a_cluster_imports_one() -> None:

@@ -36,7 +36,7 @@ from streamembed.report.report_contents import read_contents
 from streamembed.runs import partitioned as run_of_partitions
 from streamembed.runs.executor import PoolExecutor
 from streamembed.runs.log_replay import Replayed
-from streamembed.runs.partition_plan import compute_agreement, divide_log, sample_first_events
+from streamembed.runs.partition import compute_agreement, divide_log, sample_first_events
 from streamembed.runs.partitioned import SNAPSHOT_EVERY, replay_partitions
 from streamembed.runs.verification import verify
 from streamembed.storage.database import Database
@@ -119,7 +119,7 @@ def test_what_cannot_be_divided_is_refused(tmp_path: Path, log: Path) -> None:
         replayed(log, tmp_path / "run", memory="window")
     with pytest.raises(ParameterError, match=r"method='pca' must be"):
         replayed(log, tmp_path / "run", method="pca", kernel="self_tuning", bandwidth="auto")
-    with pytest.raises(ParameterError, match=r"cannot be learned in partitions.*without workers"):
+    with pytest.raises(ParameterError, match=r"picture=True must be False.*without workers"):
         replayed(log, tmp_path / "run", picture=True)
     with pytest.raises(ParameterError, match="workers=0"):
         replayed(log, tmp_path / "run", workers=0)
@@ -387,7 +387,7 @@ def test_progress_counts_what_was_learned_before(
     monkeypatch.setattr(run_of_partitions.PartitionRoot, "_learn", never)
     done = CliRunner().invoke(commands.main, [*flags(log, tmp_path / "new"), "--workers=1"])
     assert done.exit_code == 130
-    assert "interrupted before anything was learned; repeat the call to resume" in done.stderr
+    assert f"interrupted at 0 events; {tmp_path / 'new'} holds them and 0 rounds" in done.stderr
 
 
 def list_workers() -> list[Any]:
@@ -457,7 +457,7 @@ def test_landmarks_are_the_memory_of_workers(log: Path, tmp_path: Path) -> None:
     given = [*flags(log, tmp_path / "other"), "--memory=window", "--workers=1"]
     refused = CliRunner().invoke(commands.main, given)
     assert refused.exit_code == 2
-    assert "memory='window' must be 'landmarks' in partitions" in refused.stderr
+    assert "--memory 'window' must be 'landmarks' in partitions" in refused.stderr
 
 
 @pytest.mark.long

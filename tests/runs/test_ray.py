@@ -16,7 +16,7 @@ from scenarios.streams import still_rings
 from streamembed import ray as on_ray
 from streamembed.errors import ParameterError
 from streamembed.logs.event_log import write_log
-from streamembed.runs.executor import Task, run_task
+from streamembed.runs.executor import Task
 from streamembed.runs.log_replay import Replayed
 from streamembed.runs.partitioned import replay_partitions
 
@@ -114,7 +114,7 @@ def die_at_times(task: Task) -> Any:
     chances = np.random.default_rng().random(2)  # of its own each time, or it would always die
     if chances[0] < CHANCE:
         os.kill(os.getpid(), signal.SIGKILL)
-    result = run_task(task)
+    result = task()
     if chances[1] < CHANCE:
         os.kill(os.getpid(), signal.SIGKILL)
     return result

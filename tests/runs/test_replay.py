@@ -215,7 +215,7 @@ def test_a_run_is_not_written_where_its_log_is_read(
 ) -> None:
     """Its own log was deleted or polluted once: by name, through links; none is touched.
 
-    A folder that merely lies beside the log, or below its folder, is none of its business.
+    A folder beside the log is none of its business; one below its folder was accepted once.
     """
     folder = tmp_path / "d"
     folder.mkdir()
@@ -232,6 +232,7 @@ def test_a_run_is_not_written_where_its_log_is_read(
         (tmp_path / "links", folder),
         (tmp_path / "links" / "a", tmp_path / "links"),
         (folder, tmp_path),
+        (folder, folder / "below" / "run"),
     ]
     for log, run in cases:
         source = open_log(log) if opened else log
@@ -240,7 +241,6 @@ def test_a_run_is_not_written_where_its_log_is_read(
         assert "from which the log is read" in str(caught.value), (log, run)
         assert contents(tmp_path) == before, (log, run)
     se.replay(file, engine(), folder / "run", overwrite=overwrite)
-    se.replay(folder, engine(), folder / "below" / "run", overwrite=overwrite)
     se.replay(folder, engine(), folder / ".." / "run", overwrite=overwrite)
 
 
@@ -401,3 +401,48 @@ def test_a_vector_column_is_learned_as_an_array(tmp_path: Path) -> None:
     np.testing.assert_array_equal(taught.snapshot().coordinates, whole.snapshot().coordinates)
     found = se.Snapshot.load(done.path / "snapshot.arrow").transform(points[:3])
     np.testing.assert_array_equal(found, done.snapshot.transform(points[:3]))
+
+
+def test_all_events_are_embedded_by_the_last_snapshot(run: se.Replayed) -> None:
+    """Those of the support as they are in it, all others by its transform; nothing is left over."""
+    snapshot = se.Snapshot.load(run.path / "snapshot.arrow")
+    table = pq.read_table(run.path / "embedding.parquet")
+    found = np.column_stack([table[f"diffusion_map_{j}"].to_numpy() for j in range(3)])[:430]
+    np.testing.assert_array_equal(found[-120:], snapshot.coordinates)
+    assert table["id"].to_pylist()[310:430] == snapshot.ids.tolist()
+    good = np.delete(np.arange(437), BAD)[:310]
+    expected = snapshot.transform(pa.table(dict(zip("xyz", POINTS[good].T, strict=True))))
+    np.testing.assert_allclose(found[:310], expected, rtol=1e-9, atol=1e-12)
+    assert {path.name for path in run.path.iterdir()} == {*STABLE, "run.db", ".lock"}
+    with pytest.raises(ParameterError, match="embed='first'"):
+        se.replay(written(run.path.parent / "x", "file", 50), engine(), run.path, embed="first")
+
+
+def test_the_timeline_has_a_row_a_snapshot(run: se.Replayed) -> None:
+    """Positions, eigenvalues, certificates, frames, refreshes; no time of a clock."""
+    table = pq.read_table(run.path / "timeline.parquet")
+    assert table["position"].to_pylist() == [50, 100, 200, 300, 400, 430]
+    assert run.snapshots == 6
+    assert run.snapshot is not None
+    last = table.slice(5).to_pylist()[0]
+    assert last["eigenvalue_0"] == run.snapshot.eigenvalues[0]
+    assert last["residual"] == run.snapshot.certificate.residual
+    assert all(table["met"].to_pylist())
+    assert table["resolution"].to_pylist() == [0.0] * 6  # every event has a slot of its own
+    assert "seconds" not in table.column_names
+
+
+def test_snapshots_fit_the_chunks(tmp_path: Path) -> None:
+    """snapshot_every is rounded up to whole chunks, and the result says to what."""
+    log = written(tmp_path / "log", "stream", 100)
+    for wrong in (0, 2.5, -10):
+        with pytest.raises(ParameterError, match=f"snapshot_every={wrong} must be"):
+            se.replay(log, engine(), tmp_path / "run", snapshot_every=wrong)
+    for asked in (15, 20):
+        taught = engine()
+        done = se.replay(log, taught, tmp_path / "run", snapshot_every=asked, overwrite=True)
+        positions = pq.read_table(done.path / "timeline.parquet")["position"].to_pylist()
+        assert positions == [50, *range(60, 421, 20), 430]
+        assert done.snapshot_every == 20
+    done = se.replay(log, engine(chunk_size=32), tmp_path / "run", overwrite=True)
+    assert done.snapshot_every == 128

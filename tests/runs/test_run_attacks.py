@@ -7,6 +7,8 @@ import os
 import shutil
 import signal
 import sqlite3
+import subprocess
+import sys
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
@@ -27,7 +29,7 @@ from streamembed.errors import (
 from streamembed.logs import write_log
 from streamembed.runs import export, run_folder, verify
 from streamembed.storage import database
-from streamembed.storage.database import DATABASE_NAME
+from streamembed.storage.database import DATABASE_NAME, Database
 from tests.cli.test_cli import call
 
 POINTS = np.random.default_rng(0).standard_normal((400, 3))
@@ -482,3 +484,45 @@ def test_a_file_beside_that_cannot_be_read_was_damage(
         (run / database.PARTS / "operations-00000000").unlink()
         with pytest.raises(DamagedFileError, match="is lost"):
             store.read("operations", 0)
+
+
+FULL_DISK = """
+import resource, shutil, signal, sys
+import streamembed as se
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+log, run = sys.argv[1:]
+for limit in range(12288, 65536, 4096):
+    shutil.rmtree(run, ignore_errors=True)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
+    try:
+        se.replay(log, se.Engine(size=40, warm_up=20), run)
+    except OSError as error:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 24, resource.RLIM_INFINITY))
+        print(error)
+"""
+
+
+def test_a_first_write_that_failed_was_called_a_failed_read(tmp_path: Path) -> None:
+    """SQLite makes files beside the database when it is first read, and the disk is full."""
+    arguments = [log_of(tmp_path / "log"), tmp_path / "run"]
+    done = subprocess.run(
+        [sys.executable, "-c", FULL_DISK, *map(str, arguments)], capture_output=True, text=True
+    )
+    lines = done.stdout.splitlines()
+    assert len(lines) > 5, done.stderr
+    assert not [line for line in lines if "cannot be read" in line]
+
+
+def test_a_commit_reads_the_lengths_of_chains_once(tmp_path: Path) -> None:
+    """However many records it has; they were read and written for each."""
+    statements: list[str] = []
+    with Database.create(tmp_path) as database:
+        database._connection.set_trace_callback(statements.append)
+        with database.commit():
+            for number in range(5):
+                assert database.append("a", 0, b"data") == number
+                database.write_fact("b", number)
+            assert database.count_records("a") == 5
+        asked = [line.split()[0] for line in statements if "lengths" in line]
+        assert asked == ["SELECT", "UPDATE"]
+        assert (database.count_records("a"), database.read_fact("b")) == (5, 4)

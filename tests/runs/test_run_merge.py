@@ -13,7 +13,8 @@ from click.testing import CliRunner
 
 import streamembed as se
 from streamembed.cli import commands
-from streamembed.errors import ParameterError
+from streamembed.errors import NotReadyError, ParameterError
+from streamembed.logs.event_log import write_log
 from streamembed.runs.run_merge import merge_runs
 from streamembed.runs.verification import verify
 
@@ -70,6 +71,21 @@ def test_runs_that_differ_are_refused(tmp_path: Path) -> None:
         commands.main, ["merge", str(one), str(tmp_path / "none"), "-o", str(tmp_path / "out")]
     )
     assert told.exit_code == 4
+
+
+def test_a_run_that_was_stopped_was_said_to_be_in_its_warm_up(tmp_path: Path) -> None:
+    """Of partitions, before the first round is merged: it is to be resumed."""
+
+    def stop(events: int) -> None:
+        if events:
+            raise KeyboardInterrupt
+
+    write_log(tmp_path / "log", X, ["x", "y", "z"])
+    how: dict[str, Any] = {"workers": 1, "size": 40, "snapshot_every": 100}
+    with pytest.raises(KeyboardInterrupt):
+        se.replay_partitions(tmp_path / "log", tmp_path / "run", progress=stop, **how)
+    with pytest.raises(NotReadyError, match="was stopped: run the same command again to resume"):
+        merge_runs([tmp_path / "run"], tmp_path / "out")
 
 
 def test_a_copy_of_a_run_is_refused(tmp_path: Path) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import uuid
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +11,12 @@ import pyarrow.flight as fl
 import pytest
 
 import streamembed as se
-from streamembed.data.ids import read_ids
 from streamembed.errors import (
     ColumnWarning,
     InputError,
     ParameterError,
 )
 from tests.serving.served import serving
-
-SMALL: dict[str, Any] = {"size": 50, "n_components": 2, "warm_up": 20, "chunk_size": 10}
 
 
 @pytest.mark.parametrize(
@@ -43,33 +38,6 @@ def test_a_token_that_is_none_is_refused(token: Any) -> None:
     with pytest.raises(ParameterError, match="must be text") as told:
         se.connect("grpc://127.0.0.1:1", token=token)
     assert str(token) not in str(told.value)
-
-
-def test_ids_of_all_kinds_are_those_of_an_engine(tmp_path: Path) -> None:
-    """UUIDs by any container, and columns that another client of Flight sends as they are."""
-    points = np.random.default_rng(0).normal(size=(60, 2))
-    keys = [uuid.UUID(int=k + 1) for k in range(60)]
-    column = pa.array([key.bytes for key in keys], pa.uuid())
-    table = pa.table({"x": points[:, 0], "z": points[:, 1], "id": column})
-    with se.open_run(tmp_path / "run", {**SMALL}):
-        pass
-    with serving(tmp_path / "run", "--learn") as server:
-        path = fl.FlightDescriptor.for_path("learn")
-        writer, reader = server.flight().do_put(path, table.schema)
-        writer.write_with_metadata(table.to_batches()[0], b'{"offset": 0}')
-        assert json.loads(reader.read().to_pybytes())["accepted"] == 60
-        writer.close()
-        wrong = table.set_column(2, "id", column.storage)
-        writer, reader = server.flight().do_put(path, wrong.schema)
-        writer.write_with_metadata(wrong.to_batches()[0], b'{"offset": 60}')
-        with pytest.raises(fl.FlightServerError, match=r"ids has b'.*strings \(or UUIDs\)"):
-            writer.close()
-    with se.open_run(tmp_path / "run") as run:
-        assert run.snapshot().ids.tolist() == [str(key) for key in keys[-50:]]
-    for given in (keys, column, pa.chunked_array([column]), np.array(keys, dtype=object)):
-        ids = read_ids(given, 60)
-        assert ids is not None
-        assert ids.tolist() == [*map(str, keys)]
 
 
 def test_ids_and_labels_of_a_table_are_sent(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -123,28 +124,6 @@ def test_a_bad_value_costs_its_row_alone(world: World, bad: float) -> None:
         assert column.is_null().to_pylist() == [False, False, True, False]
     assert "in '1'" in answer.data["reason"][2].as_py()
     assert answer.data.filter(pa.array(valid(answer))).equals(clean.data)
-
-
-@pytest.mark.parametrize(
-    "kind",
-    [
-        *(pa.list_(pa.float32(), 3), pa.list_(pa.float64()), pa.large_list(pa.float32())),
-        *(pa.list_(pa.int16()), pa.list_view(pa.float64()), pa.list_(pa.float16(), 3)),
-    ],
-    ids=str,
-)
-def test_numbers_of_any_type_are_points(world: World, kind: Any) -> None:
-    """In lists of one length or of any, as the rest of the product takes them."""
-    points = np.round(X[:6])
-    (expected,) = world.exchange(rows(points))
-    cells = points.astype(np.float16 if kind.value_type == pa.float16() else int).tolist()
-    batch = pa.record_batch({"point": pa.array(cells, kind)})
-    (answer,) = world.exchange(batch)
-    assert answer.data.equals(expected.data)
-    with world.server.client(world.write) as client:
-        at = client.offset
-    told = world.put(batch, b'{"offset": %d}' % at)
-    assert told["accepted"] == 6
 
 
 def test_a_snapshot_comes_bit_for_bit(world: World) -> None:
@@ -462,3 +441,15 @@ def test_counters_and_readiness(world: World) -> None:
     assert not {"ann", "ben", str(world.run)} & set(text.replace('"', " ").split())
     assert world.metrics("snapshot_position") >= 200
     assert world.metrics("ready") == 1
+
+
+def test_learned_events_are_served_soon(world: World) -> None:
+    """By the same server, without a checkpoint; a call of many batches has one snapshot."""
+    with world.server.client(world.write) as client:
+        position = client.transform(X[:1]).position
+        client.learn(X[:50])
+        until = time.monotonic() + 30
+        while (newest := client.transform(X[:250])).position < position + 50:
+            assert time.monotonic() < until
+        assert len(newest.coordinates) == 250  # three batches
+        assert client.snapshot().position == newest.position

@@ -81,12 +81,12 @@ def map_of(engine: se.Engine) -> KernelMap:
 def dense_truth(engine: se.Engine) -> oracle.DiffusionMap:
     state = engine._progress.state
     assert state is not None
-    assert state.map.local_widths is not None
+    assert state.map.scales is not None
     config = engine.config
     assert config.rule is not None
     return oracle.diffusion_map(
         state.support.scaled,
-        state.map.local_widths.widths,
+        state.map.scales.widths,
         config.correction,
         state.support.masses,
         config.rule.width,

@@ -1,0 +1,246 @@
+"""What has changed in a stream of vectors: a group of events, a repeated value, or the encoder.
+
+Features of vectors mean nothing one by one: an alarm names events. Groups are the nearest events of
+reference and stream around centres of both, in all dimensions, by Fisher's exact test of their
+shares (Bonferroni over all groups). Each centre is the mean of the ten events nearest to one of
+those since the onset: around single ones groups of many dimensions are half as often of one kind.
+
+Symbols: n = events of the reference, m = those since the onset.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+from scipy import stats
+from scipy.special import xlogy
+
+from streamembed.data.features import Features
+from streamembed.drift.alarm import Alarm, Explanation
+from streamembed.drift.change_tests import LEVEL, compute_rate_p
+from streamembed.drift.monitor_state import CalibratedReference, Events
+from streamembed.numeric.arrays import Bools, Floats, Ints
+
+CHANNEL = "repeated"  # of an alarm while a reference is collected
+MOST_FEATURES = 32  # that have no names and are still named
+FARTHEST = 1e6  # standard deviations: squares are finite
+MOST_CENTRES = 128
+N_NEAREST = 10  # events of which a centre is the mean
+SMALLEST, LARGEST_SHARE = 10, 1 / 3  # events of a group; each is twice the one before
+CLEAR = 0.5  # of the best log likelihood ratio: of such groups the one that has changed most
+MOST_OF_NEW = 0.01  # of the reference
+N_EXEMPLARS = 3
+WINDOW = 500  # events at least of the second look for a group: an onset is often estimated late
+MOST_REPEATED = 0.02  # of the events, of one value
+EVEN_LEVEL = 0.001  # of Kolmogorov's test that copies lie evenly among the events
+MIN_LEFT = 100  # events of a reference without the copies
+# Neighbours of the distance that another encoder changes, and events that are measured.
+NEIGHBOUR, MOST_MEASURED = 5, 2000
+# Three quarters of the events are farther out than so many of the reference; of 18 % to 29 % where
+# the share of a group has changed, of 64 % to 100 % where the encoder has.
+FARTHER = 0.6
+RESOLUTION = 2.0  # times as many different values, or as few
+SCALED = 1.25  # times the spread of most features
+
+
+def are_vectors(features: Features | None) -> bool:
+    """Whether features are too many, and without names, for one of them to say something."""
+    return features is not None and features.ordered and len(features.names) > MOST_FEATURES
+
+
+def explain(
+    reference: CalibratedReference, recent: Events, since: int, of_features: Explanation
+) -> Explanation:
+    """What the last events show, of which ``since`` are behind the onset.
+
+    Parameters
+    ----------
+    of_features
+        What their features show.
+    """
+    old, new = (_scale(reference, events) for events in (reference.events, recent))
+    since = max(since, 1)
+    last, serial = recent[len(recent) - since :], reference.dependence
+    time = serial.integrated if serial.block > 1 else 1.0
+    windows = sorted({since, min(max(since, WINDOW), len(new))})
+    found = _explain_repeats(reference.events, last, time)
+    found = found or _explain_encoder(reference, old, new[-since:], of_features)
+    for window in windows:
+        level = LEVEL / len(windows)
+        found = found or _explain_groups(old, new[-window:], last, level, time)
+    return found or Explanation("", (), 0.0, 0.0, 1.0, since)
+
+
+def _scale(reference: CalibratedReference, events: Events) -> Floats:
+    """Vectors in deviations that all features share, so that distances are as the caller's."""
+    features = reference.map.features
+    unit = features.scale.max() * np.sqrt(np.mean((features.scale / features.scale.max()) ** 2))
+    scaled: Floats = (reference.prepare(events) - features.center) / unit
+    return np.clip(scaled, -FARTHEST, FARTHEST)
+
+
+def _compute_p(b: int, n: int, a: int, m: int, time: float) -> float:
+    """Fisher's exact test of b among n and a among m events, which count as n / time."""
+    return float(compute_rate_p(np.array([b]), n, np.array([a]), m, np.array([time]))[0])
+
+
+def _number_values(points: Floats) -> Ints:
+    """A number for each different row."""
+    rows = np.ascontiguousarray(points + 0.0).view(f"V{8 * points.shape[1]}")[:, 0]
+    return np.unique(rows, return_inverse=True)[1]
+
+
+def _explain_repeats(reference: Events, since: Events, time: float) -> Explanation | None:
+    """One value, more often than in the reference."""
+    n, m = len(reference), len(since)
+    values = _number_values(np.concatenate([reference.points, since.points]))
+    old, new = (np.bincount(own, minlength=values.max() + 1) for own in (values[:n], values[n:]))
+    best = int((new / m - old / n).argmax())
+    b, a = int(old[best]), int(new[best])
+    p = m * _compute_p(b, n, a, m, time)
+    if a <= max(MOST_REPEATED * m, 1) or p > LEVEL:
+        return None
+    members = tuple(since.ids[values[n:] == best].tolist())
+    return Explanation(
+        "repeated event", (), b / n, a / m, p, m, members=members, exemplars=members[:N_EXEMPLARS]
+    )
+
+
+def _explain_encoder(
+    reference: CalibratedReference, old: Floats, new: Floats, of_features: Explanation
+) -> Explanation | None:
+    """All groups farther from the reference, scaled, or of fewer or of more different values."""
+    sample, nearest, own = _measure_reference(reference)
+    m, new = len(new), _thin(new)
+    d2 = _measure_d2(new, sample)
+    ratios = np.partition(d2, NEIGHBOUR, axis=1)[:, NEIGHBOUR] / nearest[d2.argmin(axis=1)]
+    p = float(stats.mannwhitneyu(ratios, own, method="asymptotic").pvalue)
+    is_farther = (own < np.quantile(ratios, 0.25)).mean() >= FARTHER
+    after = float(np.sqrt(np.median(ratios) / np.median(own)))
+    count = min(len(new), len(old))
+    values = _count_values(new[:count]) / max(_count_values(old[:count]), 1)
+    is_other = not 1 / RESOLUTION < values < RESOLUTION
+    if of_features.kind == "all" and of_features.before:
+        is_other |= not 1 / SCALED < of_features.after < SCALED
+        p = min(p, of_features.p)
+    if not (is_other or (is_farther and p <= LEVEL)):
+        return None
+    return Explanation("encoder", (), 1.0, after, p, m)
+
+
+@lru_cache(maxsize=4)
+def _measure_reference(reference: CalibratedReference) -> tuple[Floats, Floats, Floats]:
+    """Its vectors, d2 to a near one of each, and that over the same of its nearest."""
+    sample = _thin(_scale(reference, reference.events))
+    d2 = _measure_d2(sample, sample)
+    np.fill_diagonal(d2, np.inf)
+    nearest = np.maximum(np.partition(d2, NEIGHBOUR, axis=1)[:, NEIGHBOUR], 1e-12)
+    return sample, nearest, nearest / nearest[d2.argmin(axis=1)]
+
+
+def _thin(points: Floats) -> Floats:
+    """Some of them, evenly, where they are many."""
+    return points[_spread_rows(len(points), MOST_MEASURED)]
+
+
+def _spread_rows(n: int, most: int) -> Ints:
+    return np.linspace(0, n - 1, min(n, most)).astype(np.int64)
+
+
+def _measure_d2(rows: Floats, points: Floats) -> Floats:
+    """Squared distances, 0 where rounding makes them negative."""
+    d2: Floats = np.einsum("ij,ij->i", rows, rows)[:, None] - 2.0 * (rows @ points.T)
+    d2 += np.einsum("ij,ij->i", points, points)
+    np.maximum(d2, 0.0, out=d2)
+    return d2
+
+
+def _count_values(points: Floats) -> int:
+    """Different values of all features, the first of each not counted."""
+    return int((np.diff(np.sort(points, axis=0), axis=0) != 0).sum())
+
+
+def _explain_groups(
+    old: Floats, new: Floats, since: Events, level: float, time: float
+) -> Explanation | None:
+    """The group that has become more frequent, and is the clearest; ``since`` ends with new."""
+    n, m, points = len(old), len(new), np.concatenate([old, new])
+    largest = max(int(LARGEST_SHARE * len(points)), SMALLEST)
+    sizes = SMALLEST * 2 ** np.arange(int(np.log2(largest / SMALLEST)) + 1)
+    firsts = _measure_d2(new[_spread_rows(m, MOST_CENTRES)], points)
+    centres = points[np.argsort(firsts, axis=1, kind="stable")[:, :N_NEAREST]].mean(axis=1)
+    near = np.argsort(_measure_d2(centres, points), axis=1, kind="stable")[:, : sizes[-1]]
+    a = np.cumsum(near >= n, axis=1, dtype=np.int64)[:, sizes - 1]
+    b = sizes - a
+    gain = _compute_gain(a, m, b, n)
+    least = max(CLEAR * gain.max(), time * stats.chi2.isf(level / gain.size, 1) / 2)
+    clear = np.where(gain >= least, (a + 0.5) / (b + 1.0), 0.0)
+    for choice in (clear, gain):
+        i, j = np.unravel_index(int(choice.argmax()), choice.shape)
+        # that whose neighbours make the centre is one of those since the onset: not counted
+        p = gain.size * _compute_p(int(b[i, j]), n, int(a[i, j]) - 1, m - 1, time)
+        group = near[i, : sizes[j]] - len(points) + len(since)
+        group = group[group >= 0]
+        if gain[i, j] > 0 and p <= level and len(group):
+            before, after = float(b[i, j] / n), float(a[i, j] / m)
+            return Explanation(
+                "new region" if before <= MOST_OF_NEW else "region",
+                (),
+                before,
+                after,
+                LEVEL / level * p,
+                m,
+                members=tuple(since.ids[np.sort(group)].tolist()),
+                exemplars=tuple(since.ids[group[:N_EXEMPLARS]].tolist()),
+            )
+    return None
+
+
+def _compute_gain(a: Ints, m: int, b: Ints, n: int) -> Floats:
+    """Log likelihood ratio of two shares against a common one; 0 where a / m is not the larger."""
+    both, all_events = a + b, m + n
+    apart = xlogy(a, a / m) + xlogy(m - a, 1 - a / m) + xlogy(b, b / n) + xlogy(n - b, 1 - b / n)
+    common = xlogy(both, both / all_events) + xlogy(all_events - both, 1 - both / all_events)
+    return np.where(a * n > b * m, apart - common, 0.0)
+
+
+def find_copies(points: Floats) -> Bools:
+    """Which rows repeat the commonest one, the first left out; none if they are 2 % at most."""
+    values = _number_values(points)
+    is_same: Bools = values == np.bincount(values).argmax()
+    if is_same.sum() <= max(MOST_REPEATED * len(points), 1):
+        return np.zeros(len(points), dtype=np.bool_)
+    is_same[is_same.argmax()] = False
+    return is_same
+
+
+def split_copies(events: Events, is_whole: bool) -> tuple[Events, bool]:
+    """Events of a candidate without the copies of one value, and whether these are a burst.
+
+    Copies that lie evenly among the others are the usual state of the stream. A whole reference
+    keeps them, and those without which it is too small.
+    """
+    is_copy = find_copies(events.points)
+    places = (np.flatnonzero(is_copy) + 0.5) / len(events)
+    if not len(places):
+        return events, False
+    is_burst = bool(stats.kstest(places, "uniform").pvalue <= EVEN_LEVEL)
+    kept = events[~is_copy]
+    if is_whole and not (is_burst and len(kept) >= MIN_LEFT):
+        return events, is_burst
+    return kept, is_burst
+
+
+def report_copies(events: Events, position: int, number: int) -> Alarm:
+    """The alarm of a burst of copies while events are collected."""
+    copies, n = events[find_copies(events.points)], len(events)
+    members, m, onset = tuple(copies.ids.tolist()), len(copies) + 1, int(copies.positions[0])
+    sentence = (
+        f"One event came {m:,} times around event {onset:,} (detected at {position:,}), among the "
+        f"{n:,} that are to be a reference, which leaves copies out. It is '{members[0]}'."
+    )
+    explanation = Explanation(
+        "repeated event", (), 1 / n, m / n, 0.0, n, members=members, exemplars=members[:N_EXEMPLARS]
+    )
+    return Alarm("alarm", number, position, onset, -1, sentence, CHANNEL, explanation=explanation)

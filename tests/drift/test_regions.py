@@ -1,0 +1,146 @@
+"""What an alarm names of vectors: a group, a repeated event, another encoder; never a feature."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import fisher_exact
+
+import streamembed as se
+from scenarios.benchmarks import drift_regions
+from streamembed.drift.regions import find_copies
+from streamembed.numeric.arrays import Floats, Ints
+
+D, N_REFERENCE = 40, 500
+
+
+def draw(n: int, shares: tuple[float, ...], seed: int = 0) -> tuple[Floats, Ints]:
+    """Vectors of groups of those shares, and the group of each."""
+    centres = 3.0 * np.random.default_rng(99).standard_normal((5, D)) / np.sqrt(D)
+    rng = np.random.default_rng(seed)
+    group = rng.choice(len(shares), n, p=shares)
+    return centres[group] + 0.3 * rng.standard_normal((n, D)), group
+
+
+USUAL = (0.3, 0.3, 0.3, 0.1)
+
+
+def watch(after: Floats, before: int = 800) -> se.Monitor:
+    """A monitor of events without a change, and these."""
+    monitor = se.Monitor(n_reference=N_REFERENCE)
+    monitor.learn(np.concatenate([draw(before, USUAL)[0], after]))
+    return monitor
+
+
+def test_a_group_that_grows_is_named() -> None:
+    """Eleven of thirteen alarms of topics named nothing, and two a feature "304"."""
+    after, group = draw(400, (0.1, 0.2, 0.2, 0.5), 1)
+    alarm = watch(after).alarms[0]
+    found = alarm.explanation
+    assert found is not None
+    assert (found.kind, found.names) == ("region", ())
+    own = group[np.array(found.members) - 800] == 3
+    assert own.mean() >= 0.9
+    assert found.before < 0.15 < 0.2 < found.after
+    assert found.p < 0.01
+    assert len(set(found.exemplars)) == 3
+    assert set(found.exemplars) <= set(found.members)
+    assert min(found.members) >= alarm.onset
+    assert "A group of events became more frequent around event 8" in alarm.sentence
+    assert f"Most typical: '{found.exemplars[0]}', " in alarm.sentence
+    record = json.loads(json.dumps(alarm.as_dict()))
+    assert record["explanation"]["exemplars"] == list(found.exemplars)
+
+
+def test_a_new_group_is_named() -> None:
+    """At most 1 % of the reference."""
+    found = watch(draw(400, (0.25, 0.25, 0.2, 0.1, 0.2), 2)[0]).alarms[0].explanation
+    assert found is not None
+    assert (found.kind, found.before <= 0.01) == ("new region", True)
+
+
+@pytest.mark.parametrize("name", ["rotated", "rounded", "scaled"])
+def test_another_encoder_is_named(name: str) -> None:
+    """All groups at once: no group has become more frequent."""
+    after = draw(400, USUAL, 3)[0]
+    if name == "rotated":
+        after = after @ np.linalg.qr(np.random.default_rng(0).standard_normal((D, D)))[0]
+    after = {"rounded": np.round(after), "scaled": 1.4 * after}.get(name, after)
+    alarm = watch(after).alarms[0]
+    assert alarm.explanation is not None
+    assert alarm.explanation.kind == "encoder"
+    assert "as if another encoder made the vectors, around event" in alarm.sentence
+
+
+def test_a_repeated_event_is_named_and_left_out_of_a_reference() -> None:
+    """It was swallowed while a reference was collected, and then scored 0, the most normal."""
+    stream = draw(1500, USUAL, 4)[0]
+    stream[200:350] = stream[200]
+    stream[900:1050] = stream[200]
+    monitor = se.Monitor(n_reference=N_REFERENCE)
+    monitor.learn(stream)
+    first, second = monitor.alarms[:2]
+    assert (first.channel, first.onset, first.position) == ("repeated", 201, N_REFERENCE)
+    for alarm, onset in ((first, 201), (second, 900)):
+        found = alarm.explanation
+        assert found is not None
+        assert found.kind == "repeated event"
+        assert (min(found.members), len(found.members) > 100) == (onset, True)
+    assert not find_copies(monitor.reference[0]).any()
+    assert monitor.state == "watching"
+
+
+def test_a_usual_value_stays_in_the_reference() -> None:
+    """A value that comes all the time is no alarm, and a note says so."""
+    stream = draw(1200, USUAL, 5)[0]
+    stream[np.random.default_rng(5).random(1200) < 0.3] = stream[0]
+    monitor = se.Monitor(n_reference=N_REFERENCE)
+    assert monitor.learn(stream) == ()
+    assert any("one event is 3" in note for note in monitor.notes)
+
+
+def test_names_of_features_are_kept() -> None:
+    """Features that the caller named are named; and what no later explanation names, stays."""
+    stream = draw(1300, USUAL, 6)[0]
+    stream[800:, 7] += 1.0
+    monitor = se.Monitor(n_reference=N_REFERENCE)
+    monitor.learn(pd.DataFrame(stream, columns=[f"f{j:02}" for j in range(D)]))
+    assert monitor.alarms[0].explanation is not None
+    assert monitor.alarms[0].explanation.names == ("f07",)
+
+
+def test_any_cut_of_the_stream_names_the_same() -> None:
+    """Byte for byte, with a burst of copies behind the alarm."""
+    after = draw(500, (0.1, 0.2, 0.2, 0.5), 7)[0]
+    after[60:160] = after[60]
+    stream = np.concatenate([draw(700, USUAL)[0], after])
+    whole, cut = (se.Monitor(n_reference=N_REFERENCE) for _ in range(2))
+    whole.learn(stream)
+    for start in range(0, len(stream), 37):
+        cut.learn(stream[start : start + 37])
+        if start % 10 == 0:
+            cut = se.Monitor.from_bytes(cut.to_bytes())
+    assert cut.to_bytes() == whole.to_bytes()
+    kinds = {record.explanation.kind for record in whole.records if record.explanation}
+    assert {"region", "repeated event"} <= kinds
+
+
+def test_the_shares_of_a_group_are_those_of_its_test() -> None:
+    """Fisher's exact test of before and after, times the number of groups."""
+    found = watch(draw(400, (0.1, 0.2, 0.2, 0.5), 8)[0]).alarms[0].explanation
+    assert found is not None
+    a, b = round(found.after * found.events), round(found.before * N_REFERENCE)
+    table = [[a - 1, found.events - a], [b, N_REFERENCE - b]]
+    p = min(1.0, 2 * fisher_exact(table, "greater").pvalue)
+    assert 10 <= found.p / p <= 2000
+
+
+def test_the_benchmark_draws_what_it_says() -> None:
+    """A group of words from 10 to 30 %."""
+    points, is_own, at = drift_regions.make_stream("group from 10 to 30 %", "glove_100d_10k", 0)
+    assert len(points) == drift_regions.BEFORE + drift_regions.AFTER
+    assert abs(is_own[:at].mean() - 0.1) < 0.03
+    assert abs(is_own[at:].mean() - 0.3) < 0.03
