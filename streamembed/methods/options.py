@@ -230,8 +230,8 @@ class Config(EngineParameters):
     def _check_memory(self) -> None:
         if self.clock != POSITION and self.half_life is None:
             raise ParameterError(
-                f"clock={self.clock!r} is what masses fade by, and without half_life none does: "
-                "set half_life, in units of the times (seconds of timestamps), or leave it out"
+                f"clock={self.clock!r} needs half_life, without which masses do not fade: set "
+                "half_life, in units of the times (seconds of timestamps), or leave clock out"
             )
         if self.memory == "all":
             return

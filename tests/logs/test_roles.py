@@ -144,7 +144,7 @@ def test_features_chosen_or_learned_are_features_whatever_their_names(kind: str)
 def test_suspicious_columns_of_a_log_are_left_out_and_named(tmp_path: Path, name: str) -> None:
     """With a warning; a choice by its full name settles it."""
     path, why = write(tmp_path / "log", **{name: RNG.permutation(N)}), SUSPICIOUS[name]
-    with pytest.warns(ColumnWarning, match=f"{name}.*{why}.*settle it with features="):
+    with pytest.warns(ColumnWarning, match=f"{name}.*{why}.*decide with features="):
         log = open_log(path)
     assert log.feature_names == ("a", "b")
     assert dict(log.columns.left_out) == {name: why}
@@ -265,7 +265,7 @@ def test_the_command_names_the_columns_first(tmp_path: Path) -> None:
         done = CliRunner().invoke(main, base)
         said = (
             "features: a, b; id: none; label: none; time: none; left out: note (string), user_id "
-            "(named like an id); settle it with features=, exclude=, id=, label= or time="
+            "(named like an id); decide with features=, exclude=, id=, label= or time="
         )
         assert done.exit_code == 0
         assert done.stderr.splitlines()[0] == said
