@@ -56,7 +56,7 @@ METHOD_NOTES: Mapping[str, str] = {
     ),
 }
 # Eigenpairs that are carried beside those that are certified, so that axes can be kept where two
-# eigenvalues cross at the cut (docs/decisions.md).
+# eigenvalues cross at the cut (docs/algorithms/frames.md).
 SPARES = 3
 # Events a chunk with chunk_size="auto". Most events only add mass to landmarks, which is cheapest
 # in large chunks; a snapshot lags by less than a quarter of them (docs/decisions.md).
