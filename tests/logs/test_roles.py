@@ -369,7 +369,7 @@ def test_one_short_list_among_the_first_rows_is_a_rejected_row(tmp_path: Path, s
 def test_a_vector_and_numbers_are_features_together(tmp_path: Path, kind: Any) -> None:
     """Of a log, a table or a run; the vector is one block that weighs as one of the numbers."""
     vectors = (RNG.normal(size=(N, 16)) * 3.0).astype(np.float32).astype(float)
-    names, numbers = ["latency", "embedding"], RNG.normal(size=(N, 2))
+    names, numbers = ["latency", "embedding"], RNG.normal(size=(N, 2)) * 3.0
     columns = {"embedding": pa.array(vectors.tolist(), kind), "latency": numbers[:, 0]}
     table = pa.table({**columns, "other": numbers[:, 1]})
     pq.write_table(table, tmp_path / "log")
