@@ -49,7 +49,7 @@ TABLES = (
     "weather",
     "yeast",
 )
-TABLE_WINDOW, TABLE_TURNS, TABLE_ORDERS = 1000, 3, 3
+TABLE_WINDOW, TABLE_TURNS = 1000, 3
 MOTION = ("a chunk moves", "refit moves", "warm refit moves")
 QUICK_SETS = {"digits": (400, 3), "segment": (400, 3)}
 QUICK_DRIFTING = {"gas_drift_partial": (400, 6)}
@@ -280,25 +280,21 @@ def measure_order(
     return measured
 
 
-def measure_motion(name: str, order: int, libraries: list[str]) -> dict[str, float]:
+def measure_motion(name: str, libraries: list[str]) -> dict[str, float]:
     """How far the points of a table move in a chunk, and in a refit."""
-    measured = measure_order(name, TABLE_WINDOW, TABLE_TURNS, order, libraries)
+    measured = measure_order(name, TABLE_WINDOW, TABLE_TURNS, 0, libraries)
     return {what: value for what, value in measured.items() if what in MOTION}
 
 
-def report_motion(outcome: Outcome, results: dict[str, list[dict[str, float]]]) -> None:
-    """The range over tables of the means over orders, and a line a table."""
-    means = {
-        name: {what: float(np.mean([each[what] for each in orders])) for what in orders[0]}
-        for name, orders in results.items()
-    }
-    for what in next(iter(means.values())):
-        values = [each[what] for each in means.values()]
+def report_motion(outcome: Outcome, motion: dict[str, dict[str, float]]) -> None:
+    """The range over tables, and a line a table."""
+    for what in next(iter(motion.values())):
+        values = [each[what] for each in motion.values()]
         outcome.figures[f"{what}, other tables, least"] = min(values)
         outcome.figures[f"{what}, other tables, most"] = max(values)
-    for name, each in means.items():
+    for name, each in motion.items():
         parts = "; ".join(f"{what} {value:.4g}" for what, value in each.items())
-        outcome.notes.append(f"{name}, {TABLE_ORDERS} orders: {parts}")
+        outcome.notes.append(f"{name}, one order: {parts}")
 
 
 # ---------------------------------------------------------------------- what comes and goes
@@ -370,17 +366,14 @@ def run(full: bool) -> Outcome:
         (name, *size, order, libraries) for name, size in sets.items() for order in range(orders)
     ]
     jobs += [(name, *size, 0, libraries) for name, size in drifting.items()]
-    motion: dict[str, list[dict[str, float]]] = {}
+    motion: dict[str, dict[str, float]] = {}
+    refits = [name for name in libraries if name == "umap-learn"]
     try:
         if full:
             with ProcessPoolExecutor() as pool:
                 measured = list(pool.map(measure_order, *zip(*jobs, strict=True)))
-                for name in TABLES:
-                    tasks = [
-                        (name, order, ["umap-learn"] if "umap-learn" in libraries else [])
-                        for order in range(TABLE_ORDERS)
-                    ]
-                    motion[name] = list(pool.map(measure_motion, *zip(*tasks, strict=True)))
+                moves = pool.map(measure_motion, TABLES, [refits] * len(TABLES))
+                motion = dict(zip(TABLES, moves, strict=True))
         else:
             measured = [measure_order(*job) for job in jobs]
         with one_blas_thread():

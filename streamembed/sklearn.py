@@ -204,9 +204,8 @@ class LabelSpreadingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
     Attributes
     ----------
     estimator_
-        The estimator that learned.
-    classes_, n_features_in_, feature_names_in_
-        As everywhere in scikit-learn.
+        The estimator that learned. ``classes_``, ``n_features_in_`` and ``feature_names_in_`` are
+        as everywhere in scikit-learn.
 
     Examples
     --------

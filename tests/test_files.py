@@ -246,7 +246,7 @@ def test_a_killed_replay_leaves_no_lock_and_the_next_goes_on(tmp_path: Path) -> 
     done = se.replay(tmp_path / "log", small(), tmp_path / "run", overwrite=True)
     assert (done.accepted, done.resumed_at) == (80, 0)
     names = {path.name for path in (tmp_path / "run").iterdir()}
-    asked = {"picture.parquet", "drift.parquet", "alarms.jsonl"}
+    asked = {"picture.parquet", "clusters.parquet", "drift.parquet", "alarms.jsonl"}
     asked |= {"landmarks.arrow"}
     assert names == {*run_folder.FILES, "run.db", ".lock"} - asked
 

@@ -138,4 +138,4 @@ def test_metrics_that_learned_nothing_are_a_hint(tmp_path: Path) -> None:
     pq.write_table(frame, tmp_path / "log.parquet")
     call("replay", tmp_path / "log.parquet", "--run", tmp_path / "run", "--metrics", "fenn")
     told = call("inspect", tmp_path / "run").stdout
-    assert "nothing was learned by the metrics fenn" in told
+    assert "the metrics fenn learned nothing" in told

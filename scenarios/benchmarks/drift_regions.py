@@ -145,4 +145,5 @@ def measure_regions(streams: int, pool: ProcessPoolExecutor, sets: Iterable[str]
             total, hits = total + streams, hits + own
             cells = ", ".join(f"{k or '-'} {p:.2f} {delay}" for k, p, delay in found)
             print(f"{what} | {name} | {own} of {raised} alarmed of {streams} | {cells}", flush=True)
-        print(f"{what} | all | {hits} of {total} | asked {bar} of 20", flush=True)
+        asked = f"{bar} of 20" if bar else "at most 1 of 40"
+        print(f"{what} | all | {hits} of {total} | asked {asked}", flush=True)

@@ -39,6 +39,7 @@ RUN_OPTIONS: OptionTable = {
         "Stop when more rows are rejected: 100 or 1%.  [default: none]",
     ),
     "fork": (str, None, "Start from the engine of another run, or from a saved engine."),
+    "clusters": (bool, False, "With --picture: write the clusters of pictures, with lasting ids."),
     "keep": (
         CommaSeparatedNames(),
         None,

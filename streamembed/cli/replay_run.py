@@ -38,7 +38,7 @@ from streamembed.runs.run_reader import read_run
 from streamembed.runs.summary import describe_run
 
 # Options that `streamembed.replay` has under the same names.
-PASSED_ON = ("snapshot_every", "embed", "overwrite", "checkpoint_every", "max_rejected")
+PASSED_ON = ("snapshot_every", "embed", "clusters", "overwrite", "checkpoint_every", "max_rejected")
 # Options that need a single process.
 SINGLE_PROCESS_OPTIONS = {"id", *RUN_OPTIONS, *MONITOR_OPTIONS} - {"snapshot_every"}
 

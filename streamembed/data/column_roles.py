@@ -66,8 +66,8 @@ REASONS = {
     "target": "named like a target",
 }
 # What to do about suspicious columns, where features can be chosen and where they cannot.
-LOG_REMEDY = "settle it with features=, exclude=, id=, label= or time="
-CHOOSE = "settle it with features=[...]"
+LOG_REMEDY = "decide with features=, exclude=, id=, label= or time="
+CHOOSE = "decide with features=[...]"
 RENAME = "rename those that are features, and drop the others to do without this warning"
 MAX_LISTED = 8  # features that a line names
 

@@ -109,8 +109,8 @@ def explain(state: MonitorState, trigger: Trigger) -> Alarm:
     alarm = _apply_tests(state, alarm, tests, began)
     often = "less than once in" if trigger.log_run_length >= most else "once in"
     text = (
-        f"{alarm.sentence} {CHANNEL_SENTENCES[alarm.channel]}: without drift such a value comes "
-        f"{often} {run_length:,.0f} events (one false alarm in {ert:,.0f} was asked for)."
+        f"{alarm.sentence} {CHANNEL_SENTENCES[alarm.channel]}. Without drift such a value is "
+        f"expected {often} {run_length:,.0f} events (you asked for one false alarm in {ert:,.0f})."
     )
     if not reference.dependence.is_modelled:
         text += " Events are autocorrelated: this may be a false alarm; see the monitor's notes."

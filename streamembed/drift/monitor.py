@@ -338,7 +338,7 @@ class Monitor(SavedObject):
             count = len(reference.events)
             if self.is_provisional:
                 notes.append(
-                    f"the reference is provisional: {count:,} events, and it is made again of {n:,}"
+                    f"the reference is provisional: it has {count:,} events, the final one {n:,}"
                 )
             notes += reference.dependence.notes(count)
             if are_vectors(state.features):

@@ -62,10 +62,9 @@ def describe_unstable_axes(epochs: int, snapshots: int, final: Snapshot | None =
     lost = "" if final is None else describe_lost_axes(final.frame.lost)
     since = f", since event {final.frame.since:,}" if final is not None and lost else ""
     return (
-        f"{snapshots:,} snapshots have {epochs:,} epochs: axes are kept within each, and may be "
-        f"lost where the next one begins{f' ({lost}{since})' if lost else ''}; use "
-        "embedding.parquet, which has one epoch with embed='final', snapshot.compare, or hold one "
-        "snapshot for longer"
+        f"{snapshots:,} snapshots have {epochs:,} epochs: coordinates are comparable within an "
+        f"epoch only{f' ({lost}{since})' if lost else ''}; use embedding.parquet, which has one "
+        "epoch with embed='final', use snapshot.compare, or keep one snapshot for longer"
     )
 
 
@@ -114,9 +113,9 @@ def describe_changed_scaling(snapshot: Snapshot, config: Config) -> str | None:
     more = f" (and {others} more features)" if others else ""
     return (
         f"the feature {snapshot.feature_names[j]!r}{more} is divided by {snapshot.scale[j]:.4g}, "
-        f"and the events that are held now would give {snapshot.scale[j] * ratios[j]:.4g}: its "
-        "values have changed, or were wrong when the scaling was taken; call rescale() of the "
-        "engine or run, which starts a new epoch, or scale the feature before"
+        f"and its current events would give {snapshot.scale[j] * ratios[j]:.4g}: its values have "
+        "changed, or were wrong when the scaling was computed; call rescale() of the engine or "
+        "run, which starts a new epoch, or scale the feature yourself"
     )
 
 
@@ -145,7 +144,7 @@ def describe_price(snapshot: Snapshot) -> str | None:
     if snapshot.frame.price < LARGEST_PRICE / 2:
         return None
     price = f"{100 * snapshot.frame.price:.0f} %"
-    return f'kept axes hide {price} of the spread: axes="eigen" shows all of it, and its axes turn'
+    return f'{price} of the spread is not shown, because axes are kept; axes="eigen" shows it'
 
 
 def describe_unfitted_metrics(snapshot: Snapshot) -> str | None:
@@ -155,7 +154,7 @@ def describe_unfitted_metrics(snapshot: Snapshot) -> str | None:
     ]
     if not names:
         return None
-    return f"nothing was learned by the metrics {', '.join(names)}: no label and no pair came"
+    return f"the metrics {', '.join(names)} learned nothing: no label and no pair came"
 
 
 def describe_unmet_certificate(snapshot: Snapshot, tolerance: float | None = None) -> str | None:
@@ -220,7 +219,7 @@ def describe_degenerate_map(snapshot: Snapshot) -> str | None:
         return (
             f"{certificate.isolated} of {count} points are outside of the largest of "
             f"{snapshot.n_connected} parts of the graph, and have coordinates 0: use more "
-            "neighbours (n_neighbors=), or one engine a part"
+            "neighbours (n_neighbors=), or one engine per part"
         )
     if family == "graph" and certificate.isolated > OUTLIER_SHARE * count:
         return _describe_isolated(snapshot)
@@ -253,9 +252,9 @@ def describe_degenerate_map(snapshot: Snapshot) -> str | None:
         )
     if family == "alignment" and snapshot.n_connected > 1:
         return (
-            f"the graph of neighbours falls into {snapshot.n_connected} parts, which nothing "
-            "places beside one another: components tell them apart first, and where in its part "
-            "a point is only after that; use more neighbours (n_neighbors=), or one engine a part"
+            f"the graph of neighbours falls into {snapshot.n_connected} parts: the first "
+            "components only separate them; use more neighbours (n_neighbors=), or one engine per "
+            "part"
         )
     if certificate.lone:
         j = certificate.lone[0]
@@ -271,9 +270,10 @@ def describe_degenerate_map(snapshot: Snapshot) -> str | None:
     parts = certificate.parts
     if parts > k:
         return (
-            f"the map falls into at least {parts} parts ({parts - 1} eigenvalues of 1): "
-            f"{'the component says' if k == 1 else f'all {k} components say'} which part a point "
-            f"is in, none where in it; use n_components >= {parts + 2}, or one engine a part"
+            f"the {'component' if k == 1 else f'{k} components'} only separate"
+            f"{'s' if k == 1 else ''} disconnected parts of the data, at least {parts} "
+            f"({parts - 1} eigenvalues of 1), and show nothing within a part; use n_components >= "
+            f"{parts + 2}, or one engine per part"
         )
     return None
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
 from operator import attrgetter
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -22,6 +22,8 @@ from streamembed.methods.snapshot_contents import Immutable, PictureContents, Sn
 from streamembed.numeric.arrays import Array, Floats, Ints, freeze
 from streamembed.validation import check_whole
 
+T = TypeVar("T")
+
 # A picture has aged when this share fewer neighbours are kept than when it was laid out.
 AGED = 0.05
 # Points of the smallest cluster, and the same as a share of all.
@@ -30,6 +32,11 @@ SMALLEST_CLUSTER, CLUSTER_SHARE = 5, 0.03
 MIN_SAMPLES = 10
 # Prefix of the columns of transformed points.
 PREFIX = "live_map"
+
+
+def choose_smallest_cluster(n: int) -> int:
+    """Points of the smallest cluster of a picture of n points."""
+    return max(SMALLEST_CLUSTER, round(CLUSTER_SHARE * n))
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,13 +98,18 @@ class Picture(Immutable):
     gamma: float
     _contents: PictureContents
     _snapshot: Any  # whose module uses this one
+    _measured: dict[str, Any]  # held by the snapshot, too, which does not hold the picture
 
-    def __init__(self, contents: PictureContents, snapshot: SnapshotContents) -> None:
+    def __init__(
+        self, contents: PictureContents, snapshot: SnapshotContents, measured: dict[str, Any]
+    ) -> None:
         """Use ``snapshot.picture``."""
         # attributes are set once, past `__setattr__`
         parts = {field.name: getattr(contents, field.name) for field in fields(contents)}
         del parts["kept"], parts["balance"], parts["neighbours"], parts["duplicates"]
-        vars(self).update(parts, ids=snapshot.ids, _contents=contents, _snapshot=snapshot)
+        vars(self).update(
+            parts, ids=snapshot.ids, _contents=contents, _snapshot=snapshot, _measured=measured
+        )
         freeze(contents.coordinates)
         freeze(contents.moved)
 
@@ -113,13 +125,22 @@ class Picture(Immutable):
 
     # ------------------------------------------------------------------ what can be counted
 
-    @cached_property
+    def _measure_once(self, name: str, measure: Callable[[], T]) -> T:
+        if name not in self._measured:
+            self._measured[name] = measure()
+        value: T = self._measured[name]
+        return value
+
+    @property
     def kept(self) -> Floats:
         """Of each point, the share of its nearest neighbours that are nearest here, shape (N,).
 
         1: all around it are its neighbours, and all its neighbours are around it. Points of a value
         below 1/3 or so are drawn where only few of their neighbours are.
         """
+        return self._measure_once("kept", self._measure_kept)
+
+    def _measure_kept(self) -> Floats:
         contents = self._contents
         if contents.kept is not None:
             return freeze(contents.kept)
@@ -127,9 +148,12 @@ class Picture(Immutable):
         near = contents.neighbours.near
         return freeze(measures.measure_kept(self.coordinates, near, self._duplicates))
 
-    @cached_property
+    @property
     def balance(self) -> Floats:
         """How far each point would still go if all others stayed, shape (N,): 0 is settled."""
+        return self._measure_once("balance", self._measure_balance)
+
+    def _measure_balance(self) -> Floats:
         contents = self._contents
         if contents.balance is not None:
             return freeze(contents.balance)
@@ -137,12 +161,13 @@ class Picture(Immutable):
         links = Links.of(contents.neighbours.near, compute_affinities(contents.neighbours.d2))
         return freeze(measures.measure_balance(links, self.coordinates, self.spread, self.gamma))
 
-    @cached_property
+    @property
     def _duplicates(self) -> Ints:
         """A label for every point, one for equal points, shape (N,)."""
-        if self._contents.duplicates is None:
-            return measures.label_duplicates(self._snapshot.points)
-        return self._contents.duplicates
+        if self._contents.duplicates is not None:
+            return self._contents.duplicates
+        points = self._snapshot.points
+        return self._measure_once("duplicates", lambda: measures.label_duplicates(points))
 
     @property
     def radius(self) -> float:
@@ -222,7 +247,7 @@ class Picture(Immutable):
             )
         n = len(self.ids)
         if min_cluster_size is None:
-            least = max(SMALLEST_CLUSTER, round(CLUSTER_SHARE * n))
+            least = choose_smallest_cluster(n)
         else:
             least = check_whole("min_cluster_size", min_cluster_size, 2)
         places = measures.unite_duplicates(self.coordinates, self._duplicates)
@@ -249,10 +274,10 @@ class Picture(Immutable):
         """Places of new objects, by their distances to the support; see `Snapshot`."""
         return self._extension.from_distances(read_support_distances(rows, self.ids))[0]
 
-    @cached_property
+    @property
     def _extension(self) -> PictureExtension:
-        numbers = self.n_neighbors, self.spread, self.gamma
-        return PictureExtension(self._snapshot, self.coordinates, *numbers)
+        numbers = self._snapshot, self.coordinates, self.n_neighbors, self.spread, self.gamma
+        return self._measure_once("extension", lambda: PictureExtension(*numbers))
 
     # ------------------------------------------------------------------ drawing
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, ClassVar, Self
@@ -147,10 +148,21 @@ class Snapshot(SnapshotContents, SavedObject):
         """Names of the features, in the order of the columns of ``points``."""
         return Features(self.feature_names, self.ordered, self.metric)
 
-    @cached_property
+    @property
     def picture(self) -> Picture | None:
         """Places in the plane, with ``picture=True``."""
-        return None if self.picture_contents is None else Picture(self.picture_contents, self)
+        if self.picture_contents is None:
+            return None
+        picture: Picture | None = self._of_picture.get("picture", lambda: None)()
+        if picture is None:
+            picture = Picture(self.picture_contents, self, self._of_picture)
+            self._of_picture["picture"] = weakref.ref(picture)
+        return picture
+
+    @cached_property
+    def _of_picture(self) -> dict[str, Any]:
+        """What was measured of the picture; a picture holds its snapshot, so not the reverse."""
+        return {}
 
     # ------------------------------------------------------------------ new points
 

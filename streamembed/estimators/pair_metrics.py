@@ -150,7 +150,7 @@ class MustLinkMetric(MetricEstimator):
     Two answers to the same question remember the last thousand cannot-link pairs, each labelled
     point making up to two pairs with remembered ones: ``diagonal`` and ``roots``. Among many
     classes the roots stretch few directions: 1-NN on letter falls to 65 %, where the default has
-    88 and Euclidean distance 84 (docs/decisions.md).
+    88 and Euclidean distance 84 (docs/algorithms/must-link.md).
 
     Parameters
     ----------

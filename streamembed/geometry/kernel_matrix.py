@@ -19,7 +19,7 @@ from streamembed.numeric.arrays import Array, Ints
 from streamembed.numeric.codec import Count
 
 # A ring of up to 256 slots in float64 (0.5 MB) stays in the cache, where float32 saves little;
-# above it the products are bound by memory and float32 halves them (docs/benchmarks.md).
+# above it the products are bound by memory and float32 halves them.
 FLOAT32_ABOVE = 256
 # The rounding of a float32 ring, 5e-5, is a 20th of this tolerance.
 FLOAT32_TOLERANCE = 1e-3

@@ -20,7 +20,7 @@ EPS = float(np.finfo(np.float64).eps)
 FEWEST_BITS = 8
 NEGLIGIBLE = 1e-150
 # Of the median deviation: a feature that has hardly varied so far would rule the distances as soon
-# as it does (docs/decisions.md).
+# as it does.
 LEAST_SHARE = 0.3
 # Values this many times farther from the median than all others are errors, such as a -9999 for "no
 # data", where they are few: this share of the values that differ from the median, or two; but of

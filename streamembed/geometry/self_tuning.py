@@ -12,7 +12,7 @@ change. A slot whose reach has become more than 1.5 times as large since, or les
 it, is filled again, with the same point.
 
 Source: Zelnik-Manor & Perona (2004), Self-tuning spectral clustering. Differs: k is 15 and not 7,
-duplicates are not counted, the two guards, and c (docs/decisions.md measures each).
+duplicates are not counted, the two guards, and c.
 """
 
 from __future__ import annotations

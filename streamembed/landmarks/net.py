@@ -7,7 +7,7 @@ stay. A landmark that is dropped shares its mass among its 8 nearest that stay.
 
 Every landmark is then within the radius of one that stays, and those that stay are farther apart
 than that. Rings, rolls and drifting rings of 8 partitions have the eigenvalues of one cover
-(scenario ``merged-landmarks``; docs/decisions.md has what else was tried).
+(scenario ``merged-landmarks``).
 
 Symbols: n = landmarks, M = those that may stay, d2 = squared distances, r = radius.
 """

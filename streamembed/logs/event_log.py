@@ -60,7 +60,7 @@ from streamembed.numeric.arrays import Array, Bools, Floats
 from streamembed.validation import check_whole
 
 ROWS_PER_BATCH = 65_536  # largest number of rows in one LogBatch
-BYTES_PER_BATCH = 32 * 2**20  # largest number of bytes of its points
+BYTES_PER_BATCH = 4 * 2**20  # largest number of bytes of its points
 ROWS_OF_LISTS = 64  # rows of distances decoded at once: only then are their lengths known
 
 

@@ -97,59 +97,59 @@ class EngineParameters:
     ----------
     method
         Map: diffusion_map, laplacian_eigenmaps, linear_eigenmap, classical_mds, pca,
-        kernel_pca, isomap or lle. "diffusion_map": of a kernel between all points.
-        "laplacian_eigenmaps": of a graph of neighbours; no memory for all pairs of points, so
-        windows of 50,000, and the better map in two coordinates. "linear_eigenmap": the smoothest
-        linear functions on that graph. "classical_mds": coordinates that keep distances.
-        "pca": principal components of the support. "kernel_pca": in the feature space of a kernel.
-        "isomap": coordinates that keep the lengths of shortest paths on a graph of neighbours.
-        "lle": locally linear embedding, the smoothest map that keeps every point rebuilt by its
-        neighbours.
+        kernel_pca, isomap or lle. "diffusion_map" uses a kernel between all points.
+        "laplacian_eigenmaps" uses a graph of neighbours, in windows of up to 50,000; it is the
+        better map in two coordinates. "linear_eigenmap" finds the smoothest linear functions on
+        that graph. "classical_mds" keeps distances. "pca" finds the principal components of the
+        support, "kernel_pca" those under a kernel. "isomap" keeps the lengths of shortest paths.
+        "lle" is locally linear embedding.
     n_components
-        Number of coordinates, at least 1. The constant eigenvector is never one of them; those
+        Number of coordinates, at least 1. The constant eigenvector is never one of them. Those
         beyond the rank of the data are zeros (`DegenerateMapWarning`).
     memory
-        What stays: "window", the last ``size`` events; "landmarks", ``size`` points; "all", every
-        event. Landmarks have masses and cover every event ever seen; "all" is for small data.
+        Which points the engine holds: "window", "landmarks" or "all". "window" holds the last
+        ``size`` events. "landmarks" holds ``size`` points with masses, which represent every event
+        ever seen. "all" holds every event, and is for small data.
     size
         Events in the window, or number of landmarks.
     half_life
-        Events, or seconds of event times, after which a landmark's mass has halved; None: it stays.
+        Events, or seconds of event times, in which a landmark's mass halves; None: it never does.
     clock
-        What masses decay by: "position", the events; "event_time", the times that come with them.
-        Plain numbers are a time in their own unit. Late events then weigh less.
+        What masses decay by: "position", which counts events, or "event_time".
+        Times come with the events. Plain numbers are a time in their own unit. Late events weigh
+        less.
     max_skew
-        How far the time of an event may lie beyond the newest before it; None: any. One farther
-        off is a bad row, for it would fade all others.
+        How far the time of an event may lie beyond the newest so far; None: any distance.
+        An event beyond it is a bad row, because it would fade all others.
     kernel
-        Similarity of two points: self_tuning, gaussian, polynomial or cosine. "self_tuning":
+        Similarity of two points: self_tuning, gaussian, polynomial or cosine. "self_tuning" is
         exp(-d2 / (width s_i s_j)), where every point has a width s of its own
-        (`streamembed.geometry.self_tuning`). "gaussian": exp(-d2 / bandwidth**2).
+        (`streamembed.geometry.self_tuning`). "gaussian" is exp(-d2 / bandwidth**2).
     n_neighbors
-        Nearest neighbours of a point that count, 1 to 1,000. Self-tuning kernel: s is the distance
-        to the last of them, duplicates left out. Graphs: points are joined where either is among
-        that many nearest of the other. Pictures: as many attract a point.
+        Number of nearest neighbours that count, 1 to 1,000. In the self-tuning kernel, s is the
+        distance to the last of them; duplicates do not count. In graphs, two points are joined if
+        either is among that many nearest of the other. In pictures, as many attract a point.
     width
-        Factor c of squared widths in self-tuning weights, in [1e-3, 1e6], or "auto". "auto": 1 in a
-        graph; of the kernel 2 with up to three components, 8 with more.
+        Factor c of squared widths in self-tuning weights, in [1e-3, 1e6], or "auto". "auto" is 1 in
+        a graph. In a kernel it is 2 with up to three components, and 8 with more.
     weights
-        Weights of a graph's edges: "self_tuning", "binary" or "heat". "self_tuning":
-        exp(-d2 / (width s_i s_j)), s being the distance to the 7th neighbour; "binary": 1; "heat":
-        exp(-d2 / bandwidth**2).
+        Weights of a graph's edges: "self_tuning", "binary" or "heat". "self_tuning" is
+        exp(-d2 / (width s_i s_j)), where s is the distance to the 7th neighbour. "binary" is 1.
+        "heat" is exp(-d2 / bandwidth**2).
     radius
         Distance within which a graph joins all points, in scaled units; None: it joins neighbours.
-        Laplacian eigenmaps take it with weights "binary" or "heat".
+        Laplacian eigenmaps use it with weights "binary" or "heat".
     bandwidth
-        Width of gaussian and heat weights, in scaled units, positive, or "auto". "auto": the median
-        distance to the 7th neighbour among the warm-up events
-        (`streamembed.geometry.kernel.choose_bandwidth`); of a graph, to the last neighbour that it
-        joins, or the median length of edges within the radius.
+        Width of gaussian and heat weights, in scaled units, positive, or "auto". "auto" is the
+        median distance to the 7th neighbour in the warm-up
+        (`streamembed.geometry.kernel.choose_bandwidth`). In a graph it is the median distance to
+        the last neighbour, or the median length of edges within the radius.
     alpha
         Density correction, 0 to 2, or "auto". 1 removes the sampling density from the map, 0 keeps
-        it; "auto": 0 self-tuning, whose widths follow the density already, and 1 gaussian.
+        it. "auto" is 0 for self-tuning widths, which follow the density, and 1 for gaussian.
     diffusion_time
-        Time t >= 0 of the coordinates lambda**t psi, or "auto". "auto": 0.5 of a diffusion map, 8
-        of Laplacian eigenmaps, 2 of a linear eigenmap.
+        Time t >= 0 of the coordinates lambda**t psi, or "auto". "auto" is 0.5 for a diffusion map,
+        8 for Laplacian eigenmaps, and 2 for a linear eigenmap.
     degree
         Degree of the polynomial kernel (gamma x y + coef0)**degree, 1 to 20.
     coef0
@@ -157,51 +157,53 @@ class EngineParameters:
     gamma
         Factor of products in the polynomial kernel, positive; None: 1 / n_features.
     reg
-        Ridge of the weights, as a share of their Gram matrix.
+        Ridge of the weights, relative to their Gram matrix.
     n_landmarks
-        Number of points at most from which paths are computed, to place all others; None: all.
-        `docs/algorithms/isomap.md` says how far that is from Isomap of all points.
+        Largest number of points from which paths are computed; None: all points.
+        All other points are placed by their paths to these. `docs/algorithms/isomap.md` says how
+        far that is from Isomap of all points.
     rank
-        Trial functions; more than ``n_components``, or "auto". "auto": as many as the spectrum asks
-        for, at least ``n_components + 12`` and usually at most 64. There are never more than a
-        third of the points.
+        Number of trial functions, above ``n_components``, or "auto". "auto" follows the spectrum:
+        at least ``n_components + 12`` and usually at most 64. There are never more than a third
+        of the points.
     axes
-        Axes of the coordinates: "steady", "eigen" or "auto". "steady": the eigenpairs' coordinates
-        are turned onto what they were before, so that they can be compared; "eigen": they keep
-        their signs, and nothing else; "auto": steady, but with memory "all", which equals the batch
-        result. `docs/algorithms/frames.md` says when axes are lost.
+        Axes of the coordinates: "steady", "eigen" or "auto". "steady" turns the coordinates onto
+        the earlier ones, so that you can compare them. "eigen" keeps signs only. "auto" is steady,
+        and eigen with memory "all", which equals the batch result. `docs/algorithms/frames.md`
+        says when axes are lost.
     tolerance
         Largest residual of a certified snapshot, relative to lambda_1; None: no certificate.
-        Then it is the plain view, with an estimate that claims nothing.
+        With None a snapshot has an estimate of its residual, and claims nothing.
     chunk_size
-        Events per update, or "auto". "auto": 10; with landmarks a quarter of ``size``, from 10 to
-        128. Chunks are cut at multiples of it in the stream, never by the call, and a snapshot has
-        whole chunks only.
+        Events per update, or "auto". "auto" is 10, and with landmarks a quarter of ``size``, from
+        10 to 128. Chunks end at multiples of it in the stream, whatever the calls are. A snapshot
+        has whole chunks only.
     warm_up
         Events before the first snapshot; None: max(50, 5 n_components, chunk_size), up to ``size``.
         A chunk size of "auto" does not count.
     metric
-        "euclidean", or "cosine": every vector is divided by its length when it is read, and
-        nothing is scaled. Vectors of zeros are bad rows. For embeddings.
+        "euclidean", or "cosine", which divides every vector by its length and scales nothing.
+        Vectors of zeros are then bad rows. Use "cosine" for embeddings.
     scaling
         Divisor of features: "standard", their deviations; "global", one for all; None: unscaled.
-        Of the warm-up, then fixed. But for a gaussian diffusion map no divisor is below 0.3 of the
-        median deviation, and all are taken again, once, when the window first fills or the last
-        landmark is taken: a new epoch. Distances are never scaled.
+        Divisors are those of the warm-up. They are computed once more when the window first fills,
+        or the last landmark is chosen, which begins a new epoch; then they are fixed. No divisor is
+        below 0.3 of the median deviation. A gaussian diffusion map has no such floor and keeps the
+        divisors of the warm-up. Distances are never scaled.
     metrics
-        Metrics to learn too, such as itml and eig_dml. Names of "itml", "eig_dml", "contrast",
-        "geometric_mean", "must_link", "fenn", "discriminant". They learn from labels and from
-        `learn_pairs`, like the estimators of these names; without either, all but the last two
+        Metrics to learn too, such as itml and eig_dml. Names are "itml", "eig_dml", "contrast",
+        "geometric_mean", "must_link", "fenn" and "discriminant". They learn from labels and from
+        `learn_pairs`, like the estimators of these names. Without either, all but the last two
         weigh features by how well the others predict them, and learn from generated pairs.
         Snapshots have them in ``metrics``.
     picture
-        Also keep a picture in the plane: a stable layout of neighbours. It stands beside the
-        coordinates; snapshots have it as ``picture``.
+        Also keep a picture in the plane: a stable layout of neighbours. Snapshots have it as
+        ``picture``.
     spread
-        Attraction between neighbours of a picture, 0.5 to 20. 1 is that of t-SNE, about 4 that of
-        UMAP, whose islands are denser.
+        Attraction between neighbours of a picture, 0.5 to 20. t-SNE has 1. UMAP is near 4, with
+        denser islands.
     on_bad_row
-        What a bad row does: "raise" refuses the call whole, "skip" rejects and reports the row.
+        What a bad row does: "raise" refuses the whole call, "skip" rejects and reports the row.
     seed
         Random seed. With the stream position it determines every draw.
     """

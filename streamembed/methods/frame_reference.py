@@ -23,7 +23,7 @@ from streamembed.spectral import alignment
 from streamembed.spectral.alignment import FrameMovement
 
 # An epoch ends where the shown columns keep less than this of what they were, or where they have
-# less of the spread of the first k than they should (docs/decisions.md).
+# less of the spread of the first k than they should (docs/algorithms/frames.md).
 LEAST_FIDELITY, LARGEST_PRICE = 0.95, 0.1
 # An axis is lost where it correlates less with what it was in the epoch before.
 LEAST_CORRELATION = 0.95

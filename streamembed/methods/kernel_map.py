@@ -45,7 +45,7 @@ BIG_CHUNK_SHARE = 0.05
 # and so do errors.
 ROLLED_ALIKE = 20
 # By how much kept products may differ in norm from those of exact weights, in units of the
-# precision. After 3.6 turnovers they differed by 4 (docs/decisions.md); weights are known to 24.
+# precision. After 3.6 turnovers they differed by 4; weights are known to 24.
 KEPT_LOSS = 64
 # Eigenvalues below this are rounding.
 REAL = RANK_CUT[np.dtype(np.float64)]

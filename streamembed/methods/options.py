@@ -56,7 +56,7 @@ METHOD_NOTES: Mapping[str, str] = {
     ),
 }
 # Eigenpairs that are carried beside those that are certified, so that axes can be kept where two
-# eigenvalues cross at the cut (docs/decisions.md).
+# eigenvalues cross at the cut (docs/algorithms/frames.md).
 SPARES = 3
 # Events a chunk with chunk_size="auto". Most events only add mass to landmarks, which is cheapest
 # in large chunks; a snapshot lags by less than a quarter of them (docs/decisions.md).
@@ -230,8 +230,8 @@ class Config(EngineParameters):
     def _check_memory(self) -> None:
         if self.clock != POSITION and self.half_life is None:
             raise ParameterError(
-                f"clock={self.clock!r} is what masses fade by, and without half_life none does: "
-                "set half_life, in units of the times (seconds of timestamps), or leave it out"
+                f"clock={self.clock!r} needs half_life, without which masses do not fade: set "
+                "half_life, in units of the times (seconds of timestamps), or leave clock out"
             )
         if self.memory == "all":
             return

@@ -38,7 +38,7 @@ LARGEST_WHOLE = 192
 # A chunk that fills no more slots than this is small, however few there are.
 SMALL_CHUNK = 25
 # Old slots that take new values with every row of the support that has changed: each slot does once
-# in a fifth of a turnover (docs/decisions.md), ...
+# in a fifth of a turnover, ...
 ROLLED = 5
 # ... and twice as often where slots are few: that costs little, and residuals fall to a third.
 FEW_SLOTS = 1000

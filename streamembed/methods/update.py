@@ -34,7 +34,7 @@ from streamembed.metrics import engine_metrics as learners
 from streamembed.numeric.arrays import Floats, Ints
 
 # The frame is renewed when so much of the support is new: what is left ties the axes together,
-# and errors of a renewal add up the more, the more often it is done (docs/decisions.md).
+# and errors of a renewal add up the more, the more often it is done.
 FRAME_SHARE = 0.5
 # Slots by which a centre is judged, when the frame is renewed.
 SAMPLE = 256

@@ -108,6 +108,7 @@ def _find_unwatched_intervals(positions: Array, states: Array) -> list[dict[str,
 
 def _describe_alarm(alarm: Alarm, top: float) -> dict[str, Any]:
     height = np.log10(alarm.run_length) if alarm.run_length > 0 else 0.0
+    explanation = alarm.explanation
     return {
         "position": int(alarm.position),
         "onset": int(alarm.onset),
@@ -121,6 +122,8 @@ def _describe_alarm(alarm: Alarm, top: float) -> dict[str, Any]:
             for name, size, p in alarm.features
             if p < LARGEST_P
         ],
+        "members": [shorten_text(key) for key in explanation.members] if explanation else [],
+        "exemplars": [shorten_text(key) for key in explanation.exemplars] if explanation else [],
         "events": [
             [shorten_text(key), int(position), round_number(size)]
             for key, position, size in alarm.events[:MOST_EVENTS]

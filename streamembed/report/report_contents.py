@@ -24,6 +24,8 @@ from streamembed.runs.summary import describe_run
 
 # Characters of a kept column that are shown.
 LONGEST_KEPT = 200
+# Events of clusters that are listed, the newest.
+MOST_CLUSTER_EVENTS = 20
 # Rows and reasons in the tables of rejected rows.
 MOST_REJECTED, MOST_REASONS = 200, 20
 
@@ -54,6 +56,9 @@ def _collect_contents(reader: RunReader) -> dict[str, Any]:
     alarms = () if monitor is None else monitor.alarms
     ids = {key for snapshot in snapshots for key in snapshot.ids.tolist()}
     ids |= {event[0] for alarm in alarms for event in alarm.events}
+    ids |= {key for alarm in alarms if alarm.explanation for key in alarm.explanation.members}
+    clusters = _list_clusters(reader)
+    ids |= {key for row in clusters for key in row["exemplars"]}
     events = reader.find_events(ids)
     labels, n_labels = select_labels(events)
     drift = describe_drift(monitor)
@@ -69,6 +74,7 @@ def _collect_contents(reader: RunReader) -> dict[str, Any]:
         "history": describe_history(reader.timeline(), origin.get("engine", {})),
         "metrics": describe_metrics(snapshots[-1]) if snapshots else [],
         "drift": drift,
+        "groups": _describe_groups(clusters),
         "kept": _describe_kept(reader.kept_columns, events),
         "rejected": _describe_rejected(reader, facts["reasons"]),
         "settings": dict(_list_settings(origin)),
@@ -156,6 +162,32 @@ def _describe_rejected(reader: RunReader, reasons: Mapping[str, int]) -> dict[st
             for row in rows
         ],
         "reasons": [[shorten_text(key), count] for key, count in reasons.items()][:MOST_REASONS],
+    }
+
+
+def _list_clusters(reader: RunReader) -> list[dict[str, Any]]:
+    """Rows of the table of clusters: those of the last picture, and all with an event."""
+    table = reader.table("clusters")
+    rows = [] if table is None else table.to_pylist()
+    return [row for row in rows if row["members"] is not None or row["event"] is not None]
+
+
+def _describe_groups(clusters: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Groups of the last picture with typical events; and which began and ended when."""
+    groups = [row for row in clusters if row["members"]]
+    of = {shorten_text(key): row["cluster"] for row in groups for key in row["members"]}
+    events = [row for row in clusters if row["event"] is not None][-MOST_CLUSTER_EVENTS:]
+    return {
+        "position": groups[0]["position"] if groups else 0,
+        "rows": [
+            [row["cluster"], row["size"], [shorten_text(key) for key in row["exemplars"]]]
+            for row in groups
+        ],
+        "of": of,
+        "events": [
+            [row["position"], row["cluster"], row["event"], row["other"], row["size"]]
+            for row in reversed(events)
+        ],
     }
 
 

@@ -2,7 +2,8 @@
 
 A run folder holds ``snapshot.arrow`` (the final snapshot), ``embedding.parquet`` (every accepted
 event by the final snapshot, or as of when it was learned, with its label and time),
-``timeline.parquet`` (a row a snapshot), ``picture.parquet`` (where a picture is kept) and
+``timeline.parquet`` (a row a snapshot), ``picture.parquet`` (where a picture is kept),
+``clusters.parquet`` (where they were asked for) and
 ``rejected.parquet`` (every row that could not be learned, with its offset in the log and why);
 beside them ``run.db`` and ``parts``, from which a replay resumes. All but these two are a function
 of the log's rows and the engine's parameters: files, record batches, row groups and interrupts
@@ -95,6 +96,7 @@ def replay(
     time: str | None = None,
     keep: Sequence[str] | None = None,
     embed: str = "final",
+    clusters: bool = False,
     overwrite: bool = False,
     checkpoint_every: int | str | None = None,
     max_rejected: int | str | None = None,
@@ -134,6 +136,9 @@ def replay(
         "final": all events of ``embedding.parquet`` are embedded by the last snapshot, so that they
         are one embedding; "causal": each by the first snapshot that has learned it, which the
         columns ``snapshot`` and ``epoch`` name.
+    clusters
+        Also write ``clusters.parquet``: the clusters of the pictures, with ids that persist, three
+        typical events each, and their beginnings and ends. Needs an engine with ``picture=True``.
     checkpoint_every
         How often the run is committed, with everything that resuming needs: a number of events, or
         seconds such as "30s", the default; never so often that it takes more than 3 % of the time.
@@ -208,6 +213,10 @@ def replay(
         raise ParameterError(f"engine={quote(engine)} must be an Engine")
     if not isinstance(monitor, Monitor | None):
         raise ParameterError(f"monitor={quote(monitor)} must be a Monitor, or None")
+    if check_flag("clusters", clusters) and not engine.config.picture:
+        raise ParameterError(
+            "clusters=True needs an engine with picture=True: they are groups of pictures"
+        )
     every = compute_snapshot_interval(engine.config.chunks.size, snapshot_every)
     followed = log if isinstance(log, FollowedLog) else None
     log = log.log if isinstance(log, FollowedLog) else log
@@ -226,6 +235,7 @@ def replay(
         "kind": chains.REPLAY,
         **origin.describe_replay(opened, engine.config, every, embed),
         "start": _describe_engine(engine),
+        "clusters": clusters,
         "columns": opened.columns.as_dict(),
         "monitor": _describe_monitor(monitor),
     }
@@ -241,7 +251,7 @@ def replay(
         if finished:
             check_rejected(limit, counts.rejected, taken)
         else:
-            recorder = Recorder(store, opened, engine.config, causal)
+            recorder = Recorder(store, opened, engine.config, causal, clusters)
             source = followed or opened
             driver = ReplayDriver(
                 source, recorder, start, every, limit, on_alarm, progress, stop=stop

@@ -25,6 +25,7 @@ from streamembed.errors import FeatureError, format_count, quote, summarise_erro
 from streamembed.logs.event_log import EventLog
 from streamembed.methods.options import Config
 from streamembed.numeric.arrays import Array
+from streamembed.runs import cluster_table
 from streamembed.runs.run_store import RunStore
 from streamembed.runs.run_tables import EventRows, write_tables
 from streamembed.storage import archive
@@ -91,6 +92,8 @@ class Recorder:
         Of the engine: how many coordinates an event has, and whether there is a picture.
     causal
         Whether events are embedded as of when each was learned, or all by the last snapshot.
+    clusters
+        Whether the clusters of pictures are written, too.
 
     Attributes
     ----------
@@ -104,7 +107,9 @@ class Recorder:
         log: EventLog,
         config: Config,
         causal: bool,
+        clusters: bool = False,
     ) -> None:
+        self._has_clusters = clusters
         self.causal, self._monitor, self._alarms = causal, store.monitor, 0
         k, picture = config.n_components, config.picture
         self.store, self.folder = store, store.folder
@@ -212,6 +217,10 @@ class Recorder:
         if self._has_picture:
             schema = _build_picture_schema(self._id_type)
             tables["picture"] = schema, self.store.read("picture")
+        if self._has_clusters:
+            schema = cluster_table.build_schema(self._id_type)
+            rows = cluster_table.list_clusters(self.store.read("picture"), schema)
+            tables["clusters"] = schema, rows
         for name, table in tables.items():
             write_tables(self.folder / f"{name}.parquet", *table)
         if self._monitor is not None:

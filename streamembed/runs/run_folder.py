@@ -29,6 +29,7 @@ FILES = (
     "embedding.parquet",
     "timeline.parquet",
     "picture.parquet",
+    "clusters.parquet",
     "rejected.parquet",
     "drift.parquet",
     "alarms.jsonl",

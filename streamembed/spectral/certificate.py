@@ -26,7 +26,7 @@ NEGLIGIBLE = 1e-10
 # Halvings of the interval in which lambda_(k+1) is: a 256th of what a residual leaves open.
 BISECTIONS = 8
 # A component carried by fewer events than this share is that of outliers: of 1,120 maps, those with
-# one lost twice as much of the class information of neighbours (docs/decisions.md). In supports
+# one lost twice as much of the class information of neighbours. In supports
 # of 60 to 300 events the line is at 3; in smaller ones, of which any component takes a few, below.
 LONE_SHARE, LONE_POINTS, LONE_OF_FEW = 0.01, 3.0, 0.05
 # Eigenvalues above it are those of parts that stand apart.

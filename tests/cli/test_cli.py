@@ -433,7 +433,7 @@ def test_messages_named_parameters(tmp_path: Path, log: Path, run: Path) -> None
     replay = ["replay", log, "--run", tmp_path / "new"]
     for arguments, says in (
         ([*replay, "--n-neighbors", 0], "--n-neighbors 0 must be a whole number from 1 to 1000"),
-        ([*replay, "--clock", "event_time"], "and without half_life none does"),
+        ([*replay, "--clock", "event_time"], "needs half_life"),
         (["replay", log, "--run", run, "--size", 90], "or replace it with --overwrite\n"),
         (["transform", run, log, "-o", run / "snapshot.arrow"], "--output '"),
         (["replay", log, "--run", tmp_path / "label=1"], "label=1' is not empty"),

@@ -159,7 +159,7 @@ def test_what_a_time_may_be() -> None:
 
 def test_a_clock_goes_with_a_half_life_and_with_times() -> None:
     """Options that would do nothing are refused, and so are rows without a time."""
-    with pytest.raises(ParameterError, match="without half_life none does"):
+    with pytest.raises(ParameterError, match="needs half_life"):
         engine(half_life=None)
     with pytest.raises(ParameterError, match=r"max_skew=3\.0 is for clock='event_time'"):
         engine(clock="position", max_skew=3.0)

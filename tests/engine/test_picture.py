@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
 import tracemalloc
+import weakref
 from collections.abc import Callable
 from dataclasses import FrozenInstanceError
 from pathlib import Path
@@ -414,3 +416,27 @@ def test_a_hub_takes_no_square_of_memory() -> None:
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 80e6
+
+
+def test_a_snapshot_with_a_picture_is_freed_at_once() -> None:
+    """Without the garbage collector: a replay held ten windows of points."""
+    engine = se.Engine(size=60, picture=True)
+    engine.learn(np.random.default_rng(0).standard_normal((80, 3)))
+    snapshot = engine.snapshot()
+    picture = snapshot.picture
+    assert picture is snapshot.picture
+    assert picture is not None
+    kept = picture.kept
+    picture.transform(snapshot.points[:2])
+    del picture
+    assert snapshot.picture is not None
+    assert snapshot.picture.kept is kept
+    freed = weakref.ref(snapshot)
+    engine.learn(np.zeros((10, 3)))
+    engine.snapshot()
+    gc.disable()
+    try:
+        del snapshot
+        assert freed() is None
+    finally:
+        gc.enable()

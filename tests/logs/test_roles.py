@@ -144,7 +144,7 @@ def test_features_chosen_or_learned_are_features_whatever_their_names(kind: str)
 def test_suspicious_columns_of_a_log_are_left_out_and_named(tmp_path: Path, name: str) -> None:
     """With a warning; a choice by its full name settles it."""
     path, why = write(tmp_path / "log", **{name: RNG.permutation(N)}), SUSPICIOUS[name]
-    with pytest.warns(ColumnWarning, match=f"{name}.*{why}.*settle it with features="):
+    with pytest.warns(ColumnWarning, match=f"{name}.*{why}.*decide with features="):
         log = open_log(path)
     assert log.feature_names == ("a", "b")
     assert dict(log.columns.left_out) == {name: why}
@@ -265,7 +265,7 @@ def test_the_command_names_the_columns_first(tmp_path: Path) -> None:
         done = CliRunner().invoke(main, base)
         said = (
             "features: a, b; id: none; label: none; time: none; left out: note (string), user_id "
-            "(named like an id); settle it with features=, exclude=, id=, label= or time="
+            "(named like an id); decide with features=, exclude=, id=, label= or time="
         )
         assert done.exit_code == 0
         assert done.stderr.splitlines()[0] == said
@@ -369,7 +369,7 @@ def test_one_short_list_among_the_first_rows_is_a_rejected_row(tmp_path: Path, s
 def test_a_vector_and_numbers_are_features_together(tmp_path: Path, kind: Any) -> None:
     """Of a log, a table or a run; the vector is one block that weighs as one of the numbers."""
     vectors = (RNG.normal(size=(N, 16)) * 3.0).astype(np.float32).astype(float)
-    names, numbers = ["latency", "embedding"], RNG.normal(size=(N, 2))
+    names, numbers = ["latency", "embedding"], RNG.normal(size=(N, 2)) * 3.0
     columns = {"embedding": pa.array(vectors.tolist(), kind), "latency": numbers[:, 0]}
     table = pa.table({**columns, "other": numbers[:, 1]})
     pq.write_table(table, tmp_path / "log")

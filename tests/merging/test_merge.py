@@ -225,7 +225,7 @@ def test_sets_under_other_kernels_are_refused() -> None:
     every = np.concatenate([one.points for one in sets])
     masses = np.concatenate([one.masses for one in sets])
     deviations = np.sqrt(np.cov(every.T, aweights=masses, ddof=0).diagonal())
-    floor = 0.3 * np.median(deviations)  # docs/decisions.md
+    floor = 0.3 * np.median(deviations)  # LEAST_SHARE of geometry/scaling.py
     np.testing.assert_allclose(found.agreement.scale, np.maximum(deviations, floor), rtol=1e-12)
     other = engine_of(points, half_life=50).landmark_set(2)
     with pytest.raises(InputError, match=r"half_life is .* learn them with equal settings"):

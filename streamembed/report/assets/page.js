@@ -227,7 +227,7 @@
     const sections = [...monitor.alarms.map((item) => [item.position, alarm(item)]),
       ...monitor.records.map((item) => [item.position, make("p", { class: "caption" }, `${item.kind}: ${item.sentence}`)])];
     fill("alarms", ...sections.sort((a, b) => a[0] - b[0]).map(([, section]) => section)); // in the order of the stream
-    for (const button of by("alarms").querySelectorAll("button")) button.onclick = () => find(button.dataset.id);
+    for (const button of by("alarms").querySelectorAll("button")) button.onclick = () => find(...(button.dataset.members ? JSON.parse(button.dataset.members) : [button.dataset.id]));
     calibration(monitor);
   }
 
@@ -249,6 +249,11 @@
     if (item.events.length) {
       tables.append(table("Most unusual events", ["id", ...state.kept.columns, "event", "contribution", "in the scatter plot"],
         item.events.map(([id, position, size]) => [link(id), ...keptOf(id), position, size, make("button", { type: "button", "data-id": id, "aria-label": `show event ${id} in the scatter plot` }, "show")])));
+    }
+    if (item.exemplars.length) {
+      const texts = item.exemplars.flatMap((id) => [" ", link(id), ...keptOf(id).filter(Boolean).map((text) => ` ${text}`), ";"]).slice(0, -1);
+      article.append(make("p", null, "Most typical:", ...texts, ". ",
+        make("button", { type: "button", "data-members": JSON.stringify(item.members) }, `show its ${whole(item.members.length)} events in the scatter plot`)));
     }
     if (tables.childElementCount) article.append(tables);
     return article;
@@ -294,6 +299,10 @@
     if (j === null || j >= state.labels.length) return ["#8a8a8a", "circle"];
     return [labels[j % labels.length], markers[j % markers.length]]; // 7 colours and 8 shapes: 56 pairs
   }
+  function groupStyle(group) { // of ids of groups, which stay
+    const { labels, markers } = settings.palettes;
+    return group === null ? ["#8a8a8a", "circle"] : [labels[group % labels.length], markers[group % markers.length]];
+  }
   const labelName = (j) => (j === null ? "no label" : j < state.labels.length ? state.labels[j] : "another label");
 
   function scatter() {
@@ -309,11 +318,11 @@
     by("position-text").textContent = place;
     slider.setAttribute("aria-valuetext", place);
     const select = by("colour");
-    const available = { label: plot.label.some((j) => j !== null), time: plot.at.some((at) => at !== null), coverage: plot.coverage.some((c) => c !== null) };
+    const available = { label: plot.label.some((j) => j !== null), time: plot.at.some((at) => at !== null), coverage: plot.coverage.some((c) => c !== null), group: plot.id.some((id) => id in state.groups.of) };
     for (const option of select.options) option.disabled = !available[option.value];
-    if (!available[select.value]) select.value = ["label", "time", "coverage"].find((name) => available[name]) ?? "label";
+    if (!available[select.value]) select.value = ["label", "group", "time", "coverage"].find((name) => available[name]) ?? "label";
     const kind = select.value;
-    const styles = plot.label.map(labelStyle);
+    let styles = plot.label.map(labelStyle);
     let colours = styles.map(([colour]) => colour);
     const legend = [];
     const palette = settings.palettes.numbers;
@@ -322,6 +331,13 @@
       const more = `${whole(state.n_labels - state.labels.length)} more`;
       const named = [...new Set(there.map((j) => (j === null ? null : Math.min(j, state.labels.length))))];
       for (const j of named) legend.push(entry(shape(labelStyle(j)[1], labelStyle(j)[0]), j === state.labels.length ? more : labelName(j)));
+    } else if (kind === "group") {
+      const numbers = state.groups.rows.map(([group]) => group);
+      const numberOf = plot.id.map((id) => state.groups.of[id] ?? null);
+      styles = numberOf.map((group) => groupStyle(group));
+      colours = styles.map(([colour]) => colour);
+      for (const group of numbers.filter((group) => numberOf.includes(group))) legend.push(entry(shape(...groupStyle(group).reverse()), `group ${group}`));
+      legend.push(entry(shape("circle", "#8a8a8a"), "in no group"));
     } else {
       const ramped = ramp(kind === "time" ? plot.at : plot.coverage, palette);
       colours = ramped.colours;
@@ -387,16 +403,26 @@
     return undefined;
   }
 
-  function find(id) { // in the shown snapshot, or in the last plot that has it
-    const has = (plot) => plot.id.includes(id);
+  function find(...ids) { // in the shown snapshot, or in the last plot that has one of them
+    const has = (plot) => ids.some((id) => plot.id.includes(id));
     if (!has(current())) {
       const places = state.scatter_plots.flatMap((plot, i) => (has(plot) ? [i] : []));
       if (places.length) shown = places[places.length - 1];
     }
     selected.clear();
-    selected.add(id);
+    ids.forEach((id) => selected.add(id));
     scatter();
     by("scatter").scrollIntoView();
+  }
+
+  function groups() {
+    const { rows, events, position } = state.groups;
+    if (!rows.length) return fill("groups");
+    const typical = (ids) => make("span", null, ...ids.flatMap((id) => [link(id), ...keptOf(id).filter(Boolean).map((text) => ` ${text}`), "; "]).slice(0, -1));
+    const words = { birth: "began", split: "began as a part of group", merge: "ended in group", death: "ended" };
+    return fill("groups", table(`Groups of the live map at event ${whole(position)}; ids stay from picture to picture`, ["group", "events", "most typical"],
+      rows.map(([group, size, exemplars]) => [String(group), size, typical(exemplars)])),
+      table("Groups that began and ended", ["event", "group", "what"], events.map(([at, group, kind, other]) => [at, String(group), `${words[kind]} ${other ?? ""}`])));
   }
 
   // ---------------------------------------------------------------- geometry
@@ -474,6 +500,7 @@
     header();
     drift();
     scatter();
+    groups();
     geometry();
     metrics();
     lists();
