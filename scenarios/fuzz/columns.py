@@ -154,7 +154,7 @@ def replay(log: Path, chosen: dict[str, Any]) -> None:
     snapshot = Snapshot.load(run / "snapshot.arrow")
     log_table = event_log.open_log(log, snapshot.feature_names)
     log_table = replace(log_table, feature_names=tuple(map(Name, log_table.feature_names)))
-    transform_log(snapshot, log_table, log.with_suffix(".out"))
+    transform_log(snapshot, log_table, log.with_suffix(".out.parquet"))
 
 
 def main(arguments: list[str] | None = None) -> int:
