@@ -224,6 +224,7 @@ def _replay_again(database: Database, folder: Path, log: Any) -> int:
             Path(other) / "run",
             snapshot_every=origin["snapshot_every"],
             embed=origin["embed"],
+            clusters=origin.get("clusters", False),
             monitor=monitor,
         )
         if done.damage is not None:

@@ -73,6 +73,13 @@ def test_every_estimator_is_broken_off() -> None:
     assert {*estimators.__all__, "Monitor"} <= made
 
 
+def test_every_merge_of_an_estimator_can_be_made() -> None:
+    """That of ITML is refused: the sweep ended there, before the estimators that follow."""
+    for case in ESTIMATORS:
+        if case.name.endswith("merge"):
+            case.run(case.restored(case.start()))
+
+
 def test_the_sweep_finds_what_is_half_applied(monkeypatch: pytest.MonkeyPatch) -> None:
     """An engine whose parts change one after the other is found out."""
     advance = Engine._advance

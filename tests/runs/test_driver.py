@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,11 @@ import numpy as np
 import pytest
 
 import streamembed as se
+from scenarios.fuzz.interrupts import Breaker
+from scenarios.fuzz.kills import digest
 from streamembed.errors import DamagedFileError, ParameterError
 from streamembed.logs.event_log import write_log
+from streamembed.runs.verification import verify
 from tests.sealed import read_sealed, write_sealed
 
 RNG = np.random.default_rng(11)
@@ -73,3 +77,32 @@ def test_the_offset_is_checked(tmp_path: Path, value: Any) -> None:
     write_sealed(tmp_path / "engine", table, "engine", {**header, "log_offset": value})
     with pytest.raises(DamagedFileError, match="log_offset"):
         se.Engine.load(tmp_path / "engine")
+
+
+@pytest.mark.filterwarnings("ignore::streamembed.errors.ResolutionWarning")
+@pytest.mark.parametrize("embed", ["final", "causal"])
+@pytest.mark.parametrize("places", [3, pytest.param(150, marks=pytest.mark.long)])
+def test_an_interrupt_anywhere_is_followed_by_the_same_files(
+    tmp_path: Path, places: int, embed: str
+) -> None:
+    """Whatever line a watched replay is broken off at, the same call again completes it."""
+    watched = np.concatenate([POINTS, POINTS + np.array([0.0, 0.0, 4.0])])[:500]
+    write_log(tmp_path / "log", watched, ["x", "y", "z"], rows_per_batch=37)
+
+    def run(name: str) -> tuple[bytes, bytes]:
+        taught, monitor = engine("landmarks"), se.Monitor(ert=200, n_reference=100)
+        given: dict[str, Any] = {"snapshot_every": 40, "checkpoint_every": 80, "embed": embed}
+        se.replay(tmp_path / "log", taught, tmp_path / name, monitor=monitor, **given)
+        return taught.to_bytes(), monitor.to_bytes()
+
+    whole, counted = run("whole"), Breaker(None)
+    assert b"alarm" in (tmp_path / "whole" / "alarms.jsonl").read_bytes()
+    counted.run(lambda: run("counted"))
+    generator = np.random.default_rng([places, embed == "causal"])
+    for place in generator.choice(counted.count, places, replace=False).tolist():
+        broken = Breaker(place + 1)
+        broken.run(lambda: run("run"))
+        assert run("run") == whole, broken.where
+        assert digest(tmp_path / "run") == digest(tmp_path / "whole"), broken.where
+        assert verify(tmp_path / "run").troubles == (), broken.where
+        shutil.rmtree(tmp_path / "run")
