@@ -36,7 +36,6 @@ METRICS: dict[str, Callable[[], Any]] = {
     "MustLinkMetric": MustLinkMetric,
     "MustLinkMetric(rank=2)": lambda: MustLinkMetric(rank=2),
     "MustLinkMetric(diagonal=True)": lambda: MustLinkMetric(diagonal=True),
-    "MustLinkMetric(roots=True)": lambda: MustLinkMetric(roots=True),
     "ContrastMetric": ContrastMetric,
 }
 

@@ -38,7 +38,7 @@ CONTRACT = {
         "decay": None,
     },
     GeometricMeanMetric: {"t": 0.25},
-    MustLinkMetric: {"rank": None, "diagonal": False, "roots": False},
+    MustLinkMetric: {"rank": None, "diagonal": False},
 }
 # Every way to learn: name -> (class, parameters).
 WAYS: dict[str, tuple[Any, dict[str, Any]]] = {
@@ -54,10 +54,9 @@ WAYS: dict[str, tuple[Any, dict[str, Any]]] = {
     "MustLinkMetric": (MustLinkMetric, {}),
     "MustLinkMetric-rank": (MustLinkMetric, {"rank": 2}),
     "MustLinkMetric-diagonal": (MustLinkMetric, {"diagonal": True}),
-    "MustLinkMetric-roots": (MustLinkMetric, {"roots": True}),
 }
 # Those that are sums over events: what waits for its chunk is shown too.
-BUFFERS = ("ITML", "EigDML", "MustLinkMetric-diagonal", "MustLinkMetric-roots")
+BUFFERS = ("ITML", "EigDML", "MustLinkMetric-diagonal")
 ADDITIVE = [way for way in WAYS if not way.startswith(BUFFERS)]
 NAMES = ["w", "x", "y", "z"]
 GENERATOR = np.random.default_rng(0)

@@ -12,7 +12,7 @@ from streamembed.estimators.metric_estimator import MetricEstimator, declare_met
 from streamembed.metrics.eig_dml import EigDMLLearner
 from streamembed.metrics.itml import ITMLLearner
 from streamembed.metrics.learner import MetricLearner
-from streamembed.metrics.must_link import DiagonalLearner, LeadingLearner, RootsLearner
+from streamembed.metrics.must_link import DiagonalLearner, LeadingLearner
 
 
 @declare_metric
@@ -147,10 +147,8 @@ class MustLinkMetric(MetricEstimator):
     answer does not depend on the units of the features: nothing is scaled. Before there are
     must-link pairs the metric is the identity.
 
-    Two answers to the same question remember the last thousand cannot-link pairs, each labelled
-    point making up to two pairs with remembered ones: ``diagonal`` and ``roots``. Among many
-    classes the roots stretch few directions: 1-NN on letter falls to 65 %, where the default has
-    88 and Euclidean distance 84 (docs/algorithms/must-link.md).
+    With ``diagonal`` the last thousand cannot-link pairs are remembered, each labelled point making
+    up to two pairs with remembered ones (docs/algorithms/must-link.md).
 
     Parameters
     ----------
@@ -159,10 +157,9 @@ class MustLinkMetric(MetricEstimator):
         One direction is useless among many classes. None: all.
     diagonal
         True: weights of the features only, nothing for their correlations, with the largest mean
-        (unsquared) distance of cannot-link pairs at a fixed mean squared one of must-link pairs.
-    roots
-        True: that, over all metrics, the problem of Xing et al.; ``gap`` of its certificate bounds
-        how far from the optimum the metric is. One of rank, diagonal and roots can be given.
+        (unsquared) distance of cannot-link pairs at a fixed mean squared one of must-link
+        pairs; ``gap`` of the certificate bounds how far from the optimum they are. Not together
+        with ``rank``.
 
     Examples
     --------
@@ -176,21 +173,14 @@ class MustLinkMetric(MetricEstimator):
 
     rank: int | None = None
     diagonal: bool = False
-    roots: bool = False
 
     def __post_init__(self) -> None:
         """Check the parameters, and start with nothing learned."""
         validation.check_flag("diagonal", self.diagonal)
-        validation.check_flag("roots", self.roots)
-        if self.rank is not None and (self.diagonal or self.roots):
-            other = "diagonal" if self.diagonal else "roots"
+        if self.rank is not None and self.diagonal:
             raise ParameterError(
-                f"rank={self.rank!r} must be None with {other}=True, whose solution has no leading "
-                "directions; drop one of them"
-            )
-        if self.diagonal and self.roots:
-            raise ParameterError(
-                "diagonal=True and roots=True are different metrics; drop one of them"
+                f"rank={self.rank!r} must be None with diagonal=True, whose solution has no "
+                "leading directions; drop one of them"
             )
         super().__post_init__()
 
@@ -198,11 +188,9 @@ class MustLinkMetric(MetricEstimator):
     def _unit_test_params(cls) -> Any:
         yield {"chunk_size": 4}
         yield {"chunk_size": 4, "rank": 2}
-        yield {"chunk_size": 4, "roots": True}
+        yield {"chunk_size": 4, "diagonal": True}
 
     def _make_learner(self) -> MetricLearner:
-        if self.roots:
-            return RootsLearner(seed=self.seed)
         if self.diagonal:
             return DiagonalLearner(seed=self.seed)
         return LeadingLearner(self.rank)

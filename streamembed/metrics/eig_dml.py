@@ -5,10 +5,9 @@ a ridge; A = the metric, with tr(A H) = d; q = delta^T A delta, the SQUARED dist
 alpha, w = weights of the far pairs in the gradient G = sum w delta delta^T; lambda, u = the top
 eigenpair of G u = lambda H u, with u^T H u = 1.
 
-Two objectives share the steps: the smallest q (Eig-DML) and the mean of sqrt(q) (Xing's). Both
-are concave in A, and over {A >= 0, tr(A H) = d} a linear function is largest at d u u^T: a step
-is A <- (1 - gamma) A + gamma d u u^T. All is written in input coordinates. When H changes, A is
-only rescaled: there is no whitened matrix that could go stale.
+The smallest q is concave in A, and over {A >= 0, tr(A H) = d} a linear function is largest at
+d u u^T: a step is A <- (1 - gamma) A + gamma d u u^T. All is written in input
+coordinates. When H changes, A is only rescaled: there is no whitened matrix that could go stale.
 
 Source: docs/algorithms/eig-dml.md; Phillips, Metric Learning, section 17.3; Ying & Li (2012),
 Distance metric learning with eigenvalue optimization, JMLR 13, 1-26; Jaggi (2013), Revisiting
@@ -18,7 +17,7 @@ Frank-Wolfe, ICML.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import numpy as np
 from scipy.linalg import solve_triangular
@@ -26,7 +25,7 @@ from scipy.linalg import solve_triangular
 from streamembed.metrics import drawn_pairs
 from streamembed.metrics.examples import Examples
 from streamembed.metrics.learner import Measured, MetricLearner
-from streamembed.metrics.separation import OBJECTIVES, Objective
+from streamembed.metrics.separation import bound_smallest, weigh_pairs
 from streamembed.numeric.arrays import Floats, Ints
 from streamembed.numeric.linalg import largest_pairs
 from streamembed.pairs import reservoir
@@ -91,7 +90,7 @@ class EigDMLLearner(MetricLearner):
 
     # sigma of the soft minimum, relative to the smallest q now; any positive float. 0.5 weighs many
     # of the nearest far pairs, and gives the more accurate metric; 0.02 comes within 7 % of the
-    # optimum. ``"root"`` does not use it.
+    # optimum.
     smoothing: float = 0.5
     buffer: int = 1000  # the most far pairs remembered, at least 2
     # ``"hard"`` fills three quarters with the nearest under the metric and the last with a random
@@ -108,8 +107,6 @@ class EigDMLLearner(MetricLearner):
     seed: int = 0
     # Relative gap at which steps stop, and at which the status is ``certified``.
     tolerance: float = 1e-3
-    # What is optimised: ``"smallest"``, max min q, or ``"root"``, max mean sqrt(q).
-    objective: ClassVar[str] = "smallest"
 
     def __post_init__(self) -> None:
         """Check every parameter, and keep it as a plain value."""
@@ -181,7 +178,7 @@ def compute_constraint(state: State) -> Floats:
 
 
 def update(state: State, close: Floats, far: Floats, settings: EigDMLLearner) -> State:
-    """argmax over A of min q, or of mean sqrt(q), subject to A >= 0 and tr(A H) = d: nearer by K.
+    """argmax over A of min q subject to A >= 0 and tr(A H) = d: nearer by K.
 
     Parameters
     ----------
@@ -254,13 +251,12 @@ def _add_far(state: State, far: Floats, settings: EigDMLLearner) -> State:
     is_distinct = np.einsum("ij,ij->i", far, far) >= np.finfo(np.float64).tiny
     far, arrivals = far[is_distinct], arrivals[is_distinct]
     values = squared_distances(far, state.matrix)
-    duals = OBJECTIVES[settings.objective].initial_weights(values)
     joined = replace(
         state,
         far=np.concatenate([state.far, far]),
         births=np.concatenate([state.births, arrivals]),
         values=np.concatenate([state.values, values]),
-        duals=np.concatenate([state.duals, duals]),
+        duals=np.concatenate([state.duals, np.zeros(len(far))]),
         seen=state.seen + len(is_distinct),
         dropped=state.dropped + int(np.count_nonzero(~is_distinct)),
     )
@@ -295,16 +291,15 @@ def _limit(state: State, settings: EigDMLLearner, position: int) -> State:
 def _improve(state: State, scatter: Floats, settings: EigDMLLearner) -> State:
     """The state after up to ``settings.steps`` Frank-Wolfe steps."""
     d = len(scatter)
-    objective = OBJECTIVES[settings.objective]
     whitener = _compute_whitener(scatter)
     matrix, values, duals, step = state.matrix, state.values, state.duals, state.step
     for i in range(settings.steps):
-        weights = objective.weights(values, settings.smoothing)
+        weights = weigh_pairs(values, settings.smoothing)
         top, axis = _find_top(state.far, weights, whitener)
-        bound = objective.bound(d * top, weights)
+        bound = bound_smallest(d * top, weights)
         if i and i % CHECK == 0:
-            bound = min(bound, _compute_bound(state.far, duals, whitener, objective))
-        if objective.value(values) >= (1.0 - settings.tolerance) * bound:
+            bound = min(bound, _compute_bound(state.far, duals, whitener))
+        if float(values.min()) >= (1.0 - settings.tolerance) * bound:
             break
         axis *= np.sqrt(d / float(axis @ scatter @ axis))
         gamma = 2.0 / (min(step, settings.step_cap) + 2.0)
@@ -337,11 +332,11 @@ def _find_top(far: Floats, weights: Floats, whitener: Floats) -> tuple[float, Fl
     return float(values[0]), whitener.T @ vectors[:, 0]
 
 
-def _compute_bound(far: Floats, weights: Floats, whitener: Floats, objective: Objective) -> float:
+def _compute_bound(far: Floats, weights: Floats, whitener: Floats) -> float:
     """The bound of these weights on every metric; infinite where they are all 0."""
     if not weights.any():
         return np.inf
-    return objective.bound(far.shape[1] * _find_top(far, weights, whitener)[0], weights)
+    return bound_smallest(far.shape[1] * _find_top(far, weights, whitener)[0], weights)
 
 
 def measure(state: State, settings: EigDMLLearner) -> dict[str, Any]:
@@ -349,13 +344,12 @@ def measure(state: State, settings: EigDMLLearner) -> dict[str, Any]:
 
     For any weights alpha of sum 1, d lambda_max(G(alpha), H) >= max over A of min q: weak duality.
     Of the weights at A and of those averaged over the steps the smaller bound is taken; the first
-    oscillate where steps are long. For the roots the bound is sqrt(d lambda_max(G(w), H)
-    sum(1 / w)) / n, w > 0. More pairs can only lower max min q: the bound holds for all pairs
-    ever seen, the objective for those remembered.
+    oscillate where steps are long. More pairs can only lower max min q: the bound holds for all
+    pairs ever seen, the objective for those remembered.
 
     Returns
     -------
-    ``objective``, smallest q or mean sqrt(q); ``bound``, no metric with tr(A H) = d has a larger
+    ``objective``, the smallest q; ``bound``, no metric with tr(A H) = d has a larger
     one; ``gap`` = 1 - objective / bound, in [0, 1]; far pairs remembered, seen, and dropped as
     equal points; ``mass``, close pairs behind H; ``step``, t of the next. ``status``:
     ``certified``, gap <= tolerance; ``gap open``, it is not; ``no close pairs``, H = I and nothing
@@ -364,13 +358,10 @@ def measure(state: State, settings: EigDMLLearner) -> dict[str, Any]:
     value, bound, gap = 0.0, 0.0, 0.0
     status = "no far pairs"
     if len(state.far):
-        objective = OBJECTIVES[settings.objective]
         whitener = _compute_whitener(compute_constraint(state))
-        current = objective.weights(state.values, settings.smoothing)
-        value = objective.value(state.values)
-        bound = min(
-            _compute_bound(state.far, w, whitener, objective) for w in (current, state.duals)
-        )
+        current = weigh_pairs(state.values, settings.smoothing)
+        value = float(state.values.min())
+        bound = min(_compute_bound(state.far, w, whitener) for w in (current, state.duals))
         gap = min(max(1.0 - value / bound, 0.0), 1.0) if bound > 0 else 0.0
         status = "certified" if gap <= settings.tolerance else "gap open"
     if not state.close.any():

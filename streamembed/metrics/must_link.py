@@ -1,19 +1,16 @@
-"""Must-link and cannot-link pairs as metrics: a closed form, weights of features, Xing's roots.
+"""Must-link and cannot-link pairs as metrics: a closed form, and weights of features.
 
 Symbols: delta = x - y; C, F = means of delta delta^T over must-link (close) and cannot-link (far)
 pairs, (d, d); S, D = the sums that the sources have in their place; A = the metric; q =
 delta^T A delta, a SQUARED distance; H = C with a ridge (`eig_dml.compute_constraint`).
 
-Three answers to one question:
+Two answers to one question:
 
 * `solve_leading`: least close spread at far spread 1. Exact from C and F, but of rank one, or of
   the rank asked for.
-* `RootsLearner`, by the steps of `eig_dml.update`: largest mean root of q at tr(A H) = d. The root
-  keeps the answer from a line; it is no function of F, so that recent far pairs are remembered.
-  Differs from Xing et al., eq. (3)-(5), max sum ||x - y||_A subject to sum ||x - y||_A^2 <= 1:
-  means in the place of sums, the same A up to a factor; Frank-Wolfe, and a bound, for projections
-  onto two sets in turn.
-* `solve_diagonal`: the same over A = diag(w), w >= 0: weights of features.
+* `solve_diagonal`: largest mean root of q at tr(A H) = d, over A = diag(w), w >= 0: weights of
+  features. The root keeps the answer from one feature; it is no function of F, so that recent far
+  pairs are remembered. Means in the place of the sums of Xing et al.: the same A up to a factor.
 
 Source: docs/algorithms/must-link.md; Xing, Ng, Jordan & Russell (2003), Distance metric learning
 with application to clustering with side-information, NIPS 15.
@@ -22,7 +19,7 @@ with application to clustering with side-information, NIPS 15.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -106,8 +103,8 @@ def solve_diagonal(
     -----
     With x_k = w_k H_kk / d and g = the gradient of the objective in x, a step is x_k <- x_k g_k^2,
     rescaled to sum 1. By Jensen, sqrt(sum w' a) >= sum r_k sqrt(q w'_k / w_k) with r_k =
-    w_k a_k / q, and the step maximises that: the objective never falls. The bound is that of the
-    roots with the largest g_k in the place of the eigenvalue.
+    w_k a_k / q, and the step maximises that: the objective never falls. The bound: sqrt(q) <=
+    v q + 1 / (4 v) for any v > 0, in the mean at v = 1 / (2 sqrt(q)), up to the best factor.
 
     Source: Xing et al., section 2.1, "the case of diagonal A"; weighted distance of the blog.
     Differs: Newton's method on another form of the problem there, with its step length to search.
@@ -160,23 +157,16 @@ class LeadingLearner(MomentLearner):
 
 
 @dataclass(frozen=True)
-class RootsLearner(EigDMLLearner):
-    """See `streamembed.estimators.MustLinkMetric` with ``roots``; nothing is scaled."""
+class DiagonalLearner(EigDMLLearner):
+    """See `streamembed.estimators.MustLinkMetric` with ``diagonal``: weights solved when read."""
 
     # The mean root of a buffer that prefers near pairs would not be that of the stream.
     policy: str = "recent"
-    objective: ClassVar[str] = "root"
+    steps: int = 0
 
     def init(self, examples: Examples, scale: Floats) -> EigDMLState:
         """No pair yet; partners are a uniform sample of each class."""
         return EigDMLState(eig_dml.init(len(scale)), reservoir.init(drawn_pairs.CAPACITY))
-
-
-@dataclass(frozen=True)
-class DiagonalLearner(RootsLearner):
-    """See `streamembed.estimators.MustLinkMetric` with ``diagonal``: weights solved when read."""
-
-    steps: int = 0
 
     def measure(self, state: EigDMLState, scale: Floats) -> Measured:
         """The weights of features, to their tolerance."""

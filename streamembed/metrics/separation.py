@@ -1,18 +1,12 @@
-"""The separation of far pairs under a metric: the smallest squared distance, or the mean root.
+"""The separation of far pairs under a metric: the smallest squared distance.
 
-Symbols: q = squared distances of n far pairs under a metric A, tr(A H) = d; f(q) = the objective,
-concave in A; w = weights, G(w) = sum w delta delta^T; lambda = lambda_max(G(w), H).
-
-An optimiser over metrics needs three things of an objective: its value, the weights of its
-gradient, and the bound that *any* weights put on what a metric can reach. `OBJECTIVES` has them.
+Symbols: q = squared distances of n far pairs under a metric A, tr(A H) = d; w = weights,
+G(w) = sum w delta delta^T; lambda = lambda_max(G(w), H). The smallest q is concave in A.
 
 Source: docs/algorithms/eig-dml.md; Phillips, Metric Learning, section 17.3.
 """
 
 from __future__ import annotations
-
-from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -21,8 +15,7 @@ from streamembed.numeric.arrays import Floats
 # Far pairs below this share of the largest weight add nothing to G; what is left is normalised,
 # so that the bound remains one.
 ACTIVE = 1e-10
-# The sharpest soft minimum, and the least q under a root, as shares of the mean q: below,
-# q is rounding.
+# The sharpest soft minimum, as a share of the mean q: below, q is rounding.
 LEAST = 1e-12
 
 
@@ -62,21 +55,7 @@ def soft_minimum(values: Floats, sigma: float) -> tuple[float, Floats]:
     return value, normalised
 
 
-@dataclass(frozen=True, slots=True)
-class Objective:
-    """A concave function f of squared distances q (n,), as an optimiser over metrics needs it."""
-
-    value: Callable[[Floats], float]  # q -> f(q)
-    # q, relative sigma -> weights (n,) of the gradient, smoothed where f is not smooth.
-    weights: Callable[[Floats, float], Floats]
-    # q -> weights of pairs that no step has weighted yet; same scale as ``weights``.
-    initial_weights: Callable[[Floats], Floats]
-    # d lambda(w), w -> upper bound on f over all metrics with tr(A H) = d; valid for any w >= 0
-    # (n,), whatever its scale.
-    bound: Callable[[float, Floats], float]
-
-
-def _smallest_weights(values: Floats, smoothing: float) -> Floats:
+def weigh_pairs(values: Floats, smoothing: float) -> Floats:
     """alpha of the soft minimum, sigma relative to the smallest q, without the negligible."""
     scale = max(float(values.min()), LEAST * float(values.mean()))
     with np.errstate(over="ignore", under="ignore"):
@@ -86,36 +65,7 @@ def _smallest_weights(values: Floats, smoothing: float) -> Floats:
     return normalised
 
 
-def _smallest_bound(top: float, weights: Floats) -> float:
+def bound_smallest(top: float, weights: Floats) -> float:
     """min q <= sum alpha q = <G(alpha), A> <= d lambda, for any alpha of sum 1: weak duality."""
     total = float(weights.sum())
     return top / total if total > 0 else np.inf
-
-
-def _root_weights(values: Floats) -> Floats:
-    """1 / (2 sqrt(q)), the derivative of sqrt(q)."""
-    floor = max(LEAST * float(values.mean()), np.finfo(np.float64).tiny) if len(values) else 1.0
-    return 0.5 / np.sqrt(np.maximum(values, floor))
-
-
-def _root_bound(top: float, weights: Floats) -> float:
-    """sqrt(q) <= w q + 1 / (4 w) for any w > 0; the mean of that, at the best scale of w."""
-    if not weights.all():
-        return np.inf
-    return float(np.sqrt(top * np.sum(1.0 / weights))) / len(weights)
-
-
-OBJECTIVES = {
-    "smallest": Objective(
-        value=lambda values: float(values.min()),
-        weights=_smallest_weights,
-        initial_weights=np.zeros_like,
-        bound=_smallest_bound,
-    ),
-    "root": Objective(
-        value=lambda values: float(np.sqrt(values).mean()),
-        weights=lambda values, _: _root_weights(values),
-        initial_weights=_root_weights,
-        bound=_root_bound,
-    ),
-}

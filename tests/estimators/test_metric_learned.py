@@ -68,10 +68,9 @@ def test_merged_pairs_are_the_whole(way: str) -> None:
     np.testing.assert_allclose(left.metric.matrix, whole.metric.matrix, rtol=rtol, atol=1e-9)
 
 
-@pytest.mark.parametrize("way", ["EigDML", "MustLinkMetric-roots"])
-def test_merged_optimisers_go_on(way: str) -> None:
+def test_merged_optimisers_go_on() -> None:
     """Close pairs exactly, far pairs of both; the metric feasible, finite, and improving."""
-    left, right = built(way), built(way)
+    left, right = built("EigDML"), built("EigDML")
     left.learn_many(POINTS[:50], LABELS[:50])
     right.learn_many(POINTS[50:], LABELS[50:])
     mass = left.metric.certificate["mass"] + right.metric.certificate["mass"]
@@ -81,7 +80,7 @@ def test_merged_optimisers_go_on(way: str) -> None:
     assert left.metric.certificate["n_far"] >= n_far
     left.learn_many(POINTS, LABELS)
     assert np.isfinite(left.metric.matrix).all()
-    assert left.metric.certificate["gap"] < 0.5  # 0.38 and 0.01 measured, at a smoothing of 0.5
+    assert left.metric.certificate["gap"] < 0.5  # 0.38 measured, at a smoothing of 0.5
 
 
 def test_what_does_not_fit_is_not_merged() -> None:

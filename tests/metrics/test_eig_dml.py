@@ -14,7 +14,6 @@ from scenarios.baselines import mirror_prox
 from streamembed.errors import ParameterError
 from streamembed.metrics import eig_dml
 from streamembed.metrics.eig_dml import EigDMLLearner
-from streamembed.metrics.must_link import RootsLearner
 from streamembed.metrics.separation import soft_minimum
 from tests.oracles import oracle_eig_dml as oracle
 
@@ -24,7 +23,6 @@ SAME = 1e-8
 # Both sides of an inequality of duality are rounded.
 SLACK = 1e-9
 BATCH = EigDMLLearner(smoothing=1e-3, buffer=1000, steps=40_000, step_cap=10**9, tolerance=0.05)
-LEARNERS = {"smallest": EigDMLLearner, "root": RootsLearner}
 # SCS by CVXPY, eps 1e-8, on `wine_pairs(1000)` and H with its ridge; computed once, elsewhere.
 WINE_SDP = 24.419361587
 
@@ -142,18 +140,13 @@ def test_first_steps_are_the_whitened_ones():
     np.testing.assert_allclose(at_once.matrix, state.matrix, rtol=0, atol=SAME * scale)
 
 
-@pytest.mark.parametrize("objective", ["smallest", "root"])
-def test_the_bound_holds_at_every_step(objective):
+def test_the_bound_holds_at_every_step():
     """No bound, after any step, is below a value that a metric reaches."""
     close, far = wine_pairs(150)
-    options = LEARNERS[objective](smoothing=0.05, steps=1, step_cap=10**9, tolerance=0)
+    options = EigDMLLearner(smoothing=0.05, steps=1, step_cap=10**9, tolerance=0)
     state, _ = update(eig_dml.init(13), close, far, replace(options, steps=0))
     H = eig_dml.compute_constraint(state)
-    if objective == "smallest":
-        reached = oracle.smallest(mirror_prox.solve(H, far, 5e-3).matrix, far)
-    else:
-        best, _ = update(state, close[:0], far[:0], replace(options, steps=2000))
-        reached = oracle.roots(best.matrix, far)
+    reached = oracle.smallest(mirror_prox.solve(H, far, 5e-3).matrix, far)
     bounds = []
     for _ in range(200):
         state, info = update(state, close[:0], far[:0], options)
@@ -162,7 +155,7 @@ def test_the_bound_holds_at_every_step(objective):
         assert info["gap"] == pytest.approx(1 - info["objective"] / info["bound"])
         bounds.append(info["bound"])
     # and it is no idle bound: the last ones are near
-    assert min(bounds) <= reached * (1.12 if objective == "smallest" else 1.001)
+    assert min(bounds) <= reached * 1.12
 
 
 def test_bounds_are_the_oracles():
@@ -177,11 +170,6 @@ def test_bounds_are_the_oracles():
     here = oracle.dual_bound(alpha / alpha.sum(), state.far, H)
     assert info["bound"] == pytest.approx(min(averaged, here), rel=SLACK)
     assert info["objective"] == pytest.approx(oracle.smallest(state.matrix, far), rel=SLACK)
-    options = RootsLearner(smoothing=0.05, steps=30)
-    state, info = update(eig_dml.init(13), close, far, options)
-    # the bound at the best scale of the weights is no weaker than the tangent's
-    assert info["bound"] <= oracle.root_bound(state.matrix, far, H) * (1 + SLACK)
-    assert info["objective"] == pytest.approx(oracle.roots(state.matrix, far), rel=SLACK)
 
 
 def test_batch_value_is_that_of_the_sdp():
@@ -213,11 +201,10 @@ def test_soft_minimum(exponent, n, seed):
 
 
 @pytest.mark.parametrize("smoothing", [1e-300, 1e-30, 1e-3, 0.5, 1e3, 1e300])
-@pytest.mark.parametrize("objective", ["smallest", "root"])
-def test_any_smoothing_is_finite(smoothing, objective):
+def test_any_smoothing_is_finite(smoothing):
     """From one pair at a time to all alike, nothing is NaN and the bound holds."""
     close, far = wine_pairs(60)
-    options = LEARNERS[objective](smoothing=smoothing, steps=15, buffer=40)
+    options = EigDMLLearner(smoothing=smoothing, steps=15, buffer=40)
     state, info = streamed(close, far, options, batch=20)
     check(state)
     assert 0 <= info["gap"] < 1
@@ -225,12 +212,11 @@ def test_any_smoothing_is_finite(smoothing, objective):
 
 
 @pytest.mark.parametrize("exponent", [-150, -75, 75, 150])
-@pytest.mark.parametrize("objective", ["smallest", "root"])
-def test_units_of_the_data(exponent, objective):
+def test_units_of_the_data(exponent):
     """Squares from 1e-300 to 1e300: the metric takes the unit, q does not see it."""
     unit = 2.0 ** round(exponent / np.log10(2))  # a power of two: nothing is rounded
     close, far = wine_pairs(100)
-    options = LEARNERS[objective](smoothing=0.1, buffer=60)
+    options = EigDMLLearner(smoothing=0.1, buffer=60)
     plain, plain_info = streamed(close, far, options)
     state, info = streamed(unit * close, unit * far, options)
     np.testing.assert_allclose(state.matrix * unit * unit, plain.matrix, rtol=1e-6, atol=1e-8)
@@ -312,15 +298,14 @@ def test_a_metric_of_another_h_is_left_behind():
 @given(
     st.integers(0, 10**6),
     st.sampled_from(["hard", "recent"]),
-    st.sampled_from(["smallest", "root"]),
     st.sampled_from([None, 0.9, 0.99]),
 )
 @settings(max_examples=25, deadline=None)
-def test_random_streams(seed, policy, objective, decay):
+def test_random_streams(seed, policy, decay):
     """Batches of any size, empty ones too: feasible, finite, within the buffer after every call."""
     generator = np.random.default_rng(seed)
     d = int(generator.integers(1, 6))
-    options = LEARNERS[objective](policy=policy, decay=decay, buffer=12, steps=3, step_cap=20)
+    options = EigDMLLearner(policy=policy, decay=decay, buffer=12, steps=3, step_cap=20)
     state = eig_dml.init(d)
     scales = 10.0 ** generator.integers(-3, 4, size=d)
     for _ in range(25):

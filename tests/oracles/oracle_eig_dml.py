@@ -21,7 +21,6 @@ __all__ = [
     "mean_outer",
     "orthogonal_optimum",
     "power",
-    "root_bound",
     "roots",
     "smallest",
     "smoothed",
@@ -71,16 +70,6 @@ def dual_bound(alpha, far, H) -> float:
     """
     G = sum(a * np.outer(delta, delta) for a, delta in zip(alpha, far, strict=True))
     return len(H) * top_eigenvalue(G, H)
-
-
-def root_bound(A, far, H) -> float:
-    """f(A) + max over B of <gradient, B - A>: not below the mean root of any B, by concavity."""
-    q = [float(delta @ A @ delta) for delta in far]
-    gradient = sum(
-        np.outer(delta, delta) / (2 * np.sqrt(value) * len(far))
-        for value, delta in zip(q, far, strict=True)
-    )
-    return roots(A, far) + len(H) * top_eigenvalue(gradient, H) - float(np.sum(gradient * A))
 
 
 def frank_wolfe(H, far, steps, smoothing) -> list[np.ndarray]:
