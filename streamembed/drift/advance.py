@@ -184,7 +184,7 @@ def _settle(state: MonitorState, candidate: Candidate) -> MonitorState:
         return later
     # a provisional one, made again, keeps its number
     number = state.numbered if state.watching is None else state.watching.reference.number
-    reference = build_reference(events, settings, number, season, serial)
+    reference = build_reference(events, settings, number, season, serial, state.features)
     after = replace(state, numbered=max(state.numbered, number + 1))
     return start_watching(after, reference, later.candidate if n < settings.n_reference else None)
 

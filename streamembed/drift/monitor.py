@@ -213,7 +213,9 @@ class Monitor(SavedObject):
         state = replace(monitor._state, features=snapshot.features, numbered=1)
         with one_blas_thread():
             serial = dependence.measure(events.points, enough=len(points))
-            reference = build_reference(events, monitor._settings, 0, None, serial)
+            reference = build_reference(
+                events, monitor._settings, 0, None, serial, snapshot.features
+            )
         monitor._state = start_watching(state, reference)
         return monitor
 

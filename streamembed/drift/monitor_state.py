@@ -257,6 +257,7 @@ def build_reference(
     number: int,
     own_season: Season | None,
     serial: Dependence,
+    features: Features | None,
 ) -> CalibratedReference:
     """Build the reference of these events: half are for the map, half for the calibration.
 
@@ -281,6 +282,7 @@ def build_reference(
         min(settings.n_coordinates, max_scores),
         settings.scaling,
         settings.bandwidth,
+        1.0 if features is None else features.divisors,
     )
     own = reference_map.compute_scores(points[~chosen])
     ordered = np.sort(own, axis=0)

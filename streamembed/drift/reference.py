@@ -112,6 +112,7 @@ def fit(
     n_coordinates: int,
     scaling: str | None = "standard",
     bandwidth: float | None = None,
+    divisors: Floats | float = 1.0,
 ) -> ReferenceMap:
     """Fit the map to these events, shape (n, d).
 
@@ -119,19 +120,22 @@ def fit(
     ----------
     n_coordinates
         At most; fewer where the spectrum has fewer above 1e-3.
+    divisors
+        See `Features.divisors`: the numbers of a vector weigh as one feature.
     """
-    kernel_scaling = fit_points(points, np.ones(len(points)), scaling, bandwidth)
+    masses = np.ones(len(points))
+    kernel_scaling = fit_points(points, masses, scaling, bandwidth, divisors=divisors)
     if bandwidth is None:
         kernel_scaling = kernel_scaling.of_bandwidth(BANDWIDTH_FACTOR * kernel_scaling.bandwidth)
     scaled = np.clip(kernel_scaling.apply(points), -OUTSIDE, OUTSIDE)
-    features = fit_points(points, np.ones(len(points)), "standard", 1.0)
+    features = fit_points(points, masses, "standard", 1.0)
     kernel = np.exp(-cdist(scaled, scaled, "sqeuclidean") / kernel_scaling.bandwidth**2)
     psi = _decompose_walk(kernel, n_coordinates)
     axes = None
     if points.shape[1] > MAX_FEATURES:
-        tall = np.clip(features.apply(points), -FARTHEST, FARTHEST)
+        tall = np.clip(features.apply(points), -FARTHEST, FARTHEST) / divisors
         _, _, right = np.linalg.svd(tall - tall.mean(axis=0), full_matrices=False)
-        axes = np.ascontiguousarray(_fix_signs(right[:MAX_FEATURES].T))
+        axes = np.ascontiguousarray((_fix_signs(right[:MAX_FEATURES].T).T / divisors).T)
     scaled = np.ascontiguousarray(scaled)
     return ReferenceMap(kernel_scaling, scaled, 1.0 / kernel.sum(axis=1), psi, features, axes)
 

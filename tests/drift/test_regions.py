@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from scipy.stats import fisher_exact
 
@@ -144,3 +145,19 @@ def test_the_benchmark_draws_what_it_says() -> None:
     assert len(points) == drift_regions.BEFORE + drift_regions.AFTER
     assert abs(is_own[:at].mean() - 0.1) < 0.03
     assert abs(is_own[at:].mean() - 0.3) < 0.03
+
+
+def test_a_number_beside_a_vector_weighs_as_much_as_it() -> None:
+    """A shift of it is found as soon as without the vector; it took four times as long."""
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        vectors, latency = rng.standard_normal((2400, 64)), rng.standard_normal(2400)
+        latency[2000:] += 1.5
+        names = [f"embedding[{j}]" for j in range(64)]
+        columns = dict(zip(names, vectors.T, strict=True))
+        monitor = se.Monitor(n_reference=1000)
+        monitor.learn(pa.table({**columns, "latency": latency}))
+        [alarm] = [alarm for alarm in monitor.alarms if alarm.onset >= 1900]
+        assert alarm.position <= 2040
+        assert alarm.explanation is not None
+        assert alarm.explanation.names == ("latency",)
