@@ -85,12 +85,15 @@ def test_the_offset_is_checked(tmp_path: Path, value: Any) -> None:
 def test_an_interrupt_anywhere_is_followed_by_the_same_files(
     tmp_path: Path, places: int, embed: str
 ) -> None:
-    """Whatever line a watched replay is broken off at, the same call again completes it."""
+    """Whatever line a watched replay is broken off at, the same call again completes it.
+
+    And the engine has learned the rows before its `log_offset`.
+    """
     watched = np.concatenate([POINTS, POINTS + np.array([0.0, 0.0, 4.0])])[:500]
     write_log(tmp_path / "log", watched, ["x", "y", "z"], rows_per_batch=37)
 
-    def run(name: str) -> tuple[bytes, bytes]:
-        taught, monitor = engine("landmarks"), se.Monitor(ert=200, n_reference=100)
+    def run(name: str, taught: se.Engine | None = None) -> tuple[bytes, bytes]:
+        taught, monitor = taught or engine("landmarks"), se.Monitor(ert=200, n_reference=100)
         given: dict[str, Any] = {"snapshot_every": 40, "checkpoint_every": 80, "embed": embed}
         se.replay(tmp_path / "log", taught, tmp_path / name, monitor=monitor, **given)
         return taught.to_bytes(), monitor.to_bytes()
@@ -100,8 +103,9 @@ def test_an_interrupt_anywhere_is_followed_by_the_same_files(
     counted.run(lambda: run("counted"))
     generator = np.random.default_rng([places, embed == "causal"])
     for place in generator.choice(counted.count, places, replace=False).tolist():
-        broken = Breaker(place + 1)
-        broken.run(lambda: run("run"))
+        broken, taught = Breaker(place + 1), engine("landmarks")
+        broken.run(lambda taught=taught: run("run", taught))  # type: ignore[misc]
+        assert taught.position == np.isfinite(watched[: taught.log_offset]).all(axis=1).sum()
         assert run("run") == whole, broken.where
         assert digest(tmp_path / "run") == digest(tmp_path / "whole"), broken.where
         assert verify(tmp_path / "run").troubles == (), broken.where
