@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 import numpy as np
 from river import base
 
-from streamembed.data import impute
 from streamembed.data.impute import FeatureRows
 from streamembed.data.labels import LabelIndex, read_keys
 from streamembed.data.values import to_list
@@ -93,7 +92,8 @@ class LabelSpreading(ColdStartLearner, base.MiniBatchClassifier):
     scaling: str | None = "standard"
     warm_up: int = 100
 
-    _largest = LARGEST_VALUE
+    _largest, _smallest = LARGEST_VALUE, 0.0
+    _title = "this classifier"
     _hints: ClassVar[Mapping[str, str]] = {
         **dict.fromkeys(("fit", "partial_fit"), "learn_many(X, y)"),
         "predict": "predict_many(X)",
@@ -154,7 +154,7 @@ class LabelSpreading(ColdStartLearner, base.MiniBatchClassifier):
 
     def predict_proba_one(self, x: Mapping[Any, Any]) -> dict[Any, float]:  # type: ignore[override]
         """Shares of the classes' scores, by label; empty before the first label."""
-        shares, labels = self._predict(impute.read_point(x, self._largest, 0.0))
+        shares, labels = self._predict(self._read_point(x))
         return dict(zip(labels, shares[0].tolist(), strict=True))
 
     def predict_proba_many(self, X: Any) -> Any:
@@ -162,8 +162,7 @@ class LabelSpreading(ColdStartLearner, base.MiniBatchClassifier):
 
         Columns are in the order of `classes`.
         """
-        rows = impute.read(X, self._largest, 0.0)
-        shares, labels = self._predict(rows)
+        shares, labels = self._predict(self._read_rows(X))
         return _to_pandas(X, "DataFrame", shares, columns=list(labels))
 
     def predict_many(self, X: Any) -> Any:
@@ -171,7 +170,7 @@ class LabelSpreading(ColdStartLearner, base.MiniBatchClassifier):
 
         None before the first label.
         """
-        rows = impute.read(X, self._largest, 0.0)
+        rows = self._read_rows(X)
         shares, labels = self._predict(rows)
         predicted = np.full(len(rows), None, dtype=object)
         if labels:
@@ -195,7 +194,6 @@ class LabelSpreading(ColdStartLearner, base.MiniBatchClassifier):
         """Shares (n, c) and labels of the classes."""
         if self.position == 0:
             return np.zeros((len(rows), 0)), ()
-        self._check_features(rows, "this classifier")
         statistics, stream = self._settle()
         values = self._count_missing(rows.arrange(statistics.names))
         points = stream.scaling.apply(np.where(np.isnan(values), statistics.means, values))
@@ -234,7 +232,7 @@ class LabelSpreading(ColdStartLearner, base.MiniBatchClassifier):
 
     def learn_one(self, x: Mapping[Any, Any], y: Any = None) -> None:
         """Learn one event; without a label where y is None or NaN."""
-        self._take(impute.read_point(x, self._largest, 0.0), read_keys([y], 1))
+        self._take(self._read_point(x), read_keys([y], 1))
 
     def learn_many(self, X: Any, y: Any = None) -> None:
         """Learn a mini-batch, and a label a row or None for all.
@@ -244,7 +242,7 @@ class LabelSpreading(ColdStartLearner, base.MiniBatchClassifier):
         InputError
             X is no table, or y has not one label a row; nothing was learned.
         """
-        rows = impute.read(X, self._largest, 0.0)
+        rows = self._read_rows(X)
         self._take(rows, [None] * len(rows) if y is None else read_keys(y, len(rows)))
 
     def label(self, ids: Any, y: Any) -> tuple[int, ...]:
@@ -293,7 +291,6 @@ class LabelSpreading(ColdStartLearner, base.MiniBatchClassifier):
         return tuple(event for event in ids if event not in at)
 
     def _take(self, rows: FeatureRows, keys: Sequence[Hashable | None]) -> None:
-        self._check_features(rows, "this classifier")
         before = self._statistics.count_before(rows)
         start, early = self._early_labels
         early = early[self._learned - start : self.position - start]

@@ -53,13 +53,7 @@ class PageFigures:
 
 
 def require_bokeh() -> None:
-    """Raise an error if Bokeh is missing.
-
-    Raises
-    ------
-    ParameterError
-        Bokeh is missing; the message says how to install it.
-    """
+    """ParameterError, which says how to install it, if Bokeh is missing."""
     if MISSING_BOKEH:
         raise ParameterError(
             f"a page needs Bokeh ({MISSING_BOKEH}): pip install 'streamembed[report]'"

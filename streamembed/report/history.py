@@ -17,15 +17,7 @@ MOST_ROWS, MOST_FEATURES = 1_000, 40
 
 
 def describe_history(timeline: Any, engine: Mapping[str, Any]) -> dict[str, Any]:
-    """Describe the timeline of a run, JSON-ready.
-
-    Parameters
-    ----------
-    timeline
-        See `streamembed.runs.run_reader.RunReader.timeline`.
-    engine
-        Parameters of the engine.
-    """
+    """Describe `RunReader.timeline` of a run, JSON-ready; ``engine`` has its parameters."""
     rows = select_evenly(timeline.num_rows, MOST_ROWS)
     table: pa.Table = timeline.take(pa.array(rows))
     positions = table["position"].to_pylist()

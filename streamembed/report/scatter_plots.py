@@ -51,23 +51,11 @@ def select_labels(events: Mapping[Any, EventMetadata]) -> tuple[list[str], int]:
 
 def describe_scatter_plot(
     snapshot: Snapshot,
-    reference: ScatterReference | None,
-    events: Mapping[Any, EventMetadata],
-    names: Sequence[str],
+    reference: ScatterReference | None,  # points drawn in grey, placed by this snapshot
+    events: Mapping[Any, EventMetadata],  # by id
+    names: Sequence[str],  # labels that are shown by name
 ) -> dict[str, Any]:
-    """Describe one scatter plot, JSON-ready.
-
-    Parameters
-    ----------
-    snapshot
-        The snapshot of the points.
-    reference
-        The points drawn in grey, placed by this snapshot; None for none.
-    events
-        Positions, labels and times of events, by id.
-    names
-        Labels that are shown by name.
-    """
+    """Describe one scatter plot, JSON-ready."""
     n = len(snapshot.ids)
     indices = select_evenly(n, MOST_POINTS)
     ids = [snapshot.ids[i] for i in indices.tolist()]

@@ -292,21 +292,10 @@ def _select_compared(origin: dict[str, Any]) -> dict[str, Any]:
 
 
 def _restore(store: RunStore, log: EventLog, engine: Engine, grows: bool) -> tuple[Commit, bool]:
-    """Bring the engine to where the run was committed last; check that the log still leads there.
+    """Bring the engine to the last commit: what was taken, and whether the run is whole.
 
-    ``grows`` is whether there may be more rows to come.
-
-    Returns
-    -------
-    start
-        What was taken before.
-    finished
-        Whether the log has no other rows, and the run is whole.
-
-    Raises
-    ------
-    ParameterError
-        The rows that were taken are not those of the log any more.
+    ParameterError where the rows that were taken are not those of the log any more. ``grows``:
+    there may be more rows to come.
     """
     last = store.load_last() or Commit(engine, RowCounts(), {"rows": 0})
     state, taken = store.database.read_fact(chains.STATE, {}), last.fingerprint
