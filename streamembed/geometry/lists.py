@@ -244,13 +244,9 @@ def _merge(
 ) -> tuple[Slots, Floats, Floats]:
     """Some lists without the removed entries, and with those that arrive.
 
-    Parameters
-    ----------
-    near, d2, limits
-        Of r lists; -1 and inf where an entry was removed.
-    at, arriving, arriving_d2
-        Shapes (p,): the row of the list, the slot and its d2, below the limit; ascending by (row,
-        d2, position). They are younger than all that is listed.
+    ``near``, ``d2``, ``limits`` of r lists: -1 and inf where an entry was removed. ``at``,
+    ``arriving``, ``arriving_d2`` (p,): the row of the list, the slot and its d2, below the limit,
+    ascending by (row, d2, position); younger than all that is listed.
     """
     r, width = near.shape
     rank = np.arange(len(at)) - np.searchsorted(at, at)
