@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
@@ -19,9 +20,10 @@ from streamembed.errors import (
     format_count,
     quote,
 )
-from streamembed.logs.event_log import open_with_choice, parse_choice
+from streamembed.logs.event_log import EventLog, open_with_choice, parse_choice
 from streamembed.runs import run_folder
 from streamembed.runs.log_transform import transform_log
+from streamembed.runs.run_reader import read_run
 from streamembed.storage.database import DATABASE_NAME, LOCK
 
 
@@ -65,8 +67,11 @@ def command(
                 f"output={quote(output)} is the input {source}: choose another file"
             )
     loaded_snapshot = Snapshot.load(path)
-    choice = parse_choice(features or loaded_snapshot.feature_names or None, **roles)
-    log = open_with_choice(check_logs_exist(logs), choice)
+    chosen = features or loaded_snapshot.feature_names or None
+    log = open_with_choice(check_logs_exist(logs), parse_choice(chosen, **roles))
+    if path != Path(snapshot):
+        roles |= _read_roles(path.parent, output, roles, log)
+        log = open_with_choice([*logs], parse_choice(chosen, **roles))
     summary = transform_log(loaded_snapshot, log, output, overwrite=overwrite)
     if as_json:
         click.echo(json.dumps(summary))
@@ -75,6 +80,28 @@ def command(
         echo(f"{events} embedded, {summary['rejected']:,} rejected: {output}")
     if summary["damage"] is not None:
         exit_with(LogError(summary["damage"]), DAMAGED)
+
+
+def _read_roles(
+    run: Path, output: str, roles: Mapping[str, str | None], log: EventLog
+) -> dict[str, str]:
+    """Columns that had a role in the run and are in the log, where no other was chosen.
+
+    Raises
+    ------
+    ParameterError
+        The output lies in the log of the run.
+    """
+    with read_run(run) as reader:
+        places, columns = reader.log_places, reader.origin.get("columns", {})
+    target = Path(output).resolve()
+    for place in places:
+        if target.is_relative_to(Path(place).resolve()):
+            raise ParameterError(
+                f"output={quote(output)} lies in {place}, the log of {run}: choose another place"
+            )
+    given = {role: columns.get(role) for role, name in roles.items() if name is None}
+    return {role: name for role, name in given.items() if name in log.columns.left_out}
 
 
 def _find_snapshot_file(path: Path) -> Path:

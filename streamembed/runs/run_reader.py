@@ -259,6 +259,11 @@ class RunReader:
                 position = end
 
     @property
+    def log_places(self) -> tuple[str, ...]:
+        """The files or folders of the log that a replay learned; none of an online run."""
+        return tuple(self._database.read_fact(chains.LOG, ()))
+
+    @property
     def kept_columns(self) -> tuple[str, ...]:
         """The columns of its log that a replay wrote beside the events."""
         return tuple(self.origin.get("columns", {}).get("keep", ()))

@@ -626,3 +626,39 @@ def test_a_stopped_run_or_a_lack_of_memory_was_a_traceback(
     monkeypatch.setattr(replay_run, "replay", fails)
     done = call("replay", log, "--run", tmp_path / "run", *SMALL)
     assert (done.exit_code, says in done.stderr) == (exit_codes.IO, True), done.output
+
+
+def test_transform_knows_the_log_and_the_roles_of_its_run(tmp_path: Path) -> None:
+    """It never writes into that log, and names events by the columns that the replay took."""
+    rng = np.random.default_rng(0)
+    (tmp_path / "events").mkdir()
+    columns = {
+        "a": rng.normal(size=90),
+        "b": rng.normal(size=90),
+        "key": [f"k{i}" for i in range(90)],
+    }
+    pq.write_table(pa.table(columns), tmp_path / "events" / "1.parquet")
+    pq.write_table(pa.table(columns).slice(0, 5), tmp_path / "new.parquet")
+    pq.write_table(pa.table(columns).slice(0, 5).drop(["key"]), tmp_path / "bare.parquet")
+    run = tmp_path / "run"
+    done = call("replay", tmp_path / "events", "--run", run, "--size", "40", "--id", "key")
+    assert done.exit_code == 0, done.output
+    for name in ("1.parquet", "2.parquet"):
+        done = call(
+            *("transform", run, tmp_path / "new.parquet"),
+            *("-o", tmp_path / "events" / name, "--overwrite"),
+        )
+        assert done.exit_code == 2
+        assert "the log of" in done.output
+    assert len(pq.read_table(tmp_path / "events")) == 90
+    for name, keys in (("new", ["k0", "k1", "k2", "k3", "k4"]), ("bare", [None] * 5)):
+        done = call(
+            "transform",
+            run,
+            tmp_path / f"{name}.parquet",
+            "-o",
+            tmp_path / "out.parquet",
+            "--overwrite",
+        )
+        assert done.exit_code == 0, done.output
+        assert pq.read_table(tmp_path / "out.parquet")["id"].to_pylist() == keys
