@@ -259,7 +259,8 @@ class ColumnCandidates:
             return self.suspicious[name]
         if is_numeric(self.types[name]) or name in self.vectors:
             return "not among the features"
-        return str(self.types[name])
+        why = explain_name(name)
+        return f"{self.types[name]}{f', {why}' if why else ''}"
 
     def __str__(self) -> str:
         vectors = f" or the vectors {sorted(self.vectors)}" if self.vectors else ""

@@ -225,7 +225,8 @@ def test_columns_of_other_names_have_the_roles(tmp_path: Path) -> None:
     assert (log.columns.id, log.columns.label, log.columns.time) == ("key", "kind", "at")
     assert log.columns.left_out == {"extra": "excluded", "id": "string"}
     assert str(log.columns) == (
-        "features: a, b; id: key; label: kind; time: at; left out: extra (excluded), id (string)"
+        "features: a, b; id: key; label: kind; time: at; left out: extra (excluded), "
+        "id (string, named like an id)"
     )
     run = se.replay(path, se.Engine(**SMALL), tmp_path / "run", **roles)
     written = pq.read_table(run.path / "embedding.parquet")
