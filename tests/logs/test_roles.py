@@ -223,7 +223,7 @@ def test_columns_of_other_names_have_the_roles(tmp_path: Path) -> None:
     log = open_log(path, **roles)
     assert log.feature_names == ("a", "b")
     assert (log.columns.id, log.columns.label, log.columns.time) == ("key", "kind", "at")
-    assert log.columns.left_out == {"extra": "excluded", "id": "string"}
+    assert log.columns.left_out == {"extra": "excluded", "id": "string, named like an id"}
     assert str(log.columns) == (
         "features: a, b; id: key; label: kind; time: at; left out: extra (excluded), "
         "id (string, named like an id)"
