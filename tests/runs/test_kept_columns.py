@@ -78,8 +78,8 @@ def test_a_run_that_was_stopped_goes_on_with_them(log: Path, tmp_path: Path) -> 
 
 def test_what_cannot_be_kept_is_refused(log: Path, tmp_path: Path) -> None:
     """A column that is missing, or that the embedding has itself."""
-    with pytest.raises(FeatureError, match=r"keep='titel' is not a column"):
-        replayed(log, tmp_path / "run", keep=["titel"])
+    with pytest.raises(FeatureError, match=r"keep='titles' is not a column"):
+        replayed(log, tmp_path / "run", keep=["titles"])
     renamed = pq.read_table(log / "1.parquet").rename_columns(["a", "b", "coverage", "c", "id"])
     pq.write_table(renamed, tmp_path / "other.parquet")
     with pytest.raises(FeatureError, match=r"keep='coverage' is a column of embedding.parquet"):
