@@ -65,6 +65,8 @@ def write_page(
 def _check_link(link: str | None, columns: Sequence[str]) -> None:
     if link is None:
         return
+    if not re.match(r"https?://|{", link):
+        raise ParameterError(f"link={quote(link)} must begin with https://, http:// or a column")
     names = re.findall(r"{([^{}]*)}", link)
     for name in names:
         if name not in ("id", *columns):

@@ -103,5 +103,7 @@ def test_they_are_on_the_page_as_text(log: Path, tmp_path: Path) -> None:
     assert json.loads(parts.scripts[0])["link"] == "https://example.org/{title}"
     with pytest.raises(ParameterError, match=r"names 'url', and the run has kept \['title'\]"):
         write_page(tmp_path / "run", tmp_path / "a.html", link="https://example.org/{url}")
+    with pytest.raises(ParameterError, match="must begin with https://, http:// or a column"):
+        write_page(tmp_path / "run", tmp_path / "a.html", link="javascript:alert({title})")
     with pytest.raises(ParameterError, match=r"must name a column, such as \{id\}"):
         write_page(tmp_path / "run", tmp_path / "a.html", link="https://example.org")
