@@ -259,8 +259,10 @@ class LabelSpreadingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
 
     def _learn(self, X: Any, y: Any, reset: bool) -> Self:
         points, labels = validate_data(self, X, y, dtype=np.float64, reset=reset)
-        check_classification_targets(labels)
         is_labelled = np.array([label not in (UNLABELLED, None) for label in labels.tolist()])
+        given = np.array(labels[is_labelled].tolist())  # without None labels have a type
+        if len(given):
+            check_classification_targets(given)
         self.estimator_.learn_many(points, np.where(is_labelled, labels.astype(object), None))
         self.classes_ = np.unique(np.array(self.estimator_.classes))
         if not len(self.classes_):

@@ -217,6 +217,11 @@ def check_table(
     with np.errstate(invalid="ignore"):
         usable = np.asarray((np.abs(values) <= LARGEST_VALUE).all(axis=1))
     if features.metric == "cosine":
+        if np.ptp(features.divisors):
+            raise FeatureError(
+                f"{name} has a vector and other columns, which metric='cosine' would divide by one "
+                "length: learn the vector alone, or with metric='euclidean'"
+            )
         values = _normalize(values, usable)
         usable &= values.any(axis=1)
     keys = [None] * len(values) if row_ids is None else row_ids.tolist()

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import streamembed as se
 from streamembed import estimators
 from streamembed.data import batch
-from streamembed.errors import BadRowError, InputError, ParameterError
+from streamembed.errors import BadRowError, FeatureError, InputError, ParameterError
 from streamembed.methods.engine_parameters import METHODS
 
 rng = np.random.default_rng(0)
@@ -165,3 +165,12 @@ def test_a_run_replays_saves_merges_and_watches(tmp_path: Path) -> None:
     for each in (engine, loaded):
         each.learn(POINTS[:30])
     np.testing.assert_array_equal(engine.snapshot().coordinates, loaded.snapshot().coordinates)
+
+
+def test_a_vector_and_a_number_have_no_common_length() -> None:
+    """A latency in milliseconds would be all of it."""
+    names = [*(f"embedding[{j}]" for j in range(12)), "latency"]
+    table = pa.table(dict(zip(names, np.column_stack([POINTS, POINTS[:, :1]]).T, strict=True)))
+    for learner in (se.Engine(metric="cosine"), se.Monitor(metric="cosine")):
+        with pytest.raises(FeatureError, match="a vector and other columns"):
+            learner.learn(table)

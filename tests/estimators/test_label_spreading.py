@@ -201,3 +201,15 @@ def test_the_classifier_takes_minus_one_for_no_label() -> None:
     assert whole.score(POINTS, CLASSES) > 0.9
     with pytest.raises(InputError, match="-1"):
         LabelSpreadingClassifier().fit(POINTS, np.full(260, -1))
+
+
+@pytest.mark.parametrize("names", [("a", "b"), (3, 7)])
+def test_none_is_no_label_beside_texts_and_numbers(names: Any) -> None:
+    """It was a TypeError of numpy, or an unknown type of labels."""
+    points = np.random.default_rng(0).standard_normal((90, 3))
+    points[45:] += 5.0
+    y = np.array([None] * 90, dtype=object)
+    with pytest.raises(InputError, match="y has no label"):
+        LabelSpreadingClassifier().fit(points, y)
+    y[0], y[60] = names
+    assert LabelSpreadingClassifier().fit(points, y).predict(points[[1, 80]]).tolist() == [*names]
