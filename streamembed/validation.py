@@ -49,6 +49,21 @@ def check_choice(
     raise ParameterError(f"{name}={quote(value)} must be one of {choices}{other}{end}")
 
 
+def check_scaling(metric: object, scaling: object) -> tuple[str, str | None]:
+    """The metric of points, and what divides their features: nothing under "cosine"."""
+    notes = {"precomputed": "learn_distances takes distances"}
+    metric = check_choice("metric", metric, ("euclidean", "cosine"), notes=notes)
+    scaling = check_choice("scaling", scaling, ("standard", "global", None))
+    if metric == "euclidean":
+        return metric, scaling
+    if scaling == "global":
+        raise ParameterError(
+            "scaling='global' has no effect with metric='cosine', which divides every vector by "
+            "its length: leave it out"
+        )
+    return metric, None
+
+
 def check_whole(
     name: str, value: object, low: int, other: str = "", high: int = LARGEST_COUNT
 ) -> int:

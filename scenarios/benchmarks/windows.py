@@ -76,7 +76,7 @@ class WindowRun:
     learn: Floats  # (chunks,)
     publish: Floats  # (chunks,), or (0,) without snapshots
     certificates: list[se.Certificate]
-    levels: list[str]  # `Snapshot.rung`
+    levels: list[str]  # `Snapshot.refinement`
 
 
 def follow(engine: se.Engine, points: Floats, size: int, snapshots: bool = True) -> WindowRun:
@@ -91,7 +91,7 @@ def follow(engine: se.Engine, points: Floats, size: int, snapshots: bool = True)
             if snapshots:
                 publish.append(measure_cpu(engine.snapshot))
                 certificates.append(engine.snapshot().certificate)
-                levels.append(engine.snapshot().rung)
+                levels.append(engine.snapshot().refinement)
     return WindowRun(start, np.array(learn), np.array(publish), certificates, levels)
 
 

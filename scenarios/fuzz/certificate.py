@@ -422,7 +422,7 @@ def _stream(seed: int, most: int, result: CertificateCounts, kernel: str | None)
         result.snapshots += 1
         result.met += bool(snapshot.certificate.met)
         result.informative += snapshot.certificate.angle_bound < 1.0
-        result.levels[snapshot.rung] += 1
+        result.levels[snapshot.refinement] += 1
         # that doubles can show; eigenvalues below 1e-13 are none
         smallest = max(1.1 * bound_rounding(np.float64, len(snapshot.ids)), 1e-13)
         possible = snapshot.eigenvalues[0] * parameters["tolerance"] > smallest

@@ -69,9 +69,8 @@ def command(
     loaded_snapshot = Snapshot.load(path)
     chosen = features or loaded_snapshot.feature_names or None
     log = open_with_choice(check_logs_exist(logs), parse_choice(chosen, **roles))
-    if path != Path(snapshot):
-        roles |= _read_roles(path.parent, output, roles, log)
-        log = open_with_choice([*logs], parse_choice(chosen, **roles))
+    if path != Path(snapshot) and (inherited := _read_roles(path.parent, output, roles, log)):
+        log = open_with_choice([*logs], parse_choice(chosen, **{**roles, **inherited}))
     summary = transform_log(loaded_snapshot, log, output, overwrite=overwrite)
     if as_json:
         click.echo(json.dumps(summary))
@@ -94,12 +93,10 @@ def _read_roles(
     """
     with read_run(run) as reader:
         places, columns = reader.log_places, reader.origin.get("columns", {})
-    target = Path(output).resolve()
-    for place in places:
-        if target.is_relative_to(Path(place).resolve()):
-            raise ParameterError(
-                f"output={quote(output)} lies in {place}, the log of {run}: choose another place"
-            )
+    if run_folder.lies_in(Path(output), map(Path, places)):
+        raise ParameterError(
+            f"output={quote(output)} lies in the log of {run}: choose another place"
+        )
     given = {role: columns.get(role) for role, name in roles.items() if name is None}
     return {role: name for role, name in given.items() if name in log.columns.left_out}
 

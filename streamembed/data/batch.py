@@ -131,11 +131,10 @@ def read(
                 f"{quote(list(features.names))}"
             )
         return X.under(metric if features is None else features.metric, on_bad_row, remedy, name)
-    is_known = features is not None
     if ids is None and features is not None and are_usable(X, features):
         return Batch.of_points(X.copy(), features)
-    table, features = read_columns(X, features, name)
-    features = features if is_known else replace(features, metric=metric)
+    table, own = read_columns(X, features, name)
+    features = replace(own, metric=metric if features is None else features.metric)
     return check_table(
         table.values, features, table.nulls, table.faults, ids, on_bad_row, remedy, name=name
     )
@@ -171,8 +170,8 @@ def read_columns(
 def are_usable(X: Any, features: Features) -> bool:
     """Whether X is an array of points of these features as it is: 5 us instead of 40 to read it."""
     is_matrix = type(X) is np.ndarray and X.dtype == np.float64 and X.ndim == 2
-    is_matrix = is_matrix and features.metric == "euclidean"
-    has_columns = is_matrix and features.ordered and X.shape[1] == len(features.names) > 0
+    is_plain = is_matrix and features.metric == "euclidean"
+    has_columns = is_plain and features.ordered and X.shape[1] == len(features.names) > 0
     return has_columns and bool(np.abs(X).max(initial=0.0) <= LARGEST_VALUE)
 
 

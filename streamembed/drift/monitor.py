@@ -46,6 +46,7 @@ from streamembed.validation import (
     check_choice,
     check_flag,
     check_real,
+    check_scaling,
     check_whole,
 )
 
@@ -137,7 +138,7 @@ class Monitor(SavedObject):
         seed: int = 0,
         period: int | None = None,
     ) -> None:
-        check_choice("scaling", scaling, ("standard", "global", None))
+        metric, scaling = check_scaling(metric, scaling)
         is_endless = isinstance(ert, float) and ert == np.inf
         is_auto = isinstance(bandwidth, str) and bandwidth == "auto"
         ends = SMALLEST_BANDWIDTH, LARGEST_BANDWIDTH
@@ -147,8 +148,8 @@ class Monitor(SavedObject):
             n_coordinates=check_whole("n_coordinates", n_coordinates, 1),
             policy=check_choice("policy", policy, ("renew", "hold", "stop")),
             labels=check_flag("labels", labels),
-            metric=check_choice("metric", metric, ("euclidean", "cosine")),
-            scaling=None if metric == "cosine" else scaling,
+            metric=metric,
+            scaling=scaling,
             bandwidth=None if is_auto else check_real("bandwidth", bandwidth, *ends, " or 'auto'"),
             on_bad_row=check_choice("on_bad_row", on_bad_row, ("raise", "skip")),
             seed=check_whole("seed", seed, 0, high=LARGEST_SEED),

@@ -60,7 +60,7 @@ class Labelled:
 
     Attributes
     ----------
-    taught : int
+    learned : int
         Events that had no label, and have this one now.
     repeated : int
         Labels of events that had one already, which stays.
@@ -69,7 +69,7 @@ class Labelled:
         were merged into a landmark, or never came.
     """
 
-    taught: int
+    learned: int
     repeated: int
     not_held: tuple[Hashable, ...]
 

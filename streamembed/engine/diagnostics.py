@@ -77,10 +77,10 @@ def describe_snapshot_cost(config: Config, snapshot: Snapshot) -> str | None:
 
     One that is not met has gone through all levels of `streamembed.methods.refinement` in vain.
     """
-    n, rung = len(snapshot.ids), snapshot.rung
+    n, step = len(snapshot.ids), snapshot.refinement
     if snapshot.certificate.met is False:
-        rung = "exact" if n <= LARGEST_EXACT else "batch"
-    ratio = {"exact": EXACT_AT_1000 * (n / 1000.0) ** 2, "batch": BATCH}.get(rung, 1.0)
+        step = "exact" if n <= LARGEST_EXACT else "batch"
+    ratio = {"exact": EXACT_AT_1000 * (n / 1000.0) ** 2, "batch": BATCH}.get(step, 1.0)
     if ratio < CLIFF:
         return None
     return (
@@ -150,7 +150,7 @@ def describe_price(snapshot: Snapshot) -> str | None:
 def describe_unfitted_metrics(snapshot: Snapshot) -> str | None:
     """Metrics that have learned nothing."""
     names = [
-        name for name, metric in snapshot.metrics.items() if metric.certificate.taught is False
+        name for name, metric in snapshot.metrics.items() if metric.certificate.fitted is False
     ]
     if not names:
         return None

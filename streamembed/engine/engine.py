@@ -612,9 +612,9 @@ class Engine(HintedAttributes, SavedObject):
         >>> engine.learn(np.random.default_rng(0).normal(size=(60, 2))).accepted
         60
         >>> engine.label([5, 30, 59], ["a", "b", "a"])   # the window begins at 20
-        Labelled(taught=2, repeated=0, not_held=(5,))
+        Labelled(learned=2, repeated=0, not_held=(5,))
         >>> engine.label([59], ["b"])
-        Labelled(taught=0, repeated=1, not_held=())
+        Labelled(learned=0, repeated=1, not_held=())
         """
         return self._run_exclusively(self._learn, self.check_labels, ids, y)
 

@@ -32,6 +32,7 @@ SMALLEST_CLUSTER, CLUSTER_SHARE = 5, 0.03
 MIN_SAMPLES = 10
 # Prefix of the columns of transformed points.
 PREFIX = "live_map"
+PLACES = name_columns(PREFIX, 2)
 
 
 def choose_smallest_cluster(n: int) -> int:
@@ -268,7 +269,7 @@ class Picture(Immutable):
             As in `Engine.learn`.
         """
         places = self._extension.coordinates(self._snapshot._read(X))
-        return to_input_format(places, X, name_columns(PREFIX, 2))
+        return to_input_format(places, X, PLACES)
 
     def transform_distances(self, rows: Any) -> Floats:
         """Places of new objects, by their distances to the support; see `Snapshot`."""

@@ -114,7 +114,7 @@ class Snapshot(SnapshotContents, SavedObject):
         Places in the plane, with ``picture=True``; made of ``picture_contents``.
     tracked : (N, r)
         lambda**t psi of all tracked pairs; see `tracked_pairs`.
-    rung : str
+    refinement : str
         Refinement level (`streamembed.methods.refinement`) of this snapshot: view, refresh or
         exact; of graphs and locally linear embedding also polish or batch.
     resolution : float
@@ -466,7 +466,7 @@ class Snapshot(SnapshotContents, SavedObject):
             ("eigenvalues", tuple(self.eigenvalues.tolist())),
             ("residual", certificate.residual),
             ("tolerance met", certificate.met),
-            ("refinement", self.rung),
+            ("refinement", self.refinement),
             ("metrics", tuple(self.metrics)),
         ]
         if picture is not None:

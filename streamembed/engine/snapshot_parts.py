@@ -88,7 +88,7 @@ def collect_parts(
         "reg": config.reg,
         "certificate": columns.certificate,
         "frame": partial(_build_frame, state.frame, state.position, columns.measure),
-        "rung": columns.refinement,
+        "refinement": columns.refinement,
         "resolution": state.resolution(config.size),
         "n_connected": columns.n_connected,
         "metrics": {name: one.named(features.given_names) for name, one in learned.items()},

@@ -170,7 +170,7 @@ class MetricEstimator(
             with one_blas_thread():
                 self._read = key, self._compute_metric()
         metric = self._read[1]
-        if metric.certificate["status"] == "untaught":
+        if metric.certificate["status"] == "unfitted":
             warn(
                 f"{type(self).__name__} has learned nothing yet: its metric is the identity until "
                 f"its first chunk is whole (chunk_size={self.chunk_size}); learn more, or call "

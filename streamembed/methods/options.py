@@ -36,6 +36,7 @@ from streamembed.validation import (
     check_flag,
     check_optional,
     check_real,
+    check_scaling,
     check_whole,
     set_fields,
 )
@@ -85,19 +86,15 @@ class Config(EngineParameters):
     def __post_init__(self) -> None:
         """Check every parameter, and keep it as a plain Python value."""
         bandwidths = SMALLEST_BANDWIDTH, LARGEST_BANDWIDTH
+        metric, scaling = check_scaling(self.metric, self.scaling)
         set_fields(
             self,
             method=check_choice("method", self.method, tuple(METHODS), notes=METHOD_NOTES),
             memory=check_choice("memory", self.memory, ("window", "landmarks", "all")),
             clock=check_choice("clock", self.clock, (POSITION, EVENT_TIME)),
             kernel=check_choice("kernel", self.kernel, KERNELS),
-            metric=check_choice(
-                "metric",
-                self.metric,
-                ("euclidean", "cosine"),
-                notes={"precomputed": "learn_distances takes distances"},
-            ),
-            scaling=check_choice("scaling", self.scaling, ("standard", "global", None)),
+            metric=metric,
+            scaling=scaling,
             on_bad_row=check_choice("on_bad_row", self.on_bad_row, ("raise", "skip")),
             n_components=check_whole("n_components", self.n_components, 1),
             size=check_whole("size", self.size, 3),
@@ -128,13 +125,6 @@ class Config(EngineParameters):
         )
         if self.method == "kernel_pca" and self.kernel == DEFAULTS["kernel"]:
             set_fields(self, kernel=self.row.kernels[0])
-        if self.metric == "cosine":
-            if self.scaling == "global":
-                raise ParameterError(
-                    "scaling='global' has no effect with metric='cosine', which divides every "
-                    "vector by its length: leave it out"
-                )
-            set_fields(self, scaling=None)
         self._check_options()
         self._check_bandwidth()
         self._check_metrics()

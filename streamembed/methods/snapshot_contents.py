@@ -151,7 +151,7 @@ class SnapshotContents(Immutable):
     reg: float
     certificate: Certificate
     frame: Frame
-    rung: str
+    refinement: str
     resolution: float
     n_connected: Annotated[int, "positive"]
     metrics: Mapping[str, Mahalanobis]

@@ -77,7 +77,7 @@ class Mahalanobis(Unchanging):
     def __repr__(self) -> str:
         certificate, d = self.certificate, len(self.matrix)
         origin = f"from {certificate['source']}" if certificate["source"] else "as given"
-        if certificate.taught is False:
+        if certificate.fitted is False:
             origin = "nothing learned yet: it is the metric that its learner starts from"
         return f"<Mahalanobis of {d} feature{'s' * (d > 1)}, rank {len(self.factor)}: {origin}>"
 

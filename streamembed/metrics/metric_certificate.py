@@ -75,11 +75,11 @@ class MetricCertificate(Mapping[str, Any]):
         raise FrozenInstanceError(f"cannot delete {name!r}: a certificate never changes")
 
     def __repr__(self) -> str:
-        note = "" if self.taught is not False else "nothing learned yet: "
+        note = "" if self.fitted is not False else "nothing learned yet: "
         return f"MetricCertificate({note}{self._facts!r})"
 
     @property
-    def taught(self) -> bool | None:
+    def fitted(self) -> bool | None:
         """Whether the metric has learned from a label or a pair; None where that is not stated."""
         counts = [self._facts["labelled"], self._facts["pairs"]]
         stated = [count for count in counts if count is not None]

@@ -223,7 +223,7 @@ def show_waiting(stream: TrainingStream, learner: MetricLearner, name: str) -> T
 def read_metric(
     stream: TrainingStream, learner: MetricLearner, name: str, waiting: bool = True
 ) -> Mahalanobis:
-    """A metric with its certificate; the identity, ``untaught``, where there is none. Pure.
+    """A metric with its certificate; the identity, ``unfitted``, where there is none. Pure.
 
     Parameters
     ----------
@@ -258,7 +258,7 @@ def create_unfitted_metric(n_features: int, totals: Totals = NO_UPDATES) -> Maha
 
 def describe_unfitted(totals: Totals = NO_UPDATES) -> dict[str, Any]:
     """The certificate of a metric that has learned nothing."""
-    counts = {"source": "labels", "status": "untaught", "labelled": 0, "pairs": 0}
+    counts = {"source": "labels", "status": "unfitted", "labelled": 0, "pairs": 0}
     return {**counts, **asdict(totals)}
 
 

@@ -53,7 +53,7 @@ def describe_metrics(snapshot: Snapshot) -> list[dict[str, Any]]:
                 "of": len(scaled),
                 "rank": len(metric.factor),
                 "source": metric.certificate["source"],
-                "fitted": metric.certificate.get("taught", True) is not False,
+                "fitted": metric.certificate.get("fitted", True) is not False,
                 "matrix": [round_numbers(row) for row in scaled[np.ix_(heaviest, heaviest)]],
             }
         )

@@ -13,17 +13,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from streamembed.data.output_format import name_columns
 from streamembed.engine.clusters import Clusters, follow_clusters
-from streamembed.engine.picture import MIN_SAMPLES, PREFIX, choose_smallest_cluster
+from streamembed.engine.picture import MIN_SAMPLES, PLACES, choose_smallest_cluster
 from streamembed.layout.hdbscan import find_clusters
-from streamembed.numeric.arrays import Array, Floats, Ints
+from streamembed.numeric.arrays import Floats, Ints
 
 # Pictures to a turnover of the window that are clustered, at most: ids persist from three on.
 PICTURES_A_WINDOW = 10
 # Points that stand for a cluster: those nearest to the median of its places.
 EXEMPLARS = 3
-PLACES = name_columns(PREFIX, 2)
 
 
 def build_schema(id_type: Any) -> pa.Schema:
@@ -86,37 +84,26 @@ def _split_pictures(rows: Iterable[pa.Table]) -> Iterator[tuple[int, pa.Table]]:
 def _describe(clusters: Clusters, places: Floats, schema: pa.Schema, last: bool) -> pa.Table:
     events = {event.cluster: event for event in clusters.events}
     rows: list[dict[str, Any]] = []
-    for label, size in clusters.sizes.items():
-        members = np.flatnonzero(clusters.labels == label)
-        event = events.pop(label, None)
+    for label in dict.fromkeys([*clusters.sizes, *events]):
+        members, event = np.flatnonzero(clusters.labels == label), events.get(label)
         rows.append(
             {
                 "position": clusters.position,
                 "cluster": label,
-                "size": size,
+                "size": len(members),
                 "exemplars": clusters.ids[_choose_exemplars(members, places)].tolist(),
                 "members": clusters.ids[members].tolist() if last else None,
                 "event": None if event is None else event.kind,
                 "other": None if event is None else event.other,
             }
         )
-    rows += [
-        {
-            "position": clusters.position,
-            "cluster": label,
-            "size": 0,
-            "exemplars": [],
-            "members": [] if last else None,
-            "event": event.kind,
-            "other": event.other,
-        }
-        for label, event in events.items()
-    ]
     return pa.Table.from_pylist(rows, schema)
 
 
-def _choose_exemplars(members: Ints, places: Floats) -> Array:
+def _choose_exemplars(members: Ints, places: Floats) -> Ints:
     """The members nearest to the median of their places, the oldest first among equals."""
+    if not len(members):  # of a cluster that has ended
+        return members
     own = places[members]
     far = ((own - np.median(own, axis=0)) ** 2).sum(axis=1)
     return members[np.argsort(far, kind="stable")[:EXEMPLARS]]

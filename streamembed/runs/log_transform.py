@@ -13,13 +13,14 @@ from streamembed.data import batch, distance_rows
 from streamembed.data.batch import Batch
 from streamembed.data.output_format import name_columns
 from streamembed.data.table import find_columns
+from streamembed.engine.picture import PLACES
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import BadRowError, FeatureError, LogError, ParameterError, quote
 from streamembed.logs.event_log import EventLog, LogBatch
 from streamembed.logs.log_writer import open_writer
 from streamembed.numeric.arrays import Array, Floats, Ints
 from streamembed.runs import run_folder
-from streamembed.runs.recorder import PLACES, list_passthrough_types
+from streamembed.runs.recorder import list_passthrough_types
 from streamembed.storage.archive import check_writable, replace_file
 from streamembed.validation import check_flag
 
@@ -86,7 +87,7 @@ def transform_log(
     format = "file" if path.suffix == ".arrow" else "parquet"
     embedded = rejected = 0
     damage = None
-    # the log's columns, by name, to those of the snapshot, by place where it was taught arrays
+    # the log's columns, by name, to those of the snapshot, by place where it learned arrays
     order = find_columns(log.feature_names, snapshot.feature_names)
     with (
         replace_file(path) as temporary,

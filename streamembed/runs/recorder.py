@@ -19,7 +19,7 @@ from streamembed.data.batch import Rejected
 from streamembed.data.output_format import name_columns
 from streamembed.drift.alarm import Alarm
 from streamembed.drift.monitor import Monitor
-from streamembed.engine.picture import PREFIX, Picture
+from streamembed.engine.picture import PLACES, Picture
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import FeatureError, format_count, quote, summarise_error
 from streamembed.logs.event_log import EventLog
@@ -268,7 +268,7 @@ TIMELINE_COLUMNS = {
         "method": pa.string(),
         "parts": pa.int64(),
     },
-    "": {"rung": pa.string(), "resolution": pa.float64(), "n_connected": pa.int64()},
+    "": {"refinement": pa.string(), "resolution": pa.float64(), "n_connected": pa.int64()},
     "frame": {
         **dict.fromkeys(("epoch", "since"), pa.int64()),
         **dict.fromkeys(("lost", "kept_since"), pa.list_(pa.int64())),
@@ -278,7 +278,6 @@ TIMELINE_COLUMNS = {
 }
 # Of a picture: in the table of events, in its own, and in the timeline.
 CAUSAL_COLUMNS = ("snapshot", "epoch")
-PLACES = name_columns(PREFIX, 2)
 EVENT_PICTURE_COLUMNS = (*PLACES, "picture_kept")
 PICTURE_COLUMNS = ("position", "id", *PLACES, "kept", "balance", "moved")
 TIMELINE_PICTURE_COLUMNS = {

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
@@ -59,13 +59,20 @@ def check_apart(name: str, target: Path, log: EventLog) -> None:
     # what a network reads is elsewhere
     files, real = [path for path in log.paths if isinstance(path, Path)], _resolve(target)
     holds = [place.is_relative_to(real) for path in files for place in _list_places(path)]
-    folders = [*map(_resolve, log.folders)]
-    lies = [place.is_relative_to(one) for one in folders for place in _list_places(target)]
-    if any((*holds, *lies, *(is_same_path(target, path) for path in files))):
+    if any(holds) or lies_in(target, [*log.folders, *files]):
         raise ParameterError(
             f"{name}={quote(str(target))} is, contains or lies in the folder or a file from which "
             f"the log is read ({log.paths[0]}): choose another place"
         )
+
+
+def lies_in(target: Path, places: Iterable[Path]) -> bool:
+    """Whether a path is one of these files, or is or lies in one of these folders, by any link."""
+    own = _list_places(target)
+    return any(
+        is_same_path(target, place) or any(one.is_relative_to(_resolve(place)) for one in own)
+        for place in places
+    )
 
 
 def _resolve(path: Path) -> Path:

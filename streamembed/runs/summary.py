@@ -209,7 +209,7 @@ def _list_kernel_parameters(snapshot: Snapshot) -> dict[str, float]:
 
 def _format_metric(certificate: MetricCertificate) -> str:
     source = certificate["source"]
-    if certificate.taught is False:
+    if certificate.fitted is False:
         return "nothing learned yet: the log has no labels and no pairs"
     if source == "generated":
         agreement = certificate["agreement"]

@@ -94,8 +94,9 @@ def test_vectors_of_zeros_are_bad_rows() -> None:
 def test_parameters_that_do_not_go_with_it() -> None:
     """A divisor for all has no effect; distances are no vectors."""
     assert se.Engine(metric="cosine").config.scaling is None
-    with pytest.raises(ParameterError, match="scaling='global' has no effect"):
-        se.Engine(metric="cosine", scaling="global")
+    for kind in (se.Engine, se.Monitor):
+        with pytest.raises(ParameterError, match="scaling='global' has no effect"):
+            kind(metric="cosine", scaling="global")
     with pytest.raises(ParameterError, match="learn_distances takes distances"):
         se.Engine(metric="precomputed")
     with pytest.raises(InputError, match="metric='cosine' needs vectors"):

@@ -74,7 +74,7 @@ def test_events_that_have_left_are_named() -> None:
     landmarks = small(memory="landmarks", size=40)
     landmarks.learn(X)
     done = landmarks.label(np.arange(160), KINDS)
-    assert done.taught == 40
+    assert done.learned == 40
     assert set(landmarks.support_positions.tolist()).isdisjoint(done.not_held)
 
 

@@ -78,7 +78,7 @@ def test_the_cold_start_is_the_identity(way: str) -> None:
         with pytest.warns(NotLearnedWarning, match=r"nothing yet: .* identity .*chunk_size=7\)"):
             metric = model.metric
         assert np.array_equal(metric.matrix, np.eye(4))
-        assert metric.certificate["status"] == "untaught"
+        assert metric.certificate["status"] == "unfitted"
     found = np.array([list(row.values()) for row in model.transform_many(DICTS)])
     assert np.array_equal(found, POINTS)
     model.learn_one(DICTS[20], LABELS[20])  # 21 events: three chunks of seven, 20 or more

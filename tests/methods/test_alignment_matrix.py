@@ -74,7 +74,7 @@ def test_every_chunk_is_what_its_certificate_says(name: str, memory: str) -> Non
         if engine.ready:
             snapshot = engine.snapshot()
             assert snapshot.certificate.met
-            assert snapshot.rung == "view"
+            assert snapshot.refinement == "view"
             check(snapshot)
 
 

@@ -252,7 +252,7 @@ def test_a_cliff_was_not_said() -> None:
     )
     engine.learn(points[:650])
     with pytest.warns(CostWarning, match=r"the last step.*tolerance=0.003") as warned:
-        assert engine.snapshot().rung == "exact"
+        assert engine.snapshot().refinement == "exact"
     engine.learn(points[650:])
     assert engine.snapshot().certificate.met  # and is silent
     assert [one.category for one in warned].count(CostWarning) == 1
@@ -362,7 +362,7 @@ def test_a_float32_kernel_took_small_eigenvalues_for_none() -> None:
     """Above 256 slots the map was zeros, met, with residual 0; float64 shows 2.3e-6 and 2.1e-6."""
     snapshot = _nearly_flat(257)
     assert snapshot.certificate.met
-    assert snapshot.rung == "exact"
+    assert snapshot.refinement == "exact"
     np.testing.assert_allclose(  # published within the tolerance of 3e-3
         snapshot.eigenvalues, truth_of(snapshot).eigenvalues[1:3], rtol=3e-3
     )

@@ -114,7 +114,7 @@ def test_every_chunk_is_what_its_certificate_says(way: dict[str, Any], memory: s
             snapshot = engine.snapshot()
             assert snapshot.certificate.met
             check(snapshot, kernel(snapshot))
-            levels.append(snapshot.rung)
+            levels.append(snapshot.refinement)
     if memory == "window":
         assert levels.count("exact") <= 2
 
@@ -454,7 +454,7 @@ def test_values_whose_squares_overflow_gave_zeros_without_a_tolerance(
     truth = np.linalg.svd(held - held.mean(axis=0))[1][:2] ** 2
     # turned towards the frame, within the tolerance of 3e-3
     np.testing.assert_allclose(snapshot.eigenvalues / 1e200, truth, rtol=3e-3)
-    assert snapshot.rung == "exact"
+    assert snapshot.refinement == "exact"
 
 
 def test_a_feature_that_begins_to_vary_joins_the_functions() -> None:
@@ -464,14 +464,14 @@ def test_a_feature_that_begins_to_vary_joins_the_functions() -> None:
     points[:500, 7] = 0.0
     engine = se.Engine("pca", n_components=4, size=400, scaling=None)
     engine.learn(points[:500])
-    assert engine.snapshot().rung == "view"
+    assert engine.snapshot().refinement == "view"
     before = engine.refreshes
     levels = []
     for start in range(500, 900, 10):
         engine.learn(points[start : start + 10])
         snapshot = engine.snapshot()
         assert snapshot.certificate.met
-        levels.append(snapshot.rung)
+        levels.append(snapshot.refinement)
     check(snapshot, kernel(snapshot))
     assert engine.refreshes > before
     assert levels[-30:] == ["view"] * 30

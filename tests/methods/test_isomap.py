@@ -165,7 +165,7 @@ def test_landmarks_are_placed_by_their_definition(name: str) -> None:
         again = snapshot.transform(snapshot.points)
         np.testing.assert_allclose(again, snapshot.coordinates, atol=1e-9 * scale)
         assert snapshot.certificate.met
-        assert snapshot.rung == "view"
+        assert snapshot.refinement == "view"
 
 
 def test_landmarks_of_parts() -> None:

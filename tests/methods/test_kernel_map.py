@@ -214,7 +214,7 @@ def test_snapshots_hardly_ever_need_a_pass(name: str, monkeypatch: pytest.Monkey
         snapshot = engine.snapshot()
         method = "exact product" if passes.count else "sketched bound"
         assert snapshot.certificate.method == method
-        assert (snapshot.rung == "view") <= (passes.count <= 1)
+        assert (snapshot.refinement == "view") <= (passes.count <= 1)
         assert snapshot.certificate.met
         dear += passes.count > 0
         passes.count = 0

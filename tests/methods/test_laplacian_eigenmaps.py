@@ -51,7 +51,7 @@ def test_every_chunk_of_a_window_is_certified(weights: str) -> None:
         engine.learn(points[start : start + 10])
         snapshot = engine.snapshot()
         assert snapshot.certificate.met
-        assert snapshot.rung in ("view", "polish")
+        assert snapshot.refinement in ("view", "polish")
     assert certificate.check(snapshot, 3e-3) == []
 
 

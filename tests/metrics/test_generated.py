@@ -56,7 +56,7 @@ def test_an_engine_says_what_its_metrics_rest_on() -> None:
     engine.learn(points[:200])
     for name in ("itml", "must_link"):
         proof = engine.snapshot().metrics[name].certificate
-        assert (proof.source, proof.status, proof.taught) == ("generated", "ok", True)
+        assert (proof.source, proof.status, proof.fitted) == ("generated", "ok", True)
         assert proof.pairs > 100
         assert proof.agreement > 0.5
         assert len(proof.feature_weights) == len(proof.predictability) == 4

@@ -243,13 +243,13 @@ def test_a_metric_that_has_learned_nothing_says_so() -> None:
     rng = np.random.default_rng(0)
     engine = se.Engine(metrics=("fenn",), size=100)
     engine.learn(rng.standard_normal((100, 3)))
-    untaught = engine.publish().metrics["fenn"]
-    assert untaught.certificate.taught is False
-    assert "nothing learned yet" in repr(untaught)
-    assert "nothing learned yet" in repr(untaught.certificate)
+    unfitted = engine.publish().metrics["fenn"]
+    assert unfitted.certificate.fitted is False
+    assert "nothing learned yet" in repr(unfitted)
+    assert "nothing learned yet" in repr(unfitted.certificate)
     engine.learn(rng.standard_normal((100, 3)), y=np.arange(100) % 2)
     taught = engine.publish().metrics["fenn"]
-    assert taught.certificate.taught is True
+    assert taught.certificate.fitted is True
     assert repr(taught) == "<Mahalanobis of 3 features, rank 3: from labels>"
-    assert Mahalanobis.of(np.eye(1)).certificate.taught is None
+    assert Mahalanobis.of(np.eye(1)).certificate.fitted is None
     assert repr(Mahalanobis.of(np.eye(1))) == "<Mahalanobis of 1 feature, rank 1: as given>"

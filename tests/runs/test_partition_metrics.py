@@ -64,7 +64,7 @@ def test_metrics_are_those_of_the_whole_stream(log: Path, tmp_path: Path) -> Non
     for name in NAMES:
         merged, alone = done.snapshot.metrics[name], whole.metrics[name]
         assert merged.certificate["labelled"] == alone.certificate["labelled"] > 2000
-        assert merged.certificate.taught
+        assert merged.certificate.fitted
         if name in EXACT:
             np.testing.assert_allclose(merged.matrix, alone.matrix, rtol=1e-8, atol=1e-10)
         else:  # they remember pairs: the same directions matter
