@@ -52,6 +52,7 @@ def outcome(call: Any) -> Any:
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::streamembed.errors.ScalingWarning")
 @pytest.mark.parametrize("kind", CONFIGS)
 @settings(max_examples=8, deadline=None)
 @given(seed=SEEDS)
