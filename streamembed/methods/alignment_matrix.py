@@ -68,10 +68,11 @@ class AlignmentMap(EmbeddingMap):
     has_resolution = False
     extension = BarycentricExtension
 
-    @staticmethod
-    def scale_columns(psi: Floats, eigenvalues: Floats, time: float, events: float) -> Floats:
+    def scale_columns(
+        self, psi: Floats, eigenvalues: Floats, state: State, config: Config
+    ) -> Floats:
         """Z = psi / sqrt(M), with Z^T diag(m) Z = 1. Source: Roweis & Saul (2000)."""
-        coordinates: Floats = psi / np.sqrt(events)
+        coordinates: Floats = psi / np.sqrt(float(state.support.masses.sum()))
         return coordinates
 
     @classmethod

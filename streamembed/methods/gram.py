@@ -101,11 +101,9 @@ def extend(snapshot: SnapshotContents) -> Extension:
     return kinds.get(snapshot.method, CentredExtension)(snapshot)
 
 
-def scale_by_root_eigenvalues(
-    psi: Floats, eigenvalues: Floats, time: float, events: float
-) -> Floats:
+def scale_by_root_eigenvalues(psi: Floats, eigenvalues: Floats, masses: Floats) -> Floats:
     """V sqrt(v) / sqrt(m) = psi sqrt(v / M). Source: Gower (1966)."""
-    return psi * np.sqrt(np.maximum(eigenvalues, 0.0) / events)
+    return psi * np.sqrt(np.maximum(eigenvalues, 0.0) / float(masses.sum()))
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,7 +114,12 @@ class GramMap(TrialMap):
     largest: float
     has_resolution = False
     extension: ClassVar[ExtensionFactory] = extend
-    scale_columns = staticmethod(scale_by_root_eigenvalues)
+
+    def scale_columns(
+        self, psi: Floats, eigenvalues: Floats, state: State, config: Config
+    ) -> Floats:
+        """Principal coordinates."""
+        return scale_by_root_eigenvalues(psi, eigenvalues, state.support.masses)
 
     @classmethod
     def build(cls, inputs: BuildInput, config: Config) -> tuple[Self, Scaling]:

@@ -177,13 +177,14 @@ class EmbeddingMap(abc.ABC):
         ``normal`` is that of `normalise`.
         """
 
-    @staticmethod
-    def scale_columns(psi: Floats, eigenvalues: Floats, time: float, events: float) -> Floats:
-        """Coordinates, shape (n, k), where the support stands for that many ``events``.
+    def scale_columns(
+        self, psi: Floats, eigenvalues: Floats, state: State, config: Config
+    ) -> Floats:
+        """Coordinates, shape (n, k).
 
         Of a walk lambda**t psi. Source: Jain, eq. (8).
         """
-        return psi * eigenvalues**time
+        return psi * eigenvalues**config.time
 
     def normalise(self, state: State, config: Config) -> Normalisation:
         """The normalisation without a product with all weights; exact where that is free."""
@@ -299,16 +300,16 @@ class State:
         return SquaredDistances(self.support.scaled, self.read_distances())
 
     def typical_coverage(self, config: Config) -> float:
-        """Of objects without coordinates; 0 where it follows from the points."""
+        """Of objects without coordinates."""
         read_rows = self.read_distances()
-        if read_rows is None:
-            return 0.0
+        assert read_rows is not None
         d = read_rows(self.support.oldest_first[sample_rows(len(self.support))])
         return self.map.measure_coverage(d * d, self.support.masses, config)
 
     def resolution(self, size: int) -> float:
-        """How coarse the cover of ``size`` landmarks is for the kernel; 0 for other memories."""
-        if self.cover is None or not self.map.has_resolution:
+        """How coarse the cover of ``size`` landmarks is for the kernel."""
+        assert self.cover is not None
+        if not self.map.has_resolution:
             return 0.0
         if self.map.scales is not None:
             total, weight = self.apart
@@ -316,11 +317,6 @@ class State:
         else:
             distance = math.sqrt(self.cover.radius2(size)) / self.scaling.bandwidth
         return min(distance, LARGEST)
-
-    def commit(self) -> None:
-        """Discard the undo journal of the previous state; see `KernelMatrix.commit`."""
-        if self.distances is not None:
-            self.distances.commit()
 
     def copy(self) -> State:
         """The same state on its own rings, so that learning from it leaves this one whole."""
