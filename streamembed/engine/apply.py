@@ -105,7 +105,9 @@ def _learn_points(before: EngineState, call: Points, config: Config) -> Steps:
             # rejected rows count with the next accepted row, so that an interrupted call can be
             # resumed at its position
             n_rejected = len(faults) + bisect_left(unusable, kept[stop - 1])
-            classes, labels = state.index_classes(config, call.labels, rows)
+            classes, labels = None, state.labels
+            if config.metrics:
+                classes, labels = state.index_classes(call.labels, rows)
             part = AcceptedEvents(
                 call.points[rows],
                 state.position + np.arange(len(rows)) if call.ids is None else call.ids[rows],

@@ -200,11 +200,9 @@ class EngineState:
             )
 
     def index_classes(
-        self, config: Config, labels: Sequence[Label | None] | None, rows: Ints
-    ) -> tuple[Ints | None, LabelIndex]:
-        """Class indices of some rows, where metrics learn from them; labels known then."""
-        if not config.metrics:
-            return None, self.labels
+        self, labels: Sequence[Label | None] | None, rows: Ints
+    ) -> tuple[Ints, LabelIndex]:
+        """Class indices of some rows, and the labels known then."""
         if labels is None:
             return np.full(len(rows), UNKNOWN, dtype=np.int64), self.labels
         return self.labels.classes([labels[row] for row in rows.tolist()])

@@ -36,7 +36,7 @@ from streamembed.methods.state import (
     State,
     UpdateInput,
 )
-from streamembed.numeric.arrays import Floats, pad_rows
+from streamembed.numeric.arrays import Floats, pad
 from streamembed.numeric.codec import Count
 from streamembed.spectral import certificate, operator
 from streamembed.spectral.certificate import Certificate
@@ -97,7 +97,7 @@ class AlignmentMap(EmbeddingMap):
             is_refilled[slots] = True
             around = np.flatnonzero(is_refilled[lists.nearest[0]].any(axis=1))
             changed = np.union1d(np.union1d(changed, around), slots)
-            weights = pad_rows(weights, n)
+            weights = pad(weights, n)
             weights[changed] = barycentric.compute_weights(
                 support.scaled, lists.nearest[0], changed, config.reg
             )

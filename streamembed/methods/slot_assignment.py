@@ -11,7 +11,7 @@ from streamembed.landmarks import absorption, covering
 from streamembed.landmarks.absorption import Absorption, Cover
 from streamembed.methods.chunk import Chunk
 from streamembed.methods.options import Config
-from streamembed.numeric.arrays import Floats, Ints
+from streamembed.numeric.arrays import Floats
 
 
 def assign(
@@ -23,17 +23,38 @@ def assign(
     chunk: Chunk,
     config: Config,
     time: float | None = None,
-) -> tuple[Absorption, float | None]:
-    """Slots for the events that get one: all, or, among landmarks, the novel ones.
+) -> tuple[Support, Absorption, float | None]:
+    """The support after a chunk: its events get a slot, all, or, among landmarks, the novel ones.
 
     With a clock of event times also the time of the newest.
     """
-    count = len(chunk)
+    newest = None
     if cover is None:
-        slots = choose_slots(position, count, config.window)
+        slots = choose_slots(position, len(chunk), config.window)
         masses = np.ones(max(len(support), int(slots.max()) + 1))
-        return Absorption(slots, np.arange(count, dtype=np.int64), masses), None
-    size, times = config.size, chunk.times
+        assigned = Absorption(slots, np.arange(len(chunk), dtype=np.int64), masses)
+    else:
+        assigned, newest = _absorb(
+            support, cover, distances, position, scaling, chunk, config, time
+        )
+    events = assigned.events
+    points = chunk.points[events]
+    new = points, scaling.apply(points), chunk.ids[events], position + events
+    return fill(support, assigned.slots, *new, assigned.masses), assigned, newest
+
+
+def _absorb(
+    support: Support,
+    cover: Cover,
+    distances: KernelMatrix | None,
+    position: int,
+    scaling: Scaling,
+    chunk: Chunk,
+    config: Config,
+    time: float | None,
+) -> tuple[Absorption, float | None]:
+    """Slots for the novel events of a chunk, and masses; as `assign`."""
+    count, size, times = len(chunk), config.size, chunk.times
     if times is None:  # positions are the times, and the newest is that of the event before
         times, time = np.arange(position, position + count, dtype=np.float64), position - 1.0
     masses, weights, newest = covering.fade(support.masses, time or 0.0, times, config.half_life)
@@ -53,27 +74,13 @@ def assign(
     return absorbed, None if chunk.times is None else newest
 
 
-def fill_slots(
-    support: Support, assignment: Absorption, scaling: Scaling, chunk: Chunk, positions: Ints
-) -> Support:
-    """The support with the chunk in its slots."""
-    events = assignment.events
-    points = chunk.points[events]
-    return fill(
-        support,
-        assignment.slots,
-        points,
-        scaling.apply(points),
-        chunk.ids[events],
-        positions[events],
-        assignment.masses,
-    )
+def arrange_distances(support: Support, assignment: Absorption, chunk: Chunk) -> Floats:
+    """Unsquared distances of the new slots to all slots in use afterwards, shape (b, n').
 
-
-def arrange_distances(support: Support, assignment: Absorption, chunk: Chunk) -> Floats | None:
-    """Unsquared distances of the new slots to all slots in use afterwards, shape (b, n')."""
-    if chunk.distances is None or chunk.mutual_distances is None:
-        return None
+    ``support`` is that before the chunk, of objects without coordinates.
+    """
+    assert chunk.distances is not None
+    assert chunk.mutual_distances is not None
     slots, events = assignment.slots, assignment.events
     rows = np.zeros((len(slots), len(assignment.masses)))
     rows[:, support.oldest_first] = chunk.distances[events]

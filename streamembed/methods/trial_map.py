@@ -20,7 +20,7 @@ from streamembed.methods.eigenpairs import Eigenpairs
 from streamembed.methods.options import Config
 from streamembed.methods.refinement import KnownProducts, Weights
 from streamembed.methods.state import EmbeddingMap, Pairs, State, UpdateInput
-from streamembed.numeric.arrays import Array, Floats, Ints, pad_rows
+from streamembed.numeric.arrays import Array, Floats, Ints, pad
 from streamembed.numeric.codec import Count
 from streamembed.numeric.linalg import (
     descending_eigh,
@@ -40,6 +40,9 @@ SMALL_CHUNK = 25
 # Old slots that take new values with every row of the support that has changed: each slot does once
 # in a fifth of a turnover, ...
 ROLLED = 5
+# ... and four times as often with one bandwidth for all, for eigenvalues fall slowly then, and so
+# do errors; ...
+ROLLED_ALIKE = 20
 # ... and twice as often where slots are few: that costs little, and residuals fall to a third.
 FEW_SLOTS = 1000
 # Directions that probes show, at most, that join the functions with a product.
@@ -78,11 +81,6 @@ class TrialMap(EmbeddingMap):
     degrees: Annotated[Floats, "slots"]  # q = W m
     space: TrialSpace | None  # None of at most `LARGEST_WHOLE` slots: all is computed from scratch
     products: Count = field(default=0, kw_only=True)  # with W as a whole, since it was built
-
-    @property
-    def rolled_share(self) -> int:
-        """Slots that are rolled with every row that has changed, in large supports."""
-        return ROLLED
 
     @abc.abstractmethod
     def bind_weights(self, state: State, config: Config) -> Weights:
@@ -124,7 +122,7 @@ class TrialMap(EmbeddingMap):
         masses, before = inputs.support.masses, inputs.state.support.masses
         n, n_before = len(masses), len(before)
         old = refilled[refilled < n_before]
-        degrees = pad_rows(self.degrees, n)
+        degrees = pad(self.degrees, n)
         degrees[:n_before] -= before[old] @ leaving.astype(np.float64)
         products = 0
         if inputs.state.cover is not None:  # those of a window are 1
@@ -160,10 +158,11 @@ class TrialMap(EmbeddingMap):
             return refreshed if refreshed._shows_all(masses, config) else None
         share = 0.0
         if state.cover is not None:  # masses move as well
-            before = pad_rows(state.support.masses / state.support.masses.sum(), n)
+            before = pad(state.support.masses / state.support.masses.sum(), n)
             share = 0.5 * float(np.abs(masses / masses.sum() - before).sum())
         space = self.space
-        pace = self.rolled_share * (2 if n <= FEW_SLOTS else 1)
+        is_alike = config.family == "kernel" and self.scales is None
+        pace = (ROLLED_ALIKE if is_alike else ROLLED) * (2 if n <= FEW_SLOTS else 1)
         if space.is_complete and config.memory == "window":
             pace = 0
         count, degrees = int(np.ceil(pace * (n_filled + share * n))), self.degrees.copy()
@@ -256,15 +255,18 @@ class TrialMap(EmbeddingMap):
 
     def iterate_eigenpairs(self, state: State, config: Config) -> Iterator[Eigenpairs]:
         """Leading pairs, level by level, each computed only when you ask for the next one."""
-        weights, normal = self.bind_weights(state, config), self.normalise(state, config)
+        masses = state.support.masses
         if state.coincide:  # all weights are the same
-            yield Eigenpairs.none(normal)
+            yield Eigenpairs.none(self.normalise(state, config))
             return
         if self.space is None:
             yield self.decompose(state, config)
             return
+        weights = self.bind_weights(state, config)
         if config.tolerance is not None and config.correction:
-            normal = self._normalise_exactly(weights, state.support.masses, config)
+            normal = self._normalise_exactly(weights, masses, config)
+        else:
+            normal = self.estimate_normal(masses, config)
         known = KnownProducts.of(self.space, normal, self.degrees)
         bound, loss = self.bind_operator(weights, normal, known.unit)
         decompose, known = partial(self.decompose, state, config), replace(known, rounding=loss)

@@ -26,12 +26,13 @@ from typing import Annotated
 import numpy as np
 from scipy.linalg import lapack
 
-from streamembed.numeric.arrays import Array, Floats, Ints, pad_rows
+from streamembed.numeric.arrays import Array, Floats, Ints, pad
 from streamembed.numeric.codec import Count
 from streamembed.numeric.linalg import descending_eigh, symmetrise
 
 # Probes: a direction is missed by all of them with a chance that falls with their number.
 PROBES = 32
+OF_PROBES = slice(-PROBES, None)  # the rows of X
 # Of the squared length of a trial function: less outside of the others is rounding.
 FAINT = 1e-3
 # Regularisation of the extension, as a share of the last Ritz value.
@@ -73,11 +74,6 @@ class TrialSpace:
     def trial(self) -> slice:
         """The rows of U."""
         return slice(1, 1 + self.rank)
-
-    @property
-    def probes(self) -> slice:
-        """The rows of X."""
-        return slice(1 + self.rank, None)
 
     @classmethod
     def of(
@@ -139,8 +135,8 @@ class TrialSpace:
         """
         n, n_before = arriving.shape[1], self.functions.shape[1]
         old = slots[slots < n_before]
-        functions, images = _widen(self.functions, n), _widen(self.images, n)
-        trial, probes, dtype = self.trial, self.probes, functions.dtype
+        functions, images = pad(self.functions, n, axis=1), pad(self.images, n, axis=1)
+        trial, dtype = self.trial, functions.dtype
         inner, gram = self.inner, self.gram
         # what leaves
         h, g = functions[:, old].astype(np.float64), images[:, old].astype(np.float64)
@@ -160,7 +156,7 @@ class TrialSpace:
         known = seen[trial] - np.outer(share, seen[0]) - mean[:, None]
         u = np.empty_like(seen)
         u[0] = constant
-        u[probes] = draws * scaling
+        u[OF_PROBES] = draws * scaling
         u[trial] = (extend.T @ known) * squares
         if self.is_centred:  # linear in rows of W and in the constant, exactly where it is complete
             u[trial] += np.outer(share, constant)
@@ -168,13 +164,13 @@ class TrialSpace:
             u[trial] = (extend.T @ (known + u[trial] @ corner)) * squares
         u = u.astype(dtype).astype(np.float64)
         images += np.concatenate([u, -h], axis=1).astype(dtype) @ np.concatenate(
-            [arriving, _widen(leaving, n)]
+            [arriving, pad(leaving, n, axis=1)]
         )
         images[:, slots] = seen + u @ corner
         functions[:, slots] = u
         inner = inner + u[trial] @ seen.T + (seen[trial] + u[trial] @ corner) @ u.T
         gram = gram + (u[trial] / squares) @ u[trial].T
-        drawn = pad_rows(self.drawn, n)
+        drawn = pad(self.drawn, n)
         drawn[slots] = scaling
         return replace(
             self,
@@ -198,7 +194,7 @@ class TrialSpace:
         if not len(slots):
             return self
         functions, images = self.functions.copy(), self.images
-        trial, probes, dtype = self.trial, self.probes, functions.dtype
+        trial, dtype = self.trial, functions.dtype
         h, g = functions[:, slots].astype(np.float64), images[:, slots].astype(np.float64)
         squares = scaling**2
         own = float(self.functions[0].astype(np.float64) @ self.images[0])
@@ -208,7 +204,7 @@ class TrialSpace:
         u[trial] = (extend.T @ (g[trial] - np.outer(share, g[0]) - mean[:, None])) * squares
         if self.is_centred:
             u[trial] += np.outer(share, constant)
-        u[probes] = h[probes] * (scaling / self.drawn[slots])
+        u[OF_PROBES] = h[OF_PROBES] * (scaling / self.drawn[slots])
         u = u.astype(dtype).astype(
             np.float64
         )  # as it is kept, or images would be of something else
@@ -327,8 +323,8 @@ class TrialSpace:
         c = min(most, int(np.count_nonzero(sizes > floor)))
         least, last = float(values.min(initial=0.0)), float(sizes[c - 1]) if c else 0.0
         mix = mix[:, :c]
-        functions = np.concatenate([self.functions[:1], _mix(mix, u), self.functions[self.probes]])
-        images = np.concatenate([self.images[:1], _mix(mix, g), self.images[self.probes]])
+        functions = np.concatenate([self.functions[:1], _mix(mix, u), self.functions[OF_PROBES]])
+        images = np.concatenate([self.images[:1], _mix(mix, g), self.images[OF_PROBES]])
         share = (mix.T @ overlap / np.sqrt(norm)).astype(dtype)[:, None]
         functions[1 : 1 + c] -= share * self.functions[0]
         images[1 : 1 + c] -= share * self.images[0]
@@ -410,12 +406,3 @@ def whiten(gram: Floats, overlap: Floats, least: float = 0.0) -> Floats:
 def _mix(mix: Floats, block: Array) -> Array:
     result: Array = mix.T.astype(block.dtype) @ block
     return result
-
-
-def _widen(block: Array, n: int) -> Array:
-    """A copy with n columns: zeros behind its own."""
-    if n == block.shape[1]:
-        return block.copy()
-    widened = np.zeros((len(block), n), dtype=block.dtype)
-    widened[:, : block.shape[1]] = block
-    return widened
