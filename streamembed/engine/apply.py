@@ -85,7 +85,7 @@ def _learn_points(before: EngineState, call: Points, config: Config) -> Steps:
     if times is not None and policy == "raise":
         before.check_times(times, config, kept)
     keys: list[int | str] | None = None if call.ids is None else call.ids.tolist()
-    state = _start(before, keys, kept, policy, config)
+    state = before if keys is None else _start(before, keys, kept, policy, config)
     unusable = [row.index for row in call.rejected]
     faults: dict[int, str] = {}  # rows that are not events, in order, and why
     start = 0
@@ -144,7 +144,7 @@ def _learn_distances(before: EngineState, call: Distances, config: Config) -> St
     if policy == "raise":
         before.check_rows(rows, config)
     faults: dict[int, str] = {}
-    state = _start(before, keys, every, policy, config)
+    state = before if keys is None else _start(before, keys, every, policy, config)
     for index in range(n):
         row, fault = rows.read(index, state.required_length(config))
         ids = state.ids
@@ -210,7 +210,7 @@ def _start(before: EngineState, keys: Any, rows: Ints, policy: str, config: Conf
     learned: where an id may be a duplicate, the call starts from a copy, so that it can be taken
     back. ``rows`` are the indices of the ids in the input.
     """
-    if keys is None or policy != "raise":
+    if policy != "raise":
         return before
     again = before.retained_ids(config).add(keys, before.position)[0]
     if again and config.memory != "landmarks":

@@ -28,7 +28,7 @@ from streamembed.methods.placement import (
     ScalingExtension,
     measure_neighbor_distance,
 )
-from streamembed.methods.refinement import KnownProducts, Weights
+from streamembed.methods.refinement import Weights
 from streamembed.methods.snapshot_contents import SnapshotContents
 from streamembed.methods.state import BuildInput, ExtensionFactory, State, UpdateInput
 from streamembed.methods.trial_map import (
@@ -44,6 +44,7 @@ from streamembed.numeric.linalg import descending_eigh
 from streamembed.spectral import certificate, operator
 from streamembed.spectral.certificate import Certificate
 from streamembed.spectral.operator import CENTRED_CUT, Normalisation, Operator
+from streamembed.spectral.sketched_view import KnownProducts
 
 # Of the norm of H: sums of a thousand products in doubles.
 ROUNDING = 1e-13
@@ -179,8 +180,8 @@ class GramMap(TrialMap):
         masses = normal.scaling**2
         size = self.largest * float(np.sqrt(masses.sum() * masses.max()))
         loss = rounding + KEPT_LOSS * float(np.finfo(float).eps) * size / unit
-        operator = Operator(weights.product, normal, dtype, rounding, is_centred=True, unit=unit)
-        return operator, loss
+        # a unit may itself be of rounding alone
+        return Operator(weights.product, normal, dtype, rounding, True, unit, floor=0.0), loss
 
     def read_matrix(self, state: State, config: Config) -> Floats:
         """H."""
@@ -280,6 +281,6 @@ def bound_negative_mass(known: KnownProducts, normal: Normalisation, degrees: Fl
     trace is exact.
     """
     masses = normal.scaling**2
-    negative = float(np.maximum(-known.look(normal, 0).ritz, 0.0).sum())
+    negative = float(np.maximum(-known.look(normal.constant, 0).ritz, 0.0).sum())
     trace = -float(masses @ degrees) / float(masses.sum()) / known.unit
     return negative / (trace + 2.0 * negative) if trace > 0.0 else 0.0

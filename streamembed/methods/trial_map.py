@@ -18,7 +18,7 @@ import numpy as np
 from streamembed.methods import refinement
 from streamembed.methods.eigenpairs import Eigenpairs
 from streamembed.methods.options import Config
-from streamembed.methods.refinement import KnownProducts, Weights
+from streamembed.methods.refinement import Weights
 from streamembed.methods.state import EmbeddingMap, Pairs, State, UpdateInput
 from streamembed.numeric.arrays import Array, Floats, Ints, pad
 from streamembed.numeric.codec import Count
@@ -30,7 +30,8 @@ from streamembed.numeric.linalg import (
 )
 from streamembed.spectral import operator
 from streamembed.spectral.operator import Normalisation, Operator
-from streamembed.spectral.trial_space import PROBES, TrialSpace
+from streamembed.spectral.sketched_view import KnownProducts
+from streamembed.spectral.trial_space import OF_TRIAL, PROBES, TrialSpace
 
 # Supports up to this size have a matrix of their own, which is decomposed for every snapshot: that
 # costs 2 ms, and less than trial functions do.
@@ -195,7 +196,7 @@ class TrialMap(EmbeddingMap):
             return False
         if rank < config.n_carried + SLACK:
             return True
-        values = np.diag(self.space.inner[:, self.space.trial])
+        values = np.diag(self.space.inner[:, OF_TRIAL])
         return bool(abs(values[-1]) > LACKING_SHARE * values[config.n_components - 1])
 
     def _is_stale(self, masses: Floats, config: Config) -> bool:
@@ -204,7 +205,7 @@ class TrialMap(EmbeddingMap):
         if config.tolerance is None or len(masses) > LARGEST_REFRESHED or self.space.is_complete:
             return False
         count, normal = config.n_components, self.estimate_normal(masses, config)
-        view = KnownProducts.of(self.space, normal, self.degrees).look(normal, count)
+        view = KnownProducts.of(self.space, normal, self.degrees).look(normal.constant, count)
         claims = np.linalg.norm(view.errors, axis=0)
         limit = STALE_SHARE * config.tolerance * view.values[:1].max(initial=0.0)
         return bool(claims.max(initial=0.0) > limit)
@@ -214,8 +215,8 @@ class TrialMap(EmbeddingMap):
         assert self.space is not None
         normal = self.estimate_normal(masses, config)
         space, scaling = self.space, normal.scaling
-        view = KnownProducts.of(space, normal, self.degrees).look(normal, 0)
-        stepped = space.images[space.trial] * scaling.astype(space.images.dtype)
+        view = KnownProducts.of(space, normal, self.degrees).look(normal.constant, 0)
+        stepped = space.images[OF_TRIAL] * scaling.astype(space.images.dtype)
         beside = largest_pairs(view.residuals @ view.residuals.T, BESIDE)[1].T @ view.residuals
         beside = beside.astype(stepped.dtype)
         block = orthonormal_basis(np.concatenate([stepped, beside]).T).T
@@ -231,7 +232,7 @@ class TrialMap(EmbeddingMap):
         count = min(config.n_components, self.space.rank)
         normal = self.estimate_normal(masses, config)
         known = KnownProducts.of(self.space, normal, self.degrees)
-        return len(known.look(normal, count).values) == count
+        return len(known.look(normal.constant, count).values) == count
 
     def normalise(self, state: State, config: Config) -> Normalisation:
         """According to the trial functions, without a product with W; exact where alpha is 0."""
@@ -283,7 +284,7 @@ class TrialMap(EmbeddingMap):
             kept = min(count, int(np.count_nonzero(values > self.find_floor(values))))
             return values[:kept], normal.eigenfunctions(vectors[:, :kept])
         known = KnownProducts.of(self.space, normal, self.degrees)
-        view = known.look(normal, count)
+        view = known.look(normal.constant, count)
         return view.values * known.unit, normal.eigenfunctions(view.vectors)
 
     def compute_degrees(self, masses: Floats) -> Floats:
@@ -370,7 +371,7 @@ def _choose_functions(
     space = TrialSpace.of(functions, images, normal.scaling, most, config.is_centred)
     if space.is_centred and space.rank < most and _has_all(space, normal, degrees):
         return space.complete()
-    values = np.abs(np.diag(space.inner[:, space.trial]))
+    values = np.abs(np.diag(space.inner[:, OF_TRIAL]))
     last = values[: config.n_components].min(initial=np.inf)
     count = int(np.count_nonzero(values > LEAST_SHARE * last))
     count = max(least, min(most, 8 * -(-count // 8)))
@@ -379,7 +380,7 @@ def _choose_functions(
 
 def _has_all(space: TrialSpace, normal: Normalisation, degrees: Floats) -> bool:
     """Whether a centred W has no other eigenfunctions, as one of points with few features."""
-    look = KnownProducts.of(space, normal, degrees).look(normal, 0)
+    look = KnownProducts.of(space, normal, degrees).look(normal.constant, 0)
     beside = float(np.sqrt(np.diag(look.coupling).max(initial=0.0)))
     return max(look.beyond, beside) <= NOTHING
 

@@ -32,7 +32,8 @@ from streamembed.numeric.linalg import descending_eigh, symmetrise
 
 # Probes: a direction is missed by all of them with a chance that falls with their number.
 PROBES = 32
-OF_PROBES = slice(-PROBES, None)  # the rows of X
+# The rows of U and of X in H and in G.
+OF_TRIAL, OF_PROBES = slice(1, -PROBES), slice(-PROBES, None)
 # Of the squared length of a trial function: less outside of the others is rounding.
 FAINT = 1e-3
 # Regularisation of the extension, as a share of the last Ritz value.
@@ -69,11 +70,6 @@ class TrialSpace:
     def rank(self) -> int:
         """c."""
         return len(self.inner)
-
-    @property
-    def trial(self) -> slice:
-        """The rows of U."""
-        return slice(1, 1 + self.rank)
 
     @classmethod
     def of(
@@ -136,7 +132,7 @@ class TrialSpace:
         n, n_before = arriving.shape[1], self.functions.shape[1]
         old = slots[slots < n_before]
         functions, images = pad(self.functions, n, axis=1), pad(self.images, n, axis=1)
-        trial, dtype = self.trial, functions.dtype
+        trial, dtype = OF_TRIAL, functions.dtype
         inner, gram = self.inner, self.gram
         # what leaves
         h, g = functions[:, old].astype(np.float64), images[:, old].astype(np.float64)
@@ -194,7 +190,7 @@ class TrialSpace:
         if not len(slots):
             return self
         functions, images = self.functions.copy(), self.images
-        trial, dtype = self.trial, functions.dtype
+        trial, dtype = OF_TRIAL, functions.dtype
         h, g = functions[:, slots].astype(np.float64), images[:, slots].astype(np.float64)
         squares = scaling**2
         own = float(self.functions[0].astype(np.float64) @ self.images[0])
@@ -274,7 +270,7 @@ class TrialSpace:
         overlap, image, norm = self._project_constant(functions, inner[:, 0], own)
         share = overlap / norm
         mean = (image - share * own) / norm  # 0 of a Markov operator
-        a = inner[:, self.trial] - np.outer(share, image)
+        a = inner[:, OF_TRIAL] - np.outer(share, image)
         if self.is_centred:
             a -= np.outer(mean, overlap)
         return share, mean, symmetrise(a), gram - norm * np.outer(share, share)
@@ -288,22 +284,22 @@ class TrialSpace:
         """
         if not self.is_centred:
             return image, image, own
-        sums = functions[: 1 + self.rank].sum(axis=1, dtype=np.float64)
+        sums = functions[:-PROBES].sum(axis=1, dtype=np.float64)
         return sums[1:], image, float(sums[0])
 
     def estimate_image(self, x: Floats) -> Floats:
         """W x, shape (n,), for an x that is near the function m a of some chunks ago. O(n c)."""
-        trial = self.functions[self.trial]
+        trial = self.functions[OF_TRIAL]
         rest = (x - self.functions[0]) / self.drawn**2
         inside = trial @ rest.astype(trial.dtype)
         mix = np.linalg.lstsq(self.gram, inside.astype(np.float64), rcond=FAINT)[0]
-        images = self.images[self.trial]
+        images = self.images[OF_TRIAL]
         estimate: Floats = self.images[0].astype(np.float64) + mix.astype(images.dtype) @ images
         return estimate
 
     def turn(self, most: int) -> TrialSpace:
         """Spanned by at most so many Ritz functions, without the constant. O(n m^2)."""
-        trial, dtype = self.trial, self.functions.dtype
+        trial, dtype = OF_TRIAL, self.functions.dtype
         weights = (1.0 / self.drawn**2).astype(dtype)
         u, g = self.functions[trial], self.images[trial]
         image = (u @ self.images[0]).astype(np.float64)
