@@ -322,7 +322,10 @@ class MetricEstimator(
         stream = self._stream
         if stream is None or not chosen:
             return
-        first, second = self._align(one, chosen), np.zeros((len(chosen), len(self._names)))
+        first, second = (
+            self._align(one, chosen),
+            np.zeros((len(chosen), len(self._names))),
+        )
         if two is not None:
             second = self._align(two, chosen)
         whole = stream.position + len(chosen) >= chunks.next_cut(stream.learned)

@@ -10,7 +10,7 @@ import numpy as np
 from streamembed.data import impute
 from streamembed.data.impute import FeatureRows
 from streamembed.errors import NotReadyError
-from streamembed.estimators.cold_start import ColdStartTransformer
+from streamembed.estimators.estimator import ColdStartTransformer
 from streamembed.metrics.mahalanobis import Mahalanobis
 from streamembed.numeric import moments
 from streamembed.numeric.arrays import Bools, Floats

@@ -12,7 +12,7 @@ from scenarios import streams
 from scenarios.streams import MissingDataError
 from streamembed.methods.kernel_map import KernelMap
 from streamembed.spectral.sketched_view import KnownProducts, SketchedView
-from streamembed.spectral.trial_space import PROBES
+from streamembed.spectral.trial_space import OF_TRIAL, PROBES
 from tests.oracles import oracle
 
 SIZE, CHUNK, K = 300, 10, 5
@@ -105,7 +105,7 @@ def outside_of(engine: se.Engine, truth: oracle.DiffusionMap) -> float:
     assert space is not None
     constant = truth.V[:, 0]
     scaling = np.sqrt(np.diag(truth.S) / np.diag(truth.W))
-    vectors = (space.functions[space.trial] / scaling).astype(np.float64).T
+    vectors = (space.functions[OF_TRIAL] / scaling).astype(np.float64).T
     basis = np.linalg.qr(np.concatenate([constant[:, None], vectors], axis=1))[0]
     rest = truth.S - basis @ (basis.T @ truth.S)
     rest -= (rest @ basis) @ basis.T
