@@ -99,9 +99,9 @@ class Call(SavedObject, ABC, Generic[Result]):
         return f"<{type(self).__name__}{f' of {self.rows:,} rows' if self.rows else ''}>"
 
     @property
-    @abstractmethod
     def rows(self) -> int:
-        """Rows of the call."""
+        """Rows of the call; a command has none."""
+        return 0
 
     @property
     def digest(self) -> int:
@@ -112,6 +112,7 @@ class Call(SavedObject, ABC, Generic[Result]):
         """The call with its result, if that is of events."""
         return replace(self, result=result) if isinstance(result, Learned) else self
 
+    @abstractmethod
     def _check(self, config: Config) -> None:
         """Refuse a call that no engine of these parameters can learn."""
 
@@ -258,11 +259,6 @@ class Command(Call[None]):
 
     def __repr__(self) -> str:
         return f"<Command {self.name}>"
-
-    @property
-    def rows(self) -> int:
-        """None."""
-        return 0
 
     def _check(self, config: Config) -> None:
         """Refuse the layout of a picture that is not kept."""

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 
 import numpy as np
 
+from streamembed.data.batch import LEARNING
 from streamembed.data.distance_rows import DistanceRows, RowLength
 from streamembed.data.features import Features
 from streamembed.data.ids import IdsKind, RetainedIds, classify_ids
@@ -190,13 +191,11 @@ class EngineState:
     def check_times(self, times: Floats, config: Config, kept: Ints) -> None:
         """Refuse the call where the time of a row is none, or lies beyond what may be."""
         late = find_late(times, self.newest, config.max_skew)
-        faults = tuple((int(kept[i]), why) for i, why in late)
-        if faults:
-            first = "; ".join(f"row {row}: {why}" for row, why in faults[:3])
-            raise BadRowError(
-                f"{len(faults)} of {len(times)} rows cannot be learned ({first}); nothing was "
-                "learned: fix their times, or reject them with on_bad_row='skip'",
-                faults,
+        if late:
+            raise BadRowError.of(
+                [(int(kept[i]), why) for i, why in late],
+                f"{len(times)} rows cannot be learned",
+                "nothing was learned: fix their times, or reject them with on_bad_row='skip'",
             )
 
     def index_classes(
@@ -210,14 +209,10 @@ class EngineState:
     def check_rows(self, rows: DistanceRows, config: Config) -> None:
         """Refuse the call where a row cannot be used, whatever becomes of those before it."""
         read = (rows.read(i, self.required_length(config, i)) for i in range(len(rows)))
-        faults = tuple((i, fault) for i, (_, fault) in enumerate(read) if fault is not None)
+        faults = [(i, fault) for i, (_, fault) in enumerate(read) if fault is not None]
         if faults:
-            first = "; ".join(f"{rows.name(index)}: {fault}" for index, fault in faults[:3])
-            raise BadRowError(
-                f"{len(faults)} of {len(rows)} distance rows cannot be used ({first}); nothing was "
-                "learned: fix them, or reject them with on_bad_row='skip'",
-                faults,
-            )
+            fault = f"{len(rows)} distance rows cannot be used"
+            raise BadRowError.of(faults, fault, LEARNING, rows.name)
 
     def required_length(self, config: Config, ahead: int = 0) -> RowLength:
         """What the distance row after the next ``ahead`` ones must contain."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import abc
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
@@ -191,22 +192,19 @@ class FeatureEstimator(HintedAttributes, base.Base):
 
     def _read_point(self, x: Any) -> FeatureRows:
         """One point, a dict of its features."""
-        rows = impute.read_point(x, self._largest, self._smallest)
-        self._check_features(rows, self._title)
-        return rows
+        return self._check_features(impute.read_point(x, self._largest, self._smallest))
 
     def _read_rows(self, X: Any, name: str = "X") -> FeatureRows:
         """A mini-batch; arrays of another width than before are refused."""
-        rows = impute.read(X, self._largest, self._smallest, name)
-        self._check_features(rows, self._title, name)
-        return rows
+        return self._check_features(impute.read(X, self._largest, self._smallest, name), name)
 
-    def _check_features(self, rows: FeatureRows, learner: str, name: str = "X") -> None:
+    def _check_features(self, rows: FeatureRows, name: str = "X") -> FeatureRows:
         """Refuse arrays of another width before anything is counted."""
         if len(rows) and (rows.ordered or self._names) and self._observed_names:
-            rows.check(self._observed_names, learner, name)
+            rows.check(self._observed_names, self._title, name)
         if rows.ordered and len(rows) and not rows.names:
             raise FeatureError(f"{name} has no features: it must have at least one column")
+        return rows
 
     def _fill_with_zeros(self, rows: FeatureRows) -> Floats:
         """Points as they come, (n, d), missing values as 0: what they are before the warm-up ends.
@@ -251,6 +249,15 @@ class FeatureEstimator(HintedAttributes, base.Base):
             self.imputed_in_transform += gaps
             self.ignored_in_transform += unknown
         return values
+
+    @contextmanager
+    def _compute_on_copy(self) -> Iterator[Self]:
+        """A copy to compute a call on; assigned at once, last: what breaks off changes nothing."""
+        before, after = self._cold_start, object.__new__(type(self))
+        vars(after).update(vars(self))
+        yield after
+        vars(self).update(vars(after))
+        self._warn_of_columns(before)
 
     def _warn_of_columns(self, before: ColdStart) -> None:
         """Warn of what became of columns since a call began, once its events are learned."""
@@ -304,6 +311,28 @@ class PointEstimator(FeatureEstimator):
     def _place(self, rows: FeatureRows) -> Floats:
         """Coordinates (n, m) of rows."""
         raise NotImplementedError
+
+
+class StreamTransformer(PointEstimator, base.MiniBatchTransformer):
+    """A transformer of points that learns without labels."""
+
+    def learn_one(self, x: Any) -> None:
+        """Learn one event of the stream."""
+        self._take(self._read_point(x))
+
+    def learn_many(self, X: Any) -> None:
+        """Learn a mini-batch: any table that `transform_many` takes.
+
+        Raises
+        ------
+        InputError, FeatureError
+            X is no table, or an array of another width than before; nothing was learned.
+        """
+        self._take(self._read_rows(X))
+
+    @abc.abstractmethod
+    def _take(self, rows: FeatureRows) -> None:
+        """Learn rows, one by one."""
 
 
 class ColdStartLearner(FeatureEstimator):
@@ -372,17 +401,5 @@ class ColdStartLearner(FeatureEstimator):
         return {**super().__getstate__(), "_statistics_pair": (statistics, statistics)}
 
 
-class ColdStartTransformer(ColdStartLearner, PointEstimator, base.MiniBatchTransformer):
+class ColdStartTransformer(ColdStartLearner, StreamTransformer):
     """A transformer of points whose features are those of the first events."""
-
-    def learn_one(self, x: Any) -> None:
-        """Learn one event of the stream."""
-        self._take(self._read_point(x))
-
-    def learn_many(self, X: Any) -> None:
-        """Learn a mini-batch: any table that `transform_many` takes."""
-        self._take(self._read_rows(X))
-
-    @abc.abstractmethod
-    def _take(self, rows: FeatureRows) -> None:
-        """Learn rows, one by one."""

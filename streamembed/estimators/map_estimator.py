@@ -331,10 +331,6 @@ class MapEstimator(ColdStartTransformer):
         return list(X)
 
     def _measure_distance(self, a: Any, b: Any) -> float:
-        """d(a, b), as the engine is to see it."""
-        return self._call_function(a, b)
-
-    def _call_function(self, a: Any, b: Any) -> float:
         """What the function says of two objects; InputError where that is no finite number."""
         assert self._function is not None
         result = self._function(a, b)

@@ -148,7 +148,8 @@ class KernelPCA(MapEstimator):
     def _measure_distance(self, a: Any, b: Any) -> float:
         if not callable(self.kernel):
             return super()._measure_distance(a, b)
-        between, own, others = (self._call_function(*two) for two in ((a, b), (a, a), (b, b)))
+        call = super()._measure_distance
+        between, own, others = call(a, b), call(a, a), call(b, b)
         squared, size = own + others - 2.0 * between, abs(own) + abs(others) + abs(between)
         if min(own, others) < 0.0 or squared < -ROUNDING * size:
             raise InputError(

@@ -120,11 +120,6 @@ class UnsupervisedMetric(ColdStartTransformer):
         """Do nothing, as no event waits; NotReadyError before the warm-up ends."""
         _ = self.metric
 
-    @property
-    def _settling(self) -> int:
-        """Events that determine the features."""
-        return min(SETTLING, self.warm_up or SETTLING, self.size)
-
     def _place(self, rows: FeatureRows) -> Floats:
         if not self.ready:
             return self._fill_with_zeros(rows)
@@ -132,7 +127,7 @@ class UnsupervisedMetric(ColdStartTransformer):
         return values * np.sqrt(np.diag(self.metric.matrix))
 
     def _take(self, rows: FeatureRows) -> None:
-        self._complete(rows, self._settling)
+        self._complete(rows, min(SETTLING, self.warm_up or SETTLING, self.size))
 
     @property
     def _learned(self) -> int:
