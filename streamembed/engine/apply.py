@@ -230,12 +230,13 @@ def _refuse(keys: Any, index: int, rows: Ints) -> NoReturn:
 
 def _push(full: EngineState, config: Config, flush: bool = False) -> EngineState:
     """Learn the pending events."""
-    events, divisors = full.waiting.joined(), (full.features or NO_FEATURES).divisors
+    chunk, divisors = full.waiting.joined(), (full.features or NO_FEATURES).divisors
+    if chunk.rows is not None:
+        chunk = chunk.with_distances(0 if full.state is None else len(full.state.support))
     with one_blas_thread():
         if full.state is None:
-            state = update.start(events.chunk(0), config, divisors)
+            state = update.start(chunk, config, divisors)
         else:
-            chunk = events.chunk(len(full.state.support))
             state = update.push(full.state, chunk, config, divisors)
         if full.early is not None:
             state = _with_pairs(state, *full.early, config)

@@ -374,7 +374,7 @@ class Engine(HintedAttributes, SavedObject):
         """`snapshot` with a warning of its scaling alone, for internal use."""
         published = self._published.get(fresh)
         if published is None or published[0] is not self._progress.state:
-            published = self._run_in_turn(self._rings, lambda: self._publish(fresh))
+            published = self._run_in_turn(self._rings, lambda: self._make_snapshot(fresh))
         state, snapshot = published
         if self._scaling_checked != state.frame.position:  # half of the support is new
             self._scaling_checked = state.frame.position
@@ -382,7 +382,7 @@ class Engine(HintedAttributes, SavedObject):
             self._warn(message, ScalingWarning, renews=True)
         return snapshot
 
-    def _publish(self, fresh: bool) -> tuple[State, Snapshot]:
+    def _make_snapshot(self, fresh: bool) -> tuple[State, Snapshot]:
         state = self._progress.need_state(self.config, EARLY)
         known = {kind: one for kind, one in self._published.items() if one[0] is state}
         with one_blas_thread():

@@ -55,15 +55,13 @@ def publish(state: State, config: Config) -> dict[str, Any]:
     aligned = frame_reference.align(state, config, normal.stationary, columns)
     rotation, loadings = aligned.rotation[:, :k], np.zeros((0, k))
     if config.row.is_linear:
-        unturned = _compute_loadings(state, config, pairs, psi, values)
-        unturned = frame_reference.embed(unturned, values, state, config)
-        loadings = (unturned * aligned.signs) @ rotation
+        loadings = _compute_loadings(state, config, pairs, psi, values)
+        loadings = (loadings * aligned.signs) @ rotation / state.scaling.scale[:, None]
     psi *= aligned.signs
     certified = certificate.describe(certified, psi[:, :k], masses, normal.stationary)
     coordinates, lengths = aligned.columns[:, :k], np.zeros((len(order), 0))
-    if pairs.paths is None:
-        degrees = state.map.compute_degrees(masses)
-    else:
+    degrees = state.map.compute_degrees(masses)
+    if pairs.paths is not None:
         counting = state.map.select_active(masses)
         shown = frame_reference.embed(psi, values, state, config)
         coordinates = extend_from_landmarks(shown, values, counting, pairs.paths) @ rotation
@@ -86,7 +84,7 @@ def publish(state: State, config: Config) -> dict[str, Any]:
         "eigenvalues": values[:k].copy(),
         "spare_eigenvalues": values[k:].copy(),
         "rotation": rotation.copy(),
-        "feature_loadings": loadings / state.scaling.scale[: len(loadings), None],
+        "feature_loadings": loadings,
         "certificate": certified,
         "frame": partial(_build_frame, state.frame, state.position, aligned.measure),
         "refinement": pairs.refinement,
@@ -163,17 +161,18 @@ def _certify(state: State, config: Config, pairs: Eigenpairs) -> Certificate:
 def _compute_loadings(
     state: State, config: Config, pairs: Eigenpairs, psi: Floats, values: Floats
 ) -> Floats:
-    """psi of a linear map is (x - mean) times these, shape (d, n_carried), in scaled units."""
+    """Coordinates of a linear map by eigenpairs are (x - mean) times these, (d, n_carried).
+
+    In scaled units.
+    """
     if pairs.loadings is None:  # of inner products
         points, masses = state.support.scaled, state.support.masses
         safe = np.where(values > 0.0, values, np.inf)
-        loadings: Floats = (points - masses @ points / masses.sum()).T @ (
-            masses[:, None] * psi / safe
-        )
-        return loadings
-    loadings = np.zeros((len(pairs.loadings), len(values)))
-    loadings[:, : pairs.loadings.shape[1]] = pairs.loadings[:, : len(values)]
-    return loadings
+        loadings = (points - masses @ points / masses.sum()).T @ (masses[:, None] * psi / safe)
+    else:
+        loadings = np.zeros((len(pairs.loadings), len(values)))
+        loadings[:, : pairs.loadings.shape[1]] = pairs.loadings[:, : len(values)]
+    return frame_reference.embed(loadings, values, state, config)
 
 
 def _describe_state(

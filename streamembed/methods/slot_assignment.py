@@ -9,7 +9,7 @@ from streamembed.geometry.scaling import Scaling
 from streamembed.geometry.support import Support, choose_slots, fill
 from streamembed.landmarks import absorption, covering
 from streamembed.landmarks.absorption import Absorption, Cover
-from streamembed.methods.chunk import Chunk
+from streamembed.methods.chunk import AcceptedEvents
 from streamembed.methods.options import Config
 from streamembed.numeric.arrays import Floats
 
@@ -20,7 +20,7 @@ def assign(
     distances: KernelMatrix | None,
     position: int,
     scaling: Scaling,
-    chunk: Chunk,
+    chunk: AcceptedEvents,
     config: Config,
     time: float | None = None,
 ) -> tuple[Support, Absorption, float | None]:
@@ -49,7 +49,7 @@ def _absorb(
     distances: KernelMatrix | None,
     position: int,
     scaling: Scaling,
-    chunk: Chunk,
+    chunk: AcceptedEvents,
     config: Config,
     time: float | None,
 ) -> tuple[Absorption, float | None]:
@@ -74,7 +74,7 @@ def _absorb(
     return absorbed, None if chunk.times is None else newest
 
 
-def arrange_distances(support: Support, assignment: Absorption, chunk: Chunk) -> Floats:
+def arrange_distances(support: Support, assignment: Absorption, chunk: AcceptedEvents) -> Floats:
     """Unsquared distances of the new slots to all slots in use afterwards, shape (b, n').
 
     ``support`` is that before the chunk, of objects without coordinates.

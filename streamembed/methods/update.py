@@ -18,7 +18,7 @@ from streamembed.geometry.scaling import Scaling, fit_distances, fit_points, rec
 from streamembed.geometry.support import Support
 from streamembed.landmarks.absorption import Absorption, Cover
 from streamembed.methods import frame_reference, picture_updates, slot_assignment
-from streamembed.methods.chunk import Chunk
+from streamembed.methods.chunk import AcceptedEvents
 from streamembed.methods.eigenpairs import LARGEST_EXACT
 from streamembed.methods.maps import MAPS
 from streamembed.methods.options import POSITION, Config
@@ -45,7 +45,7 @@ FORGETTING = 1.0 - 1e-3
 FARTHEST = 4.0
 
 
-def start(chunk: Chunk, config: Config, divisors: Floats) -> State:
+def start(chunk: AcceptedEvents, config: Config, divisors: Floats) -> State:
     """The state at the end of the warm-up: scaling, bandwidth and map from scratch.
 
     ``divisors`` are those of the features, as in `fit_points`.
@@ -110,7 +110,7 @@ def _init_metrics(state: State, config: Config) -> State:
     return replace(state, metrics=learners.init(config.metrics, d, config.seed))
 
 
-def push(state: State, chunk: Chunk, config: Config, divisors: Floats) -> State:
+def push(state: State, chunk: AcceptedEvents, config: Config, divisors: Floats) -> State:
     """The state after one more chunk.
 
     The rings are written in place. Until the new state is committed, the old one can still be
@@ -267,7 +267,7 @@ def _maintain(state: State, config: Config) -> State:
     return replace(state, frame=renewed, counts=replace(counts, rows_since_frame=0.0))
 
 
-def _train_metrics(state: State, chunk: Chunk, config: Config) -> State:
+def _train_metrics(state: State, chunk: AcceptedEvents, config: Config) -> State:
     """The state with its metrics after a chunk."""
     assert state.metrics is not None
     metrics, support = state.metrics, state.support
