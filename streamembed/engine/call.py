@@ -112,6 +112,11 @@ class Call(SavedObject, ABC, Generic[Result]):
         """The call with its result, if that is of events."""
         return replace(self, result=result) if isinstance(result, Learned) else self
 
+    def _checked(self, config: Config) -> Self:
+        """The call, if an engine of these parameters can learn it."""
+        self._check(config)
+        return self
+
     @abstractmethod
     def _check(self, config: Config) -> None:
         """Refuse a call that no engine of these parameters can learn."""

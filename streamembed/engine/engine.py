@@ -60,7 +60,6 @@ from streamembed.validation import check_flag, check_whole
 
 T = TypeVar("T")
 Result = TypeVar("Result")
-AnyCall = TypeVar("AnyCall", bound=Call[Any])
 
 # What to do before the first snapshot.
 EARLY = "learn more, or create the engine with a smaller warm_up"
@@ -504,23 +503,20 @@ class Engine(HintedAttributes, SavedObject):
         (0, 150)
         """
         call = calls.read_points(self._progress, self.config, X, y, ids, features, times)
-        return self._checked(call)
+        return call._checked(self.config)
 
     def check_distances(self, rows: Any, ids: Any = None) -> Distances:
         """Check a call of `learn_distances`, as `check`; rows are checked by `apply`."""
-        return self._checked(calls.read_distances(rows, ids))
+        return calls.read_distances(rows, ids)._checked(self.config)
 
     def check_pairs(self, X1: Any, X2: Any, similar: Any) -> Pairs:
         """Check a call of `learn_pairs`, as `check`."""
-        return self._checked(calls.read_pairs(self._progress, self.config, X1, X2, similar))
+        call = calls.read_pairs(self._progress, self.config, X1, X2, similar)
+        return call._checked(self.config)
 
     def check_labels(self, ids: Any, y: Any) -> Labels:
         """Check a call of `label`, as `check`."""
-        return self._checked(calls.read_labels(self._progress, ids, y))
-
-    def _checked(self, call: AnyCall) -> AnyCall:
-        call._check(self.config)
-        return call
+        return calls.read_labels(self._progress, ids, y)._checked(self.config)
 
     def apply(self, call: Call[Result]) -> Result:
         """Learn a checked call: what `learn`, `label` and the other methods do after they check.

@@ -148,17 +148,13 @@ class Snapshot(SnapshotContents, SavedObject):
 
     def __repr__(self) -> str:
         n, k = self.coordinates.shape
-        d, picture = len(self.feature_names), self.picture
+        d, picture, age = len(self.feature_names), self.picture, self.certificate.bound_age
         return (
             f"<Snapshot at {self.position:,}: {n:,} points, {k} components of "
             f"{f'{d:,} features' if d else 'distances'}, residual {self.certificate.residual:.1e}, "
-            f"met={self.certificate.met}{self._describe_bound_age()}"
+            f"met={self.certificate.met}{f', a bound {age:,} events old' if age else ''}"
             f"{'' if picture is None else f', a picture {picture.age:,} chunks old'}>"
         )
-
-    def _describe_bound_age(self) -> str:
-        age = self.certificate.bound_age
-        return f", a bound {age:,} events old" if age else ""
 
     @cached_property
     def features(self) -> Features:

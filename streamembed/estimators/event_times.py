@@ -72,6 +72,4 @@ class EventTimes:
 
 
 def _newest(newest: float | None, times: Floats) -> float | None:
-    if not len(times):
-        return newest
-    return float(times.max() if newest is None else max(newest, times.max()))
+    return max([*times.tolist(), *([] if newest is None else [newest])], default=None)

@@ -41,9 +41,6 @@ from streamembed.numeric.arrays import Floats, Ints
 from streamembed.parameters import Class, declare_parameters, read_texts
 from streamembed.threads import one_blas_thread
 
-# One or both ends of an event of the warm-up, by feature, and its code.
-EarlyEvent = tuple[dict[str, float], dict[str, float] | None, int]
-
 
 @dataclass(eq=False, repr=False)
 class MetricEstimator(
@@ -345,7 +342,7 @@ class MetricEstimator(
         stream = training_stream.init((self._key,), len(settled.names), int(self.seed))
         return settled, training_stream.append(stream, first, second, codes)
 
-    def _early_events(self) -> Iterator[EarlyEvent]:
+    def _early_events(self) -> Iterator[tuple[dict[str, float], dict[str, float] | None, int]]:
         """The events of the warm-up: one end or both, and the code."""
         rows = iter(self._early)
         for code in self._early_codes:
