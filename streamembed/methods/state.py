@@ -89,8 +89,16 @@ class MapInput:
 
     @property
     def geometry(self) -> Pairwise:
-        """Of the support, with the distances of new slots at hand."""
-        return build_geometry(self.support, self.distances, self.slots)
+        """Of the support: its points, or its distances with those of new slots at hand."""
+        ring = self.distances
+        if ring is None:
+            return PointDistances(self.support.scaled)
+
+        def read_squares(slots: Ints) -> Floats:
+            d = ring.rows(slots).astype(np.float64)
+            return d * d
+
+        return DistanceTable(self.slots, read_squares(self.slots), read_squares)
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,6 +297,11 @@ class State:
         slots = np.arange(len(self.support))
         return not (self.distances.rows(slots[:1]).any() or self.distances.rows(slots).any())
 
+    def as_input(self, slots: Ints = NO_SLOTS) -> MapInput:
+        """What another map could be made of; ``slots`` are those that the last chunk has filled."""
+        read_distances = self.read_distances()
+        return MapInput(self.support, self.distances, read_distances, self.position, slots)
+
     def read_distances(self) -> Callable[[Ints], Floats] | None:
         """slots -> their unsquared distances to all, (b, n), for objects without coordinates."""
         ring = self.distances
@@ -335,15 +348,3 @@ class State:
                 raise ValueError("a picture without lists of neighbours")
             picture = replace(picture, p=compute_affinities(select_neighbors(lists)[1]))
         return replace(packed, support=support, map=packed.map.restore(support), picture=picture)
-
-
-def build_geometry(support: Support, distances: KernelMatrix | None, slots: Ints) -> Pairwise:
-    """The geometry of lists: of points, or of the ring of distances with ``slots`` at hand."""
-    if distances is None:
-        return PointDistances(support.scaled)
-
-    def squares(slots_read: Ints) -> Floats:
-        d = distances.rows(slots_read).astype(np.float64)
-        return d * d
-
-    return DistanceTable(slots, squares(slots), squares)

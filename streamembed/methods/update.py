@@ -17,8 +17,8 @@ from streamembed.geometry.kernel_matrix import KernelMatrix, choose_dtype
 from streamembed.geometry.scaling import Scaling, fit_distances, fit_points, recenter
 from streamembed.geometry.support import Support
 from streamembed.landmarks.absorption import Absorption, Cover
-from streamembed.methods import frame_reference, picture_updates, slot_assignment
-from streamembed.methods.chunk import AcceptedEvents
+from streamembed.methods import frame_reference, picture_updates
+from streamembed.methods.chunk import AcceptedEvents, arrange_distances, assign_slots
 from streamembed.methods.eigenpairs import LARGEST_EXACT
 from streamembed.methods.maps import MAPS
 from streamembed.methods.options import POSITION, Config
@@ -54,12 +54,10 @@ def start(chunk: AcceptedEvents, config: Config, divisors: Floats) -> State:
     scaling = _fit_scaling(chunk.points, masses, chunk.mutual_distances, config, divisors)
     empty = Support.empty(chunk.points.shape[1], chunk.ids.dtype)
     cover = Cover.empty() if config.memory == "landmarks" else None
-    support, assignment, time = slot_assignment.assign(
-        empty, cover, None, 0, scaling, chunk, config
-    )
+    support, assignment, time = assign_slots(empty, cover, None, 0, scaling, chunk, config)
     distances = read_rows = None
     if chunk.distances is not None:
-        d = slot_assignment.arrange_distances(empty, assignment, chunk)
+        d = arrange_distances(empty, assignment, chunk)
         distances = _make_distance_ring(len(support), config).write(assignment.slots, d)
         read_rows = d.__getitem__
     inputs = BuildInput(support, distances, read_rows, len(chunk), NO_SLOTS, scaling)
@@ -118,11 +116,11 @@ def push(state: State, chunk: AcceptedEvents, config: Config, divisors: Floats) 
     """
     # support: which points stay, in which slot, with what mass
     previous = state.support, state.cover, state.distances, state.position, state.scaling
-    support, assignment, time = slot_assignment.assign(*previous, chunk, config, state.time)
+    support, assignment, time = assign_slots(*previous, chunk, config, state.time)
     slots = assignment.slots
     distances = read_rows = left = None
     if state.distances is not None:
-        new_distances = slot_assignment.arrange_distances(state.support, assignment, chunk)
+        new_distances = arrange_distances(state.support, assignment, chunk)
         left = state.distances.rows(slots[slots < state.distances.n]).astype(np.float64)
         distances = state.distances.write(slots, new_distances)
         read_rows = _merge_distances(distances, slots, new_distances)
