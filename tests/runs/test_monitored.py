@@ -14,7 +14,6 @@ import pytest
 import streamembed as se
 from streamembed.errors import ParameterError
 from streamembed.logs import write_log
-from streamembed.runs.verification import verify
 from tests.cli.test_cli import call
 
 POINTS = np.random.default_rng(0).standard_normal((900, 3))
@@ -66,35 +65,6 @@ def test_snapshots_are_those_of_a_replay_without(tmp_path: Path, embed: str) -> 
     kinds = pq.read_table(tmp_path / "watched" / "drift.parquet")["kind"].drop_null().to_pylist()
     assert kinds == [alarm.kind for alarm in found]
     assert pq.read_table(tmp_path / "watched" / "drift.parquet").equals(watcher.timeline())
-
-
-@pytest.mark.parametrize("at", [pytest.param(1, marks=pytest.mark.long), 4])
-def test_an_interrupted_one_goes_on_to_the_same_bytes(tmp_path: Path, at: int) -> None:
-    log = log_of(tmp_path)
-    whole = monitor()
-    replay(log, tmp_path / "whole", whole)
-    left = [at]
-
-    def stop() -> bool:
-        left[0] -= 1
-        return left[0] == 0
-
-    with pytest.raises(KeyboardInterrupt):
-        replay(log, tmp_path / "run", monitor(), stop=stop, checkpoint_every=100)
-    with se.read_run(tmp_path / "run") as reader:
-        held = reader.monitor()
-        assert held is not None
-        assert 0 < held.position < 900
-    again = monitor()
-    assert replay(log, tmp_path / "run", again).resumed_at > 0
-    assert again.to_bytes() == whole.to_bytes()
-    for name in (*FILES, *MORE):
-        same = (tmp_path / "whole" / name).read_bytes()
-        assert (tmp_path / "run" / name).read_bytes() == same
-    assert verify(tmp_path / "run", deep=True, log=log).troubles == ()
-    finished = monitor()
-    replay(log, tmp_path / "run", finished)  # is whole, and only read
-    assert finished.to_bytes() == whole.to_bytes()
 
 
 def test_a_rise_of_missing_values_is_an_alarm(tmp_path: Path) -> None:
