@@ -155,21 +155,6 @@ def test_an_id_may_come_again_once_it_is_merged_away() -> None:
     assert engine.learn(blob(1, 15), ids=[gone]).accepted == 1
 
 
-def test_refused_duplicates_in_a_long_call_leave_no_trace() -> None:
-    """The chunks before the culprit were learned, and are taken back: ring, masses, pending."""
-    engine = small(size=30, chunk_size=5)
-    engine.learn(blob(203, 16), ids=[f"n{i}" for i in range(203)])
-    before, snapshot = pickled(engine), engine.snapshot()
-    ids = [f"m{i}" for i in range(60)]
-    ids[58] = "m57"  # in the same chunk: whatever is merged meanwhile
-    with pytest.raises(DuplicateIdError, match="row 58"):
-        engine.learn(blob(60, 17), ids=ids)
-    assert pickled(engine) == before
-    assert engine.snapshot() is snapshot
-    skipping = small(size=30, chunk_size=5, on_bad_row="skip")
-    assert skipping.learn(blob(60, 17), ids=ids).rejected[0].reason == "duplicate id"
-
-
 def pickled(engine: se.Engine) -> Any:
     return engine.to_bytes()
 

@@ -47,19 +47,6 @@ def test_clusters_are_the_groups_and_keep_their_ids(tmp_path: Path) -> None:
     assert table[table.position == 60].event.tolist() == ["birth", "birth"]
 
 
-def test_the_same_bytes_after_any_stop(tmp_path: Path) -> None:
-    """Nothing of the clusters is in what a replay resumes from."""
-    whole = replayed(tmp_path, name="whole")
-    asked = iter([False] * 5 + [True])
-    with pytest.raises(KeyboardInterrupt):
-        replayed(tmp_path, name="cut", stop=lambda: next(asked))
-    cut = replayed(tmp_path, name="cut")
-    name = "clusters.parquet"
-    assert (whole / name).read_bytes() == (cut / name).read_bytes()
-    with pytest.raises(ParameterError, match="clusters was True and is False"):
-        replayed(tmp_path, name="cut", clusters=False)
-
-
 def test_verify_called_a_run_damaged_that_has_clusters(tmp_path: Path) -> None:
     """It replayed the log without them, and missed their file."""
     assert verify(replayed(tmp_path, snapshot_every=100), deep=True).troubles == ()
