@@ -50,7 +50,8 @@ def merge_runs(
     Raises
     ------
     ParameterError
-        Runs differ, or one is named twice, or is a copy of another; the folder holds something.
+        Runs differ, or one is named twice, or is a copy of another, or a replay that was stopped;
+        the folder holds something.
     InputError
         See `streamembed.merge`.
     FileError, DamagedFileError
@@ -83,6 +84,11 @@ def _read_runs(folders: Sequence[Path]) -> tuple[list[LandmarkSet], list[Config]
                 "its events would count twice; name each run once"
             )
         with read_run(folder) as run:
+            if run.kind != "online" and not run.finished:
+                raise ParameterError(
+                    f"the replay into {quote(str(folder))} was stopped: run the same command again "
+                    "to resume, and merge when it has come to the end of its log"
+                )
             engine, size = run.engine(), run.origin["engine"]["size"]
         sets.append(engine.landmark_set(number))
         # of partitions an engine has as many places as they have landmarks
