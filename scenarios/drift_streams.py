@@ -34,13 +34,10 @@ class StreamChange:
     ----------
     before, after : callable
         Of a generator and a number of events.
-    bar : int or None
-        Median delay, in events, that is asked for.
     """
 
     before: Draw
     after: Draw
-    bar: int | None = None
 
 
 def gaussian(rng: np.random.Generator, n: int) -> Floats:
@@ -204,12 +201,12 @@ def letter_change() -> StreamChange:
         drawn[own] = rows(points[unseen])(rng, int(own.sum()))
         return drawn
 
-    return StreamChange(rows(points[~unseen]), after, 410)
+    return StreamChange(rows(points[~unseen]), after)
 
 
-def split_table(name: str, where: Ints, bar: int) -> StreamChange:
+def split_table(name: str, where: Ints) -> StreamChange:
     points = table(name)[0]
-    return StreamChange(rows(points[where == 0]), rows(points[where == 1]), bar)
+    return StreamChange(rows(points[where == 0]), rows(points[where == 1]))
 
 
 @cache
@@ -278,28 +275,26 @@ DEPENDENT: dict[str, Draw] = {
     "log-volatility AR(1) 0.99": volatile,
 }
 CHANGES: dict[str, StreamChange] = {
-    "mean .5": StreamChange(gaussian, shifted(0.5), 130),
-    "mean 1": StreamChange(gaussian, shifted(1.0), 40),
-    "sd x1.5, one axis": StreamChange(gaussian, scaled(1.5, 1), 280),
-    "sd x0.5, one axis": StreamChange(gaussian, scaled(0.5, 1), 140),
-    "sd x1.2, all axes": StreamChange(gaussian, scaled(1.2, D), 70),
-    "correlation .8 to -.8": StreamChange(correlated(0.8), correlated(-0.8), 20),
-    "new cluster, 10 %": StreamChange(gaussian, with_cluster(0.1), 260),
-    "mixture 1/3 to .5, .3, .2": StreamChange(
-        mixed(1 / 3, 1 / 3, 1 / 3), mixed(0.5, 0.3, 0.2), 590
-    ),
-    "ring to gaussian": StreamChange(ring, alike(ring), 20),
-    "gaussian to ring": StreamChange(alike(ring), ring, 80),
-    "roll to gaussian": StreamChange(roll, alike(roll), 110),
-    "gaussian to roll": StreamChange(alike(roll), roll, 240),
+    "mean .5": StreamChange(gaussian, shifted(0.5)),
+    "mean 1": StreamChange(gaussian, shifted(1.0)),
+    "sd x1.5, one axis": StreamChange(gaussian, scaled(1.5, 1)),
+    "sd x0.5, one axis": StreamChange(gaussian, scaled(0.5, 1)),
+    "sd x1.2, all axes": StreamChange(gaussian, scaled(1.2, D)),
+    "correlation .8 to -.8": StreamChange(correlated(0.8), correlated(-0.8)),
+    "new cluster, 10 %": StreamChange(gaussian, with_cluster(0.1)),
+    "mixture 1/3 to .5, .3, .2": StreamChange(mixed(1 / 3, 1 / 3, 1 / 3), mixed(0.5, 0.3, 0.2)),
+    "ring to gaussian": StreamChange(ring, alike(ring)),
+    "gaussian to ring": StreamChange(alike(ring), ring),
+    "roll to gaussian": StreamChange(roll, alike(roll)),
+    "gaussian to roll": StreamChange(alike(roll), roll),
     "t3, mean .5": StreamChange(heavy(), heavy(0.5)),
     "waveform, class 0 to 1/2": StreamChange(wave(), wave(0.5)),
 }
 REAL: dict[str, Callable[[], StreamChange]] = {
     "letter, unseen class 10 %": letter_change,
-    "aedes_quinx": lambda: split_table("aedes_quinx", (np.arange(6000) >= 4000).astype(int), 20),
-    "aedes_sex": lambda: split_table("aedes_sex", (np.arange(6000) >= 4000).astype(int), 30),
+    "aedes_quinx": lambda: split_table("aedes_quinx", (np.arange(6000) >= 4000).astype(int)),
+    "aedes_sex": lambda: split_table("aedes_sex", (np.arange(6000) >= 4000).astype(int)),
     "arabic_digit, male to female": lambda: split_table(
-        "arabic_digit", table("arabic_digit")[2]["sex"], 20
+        "arabic_digit", table("arabic_digit")[2]["sex"]
     ),
 }

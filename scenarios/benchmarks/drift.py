@@ -170,17 +170,15 @@ def find_change(name: str) -> StreamChange:
 def measure_delays(
     names: Iterable[str], streams: int, pool: ProcessPoolExecutor
 ) -> list[list[str]]:
-    """A row for each change: bar, median and 90th percentile of the delay, misses."""
+    """A row for each change: median and 90th percentile of the delay, misses."""
     table = []
     for name in names:
         outcomes = list(pool.map(_measure_task_delay, [(name, seed) for seed in range(streams)]))
         late = np.array([AFTER + 1 if delay < 0 else delay for delay, _ in outcomes])
-        bar = find_change(name).bar
         misses, early = int((late > AFTER).sum()), sum(delay for _, delay in outcomes)
         table.append(
             [
                 name,
-                "-" if bar is None else str(bar),
                 *(_format_delay(np.quantile(late, q)) for q in (0.5, 0.9)),
                 f"{misses} of {streams}",
                 str(early),
