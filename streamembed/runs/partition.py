@@ -37,7 +37,7 @@ from streamembed.methods.options import POSITION, Config
 from streamembed.metrics.catalog import STATES
 from streamembed.numeric.arrays import LARGEST_VALUE, Floats, Ints
 from streamembed.numeric.codec import SAVED_IF_SET
-from streamembed.runs.feed import check_log, read_points
+from streamembed.runs.feed import check_log, read_rows
 from streamembed.runs.run_tables import EventRows
 from streamembed.storage.saved_object import SavedObject
 from streamembed.threads import one_blas_thread
@@ -76,7 +76,7 @@ class Partition:
 
         Their numbers are those in the partition. Divided by ``scale``, (d,), points can be squared.
         """
-        events, rejected = read_points(rows, self.log.features, self.log.feature_names)
+        events, rejected = read_rows(rows, self.log.features)
         end = self.count_end(rows)
         events = events.slice(0, int(np.searchsorted(events.numbers, end)))
         events = replace(events, numbers=events.numbers - self.start)
@@ -232,21 +232,9 @@ class PartitionCheckpoint(SavedObject):
         return cls(covering.init(n_features), False, None, {"rows": part.start}, training)
 
 
-@dataclass(frozen=True, slots=True)
-class RoundResult:
-    """A partition at the end of a round."""
-
-    partition: int
-    data: bytes  # its checkpoint, packed
-    position: int  # events learned
-    done: bool
-    damage: str | None  # why it could not be read to its end
-    rejected: tuple[tuple[int, str], ...]  # rows of the partition since the round before, and why
-
-
 def learn_round(
     part: Partition, config: Config, every: int, agreement: MergeSettings, data: bytes | None
-) -> RoundResult:
+) -> tuple[int, bytes, list[tuple[int, str]]]:
     """Learn the next round of a partition, or what is left of it.
 
     Parameters
@@ -255,6 +243,15 @@ def learn_round(
         Events of a round, a multiple of the chunk size.
     data
         The checkpoint of the round before, packed; None before the first.
+
+    Returns
+    -------
+    number
+        Of the partition.
+    data
+        Its checkpoint at the end of the round, packed.
+    rejected
+        Rows of the partition since the round before, and why.
     """
     start = PartitionCheckpoint.create(part, config)
     if data is not None:
@@ -265,8 +262,7 @@ def learn_round(
     except Exception as error:
         error.add_note(f"in partition {part.number}, from its row {start.count_rows(part)} on")
         raise
-    position, done, damage = checkpoint.covering.position, checkpoint.done, checkpoint.damage
-    return RoundResult(part.number, checkpoint.to_bytes(), position, done, damage, rejected)
+    return part.number, checkpoint.to_bytes(), rejected
 
 
 def check_learned(part: Partition, data: bytes, agreement: MergeSettings, run: Path) -> int:
@@ -301,7 +297,7 @@ def _learn_events(
     every: int,
     agreement: MergeSettings,
     start: PartitionCheckpoint,
-) -> tuple[PartitionCheckpoint, tuple[tuple[int, str], ...]]:
+) -> tuple[PartitionCheckpoint, list[tuple[int, str]]]:
     """The partition at the end of the round, and the rows of it that were rejected, and why."""
     scaling, learned = agreement.scaling(), start.covering
     training, fingerprint = start.training, LogFingerprint.from_dict(start.fingerprint)
@@ -345,7 +341,7 @@ def _learn_events(
     if waiting:
         learn_chunk()
     taken = fingerprint.to_dict()
-    return PartitionCheckpoint(learned, done, damage, taken, training), tuple(sorted(rejected))
+    return PartitionCheckpoint(learned, done, damage, taken, training), sorted(rejected)
 
 
 def _read_event_times(rows: EventRows, config: Config) -> Floats | None:

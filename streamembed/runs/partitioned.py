@@ -127,7 +127,7 @@ def replay_partitions(
     }
     replaces = check_flag("overwrite", overwrite)
     with RunStore.claim(run, overwrite=replaces) as store:
-        store.begin(run_origin, {})
+        store.begin(run_origin)
         root = PartitionRoot(store, config, every, parts, progress or (lambda _: None))
         try:
             with executor(min(count, len(parts))) as workers_of_call:

@@ -131,7 +131,7 @@ class RunStore:
     def begin(
         self,
         origin: Mapping[str, Any],
-        first: Mapping[str, Engine | Monitor],
+        first: Engine | None = None,
         select: Callable[[dict[str, Any]], dict[str, Any]] = dict,
     ) -> None:
         """Begin a run, or check that the one that is there began in the same way.
@@ -141,7 +141,7 @@ class RunStore:
         origin
             How it came about.
         first
-            What a new one begins with, by chain.
+            The engine that a new online run begins with.
         select
             What of an origin is compared; default: all of it.
 
@@ -155,8 +155,8 @@ class RunStore:
             check_same(self.folder, select(before), select(dict(origin)))
             return
         with self.database.commit():
-            for chain, value in first.items():
-                append_object(self.database, chain, value, value.position)
+            if first is not None:
+                append_object(self.database, chains.BEGINNING, first, first.position)
             self.database.write_fact(chains.ORIGIN, origin)
             self.database.write_fact(chains.STATE, {"finished": False})
 
@@ -257,7 +257,6 @@ class RunStore:
 # Classes of the objects in chains, and how many of the newest are kept; of snapshots others, too.
 OBJECTS: dict[str, tuple[type[SavedObject], int]] = {
     chains.BEGINNING: (Engine, 1),
-    chains.FIRST_MONITOR: (Monitor, 1),
     chains.CHECKPOINTS: (Engine, 2),
     chains.MONITORS: (Monitor, 2),
     chains.FINAL: (Engine, 1),
