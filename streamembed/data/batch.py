@@ -156,9 +156,7 @@ def read_columns(
             X = np.zeros(0)  # without rows there are no features
         elif wanted is None:
             wanted = sort_names(with_text_keys(X[0]))
-    table = read_table(X, wanted, name)
-    if table.refused is not None:
-        raise table.refused
+    table = read_table(X, wanted, name).check_numeric()
     features = choose_features(table, features, name)
     if features.names != table.names:
         order = find_columns(table.names, features.names)

@@ -245,7 +245,7 @@ def replay(
         store.write_fact(chains.LOG, origin.describe_place(opened))
         engine.log_offset = 0
         start, finished = _restore(store, opened, engine, grows=followed is not None)
-        counts, taken, damage = start.counts, engine.log_offset, None
+        counts, taken = start.counts, engine.log_offset
         if finished:
             check_rejected(limit, counts.rejected, taken)
         else:
@@ -255,8 +255,8 @@ def replay(
                 source, recorder, start, every, limit, on_alarm, progress, stop=stop
             )
             damage = driver.run()
-            if damage is None:
-                store.finish(driver.build_commit())
+            store.finish(driver.build_commit(), damage)
+        damage = store.database.read_fact(chains.STATE).get("damage")
     return Replayed(
         **asdict(counts),
         path=folder,

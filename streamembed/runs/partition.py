@@ -24,7 +24,7 @@ import numpy as np
 
 from streamembed.data.features import Features
 from streamembed.data.times import find_late, read_times
-from streamembed.errors import FeatureError, LogError, ParameterError, quote
+from streamembed.errors import LogError, ParameterError, quote
 from streamembed.geometry.scaling import fit_points
 from streamembed.landmarks import covering
 from streamembed.landmarks.covering import Covering
@@ -96,41 +96,21 @@ class Partition:
         }
 
 
-def check_divisible(log: EventLog) -> None:
-    """Refuse a log that has no partitions.
-
-    Raises
-    ------
-    FeatureError
-        A log of distances.
-    """
-    if log.kind != "points":
-        raise FeatureError(
-            "the log contains distances, and landmarks of different partitions have none to one "
-            "another: only points can be learned by several workers"
-        )
-
-
 def divide_log(log: EventLog) -> tuple[Partition, ...]:
     """The partitions of a log.
 
     Its files, in order; of more than 64 files, 64 groups of neighbours. A log of one file whose
     number of rows is known is cut into 8 ranges of rows.
     """
-    count = len(log.paths)
-    if count == 1 and log.n_rows is not None:
-        pieces = max(1, min(RANGES_OF_A_FILE, log.n_rows))
-        cuts = [log.n_rows * piece // pieces for piece in range(pieces + 1)]
-        return tuple(
-            Partition(number, log, start, stop)
-            for number, (start, stop) in enumerate(pairwise(cuts))
-        )
-    parts = min(MAX_PARTITIONS, count)
-    cuts = [count * part // parts for part in range(parts + 1)]
-    return tuple(
-        Partition(number, log.select_files(start, stop), 0, None)
-        for number, (start, stop) in enumerate(pairwise(cuts))
-    )
+    count, most = len(log.paths), MAX_PARTITIONS
+    has_ranges = count == 1 and log.n_rows is not None
+    if has_ranges:
+        count, most = log.n_rows or 0, RANGES_OF_A_FILE
+    parts = max(1, min(most, count))
+    ranges = enumerate(pairwise(count * part // parts for part in range(parts + 1)))
+    if has_ranges:
+        return tuple(Partition(number, log, *rows) for number, rows in ranges)
+    return tuple(Partition(number, log.select_files(*files), 0, None) for number, files in ranges)
 
 
 def sample_first_events(part: Partition, config: Config) -> tuple[int, Floats, Floats]:

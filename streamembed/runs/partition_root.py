@@ -187,7 +187,8 @@ class PartitionRoot:
         counts = RowCounts(count_learned(self.database), rejected.num_rows, rounds)
         engine = load_newest(self.database, chains.CHECKPOINTS)
         engine = engine or Engine(**self.config.as_dict())
-        store.finish(Commit(engine, counts, {"rows": counts.accepted + counts.rejected}))
+        taken = {"rows": counts.accepted + counts.rejected}
+        store.finish(Commit(engine, counts, taken), self.describe_damage())
         return counts
 
     def list_due(self) -> list[int]:

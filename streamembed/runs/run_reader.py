@@ -125,8 +125,14 @@ class RunReader:
 
     @property
     def finished(self) -> bool:
-        """Whether a replay has come to the end of its log; False of an online run."""
+        """Whether a replay has come to the end of its log, or to damage; False of an online run."""
         return bool(self._database.read_fact(chains.STATE, {}).get("finished"))
+
+    @property
+    def damage(self) -> str | None:
+        """Why the log of a finished replay could not be read to its end; None where it was."""
+        damage: str | None = self._database.read_fact(chains.STATE, {}).get("damage")
+        return damage
 
     @property
     def positions(self) -> list[int]:

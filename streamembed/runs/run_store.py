@@ -238,8 +238,8 @@ class RunStore:
         counts = RowCounts(**committed["counts"])
         return Commit(load_newest(self.database, engines), counts, committed["fingerprint"])
 
-    def finish(self, now: Commit) -> None:
-        """The run is whole, and its files are written: keep what it ended with."""
+    def finish(self, now: Commit, damage: str | None) -> None:
+        """Its files are written: keep what it ended with, and why its log could not be read on."""
         with self.database.commit():
             self._append(chains.FINAL, chains.FINAL_MONITOR, now.engine)
             records = self.database.list_records(chains.SNAPSHOTS)
@@ -250,7 +250,7 @@ class RunStore:
                     append_object(self.database, chains.SNAPSHOTS, last, last.position)
             paths = [self.folder / name for name in FILES]
             files = {path.name: compute_file_crc(path) for path in paths if path.exists()}
-            state = {"finished": True, "files": files, **now.as_dict()}
+            state = {"finished": True, "damage": damage, "files": files, **now.as_dict()}
             self.database.write_fact(chains.STATE, state)
 
 
