@@ -299,8 +299,9 @@ def _restore(store: RunStore, log: EventLog, engine: Engine, grows: bool) -> tup
     state, taken = store.database.read_fact(chains.STATE, {}), last.fingerprint
     if state.get("finished"):  # behind the last commit
         taken = state["fingerprint"]
-    more = check_log(log.batches(0), taken, store.folder)
-    if not more and not grows and (final := store.load_final()) is not None:
+    # what could not be read may be mended
+    goes_on = check_log(log.batches(0), taken, store.folder) or grows or state.get("damage")
+    if not goes_on and (final := store.load_final()) is not None:
         engine.become(final.engine)
         return replace(final, engine=engine), True
     store.write_fact(chains.STATE, {"finished": False})
