@@ -245,7 +245,7 @@ def replay(
         store.write_fact(chains.LOG, origin.describe_place(opened))
         engine.log_offset = 0
         start, finished = _restore(store, opened, engine, grows=followed is not None)
-        counts, taken = start.counts, engine.log_offset
+        counts, taken, damage = start.counts, engine.log_offset, None
         if finished:
             check_rejected(limit, counts.rejected, taken)
         else:
@@ -256,7 +256,6 @@ def replay(
             )
             damage = driver.run()
             store.finish(driver.build_commit(), damage)
-        damage = store.database.read_fact(chains.STATE).get("damage")
     return Replayed(
         **asdict(counts),
         path=folder,
