@@ -143,12 +143,6 @@ def sort_names(names: Iterable[Any]) -> tuple[str, ...]:
     return tuple(texts)
 
 
-def find_columns(names: Sequence[str], wanted: Iterable[str]) -> list[int]:
-    """Where each of the wanted names is among different names; every one must be there."""
-    place = {name: j for j, name in enumerate(names)}
-    return [place[name] for name in wanted]
-
-
 def are_positions(names: Iterable[str]) -> bool:
     """Whether features are known by their place, as those of an array."""
     return all(name.isdecimal() and len(name) < LONGEST_PLACE for name in names)

@@ -117,11 +117,9 @@ class EngineState:
 
     def retained_ids(self, config: Config) -> RetainedIds:
         """Ids of every event in the support or pending."""
-        return (
-            self.ids
-            if self.ids is not None
-            else RetainedIds.of(self.list_retained(), config.window)
-        )
+        if self.ids is not None:
+            return self.ids
+        return RetainedIds(config.window, dict(self.list_retained()), {})
 
     def list_retained(self) -> list[tuple[Any, int]]:
         """Id and stream position of every event in the support, then of pending events."""
