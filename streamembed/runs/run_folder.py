@@ -15,8 +15,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from streamembed.errors import ParameterError, StreamembedError, build_file_error, check_path, quote
+from streamembed.errors import ParameterError, check_path, quote
 from streamembed.logs.event_log import EventLog
+from streamembed.storage.archive import translate_file_errors
 from streamembed.storage.database import DATABASE_NAME, LOCK, PARTS, WRITER_FILES, Database
 
 try:
@@ -103,7 +104,7 @@ def lock_folder(run: str | os.PathLike[str]) -> Iterator[Path]:
         raise ParameterError(
             f"run={str(folder)!r} must be a folder, but it is a file: choose another"
         )
-    try:
+    with translate_file_errors(folder, "used as a run folder"):
         folder.mkdir(parents=True, exist_ok=True)
         with (folder / LOCK).open("a+b") as lock:
             _lock(lock, folder)
@@ -111,10 +112,6 @@ def lock_folder(run: str | os.PathLike[str]) -> Iterator[Path]:
                 for path in folder.glob(pattern):
                     path.unlink()
             yield folder
-    except OSError as error:
-        if isinstance(error, StreamembedError):
-            raise
-        raise build_file_error(error, folder, "used as a run folder") from error
 
 
 def _lock(lock: BinaryIO, folder: Path) -> None:

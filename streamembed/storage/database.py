@@ -27,10 +27,8 @@ from streamembed.errors import (
     FileError,
     MissingFileError,
     StoppedError,
-    StreamembedError,
-    build_file_error,
 )
-from streamembed.storage.archive import VERSION
+from streamembed.storage.archive import VERSION, translate_file_errors
 
 # Of a run folder: the database, the folder of files beside it, and the file that its writer locks.
 DATABASE_NAME, PARTS, LOCK = "run.db", "parts", ".lock"
@@ -449,9 +447,8 @@ def connect(path: Path, mode: str) -> sqlite3.Connection:
 def translate_errors(path: Path, what: str) -> Iterator[None]:
     """Errors of SQLite and of the system as those of this package."""
     try:
-        yield
-    except StreamembedError:
-        raise
+        with translate_file_errors(path, what):
+            yield
     except sqlite3.OperationalError as error:
         raise FileError(
             f"{path} cannot be {what}: {error}; free or repair the disk, then open the run again"
@@ -460,8 +457,6 @@ def translate_errors(path: Path, what: str) -> Iterator[None]:
         raise DamagedFileError(f'{path} is damaged: SQLite reports "{error}"') from error
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise DamagedFileError(f"{path} is damaged: {error}") from error
-    except OSError as error:
-        raise build_file_error(error, path, what) from error
 
 
 def stat_files(folder: Path) -> list[tuple[int, int, int, int]]:
