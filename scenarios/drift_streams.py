@@ -16,7 +16,6 @@ from streamembed.numeric.arrays import Floats, Ints
 __all__ = [
     "CHANGES",
     "DEPENDENT",
-    "FRESH",
     "NULLS",
     "REAL",
     "StreamChange",
@@ -303,29 +302,4 @@ REAL: dict[str, Callable[[], StreamChange]] = {
     "arabic_digit, male to female": lambda: split_table(
         "arabic_digit", table("arabic_digit")[2]["sex"], 20
     ),
-}
-
-
-def glove() -> StreamChange:
-    """Word vectors: frequent words, then rare ones."""
-    points = table("glove_100d_10k")[0]
-    return StreamChange(rows(points[:3000]), rows(points[7000:]))
-
-
-def first_classes(name: str, kept: int) -> Callable[[], StreamChange]:
-    """So many of the classes, then all of them."""
-
-    def made() -> StreamChange:
-        points, labels, _ = table(name)
-        return StreamChange(rows(points[labels < kept]), rows(points))
-
-    return made
-
-
-# No default was chosen on these.
-FRESH: dict[str, Callable[[], StreamChange]] = {
-    "glove, frequent to rare words": glove,
-    "usps, digits 0-6 to all": first_classes("usps", 7),
-    "mnist, digits 0-6 to all": first_classes("mnist_10k", 7),
-    "segment, four classes to all": first_classes("segment", 4),
 }

@@ -15,9 +15,7 @@ from scenarios import (
     cities,
     clustering_under_a_metric,
     clusters_of_the_picture,
-    crossing_modes,
     default_maps,
-    drifting_rings,
     eig_dml_online,
     features_beside_noise,
     fenn_table,
@@ -42,8 +40,6 @@ SCENARIOS: dict[str, Scenario] = {
     for module in (
         default_maps,
         two_circles,
-        drifting_rings,
-        crossing_modes,
         never_taught_again,
         online_loops,
         few_labels,

@@ -11,9 +11,9 @@ from scipy.spatial.distance import cdist
 
 import streamembed as se
 from scenarios.audit import operator
-from scenarios.baselines import literal_map
 from scenarios.scenario import Expected, Outcome, Scenario
 from scenarios.streams import two_circles
+from streamembed.numeric import svd
 from streamembed.numeric.arrays import Floats, Ints
 from streamembed.threads import one_blas_thread
 
@@ -69,14 +69,26 @@ def _batch(points: Floats) -> tuple[Floats, float]:
 
 
 def _literal(points: Floats, first: int) -> tuple[Floats, float]:
-    """The paper's update: its estimate of the same columns, and the seconds of the chunks."""
-    state = literal_map.init(cdist(points[:first], points[:first]), BANDWIDTH, 1.0, K + 1)
+    """Jain's box 2.3: its estimate of the same columns, and the seconds of the chunks.
+
+    Literal, and wrong: old entries of the Markov matrix keep the row sums of their own time, and
+    its left singular vectors are no eigenvectors (docs/algorithms/zha-simon.md).
+    """
+    weights = np.exp(-(cdist(points[:first], points[:first], "sqeuclidean") / BANDWIDTH**2))
+    degrees = weights.sum(axis=1)
+    laplacian = weights / np.outer(degrees, degrees)
+    sums = laplacian.sum(axis=1)
+    markov = svd.decompose(laplacian / sums[:, None], K + 1)
     start = time.perf_counter()
-    for position in range(first, len(points), CHUNK):
-        new = points[position : position + CHUNK]
-        state = literal_map.update(state, cdist(new, points[: position + CHUNK]), K + 1)
-    seconds = time.perf_counter() - start
-    return literal_map.span(state, K + 1), seconds
+    for old in range(first, len(points), CHUNK):
+        stop = old + CHUNK
+        rows = np.exp(-(cdist(points[old:stop], points[:stop], "sqeuclidean") / BANDWIDTH**2))
+        degrees = np.append(degrees + rows[:, :old].sum(axis=0), rows.sum(axis=1))
+        laplacian = rows / np.outer(degrees[old:], degrees)
+        sums = np.append(sums + laplacian[:, :old].sum(axis=0), laplacian.sum(axis=1))
+        markov = svd.append_columns(markov, (laplacian[:, :old] / sums[:old]).T, K + 1)
+        markov = svd.append_rows(markov, laplacian / sums[old:, None], K + 1)
+    return markov.left, time.perf_counter() - start
 
 
 def _engine(points: Floats, first: int) -> tuple[se.Engine, float]:

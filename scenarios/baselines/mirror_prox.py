@@ -18,16 +18,14 @@ Nemirovski (2011), First order methods for nonsmooth convex optimization II, cha
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from scipy.linalg import eigvalsh, solve_triangular
 
-from streamembed.errors import InputError
 from streamembed.numeric.arrays import Floats
 from streamembed.numeric.linalg import symmetrise
 
-__all__ = ["Solution", "solve"]
+__all__ = ["solve"]
 
 # A step that keeps the promise of the look ahead is followed by a longer one, one that does not is
 # taken again at a shorter length.
@@ -39,40 +37,9 @@ TILT = 0.5
 CHECK = 10
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Solution:
-    """A metric and the proof of how good it is.
-
-    Attributes
-    ----------
-    matrix : (d, d)
-        A, positive semidefinite, tr(A H) = d.
-    weights : (n,)
-        alpha, sum 1: d lambda_max(sum alpha delta delta^T, H) is the bound.
-    objective : float
-        min q under A.
-    bound : float
-        What the smallest q of no metric exceeds.
-    gap : float
-        1 - objective / bound.
-    steps : int
-        Taken, rejected ones not counted.
-    status : str
-        ``certified``: gap <= tolerance; ``gap open``: max_steps came first.
-    """
-
-    matrix: Floats
-    weights: Floats
-    objective: float
-    bound: float
-    gap: float
-    steps: int
-    status: Literal["certified", "gap open"]
-
-
 def solve(
     scatter: Floats, far: Floats, tolerance: float = 2e-3, max_steps: int = 20_000
-) -> Solution:
+) -> tuple[Floats, float]:
     """argmax over A of min over the far pairs of delta^T A delta, A >= 0 and tr(A H) = d.
 
     Parameters
@@ -88,28 +55,23 @@ def solve(
 
     Returns
     -------
-    The average metric of all steps, or the last, and the average weights, or the last; whichever
-    prove more. O(n d^2 + d^3) a step.
-
-    Raises
-    ------
-    InputError
-        No far pair, one that is 0, or a scatter that is not positive definite.
+    The average metric of all steps, or the last, whichever is better, shape (d, d); and what the
+    smallest squared distance of a far pair exceeds under no metric. O(n d^2 + d^3) a step.
 
     Source: Nemirovski (2004), method (3.1), entropy on both sides. Differs: the step length is
     searched for, from 1 / max |z|^2 on; the proof of convergence allows any length that the
     inequality of the look ahead accepts.
     """
-    whitened, whitener = _whiten_pairs(scatter, far)
     d = len(scatter)
+    whitener = solve_triangular(np.linalg.cholesky(scatter), np.eye(d), lower=True)
+    whitened = far @ whitener.T
     play = _Play.of(np.zeros((d, d)), np.zeros(len(far)))
     pull = _compute_gradients(play, whitened)
     length = 1.0 / float(np.einsum("ij,ij->i", whitened, whitened).max())
     total, mean_density, mean_weights = 0.0, np.zeros((d, d)), np.zeros(len(far))
-    best_density, best_weights = play.density, play.weights
-    objective, bound = 0.0, np.inf
+    best, objective, bound = play.density, 0.0, np.inf
     step = 0
-    while step < max_steps:
+    while step < max_steps and objective < (1.0 - tolerance) * bound:
         ahead = play.moved(pull, length)
         gradients = _compute_gradients(ahead, whitened)
         after = play.moved(gradients, length)
@@ -126,28 +88,11 @@ def solve(
         for density in (mean_density, ahead.density):
             value = d * float(np.einsum("ij,ij->i", whitened @ density, whitened).min())
             if value > objective:
-                objective, best_density = value, density.copy()
+                objective, best = value, density.copy()
         for weights in (mean_weights, ahead.weights):
-            value = d * _compute_largest_eigenvalue(weights, whitened)
-            if value < bound:
-                bound, best_weights = value, weights.copy()
-        if objective >= (1.0 - tolerance) * bound:
-            break
-    return _build_solution(scatter, far, whitener, best_density, best_weights, step, tolerance)
-
-
-def _whiten_pairs(scatter: Floats, far: Floats) -> tuple[Floats, Floats]:
-    """z of all pairs, and W."""
-    if len(far) == 0 or not far.any(axis=1).all():
-        raise InputError(
-            "far must hold at least one pair, and none of two equal points (delta = 0)"
-        )
-    try:
-        root = np.linalg.cholesky(scatter)
-    except np.linalg.LinAlgError as error:
-        raise InputError("scatter is not positive definite; add a ridge to it") from error
-    whitener = solve_triangular(root, np.eye(len(root)), lower=True)
-    return far @ whitener.T, whitener
+            bound = min(bound, d * _compute_largest_eigenvalue(weights, whitened))
+    matrix = symmetrise(whitener.T @ best @ whitener)
+    return matrix * (d / float(np.sum(matrix * scatter))), bound
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -217,24 +162,3 @@ def _compute_largest_eigenvalue(weights: Floats, whitened: Floats) -> float:
     rows = whitened * np.sqrt(weights)[:, None]
     last = whitened.shape[1] - 1
     return float(eigvalsh(rows.T @ rows, subset_by_index=(last, last), check_finite=False)[0])
-
-
-def _build_solution(
-    scatter: Floats,
-    far: Floats,
-    whitener: Floats,
-    density: Floats,
-    weights: Floats,
-    steps: int,
-    tolerance: float,
-) -> Solution:
-    """Everything in input coordinates, objective and bound measured there."""
-    matrix = symmetrise(whitener.T @ density @ whitener)
-    matrix *= len(scatter) / float(np.sum(matrix * scatter))
-    objective = float(np.einsum("ij,ij->i", far @ matrix, far).min())
-    bound = len(scatter) * _compute_largest_eigenvalue(weights, far @ whitener.T)
-    gap = max(1.0 - objective / bound, 0.0)
-    return Solution(
-        matrix, weights, objective, bound, gap, steps,
-        "certified" if gap <= tolerance else "gap open",
-    )  # fmt: skip

@@ -237,7 +237,7 @@ def machine() -> str:
 
 
 def measure_default_map(quick: bool) -> Iterator[str]:
-    """Windows of the default map against batch solves; latency, memory, events, transforms."""
+    """Windows of the default map against batch solves; latency, memory, transforms."""
     yield from ("## Diffusion maps", "")
     yield (
         "`learn` is the update alone, with its share of refreshes; `+ view` adds a snapshot "
@@ -259,7 +259,6 @@ def measure_default_map(quick: bool) -> Iterator[str]:
     rings = next(row for row in rows if (row.size, row.chunk) == (2000, 10))
     yield from ("", "## Tolerance and cadence", "")
     yield from measure_tolerances(streams.drifting_rings(4390, 0), 2000, rings.batch_ms)
-    yield from ("", "## Snapshots without a pass", "", *windows.measure_decisions(quick))
     yield from ("", "## Latency", "", *windows.measure_latency(quick))
     yield from ("", "## Memory and large windows", "")
     yield (
@@ -268,15 +267,7 @@ def measure_default_map(quick: bool) -> Iterator[str]:
     )
     sizes = (2000,) if quick else (10_000, 20_000, 50_000)
     yield from ("", *windows.measure_large_windows(sizes))
-    yield from ("", "## Event by event", "", *windows.measure_single_events(quick))
     yield from ("", "## Transform", "", *windows.measure_transforms())
-
-
-def measure_kernels(quick: bool) -> Iterator[str]:
-    """Self-tuning widths beside the Gaussian."""
-    yield from ("## Kernels", "")
-    yield "Learn and certify at 3e-3 after every chunk, ten components, default scaling."
-    yield from ("", *graphs.kernels())
 
 
 def measure_graphs(quick: bool) -> Iterator[str]:
@@ -336,7 +327,6 @@ def measure_metrics(quick: bool) -> Iterator[str]:
 
 SECTIONS: dict[str, Callable[[bool], Iterator[str]]] = {
     "default-map": measure_default_map,
-    "kernels": measure_kernels,
     "graphs": measure_graphs,
     "embeddings": measure_embeddings,
     "pictures": measure_pictures,

@@ -11,7 +11,6 @@ import math
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -19,27 +18,15 @@ from river import drift, naive_bayes
 
 import streamembed as se
 from scenarios import drift_streams
-from scenarios.benchmarks import drift_labels, drift_regions, drift_renewal
-from scenarios.drift_streams import CHANGES, DEPENDENT, FRESH, NULLS, REAL, Draw, StreamChange
-from streamembed.data.batch import Batch
-from streamembed.logs import write_log
-from streamembed.numeric.arrays import Bools, Floats, Ints
+from scenarios.benchmarks import drift_regions, drift_returns
+from scenarios.drift_streams import CHANGES, DEPENDENT, NULLS, REAL, Draw, StreamChange
+from streamembed.numeric.arrays import Floats, Ints
 
 N_REFERENCE = 1000
 BEFORE, AFTER = 500, 2000
 FIRST_SEED = 3000  # of the null streams
 
-ALL = ["nulls", "real", "delays", "fresh", "sea", "rbf", "renewal", "labels", "regions", "cost"]
-ALL += ["table"]
-# Recordings: events of a reference, and at most of the stream.
-RECORDED = {
-    "gas_drift_partial": (1000, 12_000),
-    "elec2": (1000, 12_000),
-    "weather": (1000, 12_000),
-    "keystroke": (500, 1600),
-    "aedes_sex": (1000, 6000),
-}
-
+ALL = ["nulls", "delays", "returns", "regions", "cost", "table"]
 # The table of the guide.
 LABELS = "labels change sides"
 TABLE = {
@@ -171,22 +158,13 @@ def _null(task: tuple[str, float, int, int]) -> int:
     return find_false_alarm(draw, ert, seed, n_reference, 3 * int(ert), period=period)
 
 
-def watch_recordings() -> None:
-    """From which event on recordings are watched, and the alarms."""
-    for name, (n_reference, most) in RECORDED.items():
-        monitor = se.Monitor(n_reference=n_reference)
-        monitor.learn(drift_streams.table(name)[0][:most])
-        began, alarms = monitor.timeline()["position"][0], [a.position for a in monitor.alarms]
-        print(f"{name} | watched from {began} | alarms {alarms}", flush=True)
-
-
 def _measure_task_delay(task: tuple[str, int]) -> tuple[int, bool]:
     return measure_delay(find_change(task[0]), task[1])
 
 
 def find_change(name: str) -> StreamChange:
     """A change by its name."""
-    return CHANGES[name] if name in CHANGES else {**REAL, **FRESH}[name]()
+    return CHANGES[name] if name in CHANGES else REAL[name]()
 
 
 def measure_delays(
@@ -301,33 +279,6 @@ def compare_detectors(streams: int, pool: ProcessPoolExecutor) -> None:
         print("| " + " | ".join(cells) + " |", flush=True)
 
 
-def _alarms_on_permutation(task: tuple[float, int]) -> bool:
-    """Whether a permutation of the stream alarms; its features never drift."""
-    ert, seed = task
-    stream = np.random.default_rng([seed, 13]).permutation(drift_streams.table("sea")[0])
-    return first_alarm(stream, ert, seed) >= 0
-
-
-def measure_permutations(streams: int, pool: ProcessPoolExecutor) -> None:
-    """Permutations that alarm, at a short and a long run length."""
-    for ert, bar in ((50_000.0, 49), (1_000_000.0, 7)):
-        hits = sum(pool.map(_alarms_on_permutation, [(ert, seed) for seed in range(streams)]))
-        print(f"sea, asked {ert:,.0f} | {hits} of {streams} | at most {bar} of 60", flush=True)
-
-
-def measure_rbf(labels: bool) -> None:
-    """Classes that change places, in a stream whose features never drift."""
-    points, classes, _ = drift_streams.table("interchanging_rbf")
-    monitor = se.Monitor(ert=20_000, labels=labels)
-    monitor.learn(points, y=classes.tolist())
-    changes = list(range(3000, 200_000, 3000))
-    hits, late, extra = drift_renewal.match_alarms(
-        [a.position for a in monitor.alarms], changes, 3000
-    )
-    cells = f"{hits} of {len(changes)} caught, median {np.median(late or [0]):.0f}, {extra} extra"
-    print(f"rbf, {'with' if labels else 'without'} labels | {cells}", flush=True)
-
-
 def measure_cost() -> None:
     """Milliseconds for 1,000 events, for a reference, and bytes."""
     rng = np.random.default_rng(0)
@@ -355,44 +306,6 @@ def measure_cost() -> None:
     )
 
 
-class TimedMonitor(se.Monitor):
-    """A monitor that measures its CPU time."""
-
-    spent = 0.0
-
-    def watch(
-        self, events: Batch, y: Any = None, is_filled: Bools | None = None
-    ) -> tuple[se.Alarm, ...]:
-        began = time.process_time()
-        try:
-            return super().watch(events, y, is_filled)
-        finally:
-            self.spent += time.process_time() - began
-
-
-def measure_replays(seeds: int) -> None:
-    """What a monitor adds to a replay, in CPU seconds of the same process, by memory and seed."""
-    names = [f"f{i}" for i in range(16)]
-    for parameters, n in (
-        ({"memory": "landmarks", "size": 1000}, 80_000),
-        ({"size": 2000}, 12_000),
-    ):
-        for seed in range(seeds):
-            points = np.random.default_rng(seed).standard_normal((n, 16))
-            monitor = TimedMonitor(seed=seed)
-            with TemporaryDirectory() as folder:
-                write_log(f"{folder}/log", points, names, rows_per_batch=4096)
-                began = time.process_time()
-                se.replay(
-                    f"{folder}/log", se.Engine(**parameters), f"{folder}/run", monitor=monitor
-                )
-                rest = time.process_time() - began - monitor.spent
-            print(
-                f"{parameters}, {n:,} events, {len(monitor.alarms)} alarms: "
-                f"{rest:.1f} s, monitor {monitor.spent:.1f} s, {monitor.spent / rest:.1%}"
-            )
-
-
 def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -404,26 +317,14 @@ def main() -> None:
     with ProcessPoolExecutor(2) as pool:
         if "nulls" in asked.what:
             measure_run_lengths(NULLS, asked.null_streams, 2000, N_REFERENCE, pool)
-        if "real" in asked.what:
-            watch_recordings()
         if "delays" in asked.what:
             measure_delays([*CHANGES, *REAL], asked.streams, pool)
-        if "fresh" in asked.what:
-            measure_delays(FRESH, asked.streams, pool)
-        if "sea" in asked.what:
-            measure_permutations(60, pool)
-        if "rbf" in asked.what:
-            measure_rbf(labels=False)
-            measure_rbf(labels=True)
-        if "renewal" in asked.what:
-            drift_renewal.measure_renewal(pool)
-        if "labels" in asked.what:
-            drift_labels.measure_labels(asked.streams, pool)
+        if "returns" in asked.what:
+            drift_returns.measure_returns(pool)
         if "regions" in asked.what:
             drift_regions.measure_regions(max(asked.streams // 4, 1), pool)
         if "cost" in asked.what:
             measure_cost()
-            measure_replays(3)
         if "table" in asked.what:
             compare_detectors(asked.streams, pool)
     print(f"{time.monotonic() - began:.0f} s")

@@ -1,4 +1,4 @@
-"""Benchmarks of kernels and graphs: neighbour lists, both graph methods, both kernels."""
+"""Benchmarks of graphs: neighbour lists and both graph methods."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from streamembed.geometry.lists import NeighborLists
 from streamembed.geometry.pairwise import PointDistances
 from streamembed.numeric.arrays import Floats
 
-__all__ = ["eigenmaps", "kernels", "measure_large_graph"]
+__all__ = ["eigenmaps", "measure_large_graph"]
 
 K, CHUNK, CHUNKS, NEIGHBORS, TOLERANCE = 10, 10, 59, 15, 3e-3
 GRAPH: dict[str, Any] = {
@@ -144,29 +144,6 @@ def eigenmaps(quick: bool) -> list[str]:
                 f"{alone / (pace.certified - lists):.1f} | {other / pace.certified:.1f} | "
                 f"{lists:.2f} | {neighbors / lists:.0f} |"
             )
-    return lines
-
-
-def kernels() -> list[str]:
-    """Learn and certify with self-tuning widths, against the Gaussian on the same stream."""
-    lines = [
-        "| real stream, N = 2,000, chunk 10 | self-tuning ms | met | Gaussian ms | met | "
-        "self-tuning / Gaussian |",
-        ROW + "---:|" * 4,
-    ]
-    for name in ("letter", "usps", "waveform", "elec2", "outdoor", "gas"):
-        try:
-            points = streams.gas()[0] if name == "gas" else streams.table(name)[0]
-        except streams.MissingDataError as absent:
-            print(f"{name} left out: {absent}")
-            continue
-        points = points[: 2000 + CHUNK * 99]
-        ours = measure_pace(points, 2000, scaling="standard")
-        theirs = measure_pace(points, 2000, kernel="gaussian", scaling="standard")
-        lines.append(
-            f"| {name} | {ours.certified:.1f} | {ours.met:.0%} | {theirs.certified:.1f} | "
-            f"{theirs.met:.0%} | **{ours.certified / theirs.certified:.2f}** |"
-        )
     return lines
 
 

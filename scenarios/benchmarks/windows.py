@@ -1,4 +1,4 @@
-"""The part of the benchmarks on windows of the default map: latency, memory, single events.
+"""The part of the benchmarks on windows of the default map: latency, memory, transforms.
 
 Milliseconds are CPU time: what else the machine does makes no chunk slower. Only a single transform
 is too short for that clock.
@@ -26,24 +26,18 @@ from scenarios import streams
 from scenarios.audit import operator
 from scenarios.benchmarks.graphs import milliseconds
 from streamembed.errors import DegenerateMapWarning
-from streamembed.estimators import DiffusionMap
 from streamembed.numeric.arrays import Floats
 
 __all__ = [
-    "measure_decisions",
     "measure_large_windows",
     "measure_latency",
-    "measure_single_events",
     "measure_transforms",
 ]
 
 ROOT = Path(__file__).resolve().parents[2]
 K, CHUNK, TOLERANCE = 10, 10, 3e-3
-# The level of a snapshot that was decided without a product of the whole kernel.
-WITHOUT_PASS = "view"
 TURNOVERS = 1.2
 LARGE_CHUNKS, LONGEST = 20, 300  # of large windows; seconds
-SINGLE_EVENTS = 500
 # Above it, four dense matrices of a batch take more than most machines have.
 LARGEST_BATCH = 10_000
 
@@ -93,33 +87,6 @@ def follow(engine: se.Engine, points: Floats, size: int, snapshots: bool = True)
                 certificates.append(engine.snapshot().certificate)
                 levels.append(engine.snapshot().refinement)
     return WindowRun(start, np.array(learn), np.array(publish), certificates, levels)
-
-
-def measure_decisions(quick: bool) -> list[str]:
-    """How many snapshots are decided without a pass over all pairs, in one turnover."""
-    lines = [
-        "| a snapshot after every chunk of ten | N | snapshots | without a pass over all pairs | "
-        "met |",
-        "|---|---:|---:|---:|---:|",
-    ]
-    for name, load in STREAMS.items():
-        for size in (1000,) if quick else (1000, 2000):
-            try:
-                points = load(2 * size, size)
-            except streams.MissingDataError as absent:
-                print(f"{name} left out: {absent}")
-                break
-            if len(points) < size + CHUNK:
-                lines.append(f"| {name} | {size} | 0 | it has {len(points):,} events | |")
-                continue
-            run = follow(create_engine(size), points, size)
-            certificates = run.certificates
-            decided = np.mean([level == WITHOUT_PASS for level in run.levels])
-            met = np.mean([bool(each.met) for each in certificates])
-            lines.append(
-                f"| {name} | {size} | {len(certificates)} | **{decided:.1%}** | {met:.1%} |"
-            )
-    return lines
 
 
 def measure_latency(quick: bool) -> list[str]:
@@ -238,43 +205,6 @@ def describe(refused: Exception) -> str:
     if isinstance(refused, subprocess.CalledProcessError):
         return f"its process ended with {refused.returncode}"
     return str(refused).partition(":")[0]
-
-
-def measure_single_events(quick: bool) -> list[str]:
-    """Microseconds an event where every event is a chunk, and is followed by a snapshot."""
-    lines = [
-        "| `chunk_size=1`, microseconds an event | learn | learn and plain snapshot | "
-        "learn and certified snapshot | met | `DiffusionMap`: `transform_one`, `learn_one` |",
-        "|---|---:|---:|---:|---:|---:|",
-    ]
-    for size in (500,) if quick else (500, 2000):
-        points = streams.drifting_rings(size + SINGLE_EVENTS, 0, window=size)
-        plain = follow(create_engine(size, chunk_size=1, tolerance=None), points, size)
-        certified = follow(create_engine(size, chunk_size=1), points, size)
-        met = np.mean([bool(each.met) for each in certified.certificates])
-        lines.append(
-            f"| N = {size:,} | {1e3 * plain.learn.mean():,.0f} | "
-            f"{1e3 * (plain.learn.mean() + plain.publish.mean()):,.0f} | "
-            f"**{1e3 * (certified.learn.mean() + certified.publish.mean()):,.0f}** | {met:.0%} | "
-            f"{1e3 * measure_loop(points, size):,.0f} |"
-        )
-    return lines
-
-
-def measure_loop(points: Floats, size: int) -> float:
-    """Milliseconds an event of an online loop with river: transformed, then learned."""
-    embedding = DiffusionMap(K, size=size, warm_up=size, scaling=None, chunk_size=1)
-    names = [f"x{j:02d}" for j in range(points.shape[1])]
-    events = [dict(zip(names, row, strict=True)) for row in points.tolist()]
-    for event in events[:size]:
-        embedding.learn_one(event)
-
-    def loop() -> None:
-        for event in events[size:]:
-            embedding.transform_one(event)
-            embedding.learn_one(event)
-
-    return measure_cpu(loop) / (len(events) - size)
 
 
 def time_transforms() -> dict[str, tuple[float, float]]:

@@ -145,7 +145,7 @@ def list_hostile_files(path: Path, kind: str) -> Iterator[tuple[str, Any, Any, s
         yield "no rows", table.slice(0, 0), header, kind, version
     for change, changed in _headers(header, kind):
         yield change, table, changed, kind, version
-    for change, other in _snapshots(table) if kind == "snapshot" else _arrays(table):
+    for change, other in _arrays(table, kind):
         yield change, other, header, kind, version
 
 
@@ -177,39 +177,19 @@ def _places(header: dict[str, Any], above: tuple[str, ...] = ()) -> Iterator[tup
             yield from _places(value, (*above, key))
 
 
-def _snapshots(table: Any) -> Iterator[tuple[str, Any]]:
-    """Columns of a snapshot that it cannot have."""
-    for index, name in enumerate(table.column_names):
-        if name == "ids":
-            again = pa.array([table.column("ids")[0].as_py()] * table.num_rows)
-            yield "all ids the same", table.set_column(index, name, again)
-            yield "ids are floats", table.set_column(index, name, pa.array(np.ones(table.num_rows)))
-            continue
-        column = table.column(index).combine_chunks()
-        flat = column.flatten() if pa.types.is_fixed_size_list(column.type) else column
-        width = column.type.list_size if pa.types.is_fixed_size_list(column.type) else 0
-        values = flat.to_numpy(zero_copy_only=False)
-        for change, other in (
-            ("NaN", np.full_like(values, np.nan)),
-            ("infinite", np.full_like(values, np.inf)),
-            ("float32", values.astype(np.float32)),
-            ("whole numbers", np.zeros(len(values), dtype=np.int64)),
-        ):
-            column_array = pa.array(other)
-            if width:
-                column_array = pa.FixedSizeListArray.from_arrays(column_array, width)
-            yield f"{name} {change}", table.set_column(index, name, column_array)
-        if width > 1 and name != "tracked":
-            fewer = pa.FixedSizeListArray.from_arrays(pa.array(values[: len(column)]), 1)
-            yield f"{name} of another width", table.set_column(index, name, fewer)
-        if not width:
-            yield f"{name} 0", table.set_column(index, name, pa.array(np.zeros(table.num_rows)))
-        nulls = pa.nulls(table.num_rows, column.type)
-        yield f"{name} null", table.set_column(index, name, nulls)
-
-
-def _arrays(table: Any) -> Iterator[tuple[str, Any]]:
-    """Arrays of an engine that it cannot have."""
+def _arrays(table: Any, kind: str) -> Iterator[tuple[str, Any]]:
+    """Arrays that a file cannot have."""
+    if kind == "snapshot":
+        for index, name in enumerate(table.column_names):
+            column = table.column(index).combine_chunks()
+            again = pa.array([column[0].as_py()] * len(column), column.type)
+            for change, other in (
+                ("null", pa.nulls(len(column), column.type)),
+                ("all the same", again if name == "ids" else pa.nulls(len(column))),
+                ("floats", pa.array(np.full(len(column), np.nan))),
+            ):
+                yield f"{name} {change}", table.set_column(index, name, other)
+        return
     arrays = archive.unpack(table)
     for name, array in arrays.items():
         yield f"without the array {name}", {key: a for key, a in arrays.items() if key != name}
@@ -221,8 +201,6 @@ def _arrays(table: Any) -> Iterator[tuple[str, Any]]:
         if array.dtype.kind == "f" and array.size:
             changes.append(("NaN", np.full_like(array, np.nan)))
             changes.append(("text", array.astype(str).astype(object).ravel()))
-        if array.dtype.kind in "fi" and array.size:
-            changes.append(("boolean", array.astype(bool)))
         for change, other in changes:
             yield f"{name} {change}", {**arrays, name: other}
 

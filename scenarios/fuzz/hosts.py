@@ -180,28 +180,6 @@ def try_place(folder: Path, rng: np.random.Generator) -> str | None:
     )
 
 
-def try_replayed_place(folder: Path, rng: np.random.Generator) -> str | None:
-    """The same while a log is replayed."""
-    run, other, log = folder / "run", folder / "other", write_run_log(folder, "points", 1)
-    die_after(other, 5)
-    before, how, row = files(other), int(rng.integers(6)), int(rng.integers(20, 400))
-    problem = ""
-
-    def take_away(rows: int) -> None:
-        nonlocal problem
-        if rows >= row and not problem:
-            problem = _take_away(run, other, how)
-
-    engine = se.Engine(**SMALL)
-    try:
-        se.replay(log, engine, run, snapshot_every=20, checkpoint_every=60, progress=take_away)
-    except StoppedError:
-        if how in (2, 3) and files(run) != before:
-            return f"the run that was put there has other bytes ({problem}, row {row})"
-        return None
-    return f"the replay ended well in a folder that is {problem} from row {row} on"
-
-
 def try_memory(folder: Path, rng: np.random.Generator) -> str | None:
     """Memory is short at some line of opening, learning and closing, and of loading files."""
     run = folder / "run"
@@ -348,7 +326,6 @@ def try_denied(folder: Path, rng: np.random.Generator) -> str | None:
 TRIALS: dict[str, Callable[[Path, np.random.Generator], str | None]] = {
     "writers": try_writers,
     "place": try_place,
-    "replayed place": try_replayed_place,
     "memory": try_memory,
     "log": try_log,
     "clock": try_clock,

@@ -23,12 +23,12 @@ import numpy as np
 from scipy.spatial.distance import cdist
 
 import streamembed as se
-from scenarios.fuzz.interrupted_estimators import list_parts
 from streamembed import estimators
 from streamembed.errors import NotReadyError
 from streamembed.methods.engine_parameters import METHODS
 from streamembed.numeric.arrays import Floats
 from streamembed.runs import verify
+from tests.laws.subjects import list_parts
 
 METRICS = ("itml", "eig_dml", "fenn", "contrast", "geometric_mean", "must_link", "discriminant")
 OF_POINTS = ("pca", "kernel_pca", "lle", "linear_eigenmap")

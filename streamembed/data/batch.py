@@ -234,12 +234,8 @@ def check_table(
     reasons.update(dict.fromkeys(null_ids, "the id is null"))
     reasons.update(faults)
     if on_bad_row == "raise":
-        rows = tuple(sorted(reasons.items()))
-        first = "; ".join(f"row {i}: {reason}" for i, reason in rows[:3])
-        raise BadRowError(
-            f"{len(rows)} of {len(values)} rows of {name} cannot be used ({first}); {remedy}",
-            rows,
-        )
+        fault = f"{len(values)} rows of {name} cannot be used"
+        raise BadRowError.of(sorted(reasons.items()), fault, remedy)
     accepted = np.array([i for i in range(len(values)) if i not in reasons], dtype=np.int64)
     rejected = tuple(Rejected(i, keys[i], reasons[i]) for i in sorted(reasons))
     return Batch(

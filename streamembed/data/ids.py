@@ -18,8 +18,11 @@ from streamembed.data.values import to_list
 from streamembed.errors import InputError, quote
 from streamembed.numeric.arrays import Array, Ints
 
+# How events are identified.
+IdsKind = Literal["positions", "numbers", "strings"]
 
-def classify_ids(ids: Array | None) -> Literal["positions", "numbers", "strings"]:
+
+def classify_ids(ids: Array | None) -> IdsKind:
     """How events are identified: by "positions", "numbers" or "strings"."""
     if ids is None:
         return "positions"

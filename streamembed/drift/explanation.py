@@ -188,7 +188,7 @@ def _test_features(
         points = _scale(reference, reference.prepare(recent))
         tests = sample.explain(state.names, points, since)
         if regions.are_vectors(state.features):
-            own = regions.explain(reference, recent, since, tests.explanation)
+            own = regions.explain(reference, recent, since)
             tests = replace(tests, explanation=own)
         elif tests.explanation.kind == "value":
             j, old = state.names.index(tests.explanation.names[0]), reference.events.points[0]

@@ -32,6 +32,7 @@ CLEAR = 0.5  # of the best log likelihood ratio: of such groups the one that has
 MOST_OF_NEW = 0.01  # of the reference
 N_EXEMPLARS = 3
 WINDOW = 500  # events at least of the second look for a group: an onset is often estimated late
+ROUNDING = 1e-6  # of a value: vectors of float32, divided by their length
 MOST_REPEATED = 0.02  # of the events, of one value
 EVEN_LEVEL = 0.001  # of Kolmogorov's test that copies lie evenly among the events
 MIN_LEFT = 100  # events of a reference without the copies
@@ -40,8 +41,7 @@ NEIGHBOUR, MOST_MEASURED = 5, 2000
 # Three quarters of the events are farther out than so many of the reference; of 18 % to 29 % where
 # the share of a group has changed, of 64 % to 100 % where the encoder has.
 FARTHER = 0.6
-RESOLUTION = 2.0  # times as many different values, or as few
-SCALED = 1.25  # times the spread of most features
+QUARTILES, SCALED = (0.25, 0.75), 1.5  # both must be so many times as large, or as small
 
 
 def are_vectors(features: Features | None) -> bool:
@@ -49,23 +49,15 @@ def are_vectors(features: Features | None) -> bool:
     return features is not None and features.ordered and len(features.names) > MOST_FEATURES
 
 
-def explain(
-    reference: CalibratedReference, recent: Events, since: int, of_features: Explanation
-) -> Explanation:
-    """What the last events show, of which ``since`` are behind the onset.
-
-    Parameters
-    ----------
-    of_features
-        What their features show.
-    """
-    old, new = (_scale(reference, events) for events in (reference.events, recent))
+def explain(reference: CalibratedReference, recent: Events, since: int) -> Explanation:
+    """What the last events show, of which ``since`` are behind the onset."""
     since = max(since, 1)
     last, serial = recent[len(recent) - since :], reference.dependence
     time = serial.integrated if serial.block > 1 else 1.0
-    windows = sorted({since, min(max(since, WINDOW), len(new))})
+    windows = sorted({since, min(max(since, WINDOW), len(recent))})
     found = _explain_repeats(reference.events, last, time)
-    found = found or _explain_encoder(reference, old, new[-since:], of_features)
+    found = found or _explain_encoder(reference, last)
+    old, new = (_scale(reference, events) for events in (reference.events, recent))
     for window in windows:
         level = LEVEL / len(windows)
         found = found or _explain_groups(old, new[-window:], last, level, time)
@@ -86,9 +78,13 @@ def _compute_p(b: int, n: int, a: int, m: int, time: float) -> float:
 
 
 def _number_values(points: Floats) -> Ints:
-    """A number for each different row."""
-    rows = np.ascontiguousarray(points + 0.0).view(f"V{8 * points.shape[1]}")[:, 0]
-    return np.unique(rows, return_inverse=True)[1]
+    """A number for each different row; rows that rounding alone tells apart share one."""
+    order = np.einsum("ij,j->i", points, np.cos(np.arange(points.shape[1]))).argsort(kind="stable")
+    rows = points[order]
+    is_other = (np.abs(np.diff(rows, axis=0)) > ROUNDING * np.abs(rows[1:])).any(axis=1)
+    values = np.empty(len(points), dtype=np.int64)
+    values[order] = np.cumsum(np.append(False, is_other))
+    return values
 
 
 def _explain_repeats(reference: Events, since: Events, time: float) -> Explanation | None:
@@ -107,36 +103,41 @@ def _explain_repeats(reference: Events, since: Events, time: float) -> Explanati
     )
 
 
-def _explain_encoder(
-    reference: CalibratedReference, old: Floats, new: Floats, of_features: Explanation
-) -> Explanation | None:
-    """All groups farther from the reference, scaled, or of fewer or of more different values."""
-    sample, nearest, own = _measure_reference(reference)
-    m, new = len(new), _thin(new)
-    d2 = _measure_d2(new, sample)
+def _explain_encoder(reference: CalibratedReference, since: Events) -> Explanation | None:
+    """Nearly all events are farther from the reference, or scaled, or of other resolution."""
+    sample, nearest, measured = _measure_reference(reference)
+    m, points = len(since), _scale(reference, since)
+    d2 = _measure_d2(_thin(points), sample)
     ratios = np.partition(d2, NEIGHBOUR, axis=1)[:, NEIGHBOUR] / nearest[d2.argmin(axis=1)]
-    p = float(stats.mannwhitneyu(ratios, own, method="asymptotic").pvalue)
-    is_farther = (own < np.quantile(ratios, 0.25)).mean() >= FARTHER
-    after = float(np.sqrt(np.median(ratios) / np.median(own)))
-    count = min(len(new), len(old))
-    values = _count_values(new[:count]) / max(_count_values(old[:count]), 1)
-    is_other = not 1 / RESOLUTION < values < RESOLUTION
-    if of_features.kind == "all" and of_features.before:
-        is_other |= not 1 / SCALED < of_features.after < SCALED
-        p = min(p, of_features.p)
-    if not (is_other or (is_farther and p <= LEVEL)):
-        return None
-    return Explanation("encoder", (), 1.0, after, p, m)
+    is_farther = (measured[0] < np.quantile(ratios, 0.25)).mean() >= FARTHER
+    after = float(np.sqrt(np.median(ratios) / np.median(measured[0])))
+    for own, new in zip(measured, (ratios, *_measure_events(points, since)), strict=True):
+        factors = np.quantile(new, QUARTILES) / np.maximum(np.quantile(own, QUARTILES), 1e-12)
+        is_scaled = factors.min() > SCALED or factors.max() < 1 / SCALED
+        p = len(measured) * float(stats.mannwhitneyu(new, own, method="asymptotic").pvalue)
+        if (is_farther if own is measured[0] else is_scaled) and p <= LEVEL:
+            return Explanation("encoder", (), 1.0, after, p, m)
+    return None
 
 
 @lru_cache(maxsize=4)
-def _measure_reference(reference: CalibratedReference) -> tuple[Floats, Floats, Floats]:
-    """Its vectors, d2 to a near one of each, and that over the same of its nearest."""
-    sample = _thin(_scale(reference, reference.events))
+def _measure_reference(
+    reference: CalibratedReference,
+) -> tuple[Floats, Floats, tuple[Floats, Floats, Floats]]:
+    """Its vectors, d2 to a near one of each, and what `_explain_encoder` compares."""
+    points = _scale(reference, reference.events)
+    sample = _thin(points)
     d2 = _measure_d2(sample, sample)
     np.fill_diagonal(d2, np.inf)
     nearest = np.maximum(np.partition(d2, NEIGHBOUR, axis=1)[:, NEIGHBOUR], 1e-12)
-    return sample, nearest, nearest / nearest[d2.argmin(axis=1)]
+    ratios = nearest / nearest[d2.argmin(axis=1)]
+    return sample, nearest, (ratios, *_measure_events(points, reference.events))
+
+
+def _measure_events(points: Floats, events: Events) -> tuple[Floats, Floats]:
+    """Squared distances from the centre of the reference, and different values of a vector."""
+    count = 1.0 + (np.diff(np.sort(events.points, axis=1), axis=1) != 0).sum(axis=1)
+    return np.einsum("ij,ij->i", points, points), count
 
 
 def _thin(points: Floats) -> Floats:
@@ -154,11 +155,6 @@ def _measure_d2(rows: Floats, points: Floats) -> Floats:
     d2 += np.einsum("ij,ij->i", points, points)
     np.maximum(d2, 0.0, out=d2)
     return d2
-
-
-def _count_values(points: Floats) -> int:
-    """Different values of all features, the first of each not counted."""
-    return int((np.diff(np.sort(points, axis=0), axis=0) != 0).sum())
 
 
 def _explain_groups(

@@ -25,7 +25,7 @@ from scipy.spatial.distance import cdist
 
 from streamembed.geometry.lists import NeighborLists, Slots
 from streamembed.geometry.pairwise import PointDistances, split_slots
-from streamembed.numeric.arrays import Array, Floats, Ints, pad_rows
+from streamembed.numeric.arrays import Array, Floats, Ints, pad
 from streamembed.spectral import adjacency
 
 UNLABELLED = -1
@@ -118,7 +118,7 @@ def _place_events(
         event_of[slot] = event
     slots, events = (np.array(part) for part in zip(*sorted(event_of.items()), strict=True))
     old = graph.points, graph.positions, graph.scores
-    new_points, new_positions, scores = (pad_rows(part, len(of_slot)) for part in old)
+    new_points, new_positions, scores = (pad(part, len(of_slot)) for part in old)
     new_points[slots], new_positions[slots], scores[slots] = points[events], positions[events], 0.0
     return replace(
         graph,

@@ -77,6 +77,43 @@ def test_another_encoder_is_named(name: str) -> None:
     assert "as if another encoder made the vectors, around event" in alarm.sentence
 
 
+def test_a_rounding_is_named_under_cosine() -> None:
+    """Lengths differ, so that all values differ: 0 of 12 streams were named."""
+    rng = np.random.default_rng(0)
+    topics, topic = rng.standard_normal((6, 48)), rng.integers(0, 5, 2500)
+    stream = 2.0 * topics[topic] + rng.standard_normal((2500, 48))
+    stream[800:] = np.round(2 * stream[800:]) / 2
+    monitor = se.Monitor(metric="cosine", n_reference=N_REFERENCE)
+    monitor.learn(stream)
+    assert monitor.alarms[0].explanation is not None
+    assert monitor.alarms[0].explanation.kind == "encoder"
+
+
+def test_near_copies_of_one_event_are_no_encoder() -> None:
+    """Spreads of all features shrink; 10 of 16 streams were named so."""
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        after, _ = draw(400, USUAL, 20 + seed)
+        is_copy = rng.random(400) < 0.4
+        after[is_copy] = after[0] + 0.02 * rng.standard_normal((is_copy.sum(), D))
+        alarm = watch(after).alarms[0]
+        assert alarm.explanation is not None
+        assert alarm.explanation.kind in ("region", "new region")
+        assert is_copy[np.array(alarm.explanation.members) - 800].mean() >= 0.9
+
+
+def test_copies_of_other_lengths_are_one_event_under_cosine() -> None:
+    """Rounding tells them apart: five of five streams were named "new region"."""
+    after, _ = draw(200, USUAL, 13)
+    after[:] = after[0] * np.random.default_rng(0).uniform(0.5, 2.0, (200, 1))
+    for kind in (np.float64, np.float32):
+        monitor = se.Monitor(metric="cosine", n_reference=N_REFERENCE)
+        monitor.learn(np.concatenate([draw(800, USUAL)[0], after]).astype(kind))
+        found = monitor.alarms[0].explanation
+        assert found is not None
+        assert (found.kind, len(found.members) >= 50) == ("repeated event", True)
+
+
 def test_a_repeated_event_is_named_and_left_out_of_a_reference() -> None:
     """It was swallowed while a reference was collected, and then scored 0, the most normal."""
     stream = draw(1500, USUAL, 4)[0]

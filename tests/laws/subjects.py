@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 import streamembed as se
-from scenarios.fuzz.interrupted_estimators import list_parts
 from streamembed import estimators
+from streamembed.estimators.estimator import FeatureEstimator
+from streamembed.numeric.chunks import PendingParts
 from tests.metric_ways import WAYS
 
 N = 100
@@ -70,6 +72,36 @@ class Subject:
                 self.steps[end](model)
 
 
+def list_parts(value: Any) -> Iterator[bytes]:
+    """What is saved of a value, without what two equal values may differ in."""
+    if isinstance(value, np.ndarray) and value.dtype == object:
+        yield repr(value.tolist()).encode()
+    elif isinstance(value, np.ndarray):
+        yield f"{value.dtype} {value.shape}".encode() + value.tobytes()
+    elif isinstance(value, se.Monitor | se.Engine):
+        yield value.to_bytes()
+    elif isinstance(value, se.Snapshot):
+        yield from list_parts((value.position, value.coordinates, value.ids))
+    elif isinstance(value, Mapping):
+        for key in sorted(value, key=str):
+            yield repr(key).encode()
+            yield from list_parts(value[key])
+    elif isinstance(value, list | tuple):
+        yield f"{len(value)}".encode()
+        for part in value:
+            yield from list_parts(part)
+    elif isinstance(value, PendingParts):  # in one piece, as it is saved
+        yield from list_parts(value.__pack__().parts)
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type | FeatureEstimator):
+        for each in dataclasses.fields(value):
+            yield from list_parts(getattr(value, each.name))
+    elif type(value).__module__.startswith("streamembed"):
+        state = value.__getstate__()
+        yield from list_parts(state if isinstance(state, Mapping) else vars(value))
+    else:
+        yield repr(value).encode()
+
+
 def digest(value: Any) -> bytes:
     """Of all that is saved of a value."""
     return b"\0".join(list_parts(value))
@@ -94,7 +126,8 @@ def _distances(engine: se.Engine, first: int, stop: int) -> object:
     return engine.learn_distances(rows, IDS[first:stop])
 
 
-def _shown(engine: se.Engine) -> Any:
+def read_engine(engine: se.Engine) -> Any:
+    """What an engine shows."""
     if not engine.ready:
         return engine.position, engine.pending
     snapshot = engine.snapshot()
@@ -152,12 +185,12 @@ def _list_engines() -> Mapping[str, Subject]:
     for method, given in METHODS.items():
         for memory, kept in MEMORIES.items():
             make = _engine(method=method, **given, **kept)
-            found[f"Engine, {method}, {memory}"] = Subject(make, _points, _shown)
+            found[f"Engine, {method}, {memory}"] = Subject(make, _points, read_engine)
             if method in ("diffusion_map", "laplacian_eigenmaps", "classical_mds"):
                 name = f"Engine, {method}, {memory}, distances"
-                found[name] = Subject(make, _distances, _shown, table=False)
+                found[name] = Subject(make, _distances, read_engine, table=False)
     for name, (given, feed, steps) in ENGINES.items():
-        found[f"Engine, {name}"] = Subject(_engine(**given), feed, _shown, steps=steps)
+        found[f"Engine, {name}"] = Subject(_engine(**given), feed, read_engine, steps=steps)
     return found
 
 

@@ -11,12 +11,8 @@ import streamembed as se
 from scenarios.fuzz import certificate as fuzz_certificate
 from streamembed.errors import CostWarning
 from streamembed.geometry import components
-from streamembed.geometry.kernel_matrix import (
-    FLOAT32_ABOVE,
-    FLOAT32_TOLERANCE,
-    bound_rounding,
-    choose_dtype,
-)
+from streamembed.geometry.kernel_matrix import FLOAT32_ABOVE, FLOAT32_TOLERANCE, choose_dtype
+from streamembed.geometry.kernel_weights import bound_rounding
 from streamembed.spectral import probes
 from tests.oracles import oracle
 

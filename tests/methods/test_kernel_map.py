@@ -18,7 +18,7 @@ from streamembed.geometry.kernel_weights import KernelWeights
 from streamembed.methods.kernel_map import KernelMap
 from streamembed.methods.state import State
 from streamembed.spectral.sketched_view import LOSS
-from streamembed.spectral.trial_space import FAINT, TrialSpace
+from streamembed.spectral.trial_space import FAINT, OF_PROBES, OF_TRIAL, TrialSpace
 
 pytestmark = pytest.mark.filterwarnings("ignore::streamembed.errors.ResolutionWarning")
 
@@ -82,13 +82,13 @@ def check_products(engine: se.Engine, d2: np.ndarray | None = None) -> None:
     allowed = LOSS / np.sqrt(FAINT) * float(np.finfo(space.images.dtype).eps)
     lengths = np.linalg.norm(functions / space.drawn, axis=1)
     amplified = np.linalg.norm((space.images - exact) * space.drawn, axis=1) <= allowed * lengths
-    amplified[: 1 + 2 * engine.config.n_components] = amplified[space.probes] = False
+    amplified[: 1 + 2 * engine.config.n_components] = amplified[OF_PROBES] = False
     assert (off | amplified).all()
-    trial = functions[space.trial]
+    trial = functions[OF_TRIAL]
     most = np.outer(np.linalg.norm(trial, axis=1), np.linalg.norm(exact, axis=1))
-    most = 3e-5 * most + allowed * np.outer(lengths[space.trial], lengths)
+    most = 3e-5 * most + allowed * np.outer(lengths[OF_TRIAL], lengths)
     assert (np.abs(space.inner - trial @ exact.T) <= most).all()
-    most = np.outer(lengths, lengths)[space.trial, space.trial]
+    most = np.outer(lengths, lengths)[OF_TRIAL, OF_TRIAL]
     assert (np.abs(space.gram - (trial / space.drawn**2) @ trial.T) <= 1e-4 * most).all()
 
 

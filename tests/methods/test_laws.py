@@ -13,7 +13,7 @@ import streamembed as se
 from scenarios import streams
 from scenarios.streams import MissingDataError
 from streamembed.errors import CostWarning
-from streamembed.geometry.kernel_matrix import bound_rounding
+from streamembed.geometry.kernel_weights import bound_rounding
 from streamembed.spectral.alignment import correlate_columns
 from tests.oracles import oracle
 

@@ -146,7 +146,7 @@ def test_the_bound_holds_at_every_step():
     options = EigDMLLearner(smoothing=0.05, steps=1, step_cap=10**9, tolerance=0)
     state, _ = update(eig_dml.init(13), close, far, replace(options, steps=0))
     H = eig_dml.compute_constraint(state)
-    reached = oracle.smallest(mirror_prox.solve(H, far, 5e-3).matrix, far)
+    reached = oracle.smallest(mirror_prox.solve(H, far, 5e-3)[0], far)
     bounds = []
     for _ in range(200):
         state, info = update(state, close[:0], far[:0], options)

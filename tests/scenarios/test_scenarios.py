@@ -10,8 +10,6 @@ from scenarios.scenario import Expected, Outcome, Scenario
 ROSTER = [
     "default-maps",
     "two-circles",
-    "drifting-rings",
-    "crossing-modes",
     "never-taught-again",
     "online-loops",
     "few-labels",
@@ -34,7 +32,6 @@ ROSTER = [
 # Shortened further they would show nothing.
 LONG = {
     "few-labels",
-    "crossing-modes",
     "never-taught-again",
     "online-loops",
     "default-maps",
