@@ -91,7 +91,7 @@ def test_an_interrupted_one_goes_on_to_the_same_bytes(tmp_path: Path, at: int) -
     for name in (*FILES, *MORE):
         same = (tmp_path / "whole" / name).read_bytes()
         assert (tmp_path / "run" / name).read_bytes() == same
-    assert verify(tmp_path / "run", deep=True, log=log).troubles == ()
+    assert verify(tmp_path / "run").troubles == ()
     finished = monitor()
     replay(log, tmp_path / "run", finished)  # is whole, and only read
     assert finished.to_bytes() == whole.to_bytes()

@@ -62,7 +62,7 @@ def test_runs_that_differ_are_refused(tmp_path: Path) -> None:
     one = run_of(tmp_path / "one", X[:200])
     with pytest.raises(ParameterError, match="chunk_size was 50 and is 20"):
         merge_runs([one, run_of(tmp_path / "two", X[200:], chunk_size=20)], tmp_path / "out")
-    with pytest.raises(ParameterError, match="name each run once"):
+    with pytest.raises(ParameterError, match="one is the other"):
         merge_runs([one, tmp_path / "." / "one"], tmp_path / "out")
     window = run_of(tmp_path / "window", X[:100], memory="window", chunk_size=20)
     with pytest.raises(ParameterError, match="has no landmarks"):
