@@ -85,7 +85,7 @@ def test_files_are_learned_as_they_come(tmp_path: Path) -> None:
     assert digest(done.path) == digest(whole.path)
     assert whole.columns == done.columns
     assert "extra" in done.columns.left_out
-    assert not verify(done.path, deep=True).troubles
+    assert not verify(done.path).troubles
 
 
 def test_a_file_with_an_earlier_name_is_an_error(tmp_path: Path) -> None:

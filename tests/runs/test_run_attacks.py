@@ -217,7 +217,11 @@ def test_a_log_that_stays_damaged_is_told_again(tmp_path: Path) -> None:
     whole = path.read_bytes()
     path.write_bytes(whole[:4] + bytes(396) + whole[400:])
     for _ in range(2):
-        assert replay(tmp_path / "log", tmp_path / "run").damage is not None
+        damage = replay(tmp_path / "log", tmp_path / "run").damage
+        with se.read_run(tmp_path / "run") as reader:  # it was called unfinished, without checksums
+            assert (reader.finished, reader.damage) == (True, damage)
+        assert damage is not None
+        assert "embedding.parquet" in verify(tmp_path / "run").checked
     path.write_bytes(whole)
     mended = replay(tmp_path / "log", tmp_path / "run")
     assert (mended.damage, mended.accepted) == (None, 200)
