@@ -90,15 +90,11 @@ class Moments:
         n = self.count + weight
         return replace(self, count=n, mean=mean, scatter=_add_products(self.scatter, spread))
 
-    def leave(self, rows: Floats) -> Self:
-        """Without these rows (b, d), which had joined with weight 1. O(b d^2).
-
-        Rounding remains: 1e-16 of the largest S so far, per row.
-        """
-        return self.slide(rows[:0], rows)
-
     def slide(self, rows: Floats, leaving: Floats) -> Self:
-        """With some rows (b, d) joined, then others (c, d) removed: `join` and `leave` in one."""
+        """With some rows (b, d) joined, then others (c, d), which had joined with weight 1, removed.
+
+        O((b + c) d^2). Rounding remains: 1e-16 of the largest S so far, per row that is removed.
+        """
         if not len(leaving):
             return self.join(rows)
         n, mean, gained = self.count, self.mean, rows
