@@ -18,7 +18,6 @@ from streamembed.data.table import (
     NumericTable,
     are_dicts,
     check_places,
-    find_columns,
     read_table,
     sort_names,
     with_text_keys,
@@ -156,12 +155,11 @@ def read_columns(
             X = np.zeros(0)  # without rows there are no features
         elif wanted is None:
             wanted = sort_names(with_text_keys(X[0]))
-    table = read_table(X, wanted, name)
-    if table.refused is not None:
-        raise table.refused
+    table = read_table(X, wanted, name).check_numeric()
     features = choose_features(table, features, name)
     if features.names != table.names:
-        order = find_columns(table.names, features.names)
+        place = {name: j for j, name in enumerate(table.names)}
+        order = [place[name] for name in features.names]
         nulls = table.nulls[:, order] if table.nulls.size else table.nulls
         table = replace(table, values=np.take(table.values, order, axis=1), nulls=nulls)
     return table, features

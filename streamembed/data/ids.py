@@ -5,7 +5,7 @@ An id must be unique among the events that the support may still hold.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from numbers import Integral
 from types import NoneType
@@ -40,11 +40,6 @@ class RetainedIds:
     # Positions by id; where both have one, the recent one counts.
     older: dict[Hashable, int]
     recent: dict[Hashable, int]
-
-    @classmethod
-    def of(cls, entries: Iterable[tuple[Hashable, int]], window: int | None) -> RetainedIds:
-        """Ids and positions."""
-        return cls(window, dict(entries), {})
 
     def add(self, keys: Sequence[Hashable], position: int) -> tuple[list[int], RetainedIds]:
         """Indices of the keys that are retained already, and the ids with all others added.

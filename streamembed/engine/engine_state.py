@@ -129,7 +129,7 @@ class EngineState:
         """Ids of every event in the support or pending."""
         if self.ids is not None:
             return self.ids
-        return RetainedIds.of(self.list_retained(), config.window)
+        return RetainedIds(config.window, dict(self.list_retained()), {})
 
     def list_retained(self) -> list[tuple[Any, int]]:
         """Id and stream position of every event in the support, then of pending events."""

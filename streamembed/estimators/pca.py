@@ -13,7 +13,7 @@ from streamembed.data import batch, column_roles
 from streamembed.data.features import Features
 from streamembed.data.impute import FeatureRows
 from streamembed.data.output_format import name_columns, to_input_format
-from streamembed.data.table import are_positions, read_array, sort_names
+from streamembed.data.table import are_positions, read_table, sort_names
 from streamembed.errors import (
     DegenerateMapWarning,
     FeatureError,
@@ -142,7 +142,7 @@ class PrincipalAxes(PrincipalView, Unchanging, SavedObject):
         FeatureError, InputError
             No matrix of k finite columns.
         """
-        given = read_array(coordinates)
+        given = read_table(coordinates).check_numeric().values
         if given.shape[1] != len(self.components):
             raise FeatureError(
                 f"coordinates has {given.shape[1]} columns; it must have {len(self.components)}, "

@@ -19,6 +19,8 @@ EPS = float(np.finfo(np.float64).eps)
 # gap that was filled with a mean of n equal values is off by as much. Below the second all are.
 FEWEST_BITS = 8
 NEGLIGIBLE = 1e-150
+# Squares of scaled values below it are no normal numbers: maps of them would be of rounding alone.
+SMALLEST = float(np.sqrt(np.finfo(np.float64).tiny))
 # Of the median deviation: a feature that has hardly varied so far would rule the distances as soon
 # as it does.
 LEAST_SHARE = 0.3
@@ -47,9 +49,10 @@ class Scaling:
     bandwidth: float
 
     def apply(self, points: Floats) -> Floats:
-        """Points (n, d) as the kernel sees them."""
+        """Points (n, d) as the kernel sees them; what is too small for a square is 0."""
         with np.errstate(over="ignore", under="ignore"):
             result: Floats = (points - self.center) / self.scale
+        result[np.abs(result) < SMALLEST] = 0.0
         return result
 
     def of_bandwidth(self, bandwidth: float) -> Self:

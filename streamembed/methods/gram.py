@@ -183,13 +183,13 @@ class GramMap(TrialMap):
         # a unit may itself be of rounding alone
         return Operator(weights.product, normal, dtype, rounding, True, unit, floor=0.0), loss
 
-    def read_matrix(self, state: State, config: Config) -> Floats:
+    def compute_matrix(self, state: State, config: Config) -> Floats:
         """H."""
         return self.bind_weights(state, config).rows(np.arange(len(state.support)))
 
     def decompose(self, state: State, config: Config) -> Eigenpairs:
         """Every pair at once. O(n^3)."""
-        return decompose(self.read_matrix(state, config), state.support.masses, config)
+        return decompose(self.compute_matrix(state, config), state.support.masses, config)
 
     def find_floor(self, values: Floats) -> float:
         """A share of the largest size."""

@@ -152,13 +152,13 @@ class KernelMap(TrialMap):
         loss = min(rounding, KEPT_LOSS * float(np.finfo(weights.dtype).eps)) + inexact
         return Operator(weights.product, normal, weights.dtype, rounding), loss
 
-    def read_matrix(self, state: State, config: Config) -> Floats:
+    def compute_matrix(self, state: State, config: Config) -> Floats:
         """W, in double precision."""
         return self.weights.exact(state.squares).rows(np.arange(len(state.support)))
 
     def decompose(self, state: State, config: Config) -> Eigenpairs:
         """Every pair of the requested kernel, computed again in float64. O(n^3)."""
-        masses, weights = state.support.masses, self.read_matrix(state, config)
+        masses, weights = state.support.masses, self.compute_matrix(state, config)
         exact, ring = np.dtype(np.float64), state.distances
         normal = normalise(weights @ masses, masses, config, lambda x: weights @ x)
         deflated = build_dense(weights, normal, False)

@@ -98,7 +98,7 @@ class TrialMap(EmbeddingMap):
         """Every pair at once, in double precision. O(n^3)."""
 
     @abc.abstractmethod
-    def read_matrix(self, state: State, config: Config) -> Floats:
+    def compute_matrix(self, state: State, config: Config) -> Floats:
         """W, in double precision, shape (n, n)."""
 
     @abc.abstractmethod
@@ -279,7 +279,7 @@ class TrialMap(EmbeddingMap):
     def view(self, state: State, normal: Normalisation, count: int, config: Config) -> Pairs:
         """The leading pairs of the space, or of few slots, under that normalisation."""
         if self.space is None:
-            dense = build_dense(self.read_matrix(state, config), normal, config.is_centred)
+            dense = build_dense(self.compute_matrix(state, config), normal, config.is_centred)
             values, vectors = descending_eigh(dense)
             kept = min(count, int(np.count_nonzero(values > self.find_floor(values))))
             return values[:kept], normal.eigenfunctions(vectors[:, :kept])

@@ -101,21 +101,24 @@ def replace_file(path: str | os.PathLike[str]) -> Iterator[Path]:
     target = check_writable(path)
     temporary = target.with_name(f".{os.getpid()}-{secrets.token_hex(6)}.part")
     try:
-        yield temporary
-        replace_synced(temporary, target)
-    except OSError as error:
-        if isinstance(error, StreamembedError):
-            raise
-        raise build_file_error(error, target, "written") from error
+        with translate_file_errors(target, "written"):
+            yield temporary
+            with temporary.open("rb") as file:
+                os.fsync(file.fileno())
+            os.replace(temporary, target)
     finally:
         temporary.unlink(missing_ok=True)
 
 
-def replace_synced(temporary: Path, target: Path) -> None:
-    """Rename a file once its bytes are on the disk."""
-    with temporary.open("rb") as file:
-        os.fsync(file.fileno())
-    os.replace(temporary, target)
+@contextmanager
+def translate_file_errors(path: Path, action: str) -> Iterator[None]:
+    """Errors of the system as those of this package: that the file cannot be "read", "written"."""
+    try:
+        yield
+    except StreamembedError:
+        raise
+    except OSError as error:
+        raise build_file_error(error, path, action) from error
 
 
 def unseal(
@@ -188,10 +191,8 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
     source = Path(check_path(path))
     if os.path.exists(source) and not (os.path.isdir(source) or os.path.isfile(source)):
         raise NotAFileError(f"{source} is a pipe, device or socket; it must be a file")
-    try:
+    with translate_file_errors(source, "read"):
         return source.read_bytes()
-    except OSError as error:
-        raise build_file_error(error, source, "read") from error
 
 
 def read_kind(path: str | os.PathLike[str]) -> str | None:
