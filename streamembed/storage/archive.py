@@ -9,6 +9,7 @@ bit, wherever it is.
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import secrets
@@ -55,11 +56,11 @@ def seal(table: Any, kind: str, header: Mapping[str, Any]) -> bytes:
         "streamembed-version": str(VERSION),
         "streamembed-header": json.dumps(header, sort_keys=True, default=np.generic.item),
     }
-    sink = pa.BufferOutputStream()
+    sink = io.BytesIO()  # its value is no copy, unlike that of Arrow's
     with pa.ipc.new_stream(sink, table.schema.with_metadata(meta)) as writer:
         writer.write_table(table.replace_schema_metadata(meta))
-    data: bytes = sink.getvalue().to_pybytes()
-    return data + _build_trailer(data)
+    sink.write(_build_trailer(sink.getbuffer()))
+    return sink.getvalue()
 
 
 def _build_trailer(data: bytes | memoryview) -> bytes:
@@ -230,16 +231,22 @@ def to_table(arrays: Mapping[str, Array]) -> Any:
     and, in front, where each ends.
     """
     names = sorted(arrays)  # the bytes do not tell in which order they were put in
-    rows = [{"name": name, "shape": arrays[name].shape, **_pack(arrays[name])} for name in names]
-    return pa.table({key: [row[key] for row in rows] for key in _ARRAYS.names}, _ARRAYS)
+    packed = [_pack(arrays[name]) for name in names]
+    ends = np.cumsum([0, *(len(part) for _, part in packed)], dtype=np.int64)
+    buffers = [None, pa.py_buffer(ends), pa.py_buffer(b"".join(part for _, part in packed))]
+    data = pa.Array.from_buffers(pa.large_binary(), len(names), buffers)  # one copy, not three
+    shapes, dtypes = [arrays[name].shape for name in names], [dtype for dtype, _ in packed]
+    return pa.table([names, dtypes, shapes, data], schema=_ARRAYS)
 
 
-def _pack(array: Array) -> dict[str, Any]:
+def _pack(array: Array) -> tuple[str, memoryview | bytes]:
+    """The name of a dtype, and the bytes: those of the array itself, where they lie together."""
     if array.dtype != object:
-        return {"dtype": array.dtype.str, "data": array.tobytes()}
+        flat = np.ascontiguousarray(array).reshape(-1)
+        return array.dtype.str, flat.view(np.uint8).data
     texts = [text.encode() for text in array.tolist()]
     ends = np.cumsum([len(text) for text in texts], dtype=np.int64)
-    return {"dtype": _TEXT, "data": ends.tobytes() + b"".join(texts)}
+    return _TEXT, ends.tobytes() + b"".join(texts)
 
 
 def unpack(table: Any) -> dict[str, Array]:

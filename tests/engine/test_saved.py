@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 import streamembed as se
@@ -32,6 +34,20 @@ def test_landmarks_of_few_different_points_could_not_be_loaded(
     engine.save(tmp_path / "engine")
     loaded = se.Engine.load(tmp_path / "engine")
     assert np.array_equal(loaded.snapshot().coordinates, engine.snapshot().coordinates)
+
+
+def test_saving_takes_two_copies_of_what_is_saved() -> None:
+    """Five of a checkpoint, of Arrow and of Python, were in memory at once."""
+    points = np.random.default_rng(0).standard_normal((500, 768))
+    archive.to_table({"points": points[:1]})  # imports what it needs
+    tracemalloc.start()
+    before = pa.default_memory_pool().max_memory()
+    data = archive.seal(archive.to_table({"points": points}), "engine", {})
+    of_arrow = pa.default_memory_pool().max_memory() - before
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert len(data) >= points.nbytes
+    assert peak + of_arrow < 2.5 * points.nbytes
 
 
 def edited(path: Path, change: Callable[[dict[str, Any], dict[str, Any]], None]) -> None:
