@@ -38,7 +38,7 @@ SAFETY = 0.5
 # With a damping a the error falls by (1 - sqrt(1 - a)) a step: 300 steps for a = .9995.
 MOST_STEPS = 1000
 # 0 is the sum of a class's labels, 1 their mean; below 1 the majority decides among equal points.
-BALANCE = 0.75
+BALANCE = 0.9
 # A score of one fifth halves what a label is worth to `choose_questions`.
 REACH = 5.0
 
@@ -222,7 +222,7 @@ def score(graph: LabelGraph, points: Floats, damping: float) -> Floats:
 
 
 def balance(graph: LabelGraph, scores: Floats) -> Floats:
-    """Scores (m, c), of each class divided by its number of labels to the power .75."""
+    """Scores (m, c), of each class divided by its number of labels to the power .9."""
     counts = np.bincount(graph.classes[graph.classes >= 0], minlength=scores.shape[1])
     balanced: Floats = scores / np.maximum(counts, 1) ** BALANCE
     return balanced
