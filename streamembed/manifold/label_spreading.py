@@ -39,6 +39,8 @@ SAFETY = 0.5
 MOST_STEPS = 1000
 # 0 is the sum of a class's labels, 1 their mean; below 1 the majority decides among equal points.
 BALANCE = 0.9
+# The same where questions are chosen: what more labels have reached counts for more.
+REACH_BALANCE = 0.5
 # A score of one fifth halves what a label is worth to `choose_questions`.
 REACH = 5.0
 
@@ -221,10 +223,10 @@ def score(graph: LabelGraph, points: Floats, damping: float) -> Floats:
     return result
 
 
-def balance(graph: LabelGraph, scores: Floats) -> Floats:
-    """Scores (m, c), of each class divided by its number of labels to the power .9."""
+def balance(graph: LabelGraph, scores: Floats, power: float = BALANCE) -> Floats:
+    """Scores (m, c), of each class divided by a power of its number of labels."""
     counts = np.bincount(graph.classes[graph.classes >= 0], minlength=scores.shape[1])
-    balanced: Floats = scores / np.maximum(counts, 1) ** BALANCE
+    balanced: Floats = scores / np.maximum(counts, 1) ** power
     return balanced
 
 
@@ -245,7 +247,7 @@ def choose_questions(graph: LabelGraph, n: int, damping: float) -> Ints:
     two likeliest classes. What was chosen counts as a label of unknown class.
     """
     walk, _, _ = build_walk(*graph.lists.nearest)
-    scores = balance(graph, graph.scores)
+    scores = balance(graph, graph.scores, REACH_BALANCE)
     doubt, reach = np.ones(len(scores)), scores.sum(axis=1)
     if scores.shape[1] > 1:
         ordered = np.sort(compute_shares(scores), axis=1)
