@@ -91,7 +91,7 @@ class Moments:
         return replace(self, count=n, mean=mean, scatter=_add_products(self.scatter, spread))
 
     def slide(self, rows: Floats, leaving: Floats) -> Self:
-        """With some rows (b, d) joined, then others (c, d), which had joined with weight 1, removed.
+        """With some rows (b, d) joined, then others (c, d) removed, which had joined with weight 1.
 
         O((b + c) d^2). Rounding remains: 1e-16 of the largest S so far, per row that is removed.
         """

@@ -151,7 +151,7 @@ def test_questions_are_those_of_a_dense_inverse() -> None:
     S, _, _ = dense_walk(graph.points, 5)
     inverse = np.linalg.inv(np.eye(150) - DAMPING * S)
     Y = (graph.classes[:, None] == np.arange(3)).astype(float)
-    F = inverse @ Y / Y.sum(axis=0) ** 0.9
+    F = inverse @ Y / np.sqrt(Y.sum(axis=0))
     shares = np.sort(F / F.sum(axis=1, keepdims=True), axis=1)
     doubt, reach = 1.0 - (shares[:, -1] - shares[:, -2]), F.sum(axis=1)
     is_open = graph.classes == UNLABELLED
