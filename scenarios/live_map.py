@@ -58,8 +58,6 @@ NEIGHBOURS, VOTERS, CHUNK = 15, 5, 10
 ORDERS, QUICK_ORDERS = 10, 2
 # Copies of a set that is shorter than its stream are off by this share of its deviation.
 NOISE = 0.02
-# Of a class that comes: a fifth of the stream, from a moment on.
-SHARE = 5
 LIBRARIES = ("umap-learn", "openTSNE")
 
 
@@ -297,63 +295,6 @@ def report_motion(outcome: Outcome, motion: dict[str, dict[str, float]]) -> None
         outcome.notes.append(f"{name}, one order: {parts}")
 
 
-# ---------------------------------------------------------------------- what comes and goes
-
-
-def draw_newcomers(window: int, name: str, newcomer: int) -> tuple[Floats, Ints]:
-    """A window without a class, then one of which it is a fifth: and class 5 stops coming."""
-    points, labels = load_stream(name, 4 * window)
-    old = np.flatnonzero(labels != newcomer)
-    new = np.flatnonzero(labels == newcomer)
-    first, rest = old[:window], old[window:]
-    rest = rest[labels[rest] != (newcomer + 5) % 10]
-    picked = [
-        new[i // SHARE] if i % SHARE == 0 else rest[i - i // SHARE - 1]
-        for i in range(min(SHARE * (len(new) - 1), len(rest), window))
-    ]
-    order = np.concatenate([first, picked])
-    return points[order], labels[order]
-
-
-def own_neighbours(picture: se.Picture, labels: Ints, one: int) -> float:
-    """Of a class, the mean share of its own among the nearest five in the plane."""
-    own = labels[picture.ids.astype(np.int64)] == one
-    near = cKDTree(picture.coordinates).query(picture.coordinates[own], VOTERS + 1)[1][:, 1:]
-    return float(own[near].mean())
-
-
-def measure_arrivals(window: int, outcome: Outcome) -> None:
-    """A new class, and thirty points at once."""
-    for name, one in (("digits", 0), ("digits", 3), ("usps", 4)):
-        points, labels = draw_newcomers(window, name, one)
-        engine, shares, leaving = build_engine(window), [], []
-        engine.learn(points[:window])
-        for chunk, position in enumerate(range(window, len(points), CHUNK), start=1):
-            engine.learn(points[position : position + CHUNK])
-            picture, ends = read_picture(engine), (one + 5) % 10
-            if (labels[picture.ids.astype(np.int64)] == ends).sum() > 3 * VOTERS:
-                leaving.append(own_neighbours(picture, labels, ends))
-            if chunk in (5, 20) or position + CHUNK >= len(points):
-                shares.append(own_neighbours(picture, labels, one))
-        outcome.figures[f"{name} {one} among its own"] = shares[-1]
-        listed = ", ".join(f"{share:.2f}" for share in shares)
-        outcome.notes.append(
-            f"{name}, class {one} arrives: its own among the nearest five after 5 and 20 chunks "
-            f"and at the end: {listed}; class {ends} stops: its own {np.median(leaving):.2f} while "
-            f"it leaves (median), {leaving[-1]:.2f} when 15 were left"
-        )
-    points, labels = load_stream("digits", window + 200)
-    far = points[window - 1] + 40.0 * points.std() * np.eye(points.shape[1])[0]
-    rng = np.random.default_rng(0)
-    points[window : window + 30] = far + 0.1 * points.std() * rng.standard_normal((30, len(far)))
-    labels[window : window + 30] = 10
-    engine = build_engine(window)
-    engine.learn(points[: window + 30])
-    outcome.figures["thirty at once among their own"] = own_neighbours(
-        read_picture(engine), labels, 10
-    )
-
-
 # ---------------------------------------------------------------------- the scenario
 
 
@@ -376,8 +317,6 @@ def run(full: bool) -> Outcome:
                 motion = dict(zip(TABLES, moves, strict=True))
         else:
             measured = [measure_order(*job) for job in jobs]
-        with one_blas_thread():
-            measure_arrivals(1000 if full else 400, outcome)
     except MissingDataError as absent:
         return Outcome(skipped=str(absent))
     results: dict[str, list[dict[str, float]]] = {name: [] for name in {**sets, **drifting}}
@@ -449,8 +388,5 @@ SCENARIO = Scenario(
         "motion a hundredth of the window, worst set": Expected(0.0, 0.004, STILL),
         "motion in half a turn, worst set": Expected(0.0, 0.15, STILL),
         "class centres in a turn, worst set": Expected(0.0, 0.15, STILL),
-        "digits 0 among its own": Expected(0.95, 1.0, "a class far from all others"),
-        "digits 3 among its own": Expected(0.9, 1.0, "a class near to others"),
-        "thirty at once among their own": Expected(1.0, 1.0, "an island"),
     },
 )

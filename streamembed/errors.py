@@ -42,8 +42,9 @@ import os
 import re
 import sys
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import FrameType
+from typing import Self
 
 # Characters of a value that a message quotes.
 LONGEST_QUOTE = 120
@@ -95,6 +96,26 @@ class BadRowError(InputError):
     def __init__(self, message: str, rows: tuple[tuple[int, str], ...] = ()) -> None:
         super().__init__(message)
         self.rows = rows
+
+    @classmethod
+    def of(
+        cls,
+        rows: Sequence[tuple[int, str]],
+        fault: str,
+        remedy: str,
+        name: Callable[[int], str] = "row {}".format,
+    ) -> Self:
+        """Of these rows, the first three in words.
+
+        Parameters
+        ----------
+        fault
+            Of how many rows they are, and what is wrong with them.
+        name
+            What an index is called.
+        """
+        first = "; ".join(f"{name(row)}: {why}" for row, why in rows[:3])
+        return cls(f"{len(rows)} of {fault} ({first}); {remedy}", tuple(rows))
 
 
 class DuplicateIdError(InputError):

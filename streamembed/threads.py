@@ -45,7 +45,9 @@ class FairQueue:
     A turn that was taken before a fork is not waited for in the child: who took it is not there.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, waits: bool = True) -> None:
+        """Whether a turn ``waits`` for those before it, or is refused while there are any."""
+        self._waits = waits
         # of a dict, entries can be made, listed in order and taken out by one operation each
         self._queue: dict[Turn, None] = {}
 
@@ -57,22 +59,18 @@ class FairQueue:
         return here in [turn[:2] for turn in list(self._queue)]
 
     def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Do the work when its turn has come; at once where this thread has its turn already."""
-        if self.is_own_turn():
+        """Do the work when its turn has come; at once where this thread has its turn already.
+
+        Where turns do not wait, ConcurrentUseError while any thread has its turn.
+        """
+        if self._waits and self.is_own_turn():
             return work(*args, **kwargs)
-        return self._take_turn(True, work, *args, **kwargs)
-
-    def run_or_fail(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Do the work, or raise ConcurrentUseError where another thread has its turn."""
-        return self._take_turn(False, work, *args, **kwargs)
-
-    def _take_turn(self, waits: bool, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         turn = _process_id, threading.get_ident(), object()
         try:
             try:
                 self._queue[turn] = None
                 while len(self._queue) > 1 and not self._is_first(turn):
-                    if not waits:
+                    if not self._waits:
                         raise ConcurrentUseError(
                             "this engine is learning in another thread, and a stream has one "
                             "order: this call had no effect; let one thread learn, or guard the "
@@ -115,10 +113,6 @@ class _BlasThreads:
             set_threads(threads)
         self._previous = None
 
-    def is_active(self, user: object) -> bool:
-        """Whether a user has not left yet, or has not restored what it was."""
-        return user in self._owners or (self._previous is not None and not self._owners)
-
     def reset(self) -> None:
         """In the child of a fork: users in other threads are not there."""
         if self._owners:
@@ -156,6 +150,5 @@ def one_blas_thread() -> Iterator[None]:
             yield
         finally:
             _QUEUE.run(_BLAS_THREADS.release, user)
-    finally:
-        if _BLAS_THREADS.is_active(user):
-            _QUEUE.run(_BLAS_THREADS.release, user)
+    finally:  # in case an interrupt broke the first off
+        _QUEUE.run(_BLAS_THREADS.release, user)

@@ -46,12 +46,11 @@ def small(**changes: Any) -> se.Engine:
     return se.Engine(**{"size": 60, "warm_up": 50, **changes})
 
 
-def test_damaged_and_hostile_files_are_refused() -> None:
-    """A sample of the fuzz: every one a `DamagedFileError`, the sealed ones too."""
-    result = files.run(80, seed=3, every=97)
+def test_damaged_files_are_refused() -> None:
+    """A sample of the fuzz: every one a `DamagedFileError`."""
+    result = files.run(150, seed=3)
     assert result.failures == []
-    assert result.damaged > 60
-    assert result.hostile > 250
+    assert result.damaged > 120
 
 
 @pytest.mark.parametrize("text", ["crc32:00000000", "\x0e\0\0\0crc32:00000000\0"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import pytest
 
 import streamembed as se
 from streamembed.errors import BadRowError, ColumnWarning, ParameterError
-from streamembed.estimators import FENN, PCA, UnsupervisedMetric
+from streamembed.estimators import FENN, PCA
 from streamembed.logs import open_log
 from tests.cli.test_cli import call
 
@@ -68,15 +67,6 @@ def test_estimators_tell_at_the_first_events() -> None:
         other.learn_many(suspicious[30:63], labels[30:63])
     with pytest.warns(ColumnWarning, match="user_id"):
         one.merge(other)
-
-
-def test_transforming_leaves_no_trace_in_the_metric_of_a_stream() -> None:
-    """Its pickle was of other bytes."""
-    model = UnsupervisedMetric(warm_up=50)
-    model.learn_many(POINTS[:120])
-    before = pickle.dumps(model)
-    model.transform_many(POINTS[:3])
-    assert pickle.dumps(model) == before
 
 
 class Once:

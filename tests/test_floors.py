@@ -141,22 +141,6 @@ def test_the_core_is_pure(package: str) -> None:
         assert not called & {"open", "print", "np.random.seed", "np.save", "np.load"}, room
 
 
-def test_no_import_hides_in_a_function() -> None:
-    """Imports stand at the top, except those of optional extras."""
-    optional = {"matplotlib", "numba"}
-    nodes = [(room, node) for room, path in ROOMS.items() for node in ast.walk(parse(path))]
-    for room, node in nodes:
-        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            continue
-        for inner in ast.walk(node):
-            names: set[str] = set()
-            if isinstance(inner, ast.Import):
-                names = {alias.name.split(".")[0] for alias in inner.names}
-            elif isinstance(inner, ast.ImportFrom):
-                names = {(inner.module or "").split(".")[0]}
-            assert names <= optional, f"{room}: {node.name} imports {names}"
-
-
 def test_nothing_is_imported_by_a_call() -> None:
     """But by those that say where each name is, and where a data frame is read."""
     for room in ROOMS.keys() - LATE:

@@ -305,14 +305,13 @@ def measure_pictures(quick: bool) -> Iterator[str]:
 
 
 def measure_landmarks(quick: bool) -> Iterator[str]:
-    """Pace and quality of landmarks."""
+    """Pace of landmarks."""
     yield from ("## Landmarks", "")
     yield (
-        "Streams of 200,000 events, the faster of two runs. The reference of the errors is the "
-        "mean of five batch maps (`landmark-stream`). Memory over a million events: `make soak`."
+        "Streams of 200,000 events, the faster of two runs. Errors: `landmark-stream`. Memory "
+        "over a million events: `make soak`."
     )
     yield from ("", *landmarks.measure_pace(50_000 if quick else 200_000))
-    yield from ("", *landmarks.quality(not quick))
 
 
 def measure_metrics(quick: bool) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """The monitor on streams with and without a change: ``python -m scenarios.benchmarks.drift``.
 
-Run lengths without drift against what was asked for, delays behind a change, and river's detectors
-and a kernel two-sample test on the same streams.
+Run lengths without drift against what was asked for; delays behind a change beside river's
+detectors and a kernel two-sample test.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from river import drift, naive_bayes
 import streamembed as se
 from scenarios import drift_streams
 from scenarios.benchmarks import drift_regions, drift_returns
-from scenarios.drift_streams import CHANGES, DEPENDENT, NULLS, REAL, Draw, StreamChange
+from scenarios.drift_streams import CHANGES, DEPENDENT, NULLS, Draw, StreamChange
 from streamembed.numeric.arrays import Floats, Ints
 
 N_REFERENCE = 1000
 BEFORE, AFTER = 500, 2000
 FIRST_SEED = 3000  # of the null streams
 
-ALL = ["nulls", "delays", "returns", "regions", "cost", "table"]
+ALL = ["nulls", "returns", "regions", "cost", "table"]
 # The table of the guide.
 LABELS = "labels change sides"
 TABLE = {
@@ -66,21 +66,6 @@ def run_length(first_alarms: list[int], length: int, ert: float) -> tuple[float,
     alarms = sum(position >= 0 for position in first_alarms)
     early = float(np.mean([0 <= position < ert / 2 for position in first_alarms]))
     return (watched / alarms if alarms else np.inf), early
-
-
-def measure_delay(change: StreamChange, seed: int, ert: float = 10_000) -> tuple[int, bool]:
-    """Delay behind the change, -1 for none; and whether there was an alarm before it."""
-    rng = np.random.default_rng([seed, 12])
-    before, after = change.before(rng, N_REFERENCE + BEFORE), change.after(rng, AFTER)
-    position = first_alarm(np.concatenate([before, after]), ert, seed)
-    if 0 <= position <= BEFORE:  # a false one: what would have come, had it not
-        return measure_fresh_delay(before, after, ert, seed), True
-    return (position - BEFORE if position >= 0 else -1), False
-
-
-def measure_fresh_delay(before: Floats, after: Floats, ert: float, seed: int) -> int:
-    """The delay of a monitor that has only its reference and the change."""
-    return first_alarm(np.concatenate([before[:N_REFERENCE], after]), ert, seed)
 
 
 def by_river(make: Callable[[int], Any]) -> Detector:
@@ -156,38 +141,6 @@ def _null(task: tuple[str, float, int, int]) -> int:
     name, ert, seed, n_reference = task
     draw, period = {**NULLS, **DEPENDENT}[name], 400 if "named" in name else None
     return find_false_alarm(draw, ert, seed, n_reference, 3 * int(ert), period=period)
-
-
-def _measure_task_delay(task: tuple[str, int]) -> tuple[int, bool]:
-    return measure_delay(find_change(task[0]), task[1])
-
-
-def find_change(name: str) -> StreamChange:
-    """A change by its name."""
-    return CHANGES[name] if name in CHANGES else REAL[name]()
-
-
-def measure_delays(
-    names: Iterable[str], streams: int, pool: ProcessPoolExecutor
-) -> list[list[str]]:
-    """A row for each change: bar, median and 90th percentile of the delay, misses."""
-    table = []
-    for name in names:
-        outcomes = list(pool.map(_measure_task_delay, [(name, seed) for seed in range(streams)]))
-        late = np.array([AFTER + 1 if delay < 0 else delay for delay, _ in outcomes])
-        bar = find_change(name).bar
-        misses, early = int((late > AFTER).sum()), sum(delay for _, delay in outcomes)
-        table.append(
-            [
-                name,
-                "-" if bar is None else str(bar),
-                *(_format_delay(np.quantile(late, q)) for q in (0.5, 0.9)),
-                f"{misses} of {streams}",
-                str(early),
-            ]
-        )
-        print(" | ".join(table[-1]), flush=True)
-    return table
 
 
 def _format_delay(delay: float) -> str:
@@ -317,8 +270,6 @@ def main() -> None:
     with ProcessPoolExecutor(2) as pool:
         if "nulls" in asked.what:
             measure_run_lengths(NULLS, asked.null_streams, 2000, N_REFERENCE, pool)
-        if "delays" in asked.what:
-            measure_delays([*CHANGES, *REAL], asked.streams, pool)
         if "returns" in asked.what:
             drift_returns.measure_returns(pool)
         if "regions" in asked.what:

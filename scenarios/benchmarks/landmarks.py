@@ -1,4 +1,4 @@
-"""The landmark part of the benchmarks: pace in the engine and from a log to a run, and quality."""
+"""The landmark part of the benchmarks: pace in the engine and from a log to a run."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ import warnings
 from pathlib import Path
 
 import streamembed as se
-from scenarios import landmark_stream
 from scenarios.streams import FEATURES, drifting_rings, still_rings, swiss_roll
 from streamembed.landmarks import absorption
 from streamembed.logs.event_log import write_log
 from streamembed.numeric.arrays import Floats
 
-__all__ = ["measure_pace", "quality"]
+__all__ = ["measure_pace"]
 
 CHUNK, EVERY = 256, 2560
 
@@ -99,25 +98,3 @@ def _measure_replay(points: Floats, size: int, half_life: float | None) -> float
             warnings.simplefilter("ignore", se.errors.ResolutionWarning)
             se.replay(log, engine, Path(folder) / "run", snapshot_every=EVERY)
         return len(points) / (time.perf_counter() - start)
-
-
-def quality(full: bool) -> list[str]:
-    """The figures of the scenario, as a table."""
-    figures = landmark_stream.run(full).figures
-    sizes = landmark_stream.FULL if full else landmark_stream.QUICK
-    lines = [
-        f"| {sizes.landmarks} landmarks, {sizes.events:,} events: eigenvalue error | ours | "
-        f"Nystrom | masses 1 | second batch of {sizes.batch:,} | Nystrom / ours | ours / "
-        "second |",
-        "|---|" + "---:|" * 6,
-    ]
-    for name in ("rings", "swiss", "drift"):
-        ours, nystrom, plain, second = (
-            figures[f"{name}_{each}eigenvalues"]
-            for each in ("", "nystrom_", "unweighted_", "second_")
-        )
-        lines.append(
-            f"| {name} | {ours:.4f} | {nystrom:.4f} | {plain:.4f} | {second:.4f} | "
-            f"**{nystrom / ours:.1f}** | **{ours / second:.2f}** |"
-        )
-    return lines

@@ -28,7 +28,7 @@ from streamembed.errors import (
     ResolutionWarning,
     ScalingWarning,
 )
-from streamembed.geometry.kernel_matrix import bound_rounding
+from streamembed.geometry.kernel_weights import bound_rounding
 from streamembed.methods.eigenpairs import LARGEST_EXACT
 from streamembed.numeric.arrays import Array, Floats
 from streamembed.threads import one_blas_thread

@@ -162,14 +162,10 @@ def points(rng: np.random.Generator, named: bool) -> list[Any]:
 
 def paths(folder: Path) -> list[Any]:
     """Values in place of a path."""
-    long = folder / ("x" * 300)
     return [
         folder, folder / "missing", folder / "no" / "folder", folder / "pipe", "/dev/null", "",
-        "\0",
-        "x\0y", "\ud800", 5, None, b"x", 1.5, [], long, folder / "text", folder / "empty",
-        Hostile(),
-        folder / "snapshot", folder / "engine", folder / "pipeline", folder / "log", folder / "run",
-        folder / "text" / "below", object(), True,
+        "\0", "x\0y", "\ud800", 5, None, b"x", 1.5, [], folder / ("x" * 300), Hostile(), object(),
+        True,
     ]  # fmt: skip
 
 

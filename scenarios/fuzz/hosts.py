@@ -1,11 +1,10 @@
 """What a host does to a run that is open: ``python -m scenarios.fuzz.hosts``.
 
 Its lock file is removed and a second writer comes; its folder is deleted, moved, or replaced by
-another; memory runs out at any line; the write-ahead log of a killed process is cut short; the
-clock jumps; the folder cannot be written to. Whatever was acknowledged must be there once, in a run
-that opens again with the bytes of an engine that learned just that; a call that cannot keep this
-must raise, and not call a good file damaged. Exit code 1 at the first that does not; the trial and
-the seed are printed.
+another; memory runs out at any line; the clock jumps; the folder cannot be written to. Whatever was
+acknowledged must be there once, in a run that opens again with the bytes of an engine that learned
+just that; a call that cannot keep this must raise, and not call a good file damaged. Exit code 1 at
+the first that does not; the trial and the seed are printed.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -30,7 +29,7 @@ import numpy as np
 import streamembed as se
 from scenarios.fuzz.interrupts import Breaker
 from scenarios.fuzz.kills import SMALL, digest, replay, write_run_log
-from streamembed.errors import DamagedFileError, FileError, StoppedError
+from streamembed.errors import StoppedError
 from streamembed.runs import run_folder as runfolder
 from streamembed.runs import verify
 from streamembed.storage import database
@@ -227,44 +226,6 @@ def try_memory(folder: Path, rng: np.random.Generator) -> str | None:
     return None
 
 
-def try_log(folder: Path, rng: np.random.Generator) -> str | None:
-    """The write-ahead log of a killed process ends early, some of it checkpointed already."""
-    run, batches = folder / "run", int(rng.integers(3, 12))
-    connect = database.connect
-
-    def often(path: Path, mode: str) -> Any:
-        connection = connect(path, mode)
-        connection.execute(f"PRAGMA wal_autocheckpoint={int(rng.integers(1, 60))}")
-        return connection
-
-    patched = mock.patch.object(database, "connect", often)
-    with patched if rng.random() < 0.5 else nullcontext():
-        die_after(run, batches)
-    name = f"{database.DATABASE_NAME}-wal"
-    size = (run / name).stat().st_size
-    for at in [0, *rng.integers(size, size=8).tolist()]:
-        cut = Path(shutil.copytree(run, folder / f"cut at {at} of {size}", dirs_exist_ok=True))
-        os.truncate(cut / name, at)
-        if (wrong := _is_a_beginning(cut, batches)) is not None:
-            return f"{wrong}, the log {cut.name}"
-    return None
-
-
-def _is_a_beginning(run: Path, batches: int) -> str | None:
-    """What is wrong with a run that is neither the first of its batches nor refused."""
-    try:
-        with se.open_run(run, SMALL) as online:
-            names = sorted(map(int, online.batch_ids()))
-            if names != [*range(len(names))]:
-                return f"of {batches} batches {names} are there"
-            if online.engine.to_bytes() != learn_batches(names):
-                return f"the engine is not that of the batches {names}"
-            learn(online, len(names))
-    except (DamagedFileError, FileError):
-        return None
-    return check(run, [*names, len(names)])
-
-
 def try_clock(folder: Path, rng: np.random.Generator) -> str | None:
     """Clocks that jump leave no trace: only how often is committed depends on them."""
     log = write_run_log(folder, "points", 1)
@@ -327,7 +288,6 @@ TRIALS: dict[str, Callable[[Path, np.random.Generator], str | None]] = {
     "writers": try_writers,
     "place": try_place,
     "memory": try_memory,
-    "log": try_log,
     "clock": try_clock,
     "denied": try_denied,
 }

@@ -26,18 +26,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from click.testing import CliRunner
 
 import streamembed as se
 from scenarios.fuzz import hostile
 from scenarios.fuzz.hostile import NAMES, D
 from streamembed import estimators
-from streamembed.cli import commands as cli
-from streamembed.cli.inspect import inspect_path
 from streamembed.errors import ColumnWarning, ResolutionWarning, StreamembedError
 from streamembed.estimators.map_estimator import MapEstimator
-from streamembed.logs.event_log import open_log, write_distance_log, write_log
-from streamembed.methods.options import DEFAULTS
 
 READERS = ["transform", "coverage", "transform_with_coverage", "transform_distances"]
 READERS += ["coverage_distances"]
@@ -121,18 +116,7 @@ class EngineCollection:
             )
             for name, random_call in members.items()
         }
-        self._files(plain, X, frame)
-
-    def _files(self, plain: se.Engine, X: Any, frame: Any) -> None:
-        """One file of each kind, to be read; what is written goes elsewhere."""
-        folder = self.folder
-        plain.save(folder / "engine")
-        plain.snapshot().save(folder / "snapshot")
-        write_log(folder / "log", X, NAMES)
-        (folder / "text").write_text("not Arrow")
-        (folder / "empty").write_bytes(b"")
         os.mkfifo(folder / "pipe")
-        se.replay(folder / "log", se.Engine(**SMALL), folder / "run")
 
     def subject(self, rng: np.random.Generator, group: str) -> tuple[str, Any]:
         """A fresh copy of one of the objects."""
@@ -177,22 +161,11 @@ class RandomCall:
         own = dict(zip(NAMES, self.rng.normal(size=D).tolist(), strict=True))
         return self.draw([own], lambda: [*hostile.scalars(), *[self.one(row) for row in rows]])
 
-    def path(self, *valid: str) -> Any:
-        """A file to read, or where nothing should be read."""
-        files = [self.zoo.folder / name for name in valid]
-        return self.draw(files, lambda: hostile.paths(self.zoo.folder))
-
     def target(self) -> Any:
-        """A file to write: its own folder, so that no call writes what another reads."""
+        """A file to write."""
         (self.zoo.folder / "out").mkdir(exist_ok=True)
-        name = self.zoo.folder / "out" / f"f{self.rng.integers(3)}"
-        taken = {"snapshot", "engine", "log", "text", "empty"}
-        paths = [
-            p
-            for p in hostile.paths(self.zoo.folder)
-            if not (isinstance(p, Path) and p.name in taken)
-        ]
-        return self.draw([name], lambda: [p for p in paths if not isinstance(p, bytes)])
+        paths = [p for p in hostile.paths(self.zoo.folder) if not isinstance(p, bytes)]
+        return self.draw([self.zoo.folder / "out" / "file"], lambda: paths)
 
     def way(self) -> str:
         """What to call."""
@@ -344,102 +317,6 @@ class RandomCall:
                 raise AssertionError("a refused call changed the estimator") from None
             raise
 
-    def file(self) -> Any:
-        """Loading and saving, logs and runs."""
-        way = self.rng.integers(9)
-        features = self.scalar(None, NAMES, ["a"], ["*"])
-        if way == 0:
-            return se.Snapshot.load(self.path("snapshot"))
-        if way == 1:
-            return se.Engine.load(self.path("engine"))
-        if way == 2:
-            return self.zoo.subject(self.rng, "engine")[1].save(self.target())
-        if way == 3:
-            return [len(part) for part in open_log(self.path("log"), features)]
-        if way == 4:
-            return inspect_path(self.path("log", "run"))
-        if way == 5:
-            return se.read_run(self.path("run")).positions
-        if way == 6:
-            rows = self.draw(
-                [[[], [1.0], [1.0, 2.0]]], lambda: hostile.draw_distance_rows(self.rng)
-            )
-            given = {"format": self.scalar("stream", "parquet"), "ids": self.column()}
-            return write_distance_log(self.target(), rows, **given)
-        if way == 7:
-            given = {
-                "format": self.scalar("stream", "file", "parquet"),
-                "rows_per_batch": self.scalar(1, 4096),
-                "ids": self.column([1, 2, 3, 4]),
-                "labels": self.column([1, 2, 3, 4]),
-            }
-            return write_log(self.target(), self.table(), self.scalar(NAMES), **given)
-        engine = self.zoo.subject(self.rng, "engine")[1]
-        with tempfile.TemporaryDirectory(dir=self.zoo.folder) as own:
-            return se.replay(
-                self.path("log"),
-                self.draw([engine], hostile.scalars),
-                self.draw([Path(own) / "run"], lambda: [self.zoo.folder / "run", "\0", 5, None]),
-                snapshot_every=self.scalar(None, 4),
-                features=features,
-                overwrite=self.scalar(False, True) if self.rng.random() < 0.1 else False,
-                progress=self.scalar(None),
-            )
-
-    def command(self) -> Any:
-        """The command line: documented exit codes, never a traceback."""
-        folder = self.zoo.folder
-        words = [
-            "-1",
-            "0",
-            "nan",
-            "1e400",
-            "x",
-            "",
-            "none",
-            "auto",
-            "ü",
-            "9" * 400,
-            "1,2",
-            "-",
-            "--",
-        ]
-        files = [str(p) for p in hostile.paths(folder) if isinstance(p, (str, Path))]
-        files = [name for name in files if "\0" not in name and "\ud800" not in name]
-
-        def value(*valid: str) -> str:
-            return str(self.draw(list(valid), lambda: words))
-
-        def path(name: str) -> str:
-            return str(self.draw([str(folder / name)], lambda: files))
-
-        with tempfile.TemporaryDirectory(dir=folder) as own:
-            out = f"{own}/out"
-            few = self.rng.permutation(list(DEFAULTS))[:2].tolist()
-            flags = [part for n in few for part in ("--" + n.replace("_", "-"), value("2", "1"))]
-            commands = [
-                ["replay", path("log"), "--run", out, "--warm-up", "12", "--size", "30", *flags],
-                [
-                    "transform",
-                    path("snapshot"),
-                    path("log"),
-                    "-o",
-                    out,
-                    "--features",
-                    value("a,b,c"),
-                ],
-                ["inspect", path("log"), *self.one([[], ["--json"]])],
-                ["inspect", self.one(files)],
-            ]
-            arguments = self.one(commands)
-            self.told = " ".join(arguments)[:300]
-            done = CliRunner().invoke(cli.main, arguments, input="")
-        if done.exception is not None and not isinstance(done.exception, SystemExit):
-            raise done.exception
-        if done.exit_code not in (0, 2, 3, 4):
-            raise AssertionError(f"exit code {done.exit_code}")
-        return done
-
 
 WAYS = {
     "engine": 2,
@@ -448,8 +325,6 @@ WAYS = {
     "metric": 2,
     "generator": 1,
     "estimator": 5,
-    "file": 3,
-    "command": 1,
 }
 
 

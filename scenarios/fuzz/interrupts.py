@@ -190,11 +190,6 @@ def measure_distance(a: Any, b: Any) -> float:
     return float(np.linalg.norm(np.subtract(a, b)))
 
 
-def product(a: Any, b: Any) -> float:
-    """Kernel of two objects."""
-    return float(np.dot(a, b))
-
-
 def _engine(feed: Callable[[Any, int, int], object], **given: Any) -> Subject:
     made = {**subjects.SMALL, "size": 40, "chunk_size": 5, **given}
     return Subject(lambda: se.Engine(**made), feed, subjects.read_engine)
@@ -226,7 +221,7 @@ def _list_special() -> Iterator[InterruptCase]:
     yield InterruptCase("Engine, plain snapshot", plain, 63, 63, 76, se.Engine.snapshot)
     for name, feed, read, given in (
         ("ClassicalMDS", _objects, _read_objects, {"metric": measure_distance}),
-        ("KernelPCA", _objects, _read_objects, {"kernel": product}),
+        ("KernelPCA", _objects, _read_objects, {"kernel": np.dot}),
         (
             "DiffusionMap",
             _distance_objects,

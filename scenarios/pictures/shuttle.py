@@ -1,14 +1,12 @@
 """The stream of the demo, followed: ``python -m scenarios.pictures.shuttle FILE`` (``make demo``).
 
-Tables of coverage and of what a refit takes, and a picture of the live map through the change.
+Coverage and movement, and a picture of the live map through the change.
 """
 
 from __future__ import annotations
 
-import pickle
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,8 +15,6 @@ from typing import Any
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from scipy.sparse.linalg import eigsh
-from scipy.spatial.distance import cdist
 
 from streamembed.cli.demo import NEW_STATE, STEP_SIZE, USUAL_STATE, load_shuttle
 from streamembed.engine.engine import Engine
@@ -43,9 +39,6 @@ class DemoStep:
     usual_coverage: float
     new_coverage: float
     movement: float  # how far the picture moved; NaN at the first one
-    # Seconds to learn the events, picture included, and to certify the snapshot.
-    learn_seconds: float
-    publish_seconds: float
 
 
 def main(path: Path, events: int = EVENTS) -> None:
@@ -56,10 +49,6 @@ def main(path: Path, events: int = EVENTS) -> None:
         write_log(log, points, names, labels=labels, format="parquet", rows_per_batch=STEP_SIZE)
         engine, change = Engine(picture=True), labels.index(NEW_STATE)
         steps = learn_log(engine, log, np.array(labels))
-        for table in (_tabulate_change(steps, change), _tabulate_refit(engine, steps)):
-            for name, *cells in table:
-                print(f"{name:<42}" + "".join(f"{cell:>26}" for cell in cells))
-            print()
     for line in _summarise_steps(steps, change):
         print(line)
     draw(path, steps, np.array(labels), change)
@@ -72,13 +61,11 @@ def learn_log(engine: Engine, log: Path, labels: Array) -> list[DemoStep]:
     previous: Snapshot | None = None
     for points in _read_steps(log):
         kinds = labels[engine.position : engine.position + len(points)]
-        start = time.perf_counter()
         engine.learn(points)
-        learned = time.perf_counter()
         if not engine.ready:
             continue
-        before, snapshot = previous, engine.publish()
-        published, previous = time.perf_counter(), snapshot
+        before, previous = previous, engine.publish()
+        snapshot = previous
         if before is None:  # the first map: no earlier one gives a coverage
             continue
         picture, coverage = get_picture(snapshot), before.coverage(points)
@@ -90,8 +77,6 @@ def learn_log(engine: Engine, log: Path, labels: Array) -> list[DemoStep]:
                 _compute_median(coverage[kinds == USUAL_STATE]),
                 _compute_median(coverage[kinds == NEW_STATE]),
                 picture.moved_since(earlier).mean if is_comparable else np.nan,
-                learned - start,
-                published - learned,
             )
         )
     return steps
@@ -113,76 +98,14 @@ def _compute_median(values: Floats) -> float:
     return float(np.median(values)) if len(values) else np.nan
 
 
-def _tabulate_change(steps: list[DemoStep], change: int) -> list[tuple[str, ...]]:
-    before = [step for step in steps if step.snapshot.position <= change][-5:]
-    after = [step for step in steps if step.snapshot.position > change]
-    groups = [before, after[:1], after[-1:]]
-    table: list[tuple[str, ...]] = [("", "500 events before", "the next 100", "the last 100")]
-    for name, field, places in (
-        ("coverage on arrival, usual", "usual_coverage", 2),
-        ("coverage on arrival, never seen before", "new_coverage", 2),
-        ("the picture moves, in its radius", "movement", 4),
-    ):
-        values = ([getattr(step, field) for step in group] for group in groups)
-        table.append((name, *(_format_mean(each, places) for each in values)))
-    residuals = ([step.snapshot.certificate.residual for step in group] for group in groups)
-    return [*table, ("certified residual", *(_format_mean(group, 5) for group in residuals))]
-
-
-def _tabulate_refit(engine: Engine, steps: list[DemoStep]) -> list[tuple[str, ...]]:
-    recent, snapshot = steps[-10:], steps[-1].snapshot
-    learn = np.mean([step.learn_seconds for step in recent]) * 1e3 / (STEP_SIZE / 10)
-    publish = np.mean([step.publish_seconds for step in recent]) * 1e3
-    solve, layout, displacement = (1e3 * figure for figure in _time_refit(engine, snapshot))
-    movement = _format_mean([steps[-1].movement], 4)
-    return [
-        (f"a window of {len(snapshot.ids):,}, one BLAS thread", "followed", "from scratch"),
-        (
-            "ten events into the map, widths given",
-            f"{learn:.0f} ms, picture too",
-            f"{solve:.0f} ms",
-        ),
-        ("its picture", "-", f"{layout:.0f} ms"),
-        ("the snapshot and its certificate", f"{publish:.0f} ms", "-"),
-        ("the picture moves, in its radius", movement, f"{displacement / 1e3:.4f}, aligned"),
-    ]
-
-
-def _format_mean(values: list[float], places: int = 2) -> str:
-    """Format the mean of the values that are not NaN."""
-    present = [value for value in values if not np.isnan(value)]
-    return f"{np.mean(present):.{places}f}" if present else "-"
-
-
-def _time_refit(engine: Engine, snapshot: Snapshot) -> tuple[float, float, float]:
-    """Seconds for the batch map and a new layout of the window, and how far the layout moves."""
-    start = time.perf_counter()
-    _compute_batch_eigenvalues(snapshot)
-    solved = time.perf_counter() - start
-    refitted = pickle.loads(pickle.dumps(engine))
-    start = time.perf_counter()
-    refitted.relayout()
-    seconds = time.perf_counter() - start
-    picture = get_picture(snapshot)
-    new_picture = get_picture(refitted.publish())  # aligned with it
-    displacement = np.linalg.norm(new_picture.coordinates - picture.coordinates, axis=1)
-    return solved, seconds, float(displacement.mean()) / picture.radius
-
-
-def _compute_batch_eigenvalues(snapshot: Snapshot) -> Array:
-    """The dense S of the snapshot's points, and its leading eigenvectors: plain numpy and scipy."""
-    scaled = (snapshot.points - snapshot.center) / snapshot.scale
-    widths = np.outer(snapshot.widths, snapshot.widths)
-    weights = np.exp(-cdist(scaled, scaled, "sqeuclidean") / (snapshot.width * widths))
-    roots = np.sqrt(weights.sum(axis=1))  # alpha is 0: the widths follow the density already
-    dense = weights / np.outer(roots, roots)
-    k = len(snapshot.eigenvalues) + 1
-    return np.asarray(eigsh(dense, k, v0=roots)[0])
-
-
 def _summarise_steps(steps: list[DemoStep], change: int) -> list[str]:
     met = sum(step.snapshot.certificate.met is True for step in steps)
-    lines = [f"\n{met} of {len(steps)} certificates are met."]
+    lines = [f"{met} of {len(steps)} certificates are met."]
+    after = next((step for step in steps if step.snapshot.position > change), steps[-1])
+    lines.append(
+        f"median coverage on arrival, after the change: usual {after.usual_coverage:.2f}, never "
+        f"seen before {after.new_coverage:.2f}"
+    )
     before = [step.snapshot for step in steps if step.snapshot.position <= change]
     last = steps[-1].snapshot
     if (

@@ -14,16 +14,15 @@ from streamembed.runs.verification import verify
 
 @click.command("verify")
 @click.argument("run", metavar="RUN")
-@click.option("--deep", is_flag=True, help="Learn all events again, and compare bytes.")
-@click.option("--log", "logs", multiple=True, metavar="LOG", help="Log of a replay, for --deep.")
+@click.option("--deep", is_flag=True, help="Learn an online run again, and compare bytes.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
-def command(run: str, deep: bool, logs: tuple[str, ...], as_json: bool) -> None:
+def command(run: str, deep: bool, as_json: bool) -> None:
     """Check every checksum of a run.
 
     Exit code 0 if the run is intact, 3 if it is damaged: one line per damage describes it and what
     to do.
     """
-    verification = verify(run, deep, list(logs) or None)
+    verification = verify(run, deep)
     if as_json:
         troubles = [
             {"what": trouble.what, "remedy": trouble.remedy} for trouble in verification.troubles

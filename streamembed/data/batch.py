@@ -18,7 +18,6 @@ from streamembed.data.table import (
     NumericTable,
     are_dicts,
     check_places,
-    find_columns,
     read_table,
     sort_names,
     with_text_keys,
@@ -156,12 +155,11 @@ def read_columns(
             X = np.zeros(0)  # without rows there are no features
         elif wanted is None:
             wanted = sort_names(with_text_keys(X[0]))
-    table = read_table(X, wanted, name)
-    if table.refused is not None:
-        raise table.refused
+    table = read_table(X, wanted, name).check_numeric()
     features = choose_features(table, features, name)
     if features.names != table.names:
-        order = find_columns(table.names, features.names)
+        place = {name: j for j, name in enumerate(table.names)}
+        order = [place[name] for name in features.names]
         nulls = table.nulls[:, order] if table.nulls.size else table.nulls
         table = replace(table, values=np.take(table.values, order, axis=1), nulls=nulls)
     return table, features
@@ -236,12 +234,8 @@ def check_table(
     reasons.update(dict.fromkeys(null_ids, "the id is null"))
     reasons.update(faults)
     if on_bad_row == "raise":
-        rows = tuple(sorted(reasons.items()))
-        first = "; ".join(f"row {i}: {reason}" for i, reason in rows[:3])
-        raise BadRowError(
-            f"{len(rows)} of {len(values)} rows of {name} cannot be used ({first}); {remedy}",
-            rows,
-        )
+        fault = f"{len(values)} rows of {name} cannot be used"
+        raise BadRowError.of(sorted(reasons.items()), fault, remedy)
     accepted = np.array([i for i in range(len(values)) if i not in reasons], dtype=np.int64)
     rejected = tuple(Rejected(i, keys[i], reasons[i]) for i in sorted(reasons))
     return Batch(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property
 from typing import Annotated, Self
 
 import numpy as np
@@ -14,7 +14,7 @@ from streamembed.data.table import are_positions, find_vector
 from streamembed.numeric.arrays import Floats, freeze
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Features:
     """The features of points, in the order of their columns."""
 
@@ -34,7 +34,7 @@ class Features:
         """The names that the caller gave; None where columns are named by their place."""
         return None if self.ordered else self.names
 
-    @property
+    @cached_property
     def divisors(self) -> Floats:
         """What divides each feature once it is scaled, (d,): the root of the size of its vector.
 
@@ -45,7 +45,9 @@ class Features:
         >>> Features(("v[0]", "v[1]", "v[2]", "v[3]", "x"), False).divisors.tolist()
         [2.0, 2.0, 2.0, 2.0, 1.0]
         """
-        return _compute_divisors(self.names)
+        vectors = [find_vector(name) or name for name in self.names]
+        sizes = Counter(vectors)
+        return freeze(np.sqrt([float(sizes[vector]) for vector in vectors]))
 
     def __pack__(self) -> tuple[Annotated[tuple[str, ...], "different"], bool, str]:
         """Saved without names of fields."""
@@ -54,13 +56,6 @@ class Features:
     @classmethod
     def __unpack__(cls, saved: tuple[tuple[str, ...], bool, str]) -> Self:
         return cls(*saved)
-
-
-@lru_cache
-def _compute_divisors(names: tuple[str, ...]) -> Floats:
-    vectors = [find_vector(name) or name for name in names]
-    sizes = Counter(vectors)
-    return freeze(np.sqrt([float(sizes[vector]) for vector in vectors]))
 
 
 # Of objects that are known by their distances.

@@ -5,7 +5,7 @@ An id must be unique among the events that the support may still hold.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from numbers import Integral
 from types import NoneType
@@ -18,8 +18,11 @@ from streamembed.data.values import to_list
 from streamembed.errors import InputError, quote
 from streamembed.numeric.arrays import Array, Ints
 
+# How events are identified.
+IdsKind = Literal["positions", "numbers", "strings"]
 
-def classify_ids(ids: Array | None) -> Literal["positions", "numbers", "strings"]:
+
+def classify_ids(ids: Array | None) -> IdsKind:
     """How events are identified: by "positions", "numbers" or "strings"."""
     if ids is None:
         return "positions"
@@ -37,11 +40,6 @@ class RetainedIds:
     # Positions by id; where both have one, the recent one counts.
     older: dict[Hashable, int]
     recent: dict[Hashable, int]
-
-    @classmethod
-    def of(cls, entries: Iterable[tuple[Hashable, int]], window: int | None) -> RetainedIds:
-        """Ids and positions."""
-        return cls(window, dict(entries), {})
 
     def add(self, keys: Sequence[Hashable], position: int) -> tuple[list[int], RetainedIds]:
         """Indices of the keys that are retained already, and the ids with all others added.

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import Any, TypeGuard
+from typing import Any, Self, TypeGuard
 
 import numpy as np
 import pyarrow as pa
@@ -62,6 +62,12 @@ class NumericTable:
     # What a reader must raise who takes numbers alone: some column holds something else.
     refused: FeatureError | None = None
     is_dicts: bool = False  # whether it came as dicts, one a row
+
+    def check_numeric(self) -> Self:
+        """Itself, where every column holds numbers; else the FeatureError."""
+        if self.refused is not None:
+            raise self.refused
+        return self
 
 
 def read_table(X: Any, wanted: tuple[str, ...] | None = None, name: str = "X") -> NumericTable:
@@ -137,12 +143,6 @@ def sort_names(names: Iterable[Any]) -> tuple[str, ...]:
     return tuple(texts)
 
 
-def find_columns(names: Sequence[str], wanted: Iterable[str]) -> list[int]:
-    """Where each of the wanted names is among different names; every one must be there."""
-    place = {name: j for j, name in enumerate(names)}
-    return [place[name] for name in wanted]
-
-
 def are_positions(names: Iterable[str]) -> bool:
     """Whether features are known by their place, as those of an array."""
     return all(name.isdecimal() and len(name) < LONGEST_PLACE for name in names)
@@ -200,23 +200,6 @@ def with_text_keys(row: Mapping[Any, Any]) -> dict[str, Any]:
 
 
 # ---------------------------------------------------------------------------------- kinds of table
-
-
-def read_array(X: Any) -> Floats:
-    """A matrix (n, d) of numbers, whatever they are; FeatureError or InputError for anything else.
-
-    NaN where one is masked or missing, infinite where it leaves the doubles.
-    """
-    try:
-        array_like = as_array(X) if is_sequence(X) else np.asanyarray(X)
-    except (FeatureError, MemoryError):
-        raise
-    except Exception as error:  # of a foreign __array__
-        raise InputError(f"{quote(X)} is not an array ({summarise_error(error)})") from error
-    table = _from_array(array_like, "X")
-    if table.refused is not None:
-        raise table.refused
-    return table.values
 
 
 def _from_array(X: Array, name: str) -> NumericTable:

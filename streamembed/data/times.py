@@ -16,17 +16,11 @@ LARGEST_TIME = 2.0**63  # of whole numbers of 64 bits, such as nanoseconds since
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
-def is_stamp_type(kind: Any) -> bool:
-    """Whether a column of that Arrow type has points in time, and not numbers."""
-    return bool(pa.types.is_timestamp(kind) or pa.types.is_date(kind))
-
-
 def is_time_type(kind: Any) -> bool:
     """Whether a column of that Arrow type can be a clock."""
     of = pa.types
-    return bool(
-        is_stamp_type(kind) or of.is_integer(kind) or of.is_floating(kind) or of.is_decimal(kind)
-    )
+    tests = (of.is_timestamp, of.is_date, of.is_integer, of.is_floating, of.is_decimal)
+    return any(test(kind) for test in tests)
 
 
 def read_times(times: Any, n: int) -> Floats:
@@ -137,9 +131,8 @@ class TimeOrder:
         if file is not self._file:
             fall = self._newest - times[0]
             if fall > self._fall:
-                unit = " seconds" if is_stamp_type(column.type) else ""
                 message = (
-                    f"event times fall by {fall:g}{unit} from {self._file} to {file}, which is "
+                    f"event times fall by {fall:g} from {self._file} to {file}, which is "
                     "read after it: rename the files so that their names ascend with the times, or "
                     "give the paths in that order"
                 )

@@ -123,9 +123,6 @@ def load_narwhals() -> Any:
 
 def as_array(X: Sequence[Any], name: str = "X") -> Array:
     """Nested sequences as an array, masks kept; FeatureError where they have several widths."""
-    if len(X) and isinstance(X[0], pa.Array | pa.ChunkedArray) and is_list_type(X[0].type):
-        what = f"{name} is a {type(X).__name__} of Arrow arrays of lists"
-        raise FeatureError(f"{what}: pass pa.chunked_array({name})")
     has_masks = any(isinstance(row, np.ma.MaskedArray) for row in X)
     try:
         rows: Array = np.ma.array(X) if has_masks else np.asarray(X)
@@ -246,14 +243,7 @@ def is_numeric(kind: Any) -> bool:
 
 def is_list_type(kind: Any) -> bool:
     """Whether each value of an Arrow type is a list, of one size or of any."""
-    tests = (
-        pa.types.is_list,
-        pa.types.is_large_list,
-        pa.types.is_fixed_size_list,
-        pa.types.is_list_view,
-        pa.types.is_large_list_view,
-    )
-    return any(test(find_storage_type(kind)) for test in tests)
+    return hasattr(find_storage_type(kind), "value_field")
 
 
 def holds_vectors(kind: Any) -> bool:

@@ -15,7 +15,7 @@ from scipy import special, stats
 
 from streamembed.drift.alarm import Explanation
 from streamembed.drift.dependence import correlate_lags, cut_lags, integrate
-from streamembed.drift.reference import rank_among
+from streamembed.drift.reference import compute_normal_scores
 from streamembed.numeric.arrays import Array, Bools, Floats, Ints
 
 LEVEL = 0.01  # of an explanation, over all that is tested
@@ -309,12 +309,6 @@ def compute_rate_p(old: Ints, n: int, new: Ints, m: int, time: Floats) -> Floats
     lower = stats.hypergeom.cdf(a, total, a + b, size)
     p: Floats = np.minimum(1.0, 2 * np.minimum(upper, lower))
     return p
-
-
-def compute_normal_scores(ordered: Floats, points: Floats) -> Floats:
-    """Normal quantiles of the ranks of points (m, d) among those of a sorted reference, (n, d)."""
-    scores: Floats = special.ndtri(rank_among(ordered, points))
-    return scores
 
 
 def correlate(columns: Array) -> Floats:

@@ -161,7 +161,7 @@ class Monitor(SavedObject):
                 f"period={period}"
             )
         self._state = MonitorState(self._settings, Candidate(0, self._settings.n_reference))
-        self._turns = FairQueue()
+        self._turns = FairQueue(waits=False)
 
     @classmethod
     def of(cls, snapshot: Snapshot, **parameters: Any) -> Self:
@@ -284,7 +284,7 @@ class Monitor(SavedObject):
         The record; None where the stream is at home.
         """
         self._check_hold("acknowledge")
-        return self._turns.run_or_fail(self._change_home, "acknowledged")
+        return self._turns.run(self._change_home, "acknowledged")
 
     def reset(self) -> Alarm | None:
         """Compare with home from now on, with ``policy="hold"``, wherever the stream is.
@@ -295,7 +295,7 @@ class Monitor(SavedObject):
         reference is to be home.
         """
         self._check_hold("reset")
-        return self._turns.run_or_fail(self._change_home, "reset")
+        return self._turns.run(self._change_home, "reset")
 
     def _check_hold(self, name: str) -> None:
         if self._settings.policy != "hold":
@@ -378,7 +378,7 @@ class Monitor(SavedObject):
         """
         if isinstance(X, list) and not X:
             return ()
-        records = self._turns.run_or_fail(self._learn, X, ids, y)
+        records = self._turns.run(self._learn, X, ids, y)
         return tuple(record for record in records if record.kind == "alarm")
 
     def _learn(self, X: Any, ids: Any, y: Any) -> tuple[Alarm, ...]:
@@ -401,7 +401,7 @@ class Monitor(SavedObject):
 
         ``is_filled`` says of each row whether a missing value of it was filled in.
         """
-        return self._turns.run_or_fail(self._watch_batch, events, y, is_filled)
+        return self._turns.run(self._watch_batch, events, y, is_filled)
 
     def _watch_batch(
         self, read: batch.Batch, y: Any, is_filled: Bools | None = None
@@ -561,5 +561,6 @@ class Monitor(SavedObject):
     @classmethod
     def __unpack__(cls, saved: MonitorState) -> Self:
         monitor = cls.__new__(cls)
-        monitor._settings, monitor._state, monitor._turns = saved.settings, saved, FairQueue()
+        monitor._settings, monitor._state = saved.settings, saved
+        monitor._turns = FairQueue(waits=False)
         return monitor

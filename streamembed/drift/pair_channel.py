@@ -13,9 +13,8 @@ from functools import lru_cache
 import numpy as np
 from scipy.special import log_ndtr
 
-from streamembed.drift.change_tests import compute_normal_scores
 from streamembed.drift.monitor_state import CalibratedReference
-from streamembed.drift.reference import MAX_FEATURES
+from streamembed.drift.reference import MAX_FEATURES, compute_normal_scores
 from streamembed.numeric.arrays import Floats, Ints
 
 MOST_FEATURES = 128  # the correlations of more cost more than all other channels

@@ -11,6 +11,7 @@ from typing import Annotated
 
 import numpy as np
 from scipy.spatial.distance import cdist
+from scipy.special import ndtri
 
 from streamembed.geometry.scaling import Scaling, fit_points
 from streamembed.numeric.arrays import Array, Floats, Ints
@@ -166,23 +167,28 @@ def _fix_signs(columns: Floats) -> Floats:
 
 
 def score_spread(scores: Floats, ordered: Floats) -> Floats:
-    """Score of how far out scores lie among those of the calibration: mean 0, in [-1/2, 1].
+    """How far out scores lie among those of the calibration, ``ordered``: 0 on average, from -1 on.
 
-    6 (u - 1/2)**2 - 1/2 of their rank u among ``ordered``, the calibration's scores, sorted by
-    column: it detects a score whose mean stays and whose width changes.
+    Squares of their normal scores detect a score whose mean stays and whose width changes.
+
+    Source: Klotz (1962), "Nonparametric tests for scale".
     """
-    return 6.0 * (rank_among(ordered, scores) - 0.5) ** 2 - 0.5
+    return compute_normal_scores(ordered, scores) ** 2 - 1.0
 
 
-def rank_among(ordered: Floats, points: Floats) -> Floats:
-    """The rank of points (m, d) in their columns of sorted ones (n, d), in (0, 1); ties halfway."""
+def compute_normal_scores(ordered: Floats, points: Floats) -> Floats:
+    """Normal quantiles of the ranks of points (m, d) in columns of sorted ones (n, d).
+
+    Ties lie halfway, and all ranks in (0, 1).
+    """
     columns = np.ascontiguousarray(points.T)
     ranks = np.empty(columns.shape)
     for rank, known, own in zip(ranks, np.ascontiguousarray(ordered.T), columns, strict=True):
         below = known.searchsorted(own)
         is_tied = (known.take(below, mode="clip") == own).any()
         np.add(below, known.searchsorted(own, "right") if is_tied else below, out=rank)
-    return (ranks.T + 1) / (2 * (len(ordered) + 1))
+    scores: Floats = ndtri((ranks.T + 1) / (2 * (len(ordered) + 1)))
+    return scores
 
 
 def fit_labels(features: Floats, classes: Ints, count: int, most: int, seed: int) -> LabelReference:

@@ -16,10 +16,9 @@ import numpy as np
 
 from streamembed.data.batch import Rejected
 from streamembed.data.distance_rows import DistanceRows
-from streamembed.data.features import NO_FEATURES, Features
+from streamembed.data.features import NO_FEATURES
 from streamembed.data.ids import classify_ids, read_ids, select_ids
 from streamembed.data.labels import UNKNOWN
-from streamembed.engine import input_checks
 from streamembed.engine.call import (
     Call,
     Command,
@@ -32,7 +31,7 @@ from streamembed.engine.call import (
     check_ids_known,
 )
 from streamembed.engine.engine_state import EngineState
-from streamembed.errors import DuplicateIdError, FeatureError, quote
+from streamembed.errors import DuplicateIdError
 from streamembed.methods import update
 from streamembed.methods.chunk import AcceptedEvents
 from streamembed.methods.options import Config
@@ -61,6 +60,7 @@ def apply(before: EngineState, call: Call[Any], config: Config) -> Steps:
     NotReadyError
         A command before the warm-up ends.
     """
+    call._check(config)
     match call:
         case Points():
             return (yield from _learn_points(before, call, config))
@@ -78,27 +78,24 @@ def apply(before: EngineState, call: Call[Any], config: Config) -> Steps:
 
 
 def _learn_points(before: EngineState, call: Points, config: Config) -> Steps:
-    before.check_input_kind(distances=False)
     n, kept, times = len(call.points), call.kept, call.times
     policy = call.on_bad_row or config.on_bad_row
-    if n:
-        _check_features(call.features, before)
-        before.check_ids_kind(call.ids)
+    before.check_input(distances=False, features=call.features if n else None)
+    kind = before.check_ids_kind(call.ids) if n else None
     if times is not None and policy == "raise":
-        input_checks.check_times(times, before, config, kept)
+        before.check_times(times, config, kept)
     keys: list[int | str] | None = None if call.ids is None else call.ids.tolist()
-    kind = classify_ids(call.ids)
-    state = _start(before, keys, kept, policy, config)
+    state = before if keys is None else _start(before, keys, kept, policy, config)
     unusable = [row.index for row in call.rejected]
     faults: dict[int, str] = {}  # rows that are not events, in order, and why
     start = 0
     while start < n:
         stop = min(n, start + config.chunks.next_cut(state.learned) - state.position)
-        found, ids = input_checks.find_rejected(state, config, keys, times, start, stop)
+        found, ids = state.find_rejected(config, keys, times, start, stop)
         if times is not None and found and stop - start > 1:
             # whether a row is late or a duplicate depends on the rows before it: one at a time
             stop = max(min(found), start + 1)
-            found, ids = input_checks.find_rejected(state, config, keys, times, start, stop)
+            found, ids = state.find_rejected(config, keys, times, start, stop)
         if found and policy == "raise":  # times were looked at before
             yield before
             _refuse(keys, min(found), kept)
@@ -108,10 +105,12 @@ def _learn_points(before: EngineState, call: Points, config: Config) -> Steps:
             # rejected rows count with the next accepted row, so that an interrupted call can be
             # resumed at its position
             n_rejected = len(faults) + bisect_left(unusable, kept[stop - 1])
-            classes, labels = input_checks.index_classes(state, config, call.labels, rows)
+            classes, labels = None, state.labels
+            if config.metrics:
+                classes, labels = state.index_classes(call.labels, rows)
             part = AcceptedEvents(
                 call.points[rows],
-                input_checks.ids_or_positions(state, call.ids, rows),
+                state.position + np.arange(len(rows)) if call.ids is None else call.ids[rows],
                 classes=classes,
                 times=None if times is None else times[rows],
             )
@@ -137,17 +136,17 @@ def _learn_distances(before: EngineState, call: Distances, config: Config) -> St
     if n == 0:
         return Learned(0, ())
     rows = DistanceRows([*call.distances], read_ids(call.ids, n), call.is_square)
-    before.check_input_kind(distances=True)
+    before.check_input(distances=True)
     keys, every = call.ids, np.arange(n)
     present = [] if keys is None else [i for i, key in enumerate(keys) if key is not None]
     if keys is None or present:
         before.check_ids_kind(select_ids(rows.ids, np.array(present, dtype=np.int64)))
     if policy == "raise":
-        input_checks.check_rows(rows, before, config)
+        before.check_rows(rows, config)
     faults: dict[int, str] = {}
-    state = _start(before, keys, every, policy, config)
+    state = before if keys is None else _start(before, keys, every, policy, config)
     for index in range(n):
-        row, fault = rows.read(index, input_checks.required_length(state, config, 0))
+        row, fault = rows.read(index, state.required_length(config))
         ids = state.ids
         if fault is None and keys is not None:
             repeated, ids = state.retained_ids(config).add([keys[index]], state.position)
@@ -160,8 +159,8 @@ def _learn_distances(before: EngineState, call: Distances, config: Config) -> St
             faults[index] = fault
             continue
         own_id = select_ids(rows.ids, every[index : index + 1])
-        distances = input_checks.select_retained(state, config, row)
-        names = input_checks.ids_or_positions(state, own_id, every[:1])
+        names = state.position + every[:1] if own_id is None else own_id
+        distances = state.select_retained(config, row)
         part = AcceptedEvents(np.zeros((1, 0)), names, (distances,))
         state = replace(
             state,
@@ -211,7 +210,7 @@ def _start(before: EngineState, keys: Any, rows: Ints, policy: str, config: Conf
     learned: where an id may be a duplicate, the call starts from a copy, so that it can be taken
     back. ``rows`` are the indices of the ids in the input.
     """
-    if keys is None or policy != "raise":
+    if policy != "raise":
         return before
     again = before.retained_ids(config).add(keys, before.position)[0]
     if again and config.memory != "landmarks":
@@ -231,44 +230,32 @@ def _refuse(keys: Any, index: int, rows: Ints) -> NoReturn:
 
 def _push(full: EngineState, config: Config, flush: bool = False) -> EngineState:
     """Learn the pending events."""
-    events, divisors = full.waiting.joined(), (full.features or NO_FEATURES).divisors
+    chunk, divisors = full.waiting.joined(), (full.features or NO_FEATURES).divisors
+    if chunk.rows is not None:
+        chunk = chunk.with_distances(0 if full.state is None else len(full.state.support))
     with one_blas_thread():
         if full.state is None:
-            state = update.start(events.chunk(0), config, divisors)
+            state = update.start(chunk, config, divisors)
         else:
-            chunk = events.chunk(len(full.state.support))
             state = update.push(full.state, chunk, config, divisors)
         if full.early is not None:
             state = _with_pairs(state, *full.early, config)
         if flush:
             state = _with_flushed_metrics(state, config)
-    # of a chunk, only the new landmarks are retained
-    ids = None if config.memory == "landmarks" else full.ids
-    labelled = full.select_labelled_positions(state, config)
-    return replace(
-        full, state=state, waiting=PendingParts(), early=None, ids=ids, labelled=labelled
-    )
+    after = replace(full, state=state, waiting=PendingParts(), early=None)
+    if config.memory == "landmarks":  # of a chunk, only the new landmarks are retained
+        after = replace(after, ids=None)
+    if config.metrics:
+        after = replace(after, labelled=full.select_labelled_positions(state, config))
+    return after
 
 
 # ------------------------------------------------------------------ other events of the stream
 
 
-def _check_features(features: Features, now: EngineState) -> None:
-    """Refuse a call that was checked before another one chose other features."""
-    known = now.features
-    if known is not None and features.names != known.names:
-        raise FeatureError(
-            f"the call has the features {quote(list(features.names))}; expected "
-            f"{quote(list(known.names))}"
-        )
-    if known is not None and features.ordered and not known.ordered:
-        raise FeatureError("the call has columns by place, and this engine knows them by name")
-
-
 def _learn_pairs(now: EngineState, call: Pairs, config: Config) -> EngineState:
     """Learn given pairs, until the warm-up ends with its last chunk."""
-    now.check_input_kind(distances=False)
-    _check_features(call.features, now)
+    now.check_input(distances=False, features=call.features)
     now = replace(now, features=now.features or call.features)
     new = (call.left, call.right, call.similar)
     if now.state is not None:

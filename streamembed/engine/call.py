@@ -29,6 +29,7 @@ from streamembed.methods.options import POSITION, Config
 from streamembed.numeric import codec
 from streamembed.numeric.arrays import LARGEST_VALUE, Array, Bools, Floats, Ints, freeze
 from streamembed.numeric.codec import NOT_SAVED, SAVED_IF_SET, Count, Within
+from streamembed.storage.archive import must
 from streamembed.storage.saved_object import SavedObject
 
 # Kernels of inner products, which distances do not tell.
@@ -98,9 +99,9 @@ class Call(SavedObject, ABC, Generic[Result]):
         return f"<{type(self).__name__}{f' of {self.rows:,} rows' if self.rows else ''}>"
 
     @property
-    @abstractmethod
     def rows(self) -> int:
-        """Rows of the call."""
+        """Rows of the call; a command has none."""
+        return 0
 
     @property
     def digest(self) -> int:
@@ -111,6 +112,12 @@ class Call(SavedObject, ABC, Generic[Result]):
         """The call with its result, if that is of events."""
         return replace(self, result=result) if isinstance(result, Learned) else self
 
+    def _checked(self, config: Config) -> Self:
+        """The call, if an engine of these parameters can learn it."""
+        self._check(config)
+        return self
+
+    @abstractmethod
     def _check(self, config: Config) -> None:
         """Refuse a call that no engine of these parameters can learn."""
 
@@ -131,14 +138,13 @@ class Points(Call[Learned]):
     # (n,) or None: how many rows of their log are taken with each of them.
     log_offsets: Ints | None = field(default=None, metadata=NOT_SAVED)
 
-    def __post_init__(self) -> None:
-        """Refuse names and labels of other numbers: ValueError."""
-        super().__post_init__()
-        n, d = self.points.shape
-        if len(self.features.names) != d:
-            raise ValueError(f"{len(self.features.names)} names of {d} features")
-        if self.labels is not None and len(self.labels) != n:
-            raise ValueError(f"{len(self.labels)} labels of {n} points")
+    @staticmethod
+    def __unpack__(call: Points) -> Points:
+        """ValueError for names and labels of other numbers."""
+        n, d = call.points.shape
+        must(len(call.features.names) == d, f"{len(call.features.names)} names of {d} features")
+        must(call.labels is None or len(call.labels) == n, f"labels of other rows than {n}")
+        return call
 
     @property
     def rows(self) -> int:
@@ -259,11 +265,6 @@ class Command(Call[None]):
     def __repr__(self) -> str:
         return f"<Command {self.name}>"
 
-    @property
-    def rows(self) -> int:
-        """None."""
-        return 0
-
     def _check(self, config: Config) -> None:
         """Refuse the layout of a picture that is not kept."""
         if self.name not in ("flush", "rescale", "relayout"):
@@ -292,12 +293,13 @@ def read_points(
     """The call of `Engine.learn` with these arguments."""
     if isinstance(X, pa.RecordBatchReader):
         X = X.read_all()
-    now.check_input_kind(distances=False)
-    table = column_roles.split(X, now.feature_names or None, features)
-    ids = table.read("id") if ids is None else ids
-    y = table.read("label") if y is None and config.metrics else y
-    times = table.read("event_time") if times is None and config.clock != POSITION else times
-    rows = batch.read(table.points, ids, now.features, config.on_bad_row, metric=config.metric)
+    now.check_input(distances=False)
+    if type(X) is not np.ndarray or features is not None:  # an array is all points
+        table = column_roles.split(X, now.feature_names or None, features)
+        X, ids = table.points, table.read("id") if ids is None else ids
+        y = table.read("label") if y is None and config.metrics else y
+        times = table.read("event_time") if times is None and config.clock != POSITION else times
+    rows = batch.read(X, ids, now.features, config.on_bad_row, metric=config.metric)
     n, labels = len(rows.kept) + len(rows.rejected), None
     if y is not None:
         given = list_labels(y, n)
@@ -316,7 +318,7 @@ def read_distances(rows: Any, ids: Any) -> Distances:
 
 def read_pairs(now: EngineState, config: Config, X1: Any, X2: Any, similar: Any) -> Pairs:
     """The call of `Engine.learn_pairs` with these arguments."""
-    now.check_input_kind(distances=False)
+    now.check_input(distances=False)
 
     def read(X: Any, features: Features | None, name: str) -> Batch:
         names = None if features is None else features.names

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, ParamSpec, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 import pyarrow as pa
 
@@ -26,7 +26,6 @@ from streamembed.engine.call import (
 from streamembed.engine.engine_state import EngineState
 from streamembed.engine.saved_engine import SavedEngine
 from streamembed.engine.snapshot import Snapshot
-from streamembed.engine.snapshot_parts import collect_parts
 from streamembed.errors import (
     ConcurrentUseError,
     CostWarning,
@@ -59,10 +58,8 @@ from streamembed.storage.saved_object import SavedObject
 from streamembed.threads import FairQueue, one_blas_thread
 from streamembed.validation import check_flag, check_whole
 
-P = ParamSpec("P")
 T = TypeVar("T")
 Result = TypeVar("Result")
-AnyCall = TypeVar("AnyCall", bound=Call[Any])
 
 # What to do before the first snapshot.
 EARLY = "learn more, or create the engine with a smaller warm_up"
@@ -145,7 +142,7 @@ class Engine(HintedAttributes, SavedObject):
         del parameters["self"]
         self.config = Config(**parameters)
         self._progress = EngineState()  # replaced as a whole, by one assignment
-        self._learning, self._rings = FairQueue(), FairQueue()
+        self._learning, self._rings = FairQueue(waits=False), FairQueue()
         self._published: dict[bool, tuple[State, Snapshot]] = {}  # by whether they are fresh
         self._warned: set[tuple[type[Warning], int]] = set()
         self._scaling_checked = -1  # position of the frame under which it was
@@ -195,32 +192,31 @@ class Engine(HintedAttributes, SavedObject):
 
     # ------------------------------------------------------------------ turns
 
-    def _run_exclusively(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Do work that changes the engine; ConcurrentUseError if another thread does."""
-        self._refuse_callers_back()
-        try:
-            return self._learning.run_or_fail(work, *args, **kwargs)
-        except SystemError as error:
-            if _was_interrupted(error):
-                raise KeyboardInterrupt from error
-            raise
+    def _run_in_turn(self, queue: FairQueue, work: Callable[[], T]) -> T:
+        """Do work in its turn.
 
-    def _run_between_chunks(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Do work that reads the rings, after the chunk that another thread is learning."""
-        self._refuse_callers_back()
-        return self._rings.run(work, *args, **kwargs)
-
-    def _refuse_callers_back(self) -> None:
+        Of `_learning` if it changes the engine: ConcurrentUseError if another thread does. Of
+        `_rings` if it reads them: after the chunk that another thread is learning.
+        """
         if self._learning.is_own_turn() or self._rings.is_own_turn():
             raise ConcurrentUseError(
                 "this engine is already at work in this thread, and was called again from a signal "
                 "handler or a callback: this call had no effect; repeat it when the first call has "
                 "returned"
             )
+        try:
+            return queue.run(work)
+        except SystemError as error:
+            if _was_interrupted(error):
+                raise KeyboardInterrupt from error
+            raise
 
-    def _learn(self, check: Callable[P, Call[Result]], *args: P.args, **kwargs: P.kwargs) -> Result:
-        """Check a call and become, step by step, what it leads to."""
-        steps = apply(self._progress, check(*args, **kwargs), self.config)
+    def _learn(self, read: Callable[[], Call[Result]]) -> Result:
+        """In its turn, read a call and become, step by step, what it leads to."""
+        return self._run_in_turn(self._learning, lambda: self._become(read()))
+
+    def _become(self, call: Call[Result]) -> Result:
+        steps = apply(self._progress, call, self.config)
         while True:
             try:
                 self._rings.run(self._advance, steps)
@@ -230,8 +226,8 @@ class Engine(HintedAttributes, SavedObject):
 
     def _advance(self, steps: Steps) -> None:
         self._progress = after = next(steps)
-        if after.state is not None:
-            after.state.commit()
+        if after.state is not None and after.state.distances is not None:
+            after.state.distances.commit()  # the state before can no longer be read
 
     # ------------------------------------------------------------------ reading
 
@@ -273,8 +269,9 @@ class Engine(HintedAttributes, SavedObject):
     @log_offset.setter
     def log_offset(self, rows: int) -> None:
         count = check_whole("log_offset", rows, 0)
-        self._run_exclusively(
-            lambda: setattr(self, "_progress", replace(self._progress, log_offset=count))
+        self._run_in_turn(
+            self._learning,
+            lambda: setattr(self, "_progress", replace(self._progress, log_offset=count)),
         )
 
     @property
@@ -376,7 +373,7 @@ class Engine(HintedAttributes, SavedObject):
         """`snapshot` with a warning of its scaling alone, for internal use."""
         published = self._published.get(fresh)
         if published is None or published[0] is not self._progress.state:
-            published = self._run_between_chunks(self._publish, fresh)
+            published = self._run_in_turn(self._rings, lambda: self._make_snapshot(fresh))
         state, snapshot = published
         if self._scaling_checked != state.frame.position:  # half of the support is new
             self._scaling_checked = state.frame.position
@@ -384,17 +381,15 @@ class Engine(HintedAttributes, SavedObject):
             self._warn(message, ScalingWarning, renews=True)
         return snapshot
 
-    def _publish(self, fresh: bool) -> tuple[State, Snapshot]:
+    def _make_snapshot(self, fresh: bool) -> tuple[State, Snapshot]:
         state = self._progress.need_state(self.config, EARLY)
         known = {kind: one for kind, one in self._published.items() if one[0] is state}
         with one_blas_thread():
             source = publish.renew_bound(state, self.config) if fresh else state
             differs = source is not state  # from the snapshot that is not fresh
             if differs not in known:
-                columns = publish.publish(source, self.config)
                 features = self._progress.features or NO_FEATURES
-                parts = collect_parts(source, columns, self.config, features)
-                known[differs] = state, Snapshot(**parts)
+                known[differs] = state, Snapshot.of(source, self.config, features)
         self._published = {**known, fresh: known[differs]}
         return known[differs]
 
@@ -470,7 +465,9 @@ class Engine(HintedAttributes, SavedObject):
             return Learned(sum(part.accepted for part in parts), rejected)
         if isinstance(X, list) and not X:
             return Learned(0, ())
-        return self._run_exclusively(self._learn, self.check, X, y, ids, features, times)
+        return self._learn(
+            lambda: calls.read_points(self._progress, self.config, X, y, ids, features, times)
+        )
 
     def check(
         self, X: Any, y: Any = None, ids: Any = None, features: Any = None, times: Any = None
@@ -506,23 +503,20 @@ class Engine(HintedAttributes, SavedObject):
         (0, 150)
         """
         call = calls.read_points(self._progress, self.config, X, y, ids, features, times)
-        return self._checked(call)
+        return call._checked(self.config)
 
     def check_distances(self, rows: Any, ids: Any = None) -> Distances:
         """Check a call of `learn_distances`, as `check`; rows are checked by `apply`."""
-        return self._checked(calls.read_distances(rows, ids))
+        return calls.read_distances(rows, ids)._checked(self.config)
 
     def check_pairs(self, X1: Any, X2: Any, similar: Any) -> Pairs:
         """Check a call of `learn_pairs`, as `check`."""
-        return self._checked(calls.read_pairs(self._progress, self.config, X1, X2, similar))
+        call = calls.read_pairs(self._progress, self.config, X1, X2, similar)
+        return call._checked(self.config)
 
     def check_labels(self, ids: Any, y: Any) -> Labels:
         """Check a call of `label`, as `check`."""
-        return self._checked(calls.read_labels(self._progress, ids, y))
-
-    def _checked(self, call: AnyCall) -> AnyCall:
-        call._check(self.config)
-        return call
+        return calls.read_labels(self._progress, ids, y)._checked(self.config)
 
     def apply(self, call: Call[Result]) -> Result:
         """Learn a checked call: what `learn`, `label` and the other methods do after they check.
@@ -549,8 +543,7 @@ class Engine(HintedAttributes, SavedObject):
                 f"call is a {type(call).__name__}; it must be a Call: of engine.check, or "
                 "Call.from_bytes"
             )
-        result: Result = self._run_exclusively(self._learn, self._checked, call)
-        return result
+        return self._learn(lambda: call)
 
     def learn_pairs(self, X1: Any, X2: Any, similar: Any) -> None:
         """Learn pairs of points stated to be similar or dissimilar; an event of the stream.
@@ -575,7 +568,7 @@ class Engine(HintedAttributes, SavedObject):
             Points that cannot be learned, different numbers of points, or invalid answers; nothing
             was learned.
         """
-        self._run_exclusively(self._learn, self.check_pairs, X1, X2, similar)
+        self._learn(lambda: self.check_pairs(X1, X2, similar))
 
     def label(self, ids: Any, y: Any) -> Labelled:
         """Label events that are still retained; an event of the stream.
@@ -616,7 +609,7 @@ class Engine(HintedAttributes, SavedObject):
         >>> engine.label([59], ["b"])
         Labelled(learned=0, repeated=1, not_held=())
         """
-        return self._run_exclusively(self._learn, self.check_labels, ids, y)
+        return self._learn(lambda: self.check_labels(ids, y))
 
     def learn_distances(self, rows: Any, ids: Any = None) -> Learned:
         """Learn more objects, given their distances to the objects before them.
@@ -657,7 +650,7 @@ class Engine(HintedAttributes, SavedObject):
         >>> engine.learn_distances([[2, 1, 1]], ids=["cap"]).accepted
         1
         """
-        return self._run_exclusively(self._learn, self.check_distances, rows, ids)
+        return self._learn(lambda: self.check_distances(rows, ids))
 
     def flush(self) -> None:
         """Learn the pending events as a short chunk; this is itself an event of the stream.
@@ -788,14 +781,12 @@ class Engine(HintedAttributes, SavedObject):
         (400, True)
         """
         engine = cls(**from_landmarks.choose_parameters(landmarks, parameters))
-        features = landmarks.agreement.as_features()
-        state, columns = from_landmarks.start_state(landmarks, engine.config, like, training)
-        if columns is not None:
-            published = Snapshot(**collect_parts(state, columns, engine.config, features))
+        state, published = from_landmarks.start_state(landmarks, engine.config, like, training)
+        if published is not None:
             engine._published = {False: (state, published)}
         labels = LabelIndex() if training is None else training.labels
         engine._progress = EngineState(
-            state, features=features, ids_kind="positions", labels=labels
+            state, features=landmarks.agreement.as_features(), ids_kind="positions", labels=labels
         )
         return engine
 
@@ -809,13 +800,12 @@ class Engine(HintedAttributes, SavedObject):
         """
         if not isinstance(other, Engine) or other.config != self.config:
             raise ParameterError(f"other={other!r} must be an engine of the same parameters")
-        self._run_exclusively(
-            vars(self).update, _progress=other._progress, _published=other._published
-        )
+        adopted = {"_progress": other._progress, "_published": other._published}
+        self._run_in_turn(self._learning, lambda: vars(self).update(adopted))
 
     def __pack__(self) -> SavedEngine:
         """Parameters and progress between two chunks, on rings that no chunk is written into."""
-        copied = self._run_between_chunks(lambda: self._progress.copy())
+        copied = self._run_in_turn(self._rings, lambda: self._progress.copy())
         return SavedEngine(self.config, copied)
 
     @classmethod

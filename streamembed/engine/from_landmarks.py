@@ -6,14 +6,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from streamembed.data.batch import Batch
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import InputError, ParameterError, quote
 from streamembed.merging import landmark_set
 from streamembed.merging.labelled_stream import LabelledStream
 from streamembed.merging.landmark_set import LandmarkSet
-from streamembed.methods import frame_reference, publish, update
-from streamembed.methods.eigenpairs import PublishedColumns
+from streamembed.methods import frame_reference, update
 from streamembed.methods.frame_reference import LARGEST_PRICE, LEAST_FIDELITY
 from streamembed.methods.options import Config
 from streamembed.methods.state import State
@@ -60,8 +61,8 @@ def start_state(
     config: Config,
     like: Snapshot | None,
     training: LabelledStream | None,
-) -> tuple[State, PublishedColumns | None]:
-    """The state after all that the landmarks stand for, and what is published of it, if known.
+) -> tuple[State, Snapshot | None]:
+    """The state after all that the landmarks stand for, and its snapshot, if known.
 
     Raises
     ------
@@ -82,7 +83,7 @@ def start_state(
 
 def _align_axes(
     state: State, like: Snapshot, landmarks: LandmarkSet, config: Config
-) -> tuple[State, PublishedColumns]:
+) -> tuple[State, Snapshot]:
     """The state with the axes of a snapshot, in another epoch where they cannot be kept."""
     if config.method != "diffusion_map" or like.method != config.method:
         raise ParameterError(
@@ -97,10 +98,11 @@ def _align_axes(
     points = Batch.of_points(state.support.points, landmarks.agreement.as_features())
     frame = frame_reference.adopt_columns(state, like.transform(points), like.frame.epoch)
     aligned = replace(state, frame=frame)
-    published = publish.publish(aligned, config)
-    moved = published.measure()
+    published = Snapshot.of(aligned, config, points.features)
+    moved = published.frame
     if moved.fidelity >= LEAST_FIDELITY and moved.price <= LARGEST_PRICE:
         return aligned, published
-    lost = frame_reference.find_lost_axes(moved.correlations)
+    lost = frame_reference.find_lost_axes(np.array(moved.correlations))
     later = replace(frame, epoch=like.frame.epoch + 1, lost=lost)
+    published = replace(published, frame=replace(moved, epoch=later.epoch, lost=lost))
     return replace(state, frame=later), published

@@ -14,7 +14,7 @@ from streamembed.data.table import check_point, with_text_keys
 from streamembed.drift.alarm import Alarm
 from streamembed.drift.monitor import Monitor
 from streamembed.errors import FeatureError, quote
-from streamembed.estimators.cold_start import ColdStartTransformer
+from streamembed.estimators.estimator import ColdStartTransformer
 from streamembed.numeric.arrays import LARGEST_VALUE, Bools, Floats
 from streamembed.parameters import declare_parameters, read_texts
 

@@ -1,10 +1,12 @@
-"""The base of river estimators of points: tables in and out, features, and missing values."""
+"""The bases of river estimators of points: tables, features of the first events, missing values."""
 
 from __future__ import annotations
 
+import abc
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -21,7 +23,7 @@ from streamembed.data.impute import FeatureRows
 from streamembed.data.output_format import derive_prefix, name_columns, to_table
 from streamembed.data.table import are_positions, sort_names
 from streamembed.errors import ColumnWarning, FeatureError, ParameterError, quote, warn
-from streamembed.numeric.arrays import Floats
+from streamembed.numeric.arrays import Bools, Floats
 from streamembed.parameters import HintedAttributes, check_names
 
 
@@ -111,6 +113,31 @@ class ColdStart:
         )
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class FeatureStatistics(ColdStart):
+    """The features after a number of events of the learner, and their running means."""
+
+    events: int = 0  # of the learner
+    began: int = 0  # events of the learner when the last call began
+    # (d,): of the values that were not missing; empty before the first event of the learner.
+    means: Floats = field(default_factory=lambda: np.zeros(0))
+    counts: Floats = field(default_factory=lambda: np.zeros(0))
+
+    def fill(self, values: Floats, events: int) -> tuple[FeatureStatistics, Floats]:
+        """The statistics with these rows (n, d), the learner having ``events``; and no NaN left."""
+        points = values.copy()
+        means, counts = self.means.copy(), self.counts.copy()
+        if not self.events:
+            means, counts = np.zeros((2, values.shape[1]))
+        for row, point in zip(values, points, strict=True):
+            present = ~np.isnan(row)
+            point[~present] = means[~present]
+            counts += present
+            # by steps: the mean of a constant feature is that constant, to the last bit
+            means += np.where(present, row - means, 0.0) / np.maximum(counts, 1.0)
+        return replace(self, events=events, means=means, counts=counts), points
+
+
 class FeatureEstimator(HintedAttributes, base.Base):
     """An estimator of river that learns points, whose features are those of the first events.
 
@@ -165,22 +192,19 @@ class FeatureEstimator(HintedAttributes, base.Base):
 
     def _read_point(self, x: Any) -> FeatureRows:
         """One point, a dict of its features."""
-        rows = impute.read_point(x, self._largest, self._smallest)
-        self._check_features(rows, self._title)
-        return rows
+        return self._check_features(impute.read_point(x, self._largest, self._smallest))
 
     def _read_rows(self, X: Any, name: str = "X") -> FeatureRows:
         """A mini-batch; arrays of another width than before are refused."""
-        rows = impute.read(X, self._largest, self._smallest, name)
-        self._check_features(rows, self._title, name)
-        return rows
+        return self._check_features(impute.read(X, self._largest, self._smallest, name), name)
 
-    def _check_features(self, rows: FeatureRows, learner: str, name: str = "X") -> None:
+    def _check_features(self, rows: FeatureRows, name: str = "X") -> FeatureRows:
         """Refuse arrays of another width before anything is counted."""
         if len(rows) and (rows.ordered or self._names) and self._observed_names:
-            rows.check(self._observed_names, learner, name)
+            rows.check(self._observed_names, self._title, name)
         if rows.ordered and len(rows) and not rows.names:
             raise FeatureError(f"{name} has no features: it must have at least one column")
+        return rows
 
     def _fill_with_zeros(self, rows: FeatureRows) -> Floats:
         """Points as they come, (n, d), missing values as 0: what they are before the warm-up ends.
@@ -225,6 +249,15 @@ class FeatureEstimator(HintedAttributes, base.Base):
             self.imputed_in_transform += gaps
             self.ignored_in_transform += unknown
         return values
+
+    @contextmanager
+    def _compute_on_copy(self) -> Iterator[Self]:
+        """A copy to compute a call on; assigned at once, last: what breaks off changes nothing."""
+        before, after = self._cold_start, object.__new__(type(self))
+        vars(after).update(vars(self))
+        yield after
+        vars(self).update(vars(after))
+        self._warn_of_columns(before)
 
     def _warn_of_columns(self, before: ColdStart) -> None:
         """Warn of what became of columns since a call began, once its events are learned."""
@@ -278,3 +311,95 @@ class PointEstimator(FeatureEstimator):
     def _place(self, rows: FeatureRows) -> Floats:
         """Coordinates (n, m) of rows."""
         raise NotImplementedError
+
+
+class StreamTransformer(PointEstimator, base.MiniBatchTransformer):
+    """A transformer of points that learns without labels."""
+
+    def learn_one(self, x: Any) -> None:
+        """Learn one event of the stream."""
+        self._take(self._read_point(x))
+
+    def learn_many(self, X: Any) -> None:
+        """Learn a mini-batch: any table that `transform_many` takes.
+
+        Raises
+        ------
+        InputError, FeatureError
+            X is no table, or an array of another width than before; nothing was learned.
+        """
+        self._take(self._read_rows(X))
+
+    @abc.abstractmethod
+    def _take(self, rows: FeatureRows) -> None:
+        """Learn rows, one by one."""
+
+
+class ColdStartLearner(FeatureEstimator):
+    """An estimator whose features are those of the first events; missing values become means.
+
+    The learner inside takes an event by one assignment. The statistics after it are
+    assigned before, beside the statistics without it, and the learner's position says which of the
+    two is valid: a call that is interrupted, at any line, leaves both consistent.
+    """
+
+    def _begin(self) -> None:
+        self._statistics_pair = (
+            FeatureStatistics(),
+            FeatureStatistics(),
+        )  # without and with the last events for the learner
+
+    @property
+    @abc.abstractmethod
+    def _learned(self) -> int:
+        """Events that the learner has."""
+
+    @abc.abstractmethod
+    def _learn(self, points: Floats, names: tuple[str, ...], is_filled: Bools) -> None:
+        """Give the learner points (n, d), all or none: one event, or the first ones.
+
+        ``is_filled`` (n,) says in which of them a mean stands for a missing value.
+        """
+
+    @property
+    def _statistics(self) -> FeatureStatistics:
+        without, after = self._statistics_pair
+        return after if self._learned >= after.events else without
+
+    @property
+    def _since(self) -> int:
+        """What is saved for ``began``: the same, however the stream was cut into calls."""
+        return self._statistics.events
+
+    def _complete(self, rows: FeatureRows, first: int) -> None:
+        """Learn rows one by one; the ``first`` events, together, once they are all there."""
+        before, began = self._statistics, self._learned
+        for i in range(len(rows)):
+            current = replace(self._statistics, began=began)
+            row = rows if len(rows) == 1 else rows.take(slice(i, i + 1))
+            if current.names:
+                counted, values = current.arrange(row)
+            else:
+                waiting = current.add(row.row(0))
+                if len(waiting.early) < first:
+                    self._statistics_pair = (waiting,) * 2
+                    continue
+                counted, values = waiting.settle()
+            after, points = counted.fill(values, self._learned + len(values))
+            self._statistics_pair = self._statistics, after
+            self._learn(points, after.names, np.asarray(np.isnan(values).any(axis=1)))
+        if not len(rows):
+            self._statistics_pair = (replace(self._statistics, began=began),) * 2
+        self._warn_of_columns(before)
+
+    def _fill(self, values: Floats) -> Floats:
+        """Missing values by the means so far."""
+        return np.where(np.isnan(values), self._statistics.means, values)
+
+    def __getstate__(self) -> dict[str, Any]:
+        statistics = replace(self._statistics, began=self._since)
+        return {**super().__getstate__(), "_statistics_pair": (statistics, statistics)}
+
+
+class ColdStartTransformer(ColdStartLearner, StreamTransformer):
+    """A transformer of points whose features are those of the first events."""

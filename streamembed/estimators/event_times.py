@@ -66,16 +66,10 @@ class EventTimes:
         seconds = read_times(times, n)
         faults = find_late(seconds, _newest(self.newest, self.times), max_skew)
         if faults:
-            first = "; ".join(f"row {row}: {why}" for row, why in faults[:3])
-            raise BadRowError(
-                f"{len(faults)} of {n} rows cannot be learned ({first}); nothing was learned: fix "
-                "their times, or leave these rows out",
-                tuple(faults),
-            )
+            remedy = "nothing was learned: fix their times, or leave these rows out"
+            raise BadRowError.of(faults, f"{n} rows cannot be learned", remedy)
         return replace(self, times=np.concatenate([self.times, seconds]))
 
 
 def _newest(newest: float | None, times: Floats) -> float | None:
-    if not len(times):
-        return newest
-    return float(times.max() if newest is None else max(newest, times.max()))
+    return max([*times.tolist(), *([] if newest is None else [newest])], default=None)

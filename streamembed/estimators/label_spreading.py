@@ -14,7 +14,7 @@ from streamembed.data.impute import FeatureRows
 from streamembed.data.labels import LabelIndex, read_keys
 from streamembed.data.values import to_list
 from streamembed.errors import InputError, NotReadyError, quote
-from streamembed.estimators.cold_start import ColdStartLearner, FeatureStatistics
+from streamembed.estimators.estimator import ColdStartLearner, FeatureStatistics
 from streamembed.geometry.scaling import LEAST_SHARE, Scaling, fit_points
 from streamembed.manifold import label_spreading
 from streamembed.manifold.label_spreading import UNLABELLED, LabelGraph

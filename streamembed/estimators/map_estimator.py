@@ -24,7 +24,7 @@ from streamembed.engine.engine import PARAMETERS, Engine
 from streamembed.engine.picture import Picture
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import InputError, NotReadyError, ParameterError, quote
-from streamembed.estimators.cold_start import ColdStartTransformer
+from streamembed.estimators.estimator import ColdStartTransformer
 from streamembed.estimators.event_times import EventTimes, split_times
 from streamembed.methods.engine_parameters import METHODS, POSITION, describe_applicability
 from streamembed.methods.options import DEFAULTS, Config
@@ -159,9 +159,9 @@ class MapEstimator(ColdStartTransformer):
         """
         if self._takes_points:
             return super().transform_many(X)
+        coordinates = self._place_objects(self._list_objects(X))
         if self._function is not None:
-            return self._place_objects(_list_objects(X))
-        coordinates = self._place_objects(precomputed.read_objects(X))
+            return coordinates
         return to_table(coordinates, X, name_columns(self.prefix, self.n_components))
 
     @property
@@ -215,10 +215,8 @@ class MapEstimator(ColdStartTransformer):
             or, of the objects of the warm-up, not the same there and back. With
             ``clock="event_time"``: the time is missing, or no time. Nothing was learned.
         """
-        if self._function is not None:
+        if not self._takes_points:
             self._learn_object(x)
-        elif self.metric == "precomputed":
-            self._learn_object_by_distances(x)
         elif self.clock == POSITION:
             self._take(self._read_point(x))
         else:
@@ -230,12 +228,9 @@ class MapEstimator(ColdStartTransformer):
         With a callable metric a sequence of objects, of which those before a bad one are learned.
         Times as in `learn_one`, or a column.
         """
-        if self._function is not None:
-            for x in _list_objects(X):
+        if not self._takes_points:
+            for x in self._list_objects(X):
                 self._learn_object(x)
-        elif self.metric == "precomputed":
-            for x in precomputed.read_objects(X):
-                self._learn_object_by_distances(x)
         else:
             points, times = self._split(X)
             rows = self._read_rows(points)
@@ -295,19 +290,24 @@ class MapEstimator(ColdStartTransformer):
         engine.learn(rows, times=None if self.clock == POSITION else times)
         self._engine = engine
 
-    def _learn_object_by_distances(self, x: Mapping[Any, Any]) -> None:
+    # ------------------------------------------------------------------ objects
+
+    def _learn_object(self, x: Any) -> None:
         """Learn one object by its distances to the objects before it."""
-        x = _drop_missing(x)
         engine = self._engine or self._create_engine()
+        row, own_id = (self._read_row if self._function is None else self._measure_row)(x, engine)
+        engine.learn_distances([row], None if own_id is None else [own_id])
+        self._engine = engine
+
+    def _read_row(self, x: Mapping[Any, Any], engine: Engine) -> tuple[Floats, Any]:
+        """The distances of an event, in the engine's order, and its id; None without ids."""
+        x = _drop_missing(x)
         has_ids = bool(engine.has_ids if engine.position else x)
         row, own_id = precomputed.order_distances(x, engine.distance_row_ids, has_ids)
         has_numbers = engine.position > 0 and engine.distance_row_ids.dtype.kind == "i"
         if has_numbers and isinstance(own_id, str) and own_id.lstrip("-").isdigit():
             own_id = int(own_id)  # frames have string columns
-        engine.learn_distances([row], None if own_id is None else [own_id])
-        self._engine = engine
-
-    # ------------------------------------------------------------------ objects
+        return row, own_id
 
     @property
     def _function(self) -> Callable[[Any, Any], Any] | None:
@@ -319,11 +319,18 @@ class MapEstimator(ColdStartTransformer):
         """Whether events are points, not distances or objects."""
         return self._function is None and self.metric in ("euclidean", "cosine")
 
-    def _measure_distance(self, a: Any, b: Any) -> float:
-        """d(a, b), as the engine is to see it."""
-        return self._call_function(a, b)
+    def _list_objects(self, X: Any) -> Sequence[Any]:
+        """The objects of a mini-batch."""
+        if self._function is None:
+            return precomputed.read_objects(X)
+        if isinstance(X, str | bytes) or not isinstance(X, Iterable):
+            raise InputError(
+                f"X is {quote(X)}, one object: use learn_one or transform_one, or give a list of "
+                "them"
+            )
+        return list(X)
 
-    def _call_function(self, a: Any, b: Any) -> float:
+    def _measure_distance(self, a: Any, b: Any) -> float:
         """What the function says of two objects; InputError where that is no finite number."""
         assert self._function is not None
         result = self._function(a, b)
@@ -338,8 +345,8 @@ class MapEstimator(ColdStartTransformer):
             )
         return number
 
-    def _learn_object(self, x: Any) -> None:
-        engine = self._engine or self._create_engine()
+    def _measure_row(self, x: Any, engine: Engine) -> tuple[Floats, None]:
+        """Distances to the objects that the engine holds; keeps the new one beside it."""
         keys = engine.distance_row_ids.tolist()
         row = np.array(
             [self._measure_distance(x, self._objects[key]) for key in keys], dtype=np.float64
@@ -351,8 +358,7 @@ class MapEstimator(ColdStartTransformer):
             self._check_laws(x, [self._objects[key] for key in keys], row)
         # one more than the engine has, if the call fails: `_select_objects` leaves it out
         self._objects = {**self._select_objects(), engine.position: x}
-        engine.learn_distances([row])
-        self._engine = engine
+        return row, None
 
     def _select_objects(self) -> dict[int, Any]:
         """Objects of the engine's events, by position."""
@@ -388,15 +394,6 @@ class MapEstimator(ColdStartTransformer):
 def _drop_missing(x: Mapping[Any, Any]) -> dict[Any, Any]:
     """The distances that are not None; InputError for anything but a dict of them."""
     return {key: value for key, value in check_point(x).items() if value is not None}
-
-
-def _list_objects(X: Any) -> list[Any]:
-    """The objects of a mini-batch."""
-    if isinstance(X, str | bytes) or not isinstance(X, Iterable):
-        raise InputError(
-            f"X is {quote(X)}, one object: use learn_one or transform_one, or give a list of them"
-        )
-    return list(X)
 
 
 @dataclass_transform(eq_default=False)

@@ -12,8 +12,8 @@ map.
 from __future__ import annotations
 
 import abc
-from collections.abc import Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Hashable, Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import KW_ONLY, dataclass, fields
 from typing import Any, ClassVar, Self, dataclass_transform
 
@@ -40,9 +40,6 @@ from streamembed.metrics.training_stream import Totals, TrainingStream
 from streamembed.numeric.arrays import Floats, Ints
 from streamembed.parameters import Class, declare_parameters, read_texts
 from streamembed.threads import one_blas_thread
-
-# One or both ends of an event of the warm-up, by feature, and its code.
-EarlyEvent = tuple[dict[str, float], dict[str, float] | None, int]
 
 
 @dataclass(eq=False, repr=False)
@@ -211,16 +208,11 @@ class MetricEstimator(
     def _compute_root(self, metric: Mahalanobis) -> Floats:
         return metric_roots.compute_root(metric.matrix)
 
-    def transform_one(self, x: Mapping[Any, Any]) -> dict[Any, Any]:
-        """The point in the metric's Euclidean space, by names such as ``itml_0``.
-
-        The space moves with whole chunks only, so that points mapped between two can be compared;
-        `metric` may be ahead of it by the events that wait.
-        """
-        return super().transform_one(x)
-
     def _place(self, rows: FeatureRows) -> Floats:
-        """Coordinates (n, m) of rows, missing values imputed."""
+        """Coordinates (n, m) of rows in the metric's Euclidean space, missing values imputed.
+
+        The space moves with whole chunks only, so that points mapped between two can be compared.
+        """
         if self._stream is None:
             return self._fill_with_zeros(rows)
         values = self._stream.spread.fill_gaps(self._count_missing(rows.align(self._names)))
@@ -230,9 +222,7 @@ class MetricEstimator(
 
     def learn_one(self, x: Mapping[Any, Any], y: Any) -> None:  # type: ignore[override]
         """Learn one labelled point; a label that is None or NaN is counted, not learned."""
-        table, labels = self._read_point(x), read_keys([y], 1)
-        with self._compute_on_copy() as after:
-            after._take_points(table, labels)
+        self._learn_labelled(self._read_point(x), [y])
 
     def learn_many(self, X: Any, y: Any) -> None:
         """Learn labelled points: any table that `transform_many` takes, and one label per row.
@@ -244,10 +234,7 @@ class MetricEstimator(
         FeatureError
             An array of another width than the first; nothing was learned.
         """
-        table = self._read_rows(X)
-        labels = read_keys(y, len(table))
-        with self._compute_on_copy() as after:
-            after._take_points(table, labels)
+        self._learn_labelled(self._read_rows(X), y)
 
     def learn_pairs(self, X1: Any, X2: Any, similar: Any) -> None:
         """Learn given pairs: row i of X1 and row i of X2 are similar, or they are not.
@@ -292,19 +279,12 @@ class MetricEstimator(
                 with one_blas_thread():
                     after._stream = training_stream.flush(after._stream, after._learning)
 
-    @contextmanager
-    def _compute_on_copy(self) -> Iterator[Self]:
-        """A copy to compute a call on; assigned at once, last: what breaks off changes nothing."""
-        before, after = self._cold_start, object.__new__(type(self))
-        vars(after).update(vars(self))
-        yield after
-        vars(self).update(vars(after))
-        self._warn_of_columns(before)
-
-    def _take_points(self, table: FeatureRows, labels: Sequence[Hashable | None]) -> None:
-        self.unlabelled += sum(label is None for label in labels)
-        codes, self._labels = self._labels.classes(labels)
-        self._take(table, None, np.where(codes == UNKNOWN, NOT_LEARNED, codes))
+    def _learn_labelled(self, table: FeatureRows, y: Any) -> None:
+        labels = read_keys(y, len(table))
+        with self._compute_on_copy() as after:
+            after.unlabelled += labels.count(None)
+            codes, after._labels = after._labels.classes(labels)
+            after._take(table, None, np.where(codes == UNKNOWN, NOT_LEARNED, codes))
 
     def _take(self, one: FeatureRows, two: FeatureRows | None, codes: Ints) -> None:
         """Events join the stream; every chunk that becomes whole is learned."""
@@ -322,7 +302,10 @@ class MetricEstimator(
         stream = self._stream
         if stream is None or not chosen:
             return
-        first, second = self._align(one, chosen), np.zeros((len(chosen), len(self._names)))
+        first, second = (
+            self._align(one, chosen),
+            np.zeros((len(chosen), len(self._names))),
+        )
         if two is not None:
             second = self._align(two, chosen)
         whole = stream.position + len(chosen) >= chunks.next_cut(stream.learned)
@@ -359,7 +342,7 @@ class MetricEstimator(
         stream = training_stream.init((self._key,), len(settled.names), int(self.seed))
         return settled, training_stream.append(stream, first, second, codes)
 
-    def _early_events(self) -> Iterator[EarlyEvent]:
+    def _early_events(self) -> Iterator[tuple[dict[str, float], dict[str, float] | None, int]]:
         """The events of the warm-up: one end or both, and the code."""
         rows = iter(self._early)
         for code in self._early_codes:

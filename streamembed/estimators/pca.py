@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, fields
 from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
-from river import base
 
 from streamembed import validation
 from streamembed.data import batch, column_roles
 from streamembed.data.features import Features
 from streamembed.data.impute import FeatureRows
 from streamembed.data.output_format import name_columns, to_input_format
-from streamembed.data.table import are_positions, read_array, sort_names
+from streamembed.data.table import are_positions, read_table, sort_names
 from streamembed.errors import (
     DegenerateMapWarning,
     FeatureError,
@@ -25,9 +23,9 @@ from streamembed.errors import (
     quote,
     warn,
 )
-from streamembed.estimators.estimator import ColdStart, PointEstimator
+from streamembed.estimators.estimator import ColdStart, StreamTransformer
 from streamembed.manifold import principal, principal_stream
-from streamembed.manifold.principal import choose_rank
+from streamembed.manifold.principal import PrincipalView, choose_rank
 from streamembed.manifold.principal_stream import (
     CHUNK,
     SETTLING,
@@ -35,7 +33,6 @@ from streamembed.manifold.principal_stream import (
     PrincipalStream,
 )
 from streamembed.numeric.arrays import Floats, Unchanging, freeze
-from streamembed.numeric.codec import Count
 from streamembed.numeric.moments import FeatureMoments
 from streamembed.parameters import declare_parameters
 from streamembed.storage import archive
@@ -53,7 +50,7 @@ TOLERANCE = 1e-3
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PrincipalAxes(Unchanging, SavedObject):
+class PrincipalAxes(PrincipalView, Unchanging, SavedObject):
     """The immutable principal axes of a stream after some event; see `PCA.snapshot`.
 
     Attributes
@@ -97,19 +94,9 @@ class PrincipalAxes(Unchanging, SavedObject):
 
     _kind: ClassVar[str] = "principal axes"
 
-    components: Annotated[Floats, "k d"]
-    mean: Annotated[Floats, "d"]
-    explained_variance: Annotated[Floats, "k"]
-    explained_variance_ratio: Annotated[Floats, "k"]
-    singular_values: Annotated[Floats, "k"]
-    total_variance: float
-    residual: float | None
-    tail: float
-    cut: tuple[Count, ...]
     met: bool | None
     solver: str
     rank: int
-    count: float
     whiten: bool
     position: int
     feature_names: Annotated[tuple[str, ...], "different"]
@@ -155,7 +142,7 @@ class PrincipalAxes(Unchanging, SavedObject):
         FeatureError, InputError
             No matrix of k finite columns.
         """
-        given = read_array(coordinates)
+        given = read_table(coordinates).check_numeric().values
         if given.shape[1] != len(self.components):
             raise FeatureError(
                 f"coordinates has {given.shape[1]} columns; it must have {len(self.components)}, "
@@ -175,7 +162,7 @@ class PrincipalAxes(Unchanging, SavedObject):
 
 
 @declare_parameters({})
-class PCA(PointEstimator, base.MiniBatchTransformer):
+class PCA(StreamTransformer):
     """Principal component analysis of a stream, kept up to date, as a river transformer.
 
     Every event counts at once. ``learn_many`` in any split and ``learn_one`` n times give the same
@@ -331,7 +318,7 @@ class PCA(PointEstimator, base.MiniBatchTransformer):
             with one_blas_thread():
                 cold_start, followed = self._cold_start, self._followed
                 if followed is None:
-                    cold_start, followed = self._begin(cold_start)
+                    cold_start, followed = self._start()
                 names, d = cold_start.names, len(cold_start.names)
                 settings = self._build_settings(d)
                 seen, view = principal_stream.read_axes(followed, settings)
@@ -350,34 +337,18 @@ class PCA(PointEstimator, base.MiniBatchTransformer):
 
     # ------------------------------------------------------------------ learning
 
-    def learn_one(self, x: Mapping[Any, Any]) -> None:
-        """Learn one event of the stream."""
-        self._take(self._read_point(x))
-
-    def learn_many(self, X: Any) -> None:
-        """Learn a mini-batch: any table that `transform_many` takes.
-
-        Raises
-        ------
-        InputError, FeatureError
-            X is no table, or an array of another width than before; nothing was learned.
-        """
-        self._take(self._read_rows(X))
-
     def flush(self) -> None:
         """Learn the pending events as a short chunk; this is itself an event of the stream.
 
         They count already; what it does is to settle the features, where that is still open.
         """
-        cold_start, followed = self._cold_start, self._followed
-        if followed is None:
-            if not self._early:
-                return
-            cold_start, followed = self._begin(cold_start)
-        settings = self._build_settings(len(cold_start.names))
-        with one_blas_thread():
-            followed = principal_stream.flush(followed, settings)
-        self._keep(cold_start, followed)
+        with self._compute_on_copy() as after, one_blas_thread():
+            after._read = None
+            if after._early:
+                after._settle()
+            if after._followed is not None:
+                settings = after._build_settings(len(after._names))
+                after._followed = principal_stream.flush(after._followed, settings)
 
     def merge(self, other: Self) -> None:
         """Add what another PCA of the same parameters and features has learned.
@@ -414,43 +385,40 @@ class PCA(PointEstimator, base.MiniBatchTransformer):
         vars(self).update(vars(merged))
 
     def _take(self, rows: FeatureRows) -> None:
-        """Everything is computed first, and assigned last."""
-        cold_start, followed = self._cold_start, self._followed
-        if followed is None:
-            n = 0
-            while n < len(rows) and len(cold_start.early) < SETTLING:
-                cold_start, n = cold_start.add(rows.row(n)), n + 1
-            if len(cold_start.early) == SETTLING:
-                cold_start, followed = self._begin(cold_start)
-            rows = rows.take(slice(n, None))
-        if followed is not None and len(rows):
-            cold_start, values = cold_start.arrange(rows)
-            settings = self._build_settings(len(cold_start.names))
-            whole = len(followed.waiting) + len(rows) >= CHUNK
-            with one_blas_thread() if whole else nullcontext():
-                followed = principal_stream.extend(followed, values, settings)
-        self._keep(cold_start, followed)
+        with self._compute_on_copy() as after:
+            after._read, n = None, 0
+            while after._followed is None and n < len(rows):
+                after._cold_start, n = after._cold_start.add(rows.row(n)), n + 1
+                if len(after._early) == SETTLING:
+                    after._settle()
+            followed = after._followed
+            if followed is not None and n < len(rows):
+                after._cold_start, values = after._cold_start.arrange(rows.take(slice(n, None)))
+                settings = after._build_settings(len(after._names))
+                whole = len(followed.waiting) + len(values) >= CHUNK
+                with one_blas_thread() if whole else nullcontext():
+                    after._followed = principal_stream.extend(followed, values, settings)
 
-    def _begin(self, cold_start: ColdStart) -> tuple[ColdStart, PrincipalStream]:
-        """The features of the first events, and these events as a stream."""
-        settled, values = cold_start.settle()
+    def _settle(self) -> None:
+        self._cold_start, self._followed = self._start()
+
+    def _start(self) -> tuple[ColdStart, PrincipalStream]:
+        """The features of the first events, and these events as a stream. Pure."""
+        settled, values = self._cold_start.settle()
         settings = self._build_settings(len(settled.names))
         with one_blas_thread():
             begun = principal_stream.init(len(settled.names), settings)
             return settled, principal_stream.extend(begun, values, settings)
 
-    def _keep(self, cold_start: ColdStart, followed: PrincipalStream | None) -> None:
-        """Assign what was computed; warn where the features are settled now."""
-        before, begins = self._cold_start, self._followed is None and followed is not None
-        vars(self).update(_cold_start=cold_start, _followed=followed, _read=None)
-        k, d = int(self.n_components), len(cold_start.names)
-        if begins and k > d:
+    def _warn_of_columns(self, before: ColdStart) -> None:
+        k, d = int(self.n_components), len(self._names)
+        if k > d > 0 and not before.names:
             warn(
                 f"n_components={k} is above the number of features, {d}: {k - d} of {k} components "
                 f"are zeros; use n_components={d}",
                 DegenerateMapWarning,
             )
-        self._warn_of_columns(before)
+        super()._warn_of_columns(before)
 
     def _build_settings(self, n_features: int) -> PrincipalSettings:
         solver, k = str(self.solver), int(self.n_components)

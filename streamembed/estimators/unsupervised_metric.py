@@ -10,7 +10,7 @@ import numpy as np
 from streamembed.data import impute
 from streamembed.data.impute import FeatureRows
 from streamembed.errors import NotReadyError
-from streamembed.estimators.cold_start import ColdStartTransformer
+from streamembed.estimators.estimator import ColdStartTransformer
 from streamembed.metrics.mahalanobis import Mahalanobis
 from streamembed.numeric import moments
 from streamembed.numeric.arrays import Bools, Floats
@@ -120,11 +120,6 @@ class UnsupervisedMetric(ColdStartTransformer):
         """Do nothing, as no event waits; NotReadyError before the warm-up ends."""
         _ = self.metric
 
-    @property
-    def _settling(self) -> int:
-        """Events that determine the features."""
-        return min(SETTLING, self.warm_up or SETTLING, self.size)
-
     def _place(self, rows: FeatureRows) -> Floats:
         if not self.ready:
             return self._fill_with_zeros(rows)
@@ -132,7 +127,7 @@ class UnsupervisedMetric(ColdStartTransformer):
         return values * np.sqrt(np.diag(self.metric.matrix))
 
     def _take(self, rows: FeatureRows) -> None:
-        self._complete(rows, self._settling)
+        self._complete(rows, min(SETTLING, self.warm_up or SETTLING, self.size))
 
     @property
     def _learned(self) -> int:

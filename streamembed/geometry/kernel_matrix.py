@@ -23,10 +23,6 @@ from streamembed.numeric.codec import Count
 FLOAT32_ABOVE = 256
 # The rounding of a float32 ring, 5e-5, is a 20th of this tolerance.
 FLOAT32_TOLERANCE = 1e-3
-# Terms that a product adds up one by one, at most: BLAS takes them in blocks of up to 384.
-LONGEST_SUM = 384
-# A weight of exp(-x) is off by about x / 2 times the precision: 17 in a row of S that counts.
-EXPONENT_LOSS = 24
 # Of 20,000 slots, a float32 ring of distances takes 1.6 GB, and paths between all of them 3.2.
 LARGEST_SUPPORT = 20_000
 # A ring that grows has more slots than are in use: twice as many, and some at the start.
@@ -41,17 +37,6 @@ def choose_dtype(capacity: int, tolerance: float | None = None) -> npt.DTypeLike
     """
     tight = tolerance is not None and tolerance < FLOAT32_TOLERANCE
     return np.float32 if capacity > FLOAT32_ABOVE and not tight else np.float64
-
-
-def bound_rounding(dtype: npt.DTypeLike, n: int) -> float:
-    """By how much the S of a ring of n slots may differ in norm from that of exact weights.
-
-    A sum of c terms may be off by c / 2 times the precision, relative to the sum of their absolute
-    values: so much for the normalisation, and as much for a product with S. Exponents and
-    exponentials of weights that matter lose `WEIGHTS` times it.
-    """
-    terms = min(n, LONGEST_SUM) + n / LONGEST_SUM
-    return (terms + EXPONENT_LOSS) * float(np.finfo(dtype).eps)
 
 
 def choose_capacity(n: int, size: int) -> int:

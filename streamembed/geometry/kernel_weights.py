@@ -15,9 +15,10 @@ from dataclasses import dataclass, field, replace
 from typing import Annotated
 
 import numpy as np
+import numpy.typing as npt
 
 from streamembed.geometry.pairwise import SquaredDistances
-from streamembed.numeric.arrays import Array, Floats, Ints, pad_rows
+from streamembed.numeric.arrays import Array, Floats, Ints, pad
 from streamembed.numeric.codec import NOT_SAVED
 
 # An exponent may be off by so much, absolutely: a hundredth of the usual tolerance.
@@ -26,6 +27,10 @@ LARGEST_LOSS = 1e-5
 LEAST_EXPONENT = {np.dtype(np.float32): -87.0, np.dtype(np.float64): -700.0}
 # Exponents of weights that matter are above minus this: it bounds how far apart their points are.
 REACH = 17.0
+# Terms that a product adds up one by one, at most: BLAS takes them in blocks of up to 384.
+LONGEST_SUM = 384
+# A weight of exp(-x) is off by about x / 2 times the precision: 17 in a row of S that counts.
+EXPONENT_LOSS = 24
 # Rows and columns of a tile: it stays in the cache.
 TILE = 512
 
@@ -76,7 +81,7 @@ class KernelWeights:
         following = replace(self, widths=widths)
         if self.columns is None:
             return following.of_points(points)
-        columns = pad_rows(self.columns, len(widths))
+        columns = pad(self.columns, len(widths))
         with np.errstate(over="ignore"):
             columns[slots] = _augment(points[slots] - self.center, widths[slots])
         return following._of_columns(columns, points)
@@ -141,6 +146,17 @@ class KernelWeights:
             exponents = self.read_squares(slots) / (-self.factor * self.widths[slots])[:, None]
             exponents /= self.widths
         return _exponentiate(exponents, self.dtype)
+
+
+def bound_rounding(dtype: npt.DTypeLike, n: int) -> float:
+    """By how much the S of weights of n slots may differ in norm from that of exact weights.
+
+    A sum of c terms may be off by c / 2 times the precision, relative to the sum of their absolute
+    values: so much for the normalisation, and as much for a product with S. Exponents and
+    exponentials of weights that matter lose `EXPONENT_LOSS` times it.
+    """
+    terms = min(n, LONGEST_SUM) + n / LONGEST_SUM
+    return (terms + EXPONENT_LOSS) * float(np.finfo(dtype).eps)
 
 
 def cut_slots(n: int) -> Iterator[Ints]:

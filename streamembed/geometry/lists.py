@@ -17,7 +17,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from streamembed.geometry.pairwise import DistanceBounds, Pairwise, split_slots
-from streamembed.numeric.arrays import Floats, Ints, find_last, freeze, pad_rows
+from streamembed.numeric.arrays import Floats, Ints, find_last, freeze, pad
 
 Slots = np.ndarray[tuple[Any, ...], np.dtype[np.int32]]
 
@@ -121,8 +121,8 @@ class NeighborLists:
             spare = self.near.shape[1] - k
             return NeighborLists.build(geometry, positions, k, spare, self.is_distinct)
         width = self.near.shape[1]
-        near, d2 = pad_rows(self.near, n, -1), pad_rows(self.d2, n, np.inf)
-        arrays = near, d2, limits = near, d2, pad_rows(self.limits, n, np.inf)
+        near, d2 = pad(self.near, n, -1), pad(self.d2, n, np.inf)
+        arrays = near, d2, limits = near, d2, pad(self.limits, n, np.inf)
         is_replaced = np.zeros(n + 1, dtype=bool)
         is_replaced[slots] = True
         # as unsigned numbers the entries -1 are the largest, and clipped to the last
@@ -161,7 +161,7 @@ class NeighborLists:
     @property
     def reaches(self) -> Floats:
         """The distance to the last of the K nearest of every slot, (n,); 0 where none is listed."""
-        return np.sqrt(find_last(self.nearest[1]))
+        return np.sqrt(find_last(self.d2[:, : self.n_neighbors]))
 
     def find_changed(self, previous: NeighborLists, slots: Ints) -> Ints:
         """``slots``, and all others whose K nearest were others, or elsewhere: ascending, (m,)."""

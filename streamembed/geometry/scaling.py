@@ -19,6 +19,8 @@ EPS = float(np.finfo(np.float64).eps)
 # gap that was filled with a mean of n equal values is off by as much. Below the second all are.
 FEWEST_BITS = 8
 NEGLIGIBLE = 1e-150
+# Squares of scaled values below it are no normal numbers: maps of them would be of rounding alone.
+SMALLEST = float(np.sqrt(np.finfo(np.float64).tiny))
 # Of the median deviation: a feature that has hardly varied so far would rule the distances as soon
 # as it does.
 LEAST_SHARE = 0.3
@@ -30,6 +32,7 @@ ERRORS, FEWEST_ERRORS, MOST_ERRORS = 0.02, 2.0, 0.04
 # Points this many times farther from the centre than from one another are centred again: distances
 # have lost three of sixteen digits by then, and inner products six.
 FAR = 1e3
+MOST_SORTED = 128  # features at once
 # Rounding of points that sums over them exceed anyway.
 SMALLEST_ROUNDING = 1e-12
 
@@ -46,9 +49,10 @@ class Scaling:
     bandwidth: float
 
     def apply(self, points: Floats) -> Floats:
-        """Points (n, d) as the kernel sees them."""
+        """Points (n, d) as the kernel sees them; what is too small for a square is 0."""
         with np.errstate(over="ignore", under="ignore"):
             result: Floats = (points - self.center) / self.scale
+        result[np.abs(result) < SMALLEST] = 0.0
         return result
 
     def of_bandwidth(self, bandwidth: float) -> Self:
@@ -154,7 +158,17 @@ def _choose_divisors(
 
 
 def _measure_spread(points: Floats, masses: Floats) -> tuple[Floats, Bools, Floats]:
-    """Means of points without their errors, which features vary, and deviations, each (d,)."""
+    """Means of points without their errors, which features vary, and deviations, each (d,).
+
+    Each feature by itself, and some at a time: sorting them takes six times their memory.
+    """
+    parts = np.array_split(points, points.shape[1] // MOST_SORTED + 1, axis=1)
+    center, varies, deviations = zip(*(_measure_part(part, masses) for part in parts), strict=True)
+    return np.concatenate(center), np.concatenate(varies), np.concatenate(deviations)
+
+
+def _measure_part(points: Floats, masses: Floats) -> tuple[Floats, Bools, Floats]:
+    """`_measure_spread` of some features."""
     points = _limit_errors(points, masses)
     shares = (masses / masses.sum())[:, None]
     # from the first point: a constant feature then deviates by exactly 0, however many points sum

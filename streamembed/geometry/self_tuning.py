@@ -26,7 +26,7 @@ import numpy.typing as npt
 
 from streamembed.geometry.kernel import gaussian
 from streamembed.geometry.lists import NeighborLists
-from streamembed.numeric.arrays import Array, Floats, Ints, pad_rows
+from streamembed.numeric.arrays import Array, Floats, Ints, pad
 
 # c of exp(-d2 / (c s_i s_j)): below, points lose their neighbours; above, all weights are 1.
 WIDTHS = 1e-3, 1e6
@@ -102,7 +102,7 @@ def fill_widths(
         neighbours do not weigh enough are asked for. O(n) memory.
     """
     n, reaches = len(lists), lists.reaches[slots]
-    bases, widths = pad_rows(scales.bases, n), pad_rows(scales.widths, n)
+    bases, widths = pad(scales.bases, n), pad(scales.widths, n)
     median = _update_median(scales.median, reaches, len(slots) == n)
     bases[slots] = np.maximum(reaches, LEAST_WIDTH * median)
     widths[slots] = bases[slots] if median > 0.0 else 1.0
@@ -199,7 +199,7 @@ def find_drifted(scales: LocalWidths, reaches: Floats, filled: Ints, limit: int)
         Slots that are filled anyway: none of these is among the result.
     """
     tiny = float(np.finfo(np.float64).tiny)  # no two points differed: widths are 1
-    previous = np.maximum(pad_rows(scales.bases, len(reaches)), tiny)
+    previous = np.maximum(pad(scales.bases, len(reaches)), tiny)
     current = np.maximum(reaches, max(scales.least, tiny))
     with np.errstate(over="ignore"):
         ratio = np.maximum(current / previous, previous / current)

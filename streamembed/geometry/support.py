@@ -13,7 +13,7 @@ from typing import Annotated
 import numpy as np
 import numpy.typing as npt
 
-from streamembed.numeric.arrays import Array, Floats, Ints, pad_rows
+from streamembed.numeric.arrays import Array, Floats, Ints, pad
 from streamembed.numeric.codec import NOT_SAVED
 
 
@@ -86,6 +86,6 @@ def _fill(old: Array, slots: Ints, new: Array) -> Array:
         return old
     n = max(len(old), int(slots.max()) + 1)
     dtype = np.promote_types(old.dtype, new.dtype)
-    result = pad_rows(old.astype(dtype, copy=False), n)
+    result = pad(old.astype(dtype, copy=False), n)
     result[slots] = new
     return result

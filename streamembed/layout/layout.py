@@ -30,7 +30,7 @@ from streamembed.layout.relaxation import (
     select_rows,
     spread,
 )
-from streamembed.numeric.arrays import Floats, Ints, freeze, pad_rows
+from streamembed.numeric.arrays import Floats, Ints, freeze, pad
 from streamembed.numeric.codec import NOT_SAVED, Count, Within
 
 # Events of the stream for which all points take one step.
@@ -159,12 +159,12 @@ def update(
     (near, d2), n, gamma = select_neighbors(lists), len(lists), layout.gamma
     changed = lists.find_changed(before, slots)
     if layout.p.shape[1] == near.shape[1]:
-        p = pad_rows(layout.p, n)
+        p = pad(layout.p, n)
         p[changed] = compute_affinities(d2[changed])
     else:  # the support has grown so far that more neighbours attract
         p, changed = compute_affinities(d2), np.arange(n)
     links = Links.of(near, p)
-    old_places, displacement = pad_rows(layout.places, n), pad_rows(layout.breath, n)
+    old_places, displacement = pad(layout.places, n), pad(layout.breath, n)
     displacement[slots] = 0.0
     places = place_newcomers(links, old_places, slots, arrivals, rho, gamma)
     places = relax(links, places, changed, slots, rho, gamma)

@@ -39,7 +39,7 @@ from streamembed.data.column_roles import (
 from streamembed.data.distance_rows import read_list_rows
 from streamembed.data.features import Features
 from streamembed.data.table import InputFrame, NumericTable
-from streamembed.data.times import TimeOrder
+from streamembed.data.times import TimeOrder, is_time_type
 from streamembed.data.values import find_common_size, holds_vectors
 from streamembed.errors import (
     ColumnWarning,
@@ -418,6 +418,12 @@ def open_files(
                 f"{role}={quote(name)} is not a column of {first}: "
                 + (suggest_word(name, first.names) or f"it has {quote(sorted(first.names))}")
             )
+    time_type = log_columns.find_common_type(files, role_columns.get("time"))
+    if choice.time is not None and not (is_time_type(time_type) or pa.types.is_null(time_type)):
+        raise FeatureError(
+            f"time={quote(choice.time)} has type {time_type}; times must be timestamps, dates or "
+            "numbers: cast the column, such as by pyarrow.compute.strptime, or name another"
+        )
     left_out: dict[str, str] = {}
     for file in {file.columns: file for file in readable[::-1]}.values():
         file_candidates = list_candidates(file, sizes)
@@ -437,7 +443,7 @@ def open_files(
         columns=replace(layout, **role_columns, suspicious=suspicious),
         id_type=log_columns.find_id_type(readable, role_columns.get("id")),
         label_type=log_columns.find_common_type(files, role_columns.get("label")),
-        event_time_type=log_columns.find_common_type(files, role_columns.get("time")),
+        event_time_type=time_type,
         kept_types={name: log_columns.find_common_type(files, name) for name in choice.keep},
         n_rows=_count_rows(files),
         _files=tuple(files),

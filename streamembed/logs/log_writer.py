@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from streamembed.data.column_roles import DISTANCES, RESERVED
 from streamembed.data.distance_rows import list_rows
-from streamembed.data.table import read_array, to_feature_name
+from streamembed.data.table import read_table, to_feature_name
 from streamembed.data.values import is_null, to_list
 from streamembed.errors import (
     FeatureError,
@@ -67,7 +67,7 @@ def write_log(
     """
     format = check_choice("format", format, tuple(FORMATS))
     rows_per_batch = check_whole("rows_per_batch", rows_per_batch, 1)
-    values = read_array(points)
+    values = read_table(points).check_numeric().values
     n, d = values.shape
     names = list(map(to_feature_name, feature_names)) if np.ndim(feature_names) == 1 else []
     if not d or len(names) != d or len({*names, *RESERVED}) < d + len(RESERVED):

@@ -28,7 +28,7 @@ from scipy.sparse import csr_array, eye_array
 
 from streamembed.geometry.lists import Slots
 from streamembed.geometry.pairwise import CELLS
-from streamembed.numeric.arrays import Array, Floats, Ints, pad_rows
+from streamembed.numeric.arrays import Array, Floats, Ints, pad
 
 # Columns beyond the wanted ones: guards. Every solve draws the last of them again, to find a part
 # that arrived whole and is in no older column.
@@ -205,7 +205,7 @@ def refill(vectors: Floats, slots: Ints, near: Slots, weights: Floats) -> Floats
     mean; 0 where none did.
     """
     n = len(near)
-    result = pad_rows(vectors, n)
+    result = pad(vectors, n)
     is_unchanged = np.ones(n + 1, dtype=bool)  # the last for the slot -1
     is_unchanged[slots], is_unchanged[-1] = False, False
     is_known = is_unchanged[near[slots]]

@@ -10,8 +10,8 @@ neighbour, Y = 1 where a slot has the label of the class, F = scores.
 
 Source: Zhou, Bousquet, Lal, Weston & Schoelkopf (2004), "Learning with local and global
 consistency"; widths of Zelnik-Manor & Perona (2004). Differs: 1. neighbours in place of all points.
-2. Scores of a class are divided by the square root of its number of labels. 3. The graph follows a
-stream, and keeps labelled events.
+2. Scores of a class are divided by a power of its number of labels. 3. The graph follows a stream,
+and keeps labelled events.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from scipy.spatial.distance import cdist
 
 from streamembed.geometry.lists import NeighborLists, Slots
 from streamembed.geometry.pairwise import PointDistances, split_slots
-from streamembed.numeric.arrays import Array, Floats, Ints, pad_rows
+from streamembed.numeric.arrays import Array, Floats, Ints, pad
 from streamembed.spectral import adjacency
 
 UNLABELLED = -1
@@ -37,6 +37,8 @@ TOLERANCE = 1e-3
 SAFETY = 0.5
 # With a damping a the error falls by (1 - sqrt(1 - a)) a step: 300 steps for a = .9995.
 MOST_STEPS = 1000
+# 0 is the sum of a class's labels, 1 their mean; below 1 the majority decides among equal points.
+BALANCE = 0.75
 # A score of one fifth halves what a label is worth to `choose_questions`.
 REACH = 5.0
 
@@ -118,7 +120,7 @@ def _place_events(
         event_of[slot] = event
     slots, events = (np.array(part) for part in zip(*sorted(event_of.items()), strict=True))
     old = graph.points, graph.positions, graph.scores
-    new_points, new_positions, scores = (pad_rows(part, len(of_slot)) for part in old)
+    new_points, new_positions, scores = (pad(part, len(of_slot)) for part in old)
     new_points[slots], new_positions[slots], scores[slots] = points[events], positions[events], 0.0
     return replace(
         graph,
@@ -199,7 +201,7 @@ def score(graph: LabelGraph, points: Floats, damping: float) -> Floats:
 
     Returns
     -------
-    Shape (m, c), of each class divided by the square root of its labels. O(m n d).
+    Shape (m, c), of each class as `balance` has them. O(m n d).
     """
     scores = balance(graph, graph.scores)
     result = np.zeros((len(points), scores.shape[1]))
@@ -220,9 +222,9 @@ def score(graph: LabelGraph, points: Floats, damping: float) -> Floats:
 
 
 def balance(graph: LabelGraph, scores: Floats) -> Floats:
-    """Scores (m, c), of each class divided by the square root of its labels."""
+    """Scores (m, c), of each class divided by its number of labels to the power .75."""
     counts = np.bincount(graph.classes[graph.classes >= 0], minlength=scores.shape[1])
-    balanced: Floats = scores / np.sqrt(np.maximum(counts, 1))
+    balanced: Floats = scores / np.maximum(counts, 1) ** BALANCE
     return balanced
 
 

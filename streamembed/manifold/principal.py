@@ -16,7 +16,7 @@ mean in the update of the axes); Levy & Lindenbaum (2000), IEEE Trans. Image Pro
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Annotated, Protocol, Self
+from typing import Annotated, Self
 
 import numpy as np
 from scipy.linalg.blas import dgemm
@@ -24,6 +24,7 @@ from scipy.linalg.lapack import dpotrf
 
 from streamembed.manifold.two_sided import TwoSided
 from streamembed.numeric.arrays import Floats
+from streamembed.numeric.codec import Count
 from streamembed.numeric.linalg import descending_eigh, largest_pairs
 from streamembed.spectral.alignment import choose_signs
 
@@ -267,18 +268,18 @@ PrincipalState = Moments | OneSided | TwoSided
 class PrincipalView:
     """Principal axes of a state."""
 
-    # (k, d): unit rows, by descending variance; rows of zeros where there is no variance.
-    components: Floats
-    explained_variance: Floats  # (k,): theta / (n - 1); 0 where n is at most 1
-    explained_variance_ratio: Floats  # (k,): shares of the total variance, in [0, 1]
-    singular_values: Floats  # (k,): s
-    mean: Floats  # (d,)
-    count: float  # n
+    # Unit rows, by descending variance; rows of zeros where there is no variance.
+    components: Annotated[Floats, "k d"]
+    mean: Annotated[Floats, "d"]
+    explained_variance: Annotated[Floats, "k"]  # theta / (n - 1); 0 where n is at most 1
+    explained_variance_ratio: Annotated[Floats, "k"]  # shares of the total variance, in [0, 1]
+    singular_values: Annotated[Floats, "k"]  # s
     total_variance: float  # of all features together, exact whatever was cut off
     # max ||S v - theta v|| / theta_1 over the components, measured; None where S is not stored.
     residual: float | None
     tail: float  # share of the total variance whose directions are not stored, in [0, 1]
-    cut: tuple[int, ...]  # components without variance
+    cut: tuple[Count, ...]  # components without variance
+    count: float  # n
 
 
 def view(state: PrincipalState, k: int, reference: Floats | None = None) -> PrincipalView:
@@ -471,32 +472,21 @@ def _align(values: Floats, vectors: Floats, reference: Floats | None) -> Floats:
 # -------------------------------------------------------------------------------------- coordinates
 
 
-class Axes(Protocol):
-    """The part of a `PrincipalView` that coordinates need."""
-
-    @property
-    def components(self) -> Floats: ...
-
-    @property
-    def explained_variance(self) -> Floats: ...
-
-    @property
-    def mean(self) -> Floats: ...
-
-
-def compute_whitening(principal: Axes) -> Floats:
+def compute_whitening(principal: PrincipalView) -> Floats:
     """Factors that give each coordinate variance 1, (k,); 0 where it has none."""
     deviations = np.sqrt(principal.explained_variance)
     return np.divide(1.0, deviations, out=np.zeros(len(deviations)), where=deviations > 0)
 
 
-def transform(principal: Axes, points: Floats, whiten: bool = False) -> Floats:
+def transform(principal: PrincipalView, points: Floats, whiten: bool = False) -> Floats:
     """Coordinates (n, k) of points (n, d), each row by itself. O(n d k)."""
     coordinates: Floats = (points - principal.mean) @ principal.components.T
     return coordinates * compute_whitening(principal) if whiten else coordinates
 
 
-def inverse_transform(principal: Axes, coordinates: Floats, whiten: bool = False) -> Floats:
+def inverse_transform(
+    principal: PrincipalView, coordinates: Floats, whiten: bool = False
+) -> Floats:
     """The points (n, d) in the span of the axes that have these coordinates (n, k)."""
     if whiten:
         coordinates = coordinates * np.sqrt(principal.explained_variance)

@@ -36,7 +36,7 @@ from streamembed.methods.state import (
     State,
     UpdateInput,
 )
-from streamembed.numeric.arrays import Floats, pad_rows
+from streamembed.numeric.arrays import Floats, pad
 from streamembed.numeric.codec import Count
 from streamembed.spectral import certificate, operator
 from streamembed.spectral.certificate import Certificate
@@ -68,10 +68,11 @@ class AlignmentMap(EmbeddingMap):
     has_resolution = False
     extension = BarycentricExtension
 
-    @staticmethod
-    def scale_columns(psi: Floats, eigenvalues: Floats, time: float, events: float) -> Floats:
+    def scale_columns(
+        self, psi: Floats, eigenvalues: Floats, state: State, config: Config
+    ) -> Floats:
         """Z = psi / sqrt(M), with Z^T diag(m) Z = 1. Source: Roweis & Saul (2000)."""
-        coordinates: Floats = psi / np.sqrt(events)
+        coordinates: Floats = psi / np.sqrt(float(state.support.masses.sum()))
         return coordinates
 
     @classmethod
@@ -96,7 +97,7 @@ class AlignmentMap(EmbeddingMap):
             is_refilled[slots] = True
             around = np.flatnonzero(is_refilled[lists.nearest[0]].any(axis=1))
             changed = np.union1d(np.union1d(changed, around), slots)
-            weights = pad_rows(weights, n)
+            weights = pad(weights, n)
             weights[changed] = barycentric.compute_weights(
                 support.scaled, lists.nearest[0], changed, config.reg
             )

@@ -1,66 +1,41 @@
-"""Events on their way into the state: points, or objects known only by their distances."""
+"""Events on their way into the state, points or objects known by distances; and their slots."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Self
 
 import numpy as np
 
+from streamembed.geometry.kernel_matrix import KernelMatrix
+from streamembed.geometry.scaling import Scaling
+from streamembed.geometry.support import Support, choose_slots, fill
+from streamembed.landmarks import absorption, covering
+from streamembed.landmarks.absorption import Absorption, Cover
+from streamembed.methods.options import Config
 from streamembed.numeric.arrays import Array, Floats, Ints
-from streamembed.numeric.codec import SAVED_IF_SET
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Chunk:
-    """Events in the order of the stream."""
-
-    points: Floats  # (c, d): raw; (c, 0) for objects without coordinates
-    ids: Array  # (c,): int64 or str
-    # (c, n): unsquared distances to the n items of the support, oldest first, for objects without
-    # coordinates; inf where the item has left the window before the event came.
-    distances: Floats | None = None
-    # (c, c): the same to one another: symmetric, zero diagonal.
-    mutual_distances: Floats | None = None
-    classes: Ints | None = None  # (c,): class indices of labelled events, -1 where unknown
-    # (c,): where masses fade by them; None where they fade by positions.
-    times: Floats | None = None
-
-    def __len__(self) -> int:
-        return len(self.ids)
-
-    @classmethod
-    def of_rows(cls, rows: Sequence[Floats], ids: Array, n_objects: int) -> Self:
-        """A chunk of distance rows.
-
-        Parameters
-        ----------
-        rows
-            Row i: distances to the most recent of the ``n_objects`` items, oldest first, and behind
-            them to the i events of the chunk before it.
-        """
-        c = len(rows)
-        distances, mutual_distances = np.full((c, n_objects), np.inf), np.zeros((c, c))
-        for i, row in enumerate(rows):
-            n_known = min(len(row) - i, n_objects)
-            distances[i, n_objects - n_known :] = row[len(row) - i - n_known : len(row) - i]
-            mutual_distances[i, :i] = mutual_distances[:i, i] = row[len(row) - i :]
-        return cls(np.zeros((c, 0)), ids, distances, mutual_distances)
+from streamembed.numeric.codec import NOT_SAVED, SAVED_IF_SET
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AcceptedEvents:
-    """Accepted events in the order of the stream, from which a chunk is made."""
+    """Accepted events in the order of the stream: some that wait, or a whole chunk."""
 
     points: Annotated[Floats, "c d"]  # raw; (c, 0) for objects without coordinates
     ids: Annotated[Array, "c", "int64 or text", "different"]
-    # (L_i,) each, for objects without coordinates: see `Chunk.of_rows`.
+    # For objects without coordinates: distances to the most recent objects, oldest first, and
+    # behind them to the events of the chunk before; (L_i,) each.
     rows: tuple[Annotated[Floats, "*"], ...] | None = None
     # Class indices, -1 where unknown; None where no metric learns from labels.
     classes: Annotated[Ints, "c"] | None = None
-    # As in `Chunk`.
+    # Where masses fade by them; None where they fade by positions.
     times: Annotated[Floats, "c"] | None = field(default=None, metadata=SAVED_IF_SET)
+    # Of a chunk of objects without coordinates, (c, n): unsquared distances to the n items of the
+    # support, oldest first; inf where the item has left the window before the event came.
+    distances: Floats | None = field(default=None, metadata=NOT_SAVED)
+    # (c, c): the same to one another: symmetric, zero diagonal.
+    mutual_distances: Floats | None = field(default=None, metadata=NOT_SAVED)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -85,8 +60,86 @@ class AcceptedEvents:
             times,
         )
 
-    def chunk(self, n_objects: int) -> Chunk:
-        """All events as one chunk, for a support of ``n_objects``."""
-        if self.rows is None:
-            return Chunk(self.points, self.ids, classes=self.classes, times=self.times)
-        return Chunk.of_rows(self.rows, self.ids, n_objects)
+    def with_distances(self, n_objects: int) -> Self:
+        """A chunk with the distances of its rows, beside a support of ``n_objects``."""
+        rows, c = self.rows or (), len(self)
+        distances, mutual_distances = np.full((c, n_objects), np.inf), np.zeros((c, c))
+        for i, row in enumerate(rows):
+            n_known = min(len(row) - i, n_objects)
+            distances[i, n_objects - n_known :] = row[len(row) - i - n_known : len(row) - i]
+            mutual_distances[i, :i] = mutual_distances[:i, i] = row[len(row) - i :]
+        return replace(self, distances=distances, mutual_distances=mutual_distances)
+
+
+def assign_slots(
+    support: Support,
+    cover: Cover | None,
+    distances: KernelMatrix | None,
+    position: int,
+    scaling: Scaling,
+    chunk: AcceptedEvents,
+    config: Config,
+    time: float | None = None,
+) -> tuple[Support, Absorption, float | None]:
+    """The support after a chunk: its events get a slot, all, or, among landmarks, the novel ones.
+
+    With a clock of event times also the time of the newest.
+    """
+    newest = None
+    if cover is None:
+        slots = choose_slots(position, len(chunk), config.window)
+        masses = np.ones(max(len(support), int(slots.max()) + 1))
+        assigned = Absorption(slots, np.arange(len(chunk), dtype=np.int64), masses)
+    else:
+        assigned, newest = _absorb(
+            support, cover, distances, position, scaling, chunk, config, time=time
+        )
+    events = assigned.events
+    points = chunk.points[events]
+    new = points, scaling.apply(points), chunk.ids[events], position + events
+    return fill(support, assigned.slots, *new, assigned.masses), assigned, newest
+
+
+def _absorb(
+    support: Support,
+    cover: Cover,
+    distances: KernelMatrix | None,
+    position: int,
+    scaling: Scaling,
+    chunk: AcceptedEvents,
+    config: Config,
+    time: float | None,
+) -> tuple[Absorption, float | None]:
+    """Slots for the novel events of a chunk, and masses; as `assign_slots`."""
+    count, size, times = len(chunk), config.size, chunk.times
+    if times is None:  # positions are the times, and the newest is that of the event before
+        times, time = np.arange(position, position + count, dtype=np.float64), position - 1.0
+    masses, weights, newest = covering.fade(support.masses, time or 0.0, times, config.half_life)
+    if chunk.distances is None or chunk.mutual_distances is None:
+        new_points = scaling.apply(chunk.points)
+        geometry: absorption.SlotGeometry = absorption.PointGeometry(
+            support.scaled, new_points, size
+        )
+    else:
+        support_distances = np.zeros((0, 0)) if distances is None else distances.weights
+        new_distances = np.empty_like(chunk.distances)
+        new_distances[:, support.oldest_first] = chunk.distances
+        geometry = absorption.DistanceGeometry(
+            support_distances, new_distances, chunk.mutual_distances, size
+        )
+    absorbed = absorption.absorb(cover, masses, geometry, weights, size, position - support.births)
+    return absorbed, None if chunk.times is None else newest
+
+
+def arrange_distances(support: Support, assignment: Absorption, chunk: AcceptedEvents) -> Floats:
+    """Unsquared distances of the new slots to all slots in use afterwards, shape (b, n').
+
+    ``support`` is that before the chunk, of objects without coordinates.
+    """
+    assert chunk.distances is not None
+    assert chunk.mutual_distances is not None
+    slots, events = assignment.slots, assignment.events
+    rows = np.zeros((len(slots), len(assignment.masses)))
+    rows[:, support.oldest_first] = chunk.distances[events]
+    rows[:, slots] = chunk.mutual_distances[np.ix_(events, events)]
+    return rows

@@ -1,8 +1,7 @@
-"""Leading eigenpairs, the result of every refinement level, and the columns made of them."""
+"""Leading eigenpairs, the result of every refinement level."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Self
 
@@ -11,8 +10,7 @@ import numpy as np
 from streamembed.methods.options import Config
 from streamembed.numeric.arrays import Floats, Ints
 from streamembed.spectral import certificate
-from streamembed.spectral.alignment import FrameMovement
-from streamembed.spectral.certificate import Certificate, Outside
+from streamembed.spectral.certificate import Outside
 from streamembed.spectral.operator import Normalisation, deflate
 
 # Supports up to the first are decomposed at once (0.4 ms); up to the second graphs as a last resort
@@ -109,25 +107,3 @@ class Eigenpairs:
         return self.largest_residual(
             config.n_components
         ) + self.rounding <= self.tolerated_residual(config)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class PublishedColumns:
-    """The published columns of a snapshot, by slot."""
-
-    # (n, k): those of the eigenpairs, turned onto the state's frame.
-    coordinates: Floats
-    # (n, n_carried): right eigenvectors of P, sum(pi psi^2) = 1, of which the first k are
-    # certified; columns beyond the operator's rank are zero.
-    psi: Floats
-    eigenvalues: Floats  # (n_carried,): descending, of P
-    rotation: Floats  # (n_carried, k): coordinates = (lambda^t psi) rotation
-    certificate: Certificate
-    normal: Normalisation
-    measure: Callable[[], FrameMovement]  # see `frame_reference.FrameAlignment`
-    # ``view``, ``polish``, ``refresh``, ``batch`` or ``exact``: the refinement level.
-    refinement: str
-    n_connected: int  # components of the kernel's graph
-    # (d, k): of linear maps, coordinates = (x - mean) loadings, in the caller's units.
-    loadings: Floats
-    paths: Paths | None  # see `Eigenpairs`

@@ -55,8 +55,7 @@ def embed(psi: Floats, values: Floats, state: State, config: Config) -> Floats:
     """Coordinates by the carried eigenpairs, (n, n_carried), 0 where there are fewer."""
     c = config.n_carried
     m = min(c, psi.shape[1])
-    events = float(state.map.select_active(state.support.masses).sum())
-    columns = state.map.scale_columns(psi[:, :m], values[:m], config.time, events)
+    columns = state.map.scale_columns(psi[:, :m], values[:m], state, config)
     if m < c:
         columns = np.concatenate([columns, np.zeros((len(psi), c - m))], axis=1)
     return np.asfortranarray(columns)  # for sums over points

@@ -28,7 +28,7 @@ from streamembed.methods.placement import (
     ScalingExtension,
     measure_neighbor_distance,
 )
-from streamembed.methods.refinement import KnownProducts, Weights
+from streamembed.methods.refinement import Weights
 from streamembed.methods.snapshot_contents import SnapshotContents
 from streamembed.methods.state import BuildInput, ExtensionFactory, State, UpdateInput
 from streamembed.methods.trial_map import (
@@ -44,6 +44,7 @@ from streamembed.numeric.linalg import descending_eigh
 from streamembed.spectral import certificate, operator
 from streamembed.spectral.certificate import Certificate
 from streamembed.spectral.operator import CENTRED_CUT, Normalisation, Operator
+from streamembed.spectral.sketched_view import KnownProducts
 
 # Of the norm of H: sums of a thousand products in doubles.
 ROUNDING = 1e-13
@@ -101,11 +102,9 @@ def extend(snapshot: SnapshotContents) -> Extension:
     return kinds.get(snapshot.method, CentredExtension)(snapshot)
 
 
-def scale_by_root_eigenvalues(
-    psi: Floats, eigenvalues: Floats, time: float, events: float
-) -> Floats:
+def scale_by_root_eigenvalues(psi: Floats, eigenvalues: Floats, masses: Floats) -> Floats:
     """V sqrt(v) / sqrt(m) = psi sqrt(v / M). Source: Gower (1966)."""
-    return psi * np.sqrt(np.maximum(eigenvalues, 0.0) / events)
+    return psi * np.sqrt(np.maximum(eigenvalues, 0.0) / float(masses.sum()))
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,7 +115,12 @@ class GramMap(TrialMap):
     largest: float
     has_resolution = False
     extension: ClassVar[ExtensionFactory] = extend
-    scale_columns = staticmethod(scale_by_root_eigenvalues)
+
+    def scale_columns(
+        self, psi: Floats, eigenvalues: Floats, state: State, config: Config
+    ) -> Floats:
+        """Principal coordinates."""
+        return scale_by_root_eigenvalues(psi, eigenvalues, state.support.masses)
 
     @classmethod
     def build(cls, inputs: BuildInput, config: Config) -> tuple[Self, Scaling]:
@@ -176,16 +180,16 @@ class GramMap(TrialMap):
         masses = normal.scaling**2
         size = self.largest * float(np.sqrt(masses.sum() * masses.max()))
         loss = rounding + KEPT_LOSS * float(np.finfo(float).eps) * size / unit
-        operator = Operator(weights.product, normal, dtype, rounding, is_centred=True, unit=unit)
-        return operator, loss
+        # a unit may itself be of rounding alone
+        return Operator(weights.product, normal, dtype, rounding, True, unit, floor=0.0), loss
 
-    def read_matrix(self, state: State, config: Config) -> Floats:
+    def compute_matrix(self, state: State, config: Config) -> Floats:
         """H."""
         return self.bind_weights(state, config).rows(np.arange(len(state.support)))
 
     def decompose(self, state: State, config: Config) -> Eigenpairs:
         """Every pair at once. O(n^3)."""
-        return decompose(self.read_matrix(state, config), state.support.masses, config)
+        return decompose(self.compute_matrix(state, config), state.support.masses, config)
 
     def find_floor(self, values: Floats) -> float:
         """A share of the largest size."""
@@ -277,6 +281,6 @@ def bound_negative_mass(known: KnownProducts, normal: Normalisation, degrees: Fl
     trace is exact.
     """
     masses = normal.scaling**2
-    negative = float(np.maximum(-known.look(normal, 0).ritz, 0.0).sum())
+    negative = float(np.maximum(-known.look(normal.constant, 0).ritz, 0.0).sum())
     trace = -float(masses @ degrees) / float(masses.sum()) / known.unit
     return negative / (trace + 2.0 * negative) if trace > 0.0 else 0.0

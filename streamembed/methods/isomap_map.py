@@ -59,7 +59,13 @@ class IsomapMap(EmbeddingMap):
     labels: Ints = field(metadata=NOT_SAVED)
     has_resolution = False
     extension = GeodesicExtension
-    scale_columns = staticmethod(gram.scale_by_root_eigenvalues)
+
+    def scale_columns(
+        self, psi: Floats, eigenvalues: Floats, state: State, config: Config
+    ) -> Floats:
+        """Principal coordinates of the landmarks."""
+        counting = self.select_active(state.support.masses)
+        return gram.scale_by_root_eigenvalues(psi, eigenvalues, counting)
 
     @classmethod
     def build(cls, inputs: BuildInput, config: Config) -> tuple[Self, Scaling]:

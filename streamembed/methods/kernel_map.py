@@ -13,8 +13,8 @@ from typing import Self
 import numpy as np
 
 from streamembed.geometry import components, self_tuning
-from streamembed.geometry.kernel_matrix import bound_rounding, choose_dtype
-from streamembed.geometry.kernel_weights import KernelWeights
+from streamembed.geometry.kernel_matrix import choose_dtype
+from streamembed.geometry.kernel_weights import KernelWeights, bound_rounding
 from streamembed.geometry.lists import NeighborLists
 from streamembed.geometry.scaling import Scaling, measure_rounding
 from streamembed.geometry.self_tuning import LocalWidths
@@ -27,7 +27,6 @@ from streamembed.methods.state import BuildInput, KernelWidths, State, UpdateInp
 from streamembed.methods.trial_map import (
     LARGEST_WHOLE,
     REBUILD_SHARE,
-    ROLLED,
     SMALL_CHUNK,
     TrialMap,
     build_dense,
@@ -41,9 +40,6 @@ from streamembed.spectral.operator import RANK_CUT, Normalisation, Operator
 
 # Slots filled again with a chunk, at most, beside its own: this share of n, unless they are few.
 BIG_CHUNK_SHARE = 0.05
-# Slots are rolled four times as often with one bandwidth for all, for eigenvalues fall slowly then,
-# and so do errors.
-ROLLED_ALIKE = 20
 # By how much kept products may differ in norm from those of exact weights, in units of the
 # precision. After 3.6 turnovers they differed by 4; weights are known to 24.
 KEPT_LOSS = 64
@@ -61,11 +57,6 @@ class KernelMap(TrialMap):
     weights: KernelWeights
 
     extension = KernelExtension
-
-    @property
-    def rolled_share(self) -> int:
-        """More with one bandwidth."""
-        return ROLLED_ALIKE if self.scales is None else ROLLED
 
     @classmethod
     def build(cls, inputs: BuildInput, config: Config) -> tuple[Self, Scaling]:
@@ -95,7 +86,8 @@ class KernelMap(TrialMap):
         single = choose_dtype(config.slots or n, config.tolerance) == np.float32
         center = np.median(points, axis=0) if points.shape[1] else np.zeros(0)
         factor = 1.0 if config.rule is None else config.rule.width
-        kept = KernelWeights(_read_widths(scales, scaling, n), factor, center, single)
+        widths = np.full(n, scaling.bandwidth) if scales is None else scales.widths
+        kept = KernelWeights(widths, factor, center, single)
         weights, matrix, space, products = kept.bind(squares), None, None, 0
         if n <= LARGEST_EXACT:
             matrix = weights.exact(squares).rows(np.arange(n)).astype(np.float64, copy=False)
@@ -124,17 +116,19 @@ class KernelMap(TrialMap):
 
     def _fill(self, inputs: UpdateInput, refilled: Ints, config: Config) -> TrialMap:
         """The map after ``refilled`` slots were filled, for the first time or again."""
-        n, before, squares = len(inputs.support), inputs.squares_before, inputs.squares
+        n, scales, squares = len(inputs.support), self.scales, inputs.squares
         if self.space is None or len(refilled) >= max(REBUILD_SHARE * n, SMALL_CHUNK):
             return self._start_again(inputs, config)
-        widths = _read_widths(self.scales, inputs.state.scaling, n)
+        bandwidth = inputs.state.scaling.bandwidth
+        widths = np.full(n, bandwidth) if scales is None else scales.widths
         if squares.read_distances is None:
             kept = weights = self.weights.replace(refilled, squares.points, widths)
             leaving_weights = self.weights
         else:  # learned distances are read from the state that they belong to
             kept = replace(self.weights, widths=widths)
-            weights, leaving_weights = kept.bind(squares), self.weights.bind(before)
-        following, old = replace(self, weights=kept), refilled[refilled < len(before)]
+            weights, leaving_weights = kept.bind(squares), self.weights.bind(inputs.squares_before)
+        following = replace(self, weights=kept)
+        old = refilled[refilled < len(inputs.state.support)]
         updated = following.replace_rows(
             weights, leaving_weights.rows(old), weights.rows(refilled), refilled, inputs, config
         )
@@ -158,13 +152,13 @@ class KernelMap(TrialMap):
         loss = min(rounding, KEPT_LOSS * float(np.finfo(weights.dtype).eps)) + inexact
         return Operator(weights.product, normal, weights.dtype, rounding), loss
 
-    def read_matrix(self, state: State, config: Config) -> Floats:
+    def compute_matrix(self, state: State, config: Config) -> Floats:
         """W, in double precision."""
         return self.weights.exact(state.squares).rows(np.arange(len(state.support)))
 
     def decompose(self, state: State, config: Config) -> Eigenpairs:
         """Every pair of the requested kernel, computed again in float64. O(n^3)."""
-        masses, weights = state.support.masses, self.read_matrix(state, config)
+        masses, weights = state.support.masses, self.compute_matrix(state, config)
         exact, ring = np.dtype(np.float64), state.distances
         normal = normalise(weights @ masses, masses, config, lambda x: weights @ x)
         deflated = build_dense(weights, normal, False)
@@ -181,8 +175,8 @@ class KernelMap(TrialMap):
 
     def count_components(self, state: State, config: Config, pairs: Eigenpairs) -> int:
         """Looked at only where a second eigenvalue 1 is not ruled out."""
-        margin = NEAR_ONE if config.tolerance is None else pairs.tolerated_residual(config)
         largest = float(pairs.values.max(initial=0.0))
+        margin = NEAR_ONE if config.tolerance is None else config.tolerance * largest
         if max(largest + margin, pairs.outside.bound) + pairs.rounding < 1.0:
             return 1
         weights = self.bind_weights(state, config)
@@ -216,8 +210,3 @@ class KernelMap(TrialMap):
         if not support.scaled.shape[1]:
             return self
         return replace(self, weights=self.weights.of_points(support.scaled))
-
-
-def _read_widths(scales: LocalWidths | None, scaling: Scaling, n: int) -> Floats:
-    """Widths of the slots, (n,)."""
-    return np.full(n, scaling.bandwidth) if scales is None else scales.widths

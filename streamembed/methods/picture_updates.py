@@ -13,7 +13,7 @@ import numpy as np
 from streamembed.geometry.lists import NeighborLists
 from streamembed.layout import layout, measures
 from streamembed.methods.options import Config
-from streamembed.methods.state import NO_SLOTS, State, build_geometry
+from streamembed.methods.state import State
 from streamembed.numeric.arrays import Ints
 
 # Where more than this share of the slots is new, there is no picture to follow.
@@ -54,7 +54,7 @@ def follow(previous: State, following: State, slots: Ints, config: Config) -> St
         return relayout(replace(following, picture=picture), remaining, config)
     previous_lists, lists = select_lists(previous), following.lists
     if lists is None:
-        geometry = build_geometry(following.support, following.distances, slots)
+        geometry = following.as_input(slots).geometry
         lists = previous_lists.replace(slots, geometry, arrivals)
         if following.scaling is not previous.scaling:
             lists = _find_lists(following, config)
@@ -72,7 +72,7 @@ def follow(previous: State, following: State, slots: Ints, config: Config) -> St
 
 def _find_lists(state: State, config: Config) -> NeighborLists:
     """The lists of the method, or lists from scratch."""
-    geometry = build_geometry(state.support, state.distances, NO_SLOTS)
+    geometry = state.as_input().geometry
     births = state.support.births
     return state.lists or NeighborLists.build(geometry, births, config.n_neighbors)
 

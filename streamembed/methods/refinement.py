@@ -12,8 +12,8 @@ themselves are in that product. The state is not touched.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from typing import Protocol, Self
+from dataclasses import replace
+from typing import Protocol
 
 import numpy as np
 
@@ -21,13 +21,13 @@ from streamembed.geometry import components
 from streamembed.methods.eigenpairs import Eigenpairs
 from streamembed.methods.options import Config
 from streamembed.numeric.arrays import Array, Floats, Ints
-from streamembed.spectral import certificate, probes, sketched_view, trial_space
+from streamembed.spectral import certificate, probes, trial_space
 from streamembed.spectral.certificate import Outside
 from streamembed.spectral.lanczos import bound_largest
-from streamembed.spectral.operator import CENTRED_CUT, Normalisation, Operator
+from streamembed.spectral.operator import Normalisation, Operator
 from streamembed.spectral.probes import ResidualBound
-from streamembed.spectral.sketched_view import SketchedView
-from streamembed.spectral.trial_space import FADED, PROBES, TrialSpace
+from streamembed.spectral.sketched_view import KnownProducts, SketchedView
+from streamembed.spectral.trial_space import FADED, PROBES
 
 # Supports of more points than this are not decomposed, which takes 2 s; those are multiplied more
 # often.
@@ -45,9 +45,6 @@ ROUNDING_SHARE = 0.5
 # A pair is its image divided by its value, and so is the rounding of the image, up to three units
 # of the precision in 400 maps: it is added to bounds of smaller values than this.
 SMALL_VALUE, IMAGE_LOSS = 0.01, 8.0
-# The unit of a centred operator is so many times its largest Ritz value: an eigenvalue that
-# is lost and larger than 1 is never within a tolerance, and so is one beyond which bounds end.
-UNIT = 4.0
 TINY = float(np.finfo(np.float64).tiny)
 
 
@@ -65,69 +62,6 @@ class Weights(Protocol):
 
     def rows(self, slots: Ints) -> Array:
         """W between ``slots`` and all, shape (b, n)."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class KnownProducts:
-    """Vectors whose products with S are known, as rows: of trial functions, and of probes."""
-
-    trial: Array
-    images: Array
-    draws: Array
-    draw_images: Array
-    strength: float  # see `sketched_view.look`
-    unit: float = 1.0  # images are in units of it
-    rounding: float = 0.0  # by how much the S of these images may differ from the exact one
-    floor: float = 0.0  # values below it are rounding
-    inner: Floats | None = None  # see `sketched_view.look`
-
-    @classmethod
-    def of(cls, space: TrialSpace, normal: Normalisation, degrees: Floats) -> Self:
-        """Those of a space; ``degrees`` are W m, by which a centred one is freed of its mean."""
-        scaling, inner = normal.scaling.astype(space.functions.dtype), None
-        functions, images, unit, floor = space.functions[1:], space.images[1:], 1.0, 0.0
-        c, strength = space.rank, float((space.drawn / normal.scaling).min())
-        if space.is_centred:
-            masses, constant = normal.scaling**2, normal.constant
-            share = functions.sum(axis=1, keepdims=True) / masses.sum()
-            functions, images = functions - share * masses, (images - share * degrees) * scaling
-            images -= np.outer(images @ constant, constant)
-            norm = space.measure_norm() or float(np.abs(images).max(initial=0.0))
-            unit, floor = max(UNIT * norm, TINY), CENTRED_CUT
-            images /= unit
-        else:
-            images, inner = images * scaling, space.inner[:, 1:]
-        vectors = functions * (1.0 / scaling)
-        parts = vectors[:c], images[:c], vectors[c:], images[c:]
-        return cls(*parts, strength, unit, floor=floor, inner=inner)
-
-    def look(self, normal: Normalisation, count: int) -> SketchedView:
-        """The first ``count`` pairs."""
-        return sketched_view.look(
-            self.trial,
-            self.images,
-            self.draws,
-            self.draw_images,
-            normal.constant,
-            strength=self.strength,
-            count=count,
-            floor=self.floor,
-            inner=self.inner,
-            least=FADED,
-        )
-
-    def extend(self, columns: Floats, image: Floats, fresh: Floats, its_image: Floats) -> Self:
-        """With further columns (n, m) and their product, and with ``fresh`` probes."""
-        dtype = self.trial.dtype
-        return replace(
-            self,
-            trial=np.concatenate([self.trial, columns.T.astype(dtype)]),
-            images=np.concatenate([self.images, image.T.astype(dtype)]),
-            draws=np.ascontiguousarray(fresh.T, dtype=dtype),
-            draw_images=np.ascontiguousarray(its_image.T, dtype=dtype),
-            strength=1.0,
-            inner=None,
-        )
 
 
 def iterate_eigenpairs(
@@ -150,7 +84,7 @@ def iterate_eigenpairs(
         The exact level.
     """
     normal, tolerance = operator.normal, config.tolerance
-    look, n = known.look(normal, config.n_pairs), len(normal.scaling)
+    look, n = known.look(normal.constant, config.n_pairs), len(normal.scaling)
     is_sketched = tolerance is None or (
         tolerance >= SKETCHED_TOLERANCE
         and _bound_rounding(known, look.values[: config.n_components]).max(initial=0.0)
@@ -168,7 +102,7 @@ def iterate_eigenpairs(
             parts = _find_parts(weights, normal, config.rank_limits[0])
         vectors = look.vectors[:, : 0 if is_sketched else None]
         known, seen, image = _multiply(known, look, operator, parts, fresh, vectors)
-        look = known.look(normal, config.n_pairs)
+        look = known.look(normal.constant, config.n_pairs)
         if is_sketched:
             pairs = _claim(look, seen.bound, operator, known, "refresh", config)
         else:

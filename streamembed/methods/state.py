@@ -89,8 +89,16 @@ class MapInput:
 
     @property
     def geometry(self) -> Pairwise:
-        """Of the support, with the distances of new slots at hand."""
-        return build_geometry(self.support, self.distances, self.slots)
+        """Of the support: its points, or its distances with those of new slots at hand."""
+        ring = self.distances
+        if ring is None:
+            return PointDistances(self.support.scaled)
+
+        def read_squares(slots: Ints) -> Floats:
+            d = ring.rows(slots).astype(np.float64)
+            return d * d
+
+        return DistanceTable(self.slots, read_squares(self.slots), read_squares)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,13 +185,14 @@ class EmbeddingMap(abc.ABC):
         ``normal`` is that of `normalise`.
         """
 
-    @staticmethod
-    def scale_columns(psi: Floats, eigenvalues: Floats, time: float, events: float) -> Floats:
-        """Coordinates, shape (n, k), where the support stands for that many ``events``.
+    def scale_columns(
+        self, psi: Floats, eigenvalues: Floats, state: State, config: Config
+    ) -> Floats:
+        """Coordinates, shape (n, k).
 
         Of a walk lambda**t psi. Source: Jain, eq. (8).
         """
-        return psi * eigenvalues**time
+        return psi * eigenvalues**config.time
 
     def normalise(self, state: State, config: Config) -> Normalisation:
         """The normalisation without a product with all weights; exact where that is free."""
@@ -288,6 +297,11 @@ class State:
         slots = np.arange(len(self.support))
         return not (self.distances.rows(slots[:1]).any() or self.distances.rows(slots).any())
 
+    def as_input(self, slots: Ints = NO_SLOTS) -> MapInput:
+        """What another map could be made of; ``slots`` are those that the last chunk has filled."""
+        read_distances = self.read_distances()
+        return MapInput(self.support, self.distances, read_distances, self.position, slots)
+
     def read_distances(self) -> Callable[[Ints], Floats] | None:
         """slots -> their unsquared distances to all, (b, n), for objects without coordinates."""
         ring = self.distances
@@ -299,16 +313,16 @@ class State:
         return SquaredDistances(self.support.scaled, self.read_distances())
 
     def typical_coverage(self, config: Config) -> float:
-        """Of objects without coordinates; 0 where it follows from the points."""
+        """Of objects without coordinates."""
         read_rows = self.read_distances()
-        if read_rows is None:
-            return 0.0
+        assert read_rows is not None
         d = read_rows(self.support.oldest_first[sample_rows(len(self.support))])
         return self.map.measure_coverage(d * d, self.support.masses, config)
 
     def resolution(self, size: int) -> float:
-        """How coarse the cover of ``size`` landmarks is for the kernel; 0 for other memories."""
-        if self.cover is None or not self.map.has_resolution:
+        """How coarse the cover of ``size`` landmarks is for the kernel."""
+        assert self.cover is not None
+        if not self.map.has_resolution:
             return 0.0
         if self.map.scales is not None:
             total, weight = self.apart
@@ -316,11 +330,6 @@ class State:
         else:
             distance = math.sqrt(self.cover.radius2(size)) / self.scaling.bandwidth
         return min(distance, LARGEST)
-
-    def commit(self) -> None:
-        """Discard the undo journal of the previous state; see `KernelMatrix.commit`."""
-        if self.distances is not None:
-            self.distances.commit()
 
     def copy(self) -> State:
         """The same state on its own rings, so that learning from it leaves this one whole."""
@@ -339,15 +348,3 @@ class State:
                 raise ValueError("a picture without lists of neighbours")
             picture = replace(picture, p=compute_affinities(select_neighbors(lists)[1]))
         return replace(packed, support=support, map=packed.map.restore(support), picture=picture)
-
-
-def build_geometry(support: Support, distances: KernelMatrix | None, slots: Ints) -> Pairwise:
-    """The geometry of lists: of points, or of the ring of distances with ``slots`` at hand."""
-    if distances is None:
-        return PointDistances(support.scaled)
-
-    def squares(slots_read: Ints) -> Floats:
-        d = distances.rows(slots_read).astype(np.float64)
-        return d * d
-
-    return DistanceTable(slots, squares(slots), squares)

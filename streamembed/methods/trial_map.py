@@ -18,9 +18,9 @@ import numpy as np
 from streamembed.methods import refinement
 from streamembed.methods.eigenpairs import Eigenpairs
 from streamembed.methods.options import Config
-from streamembed.methods.refinement import KnownProducts, Weights
+from streamembed.methods.refinement import Weights
 from streamembed.methods.state import EmbeddingMap, Pairs, State, UpdateInput
-from streamembed.numeric.arrays import Array, Floats, Ints, pad_rows
+from streamembed.numeric.arrays import Array, Floats, Ints, pad
 from streamembed.numeric.codec import Count
 from streamembed.numeric.linalg import (
     descending_eigh,
@@ -30,7 +30,8 @@ from streamembed.numeric.linalg import (
 )
 from streamembed.spectral import operator
 from streamembed.spectral.operator import Normalisation, Operator
-from streamembed.spectral.trial_space import PROBES, TrialSpace
+from streamembed.spectral.sketched_view import KnownProducts
+from streamembed.spectral.trial_space import OF_TRIAL, PROBES, TrialSpace
 
 # Supports up to this size have a matrix of their own, which is decomposed for every snapshot: that
 # costs 2 ms, and less than trial functions do.
@@ -40,6 +41,9 @@ SMALL_CHUNK = 25
 # Old slots that take new values with every row of the support that has changed: each slot does once
 # in a fifth of a turnover, ...
 ROLLED = 5
+# ... and four times as often with one bandwidth for all, for eigenvalues fall slowly then, and so
+# do errors; ...
+ROLLED_ALIKE = 20
 # ... and twice as often where slots are few: that costs little, and residuals fall to a third.
 FEW_SLOTS = 1000
 # Directions that probes show, at most, that join the functions with a product.
@@ -79,11 +83,6 @@ class TrialMap(EmbeddingMap):
     space: TrialSpace | None  # None of at most `LARGEST_WHOLE` slots: all is computed from scratch
     products: Count = field(default=0, kw_only=True)  # with W as a whole, since it was built
 
-    @property
-    def rolled_share(self) -> int:
-        """Slots that are rolled with every row that has changed, in large supports."""
-        return ROLLED
-
     @abc.abstractmethod
     def bind_weights(self, state: State, config: Config) -> Weights:
         """Weights between the slots of ``state``, whose map this is."""
@@ -99,7 +98,7 @@ class TrialMap(EmbeddingMap):
         """Every pair at once, in double precision. O(n^3)."""
 
     @abc.abstractmethod
-    def read_matrix(self, state: State, config: Config) -> Floats:
+    def compute_matrix(self, state: State, config: Config) -> Floats:
         """W, in double precision, shape (n, n)."""
 
     @abc.abstractmethod
@@ -124,7 +123,7 @@ class TrialMap(EmbeddingMap):
         masses, before = inputs.support.masses, inputs.state.support.masses
         n, n_before = len(masses), len(before)
         old = refilled[refilled < n_before]
-        degrees = pad_rows(self.degrees, n)
+        degrees = pad(self.degrees, n)
         degrees[:n_before] -= before[old] @ leaving.astype(np.float64)
         products = 0
         if inputs.state.cover is not None:  # those of a window are 1
@@ -160,10 +159,11 @@ class TrialMap(EmbeddingMap):
             return refreshed if refreshed._shows_all(masses, config) else None
         share = 0.0
         if state.cover is not None:  # masses move as well
-            before = pad_rows(state.support.masses / state.support.masses.sum(), n)
+            before = pad(state.support.masses / state.support.masses.sum(), n)
             share = 0.5 * float(np.abs(masses / masses.sum() - before).sum())
         space = self.space
-        pace = self.rolled_share * (2 if n <= FEW_SLOTS else 1)
+        is_alike = config.family == "kernel" and self.scales is None
+        pace = (ROLLED_ALIKE if is_alike else ROLLED) * (2 if n <= FEW_SLOTS else 1)
         if space.is_complete and config.memory == "window":
             pace = 0
         count, degrees = int(np.ceil(pace * (n_filled + share * n))), self.degrees.copy()
@@ -196,7 +196,7 @@ class TrialMap(EmbeddingMap):
             return False
         if rank < config.n_carried + SLACK:
             return True
-        values = np.diag(self.space.inner[:, self.space.trial])
+        values = np.diag(self.space.inner[:, OF_TRIAL])
         return bool(abs(values[-1]) > LACKING_SHARE * values[config.n_components - 1])
 
     def _is_stale(self, masses: Floats, config: Config) -> bool:
@@ -205,7 +205,7 @@ class TrialMap(EmbeddingMap):
         if config.tolerance is None or len(masses) > LARGEST_REFRESHED or self.space.is_complete:
             return False
         count, normal = config.n_components, self.estimate_normal(masses, config)
-        view = KnownProducts.of(self.space, normal, self.degrees).look(normal, count)
+        view = KnownProducts.of(self.space, normal, self.degrees).look(normal.constant, count)
         claims = np.linalg.norm(view.errors, axis=0)
         limit = STALE_SHARE * config.tolerance * view.values[:1].max(initial=0.0)
         return bool(claims.max(initial=0.0) > limit)
@@ -215,8 +215,8 @@ class TrialMap(EmbeddingMap):
         assert self.space is not None
         normal = self.estimate_normal(masses, config)
         space, scaling = self.space, normal.scaling
-        view = KnownProducts.of(space, normal, self.degrees).look(normal, 0)
-        stepped = space.images[space.trial] * scaling.astype(space.images.dtype)
+        view = KnownProducts.of(space, normal, self.degrees).look(normal.constant, 0)
+        stepped = space.images[OF_TRIAL] * scaling.astype(space.images.dtype)
         beside = largest_pairs(view.residuals @ view.residuals.T, BESIDE)[1].T @ view.residuals
         beside = beside.astype(stepped.dtype)
         block = orthonormal_basis(np.concatenate([stepped, beside]).T).T
@@ -232,7 +232,7 @@ class TrialMap(EmbeddingMap):
         count = min(config.n_components, self.space.rank)
         normal = self.estimate_normal(masses, config)
         known = KnownProducts.of(self.space, normal, self.degrees)
-        return len(known.look(normal, count).values) == count
+        return len(known.look(normal.constant, count).values) == count
 
     def normalise(self, state: State, config: Config) -> Normalisation:
         """According to the trial functions, without a product with W; exact where alpha is 0."""
@@ -256,15 +256,18 @@ class TrialMap(EmbeddingMap):
 
     def iterate_eigenpairs(self, state: State, config: Config) -> Iterator[Eigenpairs]:
         """Leading pairs, level by level, each computed only when you ask for the next one."""
-        weights, normal = self.bind_weights(state, config), self.normalise(state, config)
+        masses = state.support.masses
         if state.coincide:  # all weights are the same
-            yield Eigenpairs.none(normal)
+            yield Eigenpairs.none(self.normalise(state, config))
             return
         if self.space is None:
             yield self.decompose(state, config)
             return
+        weights = self.bind_weights(state, config)
         if config.tolerance is not None and config.correction:
-            normal = self._normalise_exactly(weights, state.support.masses, config)
+            normal = self._normalise_exactly(weights, masses, config)
+        else:
+            normal = self.estimate_normal(masses, config)
         known = KnownProducts.of(self.space, normal, self.degrees)
         bound, loss = self.bind_operator(weights, normal, known.unit)
         decompose, known = partial(self.decompose, state, config), replace(known, rounding=loss)
@@ -276,12 +279,12 @@ class TrialMap(EmbeddingMap):
     def view(self, state: State, normal: Normalisation, count: int, config: Config) -> Pairs:
         """The leading pairs of the space, or of few slots, under that normalisation."""
         if self.space is None:
-            dense = build_dense(self.read_matrix(state, config), normal, config.is_centred)
+            dense = build_dense(self.compute_matrix(state, config), normal, config.is_centred)
             values, vectors = descending_eigh(dense)
             kept = min(count, int(np.count_nonzero(values > self.find_floor(values))))
             return values[:kept], normal.eigenfunctions(vectors[:, :kept])
         known = KnownProducts.of(self.space, normal, self.degrees)
-        view = known.look(normal, count)
+        view = known.look(normal.constant, count)
         return view.values * known.unit, normal.eigenfunctions(view.vectors)
 
     def compute_degrees(self, masses: Floats) -> Floats:
@@ -368,7 +371,7 @@ def _choose_functions(
     space = TrialSpace.of(functions, images, normal.scaling, most, config.is_centred)
     if space.is_centred and space.rank < most and _has_all(space, normal, degrees):
         return space.complete()
-    values = np.abs(np.diag(space.inner[:, space.trial]))
+    values = np.abs(np.diag(space.inner[:, OF_TRIAL]))
     last = values[: config.n_components].min(initial=np.inf)
     count = int(np.count_nonzero(values > LEAST_SHARE * last))
     count = max(least, min(most, 8 * -(-count // 8)))
@@ -377,7 +380,7 @@ def _choose_functions(
 
 def _has_all(space: TrialSpace, normal: Normalisation, degrees: Floats) -> bool:
     """Whether a centred W has no other eigenfunctions, as one of points with few features."""
-    look = KnownProducts.of(space, normal, degrees).look(normal, 0)
+    look = KnownProducts.of(space, normal, degrees).look(normal.constant, 0)
     beside = float(np.sqrt(np.diag(look.coupling).max(initial=0.0)))
     return max(look.beyond, beside) <= NOTHING
 

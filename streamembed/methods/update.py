@@ -17,8 +17,8 @@ from streamembed.geometry.kernel_matrix import KernelMatrix, choose_dtype
 from streamembed.geometry.scaling import Scaling, fit_distances, fit_points, recenter
 from streamembed.geometry.support import Support
 from streamembed.landmarks.absorption import Absorption, Cover
-from streamembed.methods import frame_reference, picture_updates, slot_assignment
-from streamembed.methods.chunk import Chunk
+from streamembed.methods import frame_reference, picture_updates
+from streamembed.methods.chunk import AcceptedEvents, arrange_distances, assign_slots
 from streamembed.methods.eigenpairs import LARGEST_EXACT
 from streamembed.methods.maps import MAPS
 from streamembed.methods.options import POSITION, Config
@@ -45,7 +45,7 @@ FORGETTING = 1.0 - 1e-3
 FARTHEST = 4.0
 
 
-def start(chunk: Chunk, config: Config, divisors: Floats) -> State:
+def start(chunk: AcceptedEvents, config: Config, divisors: Floats) -> State:
     """The state at the end of the warm-up: scaling, bandwidth and map from scratch.
 
     ``divisors`` are those of the features, as in `fit_points`.
@@ -54,18 +54,17 @@ def start(chunk: Chunk, config: Config, divisors: Floats) -> State:
     scaling = _fit_scaling(chunk.points, masses, chunk.mutual_distances, config, divisors)
     empty = Support.empty(chunk.points.shape[1], chunk.ids.dtype)
     cover = Cover.empty() if config.memory == "landmarks" else None
-    assignment, time = slot_assignment.assign(empty, cover, None, 0, scaling, chunk, config)
-    positions = np.arange(len(chunk), dtype=np.int64)
-    support = slot_assignment.fill_slots(empty, assignment, scaling, chunk, positions)
-    distances, d = None, slot_assignment.arrange_distances(empty, assignment, chunk)
-    if d is not None:
+    support, assignment, time = assign_slots(empty, cover, None, 0, scaling, chunk, config)
+    distances = read_rows = None
+    if chunk.distances is not None:
+        d = arrange_distances(empty, assignment, chunk)
         distances = _make_distance_ring(len(support), config).write(assignment.slots, d)
-    read_rows = None if d is None else lambda slots: d[slots]
+        read_rows = d.__getitem__
     inputs = BuildInput(support, distances, read_rows, len(chunk), NO_SLOTS, scaling)
     state = _build(inputs, assignment.cover, None, config)
     state = _init_metrics(replace(state, time=time), config)
     state = picture_updates.begin(state, config)
-    return _train_metrics(state, chunk, config)
+    return state if state.metrics is None else _train_metrics(state, chunk, config)
 
 
 def _make_distance_ring(n: int, config: Config) -> KernelMatrix:
@@ -109,23 +108,19 @@ def _init_metrics(state: State, config: Config) -> State:
     return replace(state, metrics=learners.init(config.metrics, d, config.seed))
 
 
-def push(state: State, chunk: Chunk, config: Config, divisors: Floats) -> State:
+def push(state: State, chunk: AcceptedEvents, config: Config, divisors: Floats) -> State:
     """The state after one more chunk.
 
     The rings are written in place. Until the new state is committed, the old one can still be
     read, which invalidates the new one: a chunk that fails, at whatever line, changes nothing.
     """
-    positions = np.arange(state.position, state.position + len(chunk), dtype=np.int64)
-
     # support: which points stay, in which slot, with what mass
     previous = state.support, state.cover, state.distances, state.position, state.scaling
-    assignment, time = slot_assignment.assign(*previous, chunk, config, state.time)
+    support, assignment, time = assign_slots(*previous, chunk, config, state.time)
     slots = assignment.slots
-    support = slot_assignment.fill_slots(state.support, assignment, state.scaling, chunk, positions)
-    # widths: which slots have drifted, and are filled again
-    new_distances = slot_assignment.arrange_distances(state.support, assignment, chunk)
     distances = read_rows = left = None
-    if state.distances is not None and new_distances is not None:
+    if state.distances is not None:
+        new_distances = arrange_distances(state.support, assignment, chunk)
         left = state.distances.rows(slots[slots < state.distances.n]).astype(np.float64)
         distances = state.distances.write(slots, new_distances)
         read_rows = _merge_distances(distances, slots, new_distances)
@@ -133,10 +128,14 @@ def push(state: State, chunk: Chunk, config: Config, divisors: Floats) -> State:
     # map: the rows or lists of the new slots, and the changes they cause
     inputs = UpdateInput(support, distances, read_rows, position, slots, state, left)
     updated, n_filled = state.map.update(inputs, config)
+    turned, apart = float(len(slots)), state.apart
+    if assignment.cover is not None:  # landmarks
+        turned = _count_turned_rows(state, support, slots)
+        apart = _measure_cover(state, assignment, config)
     counts = UpdateCounts(
         state.counts.refreshes + updated.products - state.map.products,
         state.counts.rebuilds,
-        state.counts.rows_since_frame + _count_turned_rows(state, support, slots),
+        state.counts.rows_since_frame + turned,
         state.counts.refilled + n_filled - len(slots),
     )
     following = replace(
@@ -146,7 +145,7 @@ def push(state: State, chunk: Chunk, config: Config, divisors: Floats) -> State:
         cover=assignment.cover,
         distances=distances,
         counts=counts,
-        apart=_measure_cover(state, assignment, config),
+        apart=apart,
         time=time,
         map=updated,
     )
@@ -160,8 +159,8 @@ def push(state: State, chunk: Chunk, config: Config, divisors: Floats) -> State:
     # picture: place the new points, move those whose neighbours changed, then all
     if config.picture:
         following = picture_updates.follow(state, following, slots, config)
-    # pairs, metrics
-    return _train_metrics(following, chunk, config)
+    # metrics: labels, or what features tell of one another
+    return following if state.metrics is None else _train_metrics(following, chunk, config)
 
 
 def rescale(state: State, config: Config, divisors: Floats) -> State:
@@ -242,13 +241,11 @@ def _merge_distances(distances: KernelMatrix, slots: Ints, new: Floats) -> Calla
 
 
 def _count_turned_rows(state: State, support: Support, slots: Ints) -> float:
-    """By how many of its n rows the support has changed: those refilled, and the mass that moved.
+    """By how many of its n rows landmarks have changed: those refilled, and the mass that moved.
 
     A window's chunk of c events changes c rows. A landmark counts by the share of its mass that is
     new, so that a stream which has seen much turns slowly.
     """
-    if state.cover is None:
-        return float(len(slots))
     n = len(state.support)
     previous = np.zeros(len(support))
     previous[:n] = state.support.masses / state.support.masses.sum()
@@ -268,10 +265,9 @@ def _maintain(state: State, config: Config) -> State:
     return replace(state, frame=renewed, counts=replace(counts, rows_since_frame=0.0))
 
 
-def _train_metrics(state: State, chunk: Chunk, config: Config) -> State:
+def _train_metrics(state: State, chunk: AcceptedEvents, config: Config) -> State:
     """The state with its metrics after a chunk."""
-    if state.metrics is None:
-        return state
+    assert state.metrics is not None
     metrics, support = state.metrics, state.support
     if chunk.classes is not None:
         metrics = learners.learn_labels(metrics, chunk.points, chunk.classes, config.seed)

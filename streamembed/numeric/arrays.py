@@ -29,12 +29,13 @@ def freeze(array: Array) -> Array:
     return array
 
 
-def pad_rows(array: Array, n: int, fill: float = 0.0) -> Array:
-    """A copy with n rows: ``fill`` behind its own."""
-    if n == len(array):
+def pad(array: Array, n: int, fill: float = 0.0, axis: int = 0) -> Array:
+    """A copy with n rows, or n columns with axis 1: ``fill`` behind its own."""
+    size = array.shape[axis]
+    if n == size:
         return array.copy()
-    padded = np.full((n, *array.shape[1:]), fill, dtype=array.dtype)
-    padded[: len(array)] = array
+    padded = np.full((*array.shape[:axis], n, *array.shape[axis + 1 :]), fill, dtype=array.dtype)
+    padded[(slice(None),) * axis + (slice(size),)] = array
     return padded
 
 

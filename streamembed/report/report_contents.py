@@ -136,7 +136,7 @@ def _describe_run(
     return {
         "name": shorten_text(reader.path.resolve().name),
         "kind": reader.kind,
-        "state": "unfinished" if facts["state"] == "stopped" else facts["state"],
+        "state": facts["state"],
         "description": facts["verdict"],
         "begun": reader.begun,
         "accepted": facts["events"],

@@ -15,7 +15,7 @@ ORIGIN, STATE, COMMITTED, LOG = "origin", "state", "committed", "log"
 # Chains: engines, with the monitor of each; a thinned history of snapshots; what a run began and
 # ended with.
 CHECKPOINTS, MONITORS, SNAPSHOTS = "checkpoints", "monitors", "snapshots"
-BEGINNING, FIRST_MONITOR = "beginning", "first_monitor"
+BEGINNING = "beginning"
 FINAL, FINAL_MONITOR = "final", "final_monitor"
 OPERATIONS = "operations"  # of an online run: its calls
 # Of a replay by several workers: the landmarks of the last round, and of each partition the newest

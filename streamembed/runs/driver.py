@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from streamembed.errors import BadRowError, LogError
 from streamembed.logs.event_log import EventLog, LogBatch
 from streamembed.logs.fingerprint import LogFingerprint
 from streamembed.logs.followed_log import FollowedLog
-from streamembed.runs.feed import DistanceFeed, PointFeed, embed_events, read_events
+from streamembed.runs.feed import DistanceFeed, PointFeed, embed_events, read_events, read_rows
 from streamembed.runs.recorder import EmbeddedRows, Recorder
 from streamembed.runs.run_store import Commit
 from streamembed.runs.run_tables import EventRows
@@ -102,7 +102,7 @@ class ReplayDriver:
     def __post_init__(self) -> None:
         self.engine, self.counts = engine, _ = self.start.engine, self.start.counts
         self._fingerprint = LogFingerprint.from_dict(self.start.fingerprint)
-        self._feed: PointFeed | DistanceFeed = PointFeed(engine, self._log)
+        self._feed: PointFeed | DistanceFeed = PointFeed(engine, self._log.features)
         if self._log.kind == "distances":
             self._feed = DistanceFeed(engine, self.recorder.read_rejected(engine.log_offset))
         self._unembedded: list[EventRows] = []  # causal: events that no snapshot has learned
@@ -142,13 +142,13 @@ class ReplayDriver:
 
     def learn(self, part: LogBatch) -> None:
         """Learn one batch of the log: check it, and learn it slice by slice."""
-        rows, unusable = self._feed.read(part)
+        rows, unusable = read_rows(part, self._log.features)
         places = [row.index for row in unusable]
         start = done = 0
         while start < len(rows):
             end_of_slice = self._find_next_snapshot()
             stop = min(len(rows), start + end_of_slice - self.engine.position)
-            events, rejected = self._feed.accept(rows.slice(start, stop - start))
+            events, rejected = self._feed.accept(part, rows.slice(start, stop - start))
             last = int(rows.numbers[stop - 1])
             end = bisect_left(places, last)
             self._take(part, last + 1, events, [*unusable[done:end], *rejected])
@@ -198,9 +198,8 @@ class ReplayDriver:
             labels[kept] = events.passthrough["label"].to_pylist()
         others = np.setdiff1d(np.arange(n), kept)
         rejected = tuple(Rejected(i, None, "") for i in others.tolist())
-        features = self._log.features
-        features = replace(features, names=self.engine.feature_names or features.names)
-        alarms = monitor.watch(Batch(events.points, features, events.ids, kept, rejected), labels)
+        batch = Batch(events.points, self._log.features, events.ids, kept, rejected)
+        alarms = monitor.watch(batch, labels)
         self.recorder.write_alarms(alarms)
         if self.on_alarm is not None:
             for alarm in alarms:
@@ -291,6 +290,6 @@ class ReplayDriver:
         """All events so far in order, in pieces that do not depend on how the log was read."""
         rejected = self.recorder.read_rejected(self._fingerprint.rows)
         taken, run = self._fingerprint.to_dict(), self.recorder.folder
-        for rows in read_events(self._log, self._feed.read, taken, rejected, run):
+        for rows in read_events(self._log, taken, rejected, run):
             yield rows
             self._call_progress(int(rows.numbers[-1]) + 1)

@@ -7,7 +7,7 @@ and not in the engine; they are named by their row in the log.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,9 +17,8 @@ import pyarrow as pa
 from streamembed.data import batch
 from streamembed.data.batch import Batch, Rejected
 from streamembed.data.features import Features
-from streamembed.data.ids import read_ids, select_ids
+from streamembed.data.ids import read_ids
 from streamembed.data.output_format import name_columns
-from streamembed.data.table import find_columns
 from streamembed.engine.engine import Engine
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import LogError, ParameterError, quote
@@ -27,11 +26,9 @@ from streamembed.logs.event_log import EventLog, LogBatch
 from streamembed.logs.fingerprint import LogFingerprint
 from streamembed.methods.options import POSITION
 from streamembed.numeric.arrays import Array, Floats, Ints
-from streamembed.runs.log_transform import embed_points, list_columns
+from streamembed.runs.log_transform import embed_points
 from streamembed.runs.recorder import EVENT_PICTURE_COLUMNS
 from streamembed.runs.run_tables import EventRows, regroup
-
-TILE = 256  # rows of distances to a whole support at once
 
 
 def _select_passthrough(part: LogBatch, rows: Ints) -> dict[str, pa.Array]:
@@ -44,58 +41,28 @@ def _select_passthrough(part: LogBatch, rows: Ints) -> dict[str, pa.Array]:
     return {name: column.take(index) for name, column in given.items()}
 
 
-def read_points(
-    part: LogBatch, features: Features, names: tuple[str, ...]
-) -> tuple[EventRows, list[Rejected]]:
+def read_rows(part: LogBatch, features: Features) -> tuple[EventRows, list[Rejected]]:
     """The rows of a batch that may become events, and those that never can, ascending.
 
-    ``features`` are those of the log, and ``names`` the same in the order of the result.
+    ``features`` are those of the log. Of distances all rows may: a `DistanceFeed` finds out.
     """
-    points, nulls = part.points, part.nulls
-    if names != features.names:  # learned by column order: "10" is after "9"
-        order = find_columns(features.names, names)
-        points, nulls = points[:, order], nulls[:, order]
-        features = replace(features, names=names)
-    read = batch.check_table(points, features, nulls, part.faults, part.ids, "skip")
+    if part.distances is not None:
+        rows, ids = np.arange(len(part)), read_ids(part.ids, len(part))
+        passthrough = _select_passthrough(part, rows)
+        return EventRows(part.offset + rows, part.points, passthrough, ids), []
+    read = batch.check_table(part.points, features, part.nulls, part.faults, part.ids, "skip")
     passthrough = _select_passthrough(part, read.kept)
-    rows = EventRows(part.offset + read.kept, read.points, passthrough, read.ids)
-    return rows, [replace(row, index=part.offset + row.index) for row in read.rejected]
-
-
-def read_distances(part: LogBatch) -> tuple[EventRows, list[Rejected]]:
-    """The same of a log of distances."""
-    assert part.distances is not None
-    known_ids = read_ids(part.ids, len(part))
-    usable: list[int] = []
-    rejected = []
-    for i, row in enumerate(part.distances):
-        key = None if known_ids is None else known_ids[i]
-        if known_ids is not None and key is None:
-            rejected.append(Rejected(part.offset + i, None, "the id is null"))
-        elif row is None:
-            rejected.append(Rejected(part.offset + i, key, "null in 'distances'"))
-        else:
-            usable.append(i)
-    index = np.array(usable, dtype=np.int64)
-    ids, points = select_ids(known_ids, index), np.zeros((len(index), 0))
-    passthrough = _select_passthrough(part, index)
-    known = np.fromiter((part.distances[i] for i in usable), dtype=object)
-    return EventRows(part.offset + index, points, passthrough, ids, known), rejected
+    events = EventRows(part.offset + read.kept, read.points, passthrough, read.ids)
+    return events, [replace(row, index=part.offset + row.index) for row in read.rejected]
 
 
 def read_events(
-    log: EventLog,
-    read: Callable[[LogBatch], tuple[EventRows, list[Rejected]]],
-    fingerprint: Mapping[str, int],
-    rejected: Sequence[int],
-    run: Path,
+    log: EventLog, fingerprint: Mapping[str, int], rejected: Sequence[int], run: Path
 ) -> Iterator[EventRows]:
     """The events among the first rows of a log that a run has learned, a row group at a time.
 
     Parameters
     ----------
-    read
-        `read_points` or `read_distances`.
     fingerprint
         Of these rows, as they were learned.
     rejected
@@ -116,7 +83,7 @@ def read_events(
     def read_parts() -> Iterator[EventRows]:
         for part in log.batches(0) if end else ():
             now.update(part, end)
-            rows = replace(read(part)[0], distances=None)
+            rows, _ = read_rows(part, log.features)
             lost = np.isin(rows.numbers, gone) | (rows.numbers >= end)
             yield rows.drop(np.flatnonzero(lost).tolist())
             if part.offset + len(part) >= end:
@@ -187,22 +154,13 @@ def check_rows(now: LogFingerprint, before: Mapping[str, int], run: Path) -> Non
 
 
 class PointFeed:
-    """Points of a log into an engine, columns in its order."""
+    """Points of a log into an engine."""
 
-    def __init__(self, engine: Engine, log: EventLog) -> None:
-        self._engine, self._log_features = engine, log.features
+    def __init__(self, engine: Engine, features: Features) -> None:
+        self._engine, self._features = engine, features
 
-    @property
-    def _features(self) -> Features:
-        names = self._engine.feature_names or self._log_features.names
-        return replace(self._log_features, names=names)
-
-    def read(self, part: LogBatch) -> tuple[EventRows, list[Rejected]]:
-        """As `read_points`, for the engine."""
-        return read_points(part, self._log_features, self._features.names)
-
-    def accept(self, rows: EventRows) -> tuple[EventRows, list[Rejected]]:
-        """Have the engine accept rows; those that are events now, and the others."""
+    def accept(self, part: LogBatch, rows: EventRows) -> tuple[EventRows, list[Rejected]]:
+        """Have the engine accept rows of a batch; those that are events now, and the others."""
         # labels are of these rows alone
         checked = Batch.of_points(rows.points, self._features, rows.ids)
         labels = None
@@ -235,20 +193,14 @@ class DistanceFeed:
         numbers[own] = self._start + accepted[positions[own] - self._start]
         self._forget_old(numbers, positions)
 
-    def read(self, part: LogBatch) -> tuple[EventRows, list[Rejected]]:
-        """As `read_distances`."""
-        return read_distances(part)
-
-    def accept(self, rows: EventRows) -> tuple[EventRows, list[Rejected]]:
+    def accept(self, part: LogBatch, rows: EventRows) -> tuple[EventRows, list[Rejected]]:
         """As `PointFeed.accept`, row by row: the next must hold those that are accepted."""
-        assert rows.distances is not None
-        fit: list[Floats] = []
-        known: list[Ints] = []
-        accepted: list[int] = []
-        rejected: list[Rejected] = []
-        for i, (number, row) in enumerate(zip(rows.numbers.tolist(), rows.distances, strict=True)):
+        assert part.distances is not None
+        accepted, rejected = list[int](), list[Rejected]()
+        for i, number in enumerate(rows.numbers.tolist()):
             position, ids = self._engine.position, None if rows.ids is None else rows.ids[i : i + 1]
-            distances, fault = self._select_distances(row, self._start + number, self._numbers)
+            row = part.distances[number - part.offset]
+            distances, fault = self._select_distances(row, self._start + number)
             if fault is None:
                 call = self._engine.check_distances([distances], ids)
                 offsets = np.array([number + 1])
@@ -258,13 +210,9 @@ class DistanceFeed:
                 rejected.append(Rejected(number, None if ids is None else ids.tolist()[0], fault))
                 continue
             accepted.append(i)
-            fit.append(distances)
-            known.append(self._positions)
             numbers = np.append(self._numbers, self._start + number)
             self._forget_old(numbers, np.append(self._positions, position))
-        events = rows.take(np.array(accepted, dtype=np.int64))
-        used, at = (np.fromiter(lists, dtype=object) for lists in (fit, known))
-        return replace(events, distances=used, distance_positions=at), rejected
+        return rows.take(np.array(accepted, dtype=np.int64)), rejected
 
     def _forget_old(self, numbers: Ints, positions: Ints) -> None:
         if (window := self._engine.config.window) is not None:
@@ -275,10 +223,12 @@ class DistanceFeed:
         self._numbers, self._positions = numbers, positions
 
     def _select_distances(
-        self, row: Floats, number: int, needed: Ints
-    ) -> tuple[Floats, str | None]:
+        self, row: Floats | None, number: int
+    ) -> tuple[Floats | None, str | None]:
         """The distances to the rows that are needed, out of those to the last ones."""
-        back = number - len(row)
+        if row is None:
+            return row, "null in 'distances'"
+        back, needed = number - len(row), self._numbers
         if back < 0:
             return row, f"it has {len(row)} distances, but only {number} rows precede it"
         if len(needed) == 0:
@@ -298,18 +248,18 @@ def embed_events(
     """Columns of ``embedding.parquet`` for the events from a position on; NaN where unknown.
 
     An event that the support still holds is where the snapshot has it; the others are placed by
-    their points, or by the distances of their rows.
+    their points, where they have any.
     """
     n, support, events = len(rows), engine.support_positions, position + np.arange(len(rows))
     slots = np.minimum(np.searchsorted(support, events), len(support) - 1)
     own = support[slots] == events
     names = name_columns(snapshot.method, len(snapshot.eigenvalues))
     known = dict(zip(names, snapshot.coordinates.T, strict=True))
+    columns: dict[str, Array] = {}
     if snapshot.feature_names:
         columns = embed_points(snapshot, Batch.of_points(rows.points, snapshot.features))
     else:
         known["coverage"] = np.minimum(1.0, snapshot.degrees / np.median(snapshot.degrees))
-        columns = _embed_distances(snapshot, rows, np.flatnonzero(~own), support)
     if (picture := snapshot.picture) is not None:
         parts = *picture.coordinates.T, picture.kept
         known |= zip(EVENT_PICTURE_COLUMNS, parts, strict=True)
@@ -317,35 +267,3 @@ def embed_events(
         columns.setdefault(name, np.full(n, np.nan))[own] = values[slots[own]]
     at = {"snapshot": np.full(n, snapshot.position), "epoch": np.full(n, snapshot.frame.epoch)}
     return {**at, **columns}
-
-
-def _embed_distances(
-    snapshot: Snapshot, rows: EventRows, others: Ints, support: Ints
-) -> dict[str, Array]:
-    """Columns for rows of distances, NaN where they have none to the support, or are not kept."""
-    columns: dict[str, Array] = {
-        name: np.full(len(rows), np.nan) for name in list_columns(snapshot)
-    }
-    names = name_columns(snapshot.method, len(snapshot.eigenvalues))
-    if rows.distances is None or rows.distance_positions is None:
-        return columns
-    for start in range(0, len(others), TILE):
-        tile = others[start : start + TILE]
-        pairs = zip(rows.distances[tile], rows.distance_positions[tile], strict=True)
-        d = np.array([_scatter_to_support(*pair, support) for pair in pairs])
-        finite = np.isfinite(d).any(axis=1)
-        if finite.any():
-            coordinates = snapshot.transform_distances(d[finite])
-            for name, values in zip(names, coordinates.T, strict=True):
-                columns[name][tile[finite]] = values
-            columns["coverage"][tile[finite]] = snapshot.coverage_distances(d[finite])
-    return columns
-
-
-def _scatter_to_support(distances: Floats, positions: Ints, support: Ints) -> Floats:
-    """Distances to every item of the support, inf where the row has none."""
-    d = np.full(len(support), np.inf)
-    slots = np.minimum(np.searchsorted(support, positions), len(support) - 1)
-    matches = support[slots] == positions
-    d[slots[matches]] = distances[matches]
-    return d

@@ -204,9 +204,8 @@ def replay(
     that the engine needs, so a row may be longer than the window; it must reach back to every
     landmark. Let it reach back beyond the window by as many rows as may be rejected: a row that
     does not cover everything in the window is rejected itself, and so are the rows after it.
-    An event has the coordinates of its own slot. If the snapshot no longer has the event (it was
-    merged into a landmark, or it left the window), they are null; with ``embed="causal"`` they are
-    computed from the distances of its row to what the snapshot has, if there are any.
+    An event has the coordinates of its own slot, and null if the snapshot no longer has the event:
+    it was merged into a landmark, or it left the window.
     """
     causal = check_choice("embed", embed, ("final", "causal")) == "causal"
     if not isinstance(engine, Engine):
@@ -242,8 +241,7 @@ def replay(
     limit = parse_max_rejected(max_rejected)
     overwrite = check_flag("overwrite", overwrite)
     with RunStore.claim(run, checkpoint_every, monitor, overwrite) as store:
-        first = {} if monitor is None else {chains.FIRST_MONITOR: monitor}
-        store.begin(run_origin, first, _select_compared)
+        store.begin(run_origin, select=_select_compared)
         store.write_fact(chains.LOG, origin.describe_place(opened))
         engine.log_offset = 0
         start, finished = _restore(store, opened, engine, grows=followed is not None)
@@ -257,8 +255,7 @@ def replay(
                 source, recorder, start, every, limit, on_alarm, progress, stop=stop
             )
             damage = driver.run()
-            if damage is None:
-                store.finish(driver.build_commit())
+            store.finish(driver.build_commit(), damage)
     return Replayed(
         **asdict(counts),
         path=folder,
@@ -301,8 +298,9 @@ def _restore(store: RunStore, log: EventLog, engine: Engine, grows: bool) -> tup
     state, taken = store.database.read_fact(chains.STATE, {}), last.fingerprint
     if state.get("finished"):  # behind the last commit
         taken = state["fingerprint"]
-    more = check_log(log.batches(0), taken, store.folder)
-    if not more and not grows and (final := store.load_final()) is not None:
+    # what could not be read may be mended
+    goes_on = check_log(log.batches(0), taken, store.folder) or grows or state.get("damage")
+    if not goes_on and (final := store.load_final()) is not None:
         engine.become(final.engine)
         return replace(final, engine=engine), True
     store.write_fact(chains.STATE, {"finished": False})
@@ -343,7 +341,7 @@ def _check_fit(log: EventLog, engine: Engine) -> EventLog:
             f"the log contains {log.kind}, but this engine has learned {learned}: choose another "
             "log (features= reads it as points), or create a new engine"
         )
-    if engine.feature_names and set(engine.feature_names) != set(log.feature_names):
+    if engine.feature_names not in ((), log.feature_names):
         raise FeatureError(
             f"the log has the features {list(log.feature_names)}, but this engine has learned "
             f"{list(engine.feature_names)}: select these with features=, or create a new engine"

@@ -12,7 +12,6 @@ import pyarrow as pa
 from streamembed.data import batch, distance_rows
 from streamembed.data.batch import Batch
 from streamembed.data.output_format import name_columns
-from streamembed.data.table import find_columns
 from streamembed.engine.picture import PLACES
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import BadRowError, FeatureError, LogError, ParameterError, quote
@@ -87,15 +86,13 @@ def transform_log(
     format = "file" if path.suffix == ".arrow" else "parquet"
     embedded = rejected = 0
     damage = None
-    # the log's columns, by name, to those of the snapshot, by place where it learned arrays
-    order = find_columns(log.feature_names, snapshot.feature_names)
     with (
         replace_file(path) as temporary,
         open_writer(str(temporary), schema, format, "zstd") as writer,
     ):
         try:
             for part in log:
-                table = _embed(snapshot, part, order, schema)
+                table = _embed(snapshot, part, schema)
                 writer.write_table(table)
                 n_embedded = table["reason"].null_count
                 embedded, rejected = embedded + n_embedded, rejected + table.num_rows - n_embedded
@@ -105,7 +102,7 @@ def transform_log(
 
 
 def _check_fit(snapshot: Snapshot, log: EventLog) -> None:
-    if set(snapshot.feature_names) != set(log.feature_names):
+    if snapshot.feature_names != log.feature_names:
         raise FeatureError(
             f"the log has the features {list(log.feature_names)}, but the snapshot has "
             f"{list(snapshot.feature_names)} (none if it was learned from distances): choose "
@@ -171,12 +168,12 @@ def _place_rows(
     return {**placed, "reason": pa.array([reasons.get(i) for i in range(n)], pa.string())}
 
 
-def _embed(snapshot: Snapshot, part: LogBatch, order: list[int], schema: Any) -> Any:
+def _embed(snapshot: Snapshot, part: LogBatch, schema: Any) -> Any:
     """One batch of a log as a table of this schema."""
     n = len(part)
     if part.distances is None:
-        points, nulls = part.points[:, order], part.nulls[:, order]
-        read = batch.check_table(points, snapshot.features, nulls, part.faults, None, "skip")
+        features = snapshot.features
+        read = batch.check_table(part.points, features, part.nulls, part.faults, None, "skip")
         embedded = embed_rows(snapshot, read, n)
     else:
         embedded = _embed_distances(snapshot, part.distances)

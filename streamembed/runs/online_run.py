@@ -95,7 +95,7 @@ def _load_beginning(store: RunStore, given: Engine | Mapping[str, Any] | None) -
         given = (before or {}).get("engine", {})
     engine = given if isinstance(given, Engine) else Engine(**check_parameters(given))
     origin = {"kind": chains.ONLINE, "version": __version__, "engine": engine.config.as_dict()}
-    store.begin(origin, {chains.BEGINNING: engine}, _select_compared)
+    store.begin(origin, engine, _select_compared)
     start: Engine = load_newest(store.database, chains.BEGINNING)
     if engine.position not in (0, start.position):
         raise ParameterError(

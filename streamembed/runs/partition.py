@@ -24,7 +24,7 @@ import numpy as np
 
 from streamembed.data.features import Features
 from streamembed.data.times import find_late, read_times
-from streamembed.errors import FeatureError, LogError, ParameterError, quote
+from streamembed.errors import LogError, ParameterError, quote
 from streamembed.geometry.scaling import fit_points
 from streamembed.landmarks import covering
 from streamembed.landmarks.covering import Covering
@@ -37,7 +37,7 @@ from streamembed.methods.options import POSITION, Config
 from streamembed.metrics.catalog import STATES
 from streamembed.numeric.arrays import LARGEST_VALUE, Floats, Ints
 from streamembed.numeric.codec import SAVED_IF_SET
-from streamembed.runs.feed import check_log, read_points
+from streamembed.runs.feed import check_log, read_rows
 from streamembed.runs.run_tables import EventRows
 from streamembed.storage.saved_object import SavedObject
 from streamembed.threads import one_blas_thread
@@ -76,7 +76,7 @@ class Partition:
 
         Their numbers are those in the partition. Divided by ``scale``, (d,), points can be squared.
         """
-        events, rejected = read_points(rows, self.log.features, self.log.feature_names)
+        events, rejected = read_rows(rows, self.log.features)
         end = self.count_end(rows)
         events = events.slice(0, int(np.searchsorted(events.numbers, end)))
         events = replace(events, numbers=events.numbers - self.start)
@@ -96,41 +96,21 @@ class Partition:
         }
 
 
-def check_divisible(log: EventLog) -> None:
-    """Refuse a log that has no partitions.
-
-    Raises
-    ------
-    FeatureError
-        A log of distances.
-    """
-    if log.kind != "points":
-        raise FeatureError(
-            "the log contains distances, and landmarks of different partitions have none to one "
-            "another: only points can be learned by several workers"
-        )
-
-
 def divide_log(log: EventLog) -> tuple[Partition, ...]:
     """The partitions of a log.
 
     Its files, in order; of more than 64 files, 64 groups of neighbours. A log of one file whose
     number of rows is known is cut into 8 ranges of rows.
     """
-    count = len(log.paths)
-    if count == 1 and log.n_rows is not None:
-        pieces = max(1, min(RANGES_OF_A_FILE, log.n_rows))
-        cuts = [log.n_rows * piece // pieces for piece in range(pieces + 1)]
-        return tuple(
-            Partition(number, log, start, stop)
-            for number, (start, stop) in enumerate(pairwise(cuts))
-        )
-    parts = min(MAX_PARTITIONS, count)
-    cuts = [count * part // parts for part in range(parts + 1)]
-    return tuple(
-        Partition(number, log.select_files(start, stop), 0, None)
-        for number, (start, stop) in enumerate(pairwise(cuts))
-    )
+    count, most = len(log.paths), MAX_PARTITIONS
+    has_ranges = count == 1 and log.n_rows is not None
+    if has_ranges:
+        count, most = log.n_rows or 0, RANGES_OF_A_FILE
+    parts = max(1, min(most, count))
+    ranges = enumerate(pairwise(count * part // parts for part in range(parts + 1)))
+    if has_ranges:
+        return tuple(Partition(number, log, *rows) for number, rows in ranges)
+    return tuple(Partition(number, log.select_files(*files), 0, None) for number, files in ranges)
 
 
 def sample_first_events(part: Partition, config: Config) -> tuple[int, Floats, Floats]:
@@ -232,21 +212,9 @@ class PartitionCheckpoint(SavedObject):
         return cls(covering.init(n_features), False, None, {"rows": part.start}, training)
 
 
-@dataclass(frozen=True, slots=True)
-class RoundResult:
-    """A partition at the end of a round."""
-
-    partition: int
-    data: bytes  # its checkpoint, packed
-    position: int  # events learned
-    done: bool
-    damage: str | None  # why it could not be read to its end
-    rejected: tuple[tuple[int, str], ...]  # rows of the partition since the round before, and why
-
-
 def learn_round(
     part: Partition, config: Config, every: int, agreement: MergeSettings, data: bytes | None
-) -> RoundResult:
+) -> tuple[int, bytes, list[tuple[int, str]]]:
     """Learn the next round of a partition, or what is left of it.
 
     Parameters
@@ -255,6 +223,15 @@ def learn_round(
         Events of a round, a multiple of the chunk size.
     data
         The checkpoint of the round before, packed; None before the first.
+
+    Returns
+    -------
+    number
+        Of the partition.
+    data
+        Its checkpoint at the end of the round, packed.
+    rejected
+        Rows of the partition since the round before, and why.
     """
     start = PartitionCheckpoint.create(part, config)
     if data is not None:
@@ -265,8 +242,7 @@ def learn_round(
     except Exception as error:
         error.add_note(f"in partition {part.number}, from its row {start.count_rows(part)} on")
         raise
-    position, done, damage = checkpoint.covering.position, checkpoint.done, checkpoint.damage
-    return RoundResult(part.number, checkpoint.to_bytes(), position, done, damage, rejected)
+    return part.number, checkpoint.to_bytes(), rejected
 
 
 def check_learned(part: Partition, data: bytes, agreement: MergeSettings, run: Path) -> int:
@@ -301,7 +277,7 @@ def _learn_events(
     every: int,
     agreement: MergeSettings,
     start: PartitionCheckpoint,
-) -> tuple[PartitionCheckpoint, tuple[tuple[int, str], ...]]:
+) -> tuple[PartitionCheckpoint, list[tuple[int, str]]]:
     """The partition at the end of the round, and the rows of it that were rejected, and why."""
     scaling, learned = agreement.scaling(), start.covering
     training, fingerprint = start.training, LogFingerprint.from_dict(start.fingerprint)
@@ -345,7 +321,7 @@ def _learn_events(
     if waiting:
         learn_chunk()
     taken = fingerprint.to_dict()
-    return PartitionCheckpoint(learned, done, damage, taken, training), tuple(sorted(rejected))
+    return PartitionCheckpoint(learned, done, damage, taken, training), sorted(rejected)
 
 
 def _read_event_times(rows: EventRows, config: Config) -> Floats | None:

@@ -30,7 +30,6 @@ from streamembed.runs.origin import select_free
 from streamembed.runs.partition import (
     Partition,
     PartitionCheckpoint,
-    RoundResult,
     check_learned,
     compute_agreement,
     learn_round,
@@ -51,8 +50,6 @@ from streamembed.threads import one_blas_thread
 
 # Facts of the database.
 AGREEMENT, PUBLISHED = "agreement", "published"
-# Of partitions that have ended: why they could not be read to their end, None where they were.
-ENDS = "ends"
 REJECTED_SCHEMA = pa.schema(
     [("partition", pa.int64()), ("offset", pa.int64()), ("reason", pa.string())]
 )
@@ -98,9 +95,13 @@ class PartitionRoot:
         self.published = int(database.read_fact(PUBLISHED, {"round": 0})["round"])
         agreement = database.read_fact(AGREEMENT)
         self.agreement = None if agreement is None else MergeSettings.from_dict(agreement)
-        # of each partition: rounds as far as they are committed; why it ended, of those that have
+        # of each partition: rounds as far as they are committed
         self.rounds = [database.count_records(name_chain(part.number)) for part in self.parts]
-        self.ends: dict[str, str | None] = database.read_fact(ENDS, {})
+        # of those that have ended: why they could not be read to their end, None where they were
+        self.ends: dict[int, str | None] = {}
+        for part in self.parts:
+            if (data := self.read_newest(part.number)) is not None:
+                self._note_end(part.number, PartitionCheckpoint.from_bytes(data))
 
     def run(self, features: Features, executor: Executor) -> tuple[int, RowCounts]:
         """Learn what is not learned yet, and write the files, unless they are there.
@@ -160,9 +161,9 @@ class PartitionRoot:
             if self.is_due:  # while workers learn the next
                 self.publish()
             elif running:
-                result = executor.receive()
-                running.remove(result.partition)
-                self.commit_round(result)
+                number, data, rejected = executor.receive()
+                running.remove(number)
+                self.commit_round(number, data, rejected)
                 self._report()
             else:
                 return
@@ -186,40 +187,43 @@ class PartitionRoot:
         counts = RowCounts(count_learned(self.database), rejected.num_rows, rounds)
         engine = load_newest(self.database, chains.CHECKPOINTS)
         engine = engine or Engine(**self.config.as_dict())
-        store.finish(Commit(engine, counts, {"rows": counts.accepted + counts.rejected}))
+        taken = {"rows": counts.accepted + counts.rejected}
+        store.finish(Commit(engine, counts, taken), self.describe_damage())
         return counts
 
     def list_due(self) -> list[int]:
         """Partitions of which a round may be learned now, those that are behind first."""
         limit = self.published + MAX_ROUNDS_AHEAD
         order = sorted(range(len(self.rounds)), key=self.rounds.__getitem__)
-        return [i for i in order if self.rounds[i] < limit and str(i) not in self.ends]
+        return [i for i in order if self.rounds[i] < limit and i not in self.ends]
 
     def read_newest(self, partition: int) -> bytes | None:
         """The newest checkpoint of a partition; None before its first round."""
         rounds = self.rounds[partition]
         return self.database.read(name_chain(partition), rounds - 1).data if rounds else None
 
-    def commit_round(self, result: RoundResult) -> None:
+    def commit_round(self, partition: int, data: bytes, rejected: list[tuple[int, str]]) -> None:
         """Commit the next checkpoint of a partition, with the rows that were rejected."""
-        partition, database = result.partition, self.database
+        checkpoint, database = PartitionCheckpoint.from_bytes(data), self.database
         with database.commit():
-            database.append(name_chain(partition), result.position, result.data)
-            if result.rejected:
-                rows, why = zip(*result.rejected, strict=True)
+            database.append(name_chain(partition), checkpoint.covering.position, data)
+            if rejected:
+                rows, why = zip(*rejected, strict=True)
                 columns = [[partition] * len(rows), list(rows), list(why)]
                 table = pa.table(columns, schema=REJECTED_SCHEMA)
                 database.append("rejected", 0, to_ipc_bytes(table))
-            if result.done:
-                self.ends[str(partition)] = result.damage
-                database.write_fact(ENDS, self.ends)
         self.rounds[partition] += 1
+        self._note_end(partition, checkpoint)
+
+    def _note_end(self, partition: int, checkpoint: PartitionCheckpoint) -> None:
+        if checkpoint.done:
+            self.ends[partition] = checkpoint.damage
 
     @property
     def is_due(self) -> bool:
         """Whether every partition has come to the next round, and not all had ended before it."""
         is_there = [rounds > self.published for rounds in self.rounds]
-        has_ended = [str(number) in self.ends for number in range(len(self.rounds))]
+        has_ended = [number in self.ends for number in range(len(self.rounds))]
         return any(is_there) and all(map(or_, is_there, has_ended))
 
     def publish(self) -> None:
@@ -281,6 +285,6 @@ class PartitionRoot:
 
     def describe_damage(self) -> str | None:
         """Why partitions could not be read to their end; None if all were."""
-        damages = self.ends.items()
+        damages = sorted(self.ends.items())
         text = "; ".join(f"partition {number}: {why}" for number, why in damages if why is not None)
         return text or None

@@ -26,7 +26,7 @@ from streamembed.runs import chains, origin
 from streamembed.runs import run_folder as runfolder
 from streamembed.runs.executor import Executor, open_executor
 from streamembed.runs.log_replay import Replayed, check_clock, compute_snapshot_interval
-from streamembed.runs.partition import check_divisible, divide_log
+from streamembed.runs.partition import divide_log
 from streamembed.runs.partition_root import PartitionRoot
 from streamembed.runs.run_store import RunStore, load_newest
 from streamembed.validation import check_flag, check_whole
@@ -116,7 +116,6 @@ def replay_partitions(
     opened = _open_log(log, parse_choice(features, exclude, None, label, time), config)
     if not isinstance(log, EventLog):
         warn_of_columns(opened)
-    check_divisible(opened)
     opened = select_used(opened, config)
     runfolder.check_apart("run", Path(check_path(run, "run")), opened)
     parts = divide_log(opened)
@@ -127,7 +126,7 @@ def replay_partitions(
     }
     replaces = check_flag("overwrite", overwrite)
     with RunStore.claim(run, overwrite=replaces) as store:
-        store.begin(run_origin, {})
+        store.begin(run_origin)
         root = PartitionRoot(store, config, every, parts, progress or (lambda _: None))
         try:
             with executor(min(count, len(parts))) as workers_of_call:
@@ -191,6 +190,11 @@ def _check_config(parameters: dict[str, Any]) -> Config:
 def _open_log(log: EventLog | Paths, choice: Any, config: Config) -> EventLog:
     opened = log if isinstance(log, EventLog) else open_with_choice(log, choice)
     check_clock(opened, config)
+    if opened.kind != "points":
+        raise FeatureError(
+            "the log contains distances, and landmarks of different partitions have none to one "
+            "another: only points can be learned by several workers"
+        )
     if config.metrics and opened.label_type is None:
         raise FeatureError(
             f"the log has no column of labels, from which metrics={config.metrics!r} of partitions "

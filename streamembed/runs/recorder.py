@@ -109,18 +109,21 @@ class Recorder:
         causal: bool,
         clusters: bool = False,
     ) -> None:
-        self._has_clusters = clusters
-        self.causal, self._monitor, self._alarms = causal, store.monitor, 0
-        k, picture = config.n_components, config.picture
-        self.store, self.folder = store, store.folder
-        self._id_type = log.id_type or pa.int64()
-        self._has_picture = picture
-        fields = {**_list_fields(self._id_type, config, causal), **list_passthrough_types(log)}
-        self._embedding = pa.schema([*fields.items()])
-        schema = build_timeline_schema(k, picture)
-        if self._monitor is not None:
-            schema = schema.append(pa.field(ALARMS, pa.int64()))
-        self._timeline = schema
+        self.store, self.folder, self.causal, self._alarms = store, store.folder, causal, 0
+        self._id_type = id_type = log.id_type or pa.int64()
+        timeline = build_timeline_schema(config.n_components, config.picture)
+        if store.monitor is not None:
+            timeline = timeline.append(pa.field(ALARMS, pa.int64()))
+        embedding = {**_list_fields(id_type, config, causal), **list_passthrough_types(log)}
+        self._schemas = {  # of the tables
+            "embedding": pa.schema(embedding),
+            "timeline": timeline,
+            "rejected": build_rejected_schema(id_type),
+        }
+        if config.picture:
+            self._schemas["picture"] = _build_picture_schema(id_type)
+        if clusters:
+            self._schemas["clusters"] = cluster_table.build_schema(id_type)
 
     def write_events(
         self, position: int, rows: EventRows, embedded: Mapping[str, Array] | None
@@ -145,12 +148,14 @@ class Recorder:
             **rows.passthrough,
             **{name: _to_nullable(values) for name, values in (embedded or {}).items()},
         }
-        arrays = [columns.get(field.name, pa.nulls(n, field.type)) for field in self._embedding]
-        return pa.table(arrays, schema=self._embedding)
+        schema = self._schemas["embedding"]
+        arrays = [columns.get(field.name, pa.nulls(n, field.type)) for field in schema]
+        return pa.table(arrays, schema=schema)
 
     def write_snapshot(self, snapshot: Snapshot, refreshes: int) -> None:
         """A row of the timeline."""
-        row = build_timeline_row(snapshot, refreshes, self._timeline, alarms=self._alarms)
+        schema = self._schemas["timeline"]
+        row = build_timeline_row(snapshot, refreshes, schema, alarms=self._alarms)
         self.store.add("timeline", row)
         self._alarms = 0
         if snapshot.picture is not None:
@@ -209,22 +214,15 @@ class Recorder:
             The folder at the path is not the one that was opened: nothing is written there.
         """
         self.store.database.check_in_place()
-        tables = {
-            "embedding": (self._embedding, self._list_embedding(rest)),
-            "timeline": (self._timeline, self.store.read("timeline")),
-            "rejected": (build_rejected_schema(self._id_type), self.store.read("rejected")),
-        }
-        if self._has_picture:
-            schema = _build_picture_schema(self._id_type)
-            tables["picture"] = schema, self.store.read("picture")
-        if self._has_clusters:
-            schema = cluster_table.build_schema(self._id_type)
-            rows = cluster_table.list_clusters(self.store.read("picture"), schema)
-            tables["clusters"] = schema, rows
-        for name, table in tables.items():
-            write_tables(self.folder / f"{name}.parquet", *table)
-        if self._monitor is not None:
-            self._write_drift(self._monitor)
+        for name, schema in self._schemas.items():
+            rows = self.store.read(name)
+            if name == "embedding":
+                rows = self._list_embedding(rest)
+            elif name == "clusters":
+                rows = cluster_table.list_clusters(self.store.read("picture"), schema)
+            write_tables(self.folder / f"{name}.parquet", schema, rows)
+        if self.store.monitor is not None:
+            self._write_drift(self.store.monitor)
         if snapshot is not None:
             snapshot.save(self.folder / "snapshot.arrow")
         # an interrupt may have left fewer of them than the engine has

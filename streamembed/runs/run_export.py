@@ -13,9 +13,10 @@ import pyarrow.parquet as pq
 
 from streamembed.data.batch import Batch
 from streamembed.engine.snapshot import Snapshot
-from streamembed.errors import ParameterError, StreamembedError, build_file_error, check_path, quote
+from streamembed.errors import ParameterError, check_path, quote
 from streamembed.runs.log_transform import embed_points
 from streamembed.runs.run_reader import RunReader, read_run
+from streamembed.storage.archive import translate_file_errors
 
 
 def export(run: str | os.PathLike[str], output: str | os.PathLike[str]) -> list[Path]:
@@ -50,13 +51,9 @@ def export(run: str | os.PathLike[str], output: str | os.PathLike[str]) -> list[
                 f"run={quote(str(run))} is finished, and its folder has these files already: copy "
                 "them"
             )
-        try:
+        with translate_file_errors(target, "written"):
             target.mkdir(parents=True, exist_ok=True)
             return list(_write_files(reader, target))
-        except OSError as error:
-            if isinstance(error, StreamembedError):
-                raise
-            raise build_file_error(error, target, "written") from error
 
 
 def _write_files(reader: RunReader, target: Path) -> Iterator[Path]:

@@ -15,8 +15,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from streamembed.errors import ParameterError, StreamembedError, build_file_error, check_path, quote
+from streamembed.errors import ParameterError, check_path, quote
 from streamembed.logs.event_log import EventLog
+from streamembed.storage.archive import translate_file_errors
 from streamembed.storage.database import DATABASE_NAME, LOCK, PARTS, WRITER_FILES, Database
 
 try:
@@ -57,9 +58,8 @@ def check_apart(name: str, target: Path, log: EventLog) -> None:
         It is or holds a file of the log, or is or lies in a folder of it.
     """
     # what a network reads is elsewhere
-    files, real = [path for path in log.paths if isinstance(path, Path)], _resolve(target)
-    holds = [place.is_relative_to(real) for path in files for place in _list_places(path)]
-    if any(holds) or lies_in(target, [*log.folders, *files]):
+    files = [path for path in log.paths if isinstance(path, Path)]
+    if lies_in(target, [*log.folders, *files]) or any(lies_in(path, [target]) for path in files):
         raise ParameterError(
             f"{name}={quote(str(target))} is, contains or lies in the folder or a file from which "
             f"the log is read ({log.paths[0]}): choose another place"
@@ -68,7 +68,8 @@ def check_apart(name: str, target: Path, log: EventLog) -> None:
 
 def lies_in(target: Path, places: Iterable[Path]) -> bool:
     """Whether a path is one of these files, or is or lies in one of these folders, by any link."""
-    own = _list_places(target)
+    # where a link leads, and where it lies
+    own = _resolve(target), _resolve(target.parent) / target.name
     return any(
         is_same_path(target, place) or any(one.is_relative_to(_resolve(place)) for one in own)
         for place in places
@@ -77,11 +78,6 @@ def lies_in(target: Path, places: Iterable[Path]) -> bool:
 
 def _resolve(path: Path) -> Path:
     return Path(os.path.realpath(path))
-
-
-def _list_places(path: Path) -> tuple[Path, Path]:
-    """Where a link leads, and where it lies."""
-    return _resolve(path), _resolve(path.parent) / path.name
 
 
 def is_same_path(first: str | os.PathLike[str], second: str | os.PathLike[str]) -> bool:
@@ -108,7 +104,7 @@ def lock_folder(run: str | os.PathLike[str]) -> Iterator[Path]:
         raise ParameterError(
             f"run={str(folder)!r} must be a folder, but it is a file: choose another"
         )
-    try:
+    with translate_file_errors(folder, "used as a run folder"):
         folder.mkdir(parents=True, exist_ok=True)
         with (folder / LOCK).open("a+b") as lock:
             _lock(lock, folder)
@@ -116,10 +112,6 @@ def lock_folder(run: str | os.PathLike[str]) -> Iterator[Path]:
                 for path in folder.glob(pattern):
                     path.unlink()
             yield folder
-    except OSError as error:
-        if isinstance(error, StreamembedError):
-            raise
-        raise build_file_error(error, folder, "used as a run folder") from error
 
 
 def _lock(lock: BinaryIO, folder: Path) -> None:

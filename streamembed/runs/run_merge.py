@@ -15,7 +15,6 @@ from streamembed.merging.merged_set import merge
 from streamembed.methods.options import Config
 from streamembed.runs.online_run import open_run
 from streamembed.runs.origin import list_differences, select_free
-from streamembed.runs.run_folder import is_same_path
 from streamembed.runs.run_reader import read_run
 
 # Parameters in which runs may differ: none changes how landmarks are compared or mapped.
@@ -50,7 +49,8 @@ def merge_runs(
     Raises
     ------
     ParameterError
-        Runs differ, or one is named twice, or is a copy of another; the folder holds something.
+        Runs differ, or one is named twice, or is a copy of another, or a replay that was stopped;
+        the folder holds something.
     InputError
         See `streamembed.merge`.
     FileError, DamagedFileError
@@ -77,12 +77,12 @@ def merge_runs(
 def _read_runs(folders: Sequence[Path]) -> tuple[list[LandmarkSet], list[Config]]:
     sets, configs = [], []
     for number, folder in enumerate(folders):
-        if repeated := [other for other in folders[:number] if is_same_path(folder, other)]:
-            raise ParameterError(
-                f"the run {quote(str(folder))} is given twice (also as {quote(str(repeated[0]))}): "
-                "its events would count twice; name each run once"
-            )
         with read_run(folder) as run:
+            if run.kind != "online" and not run.finished:
+                raise ParameterError(
+                    f"the replay into {quote(str(folder))} was stopped: run the same command again "
+                    "to resume, and merge when it has come to the end of its log"
+                )
             engine, size = run.engine(), run.origin["engine"]["size"]
         sets.append(engine.landmark_set(number))
         # of partitions an engine has as many places as they have landmarks
@@ -98,8 +98,8 @@ def _check_distinct(folders: Sequence[Path], sets: Sequence[LandmarkSet]) -> Non
         if data in folder_of:
             raise ParameterError(
                 f"runs has {quote(str(folder_of[data]))} and {quote(str(folder))}, which hold the "
-                "same landmarks to the byte: one is a copy of the other, and its events would "
-                "count twice; name one of them"
+                "same landmarks to the byte: one is the other, or a copy of it, and its events "
+                "would count twice; name one of them"
             )
         folder_of[data] = folder
 

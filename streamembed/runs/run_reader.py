@@ -6,9 +6,8 @@ import os
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Generic, Self, TypeVar
 
@@ -32,7 +31,7 @@ from streamembed.errors import (
 )
 from streamembed.logs.paths import Paths
 from streamembed.runs import chains
-from streamembed.runs.feed import read_distances, read_events, read_points
+from streamembed.runs.feed import read_events
 from streamembed.runs.origin import open_recorded_log
 from streamembed.runs.partition_root import count_learned
 from streamembed.runs.recorder import build_rejected_schema
@@ -126,8 +125,14 @@ class RunReader:
 
     @property
     def finished(self) -> bool:
-        """Whether a replay has come to the end of its log; False of an online run."""
+        """Whether a replay has come to the end of its log, or to damage; False of an online run."""
         return bool(self._database.read_fact(chains.STATE, {}).get("finished"))
+
+    @property
+    def damage(self) -> str | None:
+        """Why the log of a finished replay could not be read to its end; None where it was."""
+        damage: str | None = self._database.read_fact(chains.STATE, {}).get("damage")
+        return damage
 
     @property
     def positions(self) -> list[int]:
@@ -229,14 +234,8 @@ class RunReader:
                 f"the events of {self.path} are in its log, which cannot be read again: {error}; "
                 "put it back, or name it with log=..."
             ) from error
-        names = opened.feature_names
-        with suppress(NotReadyError):
-            names = self.snapshot().feature_names or names
         rejected = self.rejected()["offset"].to_pylist()
-        select = read_distances
-        if opened.kind == "points":
-            select = partial(read_points, features=opened.features, names=names)
-        yield from read_events(opened, select, committed["fingerprint"], rejected, self.path)
+        yield from read_events(opened, committed["fingerprint"], rejected, self.path)
 
     def _read_committed(self) -> dict[str, Any]:
         """Counts and fingerprint of a finished run, or of the last commit; empty before it."""

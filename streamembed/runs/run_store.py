@@ -131,7 +131,7 @@ class RunStore:
     def begin(
         self,
         origin: Mapping[str, Any],
-        first: Mapping[str, Engine | Monitor],
+        first: Engine | None = None,
         select: Callable[[dict[str, Any]], dict[str, Any]] = dict,
     ) -> None:
         """Begin a run, or check that the one that is there began in the same way.
@@ -141,7 +141,7 @@ class RunStore:
         origin
             How it came about.
         first
-            What a new one begins with, by chain.
+            The engine that a new online run begins with.
         select
             What of an origin is compared; default: all of it.
 
@@ -155,8 +155,8 @@ class RunStore:
             check_same(self.folder, select(before), select(dict(origin)))
             return
         with self.database.commit():
-            for chain, value in first.items():
-                append_object(self.database, chain, value, value.position)
+            if first is not None:
+                append_object(self.database, chains.BEGINNING, first, first.position)
             self.database.write_fact(chains.ORIGIN, origin)
             self.database.write_fact(chains.STATE, {"finished": False})
 
@@ -238,8 +238,8 @@ class RunStore:
         counts = RowCounts(**committed["counts"])
         return Commit(load_newest(self.database, engines), counts, committed["fingerprint"])
 
-    def finish(self, now: Commit) -> None:
-        """The run is whole, and its files are written: keep what it ended with."""
+    def finish(self, now: Commit, damage: str | None) -> None:
+        """Its files are written: keep what it ended with, and why its log could not be read on."""
         with self.database.commit():
             self._append(chains.FINAL, chains.FINAL_MONITOR, now.engine)
             records = self.database.list_records(chains.SNAPSHOTS)
@@ -250,14 +250,13 @@ class RunStore:
                     append_object(self.database, chains.SNAPSHOTS, last, last.position)
             paths = [self.folder / name for name in FILES]
             files = {path.name: compute_file_crc(path) for path in paths if path.exists()}
-            state = {"finished": True, "files": files, **now.as_dict()}
+            state = {"finished": True, "damage": damage, "files": files, **now.as_dict()}
             self.database.write_fact(chains.STATE, state)
 
 
 # Classes of the objects in chains, and how many of the newest are kept; of snapshots others, too.
 OBJECTS: dict[str, tuple[type[SavedObject], int]] = {
     chains.BEGINNING: (Engine, 1),
-    chains.FIRST_MONITOR: (Monitor, 1),
     chains.CHECKPOINTS: (Engine, 2),
     chains.MONITORS: (Monitor, 2),
     chains.FINAL: (Engine, 1),

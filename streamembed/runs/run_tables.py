@@ -10,6 +10,7 @@ from typing import Any, Self, TypeVar, cast
 import numpy as np
 import pyarrow as pa
 
+from streamembed.data.ids import select_ids
 from streamembed.logs.log_writer import open_writer
 from streamembed.numeric.arrays import Array, Floats, Ints
 from streamembed.storage.archive import replace_file
@@ -27,10 +28,6 @@ class EventRows:
     points: Floats  # (n, d): features in the engine's order; (n, 0) in a log of distances
     passthrough: dict[str, pa.Array]  # labels and times, where the log has them: written unchanged
     ids: Array | None = None  # (n,) or None: int64 or str; None where the log has none
-    # In a log of distances, the row as the log has it; as the engine took it, once it has.
-    distances: Array | None = None  # (n,) of arrays
-    # Stream positions that these distances lead to; None before the engine took them.
-    distance_positions: Array | None = None  # (n,) of arrays
 
     def __len__(self) -> int:
         return len(self.numbers)
@@ -47,13 +44,19 @@ class EventRows:
     def take(self, chosen: Ints) -> Self:
         """A selection of them, copied."""
         index = pa.array(chosen)
-        return self._map(lambda c: c.take(index) if isinstance(c, pa.Array) else c[chosen])
+        taken = self._map(lambda c: c.take(index) if isinstance(c, pa.Array) else c[chosen])
+        return replace(taken, ids=select_ids(self.ids, chosen))
 
     def _map(self, select: Callable[[Any], Any]) -> Self:
-        arrays = {name: getattr(self, name) for name in _ARRAYS}
-        chosen = {name: None if one is None else select(one) for name, one in arrays.items()}
         columns = {name: select(column) for name, column in self.passthrough.items()}
-        return replace(self, passthrough=columns, **cast(Any, chosen))
+        ids = None if self.ids is None else select(self.ids)
+        return replace(
+            self,
+            numbers=select(self.numbers),
+            points=select(self.points),
+            passthrough=columns,
+            ids=ids,
+        )
 
     @classmethod
     def concatenate(cls, parts: Sequence[EventRows]) -> Self:
@@ -61,16 +64,13 @@ class EventRows:
         first = parts[0]
         if len(parts) == 1:
             return cast(Self, first)
-        names = [name for name in _ARRAYS if getattr(first, name) is not None]
+        names = ["numbers", "points", *(["ids"] if first.ids is not None else [])]
         columns = {
             name: pa.concat_arrays([part.passthrough[name] for part in parts])
             for name in first.passthrough
         }
         arrays = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
         return cls(passthrough=columns, **arrays)
-
-
-_ARRAYS = ("numbers", "points", "ids", "distances", "distance_positions")
 
 
 def regroup(parts: Iterable[Rows], join: Callable[[list[Rows]], Rows]) -> Iterator[Rows]:

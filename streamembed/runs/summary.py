@@ -11,9 +11,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from streamembed.drift.monitor import Monitor
 from streamembed.engine import diagnostics
 from streamembed.engine.axis_messages import describe_frame
@@ -24,8 +21,7 @@ from streamembed.metrics.metric_certificate import MetricCertificate
 from streamembed.runs import chains
 from streamembed.runs.run_reader import RunReader
 
-# A replay is finished; or stopped before the end of its log, with all of it in the files; or
-# unfinished. A run of calls is open.
+# A replay is finished or unfinished; a run of calls is open.
 NAMES = {"unfinished": "unfinished replay", "open": "online run"}
 VERDICTS = {True: "certificate met", False: "certificate NOT met", None: "no tolerance"}
 MOST_REASONS = 3  # of rejected rows, in a hint
@@ -37,15 +33,7 @@ def describe_run(reader: RunReader) -> dict[str, Any]:
     state = "open" if reader.kind == chains.ONLINE else "unfinished"
     if reader.finished:
         state = "finished"
-    events, position = progress.accepted, progress.position
     newest = reader.snapshot() if reader.positions else None
-    if state == "unfinished" and (stopped := _count_stopped(reader)) >= events:
-        state, position, events = "stopped", position - events + stopped, stopped
-        timeline, rejected = (
-            pq.read_table(reader.path / f"{name}.parquet") for name in ("timeline", "rejected")
-        )
-        if (reader.path / "snapshot.arrow").exists():
-            newest = Snapshot.load(reader.path / "snapshot.arrow")
     columns = {name: timeline[name].to_pylist() for name in timeline.column_names}
     positions, met = columns["position"], columns.get("met", [])
     facts: dict[str, Any] = {
@@ -53,11 +41,12 @@ def describe_run(reader: RunReader) -> dict[str, Any]:
         "state": state,
         "verdict": "",
         "hints": [],
-        "events": events,
+        "damage": reader.damage,
+        "events": progress.accepted,
         "learned": max(positions, default=reader.begun) - reader.begun,
         "rejected": rejected.num_rows,
         "reasons": dict(Counter(rejected["reason"].to_pylist()).most_common()),
-        "position": position,
+        "position": progress.position,
         "snapshots": len(positions),
         "certificates_met": sum(map(bool, met)),
         "missed": [at for at, is_met in zip(positions, met, strict=False) if is_met is False],
@@ -144,15 +133,6 @@ def describe_monitor(monitor: Monitor) -> dict[str, Any]:
     }
 
 
-def _count_stopped(reader: RunReader) -> int:
-    """Events in the files of a replay that ended before its log did; -1 where it wrote none."""
-    try:
-        pq.read_metadata(reader.path / "timeline.parquet")
-        return int(pq.read_metadata(reader.path / "embedding.parquet").num_rows)
-    except (OSError, pa.ArrowException):  # it is at work, or was killed
-        return -1
-
-
 def _format_verdict(facts: dict[str, Any]) -> str:
     """What the run is, its size, and whether all is well."""
     count, missed = facts["snapshots"], len(facts["missed"])
@@ -162,7 +142,7 @@ def _format_verdict(facts: dict[str, Any]) -> str:
     elif count:
         has_met = facts["certificates_met"]
         certificates += ", all certificates met" if has_met else " without a tolerance"
-    end = "; the log was NOT read to the end" if facts["state"] == "stopped" else ""
+    end = "; the log was NOT read to the end" if facts["damage"] else ""
     rows = f"{facts['events']:,} events, {facts['rejected']:,} rejected"
     return f"{facts['kind']}: {rows}; {certificates}{end}"
 
@@ -171,11 +151,8 @@ def _list_hints(path: Path, facts: dict[str, Any]) -> Iterator[str]:
     state, missed, reasons = facts["state"], facts["missed"], [*facts["reasons"].items()]
     if state == "unfinished":
         yield "it is running, or was stopped: run the same command again to resume"
-    if state == "stopped":
-        yield (
-            "the log was not read to the end: it is damaged, or the replay was interrupted or "
-            "stopped at a row; run the same command again to resume"
-        )
+    if facts["damage"]:
+        yield f"the log was not read to the end: {facts['damage']}; repeat the command to resume"
     if reasons and not facts["events"]:
         yield (
             f"all {facts['rejected']:,} rows of the log are rejected, most often with the reason: "

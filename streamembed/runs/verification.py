@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -15,16 +14,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from streamembed.engine.call import Call
-from streamembed.engine.engine import Engine
 from streamembed.engine.snapshot import Snapshot
-from streamembed.errors import DamagedFileError, LogError, ParameterError, check_path, quote
-from streamembed.logs.paths import Paths
+from streamembed.errors import DamagedFileError, ParameterError, check_path, quote
 from streamembed.merging.landmark_set import LandmarkSet
 from streamembed.runs import chains
 from streamembed.runs import run_folder as runfolder
-from streamembed.runs.log_replay import replay
 from streamembed.runs.online_run import apply_calls
-from streamembed.runs.origin import list_differences, open_recorded_log
 from streamembed.runs.partition import PartitionCheckpoint
 from streamembed.runs.run_store import (
     OBJECTS,
@@ -33,7 +28,7 @@ from streamembed.runs.run_store import (
     list_retained,
     load_newest,
 )
-from streamembed.storage.database import Database
+from streamembed.storage.database import FACT, Database
 
 # What to do about it.
 REPLAY_REMEDY = "replay the log again with --overwrite"
@@ -54,30 +49,22 @@ class Trouble:
 class Verified:
     """What was looked at, and what is wrong."""
 
-    checked: dict[str, int]  # how many facts, records of each chain, and files
+    checked: dict[str, int]  # how many records of each chain, and files
     troubles: tuple[Trouble, ...]
 
 
-def verify(
-    run: str | os.PathLike[str],
-    deep: bool = False,
-    log: Paths | None = None,
-) -> Verified:
+def verify(run: str | os.PathLike[str], deep: bool = False) -> Verified:
     """Check every checksum of a run, and that what belongs there is there.
 
     Parameters
     ----------
     deep
-        Also learn everything again, from the batches of the run or from its log, and compare bytes.
-    log
-        The log of a replay, for ``deep``; default: where it was.
+        Also learn the calls of an online run again, and compare bytes.
 
     Raises
     ------
     ParameterError
-        ``deep`` of a run that was learned in partitions, or a log where none is read.
-    LogError
-        The log is damaged.
+        ``deep`` of a replay, which has its rows in a log.
     FileError
         There is no run, or it cannot be read.
     """
@@ -88,9 +75,11 @@ def verify(
         with Database.open(folder) as database:
             kind = _read_kind(database)
             remedy = RESTORE_REMEDY if kind == chains.ONLINE else REPLAY_REMEDY
-            if log is None and deep and kind != chains.ONLINE:
-                log = database.read_fact(chains.LOG)
-            _check_options(deep, log, kind)
+            if deep and kind != chains.ONLINE:
+                raise ParameterError(
+                    f"{folder} is a replay, whose rows are in its log: to learn them again, replay "
+                    "the log into another folder, and compare all files but run.db"
+                )
             for name, check in _list_checks(database, folder):
                 try:
                     checked[name] = check()
@@ -99,9 +88,8 @@ def verify(
                 except (OSError, pa.ArrowException, ValueError, KeyError) as error:
                     troubles.append(Trouble(f"{name}: {_to_one_line(error)}", remedy))
             if deep and not troubles:
-                compare = _learn_again if kind == chains.ONLINE else _replay_again
                 try:
-                    checked["learned again"] = compare(database, folder, log)
+                    checked["learned again"] = _learn_again(database)
                 except DamagedFileError as error:
                     troubles.append(Trouble(f"learned again: {_to_one_line(error)}", remedy))
     except DamagedFileError as error:
@@ -116,18 +104,6 @@ def _read_kind(database: Database) -> str:
         return chains.ONLINE  # which nothing can be replayed of
 
 
-def _check_options(deep: bool, log: Paths | None, kind: str) -> None:
-    if deep and kind == chains.PARTITIONS:
-        raise ParameterError(
-            "a run that was learned in partitions is not repeated by verify: repeat it into "
-            "another folder, and compare all files but run.db"
-        )
-    if log is not None and kind == chains.ONLINE:
-        raise ParameterError("this is an online run, which has no log: leave log out")
-    if log is not None and not deep:
-        raise ParameterError("only deep=True reads the log: add it, or leave log out")
-
-
 def _list_checks(database: Database, folder: Path) -> Iterator[tuple[str, Callable[[], int]]]:
     """What is looked at, by name: how many there are, or an error."""
 
@@ -136,21 +112,13 @@ def _list_checks(database: Database, folder: Path) -> Iterator[tuple[str, Callab
             raise DamagedFileError(f"SQLite reports of its structure: {quote(faults[0])}")
         return 1
 
-    def facts() -> int:
-        names = database.list_facts()
-        for name in names:
-            database.read_fact(name)
-        if chains.ORIGIN not in names or chains.STATE not in names:
-            raise DamagedFileError("what the run is was lost")
-        return len(names)
-
     yield "database", structure
-    yield "facts", facts
     try:
         names = database.list_chains()
     except DamagedFileError:
         return  # the structure says it
-    for chain in names:
+    needed = (f"{FACT}{chains.ORIGIN}", f"{FACT}{chains.STATE}")
+    for chain in dict.fromkeys([*needed, *names]):
         yield chain, partial(_check_chain, database, chain)
     state = database.read_fact(chains.STATE, {})
     files = state["files"] if state.get("finished") else {}
@@ -169,6 +137,8 @@ def _check_chain(database: Database, chain: str) -> int:
         decode, expected = OBJECTS[chain][0].from_bytes, list_retained(chain, length)
     elif chain == chains.OPERATIONS:
         decode = Call.from_bytes
+    elif chain.startswith(FACT):
+        decode, expected = json.loads, {max(length - 1, 0)}
     elif chain.startswith(chains.PARTITION):  # those that were not merged yet, and the newest
         decode, expected = (
             PartitionCheckpoint.from_bytes,
@@ -195,7 +165,7 @@ def _check_file(folder: Path, name: str, crc: int | None) -> int:
     return 1
 
 
-def _learn_again(database: Database, folder: Path, log: Any) -> int:
+def _learn_again(database: Database) -> int:
     engine, count = load_newest(database, chains.BEGINNING), 0
     committed = database.read_fact(chains.COMMITTED, {"fingerprint": {"operations": 0}})
     for count in apply_calls(database, engine):
@@ -204,42 +174,6 @@ def _learn_again(database: Database, folder: Path, log: Any) -> int:
             if database.read(chains.CHECKPOINTS, last).data != engine.to_bytes():
                 raise DamagedFileError(f"the engine at event {engine.position} has other bytes")
     return count
-
-
-def _replay_again(database: Database, folder: Path, log: Any) -> int:
-    """The log into another folder: its files must be those of this one."""
-    origin, state = database.read_fact(chains.ORIGIN), database.read_fact(chains.STATE, {})
-    if not state.get("finished"):
-        raise ParameterError(
-            f"{folder} is not finished, so there is nothing to compare with: resume it first"
-        )
-    if origin["start"]["position"]:
-        raise ParameterError(f"{folder} began with an engine that had learned, which is not kept")
-    opened = open_recorded_log(origin, log)
-    monitor = load_newest(database, chains.FIRST_MONITOR)
-    with tempfile.TemporaryDirectory() as other:
-        done = replay(
-            opened,
-            Engine(**origin["engine"]),
-            Path(other) / "run",
-            snapshot_every=origin["snapshot_every"],
-            embed=origin["embed"],
-            clusters=origin.get("clusters", False),
-            monitor=monitor,
-        )
-        if done.damage is not None:
-            raise LogError(done.damage)
-        with Database.open(done.path) as database_again:
-            again = database_again.read_fact(chains.STATE)
-    rows, rows_again = (one["fingerprint"] for one in (state, again))
-    if lines := list_differences(rows, rows_again):
-        raise ParameterError(
-            f"the log has other rows than {folder} has taken ({'; '.join(lines[:4])}): give the "
-            "log of this run, or resume the run first where its log has grown"
-        )
-    if lines := list_differences(state["files"], again["files"], "checksum"):
-        raise DamagedFileError(f"the log leads to files of other bytes: {'; '.join(lines)}")
-    return len(state["files"])
 
 
 def _to_one_line(error: BaseException) -> str:

@@ -83,16 +83,12 @@ class Operator:
     rounding: float  # by how much the S that is applied may differ in norm from the exact one
     is_centred: bool = False
     unit: float = 1.0  # what is applied is in units of it
+    floor: float = NEGLIGIBLE  # see `certificate.certify`
 
     @property
     def least_value(self) -> float:
         """Eigenvalues below it are rounding of the centring, or of the precision."""
         return CENTRED_CUT if self.is_centred else RANK_CUT[self.dtype]
-
-    @property
-    def floor(self) -> float:
-        """See `certificate.certify`: a unit may itself be of rounding alone."""
-        return 0.0 if self.is_centred else NEGLIGIBLE
 
     def apply(self, block: Floats) -> Floats:
         """S @ block, shape (n, m): for a block without v_0 the deflated operator's, too."""

@@ -26,12 +26,14 @@ from typing import Annotated
 import numpy as np
 from scipy.linalg import lapack
 
-from streamembed.numeric.arrays import Array, Floats, Ints, pad_rows
+from streamembed.numeric.arrays import Array, Floats, Ints, pad
 from streamembed.numeric.codec import Count
 from streamembed.numeric.linalg import descending_eigh, symmetrise
 
 # Probes: a direction is missed by all of them with a chance that falls with their number.
 PROBES = 32
+# The rows of U and of X in H and in G.
+OF_TRIAL, OF_PROBES = slice(1, -PROBES), slice(-PROBES, None)
 # Of the squared length of a trial function: less outside of the others is rounding.
 FAINT = 1e-3
 # Regularisation of the extension, as a share of the last Ritz value.
@@ -68,16 +70,6 @@ class TrialSpace:
     def rank(self) -> int:
         """c."""
         return len(self.inner)
-
-    @property
-    def trial(self) -> slice:
-        """The rows of U."""
-        return slice(1, 1 + self.rank)
-
-    @property
-    def probes(self) -> slice:
-        """The rows of X."""
-        return slice(1 + self.rank, None)
 
     @classmethod
     def of(
@@ -139,8 +131,8 @@ class TrialSpace:
         """
         n, n_before = arriving.shape[1], self.functions.shape[1]
         old = slots[slots < n_before]
-        functions, images = _widen(self.functions, n), _widen(self.images, n)
-        trial, probes, dtype = self.trial, self.probes, functions.dtype
+        functions, images = pad(self.functions, n, axis=1), pad(self.images, n, axis=1)
+        trial, dtype = OF_TRIAL, functions.dtype
         inner, gram = self.inner, self.gram
         # what leaves
         h, g = functions[:, old].astype(np.float64), images[:, old].astype(np.float64)
@@ -160,7 +152,7 @@ class TrialSpace:
         known = seen[trial] - np.outer(share, seen[0]) - mean[:, None]
         u = np.empty_like(seen)
         u[0] = constant
-        u[probes] = draws * scaling
+        u[OF_PROBES] = draws * scaling
         u[trial] = (extend.T @ known) * squares
         if self.is_centred:  # linear in rows of W and in the constant, exactly where it is complete
             u[trial] += np.outer(share, constant)
@@ -168,13 +160,13 @@ class TrialSpace:
             u[trial] = (extend.T @ (known + u[trial] @ corner)) * squares
         u = u.astype(dtype).astype(np.float64)
         images += np.concatenate([u, -h], axis=1).astype(dtype) @ np.concatenate(
-            [arriving, _widen(leaving, n)]
+            [arriving, pad(leaving, n, axis=1)]
         )
         images[:, slots] = seen + u @ corner
         functions[:, slots] = u
         inner = inner + u[trial] @ seen.T + (seen[trial] + u[trial] @ corner) @ u.T
         gram = gram + (u[trial] / squares) @ u[trial].T
-        drawn = pad_rows(self.drawn, n)
+        drawn = pad(self.drawn, n)
         drawn[slots] = scaling
         return replace(
             self,
@@ -198,7 +190,7 @@ class TrialSpace:
         if not len(slots):
             return self
         functions, images = self.functions.copy(), self.images
-        trial, probes, dtype = self.trial, self.probes, functions.dtype
+        trial, dtype = OF_TRIAL, functions.dtype
         h, g = functions[:, slots].astype(np.float64), images[:, slots].astype(np.float64)
         squares = scaling**2
         own = float(self.functions[0].astype(np.float64) @ self.images[0])
@@ -208,7 +200,7 @@ class TrialSpace:
         u[trial] = (extend.T @ (g[trial] - np.outer(share, g[0]) - mean[:, None])) * squares
         if self.is_centred:
             u[trial] += np.outer(share, constant)
-        u[probes] = h[probes] * (scaling / self.drawn[slots])
+        u[OF_PROBES] = h[OF_PROBES] * (scaling / self.drawn[slots])
         u = u.astype(dtype).astype(
             np.float64
         )  # as it is kept, or images would be of something else
@@ -278,7 +270,7 @@ class TrialSpace:
         overlap, image, norm = self._project_constant(functions, inner[:, 0], own)
         share = overlap / norm
         mean = (image - share * own) / norm  # 0 of a Markov operator
-        a = inner[:, self.trial] - np.outer(share, image)
+        a = inner[:, OF_TRIAL] - np.outer(share, image)
         if self.is_centred:
             a -= np.outer(mean, overlap)
         return share, mean, symmetrise(a), gram - norm * np.outer(share, share)
@@ -292,22 +284,22 @@ class TrialSpace:
         """
         if not self.is_centred:
             return image, image, own
-        sums = functions[: 1 + self.rank].sum(axis=1, dtype=np.float64)
+        sums = functions[:-PROBES].sum(axis=1, dtype=np.float64)
         return sums[1:], image, float(sums[0])
 
     def estimate_image(self, x: Floats) -> Floats:
         """W x, shape (n,), for an x that is near the function m a of some chunks ago. O(n c)."""
-        trial = self.functions[self.trial]
+        trial = self.functions[OF_TRIAL]
         rest = (x - self.functions[0]) / self.drawn**2
         inside = trial @ rest.astype(trial.dtype)
         mix = np.linalg.lstsq(self.gram, inside.astype(np.float64), rcond=FAINT)[0]
-        images = self.images[self.trial]
+        images = self.images[OF_TRIAL]
         estimate: Floats = self.images[0].astype(np.float64) + mix.astype(images.dtype) @ images
         return estimate
 
     def turn(self, most: int) -> TrialSpace:
         """Spanned by at most so many Ritz functions, without the constant. O(n m^2)."""
-        trial, dtype = self.trial, self.functions.dtype
+        trial, dtype = OF_TRIAL, self.functions.dtype
         weights = (1.0 / self.drawn**2).astype(dtype)
         u, g = self.functions[trial], self.images[trial]
         image = (u @ self.images[0]).astype(np.float64)
@@ -327,8 +319,8 @@ class TrialSpace:
         c = min(most, int(np.count_nonzero(sizes > floor)))
         least, last = float(values.min(initial=0.0)), float(sizes[c - 1]) if c else 0.0
         mix = mix[:, :c]
-        functions = np.concatenate([self.functions[:1], _mix(mix, u), self.functions[self.probes]])
-        images = np.concatenate([self.images[:1], _mix(mix, g), self.images[self.probes]])
+        functions = np.concatenate([self.functions[:1], _mix(mix, u), self.functions[OF_PROBES]])
+        images = np.concatenate([self.images[:1], _mix(mix, g), self.images[OF_PROBES]])
         share = (mix.T @ overlap / np.sqrt(norm)).astype(dtype)[:, None]
         functions[1 : 1 + c] -= share * self.functions[0]
         images[1 : 1 + c] -= share * self.images[0]
@@ -410,12 +402,3 @@ def whiten(gram: Floats, overlap: Floats, least: float = 0.0) -> Floats:
 def _mix(mix: Floats, block: Array) -> Array:
     result: Array = mix.T.astype(block.dtype) @ block
     return result
-
-
-def _widen(block: Array, n: int) -> Array:
-    """A copy with n columns: zeros behind its own."""
-    if n == block.shape[1]:
-        return block.copy()
-    widened = np.zeros((len(block), n), dtype=block.dtype)
-    widened[:, : block.shape[1]] = block
-    return widened

@@ -9,6 +9,7 @@ bit, wherever it is.
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import secrets
@@ -55,11 +56,11 @@ def seal(table: Any, kind: str, header: Mapping[str, Any]) -> bytes:
         "streamembed-version": str(VERSION),
         "streamembed-header": json.dumps(header, sort_keys=True, default=np.generic.item),
     }
-    sink = pa.BufferOutputStream()
+    sink = io.BytesIO()  # its value is no copy, unlike that of Arrow's
     with pa.ipc.new_stream(sink, table.schema.with_metadata(meta)) as writer:
         writer.write_table(table.replace_schema_metadata(meta))
-    data: bytes = sink.getvalue().to_pybytes()
-    return data + _build_trailer(data)
+    sink.write(_build_trailer(sink.getbuffer()))
+    return sink.getvalue()
 
 
 def _build_trailer(data: bytes | memoryview) -> bytes:
@@ -100,21 +101,24 @@ def replace_file(path: str | os.PathLike[str]) -> Iterator[Path]:
     target = check_writable(path)
     temporary = target.with_name(f".{os.getpid()}-{secrets.token_hex(6)}.part")
     try:
-        yield temporary
-        replace_synced(temporary, target)
-    except OSError as error:
-        if isinstance(error, StreamembedError):
-            raise
-        raise build_file_error(error, target, "written") from error
+        with translate_file_errors(target, "written"):
+            yield temporary
+            with temporary.open("rb") as file:
+                os.fsync(file.fileno())
+            os.replace(temporary, target)
     finally:
         temporary.unlink(missing_ok=True)
 
 
-def replace_synced(temporary: Path, target: Path) -> None:
-    """Rename a file once its bytes are on the disk."""
-    with temporary.open("rb") as file:
-        os.fsync(file.fileno())
-    os.replace(temporary, target)
+@contextmanager
+def translate_file_errors(path: Path, action: str) -> Iterator[None]:
+    """Errors of the system as those of this package: that the file cannot be "read", "written"."""
+    try:
+        yield
+    except StreamembedError:
+        raise
+    except OSError as error:
+        raise build_file_error(error, path, action) from error
 
 
 def unseal(
@@ -187,10 +191,8 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
     source = Path(check_path(path))
     if os.path.exists(source) and not (os.path.isdir(source) or os.path.isfile(source)):
         raise NotAFileError(f"{source} is a pipe, device or socket; it must be a file")
-    try:
+    with translate_file_errors(source, "read"):
         return source.read_bytes()
-    except OSError as error:
-        raise build_file_error(error, source, "read") from error
 
 
 def read_kind(path: str | os.PathLike[str]) -> str | None:
@@ -229,16 +231,22 @@ def to_table(arrays: Mapping[str, Array]) -> Any:
     and, in front, where each ends.
     """
     names = sorted(arrays)  # the bytes do not tell in which order they were put in
-    rows = [{"name": name, "shape": arrays[name].shape, **_pack(arrays[name])} for name in names]
-    return pa.table({key: [row[key] for row in rows] for key in _ARRAYS.names}, _ARRAYS)
+    packed = [_pack(arrays[name]) for name in names]
+    ends = np.cumsum([0, *(len(part) for _, part in packed)], dtype=np.int64)
+    buffers = [None, pa.py_buffer(ends), pa.py_buffer(b"".join(part for _, part in packed))]
+    data = pa.Array.from_buffers(pa.large_binary(), len(names), buffers)  # one copy, not three
+    shapes, dtypes = [arrays[name].shape for name in names], [dtype for dtype, _ in packed]
+    return pa.table([names, dtypes, shapes, data], schema=_ARRAYS)
 
 
-def _pack(array: Array) -> dict[str, Any]:
+def _pack(array: Array) -> tuple[str, memoryview | bytes]:
+    """The name of a dtype, and the bytes: those of the array itself, where they lie together."""
     if array.dtype != object:
-        return {"dtype": array.dtype.str, "data": array.tobytes()}
+        flat = np.ascontiguousarray(array).reshape(-1)
+        return array.dtype.str, flat.view(np.uint8).data
     texts = [text.encode() for text in array.tolist()]
     ends = np.cumsum([len(text) for text in texts], dtype=np.int64)
-    return {"dtype": _TEXT, "data": ends.tobytes() + b"".join(texts)}
+    return _TEXT, ends.tobytes() + b"".join(texts)
 
 
 def unpack(table: Any) -> dict[str, Array]:

@@ -27,10 +27,8 @@ from streamembed.errors import (
     FileError,
     MissingFileError,
     StoppedError,
-    StreamembedError,
-    build_file_error,
 )
-from streamembed.storage.archive import VERSION
+from streamembed.storage.archive import VERSION, translate_file_errors
 
 # Of a run folder: the database, the folder of files beside it, and the file that its writer locks.
 DATABASE_NAME, PARTS, LOCK = "run.db", "parts", ".lock"
@@ -40,7 +38,7 @@ APPLICATION = 0x53456462  # "SEdb", so that other tools can tell what the file i
 # Records of more bytes are files: SQLite's own limit is a billion.
 LARGEST_BLOB = 1 << 22
 _SELECT = "SELECT chain, number, position, name, file, data, crc FROM records WHERE"
-_FACT = "fact "  # begins the name of the chain of a fact
+FACT = "fact "  # begins the name of the chain of a fact
 _TABLES = """
 CREATE TABLE lengths (value TEXT NOT NULL, crc INTEGER NOT NULL);
 CREATE TABLE records (
@@ -300,7 +298,7 @@ class Database:
 
     def write_fact(self, name: str, value: Any) -> None:
         """A fact, anything that JSON has, within `commit`."""
-        chain = _FACT + name
+        chain = FACT + name
         number = self.append(chain, 0, json.dumps(value, sort_keys=True).encode())
         self.keep_only(chain, {number})
 
@@ -309,18 +307,13 @@ class Database:
     def read_fact(self, name: str, default: Any = None) -> Any:
         """A fact; ``default`` where it was never written."""
         with self.read_consistently():
-            length = self.count_records(_FACT + name)
-            return json.loads(self.read(_FACT + name, length - 1).data) if length else default
-
-    def list_facts(self) -> list[str]:
-        """Names of the facts."""
-        chains = self._read_lengths()
-        return [name.removeprefix(_FACT) for name in chains if name.startswith(_FACT)]
+            length = self.count_records(FACT + name)
+            return json.loads(self.read(FACT + name, length - 1).data) if length else default
 
     def list_chains(self) -> list[str]:
-        """Of which chains there are records, or were; without those of facts."""
+        """Of which chains there are records, or were."""
         left = {str(name) for (name,) in self._query("SELECT DISTINCT chain FROM records")}
-        return sorted(name for name in left | {*self._read_lengths()} if name[:5] != _FACT)
+        return sorted(left.union(self._read_lengths()))
 
     def count_records(self, chain: str) -> int:
         """Records that the chain ever had."""
@@ -454,9 +447,8 @@ def connect(path: Path, mode: str) -> sqlite3.Connection:
 def translate_errors(path: Path, what: str) -> Iterator[None]:
     """Errors of SQLite and of the system as those of this package."""
     try:
-        yield
-    except StreamembedError:
-        raise
+        with translate_file_errors(path, what):
+            yield
     except sqlite3.OperationalError as error:
         raise FileError(
             f"{path} cannot be {what}: {error}; free or repair the disk, then open the run again"
@@ -465,8 +457,6 @@ def translate_errors(path: Path, what: str) -> Iterator[None]:
         raise DamagedFileError(f'{path} is damaged: SQLite reports "{error}"') from error
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise DamagedFileError(f"{path} is damaged: {error}") from error
-    except OSError as error:
-        raise build_file_error(error, path, what) from error
 
 
 def stat_files(folder: Path) -> list[tuple[int, int, int, int]]:

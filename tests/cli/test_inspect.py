@@ -110,8 +110,9 @@ def test_an_interrupted_or_damaged_run_says_so(tmp_path: Path, log: Path, run: P
     assert call("replay", cut, "--run", run, "--overwrite", *SMALL).exit_code == exit_codes.DAMAGED
     lines, facts = inspected(run)
     assert lines[0].endswith("the log was NOT read to the end")
-    assert lines[1].startswith("hint: the log was not read to the end: it is damaged, or")
-    assert facts["state"] == "stopped"
+    assert lines[1].startswith("hint: the log was not read to the end: ")
+    assert lines[1].endswith("repeat the command to resume")
+    assert (facts["state"], facts["damage"] in lines[1]) == ("finished", True)
     lines, facts = inspected(cut)
     assert "DAMAGED" in lines[0] or facts["damages"] == []
 

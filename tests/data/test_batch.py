@@ -10,7 +10,6 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-import streamembed as se
 from streamembed.data import batch
 from streamembed.data.features import Features
 from streamembed.errors import BadRowError, FeatureError, InputError, StreamembedError
@@ -39,25 +38,6 @@ class ArrayCapsule:
         return self._rows.__arrow_c_array__(requested_schema)
 
 
-NAMED = {
-    "table": pa.table(COLUMNS),
-    "record batch": pa.record_batch(COLUMNS),
-    "pandas": pd.DataFrame(COLUMNS, index=[7, 8, 9]),
-    "polars": pl.DataFrame(COLUMNS),
-    "dicts": [{"b": b, "a": a} for a, b in VALUES.tolist()],
-    "stream capsule": StreamCapsule(pa.table(COLUMNS)),
-    "array capsule": ArrayCapsule(pa.record_batch(COLUMNS)),
-}
-
-
-@pytest.mark.parametrize("kind", NAMED)
-def test_named_features_are_ordered_by_name(kind: str) -> None:
-    """Frames, tables, capsules and dicts all give the same matrix, columns by name."""
-    read = batch.read(NAMED[kind])
-    assert read.features == Features(("a", "b"), False)
-    np.testing.assert_array_equal(read.points, VALUES)
-
-
 @pytest.mark.parametrize("X", [VALUES, VALUES.tolist(), np.asfortranarray(VALUES)])
 def test_arrays_keep_their_order(X: Any) -> None:
     """Columns of an array are named by their place."""
@@ -65,23 +45,6 @@ def test_arrays_keep_their_order(X: Any) -> None:
     assert read.features == Features(("0", "1"), True)
     assert read.points.flags.c_contiguous
     np.testing.assert_array_equal(read.points, VALUES)
-
-
-@pytest.mark.parametrize(
-    "column",
-    [
-        pa.array([1, 2, 3], pa.int8()),
-        pa.array([1, 2, 3], pa.uint64()),
-        pa.array([1.0, 2.0, 3.0], pa.float32()),
-        pa.array([1.0, 2.0, 3.0], pa.float16()),
-        pa.array([1, 2, 3], pa.decimal128(9, 2)),
-        pa.array([1, 2, 3]).dictionary_encode(),
-    ],
-    ids=str,
-)
-def test_numbers_of_any_type_are_cast(column: Any) -> None:
-    """Integers, floats of any width, decimals and dictionary-encoded columns become float64."""
-    assert batch.read(pa.table({"x": column})).points[:, 0].tolist() == [1.0, 2.0, 3.0]
 
 
 BAD = [1.0, np.nan, np.inf, -np.inf, 1e200]
@@ -153,18 +116,6 @@ def test_features_are_matched_by_name() -> None:
         batch.read(VALUES, features=Features(("0", "1", "2"), True))
 
 
-def test_ids_are_whole_numbers_or_strings() -> None:
-    """Other ids, too few of them, and nulls are refused."""
-    assert batch.read(VALUES, ids=[3, 1, 2]).ids.dtype == np.int64
-    assert batch.read(VALUES, ids=pa.array(["x", "yy", "z"])).ids.tolist() == ["x", "yy", "z"]
-    with pytest.raises(InputError, match="ids has 2 entries; it must have 3"):
-        batch.read(VALUES, ids=[1, 2])
-    with pytest.raises(InputError, match=r"ids has 1\.5"):
-        batch.read(VALUES, ids=[1.5, 2.5, 3.5])
-    with pytest.raises(BadRowError, match="the id is null"):
-        batch.read(VALUES, ids=["a", None, "b"])
-
-
 def test_whole_number_column_names_are_names() -> None:
     """Not places, in whatever order and beside text; where two read alike, this is said."""
     four = pd.DataFrame(np.arange(12.0).reshape(3, 4))
@@ -197,10 +148,3 @@ def test_an_array_of_lists_is_a_matrix(kind: str) -> None:
     read = batch.read(LISTS[kind])
     assert read.features.names == ("0", "1")
     assert np.array_equal(read.points, VALUES)
-
-
-@pytest.mark.parametrize("X", [iter([[1.0, 2.0]]), zip([1.0], [2.0], strict=True)])
-def test_an_iterator_is_refused_with_a_hint(X: Any) -> None:
-    """It can be read once only, so it is not taken for a table."""
-    with pytest.raises(InputError, match="pass list\\(X\\)"):
-        se.Engine().learn(X)

@@ -143,17 +143,3 @@ def test_unbalanced_labels_are_no_change(shares: list[float]) -> None:
         before, since = (X[:200], labels[:200]), (X[200:], labels[200:])
         named += explain_labels(FEATURES, range(len(shares)), before, since, 1.0) is not None
     assert named <= 7
-
-
-def test_labels_that_come_later_change_no_explanation() -> None:
-    """The same bytes, whether or not they are in the call that raises the alarm."""
-    rng = np.random.default_rng(8)
-    points, labels = draw(rng, 700)
-    labels[400:] = np.array([0, 2, 1, 3])[labels[400:]]
-    labels[500:] = np.where(rng.random(200) < 0.1, 4, labels[500:])
-    once, often = (se.Monitor(ert=5_000, n_reference=300, labels=True) for _ in range(2))
-    once.learn(points, y=labels.tolist())
-    for at in range(0, 700, 50):
-        often.learn(points[at : at + 50], y=labels[at : at + 50].tolist())
-    assert any(r.explanation and r.explanation.labels for r in once.records if r.position < 500)
-    assert once.to_bytes() == often.to_bytes()

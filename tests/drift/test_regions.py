@@ -151,22 +151,6 @@ def test_names_of_features_are_kept() -> None:
     assert monitor.alarms[0].explanation.names == ("f07",)
 
 
-def test_any_cut_of_the_stream_names_the_same() -> None:
-    """Byte for byte, with a burst of copies behind the alarm."""
-    after = draw(500, (0.1, 0.2, 0.2, 0.5), 7)[0]
-    after[60:160] = after[60]
-    stream = np.concatenate([draw(700, USUAL)[0], after])
-    whole, cut = (se.Monitor(n_reference=N_REFERENCE) for _ in range(2))
-    whole.learn(stream)
-    for start in range(0, len(stream), 37):
-        cut.learn(stream[start : start + 37])
-        if start % 10 == 0:
-            cut = se.Monitor.from_bytes(cut.to_bytes())
-    assert cut.to_bytes() == whole.to_bytes()
-    kinds = {record.explanation.kind for record in whole.records if record.explanation}
-    assert {"region", "repeated event"} <= kinds
-
-
 def test_the_shares_of_a_group_are_those_of_its_test() -> None:
     """Fisher's exact test of before and after, times the number of groups."""
     found = watch(draw(400, (0.1, 0.2, 0.2, 0.5), 8)[0]).alarms[0].explanation

@@ -10,8 +10,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import streamembed as se
 from streamembed.data.times import find_late, read_times
@@ -50,32 +48,6 @@ def test_mass_is_that_of_the_times() -> None:
         one.learn(X[order], times=TIMES[order])
         np.testing.assert_allclose(one.snapshot().masses.sum(), weight(TIMES), rtol=1e-12)
         assert one.landmark_set().time == TIMES.max()
-
-
-@settings(max_examples=8, deadline=None)
-@given(st.lists(st.integers(1, 399), max_size=6, unique=True), st.booleans(), st.booleans())
-def test_calls_leave_no_trace(cuts: list[int], has_ids: bool, skews: bool) -> None:
-    """Whatever is late, repeated or missing: the same bytes, the same rows rejected."""
-    times, ids = TIMES.copy(), np.arange(400)
-    times[[50, 51, 200]] = [1e6, np.nan, 1e9]
-    ids[[52, 201]] = [51, 200]  # of rows that were rejected
-    ids[300] = 299
-    fixed = {"on_bad_row": "skip", "max_skew": 40.0 if skews else None}
-
-    def learned(ends: list[int]) -> tuple[bytes, list[tuple[int, str]]]:
-        one, rejected = engine(**fixed), []
-        for start, stop in zip([0, *ends], [*ends, 400], strict=True):
-            part = slice(start, stop)
-            told = one.learn(X[part], ids=ids[part] if has_ids else None, times=times[part])
-            rejected += [(start + row.index, row.reason) for row in told.rejected]
-        return one.to_bytes(), rejected
-
-    whole = learned([])
-    assert learned(sorted(cuts)) == whole
-    rows = [row for row, _ in whole[1]]
-    assert rows == ([50] if skews else []) + [51] + ([200] if skews else []) + (
-        [300] if has_ids else []
-    )
 
 
 def test_a_row_of_the_year_2100_is_a_bad_row() -> None:
@@ -171,21 +143,6 @@ def test_a_clock_goes_with_a_half_life_and_with_times() -> None:
         engine(clock="position").learn(X, times=TIMES)
     with pytest.raises(InputError, match="needs points with times"):
         engine().learn_distances([[]])
-
-
-def test_an_engine_with_a_clock_is_saved_and_goes_on(tmp_path: Path) -> None:
-    """In the middle of a chunk; in an open run, too."""
-    one = engine()
-    one.learn(X[:250], times=TIMES[:250])
-    again = se.Engine.from_bytes(one.to_bytes())
-    for each in (one, again):
-        each.learn(X[250:], times=TIMES[250:])
-    assert again.to_bytes() == one.to_bytes()
-    with se.open_run(tmp_path / "run", one.config.as_dict()) as run:
-        run.learn(X[:250], times=TIMES[:250])
-    with se.open_run(tmp_path / "run") as run:
-        run.learn(X[250:], times=TIMES[250:])
-        assert run.engine.to_bytes() == one.to_bytes()
 
 
 def test_a_log_is_replayed_by_its_column_of_times(tmp_path: Path) -> None:

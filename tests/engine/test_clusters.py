@@ -171,33 +171,6 @@ def test_every_picture_is_as_the_oracle_has_it(seed: int) -> None:
         assert clusters.n_ids == oracle.n_ids
 
 
-@given(SEEDS)
-@settings(max_examples=60, deadline=None)
-def test_ids_begin_once_and_end_once(seed: int) -> None:
-    """A label is an id that has begun and not ended; sizes and positions are the picture's."""
-    alive: set[int] = set()
-    begun: set[int] = set()
-    earlier = None
-    for clusters in chain(draw_stream(seed)):
-        for event in clusters.events:
-            assert event.position == clusters.position
-            if event.kind in ("birth", "split"):
-                assert event.cluster not in begun
-                begun.add(event.cluster)
-                alive.add(event.cluster)
-                assert event.size == clusters.sizes[event.cluster]
-            else:
-                alive.remove(event.cluster)
-                assert earlier is not None
-                assert event.size == earlier.sizes[event.cluster]
-            assert event.other_size == clusters.sizes.get(event.other, 0)
-            assert (event.other is not None) == (event.kind in ("split", "merge"))
-        assert {*clusters.sizes} == alive
-        assert begun == {*range(clusters.n_ids)}
-        assert sum(clusters.sizes.values()) == np.count_nonzero(clusters.labels >= 0)
-        earlier = clusters
-
-
 @given(SEEDS, st.data())
 @settings(max_examples=60, deadline=None)
 def test_a_chain_in_two_halves_is_the_whole(seed: int, data: st.DataObject) -> None:

@@ -71,32 +71,6 @@ def test_distances_that_no_points_have() -> None:
         assert oracle.true_residual(s, vectors, snapshot.eigenvalues) < 1e-6
 
 
-@pytest.mark.parametrize("memory", ["window", "landmarks"])
-def test_kernels_that_are_not_positive_stay_certified(memory: str) -> None:
-    """Edit-like distances in a stream: honest certificates, finite coordinates."""
-    rng = np.random.default_rng(1)
-    words = rng.integers(0, 3, size=(400, 6))
-    d = (words[:, None, :] != words[None, :, :]).sum(axis=2).astype(float)
-    engine = small(memory, kernel="gaussian", bandwidth=2.0, n_components=3)
-    for t in range(400):
-        engine.learn_distances([row_for(engine, d)])
-        if engine.ready and t % 50 == 49:
-            snapshot = engine.snapshot()
-            assert snapshot.certificate.met
-            assert np.isfinite(snapshot.coordinates).all()
-            assert (snapshot.eigenvalues <= 1.0).all()
-            held = engine.support_positions
-            kernel = np.exp(-(d[np.ix_(held, held)] ** 2) / 4.0)
-            m = snapshot.masses
-            a = 1.0 / (kernel @ m)
-            delta = a * (kernel @ (m * a))
-            scaling = np.sqrt(m) * a / np.sqrt(delta)
-            s = scaling[:, None] * kernel * scaling
-            vectors = snapshot.psi * np.sqrt(snapshot.stationary)[:, None]
-            residual = oracle.true_residual(s, vectors, snapshot.eigenvalues)
-            assert residual <= 1.05 * snapshot.certificate.residual + 1e-6
-
-
 def test_rescaling_chooses_a_new_bandwidth_from_the_ring() -> None:
     """Distances are never scaled; the bandwidth follows them."""
     d = things(200)[1]
@@ -281,26 +255,6 @@ def test_new_rows_are_checked_too() -> None:
     ):
         with pytest.raises(BadRowError, match=says):
             snapshot.transform_distances([bad])
-
-
-def test_a_snapshot_of_distances_survives_the_disk(tmp_path: Any) -> None:
-    """Without a column of points, and with the same transform."""
-    d = things(100)[1]
-    engine = small()
-    engine.learn_distances(d[:80, :80])
-    snapshot = engine.snapshot()
-    snapshot.save(tmp_path / "s.arrow")
-    loaded = se.Snapshot.load(tmp_path / "s.arrow")
-    assert "point" not in pa.ipc.open_stream(tmp_path / "s.arrow").schema.names
-    rows = d[80:, :80]
-    np.testing.assert_array_equal(
-        loaded.transform_distances(rows), snapshot.transform_distances(rows)
-    )
-    np.testing.assert_array_equal(loaded.diffusion_distances(), snapshot.diffusion_distances())
-    engine.save(tmp_path / "e.arrow")
-    again = se.Engine.load(tmp_path / "e.arrow")
-    assert again.learns_distances
-    np.testing.assert_array_equal(again.snapshot().coordinates, snapshot.coordinates)
 
 
 # ---------------------------------------------------------------- in river's manner

@@ -165,20 +165,6 @@ def test_skipped_rows_are_reported_and_do_not_count() -> None:
     np.testing.assert_array_equal(engine.snapshot().coordinates, twin.snapshot().coordinates)
 
 
-def test_duplicate_ids_are_refused() -> None:
-    """Within a call and against the support; an id that left the window may come again."""
-    engine = small()
-    with pytest.raises(DuplicateIdError, match=r"id 'a' is repeated in this call \(row 0 and"):
-        engine.learn(POINTS[:3], ids=["a", "b", "a"])
-    assert engine.position == 0
-    engine.learn(POINTS[:70], ids=[f"e{i}" for i in range(70)])
-    with pytest.raises(DuplicateIdError, match="id 'e69'"):
-        engine.learn(POINTS[:1], ids=["e69"])
-    engine.learn(POINTS[:1], ids=["e3"])
-    with pytest.raises(DuplicateIdError, match="ids are positions in this call"):
-        engine.learn(POINTS[:1])
-
-
 def test_ids_that_come_twice_in_a_call_are_told_from_those_that_are_held() -> None:
     """With both rows, the nearest earlier one where there are several."""
     engine = small()

@@ -330,6 +330,8 @@ def test_an_interrupt_of_a_compiled_function_is_one() -> None:
             raise SystemError("CPUDispatcher returned a result with an exception set") from error
 
     with pytest.raises(KeyboardInterrupt):
-        engine._run_exclusively(interrupted)
+        engine._run_in_turn(engine._learning, interrupted)
     with pytest.raises(SystemError):
-        engine._run_exclusively(lambda: (_ for _ in ()).throw(SystemError("of its own")))
+        engine._run_in_turn(
+            engine._learning, lambda: (_ for _ in ()).throw(SystemError("of its own"))
+        )

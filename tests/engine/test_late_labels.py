@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -45,23 +44,6 @@ def small_of(memory: str) -> se.Engine:
     engine = small(metrics=NAMES, memory=memory)
     engine.learn(X[:95])
     return engine
-
-
-def test_a_saved_engine_knows_which_events_have_a_label(tmp_path: Path) -> None:
-    """A label that is repeated counts, and teaches nothing, also after loading."""
-    engine = small()
-    engine.learn(X[:85], y=[int(k) if j % 2 else None for j, k in enumerate(KINDS[:85])])
-    engine.label([0, 84], ["a", "b"])
-    engine.save(tmp_path / "engine")
-    loaded = se.Engine.load(tmp_path / "engine")
-    for one in (engine, loaded):
-        before = matrix(one)
-        assert one.label([0, 1, 83, 84, 84], [1] * 5) == se.Labelled(0, 5, ())
-        np.testing.assert_array_equal(matrix(one), before)
-        assert one.label([2, 2, 82], ["c", "d", None]) == se.Labelled(1, 1, ())
-    loaded.learn(X[85:])
-    engine.learn(X[85:])
-    np.testing.assert_array_equal(matrix(loaded), matrix(engine))
 
 
 def test_events_that_have_left_are_named() -> None:

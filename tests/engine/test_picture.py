@@ -147,21 +147,6 @@ def test_a_picture_never_changes() -> None:
     assert bits(picture) == bits(again)
 
 
-def test_a_saved_snapshot_has_its_picture(tmp_path: Path) -> None:
-    """Bit for bit, and the same places of new points."""
-    made = engine()
-    made.learn(POINTS)
-    snapshot, picture = made.snapshot(), picture_of(made)
-    snapshot.save(tmp_path / "snapshot")
-    loaded = se.Snapshot.load(tmp_path / "snapshot").picture
-    assert loaded is not None
-    assert bits(loaded) == bits(picture)
-    assert loaded.transform(POINTS[:9]).tobytes() == picture.transform(POINTS[:9]).tobytes()
-    loaded_again = se.Snapshot.load(tmp_path / "snapshot")
-    loaded_again.save(tmp_path / "again")
-    assert (tmp_path / "again").read_bytes() == (tmp_path / "snapshot").read_bytes()
-
-
 def outliers(rng: np.random.Generator) -> Floats:
     points = rng.standard_normal((200, 3))
     points[::20] *= 1e6

@@ -104,40 +104,6 @@ def test_named_features_are_mapped_in_transform() -> None:
     np.testing.assert_array_equal(snapshot.transform(dicts), expected)
 
 
-@pytest.mark.parametrize("ids", [False, True])
-def test_a_snapshot_is_loaded_bit_for_bit(tmp_path: Path, ids: bool) -> None:
-    """Every array, number and answer of a loaded snapshot is that of the saved one."""
-    saved = engine_of(ids=ids).snapshot()
-    saved.save(tmp_path / "a.arrow")
-    loaded = se.Snapshot.load(tmp_path / "a.arrow")
-    for name in list_arrays(saved):
-        np.testing.assert_array_equal(getattr(loaded, name), getattr(saved, name))
-        assert getattr(loaded, name).dtype == getattr(saved, name).dtype
-    assert loaded.certificate == saved.certificate
-    assert loaded.frame == saved.frame
-    new = np.random.default_rng(2).standard_normal((5, 3))
-    np.testing.assert_array_equal(loaded.transform(new), saved.transform(new))
-    np.testing.assert_array_equal(loaded.coverage(new), saved.coverage(new))
-    np.testing.assert_array_equal(loaded.diffusion_distances(), saved.diffusion_distances())
-    loaded.save(tmp_path / "b.arrow")
-    assert (tmp_path / "a.arrow").read_bytes() == (tmp_path / "b.arrow").read_bytes()
-
-
-def test_every_flipped_byte_is_found(tmp_path: Path) -> None:
-    """Any byte of a saved file, changed by any bit: DamagedFileError, never another answer."""
-    path = tmp_path / "s.arrow"
-    engine_of().snapshot().save(path)
-    good = path.read_bytes()
-    rng = np.random.default_rng(3)
-    places = np.unique(np.r_[rng.integers(0, len(good), 400), :64, len(good) - 64 : len(good)])
-    for place in places:
-        bad = bytearray(good)
-        bad[place] ^= 1 << int(rng.integers(8))
-        path.write_bytes(bytes(bad))
-        with pytest.raises(DamagedFileError):
-            se.Snapshot.load(path)
-
-
 def test_a_cut_file_or_another_kind_is_refused(tmp_path: Path) -> None:
     """A truncated file, an engine in place of a snapshot, and anything else say what they are."""
     engine = engine_of()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import subprocess
 import sys
 import textwrap
@@ -230,20 +229,6 @@ def test_equally_near_points_come_oldest_first() -> None:
     assert snapshot.neighbors(snapshot.points, 1)[0].ravel().tolist() == [
         3 * (i // 3) for i in range(90)
     ]
-
-
-def test_a_loaded_snapshot_has_the_same_neighbors(complete: se.Snapshot, tmp_path: Path) -> None:
-    """From a file, and after unpickling; trees are not saved."""
-    complete.neighbors(POINTS)
-    complete.save(tmp_path / "snapshot")
-    for other in (se.Snapshot.load(tmp_path / "snapshot"), pickle.loads(pickle.dumps(complete))):
-        for space in SPACES:
-            for a, b in zip(
-                other.neighbors(POINTS, 4, space), complete.neighbors(POINTS, 4, space), strict=True
-            ):
-                np.testing.assert_array_equal(a, b)
-        assert other.to_arrow().equals(complete.to_arrow())
-        assert html_of(other) == html_of(complete)
 
 
 @pytest.mark.parametrize(

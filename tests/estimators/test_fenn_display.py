@@ -8,32 +8,9 @@ from sklearn.datasets import load_wine
 
 from streamembed.errors import FeatureError, NotReadyError, ParameterError
 from streamembed.estimators import FENN
-from streamembed.metrics import fenn, fenn_display
-from streamembed.metrics.class_moments import join_scatters
 
 X, Y = load_wine(return_X_y=True)
 NAMES = [f"f{j:02}" for j in range(13)]
-DICTS = [dict(zip(NAMES, row, strict=True)) for row in X.tolist()]
-
-
-def test_every_kind_of_table_is_shown_the_same() -> None:
-    """Arrays, dicts in another order of keys; a missing value is the mean, and is counted."""
-    arrays, named = FENN(), FENN()
-    arrays.learn_many(X, Y)
-    arrays.flush()
-    named.learn_many(DICTS, Y)
-    state = arrays._stream.progress["metric"].state
-    spectrum = fenn.compute_spectrum(join_scatters(state))
-    truth = fenn_display.compute_display(X, spectrum)
-    shown = arrays.display(X)
-    np.testing.assert_array_equal(shown.coordinates, truth.coordinates)
-    turned = [dict(reversed(row.items())) for row in DICTS]
-    np.testing.assert_array_equal(named.display(turned).coordinates, truth.coordinates)
-    gap = named.display([{**DICTS[0], "f03": None}])
-    filled = X[:1].copy()
-    filled[0, 3] = X[:150, 3].mean()  # of whole chunks
-    np.testing.assert_allclose(gap.coordinates, arrays.display(filled).coordinates, rtol=1e-9)
-    assert named.imputed_in_transform == 1
 
 
 def test_a_single_label_is_shown_too() -> None:

@@ -12,7 +12,7 @@ from scipy.spatial.distance import cdist
 from streamembed import estimators
 from streamembed.errors import NotLearnedWarning, NotReadyError
 from streamembed.estimators.metric_estimator import MetricEstimator
-from tests.metric_ways import ADDITIVE, CONTRACT, DICTS, LABELS, NAMES, POINTS, WAYS, built, learned
+from tests.metric_ways import ADDITIVE, CONTRACT, DICTS, LABELS, POINTS, WAYS, built, learned
 
 
 def test_the_roster_is_complete() -> None:
@@ -102,31 +102,6 @@ def test_waiting_events_do_not_move_a_metric_of_remembered_pairs() -> None:
     short.flush()
     assert short.ready
     assert short.metric.certificate["status"] == "measured"
-
-
-def test_missing_values_become_means() -> None:
-    """Of what was seen up to the end of the chunk; unknown features are counted and ignored."""
-    model, plain = (built("GeometricMeanMetric", chunk_size=30) for _ in range(2))
-    odd, filled = ([dict(row) for row in DICTS] for _ in range(2))
-    strange = [None, float("nan"), "text", float("inf"), 1e300, "absent"]
-    left = [row["x"] for i, row in enumerate(DICTS[:60]) if not 50 <= i < 56]
-    for i, value in enumerate(strange):
-        if value == "absent":
-            del odd[50 + i]["x"]
-        else:
-            odd[50 + i]["x"] = value  # type: ignore[assignment]
-        filled[50 + i]["x"] = float(np.mean(left))
-    odd[70]["new"] = 3.0
-    model.learn_many(odd, LABELS)
-    plain.learn_many(filled, LABELS)
-    assert (model.imputed, model.ignored) == (6, 1)
-    # the deviation that features are divided by is that of the values that were there
-    np.testing.assert_allclose(model.metric.matrix, plain.metric.matrix, rtol=0.05)
-    assert model.transform_one({}).keys() == model.transform_one(DICTS[0]).keys()
-    assert (model.imputed_in_transform, model.ignored_in_transform) == (4, 0)
-    means = {name: np.mean([row[name] for row in DICTS]) for name in NAMES}
-    means["x"] = np.mean([row["x"] for i, row in enumerate(DICTS) if not 50 <= i < 56])
-    assert model.transform_one({}) == pytest.approx(model.transform_one(means), rel=1e-9)
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -16,7 +16,6 @@ from sklearn.datasets import load_wine
 
 import streamembed as se
 from streamembed import estimators
-from streamembed.data.labels import label_key
 from streamembed.engine import call as call_module
 from streamembed.estimators import (
     FENN,
@@ -241,19 +240,6 @@ def test_labels_stay_with_their_rows_where_others_are_set_aside(tmp_path: Path) 
     ours, theirs = engine.snapshot().metrics, plain.snapshot().metrics
     for name in NAMES:
         np.testing.assert_array_equal(ours[name].matrix, theirs[name].matrix)
-
-
-def test_true_and_one_were_one_class_for_estimators_only() -> None:
-    """One rule: True and 1 are two classes; 1, 1.0 and numpy's ones are one."""
-    labels = [1, True, 1.0, np.int64(1), np.bool_(True), "1"]
-    model = GeometricMeanMetric()
-    model.learn_many(POINTS[:6], labels)
-    engine = small(metrics=("fenn",), warm_up=5, chunk_size=1, n_components=1)
-    engine.learn(POINTS[:6], y=labels)
-    assert len(model.classes) == len({label_key(label) for label in labels}) == 3
-    assert label_key(np.True_) == label_key(True) != label_key(np.float64(1.0)) == label_key(1)
-    told = engine.snapshot().metrics["fenn"].certificate
-    assert told["n_classes"] + told["n_thin"] == 3
 
 
 # ------------------------------------------------------------------ nothing is lost silently

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import streamembed as se
-from scenarios.streams import drifting_rings, still_rings, swiss_roll
+from scenarios.streams import still_rings
 from streamembed.errors import DuplicateIdError
 from streamembed.landmarks.absorption import Cover
 from tests.oracles import oracle
@@ -92,49 +92,6 @@ def test_the_cover_is_the_rule(
     np.testing.assert_allclose(engine._progress.state.support.masses.sum(), total, rtol=1e-12)
 
 
-def test_the_nearest_neighbours_are_mended_exactly() -> None:
-    """After hundreds of insertions the closest pair is that of a computation from scratch."""
-    points = blob(3000, 1) * np.linspace(1.0, 5.0, 3000)[:, None]
-    engine = small(size=60, warm_up=30)
-    for start in range(0, 3000, 10):
-        engine.learn(points[start : start + 10])
-        state = engine._progress.state
-        if state is None:
-            continue
-        assert state.cover is not None
-        exact = Cover.of(state.support.scaled)
-        np.testing.assert_array_equal(state.cover.nearest, exact.nearest)
-        np.testing.assert_allclose(state.cover.nearest_d2, exact.nearest_d2, rtol=1e-12)
-
-
-def test_mass_is_conserved() -> None:
-    """20,000 events weigh 20,000; with a half-life, the geometric sum."""
-    points = drifting_rings(20_000, 0, window=5000)
-    for half_life in (None, 700.0):
-        engine = small(size=50, half_life=half_life, chunk_size=100, bandwidth=1.0)
-        engine.learn(points)
-        fading = 1.0 if half_life is None else 2.0 ** (-1.0 / half_life)
-        total = 20_000 if half_life is None else (1.0 - fading**20_000) / (1.0 - fading)
-        masses = engine.snapshot().masses
-        # 20,000 sums of which each rounds: n eps = 4e-12
-        np.testing.assert_allclose(masses.sum(), total, rtol=4e-12)
-        assert (masses > 0).all()
-        assert len(masses) == 50
-
-
-def test_the_radius_only_grows_where_nothing_is_forgotten() -> None:
-    """Until a stale landmark leaves, no pair is ever closer than the closest before."""
-    points = swiss_roll(600, 0)
-    engine = small(size=100, warm_up=100, bandwidth=1.0)
-    before = 0.0
-    for start in range(0, 600, 10):  # nothing is old enough to be stale
-        engine.learn(points[start : start + 10])
-        if engine.ready:
-            now = engine.snapshot().resolution
-            assert now >= before
-            before = now
-
-
 # ---------------------------------------------------------------- the map on it
 
 
@@ -159,38 +116,7 @@ def test_the_map_is_the_weighted_batch_map() -> None:
         np.testing.assert_allclose(found[:, clear], extended[:, clear], atol=1e-6)
 
 
-@pytest.mark.parametrize("half_life", [None, 400.0])
-def test_certificates_are_true(half_life: float | None) -> None:
-    """Every snapshot of a drifting stream against the dense answer on its own support."""
-    points = drifting_rings(6000, 0, window=1500)
-    engine = small(
-        size=280, half_life=half_life, chunk_size=50, bandwidth=0.6, n_components=6, warm_up=280
-    )
-    for start in range(0, 6000, 750):
-        engine.learn(points[start : start + 750])
-        if not engine.ready:
-            continue
-        snapshot = engine.snapshot()
-        truth = oracle.diffusion_map(snapshot.points, 0.6, 1.0, snapshot.masses)
-        vectors = snapshot.psi * np.sqrt(snapshot.stationary)[:, None]
-        residual = oracle.true_residual(truth.S, vectors, snapshot.eigenvalues)
-        assert snapshot.certificate.met
-        assert residual <= 1.05 * snapshot.certificate.residual + 1e-6  # float32 ring
-        np.testing.assert_allclose(snapshot.eigenvalues, truth.eigenvalues[1:7], atol=1e-3)
-
-
 # ---------------------------------------------------------------- laws
-
-
-def test_a_snapshot_keeps_its_resolution_on_disk(tmp_path: Any) -> None:
-    """Save and load, bit for bit."""
-    engine = small()
-    engine.learn(blob(500, 9))
-    snapshot = engine.snapshot()
-    snapshot.save(tmp_path / "snapshot.arrow")
-    loaded = se.Snapshot.load(tmp_path / "snapshot.arrow")
-    assert loaded.resolution == snapshot.resolution > 0
-    np.testing.assert_array_equal(loaded.masses, snapshot.masses)
 
 
 def test_rescaling_keeps_the_masses() -> None:
@@ -227,21 +153,6 @@ def test_an_id_may_come_again_once_it_is_merged_away() -> None:
         engine.learn(blob(21, 14), ids=[f"m{i}" for i in range(20)] + [kept])
     assert pickled(engine) == before
     assert engine.learn(blob(1, 15), ids=[gone]).accepted == 1
-
-
-def test_refused_duplicates_in_a_long_call_leave_no_trace() -> None:
-    """The chunks before the culprit were learned, and are taken back: ring, masses, pending."""
-    engine = small(size=30, chunk_size=5)
-    engine.learn(blob(203, 16), ids=[f"n{i}" for i in range(203)])
-    before, snapshot = pickled(engine), engine.snapshot()
-    ids = [f"m{i}" for i in range(60)]
-    ids[58] = "m57"  # in the same chunk: whatever is merged meanwhile
-    with pytest.raises(DuplicateIdError, match="row 58"):
-        engine.learn(blob(60, 17), ids=ids)
-    assert pickled(engine) == before
-    assert engine.snapshot() is snapshot
-    skipping = small(size=30, chunk_size=5, on_bad_row="skip")
-    assert skipping.learn(blob(60, 17), ids=ids).rejected[0].reason == "duplicate id"
 
 
 def pickled(engine: se.Engine) -> Any:

@@ -128,17 +128,21 @@ def _distances(engine: se.Engine, first: int, stop: int) -> object:
 
 def read_engine(engine: se.Engine) -> Any:
     """What an engine shows."""
-    if not engine.ready:
-        return engine.position, engine.pending
-    snapshot = engine.snapshot()
+    return read_snapshot(engine.snapshot()) if engine.ready else (engine.position, engine.pending)
+
+
+def read_snapshot(snapshot: se.Snapshot) -> Any:
+    """What a snapshot shows, new points and their neighbours included."""
+    near: Any = None
     if snapshot.feature_names:
         placed = snapshot.transform(POINTS[:5] + 0.1)
+        near = snapshot.neighbors(POINTS[:5] + 0.1, k=3)
     else:
         placed = snapshot.transform_distances(DISTANCES[:5, [int(key[1:]) for key in snapshot.ids]])
-    metrics = [one.matrix for one in snapshot.metrics.values()]
+    metrics = {name: one.matrix for name, one in snapshot.metrics.items()}
     picture = [] if snapshot.picture is None else snapshot.picture.coordinates
     certificate = repr(snapshot.certificate)
-    return snapshot.position, snapshot.coordinates, placed, metrics, picture, certificate
+    return snapshot.position, snapshot.coordinates, placed, near, metrics, picture, certificate
 
 
 METRICS = ("itml", "geometric_mean", "fenn")

@@ -16,7 +16,16 @@ import pytest
 import streamembed as se
 from streamembed import estimators
 from streamembed.errors import StreamembedError
-from tests.laws.subjects import IDS, LABELS, POINTS, ROWS, SUBJECTS, Subject, digest
+from tests.laws.subjects import (
+    IDS,
+    LABELS,
+    POINTS,
+    ROWS,
+    SUBJECTS,
+    Subject,
+    digest,
+    read_snapshot,
+)
 
 every_subject = pytest.mark.parametrize("name", SUBJECTS)
 TABLES = [name for name, subject in SUBJECTS.items() if subject.table]
@@ -78,6 +87,16 @@ def test_reading_changes_nothing(name: str) -> None:
             assert getattr(model, attribute) is getattr(model, attribute)
         elif callable(reader):
             assert model.snapshot() is model.snapshot()
+
+
+@pytest.mark.parametrize("name", [name for name in SUBJECTS if name.startswith("Engine")])
+def test_a_loaded_snapshot_is_the_saved_one(name: str) -> None:
+    """Its bytes, coordinates, certificate and picture, and places and neighbours of new points."""
+    subject = SUBJECTS[name]
+    snapshot = learned(subject).snapshot()
+    loaded = se.Snapshot.from_bytes(snapshot.to_bytes())
+    assert loaded.to_bytes() == snapshot.to_bytes()
+    assert digest(read_snapshot(loaded)) == digest(read_snapshot(snapshot))
 
 
 def learn_of(model: Any) -> Callable[..., object]:

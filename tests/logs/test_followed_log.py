@@ -20,7 +20,7 @@ import pytest
 import streamembed as se
 from scenarios.fuzz.kills import digest
 from streamembed.errors import FeatureError, ParameterError
-from streamembed.logs import follow_log, followed_log, write_log
+from streamembed.logs import follow_log, write_log
 from streamembed.runs.verification import verify
 from tests.cli.test_cli import call
 
@@ -32,11 +32,6 @@ SMALL: dict[str, Any] = {"size": 60, "warm_up": 40}
 FLAGS = ("--size", "60", "--warm-up", "40", "--snapshot-every", "20",
          "--monitor", "--n-reference", "200", "--ert", "1000")  # fmt: skip
 FORMATS = ("parquet", "stream", "file")
-
-
-@pytest.fixture(autouse=True)
-def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(followed_log, "POLL", 0.01)
 
 
 def write(folder: Path, number: int, hidden: bool = False) -> Path:
@@ -90,7 +85,7 @@ def test_files_are_learned_as_they_come(tmp_path: Path) -> None:
     assert digest(done.path) == digest(whole.path)
     assert whole.columns == done.columns
     assert "extra" in done.columns.left_out
-    assert not verify(done.path, deep=True).troubles
+    assert not verify(done.path).troubles
 
 
 def test_a_file_with_an_earlier_name_is_an_error(tmp_path: Path) -> None:

@@ -115,7 +115,7 @@ def test_the_command_warns_of_times_that_fall(tmp_path: Path) -> None:
     run = str(tmp_path / "run")
     done = CliRunner().invoke(main, ["replay", str(tmp_path / "log"), "--run", run, "--size", "20"])
     assert done.exit_code == 0
-    assert done.stderr.count("warning: event times fall by 8340 seconds") == 1
+    assert done.stderr.count("warning: event times fall by 8340 from") == 1
 
 
 @pytest.mark.parametrize("kind", MARKS)

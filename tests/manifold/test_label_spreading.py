@@ -121,7 +121,7 @@ def test_new_points_are_scored_by_the_same_formula() -> None:
     new, _ = blobs(20, 3, 3, 1)
     found = label_spreading.score(graph, new, DAMPING)
     d2 = cdist(new, graph.points, "sqeuclidean")
-    counts = np.sqrt(np.bincount(graph.classes[graph.classes >= 0], minlength=3))
+    counts = np.bincount(graph.classes[graph.classes >= 0], minlength=3) ** 0.75
     for i, row in enumerate(d2):
         near = np.argsort(row, kind="stable")[:5]
         width = max(np.sqrt(row[near[-1]]), graph.widths.min())
@@ -151,7 +151,7 @@ def test_questions_are_those_of_a_dense_inverse() -> None:
     S, _, _ = dense_walk(graph.points, 5)
     inverse = np.linalg.inv(np.eye(150) - DAMPING * S)
     Y = (graph.classes[:, None] == np.arange(3)).astype(float)
-    F = inverse @ Y / np.sqrt(Y.sum(axis=0))
+    F = inverse @ Y / Y.sum(axis=0) ** 0.75
     shares = np.sort(F / F.sum(axis=1, keepdims=True), axis=1)
     doubt, reach = 1.0 - (shares[:, -1] - shares[:, -2]), F.sum(axis=1)
     is_open = graph.classes == UNLABELLED

@@ -12,13 +12,11 @@ from sklearn.manifold import LocallyLinearEmbedding as SklearnLLE
 
 import streamembed as se
 from scenarios.fuzz import certificate as fuzz_certificate
-from scenarios.streams import swiss_roll
 from streamembed.errors import DegenerateMapWarning, InputError, ParameterError
 from streamembed.numeric.arrays import Floats
 
 K, TOLERANCE = 12, 3e-3
 DIGITS = load_digits().data / 16.0
-STREAMS = {"roll": swiss_roll(500, 0), "digits": DIGITS[:500]}
 
 
 def oracle(points: Floats, masses: Floats, arrivals: Floats) -> tuple[Floats, Floats]:
@@ -61,21 +59,6 @@ def check(snapshot: se.Snapshot) -> None:
         gap = theta[-1] - 0.5
         sine = np.linalg.norm(unit - vectors[:, :k] @ (vectors[:, :k].T @ unit), 2)
         assert sine <= 1.1 * np.sqrt(k) * TOLERANCE / gap + 1e-6
-
-
-@pytest.mark.parametrize("memory", ["all", "window", "landmarks"])
-@pytest.mark.parametrize("name", STREAMS)
-def test_every_chunk_is_what_its_certificate_says(name: str, memory: str) -> None:
-    """Through a turnover, without a cold start."""
-    points = STREAMS[name][:320]
-    engine = se.Engine("lle", n_components=3, n_neighbors=K, memory=memory, size=150, scaling=None)
-    for start in range(0, len(points), 20):
-        engine.learn(points[start : start + 20])
-        if engine.ready:
-            snapshot = engine.snapshot()
-            assert snapshot.certificate.met
-            assert snapshot.refinement == "view"
-            check(snapshot)
 
 
 def test_it_is_scikit_learns() -> None:

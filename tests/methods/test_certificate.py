@@ -11,12 +11,9 @@ import streamembed as se
 from scenarios.fuzz import certificate as fuzz_certificate
 from streamembed.errors import CostWarning
 from streamembed.geometry import components
-from streamembed.geometry.kernel_matrix import (
-    FLOAT32_ABOVE,
-    FLOAT32_TOLERANCE,
-    bound_rounding,
-    choose_dtype,
-)
+from streamembed.geometry.kernel_matrix import FLOAT32_ABOVE, FLOAT32_TOLERANCE, choose_dtype
+from streamembed.geometry.kernel_weights import bound_rounding
+from streamembed.methods.engine_parameters import METHODS
 from streamembed.spectral import probes
 from tests.oracles import oracle
 
@@ -413,3 +410,14 @@ def test_the_unit_of_values_that_are_all_zero_is_their_rounding() -> None:
 def test_functions_that_have_faded_brought_their_rounding_into_a_claim(seed: int) -> None:
     """Streams of which a residual was claimed a quarter of what it was, or functions overflowed."""
     assert fuzz_certificate.run(streams=1, seed=seed).wrong == []
+
+
+@pytest.mark.filterwarnings("ignore::streamembed.errors.DegenerateMapWarning")
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("unit", [1e-308, 1e-160])
+def test_points_without_squares_have_no_certified_coordinates(method: str, unit: float) -> None:
+    """Locally linear embedding was certified of points whose distances were all 0 in doubles."""
+    engine = se.Engine(method=method, size=100)
+    engine.learn(unit * np.random.default_rng(0).standard_normal((160, 4)))
+    snapshot = engine.snapshot()
+    assert not (snapshot.certificate.met and snapshot.coordinates.any())

@@ -65,20 +65,6 @@ def check(snapshot: se.Snapshot, distances: Floats, radius: float | None = None)
         assert missing.max() <= 1.01 * TOLERANCE * values[0]
 
 
-@pytest.mark.parametrize("memory", ["all", "window", "landmarks"])
-@pytest.mark.parametrize("name", STREAMS)
-def test_every_chunk_is_what_its_certificate_says(name: str, memory: str) -> None:
-    """Through a turnover."""
-    points = STREAMS[name][:300]
-    engine = se.Engine("isomap", n_neighbors=K, memory=memory, size=130, scaling=None)
-    for start in range(0, len(points), 20):
-        engine.learn(points[start : start + 20])
-        if engine.ready:
-            snapshot = engine.snapshot()
-            assert snapshot.certificate.met
-            check(snapshot, cdist(snapshot.points, snapshot.points))
-
-
 def test_it_is_scikit_learns() -> None:
     """Coordinates and new points, on a graph of one part, at a tolerance of 1e-8."""
     points = STREAMS["roll"][:300]

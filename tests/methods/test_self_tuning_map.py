@@ -383,16 +383,6 @@ def test_symmetries(change: Callable[[np.ndarray], np.ndarray], scaling: str | N
     np.testing.assert_allclose(ratio, ratio[0], rtol=1e-7)
 
 
-def learn_rows(engine: se.Engine, d: np.ndarray, start: int, stop: int) -> None:
-    for t in range(start, stop):
-        if engine.config.memory == "landmarks":
-            waiting = np.arange(t - engine.pending, t)
-            row = d[t, np.concatenate([engine.support_positions, waiting])]
-        else:
-            row = d[t, 0 if engine.config.memory == "all" else max(0, t - engine.config.size) : t]
-        engine.learn_distances([row])
-
-
 def test_unknown_distances_are_no_neighbours() -> None:
     """inf: no weight, and no neighbour; with fewer than k known, the farthest of these."""
     snapshot = mapped(cloud(120), scaling=None, n_components=3)
@@ -555,24 +545,6 @@ def test_scaling_has_a_floor_and_may_be_one_for_all() -> None:
     np.testing.assert_array_equal(mapped(points, scaling=None).scale, 1.0)
     asleep = np.column_stack([points[:, :2], np.ones(200)])
     assert mapped(asleep).scale[2] == pytest.approx(0.3 * np.median(asleep[:, :2].std(axis=0)))
-
-
-def test_distances_of_no_space_are_certified() -> None:
-    """A table that breaks the triangle inequality: eigenvalues below 0, and a map all the same."""
-    rng = np.random.default_rng(5)
-    d = rng.uniform(0.1, 1.0, (160, 160)) ** 3
-    d = np.maximum(d, d.T)
-    np.fill_diagonal(d, 0.0)
-    engine = se.Engine(size=90, n_components=3)
-    learn_rows(engine, d, 0, 160)
-    snapshot = engine.snapshot()
-    assert snapshot.certificate.met
-    among = d[np.ix_(snapshot.ids, snapshot.ids)]
-    weights = np.exp(-(among**2) / (2.0 * np.outer(snapshot.widths, snapshot.widths)))
-    q = weights.sum(axis=1)
-    values = np.linalg.eigvalsh(weights / np.sqrt(np.outer(q, q)))
-    assert values[0] < 0
-    np.testing.assert_allclose(snapshot.eigenvalues, values[::-1][1:4], atol=3e-3)
 
 
 @pytest.mark.parametrize("unit", [1e-80, 1.0, 1e80])

@@ -89,25 +89,6 @@ def close_to(one: np.ndarray, other: np.ndarray, tolerance: float) -> bool:
 # ---------------------------------------------------------------- sums
 
 
-@given(seed=st.integers(0, 2**20), cuts=st.lists(st.integers(0, 60), max_size=6))
-@settings(max_examples=50, deadline=None)
-def test_chunked_equals_one_shot(seed: int, cuts: list[int]) -> None:
-    """However the pairs are cut, and whichever part is added to which, the sums are the same."""
-    rng = np.random.default_rng(seed)
-    differences, similar = rng.standard_normal((60, 4)), rng.random(60) < 0.5
-    whole = sums_of(differences, similar)
-    stream, parts = class_moments.init_sums(4), class_moments.init_sums(4)
-    for rows, kind in zip(
-        np.split(differences, sorted(cuts)), np.split(similar, sorted(cuts)), strict=True
-    ):
-        stream = class_moments.update_sums(stream, rows, kind)
-        parts = class_moments.merge_sums(sums_of(rows, kind), parts)
-    for found in (stream, parts):
-        assert close_to(found.close, whole.close, EXACT)
-        assert close_to(found.far, whole.far, EXACT)
-        assert (found.n_close, found.n_far) == (whole.n_close, whole.n_far)
-
-
 def test_all_pairs_of_classes_without_a_pair():
     """The sums from class moments are those over all pairs, one by one."""
     rng = np.random.default_rng(2)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,6 @@ from streamembed.errors import (
     InputError,
     ParameterError,
 )
-from streamembed.logs.event_log import write_log
 from streamembed.metrics import class_moments, discriminant, eig_dml, geometric_mean, scatter
 from streamembed.metrics.catalog import NAMES, PAIR_METRICS
 
@@ -239,33 +237,6 @@ def test_every_metric_without_labels_starts_from_the_weights() -> None:
         # pairs of the embedding move the metric by a twentieth
         diagonal = np.diag(metric.matrix) * snapshot.scale**2
         assert (diagonal[5:] < 0.35 * diagonal[:5].mean()).all(), name
-
-
-def test_replay_learns_metrics_the_same_under_any_cut(tmp_path: Any) -> None:
-    """Labels from the log or none; files, formats and batches leave no trace in the snapshot."""
-    names = [f"f{j:02d}" for j in range(13)]
-    for labels in (None, KINDS[:170].tolist()):
-        runs = []
-        for k, (fmt, cuts) in enumerate([("stream", [170]), ("parquet", [31, 100, 170])]):
-            folder = tmp_path / f"{labels is None}-{k}"
-            folder.mkdir()
-            for i, (start, stop) in enumerate(pairwise([0, *cuts])):
-                part = None if labels is None else labels[start:stop]
-                write_log(
-                    folder / str(i),
-                    WINE[start:stop],
-                    names,
-                    labels=part,
-                    format=fmt,
-                    rows_per_batch=7 + k,
-                )
-            engine = se.Engine(metrics=("itml", "eig_dml", "fenn"), size=100, warm_up=60)
-            done = se.replay(folder, engine, tmp_path / f"run-{labels is None}-{k}")
-            assert done.snapshot is not None
-            source = "generated" if labels is None else "labels"
-            assert done.snapshot.metrics["itml"].certificate["source"] == source
-            runs.append((done.path / "snapshot.arrow").read_bytes())
-        assert runs[0] == runs[1]
 
 
 # ---------------------------------------------------------------- labels without end

@@ -65,18 +65,6 @@ def test_the_metric_is_the_papers(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SETS)
-@pytest.mark.parametrize(("offset", "tolerance"), [(0.0, 1e-10), (1e6, 1e-9)])
-def test_stream_equals_batch(name: str, offset: float, tolerance: float) -> None:
-    """Chunks of seven give the batch's energies and metric, 1e6 away too."""
-    points, classes = shuffled(name)
-    stored = (points + offset) - offset  # rounding at the offset is not the stream's
-    one, batch = learned(points + offset, classes, chunk=7), learned(stored, classes)
-    np.testing.assert_allclose(one.energies, batch.energies, atol=tolerance)
-    metric, truth = (in_units(fenn.measure(part, 0.1)[0], points) for part in (one, batch))
-    np.testing.assert_allclose(metric, truth, atol=tolerance * np.abs(truth).max())
-
-
-@pytest.mark.parametrize("name", SETS)
 def test_uninformative_energies_are_one(name: str) -> None:
     """The energy 1 has the multiplicity p - N + 1, to 1e-9; the others are below it."""
     points, classes = shuffled(name)

@@ -12,7 +12,6 @@ import streamembed as se
 from streamembed.errors import ParameterError
 from streamembed.logs import write_log
 from streamembed.report.report_contents import read_contents
-from streamembed.runs.verification import verify
 
 RNG = np.random.default_rng(0)
 GROUPS = np.where(np.arange(400) < 150, RNG.integers(0, 2, 400), RNG.integers(0, 3, 400))
@@ -58,11 +57,6 @@ def test_the_same_bytes_after_any_stop(tmp_path: Path) -> None:
     assert (whole / name).read_bytes() == (cut / name).read_bytes()
     with pytest.raises(ParameterError, match="clusters was True and is False"):
         replayed(tmp_path, name="cut", clusters=False)
-
-
-def test_verify_called_a_run_damaged_that_has_clusters(tmp_path: Path) -> None:
-    """It replayed the log without them, and missed their file."""
-    assert verify(replayed(tmp_path, snapshot_every=100), deep=True).troubles == ()
 
 
 def test_they_are_on_the_page(tmp_path: Path) -> None:

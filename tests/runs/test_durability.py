@@ -7,19 +7,17 @@ import signal
 import subprocess
 import sys
 import time
-import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 import streamembed as se
 from scenarios.fuzz import faults, kills
-from streamembed.errors import ColumnWarning, ParameterError
-from streamembed.logs import write_distance_log, write_log
+from streamembed.errors import ParameterError
+from streamembed.logs import write_log
 from streamembed.runs.run_export import export
 from streamembed.runs.run_store import select_retained
 from streamembed.runs.verification import verify
@@ -75,7 +73,7 @@ def test_a_log_that_has_grown_is_gone_on_with(tmp_path: Path, embed: str) -> Non
         assert run.snapshot().position == 300
     clean = replay(tmp_path / "log", tmp_path / "clean", **options)
     assert kills.digest(grown.path) == kills.digest(clean.path)
-    assert not verify(grown.path, deep=True, log=tmp_path / "log").troubles
+    assert not verify(grown.path).troubles
 
 
 def test_another_log_is_refused(tmp_path: Path) -> None:
@@ -91,43 +89,13 @@ def test_another_log_is_refused(tmp_path: Path) -> None:
         replay(tmp_path / "log", tmp_path / "run", checkpoint_every=40)
 
 
-def test_verify_called_a_run_damaged_for_another_log(tmp_path: Path) -> None:
-    """And advised to overwrite it; it is the log that has other rows."""
-    run, other = replay(log_of(tmp_path / "log"), tmp_path / "run").path, tmp_path / "other"
-    changed = POINTS.copy()
-    changed[17, 1] += 1e-9
-    for rows, points, what in (
-        (100, POINTS, r"the log has other rows than .*rows was 300 and is 100"),
-        (300, changed, r"the log has other rows than .*points was"),
-    ):
-        with pytest.raises(ParameterError, match=what):
-            verify(run, deep=True, log=log_of(other, rows, points=points))
-    replay(log_of(tmp_path / "half", 150), tmp_path / "grown")
-    with pytest.raises(ParameterError, match=r"rows was 150 and is 300.*resume the run first"):
-        verify(tmp_path / "grown", deep=True, log=tmp_path / "log")
-    done = call("verify", run, "--deep", "--log", log_of(other, 100))
+def test_a_replay_is_learned_again_by_a_replay(tmp_path: Path) -> None:
+    """Deep checks called sound runs damaged: for another log, left out columns, clusters."""
+    run = replay(log_of(tmp_path / "log"), tmp_path / "run").path
+    with pytest.raises(ParameterError, match="replay the log into another folder"):
+        verify(run, deep=True)
+    done = call("verify", run, "--deep")
     assert (done.exit_code, "DAMAGED" in done.output) == (2, False)
-
-
-def test_a_run_of_distances_could_not_be_verified_deeply(tmp_path: Path) -> None:
-    """Its log has no features, and none of them were asked for."""
-    rows = [np.linalg.norm(POINTS[:i] - POINTS[i], axis=1) for i in range(120)]
-    write_distance_log(tmp_path / "log", rows)
-    se.replay(tmp_path / "log", se.Engine(size=60, warm_up=50), tmp_path / "run")
-    assert verify(tmp_path / "run", deep=True, log=tmp_path / "log").troubles == ()
-
-
-@pytest.mark.parametrize("chosen", [{}, {"exclude": ["b"]}, {"id": "user_id", "features": ["a"]}])
-def test_verify_called_a_run_damaged_that_leaves_columns_out(
-    tmp_path: Path, chosen: dict[str, Any]
-) -> None:
-    """It chose the features by name, so that the timeline gave other reasons for the rest."""
-    log, rng = tmp_path / "log.parquet", np.random.default_rng(0)
-    columns = {name: rng.standard_normal(200) for name in "abc"}
-    pq.write_table(pa.table({**columns, "user_id": rng.permutation(200)}), log)
-    with warnings.catch_warnings(action="ignore", category=ColumnWarning):
-        se.replay(log, se.Engine(size=60, warm_up=50), tmp_path / "run", **chosen)
-    assert verify(tmp_path / "run", deep=True, log=log).troubles == ()
 
 
 def test_stopping_is_asked_for(tmp_path: Path) -> None:

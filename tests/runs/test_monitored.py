@@ -14,7 +14,6 @@ import pytest
 import streamembed as se
 from streamembed.errors import ParameterError
 from streamembed.logs import write_log
-from streamembed.runs.verification import verify
 from tests.cli.test_cli import call
 
 POINTS = np.random.default_rng(0).standard_normal((900, 3))
@@ -66,65 +65,6 @@ def test_snapshots_are_those_of_a_replay_without(tmp_path: Path, embed: str) -> 
     kinds = pq.read_table(tmp_path / "watched" / "drift.parquet")["kind"].drop_null().to_pylist()
     assert kinds == [alarm.kind for alarm in found]
     assert pq.read_table(tmp_path / "watched" / "drift.parquet").equals(watcher.timeline())
-
-
-@pytest.mark.parametrize("at", [pytest.param(1, marks=pytest.mark.long), 4])
-def test_an_interrupted_one_goes_on_to_the_same_bytes(tmp_path: Path, at: int) -> None:
-    log = log_of(tmp_path)
-    whole = monitor()
-    replay(log, tmp_path / "whole", whole)
-    left = [at]
-
-    def stop() -> bool:
-        left[0] -= 1
-        return left[0] == 0
-
-    with pytest.raises(KeyboardInterrupt):
-        replay(log, tmp_path / "run", monitor(), stop=stop, checkpoint_every=100)
-    with se.read_run(tmp_path / "run") as reader:
-        held = reader.monitor()
-        assert held is not None
-        assert 0 < held.position < 900
-    again = monitor()
-    assert replay(log, tmp_path / "run", again).resumed_at > 0
-    assert again.to_bytes() == whole.to_bytes()
-    for name in (*FILES, *MORE):
-        same = (tmp_path / "whole" / name).read_bytes()
-        assert (tmp_path / "run" / name).read_bytes() == same
-    assert verify(tmp_path / "run", deep=True, log=log).troubles == ()
-    finished = monitor()
-    replay(log, tmp_path / "run", finished)  # is whole, and only read
-    assert finished.to_bytes() == whole.to_bytes()
-
-
-def test_a_rise_of_missing_values_is_an_alarm(tmp_path: Path) -> None:
-    """From 1 to 60 %: no alarm said so; and however the replay is cut, the same bytes."""
-    rng = np.random.default_rng(0)
-    points = rng.standard_normal((1600, 3))
-    points[rng.random(1600) < np.where(np.arange(1600) < 1000, 0.01, 0.6), 1] = np.nan
-    points[1590:] = np.nan
-    write_log(tmp_path / "log", points, ["x", "y", "z"], rows_per_batch=130)
-    whole, cut, left = monitor(), monitor(), [4]
-    replay(tmp_path / "log", tmp_path / "whole", whole)
-    alarms = [alarm for alarm in whole.alarms if alarm.channel == "missing"]
-    assert len(alarms) == 1
-    assert 950 < alarms[0].onset < alarms[0].position < 1030
-    assert alarms[0].sentence.startswith("Share of rows with a missing")
-    explanation = alarms[0].explanation
-    assert explanation is not None
-    assert (explanation.before < 0.03, explanation.after > 0.3) == (True, True)
-
-    def stop() -> bool:
-        left[0] -= 1
-        return left[0] == 0
-
-    with pytest.raises(KeyboardInterrupt):
-        replay(tmp_path / "log", tmp_path / "cut", monitor(), stop=stop, checkpoint_every=100)
-    replay(tmp_path / "log", tmp_path / "cut", cut)
-    assert cut.to_bytes() == whole.to_bytes()
-    alone = se.Monitor(ert=1_000, n_reference=200, on_bad_row="skip")
-    alone.learn(points)
-    assert [a.position for a in alone.alarms] == [a.position for a in whole.alarms]
 
 
 def test_a_log_that_grows_is_watched_on(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from scenarios.streams import still_rings
 from streamembed.logs.event_log import open_log, write_log
 from streamembed.merging.agreement import MergeSettings
 from streamembed.methods.options import Config
-from streamembed.runs.partition import Partition, RoundResult, divide_log, learn_round
+from streamembed.runs.partition import Partition, PartitionCheckpoint, divide_log, learn_round
 
 NAMES = [f"x{j:02d}" for j in range(16)]
 AGREEMENT = MergeSettings(tuple(NAMES), False, (1.0,) * 16, 1.0, None, "position")
@@ -31,10 +31,17 @@ def parts(tmp_path: Path) -> tuple[Partition, ...]:
     return divide_log(open_log(str(tmp_path / "log")))
 
 
-def learn_all(part: Partition, every: int = 200) -> list[RoundResult]:
-    results: list[RoundResult] = []
-    while not results or not results[-1].done:
-        data = results[-1].data if results else None
+Round = tuple[int, bytes, list[tuple[int, str]]]
+
+
+def read(result: Round) -> PartitionCheckpoint:
+    return PartitionCheckpoint.from_bytes(result[1])
+
+
+def learn_all(part: Partition, every: int = 200) -> list[Round]:
+    results: list[Round] = []
+    while not results or not read(results[-1]).done:
+        data = results[-1][1] if results else None
         results.append(learn_round(part, CONFIG, every, AGREEMENT, data))
     return results
 
@@ -42,11 +49,11 @@ def learn_all(part: Partition, every: int = 200) -> list[RoundResult]:
 def test_rounds_end_at_multiples_and_at_the_end(parts: tuple[Partition, ...]) -> None:
     """No round comes after the last event; each has the rows that were rejected in it."""
     first, second = map(learn_all, parts)
-    assert [one.position for one in first] == [200, 400, 600, 800, 1000]
-    assert [one.position for one in second] == [200, 400, 599]
-    assert [one.rejected for one in second] == [((2, "NaN in 'x03'"),), (), ()]
-    assert [one.done for one in second] == [False, False, True]
-    assert {one.partition for one in second} == {1}
+    assert [read(one).covering.position for one in first] == [200, 400, 600, 800, 1000]
+    assert [read(one).covering.position for one in second] == [200, 400, 599]
+    assert [rejected for _, _, rejected in second] == [[(2, "NaN in 'x03'")], [], []]
+    assert [read(one).done for one in second] == [False, False, True]
+    assert {number for number, _, _ in second} == {1}
 
 
 def test_a_round_is_the_same_whenever_it_is_learned(parts: tuple[Partition, ...]) -> None:
@@ -54,7 +61,7 @@ def test_a_round_is_the_same_whenever_it_is_learned(parts: tuple[Partition, ...]
     first, second = map(learn_all, parts)
     for part, results in zip(reversed(parts), (second, first), strict=True):
         for before, result in reversed([*zip([None, *results], results, strict=False)]):
-            data = None if before is None else before.data
+            data = None if before is None else before[1]
             assert learn_round(part, CONFIG, 200, AGREEMENT, data) == result
 
 

@@ -217,7 +217,11 @@ def test_a_log_that_stays_damaged_is_told_again(tmp_path: Path) -> None:
     whole = path.read_bytes()
     path.write_bytes(whole[:4] + bytes(396) + whole[400:])
     for _ in range(2):
-        assert replay(tmp_path / "log", tmp_path / "run").damage is not None
+        damage = replay(tmp_path / "log", tmp_path / "run").damage
+        with se.read_run(tmp_path / "run") as reader:  # it was called unfinished, without checksums
+            assert (reader.finished, reader.damage) == (True, damage)
+        assert damage is not None
+        assert "embedding.parquet" in verify(tmp_path / "run").checked
     path.write_bytes(whole)
     mended = replay(tmp_path / "log", tmp_path / "run")
     assert (mended.damage, mended.accepted) == (None, 200)
@@ -279,44 +283,6 @@ def contents(run: Path) -> tuple[int, list[str]]:
         return opened.position, sorted(opened.batch_ids())
 
 
-def test_a_removed_lock_let_two_writers_acknowledge(tmp_path: Path) -> None:
-    """The first stops, before it learns; what the second acknowledged is there, once."""
-    run = tmp_path / "run"
-    with suppress(StoppedError), se.open_run(run, SMALL) as first:
-        learn(first, 0)
-        (run / ".lock").unlink()
-        with se.open_run(run) as second:
-            learn(second, 1)
-            with pytest.raises(StoppedError, match="another writer has written"):
-                learn(first, 2)
-            with pytest.raises(StoppedError, match="another writer has written"):
-                learn(first, 0)  # acknowledged before
-            assert first.position == 30
-            learn(second, 3)
-    assert contents(run) == (90, ["0", "1", "3"])
-
-
-@pytest.mark.parametrize("winner", [0, 1])
-def test_writers_without_locks_see_the_records_of_each_other(
-    tmp_path: Path, winner: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Where the system has none, the second commit fails: its last record is not the run's."""
-    monkeypatch.setattr(run_folder, "fcntl", None)
-    run = tmp_path / "run"
-    with suppress(StoppedError), se.open_run(run, SMALL) as one:
-        learn(one, 0)
-        with se.open_run(run) as other:
-            writers = one, other
-            learn(writers[winner], 1)
-            with pytest.raises(StoppedError, match="another writer has written"):
-                learn(writers[1 - winner], 2)
-            with pytest.raises(StoppedError, match="another writer has written"):
-                learn(writers[1 - winner], 3)
-            if winner == 0:
-                learn(one, 4)
-    assert contents(run) == ((90, ["0", "1", "4"]) if winner == 0 else (60, ["0", "1"]))
-
-
 def test_a_writer_removed_the_lock_of_another(tmp_path: Path) -> None:
     """When it ended, so that a third could come."""
     run = tmp_path / "run"
@@ -326,31 +292,6 @@ def test_a_writer_removed_the_lock_of_another(tmp_path: Path) -> None:
             stack.enter_context(se.open_run(run))
         with pytest.raises(ParameterError, match="another writer"), se.open_run(run):
             pass
-
-
-@pytest.mark.parametrize("how", ["removed", "replaced", "without database", "without its log"])
-def test_learn_acknowledged_into_a_folder_that_was_gone(tmp_path: Path, how: str) -> None:
-    """It stops before it learns; what replaced the folder has its own bytes."""
-    run, other = tmp_path / "run", online(tmp_path / "other")
-    before = digest_of(other)
-    with suppress(StoppedError), se.open_run(run, SMALL) as opened:
-        learn(opened, 0)
-        if how.startswith("without"):
-            (
-                run / (DATABASE_NAME if how == "without database" else f"{DATABASE_NAME}-wal")
-            ).unlink()
-        else:
-            run.rename(tmp_path / "gone")
-        if how == "replaced":
-            other.rename(run)
-        for number in (1, 0):
-            with pytest.raises(StoppedError, match="was removed or replaced"):
-                learn(opened, number)
-        assert opened.position == 30
-    if how == "replaced":
-        assert digest_of(run) == before
-    if how in ("removed", "replaced"):
-        assert contents(tmp_path / "gone") == (30, ["0"])
 
 
 def digest_of(run: Path) -> dict[str, bytes]:
@@ -526,3 +467,24 @@ def test_a_commit_reads_the_lengths_of_chains_once(tmp_path: Path) -> None:
         asked = [line.split()[0] for line in statements if "lengths" in line]
         assert asked == ["SELECT", "UPDATE"]
         assert (database.count_records("a"), database.read_fact("b")) == (5, 4)
+
+
+@pytest.mark.parametrize("winner", [0, 1])
+def test_writers_without_locks_see_the_records_of_each_other(
+    tmp_path: Path, winner: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the system has none, the second commit fails: its last record is not the run's."""
+    monkeypatch.setattr(run_folder, "fcntl", None)
+    run = tmp_path / "run"
+    with suppress(StoppedError), se.open_run(run, SMALL) as one:
+        learn(one, 0)
+        with se.open_run(run) as other:
+            writers = one, other
+            learn(writers[winner], 1)
+            with pytest.raises(StoppedError, match="another writer has written"):
+                learn(writers[1 - winner], 2)
+            with pytest.raises(StoppedError, match="another writer has written"):
+                learn(writers[1 - winner], 3)
+            if winner == 0:
+                learn(one, 4)
+    assert contents(run) == ((90, ["0", "1", "4"]) if winner == 0 else (60, ["0", "1"]))

@@ -65,7 +65,6 @@ def test_events_of_a_log_are_read_from_it(tmp_path: Path) -> None:
     with pytest.raises(LogError, match=r"which cannot be read again: .*log is missing"):
         read(tmp_path / "run")
     check(tmp_path / "run", len(ACCEPTED), log=tmp_path / "elsewhere")
-    assert not verify(done.path, deep=True, log=tmp_path / "elsewhere").troubles
     assert "events" not in verify(done.path).checked
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from click.testing import CliRunner
 
 import streamembed as se
 from streamembed.cli import commands
-from streamembed.errors import NotReadyError, ParameterError
+from streamembed.errors import ParameterError
 from streamembed.logs.event_log import write_log
 from streamembed.runs.run_merge import merge_runs
 from streamembed.runs.verification import verify
@@ -61,7 +62,7 @@ def test_runs_that_differ_are_refused(tmp_path: Path) -> None:
     one = run_of(tmp_path / "one", X[:200])
     with pytest.raises(ParameterError, match="chunk_size was 50 and is 20"):
         merge_runs([one, run_of(tmp_path / "two", X[200:], chunk_size=20)], tmp_path / "out")
-    with pytest.raises(ParameterError, match="name each run once"):
+    with pytest.raises(ParameterError, match="one is the other"):
         merge_runs([one, tmp_path / "." / "one"], tmp_path / "out")
     window = run_of(tmp_path / "window", X[:100], memory="window", chunk_size=20)
     with pytest.raises(ParameterError, match="has no landmarks"):
@@ -73,18 +74,25 @@ def test_runs_that_differ_are_refused(tmp_path: Path) -> None:
     assert told.exit_code == 4
 
 
-def test_a_run_that_was_stopped_was_said_to_be_in_its_warm_up(tmp_path: Path) -> None:
-    """Of partitions, before the first round is merged: it is to be resumed."""
+@pytest.mark.parametrize("rows", [1, 300])
+@pytest.mark.parametrize("workers", [None, 1])
+def test_a_replay_that_was_stopped_is_refused(
+    tmp_path: Path, rows: int, workers: int | None
+) -> None:
+    """It was merged as if its log had ended there once, or said to be in its warm-up."""
 
     def stop(events: int) -> None:
-        if events:
+        if events >= rows:
             raise KeyboardInterrupt
 
-    write_log(tmp_path / "log", X, ["x", "y", "z"])
-    how: dict[str, Any] = {"workers": 1, "size": 40, "snapshot_every": 100}
+    write_log(tmp_path / "log", X, ["x", "y", "z"], rows_per_batch=100)
+    how: dict[str, Any] = {"snapshot_every": 100, "progress": stop}
+    engine = se.Engine(memory="landmarks", size=40)
+    call = partial(se.replay_partitions, workers=workers, size=40)
+    call = partial(se.replay, engine=engine) if workers is None else call
     with pytest.raises(KeyboardInterrupt):
-        se.replay_partitions(tmp_path / "log", tmp_path / "run", progress=stop, **how)
-    with pytest.raises(NotReadyError, match="was stopped: run the same command again to resume"):
+        call(log=tmp_path / "log", run=tmp_path / "run", **how)
+    with pytest.raises(ParameterError, match="was stopped: run the same command again to resume"):
         merge_runs([tmp_path / "run"], tmp_path / "out")
 
 

@@ -4,20 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scenarios import streams
 from scenarios.benchmarks import bench, windows
-
-
-def test_a_window_is_followed_chunk_by_chunk() -> None:
-    """Every event is learned once; every chunk has its time and its certificate."""
-    engine = windows.create_engine(100)
-    run = windows.follow(engine, streams.still_rings(150, 0), 100)
-    assert engine.learned == 150
-    assert len(run.learn) == len(run.publish) == len(run.certificates) == 5
-    assert engine.snapshot().certificate == run.certificates[-1]
-    alone = windows.follow(windows.create_engine(100), streams.still_rings(150, 0), 100, False)
-    assert len(alone.learn) == 5
-    assert not len(alone.publish)
 
 
 @pytest.mark.long

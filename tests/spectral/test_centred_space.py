@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.spatial.distance import cdist
 
-from streamembed.spectral.trial_space import PROBES, TrialSpace
+from streamembed.spectral.trial_space import OF_TRIAL, PROBES, TrialSpace
 
 Kernel = Callable[[np.ndarray], np.ndarray]
 
@@ -79,7 +79,7 @@ class Stream:
         exact = space.functions @ self.weights
         size = np.linalg.norm(self.weights, 2) * np.linalg.norm(space.functions, axis=1)
         assert (np.abs(space.images - exact).max(axis=1) <= 1e-11 * size).all()
-        trial = space.functions[space.trial]
+        trial = space.functions[OF_TRIAL]
         lengths = np.linalg.norm(trial, axis=1)
         most = 1e-10 * np.outer(lengths, size)
         assert (np.abs(space.inner - trial @ exact.T) <= most).all()
@@ -127,7 +127,7 @@ def test_functions_of_few_features_are_extended_exactly(d: int) -> None:
         points = rng.standard_normal((9, d)) * np.linspace(1.0, 0.3, d) + 5.0
         stream.fill((9 * step + np.arange(9)) % 90, points, 1.0)
         stream.space = stream.space.turn(stream.space.rank)
-        values = np.diag(stream.space.inner[:, stream.space.trial])
+        values = np.diag(stream.space.inner[:, OF_TRIAL])
         truth = np.linalg.eigvalsh(stream.dense())[::-1]
         np.testing.assert_allclose(values, truth[:d], rtol=1e-9)
     assert stream.space.is_complete
@@ -142,7 +142,7 @@ def test_values_of_both_signs_are_kept_by_size() -> None:
         stream.fill((5 * step + np.arange(5)) % 100, rng.standard_normal((5, 6)), 1.0)
         stream.roll(50, False)
         stream.space = stream.space.turn(24)
-    values = np.diag(stream.space.inner[:, stream.space.trial])
+    values = np.diag(stream.space.inner[:, OF_TRIAL])
     assert (np.diff(np.abs(values)) <= 1e-9).all()
     truth = np.linalg.eigvalsh(stream.dense())
     np.testing.assert_allclose(np.sort(values)[::-1][:6], truth[::-1][:6], rtol=1e-2)

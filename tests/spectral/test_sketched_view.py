@@ -11,10 +11,8 @@ import streamembed as se
 from scenarios import streams
 from scenarios.streams import MissingDataError
 from streamembed.methods.kernel_map import KernelMap
-from streamembed.methods.refinement import KnownProducts
-from streamembed.spectral import sketched_view
-from streamembed.spectral.sketched_view import SketchedView
-from streamembed.spectral.trial_space import PROBES
+from streamembed.spectral.sketched_view import KnownProducts, SketchedView
+from streamembed.spectral.trial_space import OF_TRIAL, PROBES
 from tests.oracles import oracle
 
 SIZE, CHUNK, K = 300, 10, 5
@@ -98,7 +96,7 @@ def view_of(engine: se.Engine, count: int) -> SketchedView:
     assert state is not None
     normal = state.map.normalise(state, config)
     followed = map_of(engine)
-    return KnownProducts.of(followed.space, normal, followed.degrees).look(normal, count)
+    return KnownProducts.of(followed.space, normal, followed.degrees).look(normal.constant, count)
 
 
 def outside_of(engine: se.Engine, truth: oracle.DiffusionMap) -> float:
@@ -107,7 +105,7 @@ def outside_of(engine: se.Engine, truth: oracle.DiffusionMap) -> float:
     assert space is not None
     constant = truth.V[:, 0]
     scaling = np.sqrt(np.diag(truth.S) / np.diag(truth.W))
-    vectors = (space.functions[space.trial] / scaling).astype(np.float64).T
+    vectors = (space.functions[OF_TRIAL] / scaling).astype(np.float64).T
     basis = np.linalg.qr(np.concatenate([constant[:, None], vectors], axis=1))[0]
     rest = truth.S - basis @ (basis.T @ truth.S)
     rest -= (rest @ basis) @ basis.T
@@ -162,7 +160,7 @@ def test_a_fixed_residual_is_claimed_by_fresh_probes() -> None:
     true, lowest, near, draws = None, 0, np.zeros(k, int), 2000
     for _ in range(draws):
         probes = rng.standard_normal((PROBES, n))
-        view = sketched_view.look(trial, trial @ S, probes, probes @ S, basis[:, 0], 1.0, k)
+        view = KnownProducts(trial, trial @ S, probes, probes @ S, 1.0).look(basis[:, 0], k)
         if true is None:  # of the pairs, which probes have no part in
             true = np.linalg.norm(S @ view.vectors - view.vectors * view.values, axis=0)
             assert (true > 1e-4).all()
@@ -195,7 +193,7 @@ def test_a_pair_of_points_is_a_lost_mode() -> None:
     missed, loose = 0, 0
     for _ in range(1000):
         probes = rng.standard_normal((PROBES, n))
-        view = sketched_view.look(trial, trial @ S, probes, probes @ S, constant, 1.0, 3)
+        view = KnownProducts(trial, trial @ S, probes, probes @ S, 1.0).look(constant, 3)
         missed += view.beyond < truth
         loose += view.beyond > 4.0 * truth
     assert values.max() > 0.9  # the pair as a part of its own is known
@@ -214,7 +212,7 @@ def test_what_a_space_lacks_is_beyond(n_lost: int) -> None:
     trial = basis[:, kept].T
     for _ in range(200):
         probes = rng.standard_normal((PROBES, n))
-        view = sketched_view.look(trial, trial @ S, probes, probes @ S, basis[:, 0], 1.0, 3)
+        view = KnownProducts(trial, trial @ S, probes, probes @ S, 1.0).look(basis[:, 0], 3)
         if n_lost:
             assert view.beyond >= 0.95
         else:

@@ -9,7 +9,14 @@ import numpy as np
 import pytest
 from scipy.spatial.distance import cdist
 
-from streamembed.spectral.trial_space import NEGATIVE, PROBES, ROUNDING, TrialSpace
+from streamembed.spectral.trial_space import (
+    NEGATIVE,
+    OF_PROBES,
+    OF_TRIAL,
+    PROBES,
+    ROUNDING,
+    TrialSpace,
+)
 
 Kernel = Callable[[np.ndarray], np.ndarray]
 
@@ -97,9 +104,9 @@ class Stream:
         unit = ROUNDING[np.dtype(np.float32)] * np.linalg.norm(self.weights, 2)
         most = 3e-5 * np.linalg.norm(exact, axis=1) + unit * lengths
         assert (off <= most).all()
-        trial = functions[space.trial]
+        trial = functions[OF_TRIAL]
         # functions have had a length of 1: of those that have faded, the rounding stays
-        most = np.outer(lengths[space.trial], most) + 2.0 * unit
+        most = np.outer(lengths[OF_TRIAL], most) + 2.0 * unit
         assert (np.abs(space.inner - trial @ exact.T) <= most).all()
         scaled = trial / space.drawn
         sizes = np.linalg.norm(scaled, axis=1)
@@ -109,7 +116,7 @@ class Stream:
     def ritz(self, functions: np.ndarray | None = None) -> np.ndarray:
         """Ritz values of S as it is now, descending, without the constant: of the space."""
         if functions is None:
-            functions = self.space.functions[self.space.trial]
+            functions = self.space.functions[OF_TRIAL]
         s = self.weights * np.outer(self.scaling, self.scaling)
         constant = self.masses / self.scaling
         constant /= np.linalg.norm(constant)
@@ -185,13 +192,13 @@ def test_a_turn_is_the_ritz_basis_of_the_same_space() -> None:
     stream.roll(500)  # all of them, once: `drawn` is s now
     before, after = stream.space, stream.space.turn(12)
     np.testing.assert_allclose(after.gram, np.eye(after.rank), atol=1e-4)
-    a = after.inner[:, after.trial]
+    a = after.inner[:, OF_TRIAL]
     np.testing.assert_allclose(a, np.diag(np.diag(a)), atol=1e-4)
     assert (np.diff(np.diag(a)) <= 1e-6).all()
     np.testing.assert_allclose(after.inner[:, 0], 0.0, atol=1e-3)
-    wide = np.concatenate([before.functions[:1], before.functions[before.trial]]).astype(float)
+    wide = np.concatenate([before.functions[:1], before.functions[OF_TRIAL]]).astype(float)
     basis = np.linalg.qr(wide.T)[0]
-    turned = after.functions[after.trial].astype(float).T
+    turned = after.functions[OF_TRIAL].astype(float).T
     assert np.linalg.norm(turned - basis @ (basis.T @ turned)) <= 1e-4 * np.linalg.norm(turned)
     stream.space = after
     stream.check()
@@ -203,7 +210,7 @@ def test_probes_stay_what_was_drawn() -> None:
     stream = Stream(np.random.default_rng(4).standard_normal((60, 2)))
 
     def draws() -> np.ndarray:
-        return stream.space.functions[stream.space.probes] / stream.space.drawn
+        return stream.space.functions[OF_PROBES] / stream.space.drawn
 
     before = draws()
     stream.fill(np.arange(10), np.random.default_rng(5).standard_normal((10, 2)))
@@ -249,7 +256,7 @@ def test_a_kernel_with_negative_eigenvalues() -> None:
         stream.check()
         if step % 3 == 2:
             stream.space = stream.space.turn(24)
-    lengths = np.linalg.norm(stream.space.functions[stream.space.trial], axis=1)
+    lengths = np.linalg.norm(stream.space.functions[OF_TRIAL], axis=1)
     assert lengths.max() < 10 * np.sqrt(np.mean(stream.scaling**2))
 
 
@@ -259,6 +266,6 @@ def test_an_image_is_estimated_near_the_constant() -> None:
     space = stream.space
     x = space.functions[0].astype(float)
     np.testing.assert_allclose(space.estimate_image(x), stream.weights @ x, rtol=1e-5)
-    x = x + 0.3 * space.functions[space.trial][:4].astype(float).sum(axis=0)
+    x = x + 0.3 * space.functions[OF_TRIAL][:4].astype(float).sum(axis=0)
     exact = stream.weights @ x
     np.testing.assert_allclose(space.estimate_image(x), exact, atol=1e-4 * np.abs(exact).max())
