@@ -107,7 +107,7 @@ def _explain_encoder(reference: CalibratedReference, since: Events) -> Explanati
     """Nearly all events are farther from the reference, or scaled, or of other resolution."""
     sample, nearest, measured = _measure_reference(reference)
     m, points = len(since), _scale(reference, since)
-    d2 = _measure_d2(_thin(points), sample)
+    d2 = _measure_d2(_thin(points, MOST_MEASURED), sample)
     ratios = np.partition(d2, NEIGHBOUR, axis=1)[:, NEIGHBOUR] / nearest[d2.argmin(axis=1)]
     is_farther = (measured[0] < np.quantile(ratios, 0.25)).mean() >= FARTHER
     after = float(np.sqrt(np.median(ratios) / np.median(measured[0])))
@@ -126,7 +126,7 @@ def _measure_reference(
 ) -> tuple[Floats, Floats, tuple[Floats, Floats, Floats]]:
     """Its vectors, d2 to a near one of each, and what `_explain_encoder` compares."""
     points = _scale(reference, reference.events)
-    sample = _thin(points)
+    sample = _thin(points, MOST_MEASURED)
     d2 = _measure_d2(sample, sample)
     np.fill_diagonal(d2, np.inf)
     nearest = np.maximum(np.partition(d2, NEIGHBOUR, axis=1)[:, NEIGHBOUR], 1e-12)
@@ -140,13 +140,9 @@ def _measure_events(points: Floats, events: Events) -> tuple[Floats, Floats]:
     return np.einsum("ij,ij->i", points, points), count
 
 
-def _thin(points: Floats) -> Floats:
-    """Some of them, evenly, where they are many."""
-    return points[_spread_rows(len(points), MOST_MEASURED)]
-
-
-def _spread_rows(n: int, most: int) -> Ints:
-    return np.linspace(0, n - 1, min(n, most)).astype(np.int64)
+def _thin(points: Floats, most: int) -> Floats:
+    """Some of them, evenly, where they are more."""
+    return points[np.linspace(0, len(points) - 1, min(len(points), most)).astype(np.int64)]
 
 
 def _measure_d2(rows: Floats, points: Floats) -> Floats:
@@ -164,7 +160,7 @@ def _explain_groups(
     n, m, points = len(old), len(new), np.concatenate([old, new])
     largest = max(int(LARGEST_SHARE * len(points)), SMALLEST)
     sizes = SMALLEST * 2 ** np.arange(int(np.log2(largest / SMALLEST)) + 1)
-    firsts = _measure_d2(new[_spread_rows(m, MOST_CENTRES)], points)
+    firsts = _measure_d2(_thin(new, MOST_CENTRES), points)
     centres = points[np.argsort(firsts, axis=1, kind="stable")[:, :N_NEAREST]].mean(axis=1)
     near = np.argsort(_measure_d2(centres, points), axis=1, kind="stable")[:, : sizes[-1]]
     a = np.cumsum(near >= n, axis=1, dtype=np.int64)[:, sizes - 1]
