@@ -136,7 +136,8 @@ class CalibratedReference:
 
     def find_changed(self, events: Events) -> Bools:
         """Which features that are constant in the reference have another value, shape (n, q)."""
-        changed: Bools = events.points[:, self.constant] != self.events.points[0, self.constant]
+        usual, own = map(self.map.standardise, (self.events.points[:1], events.points))
+        changed: Bools = own[:, self.constant] != usual[:, self.constant]
         return changed
 
     @property
@@ -309,13 +310,14 @@ def build_reference(
         serial.block,
         N_STREAMS if len(events) >= settings.n_reference else N_STREAMS // 2,
     )
+    standard = reference_map.standardise(events.points)
     return CalibratedReference(
         number=number,
         map=reference_map,
         season=own_season,
         events=events,
         ordered=ordered,
-        constant=(events.points == events.points[0]).all(axis=0),
+        constant=(standard == standard[0]).all(axis=0),
         chance=_estimate_change_probability(events.points),
         groups=groups,
         labels=labels,
