@@ -61,7 +61,7 @@ def advance(state: MonitorState, events: Events) -> MonitorState:
         if state.watching is not None:
             state = _watch(state, state.watching, block)
         else:
-            state = _pass_boundaries(_append(state, block))
+            state = _settle_what_is_due(_append(state, block))
         events = events[state.position - before :]
     return replace(state, position=state.position + len(events))
 
@@ -125,7 +125,7 @@ def _append(state: MonitorState, block: Events) -> MonitorState:
     return replace(state, position=position, waiting=PendingParts(), recent=recent)
 
 
-def _pass_boundaries(state: MonitorState) -> MonitorState:
+def _settle_what_is_due(state: MonitorState) -> MonitorState:
     """Explain the last alarm again, and settle what the candidate is, if it is time."""
     alarm = _find_alarm_to_explain(state)
     if alarm is not None and state.position >= alarm.position + REVISIONS[alarm.revision]:
@@ -305,7 +305,7 @@ def _watch(state: MonitorState, watching: Watching, block: Events) -> MonitorSta
     rows = build_rows(ends, "watching", table, chunks.anomalies, chunk)
     state = replace(state, timeline=state.timeline.append(rows))
     if trigger is None:
-        return _pass_boundaries(state)
+        return _settle_what_is_due(state)
     return _leave(add_record(state, explain(state, trigger)), watching)
 
 

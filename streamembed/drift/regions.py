@@ -111,7 +111,7 @@ def _explain_encoder(reference: CalibratedReference, since: Events) -> Explanati
     ratios = np.partition(d2, NEIGHBOUR, axis=1)[:, NEIGHBOUR] / nearest[d2.argmin(axis=1)]
     is_farther = (measured[0] < np.quantile(ratios, 0.25)).mean() >= FARTHER
     after = float(np.sqrt(np.median(ratios) / np.median(measured[0])))
-    for own, new in zip(measured, (ratios, *_measure_events(points, since)), strict=True):
+    for own, new in zip(measured, (ratios, *_measure_from_centre(points, since)), strict=True):
         factors = np.quantile(new, QUARTILES) / np.maximum(np.quantile(own, QUARTILES), 1e-12)
         is_scaled = factors.min() > SCALED or factors.max() < 1 / SCALED
         p = len(measured) * float(stats.mannwhitneyu(new, own, method="asymptotic").pvalue)
@@ -131,10 +131,10 @@ def _measure_reference(
     np.fill_diagonal(d2, np.inf)
     nearest = np.maximum(np.partition(d2, NEIGHBOUR, axis=1)[:, NEIGHBOUR], 1e-12)
     ratios = nearest / nearest[d2.argmin(axis=1)]
-    return sample, nearest, (ratios, *_measure_events(points, reference.events))
+    return sample, nearest, (ratios, *_measure_from_centre(points, reference.events))
 
 
-def _measure_events(points: Floats, events: Events) -> tuple[Floats, Floats]:
+def _measure_from_centre(points: Floats, events: Events) -> tuple[Floats, Floats]:
     """Squared distances from the centre of the reference, and different values of a vector."""
     count = 1.0 + (np.diff(np.sort(events.points, axis=1), axis=1) != 0).sum(axis=1)
     return np.einsum("ij,ij->i", points, points), count

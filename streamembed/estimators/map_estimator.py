@@ -356,11 +356,11 @@ class MapEstimator(ColdStartTransformer):
         row = np.maximum(row, 0.0)
         if not engine.ready:
             self._check_laws(x, [self._objects[key] for key in keys], row)
-        # one more than the engine has, if the call fails: `_select_objects` leaves it out
-        self._objects = {**self._select_objects(), engine.position: x}
+        # one more than the engine has, if the call fails: `_list_held_objects` leaves it out
+        self._objects = {**self._list_held_objects(), engine.position: x}
         return row, None
 
-    def _select_objects(self) -> dict[int, Any]:
+    def _list_held_objects(self) -> dict[int, Any]:
         """Objects of the engine's events, by position."""
         engine = self._engine
         if engine is None:
@@ -386,7 +386,7 @@ class MapEstimator(ColdStartTransformer):
         learned = self._learned
         return {
             **super().__getstate__(),
-            "_objects": self._select_objects(),
+            "_objects": self._list_held_objects(),
             "_times": self._times.advance(learned, learned + len(self._early)),
         }
 

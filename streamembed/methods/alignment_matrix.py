@@ -121,7 +121,7 @@ class AlignmentMap(EmbeddingMap):
         vectors = np.divide(vectors, lengths, out=np.zeros_like(vectors), where=lengths > 0)
         return unit / (bottom.values[:c] + unit), normal.eigenfunctions(vectors)
 
-    def iterate_eigenpairs(self, state: State, config: Config) -> Iterator[Eigenpairs]:
+    def refine_eigenpairs(self, state: State, config: Config) -> Iterator[Eigenpairs]:
         """Leading pairs: solves of more and more steps, the first from the state's."""
         assert self.lists is not None
         if state.coincide:  # any weights reconstruct them

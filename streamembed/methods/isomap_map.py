@@ -138,7 +138,7 @@ class IsomapMap(EmbeddingMap):
         vectors = self._spread(vectors[:, :kept], len(state.support))
         return values[:kept], normal.eigenfunctions(vectors)
 
-    def iterate_eigenpairs(self, state: State, config: Config) -> Iterator[Eigenpairs]:
+    def refine_eigenpairs(self, state: State, config: Config) -> Iterator[Eigenpairs]:
         """All pairs at once, of paths that are computed now."""
         n, lengths = len(state.support), self._compute_lengths(state)
         pairs = gram.decompose(*_build_matrix(lengths, self.step, state), config)

@@ -83,7 +83,7 @@ class LinearMap(WalkMap):
         pairs = self.solve(state, normal, count, count)
         return pairs.values, normal.eigenfunctions(pairs.vectors)
 
-    def iterate_eigenpairs(self, state: State, config: Config) -> Iterator[Eigenpairs]:
+    def refine_eigenpairs(self, state: State, config: Config) -> Iterator[Eigenpairs]:
         """Solved."""
         normal = self.normalise(state, config)
         yield self.solve(

@@ -265,7 +265,7 @@ class GraphMap(WalkMap):
         is_real = ritz.values > NEGLIGIBLE
         return ritz.values[is_real], normal.eigenfunctions(ritz.vectors[:, is_real])
 
-    def iterate_eigenpairs(self, state: State, config: Config) -> Iterator[Eigenpairs]:
+    def refine_eigenpairs(self, state: State, config: Config) -> Iterator[Eigenpairs]:
         """The block as it is, after more rounds, all pairs at once."""
         n, count = len(state.support), config.n_components + 1
         if n <= SMALLEST_FACTORED:

@@ -95,7 +95,7 @@ def publish(state: State, config: Config) -> dict[str, Any]:
 def _choose_level(state: State, config: Config) -> tuple[Eigenpairs, Certificate]:
     """The first level that meets the tolerance, or the best of all; and its certificate."""
     best: tuple[Eigenpairs, Certificate] | None = None
-    for pairs in state.map.iterate_eigenpairs(state, config):
+    for pairs in state.map.refine_eigenpairs(state, config):
         certified = _certify(state, config, pairs)
         if best is None or certified.met or _is_better(pairs, best[0], config):
             best = pairs, certified

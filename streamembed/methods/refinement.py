@@ -64,7 +64,7 @@ class Weights(Protocol):
         """W between ``slots`` and all, shape (b, n)."""
 
 
-def iterate_eigenpairs(
+def refine_eigenpairs(
     operator: Operator,
     known: KnownProducts,
     weights: Weights | None,

@@ -199,7 +199,7 @@ class EmbeddingMap(abc.ABC):
         return operator.weigh_equally(self.select_active(state.support.masses))
 
     @abc.abstractmethod
-    def iterate_eigenpairs(self, state: State, config: Config) -> Iterator[Eigenpairs]:
+    def refine_eigenpairs(self, state: State, config: Config) -> Iterator[Eigenpairs]:
         """Leading pairs, level by level, each computed only when you ask for the next one."""
 
     @abc.abstractmethod

@@ -254,7 +254,7 @@ class TrialMap(EmbeddingMap):
         assert self.space is not None
         return normalise(self.degrees, masses, config, self.space.estimate_image)
 
-    def iterate_eigenpairs(self, state: State, config: Config) -> Iterator[Eigenpairs]:
+    def refine_eigenpairs(self, state: State, config: Config) -> Iterator[Eigenpairs]:
         """Leading pairs, level by level, each computed only when you ask for the next one."""
         masses = state.support.masses
         if state.coincide:  # all weights are the same
@@ -272,7 +272,7 @@ class TrialMap(EmbeddingMap):
         bound, loss = self.bind_operator(weights, normal, known.unit)
         decompose, known = partial(self.decompose, state, config), replace(known, rounding=loss)
         walk = None if config.is_centred else weights
-        yield from refinement.iterate_eigenpairs(
+        yield from refinement.refine_eigenpairs(
             bound, known, walk, state.position, decompose, config
         )
 

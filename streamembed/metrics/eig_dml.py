@@ -25,7 +25,7 @@ from scipy.linalg import solve_triangular
 from streamembed.metrics import drawn_pairs
 from streamembed.metrics.examples import Examples
 from streamembed.metrics.learner import Measured, MetricLearner
-from streamembed.metrics.separation import bound_smallest, weigh_pairs
+from streamembed.metrics.separation import bound_smallest, compute_softmin_weights
 from streamembed.numeric.arrays import Floats, Ints
 from streamembed.numeric.linalg import largest_pairs
 from streamembed.pairs import reservoir
@@ -294,7 +294,7 @@ def _improve(state: State, scatter: Floats, settings: EigDMLLearner) -> State:
     whitener = _compute_whitener(scatter)
     matrix, values, duals, step = state.matrix, state.values, state.duals, state.step
     for i in range(settings.steps):
-        weights = weigh_pairs(values, settings.smoothing)
+        weights = compute_softmin_weights(values, settings.smoothing)
         top, axis = _find_top(state.far, weights, whitener)
         bound = bound_smallest(d * top, weights)
         if i and i % CHECK == 0:
@@ -359,7 +359,7 @@ def measure(state: State, settings: EigDMLLearner) -> dict[str, Any]:
     status = "no far pairs"
     if len(state.far):
         whitener = _compute_whitener(compute_constraint(state))
-        current = weigh_pairs(state.values, settings.smoothing)
+        current = compute_softmin_weights(state.values, settings.smoothing)
         value = float(state.values.min())
         bound = min(_compute_bound(state.far, w, whitener) for w in (current, state.duals))
         gap = min(max(1.0 - value / bound, 0.0), 1.0) if bound > 0 else 0.0

@@ -110,7 +110,7 @@ class Mahalanobis(Unchanging):
         have units far apart, make the metric in scaled ones and use `unscaled`: it keeps the rank.
         O(d^3).
         """
-        A = _check_matrix(matrix)
+        A = _to_symmetric(matrix)
         rank = check_optional(check_whole, "rank", rank, 1)
         values, vectors = descending_eigh(A)
         if values[-1] < -ROUNDING * max(values[0], 0.0):
@@ -362,7 +362,7 @@ def _to_float(value: float) -> float:
         return np.inf
 
 
-def _check_matrix(matrix: npt.ArrayLike) -> Floats:
+def _to_symmetric(matrix: npt.ArrayLike) -> Floats:
     """A, exactly symmetric."""
     A = parse_numbers(matrix, "matrix", InputError)
     if A.ndim != 2 or A.shape[0] != A.shape[1] or len(A) == 0:

@@ -55,7 +55,7 @@ def soft_minimum(values: Floats, sigma: float) -> tuple[float, Floats]:
     return value, normalised
 
 
-def weigh_pairs(values: Floats, smoothing: float) -> Floats:
+def compute_softmin_weights(values: Floats, smoothing: float) -> Floats:
     """alpha of the soft minimum, sigma relative to the smallest q, without the negligible."""
     scale = max(float(values.min()), LEAST * float(values.mean()))
     with np.errstate(over="ignore", under="ignore"):

@@ -20,7 +20,7 @@ from streamembed.errors import BadRowError, LogError
 from streamembed.logs.event_log import EventLog, LogBatch
 from streamembed.logs.fingerprint import LogFingerprint
 from streamembed.logs.followed_log import FollowedLog
-from streamembed.runs.feed import DistanceFeed, PointFeed, embed_events, read_events, read_rows
+from streamembed.runs.feed import DistanceFeed, PointFeed, embed_events, read_events, split_rows
 from streamembed.runs.recorder import EmbeddedRows, Recorder
 from streamembed.runs.run_store import Commit
 from streamembed.runs.run_tables import EventRows
@@ -142,7 +142,7 @@ class ReplayDriver:
 
     def learn(self, part: LogBatch) -> None:
         """Learn one batch of the log: check it, and learn it slice by slice."""
-        rows, unusable = read_rows(part, self._log.features)
+        rows, unusable = split_rows(part, self._log.features)
         places = [row.index for row in unusable]
         start = done = 0
         while start < len(rows):

@@ -41,7 +41,7 @@ def _select_passthrough(part: LogBatch, rows: Ints) -> dict[str, pa.Array]:
     return {name: column.take(index) for name, column in given.items()}
 
 
-def read_rows(part: LogBatch, features: Features) -> tuple[EventRows, list[Rejected]]:
+def split_rows(part: LogBatch, features: Features) -> tuple[EventRows, list[Rejected]]:
     """The rows of a batch that may become events, and those that never can, ascending.
 
     ``features`` are those of the log. Of distances all rows may: a `DistanceFeed` finds out.
@@ -83,7 +83,7 @@ def read_events(
     def read_parts() -> Iterator[EventRows]:
         for part in log.batches(0) if end else ():
             now.update(part, end)
-            rows, _ = read_rows(part, log.features)
+            rows, _ = split_rows(part, log.features)
             lost = np.isin(rows.numbers, gone) | (rows.numbers >= end)
             yield rows.drop(np.flatnonzero(lost).tolist())
             if part.offset + len(part) >= end:

@@ -37,7 +37,7 @@ from streamembed.methods.options import POSITION, Config
 from streamembed.metrics.catalog import STATES
 from streamembed.numeric.arrays import LARGEST_VALUE, Floats, Ints
 from streamembed.numeric.codec import SAVED_IF_SET
-from streamembed.runs.feed import check_log, read_rows
+from streamembed.runs.feed import check_log, split_rows
 from streamembed.runs.run_tables import EventRows
 from streamembed.storage.saved_object import SavedObject
 from streamembed.threads import one_blas_thread
@@ -76,7 +76,7 @@ class Partition:
 
         Their numbers are those in the partition. Divided by ``scale``, (d,), points can be squared.
         """
-        events, rejected = read_rows(rows, self.log.features)
+        events, rejected = split_rows(rows, self.log.features)
         end = self.count_end(rows)
         events = events.slice(0, int(np.searchsorted(events.numbers, end)))
         events = replace(events, numbers=events.numbers - self.start)

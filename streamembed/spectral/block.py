@@ -145,7 +145,7 @@ def update(
     is_new = previous_labels < 0
     place_arrivals(psi, walk, np.flatnonzero(is_new))
     arrivals = np.flatnonzero(is_new & (parts.labels >= 0))
-    merged = _merge_labels(previous_labels, parts.labels)
+    merged = _join_parts(previous_labels, parts.labels)
     if merged is not None:  # an eigenfunction of parts is now one of the block
         split = build_contrasts(merged, walk.degrees, count + GUARDS)
         psi = np.concatenate([_to_psi(split, walk), psi], axis=1)
@@ -271,7 +271,7 @@ def _to_psi(vectors: Floats, walk: Walk) -> Floats:
     return psi
 
 
-def _merge_labels(old: Ints, labels: Ints) -> Ints | None:
+def _join_parts(old: Ints, labels: Ints) -> Ints | None:
     """Old parts that share a new one, numbered from 0, -1 elsewhere; None where there are none."""
     if old.max(initial=-1) < 1:
         return None

@@ -74,7 +74,7 @@ def test_a_column_that_the_block_lacks_is_bounded() -> None:
         products=block.products[np.ix_(keep, keep)],
     )
     bounded = replace(graph, block=blind, bounded=-1).renew_bound(state, config)
-    view = next(bounded.iterate_eigenpairs(state, config))
+    view = next(bounded.refine_eigenpairs(state, config))
     assert view.outside.bound > view.values[2] + 1e-3
     snapshot = engine.snapshot()
     assert snapshot.certificate.met
