@@ -39,18 +39,6 @@ def call(*arguments: Any, stdin: bytes | None = None) -> Result:
     return CliRunner().invoke(commands.main, [str(argument) for argument in arguments], input=stdin)
 
 
-@pytest.fixture
-def log(tmp_path: Path) -> Path:
-    write_log(tmp_path / "log", POINTS, NAMES, ids=[f"e{i}" for i in range(230)])
-    return tmp_path / "log"
-
-
-@pytest.fixture
-def run(tmp_path: Path, log: Path) -> Path:
-    assert call("replay", log, "--run", tmp_path / "run", *SMALL).exit_code == 0
-    return tmp_path / "run"
-
-
 def test_the_commands_are_those_written_down() -> None:
     """A roster; each has a help text."""
     assert [*commands.COMMANDS] == [

@@ -10,21 +10,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from click.testing import CliRunner, Result
 
 import streamembed as se
-from streamembed.cli import commands, exit_codes
+from streamembed.cli import exit_codes
 from streamembed.logs.event_log import write_log
 from streamembed.methods.options import Config
 from streamembed.version import __version__
-
-POINTS = np.random.default_rng(0).standard_normal((230, 3))
-NAMES = ["x", "y", "z"]
-SMALL = ["--size", "80", "--n-components", "3"]
-
-
-def call(*arguments: Any) -> Result:
-    return CliRunner().invoke(commands.main, [str(argument) for argument in arguments])
+from tests.cli.test_cli import NAMES, POINTS, SMALL, call
 
 
 def inspected(path: Path) -> tuple[list[str], dict[str, Any]]:
@@ -32,18 +24,6 @@ def inspected(path: Path) -> tuple[list[str], dict[str, Any]]:
     told, facts = call("inspect", path), call("inspect", path, "--json")
     assert told.exit_code == facts.exit_code == 0, told.output
     return told.stdout.splitlines(), json.loads(facts.stdout)
-
-
-@pytest.fixture
-def log(tmp_path: Path) -> Path:
-    write_log(tmp_path / "log", POINTS, NAMES, ids=[f"e{i}" for i in range(230)])
-    return tmp_path / "log"
-
-
-@pytest.fixture
-def run(tmp_path: Path, log: Path) -> Path:
-    assert call("replay", log, "--run", tmp_path / "run", *SMALL).exit_code == 0
-    return tmp_path / "run"
 
 
 def test_inspect_knows_every_kind(tmp_path: Path, log: Path, run: Path) -> None:

@@ -20,27 +20,7 @@ from streamembed.errors import FeatureError, NotReadyError
 from streamembed.estimators import DiffusionMap
 from streamembed.estimators.map_estimator import MapEstimator
 
-ROSTER = [
-    "FENN",
-    "ITML",
-    "PCA",
-    "ClassicalMDS",
-    "ContrastMetric",
-    "DiffusionMap",
-    "DiscriminantAnalysis",
-    "EigDML",
-    "EmbeddingDrift",
-    "GeometricMeanMetric",
-    "Isomap",
-    "KernelPCA",
-    "LabelSpreading",
-    "LaplacianEigenmaps",
-    "LinearEigenmap",
-    "LiveMap",
-    "LocallyLinearEmbedding",
-    "MustLinkMetric",
-    "UnsupervisedMetric",
-]
+ROSTER = sorted(estimators.__all__)
 MODELS = {
     f"{name}-{i}": getattr(estimators, name)(**params)
     for name in ROSTER
