@@ -134,8 +134,9 @@ def test_masked_values_are_nulls() -> None:
     """Refused or set aside like the nulls of Arrow, never learned."""
     hidden = np.ma.masked_greater(X, 1.5)
     rows = int(hidden.mask.any(axis=1).sum())
-    with pytest.raises(BadRowError, match="null in '"):
-        small().learn(hidden)
+    for given in (hidden, [[np.ma.masked, 1.0, 2.0], [1.0, 2.0, 3.0]]):
+        with pytest.raises(BadRowError, match="null in '"):
+            small().learn(given)
     engine, bare = small(on_bad_row="skip"), small()
     done = engine.learn(hidden)
     assert (done.accepted, len(done.rejected)) == (60 - rows, rows)

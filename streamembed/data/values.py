@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from importlib import import_module
+from itertools import chain
 from numbers import Real
 from types import NoneType
 from typing import Any
@@ -123,6 +124,13 @@ def load_narwhals() -> Any:
 
 def as_array(X: Sequence[Any], name: str = "X") -> Array:
     """Nested sequences as an array, masks kept; FeatureError where they have several widths."""
+    nested = [row for row in X if isinstance(row, (list, tuple))]
+    if len(nested) == len(X) and any(cell is np.ma.masked for cell in chain(*nested)):
+        hidden = [[cell is np.ma.masked for cell in row] for row in nested]
+        X = [
+            np.ma.array(np.where(mask, 0.0, np.array(row, dtype=object)), mask=mask)
+            for row, mask in zip(nested, hidden, strict=True)
+        ]
     has_masks = any(isinstance(row, np.ma.MaskedArray) for row in X)
     try:
         rows: Array = np.ma.array(X) if has_masks else np.asarray(X)
