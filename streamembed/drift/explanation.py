@@ -213,7 +213,8 @@ def _test_features(
     if 0 < least < len(shares):  # behind the last of them contributions drop
         least += int(np.diff(shares)[least - 1 :].argmin())
     whole, behind = test(watched), watched[watched.positions >= alarm.position]
-    is_one = whole.explanation.kind in ("rate", "repeated event")  # of few values none is far out
+    # Of few values none is far out, and those of a group lie together.
+    is_one = whole.explanation.kind in ("rate", "repeated event", "region", "new region")
     if not 0 < least <= most or is_one:
         return whole
     if len(behind) and test(behind).explanation.kind:  # no alarm has selected these

@@ -1,9 +1,11 @@
 """What has changed in a stream of vectors: a group of events, a repeated value, or the encoder.
 
-Features of vectors mean nothing one by one: an alarm names events. Groups are the nearest events of
-reference and stream around centres of both, in all dimensions, by Fisher's exact test of their
-shares (Bonferroni over all groups). Each centre is the mean of the ten events nearest to one of
-those since the onset: around single ones groups of many dimensions are half as often of one kind.
+Features of vectors mean nothing one by one: an alarm names events. Groups are of two kinds: the
+nearest events of reference and stream around a centre, in all dimensions, and the farthest along
+the direction that separates the stream from the reference (topics of sentences lie apart, but are
+not compact). Fisher's exact test of their shares decides, by Bonferroni over each kind. A centre is
+the mean of the ten events nearest to one of those since the onset: around single ones groups of
+many dimensions are half as often of one kind.
 
 Symbols: n = events of the reference, m = those since the onset.
 """
@@ -13,8 +15,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 import numpy as np
-from scipy import stats
-from scipy.special import xlogy
+from scipy import linalg, stats
 
 from streamembed.data.features import Features
 from streamembed.drift.alarm import Alarm, Explanation
@@ -27,8 +28,8 @@ MOST_FEATURES = 32  # that have no names and are still named
 FARTHEST = 1e6  # standard deviations: squares are finite
 MOST_CENTRES = 128
 N_NEAREST = 10  # events of which a centre is the mean
-SMALLEST, LARGEST_SHARE = 10, 1 / 3  # events of a group; each is twice the one before
-CLEAR = 0.5  # of the best log likelihood ratio: of such groups the one that has changed most
+SMALLEST, LARGEST_SHARE = 10, 1 / 3  # events of a group
+RIDGE = 10.0  # of the mean variance: 3 and 30 name fewer groups rightly
 MOST_OF_NEW = 0.01  # of the reference
 N_EXEMPLARS = 3
 WINDOW = 500  # events at least of the second look for a group: an onset is often estimated late
@@ -156,45 +157,50 @@ def _measure_d2(rows: Floats, points: Floats) -> Floats:
 def _explain_groups(
     old: Floats, new: Floats, since: Events, level: float, time: float
 ) -> Explanation | None:
-    """The group that has become more frequent, and is the clearest; ``since`` ends with new."""
+    """The smallest clear group of the clearest kind of events; ``since`` ends with new."""
     n, m, points = len(old), len(new), np.concatenate([old, new])
-    largest = max(int(LARGEST_SHARE * len(points)), SMALLEST)
-    sizes = SMALLEST * 2 ** np.arange(int(np.log2(largest / SMALLEST)) + 1)
+    steps = int(2 * np.log2(max(LARGEST_SHARE * len(points) / SMALLEST, 1))) + 1
+    sizes = (SMALLEST * 2 ** (np.arange(steps) / 2)).astype(np.int64)
     firsts = _measure_d2(_thin(new, MOST_CENTRES), points)
     centres = points[np.argsort(firsts, axis=1, kind="stable")[:, :N_NEAREST]].mean(axis=1)
-    near = np.argsort(_measure_d2(centres, points), axis=1, kind="stable")[:, : sizes[-1]]
+    distances = np.vstack([_measure_d2(centres, points), -score_novelty(old, new)])
+    near = np.argsort(distances, axis=1, kind="stable")[:, : sizes[-1]]
     a = np.cumsum(near >= n, axis=1, dtype=np.int64)[:, sizes - 1]
     b = sizes - a
-    gain = _compute_gain(a, m, b, n)
-    least = max(CLEAR * gain.max(), time * stats.chi2.isf(level / gain.size, 1) / 2)
-    clear = np.where(gain >= least, (a + 0.5) / (b + 1.0), 0.0)
-    for choice in (clear, gain):
-        i, j = np.unravel_index(int(choice.argmax()), choice.shape)
-        # that whose neighbours make the centre is one of those since the onset: not counted
-        p = gain.size * _compute_p(int(b[i, j]), n, int(a[i, j]) - 1, m - 1, time)
-        group = near[i, : sizes[j]] - len(points) + len(since)
-        group = group[group >= 0]
-        if gain[i, j] > 0 and p <= level and len(group):
-            before, after = float(b[i, j] / n), float(a[i, j] / m)
-            return Explanation(
-                "new region" if before <= MOST_OF_NEW else "region",
-                (),
-                before,
-                after,
-                LEVEL / level * p,
-                m,
-                members=tuple(since.ids[np.sort(group)].tolist()),
-                exemplars=tuple(since.ids[group[:N_EXEMPLARS]].tolist()),
-            )
-    return None
+    # that whose neighbours make the centre is one of those since the onset: not counted
+    p = compute_rate_p(b, n, np.maximum(a - 1, 0), m - 1, np.full(a.shape, time))
+    p = np.where(a * n > b * m, p, 1.0) * 2 * steps
+    p[:-1] *= len(centres)
+    i = int(p.min(axis=1).argmin())
+    j = int((p[i] <= level).argmax())
+    group = near[i, : sizes[j]] - len(points) + len(since)
+    group = group[group >= 0]
+    if p[i, j] > level or not len(group):
+        return None
+    before, after = float(b[i, j] / n), float(a[i, j] / m)
+    return Explanation(
+        "new region" if before <= MOST_OF_NEW else "region",
+        (),
+        before,
+        after,
+        LEVEL / level * float(p[i, j]),
+        m,
+        members=tuple(since.ids[np.sort(group)].tolist()),
+        exemplars=tuple(since.ids[group[:N_EXEMPLARS]].tolist()),
+    )
 
 
-def _compute_gain(a: Ints, m: int, b: Ints, n: int) -> Floats:
-    """Log likelihood ratio of two shares against a common one; 0 where a / m is not the larger."""
-    both, all_events = a + b, m + n
-    apart = xlogy(a, a / m) + xlogy(m - a, 1 - a / m) + xlogy(b, b / n) + xlogy(n - b, 1 - b / n)
-    common = xlogy(both, both / all_events) + xlogy(all_events - both, 1 - both / all_events)
-    return np.where(a * n > b * m, apart - common, 0.0)
+def score_novelty(old: Floats, new: Floats) -> Floats:
+    """How much events are as the new ones: ridge regression on being new, each event left out."""
+    n, m, points = len(old), len(new), np.concatenate([old, new])
+    points -= points.mean(axis=0)
+    target = np.repeat([-m / (n + m), n / (n + m)], [n, m])
+    covariance = points.T @ points
+    covariance.flat[:: len(covariance) + 1] += RIDGE * np.trace(covariance) / len(covariance)
+    smoother = linalg.solve(covariance, points.T, assume_a="pos")
+    leverage = np.einsum("ij,ji->i", points, smoother) + 1 / (n + m)
+    scores: Floats = (points @ (smoother @ target) - leverage * target) / (1 - leverage)
+    return scores
 
 
 def find_copies(points: Floats) -> Bools:

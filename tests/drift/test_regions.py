@@ -9,11 +9,12 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 from scipy.stats import fisher_exact
+from sklearn.linear_model import Ridge
 
 import streamembed as se
 from scenarios.benchmarks import drift_regions
 from scenarios.streams import MissingDataError
-from streamembed.drift.regions import find_copies
+from streamembed.drift.regions import find_copies, score_novelty
 from streamembed.numeric.arrays import Floats, Ints
 
 D, N_REFERENCE = 40, 500
@@ -152,13 +153,41 @@ def test_names_of_features_are_kept() -> None:
 
 
 def test_the_shares_of_a_group_are_those_of_its_test() -> None:
-    """Fisher's exact test of before and after, times the number of groups."""
+    """Fisher's exact test of before and after, times 2 or 256, of 12 sizes and 2 windows."""
     found = watch(draw(400, (0.1, 0.2, 0.2, 0.5), 8)[0]).alarms[0].explanation
     assert found is not None
     a, b = round(found.after * found.events), round(found.before * N_REFERENCE)
     table = [[a - 1, found.events - a], [b, N_REFERENCE - b]]
     p = min(1.0, 2 * fisher_exact(table, "greater").pvalue)
-    assert 10 <= found.p / p <= 2000
+    assert 2 <= found.p / p <= 256 * 12 * 2
+
+
+def test_a_group_that_is_not_compact_is_named() -> None:
+    """Its events are nowhere near each other, and lie on one side, as topics of sentences do."""
+    rng = np.random.default_rng(3)
+    stream = rng.standard_normal((1400, 200))
+    is_own = rng.random(1400) < np.where(np.arange(1400) < 800, 0.1, 0.4)
+    stream[is_own, :3] += 2.5
+    monitor = se.Monitor(n_reference=N_REFERENCE)
+    monitor.learn(stream)
+    found = monitor.alarms[0].explanation
+    assert found is not None
+    assert found.kind == "region"
+    assert is_own[np.array(found.members)].mean() >= 0.8
+
+
+def test_novelty_is_predicted_without_the_event_itself() -> None:
+    """As ridge regressions without each of the events, of fixed mean and penalty, predict it."""
+    rng = np.random.default_rng(0)
+    old, new = rng.standard_normal((40, 5)), rng.standard_normal((20, 5)) + 0.5
+    scores = score_novelty(old, new)
+    points = np.concatenate([old, new])
+    points -= points.mean(axis=0)
+    penalty = 10 * (points**2).sum() / 5
+    for i in range(60):
+        left = np.delete(np.arange(60), i)
+        ridge = Ridge(alpha=penalty).fit(points[left], (left >= 40) - 1 / 3)
+        assert scores[i] == pytest.approx(ridge.predict(points[[i]])[0], abs=1e-12)
 
 
 def test_the_benchmark_draws_what_it_says() -> None:
