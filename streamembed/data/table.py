@@ -21,7 +21,6 @@ import pyarrow as pa
 
 from streamembed.data.values import (
     NO_NULLS,
-    as_array,
     as_number,
     column_to_floats,
     decode,
@@ -33,6 +32,7 @@ from streamembed.data.values import (
     lists_to_matrix,
     load_narwhals,
     to_floats,
+    to_rectangular_array,
 )
 from streamembed.errors import FeatureError, InputError, quote, summarise_error
 from streamembed.numeric.arrays import Array, Bools, Floats
@@ -103,7 +103,7 @@ def read_table(X: Any, wanted: tuple[str, ...] | None = None, name: str = "X") -
     if are_dicts(X):
         return read_dicts(X, wanted)
     if is_sequence(X):
-        return _from_array(as_array(X, name), name)
+        return _from_array(to_rectangular_array(X, name), name)
     return _from_frame(open_frame(X, name), wanted)
 
 

@@ -122,7 +122,7 @@ def load_narwhals() -> Any:
     return import_module("narwhals.stable.v2")
 
 
-def as_array(X: Sequence[Any], name: str = "X") -> Array:
+def to_rectangular_array(X: Sequence[Any], name: str = "X") -> Array:
     """Nested sequences as an array, masks kept; FeatureError where they have several widths."""
     nested = [row for row in X if isinstance(row, (list, tuple))]
     if len(nested) == len(X) and any(cell is np.ma.masked for cell in chain(*nested)):

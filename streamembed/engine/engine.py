@@ -568,7 +568,7 @@ class Engine(HintedAttributes, SavedObject):
             Points that cannot be learned, different numbers of points, or invalid answers; nothing
             was learned.
         """
-        self._learn(lambda: self.check_pairs(X1, X2, similar))
+        self._learn(lambda: calls.read_pairs(self._progress, self.config, X1, X2, similar))
 
     def label(self, ids: Any, y: Any) -> Labelled:
         """Label events that are still retained; an event of the stream.
@@ -609,7 +609,7 @@ class Engine(HintedAttributes, SavedObject):
         >>> engine.label([59], ["b"])
         Labelled(learned=0, repeated=1, not_held=())
         """
-        return self._learn(lambda: self.check_labels(ids, y))
+        return self._learn(lambda: calls.read_labels(self._progress, ids, y))
 
     def learn_distances(self, rows: Any, ids: Any = None) -> Learned:
         """Learn more objects, given their distances to the objects before them.
@@ -650,7 +650,7 @@ class Engine(HintedAttributes, SavedObject):
         >>> engine.learn_distances([[2, 1, 1]], ids=["cap"]).accepted
         1
         """
-        return self._learn(lambda: self.check_distances(rows, ids))
+        return self._learn(lambda: calls.read_distances(rows, ids))
 
     def flush(self) -> None:
         """Learn the pending events as a short chunk; this is itself an event of the stream.

@@ -126,7 +126,7 @@ class KernelMatrix:
         """A copy of the kernel rows of ``slots``, shape (b, n)."""
         return self.buffer[slots, : self.n]
 
-    def write(self, slots: Ints, rows: Array) -> KernelMatrix:
+    def with_rows(self, slots: Ints, rows: Array) -> KernelMatrix:
         """The matrix with kernel rows written into slots, as rows and as columns.
 
         This matrix can be read until the next one is committed, but reading it invalidates the

@@ -25,8 +25,8 @@ from streamembed.layout.relaxation import (
     SPREADING_STEPS,
     count_due_steps,
     displace_all,
-    lay_out,
     relax,
+    relax_from_scratch,
     select_rows,
     spread,
 )
@@ -88,7 +88,7 @@ def init(
     """
     near, d2 = select_neighbors(lists)
     p = compute_affinities(d2)
-    places, gamma = lay_out(Links.of(near, p), _rank_columns(columns, arrivals), rho)
+    places, gamma = relax_from_scratch(Links.of(near, p), _rank_columns(columns, arrivals), rho)
     zeros = np.zeros_like(places)
     preserved = float(measures.measure_kept(places, near, duplicates).mean())
     return Layout(

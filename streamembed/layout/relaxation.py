@@ -80,7 +80,7 @@ def displace_all(
     return places, displacement
 
 
-def lay_out(links: Links, start: Floats, rho: float) -> tuple[Floats, float]:
+def relax_from_scratch(links: Links, start: Floats, rho: float) -> tuple[Floats, float]:
     """Places from scratch, shape (n, 2), and their gamma. O(n^2), 350 times.
 
     Parameters

@@ -135,7 +135,7 @@ class IsomapMap(EmbeddingMap):
         shares = operator.weigh_equally(masses)
         values, vectors = descending_eigh(build_dense(matrix, shares, True))
         kept = int(np.count_nonzero(values[:count] > CENTRED_CUT * np.abs(values).max(initial=0.0)))
-        vectors = self._spread(vectors[:, :kept], len(state.support))
+        vectors = self._extend_from_landmarks(vectors[:, :kept], len(state.support))
         return values[:kept], normal.eigenfunctions(vectors)
 
     def refine_eigenpairs(self, state: State, config: Config) -> Iterator[Eigenpairs]:
@@ -146,8 +146,8 @@ class IsomapMap(EmbeddingMap):
         ends = np.arange(n) if self.step == 1 else np.flatnonzero(counting)
         yield replace(
             pairs,
-            vectors=self._spread(pairs.vectors, n),
-            errors=self._spread(pairs.errors, n),
+            vectors=self._extend_from_landmarks(pairs.vectors, n),
+            errors=self._extend_from_landmarks(pairs.errors, n),
             normal=operator.weigh_equally(counting),
             refinement="view",
             paths=Paths(geodesics.zero_duplicates(lengths[ends // self.step].T), ends),
@@ -158,7 +158,7 @@ class IsomapMap(EmbeddingMap):
         n = len(state.support)
         return geodesics.compute_lengths(self._build_graph(n), np.arange(0, n, self.step))
 
-    def _spread(self, rows: Floats, n: int) -> Floats:
+    def _extend_from_landmarks(self, rows: Floats, n: int) -> Floats:
         """Rows (m, c) of landmarks as rows of all slots, (n, c)."""
         result = np.zeros((n, rows.shape[1]))
         result[:: self.step] = rows

@@ -58,7 +58,7 @@ def start(chunk: AcceptedEvents, config: Config, divisors: Floats) -> State:
     distances = read_rows = None
     if chunk.distances is not None:
         d = arrange_distances(empty, assignment, chunk)
-        distances = _make_distance_ring(len(support), config).write(assignment.slots, d)
+        distances = _make_distance_ring(len(support), config).with_rows(assignment.slots, d)
         read_rows = d.__getitem__
     inputs = BuildInput(support, distances, read_rows, len(chunk), NO_SLOTS, scaling)
     state = _build(inputs, assignment.cover, None, config)
@@ -122,7 +122,7 @@ def push(state: State, chunk: AcceptedEvents, config: Config, divisors: Floats) 
     if state.distances is not None:
         new_distances = arrange_distances(state.support, assignment, chunk)
         left = state.distances.rows(slots[slots < state.distances.n]).astype(np.float64)
-        distances = state.distances.write(slots, new_distances)
+        distances = state.distances.with_rows(slots, new_distances)
         read_rows = _merge_distances(distances, slots, new_distances)
     position = state.position + len(chunk)
     # map: the rows or lists of the new slots, and the changes they cause
@@ -271,7 +271,7 @@ def _train_metrics(state: State, chunk: AcceptedEvents, config: Config) -> State
     metrics, support = state.metrics, state.support
     if chunk.classes is not None:
         metrics = learners.learn_labels(metrics, chunk.points, chunk.classes, config.seed)
-    if not metrics.all_fitted and metrics.is_due(state.position, len(support)):
+    if not metrics.all_fitted and metrics.is_measurement_due(state.position, len(support)):
         metrics = learners.measure_guess(
             metrics, support.scaled, support.births, state.position, config.seed
         )

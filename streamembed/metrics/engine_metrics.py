@@ -52,7 +52,7 @@ class Learners:
         learner = catalog.create_learner(name, self.course.seed)
         return (self.course.position if learner.additive else self.course.learned) > 0
 
-    def is_due(self, position: int, n: int) -> bool:
+    def is_measurement_due(self, position: int, n: int) -> bool:
         """Whether both are to be measured again: after as many events, or n, or 500."""
         return position >= min(2 * self.measured, self.measured + max(n, LEAST_RENEWED))
 

@@ -105,18 +105,10 @@ class KnownProducts:
         unit = constant.astype(dtype)
         overlap, drawn = (trial @ unit).astype(np.float64), (probes @ unit).astype(np.float64)
         if inner is None:
-            inner = np.concatenate(
-                [
-                    _multiply_transposed(trial, trial_images),
-                    _multiply_transposed(trial, probe_images),
-                ],
-                axis=1,
-            )
+            inner = np.hstack([_gram(trial, trial_images), _gram(trial, probe_images)])
         inner = inner - np.outer(overlap, np.concatenate([overlap, drawn]))
-        ritz, mix = solve_pencil(
-            inner[:, : len(trial)], _multiply_transposed(trial, trial), overlap, FADED
-        )
-        images_gram = _multiply_transposed(trial_images, trial_images) - np.outer(overlap, overlap)
+        ritz, mix = solve_pencil(inner[:, : len(trial)], _gram(trial, trial), overlap, FADED)
+        images_gram = _gram(trial_images, trial_images) - np.outer(overlap, overlap)
         coupling = mix.T @ images_gram @ mix - np.diag(ritz**2)
         k = min(count, int(np.count_nonzero(ritz > max(eps, self.floor))))
         shift = mix.T @ overlap  # what Q has been freed of
@@ -131,11 +123,9 @@ class KnownProducts:
         k = int(np.argmin(np.append(sizes < ritz[:k] ** 2, False)))
         images, residuals, sizes, theta = images[:k], residuals[:k], sizes[:k], ritz[:k]
         # S R: within, by (S Q)^T R; beyond, by the probes
-        within = mix.T @ _multiply_transposed(trial_images, residuals) - np.outer(
-            shift, residuals @ unit
-        )
-        y = mix.T @ (_multiply_transposed(trial, probes) - np.outer(overlap, drawn))  # Q^T X
-        sketch = _multiply_transposed(probe_images, residuals) - y.T @ within
+        within = mix.T @ _gram(trial_images, residuals) - np.outer(shift, residuals @ unit)
+        y = mix.T @ (_gram(trial, probes) - np.outer(overlap, drawn))  # Q^T X
+        sketch = _gram(probe_images, residuals) - y.T @ within
         within[np.arange(k), np.arange(k)] = 0.0
         rows = np.concatenate([within, largest_ratio(len(probes), CLAIM) / strength * sketch])
         errors = rows / theta
@@ -152,7 +142,7 @@ class KnownProducts:
         back = mix @ (mix.T @ inner[:, len(trial) :] - ritz[:, None] * y)  # its part in Q
         rest -= back.T.astype(dtype) @ trial
         rest -= (rest @ unit)[:, None] * unit  # all that is left of the constant
-        spread = np.linalg.eigvalsh(_multiply_transposed(rest, rest))
+        spread = np.linalg.eigvalsh(_gram(rest, rest))
         least = strength * np.sqrt(2.0 * scipy.special.gammaincinv(0.5 * len(probes), MISS))
         beyond = float(np.sqrt(max(spread[-1] - spread[0], 0.0))) / float(least) + eps
         rows = (images / (theta * norms)[:, None].astype(dtype)).astype(np.float64)
@@ -182,7 +172,7 @@ class KnownProducts:
         )
 
 
-def _multiply_transposed(left: Array, right: Array) -> Floats:
+def _gram(left: Array, right: Array) -> Floats:
     return (left @ right.T).astype(np.float64)
 
 

@@ -20,17 +20,17 @@ def test_rows_are_written_as_rows_and_columns() -> None:
     """After a write the ring is symmetric and holds the rows."""
     graph = KernelMatrix.empty(8, np.float64)
     first = np.arange(5)
-    graph = graph.write(first, rows_for(5, first, 0))
+    graph = graph.with_rows(first, rows_for(5, first, 0))
     slots = np.array([1, 3])
     rows = rows_for(5, slots, 1)
-    graph = graph.write(slots, rows)
+    graph = graph.with_rows(slots, rows)
     np.testing.assert_array_equal(graph.weights, graph.weights.T)
     np.testing.assert_array_equal(graph.rows(slots), rows)
 
 
 def filled(n: int, capacity: int) -> KernelMatrix:
     slots = np.arange(n)
-    graph = KernelMatrix.empty(capacity, np.float64).write(slots, rows_for(n, slots, 0))
+    graph = KernelMatrix.empty(capacity, np.float64).with_rows(slots, rows_for(n, slots, 0))
     graph.commit()
     return graph
 
@@ -42,7 +42,7 @@ def test_a_graph_that_is_read_puts_its_rows_back(slots: list[int]) -> None:
     before = graph.weights.copy()
     refilled = np.array(slots)
     n = max(5, max(slots) + 1)
-    graph.write(refilled, rows_for(n, refilled, 2))
+    graph.with_rows(refilled, rows_for(n, refilled, 2))
     np.testing.assert_array_equal(graph.weights, before)
     assert (graph.n, graph.capacity) == (5, 8)
 
@@ -65,7 +65,10 @@ def test_a_write_that_is_broken_off_is_undone() -> None:
     before = graph.weights.copy()
     graph._ring.buffer = graph._ring.buffer.view(Halfway)
     slots = np.array([1, 4])
-    for broken_off in (lambda: graph.write(slots, rows_for(5, slots, 2)), lambda: graph.weights):
+    for broken_off in (
+        lambda: graph.with_rows(slots, rows_for(5, slots, 2)),
+        lambda: graph.weights,
+    ):
         Halfway.left = 2
         with pytest.raises(KeyboardInterrupt):
             broken_off()
@@ -77,7 +80,7 @@ def test_a_graph_that_was_overwritten_cannot_be_read() -> None:
     """Once the next one is settled the old one raises, and does not touch what the next one has."""
     graph = filled(5, 8)
     slots = np.array([1, 3])
-    following = graph.write(slots, rows_for(5, slots, 1))
+    following = graph.with_rows(slots, rows_for(5, slots, 1))
     following.commit()
     with pytest.raises(RuntimeError, match="overwritten"):
         graph.rows(np.arange(1))
