@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import special, stats
+import scipy
+from scipy import special
 
 from streamembed.drift.alarm import Explanation
 from streamembed.drift.dependence import correlate_lags, cut_lags, integrate
@@ -209,7 +210,9 @@ class ReferenceSample:
     def _compute_pearson_p(self, z: Floats, m: Floats) -> Floats:
         """Two-sided p of means of m skewed values: Pearson's law of their skewness."""
         skew = np.where(np.abs(self._skew) < 1e-3 * np.sqrt(m), 0.0, self._skew / np.sqrt(m))
-        p: Floats = 2 * np.minimum(stats.pearson3.cdf(z, skew), stats.pearson3.sf(z, skew))
+        p: Floats = 2 * np.minimum(
+            scipy.stats.pearson3.cdf(z, skew), scipy.stats.pearson3.sf(z, skew)
+        )
         return np.minimum(p, 1.0)
 
     def _test_rates(self, window: Floats) -> tuple[Floats, Floats, Floats]:
@@ -272,7 +275,7 @@ class ReferenceSample:
         values = np.linalg.eigvalsh(correlate(self.points[:, self._plain[kept]]))
         scale = (values**2).sum() / values.sum()
         degrees = values.sum() ** 2 / (values**2).sum()
-        of_mean = stats.chi2.sf((z[kept] ** 2).sum() / scale, degrees)
+        of_mean = scipy.stats.chi2.sf((z[kept] ** 2).sum() / scale, degrees)
         after = np.array([float(np.median(shifts)), ratio])
         return np.array([of_mean, of_spread]), np.array([0.0, 1.0]), after
 
@@ -305,8 +308,8 @@ def compute_rate_p(old: Ints, n: int, new: Ints, m: int, time: Floats) -> Floats
     a, b = np.round(new / time), np.round(old / time)
     size, others = np.maximum(np.round(m / time), 1.0), np.round(n / time)
     a, total = np.minimum(a, size), size + others
-    upper = stats.hypergeom.sf(a - 1, total, a + b, size)
-    lower = stats.hypergeom.cdf(a, total, a + b, size)
+    upper = scipy.stats.hypergeom.sf(a - 1, total, a + b, size)
+    lower = scipy.stats.hypergeom.cdf(a, total, a + b, size)
     p: Floats = np.minimum(1.0, 2 * np.minimum(upper, lower))
     return p
 

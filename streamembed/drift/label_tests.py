@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-from scipy import special, stats
+import scipy
+from scipy import special
 
 from streamembed.drift.alarm import Explanation
 from streamembed.drift.change_tests import LEVEL, compute_rate_p
@@ -70,7 +71,7 @@ def _compare_columns(a: Floats, b: Floats, time: float) -> Floats:
     is_tied = 2 * (both == middle).sum(axis=0) > len(both)
     varies = (~is_tied).nonzero()[0]
     if len(varies):
-        p[varies] = stats.mannwhitneyu(a[:, varies], b[:, varies], method="asymptotic").pvalue
+        p[varies] = scipy.stats.mannwhitneyu(a[:, varies], b[:, varies], method="asymptotic").pvalue
         z = special.ndtri(np.maximum(p, np.finfo(np.float64).tiny) / 2) / np.sqrt(time)
         p = np.asarray(2 * special.ndtr(z))
     a, b, times = a[:, is_tied], b[:, is_tied], np.full(is_tied.sum(), time)

@@ -15,7 +15,8 @@ from __future__ import annotations
 from functools import lru_cache
 
 import numpy as np
-from scipy import linalg, stats
+import scipy
+from scipy import linalg
 
 from streamembed.data.features import Features
 from streamembed.drift.alarm import Alarm, Explanation
@@ -115,7 +116,7 @@ def _explain_encoder(reference: CalibratedReference, since: Events) -> Explanati
     for own, new in zip(measured, (ratios, *_measure_from_centre(points, since)), strict=True):
         factors = np.quantile(new, QUARTILES) / np.maximum(np.quantile(own, QUARTILES), 1e-12)
         is_scaled = factors.min() > SCALED or factors.max() < 1 / SCALED
-        p = len(measured) * float(stats.mannwhitneyu(new, own, method="asymptotic").pvalue)
+        p = len(measured) * float(scipy.stats.mannwhitneyu(new, own, method="asymptotic").pvalue)
         if (is_farther if own is measured[0] else is_scaled) and p <= LEVEL:
             return Explanation("encoder", (), 1.0, after, p, m)
     return None
@@ -223,7 +224,7 @@ def split_copies(events: Events, is_whole: bool) -> tuple[Events, bool]:
     places = (np.flatnonzero(is_copy) + 0.5) / len(events)
     if not len(places):
         return events, False
-    is_burst = bool(stats.kstest(places, "uniform").pvalue <= EVEN_LEVEL)
+    is_burst = bool(scipy.stats.kstest(places, "uniform").pvalue <= EVEN_LEVEL)
     kept = events[~is_copy]
     if is_whole and not (is_burst and len(kept) >= MIN_LEFT):
         return events, is_burst

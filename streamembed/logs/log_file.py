@@ -14,7 +14,6 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyarrow.dataset import IpcFileFormat
 
 from streamembed.errors import LogError, ParameterError, summarise_error
 from streamembed.logs.place import Place
@@ -68,6 +67,8 @@ def probe(place: Place) -> LogFile:
             with place.open() as source:
                 schema = pa.ipc.open_stream(source).schema
         else:
+            from pyarrow.dataset import IpcFileFormat  # noqa: PLC0415  imports pandas
+
             fragment = IpcFileFormat().make_fragment(place.path, filesystem=place.filesystem)
             # `count_rows` of the reader is new in pyarrow 26
             rows, schema = fragment.count_rows(), fragment.physical_schema
