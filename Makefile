@@ -3,6 +3,8 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV ?= .venv
 DOCS ?= .venv-docs
 BIN := $(VENV)/bin
+# Tests start many processes; without bytecode each compiles all that it imports.
+unexport PYTHONDONTWRITEBYTECODE
 FAST := tests/test_floors.py tests/test_glossary.py tests/test_surface.py tests/data tests/numeric \
 	tests/spectral tests/pairs tests/metrics/test_itml.py tests/metrics/test_fenn.py \
 	tests/geometry/test_kernel.py tests/geometry/test_kernel_matrix.py \
