@@ -37,9 +37,9 @@ def change(kind: str, rng: np.random.Generator, n: int) -> tuple[Floats, Ints]:
     ("kind", "changed"), [("swap", {"1", "2"}), ("share", {"0", "3"}), ("move", {"1"})]
 )
 def test_an_alarm_of_labels_says_which(kind: str, changed: set[str]) -> None:
-    """Eight seeds."""
+    """Five seeds."""
     right = alarms = 0
-    for seed in range(8):
+    for seed in range(5):
         rng = np.random.default_rng([seed, 1])
         monitor = se.Monitor(ert=20_000, n_reference=600, labels=True, seed=seed)
         for points, labels in (draw(rng, 700), change(kind, rng, 600)):
@@ -52,7 +52,7 @@ def test_an_alarm_of_labels_says_which(kind: str, changed: set[str]) -> None:
         named = alarm.explanation.labels
         right += bool(named) and named[0] in changed
         assert not named or f"label '{named[0]}'" in alarm.sentence
-    assert alarms >= 5
+    assert alarms >= 3
     assert right >= alarms - 1
 
 
