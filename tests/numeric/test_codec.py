@@ -177,7 +177,7 @@ def test_a_ring_is_copied_when_it_is_packed() -> None:
     """Written into afterwards, what was packed stays as it was."""
     ring = KernelMatrix.of(np.eye(3), 3)
     arrays, _ = codec.pack(ring)
-    ring.write(np.array([0]), np.array([[1.0, 0.5, 0.5]]))
+    ring.with_rows(np.array([0]), np.array([[1.0, 0.5, 0.5]]))
     np.testing.assert_array_equal(arrays["weights"], np.eye(3))
 
 
