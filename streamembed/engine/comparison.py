@@ -10,6 +10,7 @@ import numpy as np
 from streamembed.engine.axis_messages import describe_hidden_spread, describe_lost_axes
 from streamembed.errors import InputError
 from streamembed.layout import measures
+from streamembed.methods.frame_reference import LEAST_CORRELATION
 from streamembed.methods.snapshot_contents import Frame, SnapshotContents
 from streamembed.numeric.arrays import Floats
 from streamembed.spectral import alignment
@@ -37,8 +38,9 @@ class Comparison:
     epochs : int
         That have begun in between; ``same_epoch`` is whether it is 0.
     lost : tuple of int
-        Axes that were lost in between, or have turned: over the shared events, where these are half
-        or more, they correlate negatively with themselves. All others are compared as they are.
+        Axes that were lost in between or at either end, or have turned: over the shared events,
+        where these are half or more, an axis correlates below .95 with itself. All others are
+        compared as they are.
     movement : float
         Of the shared events, after the best rotation, reflection and shift: root mean square, in
         units of the spread of the earlier coordinates. NaN where fewer than three are shared.
@@ -126,8 +128,10 @@ def compare(
     if len(here) > 1:
         correlations = alignment.correlate_columns(after, before)
     has_moved = np.array(later.frame.kept_since) > earlier.position
+    if earlier.frame.since < earlier.position:  # axes that had turned out of the frame then
+        has_moved |= np.array(earlier.frame.kept_since) == earlier.position
     if 2 * len(here) >= len(later.ids):  # of fewer, correlations say little of an axis
-        has_moved |= correlations < 0.0
+        has_moved |= correlations < LEAST_CORRELATION
     gone, come = _find_unlike_components(earlier.psi[there], later.psi[here])
     fresh = np.delete(np.arange(len(later.ids)), here)
     covered = np.nan

@@ -211,13 +211,16 @@ def _describe_state(
 def _build_frame(
     frame: FrameReference, position: int, measure: Callable[[], FrameMovement]
 ) -> Frame:
-    moved = measure()
+    moved, lost, since = measure(), frame.lost, frame.kept_since
     fidelity, correlations = moved.fidelity, tuple(moved.correlations.tolist())
     if frame.position == position and frame.fidelity is not None:
         # it has just been renewed, from these columns: what counts is the one before
         fidelity, correlations = frame.fidelity, frame.correlations
-    kept = frame.epoch, frame.since, frame.lost, frame.kept_since
-    return Frame(*kept, fidelity, moved.price, correlations)
+    else:
+        turned = frame_reference.find_lost_axes(moved.correlations)
+        lost = tuple(sorted({*lost, *turned}))
+        since = tuple(position if j in turned else since[j] for j in range(len(since)))
+    return Frame(frame.epoch, frame.since, lost, since, fidelity, moved.price, correlations)
 
 
 def _track_pairs(

@@ -50,9 +50,11 @@ class Frame:
     since : int
         Stream position at which the epoch began.
     lost : tuple of int
-        Axes, counted from 0, that could not be kept: where the epoch began, or within it.
+        Axes, counted from 0, that could not be kept: where the epoch began, or within it, or that
+        have turned out of the frame now (a correlation below .95).
     kept_since : tuple of int
-        Stream position since which each axis is what it is: where it was lost for the last time.
+        Stream position since which each axis is what it is: where it was lost for the last time;
+        that of the snapshot for an axis that has turned out of the frame.
     fidelity : float
         1 - the squared movement of the points shared with the frame, relative to their squared
         length: 1 where nothing moved. Where the frame has just been renewed: of the frame against

@@ -309,3 +309,25 @@ def test_support_points_keep_their_coordinates_where_neighbours_tie(method: str)
     np.testing.assert_allclose(
         snapshot.transform(snapshot.points), snapshot.coordinates, atol=tolerance * size
     )
+
+
+def test_an_axis_that_turns_between_renewals_is_lost_at_once() -> None:
+    """On recordings axes of correlation .18 were called kept until half of the window was new."""
+    rng = np.random.default_rng(0)
+    points = rng.standard_normal((480, 3)) * [3, 2, 1]
+    points[300:] = rng.standard_normal((180, 3)) * [1, 3, 5]
+    engine = learn(points[:300], method="pca", size=300, n_components=2, warm_up=300, scaling=None)
+    first, lost = engine.snapshot(), 0
+    for start in range(300, 440, 10):
+        engine.learn(points[start : start + 10])
+        snapshot = engine.snapshot()
+        for j in np.flatnonzero(np.array(snapshot.frame.correlations) < 0.95).tolist():
+            lost += 1
+            assert j in snapshot.frame.lost
+            assert snapshot.frame.kept_since[j] == snapshot.position
+            assert j in snapshot.compare(first).lost
+    assert lost >= 10
+    turned = snapshot
+    engine.learn(points[440:460])
+    assert turned.frame.since < turned.position - 100  # at no renewal
+    assert set(turned.frame.lost) <= set(engine.snapshot().compare(turned).lost)
