@@ -64,7 +64,7 @@ def test_a_worker_that_is_killed_ends_the_pool(folder: Path) -> None:
 
 def test_errors_of_tasks_are_raised_as_they_are() -> None:
     """With their notes; the pool goes on."""
-    with closing(PoolExecutor(2)) as executor:
+    with closing(PoolExecutor(1)) as executor:
         executor.submit(partial(fail, BadRowError("row 3", ((3, "why"),))))
         with pytest.raises(BadRowError, match="row 3"):
             executor.receive()
