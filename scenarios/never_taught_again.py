@@ -45,7 +45,7 @@ MAPS: dict[str, dict[str, Any]] = {
         "diffusion_time": 0.0,
     },
 }
-QUICK_MAPS = ("5 components", "5 components, signs only")
+QUICK_MAPS = ("5 components", "10 components")
 
 
 @dataclass(frozen=True)

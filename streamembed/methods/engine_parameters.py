@@ -169,8 +169,7 @@ class EngineParameters:
     axes
         Axes of the coordinates: "steady", "eigen" or "auto". "steady" turns the coordinates onto
         the earlier ones, so that you can compare them. "eigen" keeps signs only. "auto" is steady,
-        and eigen with memory "all", which equals the batch result. `docs/algorithms/frames.md`
-        says when axes are lost.
+        and eigen with memory "all". `docs/algorithms/frames.md` says when axes are lost.
     tolerance
         Largest residual of a certified snapshot, relative to lambda_1; None: no certificate.
         With None a snapshot has an estimate of its residual, and claims nothing.
