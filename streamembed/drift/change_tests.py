@@ -281,11 +281,15 @@ class ReferenceSample:
 
     def _find_constants(self, own: Floats) -> tuple[Ints, tuple[float, float]]:
         """Features that were constant and are not, or are now; 1 where they vary, 0 where not."""
-        varies = (own != own[0]).any(axis=0)
-        changed = self.constant & (2 * (own != self.points[0]).sum(axis=0) > len(own))
+        is_other = own != self.points[0]
+        changed = self.constant & (2 * is_other.sum(axis=0) > len(own))
         if changed.any():
+            # the first events of the chunk of the onset may be from before
+            is_behind = np.logical_or.accumulate(is_other, axis=0)
+            varies = (is_behind & (own != own[-1])).any(axis=0)
             same = changed & (varies == varies[changed.argmax()])
             return np.flatnonzero(same), (0.0, float(varies[changed.argmax()]))
+        varies = (own != own[0]).any(axis=0)
         is_now = ~self.binary & ~self.constant & ~varies & (len(own) >= MIN_CONSTANT)
         is_now &= (self.points == own[0]).mean(axis=0) < 0.5
         return np.flatnonzero(is_now), (1.0, 0.0)

@@ -63,6 +63,11 @@ class Extension(abc.ABC):
         # (N, d): as distances see them
         self.points: Floats = (snapshot.points - self.center) / self.scale
         self.targets, self.typical = targets, typical
+        # squared distance up to which a point is one of the support: a row of another length is it
+        self.same = 0.0
+        if snapshot.metric == "cosine":
+            sizes = ((snapshot.points / self.scale) ** 2).sum(axis=1)
+            self.same = (4 * EPS) ** 2 * float(sizes.max(initial=0.0))
 
     @property
     def n_columns(self) -> int:
@@ -104,6 +109,7 @@ class Extension(abc.ABC):
         with np.errstate(over="ignore", under="ignore"):
             scaled = (points - self.center) / self.scale
             d2 = squared_distances(scaled * self._shrink(scaled), self.points, 0.0)
+        d2[d2 <= self.same] = 0.0
         return scaled, np.minimum(d2, FARTHEST)
 
     def _shrink(self, scaled: Floats) -> Floats:
@@ -166,7 +172,8 @@ class _FusedExtension(Extension):
         row, column = np.nonzero(d2[close] <= SAME * (norms[close, None] + self.squares))
         if len(row):
             differences = scaled[close[row]] - self.points[column]
-            d2[close[row], column] = np.einsum("ij,ij->i", differences, differences)
+            exact = np.einsum("ij,ij->i", differences, differences)
+            d2[close[row], column] = np.where(exact <= self.same, 0.0, exact)
         return scaled, d2
 
 

@@ -175,3 +175,15 @@ def test_a_vector_and_a_number_have_no_common_length() -> None:
     for learner in (se.Engine(metric="cosine"), se.Monitor(metric="cosine")):
         with pytest.raises(FeatureError, match="a vector and other columns"):
             learner.learn(table)
+
+
+@pytest.mark.parametrize("method", ["diffusion_map", "laplacian_eigenmaps", "lle"])
+def test_a_row_of_another_length_is_the_point_of_the_support(method: str) -> None:
+    """Rounding made a new point of it, up to 15 % of the map away."""
+    rows = np.random.default_rng(0).standard_normal((300, 16))
+    engine = se.Engine(method, size=200, metric="cosine")
+    engine.learn(rows)
+    snapshot = engine.snapshot()
+    learned = snapshot.transform(rows[100:])
+    for same in (3.0 * rows[100:], snapshot.points, 1e-3 * rows[100:]):
+        np.testing.assert_allclose(snapshot.transform(same), learned, rtol=0, atol=1e-12)
