@@ -282,10 +282,11 @@ class ReferenceSample:
     def _find_constants(self, own: Floats) -> tuple[Ints, tuple[float, float]]:
         """Features that were constant and are not, or are now; 1 where they vary, 0 where not."""
         is_other = own != self.points[0]
-        changed = self.constant & (2 * is_other.sum(axis=0) > len(own))
+        # the first events of the chunk of the onset may be from before
+        is_behind = np.logical_or.accumulate(is_other, axis=0)
+        count = is_behind.sum(axis=0)
+        changed = self.constant & (count >= MIN_SPREAD) & (2 * is_other.sum(axis=0) > count)
         if changed.any():
-            # the first events of the chunk of the onset may be from before
-            is_behind = np.logical_or.accumulate(is_other, axis=0)
             varies = (is_behind & (own != own[-1])).any(axis=0)
             same = changed & (varies == varies[changed.argmax()])
             return np.flatnonzero(same), (0.0, float(varies[changed.argmax()]))
