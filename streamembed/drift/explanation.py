@@ -167,8 +167,9 @@ def _write_change(alarm: Alarm, tests: FeatureTests, began: int) -> str:
         return f"{text} The clearest are {clearest}."
     if explanation.members:
         shares = f"{explanation.before:.1%} of the reference and {explanation.after:.1%} of these"
+        what = "It is" if explanation.kind == "repeated event" else "Its clearest part is"
         typical = ", ".join(f"'{key}'" for key in explanation.exemplars)
-        return f"{text} It is {shares}. Most typical: {typical}."
+        return f"{text} {what} {shares}. Most typical: {typical}."
     return text + _count_others(tests)
 
 

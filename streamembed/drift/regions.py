@@ -12,8 +12,6 @@ Symbols: n = events of the reference, m = those since the onset.
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 import numpy as np
 import scipy
 from scipy import linalg
@@ -38,11 +36,9 @@ ROUNDING = 1e-6  # of a value: vectors of float32, divided by their length
 MOST_REPEATED = 0.02  # of the events, of one value
 EVEN_LEVEL = 0.001  # of Kolmogorov's test that copies lie evenly among the events
 MIN_LEFT = 100  # events of a reference without the copies
-# Neighbours of the distance that another encoder changes, and events that are measured.
-NEIGHBOUR, MOST_MEASURED = 5, 2000
-# Three quarters of the events are farther out than so many of the reference; of 18 % to 29 % where
-# the share of a group has changed, of 64 % to 100 % where the encoder has.
-FARTHER = 0.6
+# Three quarters of the events score higher than so many of the reference; than 42 % at most where
+# the share of a group has changed (186 streams), than 93 % where the encoder has.
+BEYOND = 0.9
 QUARTILES, SCALED = (0.25, 0.75), 1.5  # both must be so many times as large, or as small
 
 
@@ -58,8 +54,8 @@ def explain(reference: CalibratedReference, recent: Events, since: int) -> Expla
     time = serial.integrated if serial.block > 1 else 1.0
     windows = sorted({since, min(max(since, WINDOW), len(recent))})
     found = _explain_repeats(reference.events, last, time)
-    found = found or _explain_encoder(reference, last)
     old, new = (_scale(reference, events) for events in (reference.events, recent))
+    found = found or _explain_encoder(reference, old, new[len(new) - since :], last)
     for window in windows:
         level = LEVEL / len(windows)
         found = found or _explain_groups(old, new[-window:], last, level, time)
@@ -105,35 +101,23 @@ def _explain_repeats(reference: Events, since: Events, time: float) -> Explanati
     )
 
 
-def _explain_encoder(reference: CalibratedReference, since: Events) -> Explanation | None:
-    """Nearly all events are farther from the reference, or scaled, or of other resolution."""
-    sample, nearest, measured = _measure_reference(reference)
-    m, points = len(since), _scale(reference, since)
-    d2 = _measure_d2(_thin(points, MOST_MEASURED), sample)
-    ratios = np.partition(d2, NEIGHBOUR, axis=1)[:, NEIGHBOUR] / nearest[d2.argmin(axis=1)]
-    is_farther = (measured[0] < np.quantile(ratios, 0.25)).mean() >= FARTHER
-    after = float(np.sqrt(np.median(ratios) / np.median(measured[0])))
-    for own, new in zip(measured, (ratios, *_measure_from_centre(points, since)), strict=True):
-        factors = np.quantile(new, QUARTILES) / np.maximum(np.quantile(own, QUARTILES), 1e-12)
-        is_scaled = factors.min() > SCALED or factors.max() < 1 / SCALED
-        p = len(measured) * float(scipy.stats.mannwhitneyu(new, own, method="asymptotic").pvalue)
-        if (is_farther if own is measured[0] else is_scaled) and p <= LEVEL:
-            return Explanation("encoder", (), 1.0, after, p, m)
+def _explain_encoder(
+    reference: CalibratedReference, old: Floats, new: Floats, since: Events
+) -> Explanation | None:
+    """Nearly all events are on one side of the reference, or scaled, or of other resolution."""
+    scores = score_novelty(old, new)
+    compared = [(scores[: len(old)], scores[len(old) :])]
+    before = _measure_from_centre(old, reference.events)
+    compared += zip(before, _measure_from_centre(new, since), strict=True)
+    for is_size, (own, other) in enumerate(compared):
+        factors = np.quantile(other, QUARTILES) / np.maximum(np.quantile(own, QUARTILES), 1e-12)
+        has_moved = (own < np.quantile(other, 0.25)).mean() >= BEYOND
+        if is_size:
+            has_moved = factors.min() > SCALED or factors.max() < 1 / SCALED
+        p = len(compared) * float(scipy.stats.mannwhitneyu(other, own, method="asymptotic").pvalue)
+        if has_moved and p <= LEVEL:
+            return Explanation("encoder", (), 0.0, 1.0, p, len(since))
     return None
-
-
-@lru_cache(maxsize=4)
-def _measure_reference(
-    reference: CalibratedReference,
-) -> tuple[Floats, Floats, tuple[Floats, Floats, Floats]]:
-    """Its vectors, d2 to a near one of each, and what `_explain_encoder` compares."""
-    points = _scale(reference, reference.events)
-    sample = _thin(points, MOST_MEASURED)
-    d2 = _measure_d2(sample, sample)
-    np.fill_diagonal(d2, np.inf)
-    nearest = np.maximum(np.partition(d2, NEIGHBOUR, axis=1)[:, NEIGHBOUR], 1e-12)
-    ratios = nearest / nearest[d2.argmin(axis=1)]
-    return sample, nearest, (ratios, *_measure_from_centre(points, reference.events))
 
 
 def _measure_from_centre(points: Floats, events: Events) -> tuple[Floats, Floats]:

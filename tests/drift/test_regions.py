@@ -65,13 +65,15 @@ def test_a_new_group_is_named() -> None:
     assert (found.kind, found.before <= 0.01) == ("new region", True)
 
 
-@pytest.mark.parametrize("name", ["rotated", "rounded", "scaled"])
+@pytest.mark.parametrize("name", ["rotated", "rounded", "scaled", "shifted", "cut off"])
 def test_another_encoder_is_named(name: str) -> None:
     """All groups at once: no group has become more frequent."""
     after = draw(400, USUAL, 3)[0]
     if name == "rotated":
         after = after @ np.linalg.qr(np.random.default_rng(0).standard_normal((D, D)))[0]
-    after = {"rounded": np.round(after), "scaled": 1.4 * after}.get(name, after)
+    others = {"rounded": np.round(after), "scaled": 1.4 * after, "shifted": after + 0.2}
+    others["cut off"] = np.where(np.arange(D) < 27, after, 0.0)
+    after = others.get(name, after)
     alarm = watch(after).alarms[0]
     assert alarm.explanation is not None
     assert alarm.explanation.kind == "encoder"
