@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.sparse import csr_array
+from scipy.sparse.csgraph import connected_components
 from scipy.spatial.distance import cdist
 
 from streamembed.geometry.lists import NeighborLists, Slots
@@ -177,7 +178,12 @@ def solve(walk: csr_array, labels: Floats, start: Floats, damping: float) -> tup
         without are 0.
     """
     norms = np.linalg.norm(labels, axis=0)
-    scores = np.where(norms > 0.0, start, 0.0)
+    # 0 where no label of a class is connected: what is left of an old start would be a certain one
+    n_parts, parts = connected_components(walk, directed=False)
+    is_reached = np.zeros((n_parts, labels.shape[1]), dtype=np.bool_)
+    rows, columns = np.nonzero(labels)
+    is_reached[parts[rows], columns] = True
+    scores = np.where(is_reached[parts], start, 0.0)
     rest = labels - scores + damping * (walk @ scores)
     direction, squares = rest, np.einsum("ij,ij->j", rest, rest)
     limits = (SAFETY * TOLERANCE * norms) ** 2

@@ -213,3 +213,22 @@ def test_none_is_no_label_beside_texts_and_numbers(names: Any) -> None:
         LabelSpreadingClassifier().fit(points, y)
     y[0], y[60] = names
     assert LabelSpreadingClassifier().fit(points, y).predict(points[[1, 80]]).tolist() == [*names]
+
+
+def test_a_new_cluster_without_labels_is_uncertain() -> None:
+    """Its first events were joined to the others: what was left of that became certainty."""
+    rng = np.random.default_rng(0)
+    cluster = np.where(
+        (np.arange(900) >= 400) & (rng.random(900) < 0.4), 2, rng.integers(2, size=900)
+    )
+    points = rng.standard_normal((900, 4))
+    points[:, 0] += 12 * (cluster == 1)
+    points[:, 1] += 20 * (cluster == 2)
+    is_known = (cluster < 2) & (rng.random(900) < 0.1)
+    model = LabelSpreading()
+    for point, code, known in zip(points.tolist(), cluster.tolist(), is_known, strict=True):
+        model.learn_one(dict(enumerate(point)), "ab"[code] if known else None)
+    is_new = cluster == 2
+    for point in points[is_new][20:60].tolist():
+        assert model.predict_proba_one(dict(enumerate(point))) == {"a": 0.5, "b": 0.5}
+    assert is_new[model.ask(10)].all()
