@@ -386,6 +386,13 @@ def _choose_requested(candidates: ColumnCandidates, chosen: tuple[str, ...]) -> 
         names |= matching
     beside = tuple(sorted(names.intersection(vectors)))
     numbers = [f"{name}[{i}]" for name in beside for i in range(vectors[name])]
+    for name in beside:
+        places = {place for place in chosen if find_vector(place) == name}
+        if places and len(places) < vectors[name]:
+            raise FeatureError(
+                f"features has {sorted(places)[0]!r} of the {vectors[name]} numbers of {name!r}: a "
+                f"vector is learned whole; choose {name!r}"
+            )
     return Columns(sort_names([*names.difference(beside), *numbers]), vectors=beside)
 
 
@@ -483,8 +490,8 @@ def _split_frame(
         vectors = sorted(name for name in features if holds_vectors(types[name]))
         if vectors and len(features) > 1 and not learned:
             raise FeatureError(
-                f"{frame.argument} has vectors beside other columns ({vectors}): choose with "
-                f"features=, for example {vectors[:1]}"
+                f"{frame.argument} has vectors beside other columns ({vectors}): select the vector "
+                f"alone, or choose with features={vectors[:1]} where a method takes that"
             )
     else:
         lists = [name for name, kind in types.items() if holds_vectors(kind)]

@@ -274,6 +274,11 @@ def read_dicts(
                     nulls[i, j] = True
                 elif wanted is not None:
                     faults.setdefault(i, f"{quote(cells[j])} in {names[j]!r} is not a number")
+                elif is_sequence(cells[j]) or isinstance(cells[j], np.ndarray):
+                    raise FeatureError(
+                        f"the value of {names[j]!r} is a sequence, and a feature is a number: make "
+                        "each of its numbers a feature, for example dict(enumerate(vector))"
+                    )
         values[i] = numbers
     return NumericTable(
         values, names, False, nulls=nulls, absent=absent, faults=faults, is_dicts=True

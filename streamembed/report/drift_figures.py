@@ -18,6 +18,8 @@ MOST_SEGMENTS = 1_000
 DECADES_ABOVE = 8.0
 MOST_EVENTS = 10
 LARGEST_P = 0.05  # of features in the table of an alarm
+# What is named of vectors, whose features mean nothing one by one.
+OF_EVENTS = ("region", "new region", "repeated event", "encoder")
 
 
 def describe_drift(monitor: Monitor | None) -> dict[str, Any] | None:
@@ -109,6 +111,7 @@ def _find_unwatched_intervals(positions: Array, states: Array) -> list[dict[str,
 def _describe_alarm(alarm: Alarm, top: float) -> dict[str, Any]:
     height = np.log10(alarm.run_length) if alarm.run_length > 0 else 0.0
     explanation = alarm.explanation
+    is_of_events = explanation is not None and explanation.kind in OF_EVENTS
     return {
         "position": int(alarm.position),
         "onset": int(alarm.onset),
@@ -120,7 +123,7 @@ def _describe_alarm(alarm: Alarm, top: float) -> dict[str, Any]:
         "features": [
             [shorten_text(name), round_number(size), round_number(p)]
             for name, size, p in alarm.features
-            if p < LARGEST_P
+            if p < LARGEST_P and not is_of_events
         ],
         "members": [shorten_text(key) for key in explanation.members] if explanation else [],
         "exemplars": [shorten_text(key) for key in explanation.exemplars] if explanation else [],

@@ -176,7 +176,7 @@ def test_lists_that_cannot_be_rows() -> None:
     with pytest.raises(BadRowError, match="'e' has 1 numbers instead of 3"):
         small().learn(pl.DataFrame({"e": rows}))
     both = pa.table({"e": X.tolist(), "a": X[:, 0]})
-    with pytest.raises(FeatureError, match=r"has vectors beside other columns \(\['e'\]\): choose"):
+    with pytest.raises(FeatureError, match=r"has vectors beside other columns \(\['e'\]\): select"):
         small().learn(both)
     assert small().learn(both, features=["e"]).accepted == N
     with pytest.raises(FeatureError, match=r"no column that is a feature, only 'e' \(list<.*name"):

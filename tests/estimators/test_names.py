@@ -16,7 +16,7 @@ from river import compose
 
 import streamembed as se
 from streamembed import estimators
-from streamembed.errors import ColumnWarning
+from streamembed.errors import ColumnWarning, FeatureError
 from streamembed.estimators import (
     PCA,
     DiffusionMap,
@@ -316,3 +316,11 @@ def test_a_warning_made_an_error_loses_nothing() -> None:
         assert model.engine.position == 90
         model.learn_many(suspicious())
     assert model.engine.position == 180
+
+
+@pytest.mark.parametrize("vector", [[1.0, 2.0], np.ones(3)])
+def test_a_vector_under_one_name_is_refused(vector: Any) -> None:
+    """It was one missing value: a map gave zeros for ever."""
+    for model in (estimators.DiffusionMap(), estimators.EmbeddingDrift()):
+        with pytest.raises(FeatureError, match=r"'embedding' is a sequence.*dict\(enumerate"):
+            model.learn_one({"embedding": vector, "latency": 1.0})

@@ -301,6 +301,8 @@ def test_vectors_are_chosen_by_name_or_by_place(tmp_path: Path) -> None:
         assert tuple(log.columns.left_out) == ("v", "x")
     assert open_log(path, ["x"]).columns.list_column is None
     numbered = {"0": [1.0, 2.0], "1": [1.0, 2.0], "2": [1.0, 2.0]}
+    with pytest.raises(FeatureError, match=r"'embedding\[0\]' of the . numbers of 'embedding'"):
+        open_log(path, features=["embedding[0]"])
     path = write_table(tmp_path / "y", vector_table(points, **numbered))
     assert (
         open_log(path, ["0", "1", "2"]).columns.list_column is None
