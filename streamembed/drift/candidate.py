@@ -10,11 +10,11 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import scipy
 
 from streamembed.drift import dependence, running_statistics
 from streamembed.drift.monitor_state import CalibratedReference, Events
 from streamembed.numeric.arrays import Floats
-from streamembed.numeric.ranks import rank_columns
 
 FIRST_STAGES = (200, 500)  # events; then n_reference
 MIN_BLOCKS = 100  # of a provisional reference
@@ -76,7 +76,7 @@ def find_change(points: Floats, seed: tuple[int, ...], block: int = 1) -> int | 
 def _average_ranks(points: Floats, length: int) -> Floats:
     """Standardised means of ranks and squared ranks of so many events, shape (m, 2 d)."""
     m = len(points) // length
-    u = rank_columns(points[: m * length]) / (m * length) - 0.5
+    u = scipy.stats.rankdata(points[: m * length], axis=0) / (m * length) - 0.5
     rows = np.concatenate([u, u**2], axis=1).reshape(m, length, -1).mean(axis=1)
     rows -= rows.mean(axis=0)
     scaled: Floats = rows / np.maximum(rows.std(axis=0), 1e-12)

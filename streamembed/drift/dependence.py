@@ -15,10 +15,10 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+import scipy
 from scipy.fft import next_fast_len
 
 from streamembed.numeric.arrays import Floats
-from streamembed.numeric.ranks import rank_columns
 
 LARGEST_SINGLE, LARGEST_MEAN = 0.4, 0.7  # autocorrelation of successive events, and means of blocks
 CHECKED = 4  # successive means
@@ -124,9 +124,9 @@ def _build_columns(points: Floats) -> Floats:
     """Standardised columns whose autocorrelations are looked at, shape (n, q)."""
     n, d = points.shape
     varying = points[:, (points != points[0]).any(axis=0)]
-    u = (rank_columns(varying) - 0.5) / n - 0.5
+    u = (scipy.stats.rankdata(varying, axis=0) - 0.5) / n - 0.5
     squares = u**2
-    parts = [u, squares, rank_columns(squares.sum(axis=1, keepdims=True))]
+    parts = [u, squares, scipy.stats.rankdata(squares.sum(axis=1, keepdims=True), axis=0)]
     if d <= MAX_PRODUCTS:
         first, second = np.triu_indices(u.shape[1], 1)
         parts.append(u[:, first] * u[:, second])

@@ -70,11 +70,6 @@ def _scale(reference: CalibratedReference, events: Events) -> Floats:
     return np.clip(scaled, -FARTHEST, FARTHEST)
 
 
-def _compute_p(b: int, n: int, a: int, m: int, time: float) -> float:
-    """Fisher's exact test of b among n and a among m events, which count as n / time."""
-    return float(compute_rate_p(np.array([b]), n, np.array([a]), m, np.array([time]))[0])
-
-
 def _number_values(points: Floats) -> Ints:
     """A number for each different row; rows that rounding alone tells apart share one."""
     order = np.einsum("ij,j->i", points, np.cos(np.arange(points.shape[1]))).argsort(kind="stable")
@@ -92,7 +87,7 @@ def _explain_repeats(reference: Events, since: Events, time: float) -> Explanati
     old, new = (np.bincount(own, minlength=values.max() + 1) for own in (values[:n], values[n:]))
     best = int((new / m - old / n).argmax())
     b, a = int(old[best]), int(new[best])
-    p = m * _compute_p(b, n, a, m, time)
+    p = m * float(compute_rate_p(np.array(b), n, np.array(a), m, np.array(time)))
     if a <= max(MOST_REPEATED * m, 1) or p > LEVEL:
         return None
     members = tuple(since.ids[values[n:] == best].tolist())

@@ -204,10 +204,8 @@ class GramMap(TrialMap):
         config: Config,
     ) -> tuple[Certificate, Floats]:
         """In the units of the data; of learned distances with their sign."""
-        certified, values = (
-            certificate.scale_certificate(certified, pairs.unit),
-            values * pairs.unit,
-        )
+        certified = certificate.scale_certificate(certified, pairs.unit)
+        values = values * pairs.unit
         if state.distances is None:  # a kernel of points
             return certified, values
         mass = pairs.negative_mass

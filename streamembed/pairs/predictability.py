@@ -24,7 +24,6 @@ import numpy as np
 import scipy
 
 from streamembed.numeric.arrays import Array, Bools, Floats
-from streamembed.numeric.ranks import rank_columns
 
 NEIGHBORS = 10
 # Points of a sample, and features up to which they are tested: O(n^2 d) a round.
@@ -217,7 +216,7 @@ def _judge_structure(sample: _Sample, generator: np.random.Generator) -> float:
     n, d = sample.points.shape
 
     def explain(points: Floats) -> tuple[Floats, Floats]:
-        scores = scipy.special.ndtri((rank_columns(points) - 0.5) / n)
+        scores = scipy.special.ndtri((scipy.stats.rankdata(points, axis=0) - 0.5) / n)
         scores -= scores.mean(axis=0)
         of_scores = replace(sample, points=scores, deviations=scores.std(axis=0))
         return scores, of_scores.explain(np.eye(d))
