@@ -176,7 +176,8 @@ def score_novelty(old: Floats, new: Floats) -> Floats:
     points -= points.mean(axis=0)
     target = np.repeat([-m / (n + m), n / (n + m)], [n, m])
     covariance = points.T @ points
-    covariance.flat[:: len(covariance) + 1] += RIDGE * np.trace(covariance) / len(covariance)
+    penalty = RIDGE * np.trace(covariance) / len(covariance) or 1.0  # of equal points
+    covariance.flat[:: len(covariance) + 1] += penalty
     smoother = linalg.solve(covariance, points.T, assume_a="pos")
     leverage = np.einsum("ij,ji->i", points, smoother) + 1 / (n + m)
     scores: Floats = (points @ (smoother @ target) - leverage * target) / (1 - leverage)

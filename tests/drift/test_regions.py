@@ -190,6 +190,7 @@ def test_novelty_is_predicted_without_the_event_itself() -> None:
         left = np.delete(np.arange(60), i)
         ridge = Ridge(alpha=penalty).fit(points[left], (left >= 40) - 1 / 3)
         assert scores[i] == pytest.approx(ridge.predict(points[[i]])[0], abs=1e-12)
+    assert np.isfinite(score_novelty(np.ones((5, 3)), np.ones((2, 3)))).all()  # of equal points
 
 
 def test_the_benchmark_draws_what_it_says() -> None:
