@@ -152,3 +152,8 @@ def test_chosen_files_of_a_table_are_read(tmp_path: Path) -> None:
     assert open_log(tmp_path / "events").n_rows == 10
     (tmp_path / "events" / "_delta_log" / "0.json").write_text("{}")
     assert open_log([tmp_path / "events" / "part-0.parquet"]).n_rows == 10
+
+
+def test_standard_input_is_no_log() -> None:
+    with pytest.raises(ParameterError, match="standard input"):
+        probe_files(["-"])

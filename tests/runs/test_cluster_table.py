@@ -12,6 +12,7 @@ import streamembed as se
 from streamembed.errors import ParameterError
 from streamembed.logs import write_log
 from streamembed.report.report_contents import read_contents
+from streamembed.runs import cluster_table
 
 RNG = np.random.default_rng(0)
 GROUPS = np.where(np.arange(400) < 150, RNG.integers(0, 2, 400), RNG.integers(0, 3, 400))
@@ -73,3 +74,9 @@ def test_they_need_a_picture(tmp_path: Path) -> None:
     with pytest.raises(ParameterError, match="needs an engine with picture=True"):
         se.replay(tmp_path / "log", se.Engine(), tmp_path / "run", clusters=True)
     assert not (tmp_path / "run").exists()
+
+
+def test_exemplars_are_nearest_to_the_median() -> None:
+    places = np.array([[9.0, 0.0], [1.0, 0.0], [2.0, 0.0], [3.0, 0.0], [-9.0, 0.0], [5.0, 0.0]])
+    members = np.array([0, 1, 2, 3, 4])  # the median is 2
+    assert cluster_table._choose_exemplars(members, places).tolist() == [2, 1, 3]
