@@ -53,13 +53,18 @@ def explain(reference: CalibratedReference, recent: Events, since: int) -> Expla
     last, serial = recent[len(recent) - since :], reference.dependence
     time = serial.integrated if serial.block > 1 else 1.0
     windows = sorted({since, min(max(since, WINDOW), len(recent))})
-    found = _explain_repeats(reference.events, last, time)
+    if found := _explain_repeats(reference.events, last, time):
+        return found
     old, new = (_scale(reference, events) for events in (reference.events, recent))
-    found = found or _explain_encoder(reference, old, new[len(new) - since :], last)
-    for window in windows:
+    for window in windows:  # the first is that of the events since the onset
+        scores = score_novelty(old, new[-window:])
+        if window == since:
+            found = _explain_encoder((old, reference.events), (new[-since:], last), scores)
         level = LEVEL / len(windows)
-        found = found or _explain_groups(old, new[-window:], last, level, time)
-    return found or Explanation("", (), 0.0, 0.0, 1.0, since)
+        found = found or _explain_groups(old, new[-window:], scores, last, level, time)
+        if found:
+            return found
+    return Explanation("", (), 0.0, 0.0, 1.0, since)
 
 
 def _scale(reference: CalibratedReference, events: Events) -> Floats:
@@ -97,13 +102,13 @@ def _explain_repeats(reference: Events, since: Events, time: float) -> Explanati
 
 
 def _explain_encoder(
-    reference: CalibratedReference, old: Floats, new: Floats, since: Events
+    old: tuple[Floats, Events], new: tuple[Floats, Events], scores: Floats
 ) -> Explanation | None:
     """Nearly all events are on one side of the reference, or scaled, or of other resolution."""
-    scores = score_novelty(old, new)
-    compared = [(scores[: len(old)], scores[len(old) :])]
-    before = _measure_from_centre(old, reference.events)
-    compared += zip(before, _measure_from_centre(new, since), strict=True)
+    n = len(old[1])
+    compared = [(scores[:n], scores[n:])]
+    before = _measure_from_centre(*old)
+    compared += zip(before, _measure_from_centre(*new), strict=True)
     for is_size, (own, other) in enumerate(compared):
         factors = np.quantile(other, QUARTILES) / np.maximum(np.quantile(own, QUARTILES), 1e-12)
         has_moved = (own < np.quantile(other, 0.25)).mean() >= BEYOND
@@ -111,7 +116,7 @@ def _explain_encoder(
             has_moved = factors.min() > SCALED or factors.max() < 1 / SCALED
         p = len(compared) * float(scipy.stats.mannwhitneyu(other, own, method="asymptotic").pvalue)
         if has_moved and p <= LEVEL:
-            return Explanation("encoder", (), 0.0, 1.0, p, len(since))
+            return Explanation("encoder", (), 0.0, 1.0, p, len(new[1]))
     return None
 
 
@@ -135,7 +140,7 @@ def _measure_d2(rows: Floats, points: Floats) -> Floats:
 
 
 def _explain_groups(
-    old: Floats, new: Floats, since: Events, level: float, time: float
+    old: Floats, new: Floats, scores: Floats, since: Events, level: float, time: float
 ) -> Explanation | None:
     """The smallest clear group of the clearest kind of events; ``since`` ends with new."""
     n, m, points = len(old), len(new), np.concatenate([old, new])
@@ -143,7 +148,7 @@ def _explain_groups(
     sizes = (SMALLEST * 2 ** (np.arange(steps) / 2)).astype(np.int64)
     firsts = _measure_d2(_thin(new, MOST_CENTRES), points)
     centres = points[np.argsort(firsts, axis=1, kind="stable")[:, :N_NEAREST]].mean(axis=1)
-    distances = np.vstack([_measure_d2(centres, points), -score_novelty(old, new)])
+    distances = np.vstack([_measure_d2(centres, points), -scores])
     near = np.argsort(distances, axis=1, kind="stable")[:, : sizes[-1]]
     a = np.cumsum(near >= n, axis=1, dtype=np.int64)[:, sizes - 1]
     b = sizes - a

@@ -109,7 +109,8 @@ class Extension(abc.ABC):
         with np.errstate(over="ignore", under="ignore"):
             scaled = (points - self.center) / self.scale
             d2 = squared_distances(scaled * self._shrink(scaled), self.points, 0.0)
-        d2[d2 <= self.same] = 0.0
+        if self.same:
+            d2[d2 <= self.same] = 0.0
         return scaled, np.minimum(d2, FARTHEST)
 
     def _shrink(self, scaled: Floats) -> Floats:
