@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from streamembed.data.features import Features
 from streamembed.layout.layout import select_neighbors
 from streamembed.methods import frame_reference, picture_updates
 from streamembed.methods.eigenpairs import Eigenpairs, Paths
@@ -24,7 +25,8 @@ from streamembed.methods.isomap_map import extend_from_landmarks
 from streamembed.methods.kernel_map import KernelMap
 from streamembed.methods.options import Config
 from streamembed.methods.snapshot_contents import Frame, PictureContents, PictureNeighbours
-from streamembed.methods.state import FrameReference, State
+from streamembed.methods.state import FrameReference, State, WeightSummary
+from streamembed.metrics import engine_metrics
 from streamembed.numeric.arrays import Array, Floats, Ints
 from streamembed.spectral import certificate
 from streamembed.spectral.alignment import FrameMovement
@@ -38,8 +40,8 @@ def renew_bound(state: State, config: Config) -> State:
     return state if renewed is state.map else replace(state, map=renewed)
 
 
-def publish(state: State, config: Config) -> dict[str, Any]:
-    """The fields of `SnapshotContents` by name, but those of features and metrics.
+def publish(state: State, config: Config, features: Features) -> dict[str, Any]:
+    """The fields of `SnapshotContents` by name.
 
     Components beyond the operator's rank are zero columns with eigenvalue 0.
     """
@@ -60,12 +62,21 @@ def publish(state: State, config: Config) -> dict[str, Any]:
     psi *= aligned.signs
     certified = certificate.describe(certified, psi[:, :k], masses, normal.stationary)
     coordinates, lengths = aligned.columns[:, :k], np.zeros((len(order), 0))
-    degrees = state.map.compute_degrees(masses)
+    weights = state.map.summarise_weights(state, config, pairs)
+    degrees = weights.degrees
     if pairs.paths is not None:
         counting = state.map.select_active(masses)
         shown = frame_reference.embed(psi, values, state, config)
         coordinates = extend_from_landmarks(shown, values, counting, pairs.paths) @ rotation
         degrees, lengths = _select_paths(pairs.paths, counting, order)
+    learned = {}
+    if state.metrics is not None:
+        learned = engine_metrics.publish(state.metrics, state.scaling.scale)
+    tracked: Any = partial(coordinates.take, order, axis=0)
+    if isinstance(state.map, KernelMap):
+        tracked = partial(_track_pairs, state, normal, order, config)
+        if state.distances is not None:  # the next chunk writes over learned distances
+            tracked = tracked()
     by_slot = {
         "ids": state.support.ids,
         "masses": masses,
@@ -78,9 +89,13 @@ def publish(state: State, config: Config) -> dict[str, Any]:
         "points": state.support.points,
     }
     return {
-        **_describe_state(state, config, by_slot, order),
+        **_describe_state(state, config, weights, by_slot, order),
+        "feature_names": features.names,
+        "ordered": features.ordered,
+        "metric": features.metric,
+        "metrics": {name: one.named(features.given_names) for name, one in learned.items()},
         "lengths": lengths,
-        "tracked": _track_pairs(state, coordinates, normal, order, config),
+        "tracked": tracked,
         "eigenvalues": values[:k].copy(),
         "spare_eigenvalues": values[k:].copy(),
         "rotation": rotation.copy(),
@@ -88,7 +103,6 @@ def publish(state: State, config: Config) -> dict[str, Any]:
         "certificate": certified,
         "frame": partial(_build_frame, state.frame, state.position, aligned.measure),
         "refinement": pairs.refinement,
-        "n_connected": state.map.count_components(state, config, pairs),
     }
 
 
@@ -176,11 +190,10 @@ def _compute_loadings(
 
 
 def _describe_state(
-    state: State, config: Config, by_slot: dict[str, Array], order: Ints
+    state: State, config: Config, weights: WeightSummary, by_slot: dict[str, Array], order: Ints
 ) -> dict[str, Any]:
     """The fields that follow from the state alone, and arrays by slot, which are to be ordered."""
-    kernel = state.map.describe_weights(state, config)
-    by_slot |= {"widths": kernel.widths, "reaches": kernel.reaches}
+    by_slot |= {"widths": weights.widths, "reaches": weights.reaches}
     return {
         # None of these is ever written to, so they can be shared until they are needed; `take` is
         # three times as fast as an index.
@@ -189,13 +202,14 @@ def _describe_state(
         "scale": state.scaling.scale.copy(),
         "method": config.method,
         "position": state.position,
-        "kernel": kernel.name,
+        "kernel": weights.kernel,
+        "n_connected": weights.n_connected,
         "bandwidth": state.scaling.bandwidth,
         "radius": config.radius or 0.0,
         "n_neighbors": config.n_neighbors,
-        "width": kernel.width,
+        "width": weights.width,
         # where no two points differed, nothing is least
-        "least_width": kernel.least or float(kernel.widths.min()),
+        "least_width": weights.least or float(weights.widths.min()),
         "typical_coverage": 0.0 if state.distances is None else state.typical_coverage(config),
         "alpha": config.correction,
         "diffusion_time": config.time,
@@ -223,20 +237,11 @@ def _build_frame(
     return Frame(frame.epoch, frame.since, lost, since, fidelity, moved.price, correlations)
 
 
-def _track_pairs(
-    state: State, coordinates: Floats, normal: Normalisation, order: Ints, config: Config
-) -> Any:
-    """lambda**t psi of all tracked pairs, or what makes them; of other maps the coordinates."""
-    if not isinstance(state.map, KernelMap):
-        return partial(coordinates.take, order, axis=0)
-
-    def track() -> Floats:
-        values, psi = state.map.view(state, normal, len(order), config)
-        tracked: Floats = (psi * np.clip(values, 0.0, 1.0) ** config.time)[order]
-        return tracked
-
-    # learned distances are overwritten by the next chunk
-    return partial(track) if state.distances is None else track()
+def _track_pairs(state: State, normal: Normalisation, order: Ints, config: Config) -> Floats:
+    """lambda**t psi of all tracked pairs of a kernel map, (n, r)."""
+    values, psi = state.map.view(state, normal, len(order), config)
+    tracked: Floats = (psi * np.clip(values, 0.0, 1.0) ** config.time)[order]
+    return tracked
 
 
 def _build_picture(state: State, order: Ints, config: Config) -> PictureContents:

@@ -94,7 +94,7 @@ def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
         isinstance(value, PendingParts) and value.count
     ):  # in one piece, however the calls were cut
         yield path, value.count
-        yield from leaves(value.joined(), path)
+        yield from leaves(type(value.parts[0]).joined(value.parts), path)
     elif is_dataclass(value):
         for each in fields(value):
             if each.metadata != codec.NOT_SAVED:
