@@ -153,7 +153,7 @@ class EmbeddingMap(abc.ABC):
     """What one family of methods keeps of a support, and all that depends on the family.
 
     A class a family, a file a class; `streamembed.methods.maps` lists them. They have no slots: a
-    dataclass with slots is made twice, and saved maps are read as the class that has their fields.
+    dataclass with slots is made twice, and saved maps are read by the names of their classes.
     """
 
     # Nearest neighbours of every slot, where the family keeps them.
