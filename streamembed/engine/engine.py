@@ -390,8 +390,7 @@ class Engine(HintedAttributes, SavedObject):
             differs = source is not state  # from the snapshot that is not fresh
             if differs not in known:
                 features = self._progress.features or NO_FEATURES
-                contents = publish.publish(source, self.config, features)
-                known[differs] = state, Snapshot(**contents)
+                known[differs] = state, Snapshot.of(source, self.config, features)
         self._published = {**known, fresh: known[differs]}
         return known[differs]
 

@@ -14,7 +14,7 @@ from streamembed.errors import InputError, ParameterError, quote
 from streamembed.merging import landmark_set
 from streamembed.merging.labelled_stream import LabelledStream
 from streamembed.merging.landmark_set import LandmarkSet
-from streamembed.methods import frame_reference, publish, update
+from streamembed.methods import frame_reference, update
 from streamembed.methods.frame_reference import LARGEST_PRICE, LEAST_FIDELITY
 from streamembed.methods.options import Config
 from streamembed.methods.state import State
@@ -98,7 +98,7 @@ def _align_axes(
     points = Batch.of_points(state.support.points, landmarks.agreement.as_features())
     frame = frame_reference.adopt_columns(state, like.transform(points), like.frame.epoch)
     aligned = replace(state, frame=frame)
-    published = Snapshot(**publish.publish(aligned, config, points.features))
+    published = Snapshot.of(aligned, config, points.features)
     moved = published.frame
     if moved.fidelity >= LEAST_FIDELITY and moved.price <= LARGEST_PRICE:
         return aligned, published

@@ -20,10 +20,14 @@ from streamembed.engine import drawing
 from streamembed.engine.comparison import Comparison, compare
 from streamembed.engine.picture import PREFIX, Picture
 from streamembed.errors import FeatureError, InputError, ParameterError, quote
+from streamembed.methods import publish
 from streamembed.methods.extension import Extension
 from streamembed.methods.maps import MAPS
+from streamembed.methods.options import Config
 from streamembed.methods.snapshot_contents import Frame as Frame
 from streamembed.methods.snapshot_contents import SnapshotContents
+from streamembed.methods.state import State
+from streamembed.metrics import engine_metrics as metrics
 from streamembed.notebook import write_table
 from streamembed.numeric import codec
 from streamembed.numeric.arrays import Array, Floats, Ints
@@ -128,6 +132,19 @@ class Snapshot(SnapshotContents, SavedObject):
     """
 
     _kind: ClassVar[str] = "snapshot"
+
+    @classmethod
+    def of(cls, state: State, config: Config, features: Features) -> Self:
+        """The embedding of an engine's state."""
+        scale = state.scaling.scale
+        learned = {} if state.metrics is None else metrics.publish(state.metrics, scale)
+        return cls(
+            **publish.publish(state, config),
+            feature_names=features.names,
+            ordered=features.ordered,
+            metric=features.metric,
+            metrics={name: one.named(features.given_names) for name, one in learned.items()},
+        )
 
     def __repr__(self) -> str:
         n, k = self.coordinates.shape

@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 
-from streamembed.data.features import Features
 from streamembed.layout.layout import select_neighbors
 from streamembed.methods import frame_reference, picture_updates
 from streamembed.methods.eigenpairs import Eigenpairs, Paths
@@ -26,7 +25,6 @@ from streamembed.methods.kernel_map import KernelMap
 from streamembed.methods.options import Config
 from streamembed.methods.snapshot_contents import Frame, PictureContents, PictureNeighbours
 from streamembed.methods.state import FrameReference, State, WeightSummary
-from streamembed.metrics import engine_metrics
 from streamembed.numeric.arrays import Array, Floats, Ints
 from streamembed.spectral import certificate
 from streamembed.spectral.alignment import FrameMovement
@@ -40,8 +38,8 @@ def renew_bound(state: State, config: Config) -> State:
     return state if renewed is state.map else replace(state, map=renewed)
 
 
-def publish(state: State, config: Config, features: Features) -> dict[str, Any]:
-    """The fields of `SnapshotContents` by name.
+def publish(state: State, config: Config) -> dict[str, Any]:
+    """The fields of `SnapshotContents` by name, but those of features and metrics.
 
     Components beyond the operator's rank are zero columns with eigenvalue 0.
     """
@@ -69,9 +67,6 @@ def publish(state: State, config: Config, features: Features) -> dict[str, Any]:
         shown = frame_reference.embed(psi, values, state, config)
         coordinates = extend_from_landmarks(shown, values, counting, pairs.paths) @ rotation
         degrees, lengths = _select_paths(pairs.paths, counting, order)
-    learned = {}
-    if state.metrics is not None:
-        learned = engine_metrics.publish(state.metrics, state.scaling.scale)
     tracked: Any = partial(coordinates.take, order, axis=0)
     if isinstance(state.map, KernelMap):
         tracked = partial(_track_pairs, state, normal, order, config)
@@ -90,10 +85,6 @@ def publish(state: State, config: Config, features: Features) -> dict[str, Any]:
     }
     return {
         **_describe_state(state, config, weights, by_slot, order),
-        "feature_names": features.names,
-        "ordered": features.ordered,
-        "metric": features.metric,
-        "metrics": {name: one.named(features.given_names) for name, one in learned.items()},
         "lengths": lengths,
         "tracked": tracked,
         "eigenvalues": values[:k].copy(),
