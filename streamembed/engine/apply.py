@@ -88,6 +88,7 @@ def _learn_points(before: EngineState, call: Points, config: Config) -> Steps:
     state = before if keys is None else _start(before, keys, kept, policy, config)
     unusable = [row.index for row in call.rejected]
     faults: dict[int, str] = {}  # rows that are not events, in order, and why
+    offsets = np.full(n, state.log_offset) if call.log_offsets is None else call.log_offsets
     start = 0
     while start < n:
         stop = min(n, start + config.chunks.next_cut(state.learned) - state.position)
@@ -122,7 +123,7 @@ def _learn_points(before: EngineState, call: Points, config: Config) -> Steps:
                 labels=labels,
                 ids=ids,
                 rejected=before.rejected + n_rejected,
-                log_offset=_find_log_offset(state, call, stop),
+                log_offset=int(offsets[stop - 1]),
             )
             if state.position == config.chunks.next_cut(state.learned):
                 state = _push(state, config)
@@ -145,6 +146,7 @@ def _learn_distances(before: EngineState, call: Distances, config: Config) -> St
         before.check_rows(rows, config)
     faults: dict[int, str] = {}
     state = before if keys is None else _start(before, keys, every, policy, config)
+    offsets = np.full(n, state.log_offset) if call.log_offsets is None else call.log_offsets
     for index in range(n):
         row, fault = rows.read(index, state.required_length(config))
         ids = state.ids
@@ -169,7 +171,7 @@ def _learn_distances(before: EngineState, call: Distances, config: Config) -> St
             ids_kind=state.ids_kind or classify_ids(own_id),
             ids=ids,
             rejected=before.rejected + len(faults),
-            log_offset=_find_log_offset(state, call, index + 1),
+            log_offset=int(offsets[index]),
         )
         if state.position == config.chunks.next_cut(state.learned):
             state = _push(state, config)
@@ -192,15 +194,11 @@ def _end(
     ]
     rejected = tuple(sorted((*unusable, *others), key=lambda row: row.index))
     count = before.rejected + len(rejected)
-    log_offset = _find_log_offset(state, call, len(rows))
+    log_offset = state.log_offset
+    if call.log_offsets is not None and len(rows):
+        log_offset = int(call.log_offsets[-1])
     yield replace(state, rejected=count, log_offset=log_offset)
-    return Learned(call.rows - len(rejected), rejected)
-
-
-def _find_log_offset(state: EngineState, call: Points | Distances, stop: int) -> int:
-    """How many rows of the log are taken with the first ``stop`` rows of a call."""
-    offsets = call.log_offsets
-    return state.log_offset if offsets is None or not stop else int(offsets[stop - 1])
+    return Learned(len(rows) - len(others), rejected)
 
 
 def _start(before: EngineState, keys: Any, rows: Ints, policy: str, config: Config) -> EngineState:
@@ -230,7 +228,8 @@ def _refuse(keys: Any, index: int, rows: Ints) -> NoReturn:
 
 def _push(full: EngineState, config: Config, flush: bool = False) -> EngineState:
     """Learn the pending events."""
-    chunk, divisors = full.waiting.joined(), (full.features or NO_FEATURES).divisors
+    chunk = AcceptedEvents.joined(full.waiting.parts)
+    divisors = (full.features or NO_FEATURES).divisors
     if chunk.rows is not None:
         chunk = chunk.with_distances(0 if full.state is None else len(full.state.support))
     with one_blas_thread():

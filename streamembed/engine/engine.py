@@ -56,7 +56,7 @@ from streamembed.numeric.arrays import Array, Ints
 from streamembed.parameters import OWNERS, HintedAttributes, check_names, read_texts, write_texts
 from streamembed.storage.saved_object import SavedObject
 from streamembed.threads import FairQueue, one_blas_thread
-from streamembed.validation import check_flag, check_whole
+from streamembed.validation import check_whole
 
 T = TypeVar("T")
 Result = TypeVar("Result")
@@ -213,16 +213,17 @@ class Engine(HintedAttributes, SavedObject):
 
     def _learn(self, read: Callable[[], Call[Result]]) -> Result:
         """In its turn, read a call and become, step by step, what it leads to."""
-        return self._run_in_turn(self._learning, lambda: self._become(read()))
 
-    def _become(self, call: Call[Result]) -> Result:
-        steps = apply(self._progress, call, self.config)
-        while True:
-            try:
-                self._rings.run(self._advance, steps)
-            except StopIteration as end:
-                result: Result = end.value
-                return result
+        def work() -> Result:
+            steps = apply(self._progress, read(), self.config)
+            while True:
+                try:
+                    self._rings.run(self._advance, steps)
+                except StopIteration as end:
+                    result: Result = end.value
+                    return result
+
+        return self._run_in_turn(self._learning, work)
 
     def _advance(self, steps: Steps) -> None:
         self._progress = after = next(steps)
@@ -362,7 +363,7 @@ class Engine(HintedAttributes, SavedObject):
             Once, and again after every rescaling, if a component is carried by a few points
             or is all zeros, or all components do nothing but tell separate parts apart.
         """
-        snapshot = self.publish(check_flag("fresh", fresh))
+        snapshot = self.publish(bool(fresh))
         self._warn(diagnostics.describe_coarse_landmarks(snapshot), ResolutionWarning)
         self._warn(diagnostics.describe_snapshot_cost(self.config, snapshot), CostWarning)
         degenerate = diagnostics.describe_degenerate_map(snapshot)

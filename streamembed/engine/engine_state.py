@@ -251,7 +251,7 @@ class EngineState:
 
     def with_classes(self, classes: Mapping[int, int]) -> EngineState:
         """The state with classes of pending events, given by stream position."""
-        events = self.waiting.joined()
+        events = AcceptedEvents.joined(self.waiting.parts)
         codes = np.full(len(events), UNKNOWN) if events.classes is None else events.classes.copy()
         for position, code in classes.items():
             codes[position - self.learned] = code

@@ -16,7 +16,6 @@ import numpy as np
 
 from streamembed.engine.engine_state import EngineState
 from streamembed.geometry.lists import RadiusEdges
-from streamembed.geometry.support import choose_slots
 from streamembed.methods.chunk import AcceptedEvents
 from streamembed.methods.maps import MAPS
 from streamembed.methods.options import POSITION, Config
@@ -61,8 +60,9 @@ def _check_state(state: State, d: int, config: Config) -> None:
     must((births < position).all(), "births lie outside of the stream")
     if config.memory != "landmarks":
         must(n == min(position, config.window or position), f"{n} points of {position} events")
-        slots = choose_slots(position - n, n, config.window)
-        must((births[slots] == np.arange(position - n, position)).all(), "births and slots differ")
+        positions = np.arange(position - n, position)
+        slots = positions % (config.window or position)
+        must((births[slots] == positions).all(), "births and slots differ")
     has = {
         "distances": d == 0,
         "cover": config.memory == "landmarks",

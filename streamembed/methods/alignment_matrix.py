@@ -14,7 +14,7 @@ residual of at most theta ||r|| / u there, which is reported.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Self
 
 import numpy as np
@@ -35,6 +35,7 @@ from streamembed.methods.state import (
     Pairs,
     State,
     UpdateInput,
+    WeightSummary,
 )
 from streamembed.numeric.arrays import Floats, pad
 from streamembed.numeric.codec import Count
@@ -148,8 +149,8 @@ class AlignmentMap(EmbeddingMap):
         values = np.where(values > 0.0, mu, 0.0)  # columns of zeros
         return certificate.invert_certificate(certified, pairs.unit), values
 
-    def count_components(self, state: State, config: Config, pairs: Eigenpairs) -> int:
-        """How many parts the graph of the lists has: the eigenvalue 0 is as many-fold."""
+    def summarise_weights(self, state: State, config: Config, pairs: Eigenpairs) -> WeightSummary:
+        """Without widths, and parts of the graph of lists: the eigenvalue 0 is as many-fold."""
         assert self.lists is not None
         neighbors = self.lists.nearest[0]
         is_neighbor = neighbors >= 0
@@ -157,9 +158,11 @@ class AlignmentMap(EmbeddingMap):
         graph = csr_array(
             (np.ones(int(starts[-1])), neighbors[is_neighbor], starts), shape=(len(neighbors),) * 2
         )
-        return int(
-            scipy.sparse.csgraph.connected_components(graph, directed=False, return_labels=False)
+        count = scipy.sparse.csgraph.connected_components(
+            graph, directed=False, return_labels=False
         )
+        summary = super().summarise_weights(state, config, pairs)
+        return replace(summary, n_connected=int(count))
 
 
 def _solve(

@@ -30,7 +30,13 @@ from streamembed.methods.placement import (
 )
 from streamembed.methods.refinement import Weights
 from streamembed.methods.snapshot_contents import SnapshotContents
-from streamembed.methods.state import BuildInput, ExtensionFactory, State, UpdateInput
+from streamembed.methods.state import (
+    BuildInput,
+    ExtensionFactory,
+    State,
+    UpdateInput,
+    WeightSummary,
+)
 from streamembed.methods.trial_map import (
     LARGEST_WHOLE,
     REBUILD_SHARE,
@@ -235,9 +241,9 @@ class GramMap(TrialMap):
         total = float(support.masses.sum())
         return total * largest * measure_rounding(support.scaled, lengths) / unit
 
-    def count_components(self, state: State, config: Config, pairs: Eigenpairs) -> int:
-        """1: such a matrix has no parts."""
-        return 1
+    def summarise_weights(self, state: State, config: Config, pairs: Eigenpairs) -> WeightSummary:
+        """Without widths; such a matrix has no parts."""
+        return replace(super().summarise_weights(state, config, pairs), degrees=self.degrees)
 
     def measure_coverage(self, d2: Floats, masses: Floats, config: Config) -> float:
         """The median distance to the last neighbour."""

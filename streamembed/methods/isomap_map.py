@@ -39,6 +39,7 @@ from streamembed.methods.state import (
     Pairs,
     State,
     UpdateInput,
+    WeightSummary,
 )
 from streamembed.methods.trial_map import build_dense
 from streamembed.numeric.arrays import Floats, Ints
@@ -180,9 +181,10 @@ class IsomapMap(EmbeddingMap):
         )
         return completed, values * pairs.unit
 
-    def count_components(self, state: State, config: Config, pairs: Eigenpairs) -> int:
-        """Parts of the graph."""
-        return int(self.labels.max()) + 1
+    def summarise_weights(self, state: State, config: Config, pairs: Eigenpairs) -> WeightSummary:
+        """Without widths, and parts of the graph."""
+        summary = super().summarise_weights(state, config, pairs)
+        return replace(summary, n_connected=int(self.labels.max()) + 1)
 
     def measure_coverage(self, d2: Floats, masses: Floats, config: Config) -> float:
         """The median distance to the last neighbour."""

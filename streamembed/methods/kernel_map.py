@@ -23,7 +23,7 @@ from streamembed.methods.eigenpairs import LARGEST_EXACT, Eigenpairs
 from streamembed.methods.extension import KernelExtension, sum_coverage
 from streamembed.methods.options import USUAL_TOLERANCE, Config
 from streamembed.methods.refinement import ORTHONORMAL, Weights
-from streamembed.methods.state import BuildInput, KernelWidths, State, UpdateInput
+from streamembed.methods.state import BuildInput, State, UpdateInput, WeightSummary
 from streamembed.methods.trial_map import (
     LARGEST_WHOLE,
     REBUILD_SHARE,
@@ -33,7 +33,7 @@ from streamembed.methods.trial_map import (
     normalise,
     start_space,
 )
-from streamembed.numeric.arrays import Floats, Ints
+from streamembed.numeric.arrays import Floats
 from streamembed.numeric.linalg import descending_eigh
 from streamembed.spectral import certificate
 from streamembed.spectral.operator import RANK_CUT, Normalisation, Operator
@@ -101,43 +101,34 @@ class KernelMap(TrialMap):
 
     def update(self, inputs: UpdateInput, config: Config) -> tuple[TrialMap, int]:
         """After a chunk: rows of its slots, and of those whose width has drifted."""
-        rule, slots, n = config.rule, inputs.slots, len(inputs.support)
-        if self.scales is None or self.lists is None or rule is None or not len(slots):
-            return self._fill(inputs, slots, config), len(slots)
-        # widths: of the new slots, and of those whose reach has drifted, which are filled again
-        lists = self.lists.replace(slots, inputs.geometry, inputs.support.births)
-        limit = max(SMALL_CHUNK, int(BIG_CHUNK_SHARE * n))
-        n_more = limit if 2 * len(slots) > limit else limit - len(slots)
-        drifted = self_tuning.find_drifted(self.scales, lists.reaches, slots, n_more)
-        refilled, read_squares = np.concatenate([slots, drifted]), inputs.squares.rows
-        scales = self_tuning.fill_widths(self.scales, refilled, lists, read_squares, rule)
-        following = replace(self, lists=lists, scales=scales)
-        return following._fill(inputs, refilled, config), len(refilled)
-
-    def _fill(self, inputs: UpdateInput, refilled: Ints, config: Config) -> TrialMap:
-        """The map after ``refilled`` slots were filled, for the first time or again."""
-        n, scales, squares = len(inputs.support), self.scales, inputs.squares
-        if self.space is None or len(refilled) >= max(REBUILD_SHARE * n, SMALL_CHUNK):
-            return self._start_again(inputs, config)
-        bandwidth = inputs.state.scaling.bandwidth
-        widths = np.full(n, bandwidth) if scales is None else scales.widths
-        if squares.read_distances is None:
-            kept = weights = self.weights.replace(refilled, squares.points, widths)
-            leaving_weights = self.weights
-        else:  # learned distances are read from the state that they belong to
-            kept = replace(self.weights, widths=widths)
-            weights, leaving_weights = kept.bind(squares), self.weights.bind(inputs.squares_before)
-        following = replace(self, weights=kept)
-        old = refilled[refilled < len(inputs.state.support)]
-        updated = following.replace_rows(
-            weights, leaving_weights.rows(old), weights.rows(refilled), refilled, inputs, config
-        )
-        return following._start_again(inputs, config) if updated is None else updated
-
-    def _start_again(self, inputs: UpdateInput, config: Config) -> Self:
-        scaling = inputs.state.scaling
-        built = self._from_scratch(inputs, self.scales, self.lists, scaling, config)
-        return replace(built, products=self.products + built.products)
+        rule, slots, n, squares = config.rule, inputs.slots, len(inputs.support), inputs.squares
+        scales, lists, refilled = self.scales, self.lists, slots
+        if scales is not None and lists is not None and rule is not None and len(slots):
+            # widths: of the new slots, and of those whose reach has drifted: they are filled again
+            lists = lists.replace(slots, inputs.geometry, inputs.support.births)
+            limit = max(SMALL_CHUNK, int(BIG_CHUNK_SHARE * n))
+            n_more = limit if 2 * len(slots) > limit else limit - len(slots)
+            drifted = self_tuning.find_drifted(scales, lists.reaches, slots, n_more)
+            refilled = np.concatenate([slots, drifted])
+            scales = self_tuning.fill_widths(scales, refilled, lists, squares.rows, rule)
+        updated, scaling = None, inputs.state.scaling
+        if self.space is not None and len(refilled) < max(REBUILD_SHARE * n, SMALL_CHUNK):
+            widths = np.full(n, scaling.bandwidth) if scales is None else scales.widths
+            if squares.read_distances is None:
+                kept = weights = self.weights.replace(refilled, squares.points, widths)
+                before = self.weights
+            else:  # learned distances are read from the state that they belong to
+                kept = replace(self.weights, widths=widths)
+                weights, before = kept.bind(squares), self.weights.bind(inputs.squares_before)
+            leaving = before.rows(refilled[refilled < len(inputs.state.support)])
+            following = replace(self, lists=lists, scales=scales, weights=kept)
+            updated = following.replace_rows(
+                weights, leaving, weights.rows(refilled), refilled, inputs, config
+            )
+        if updated is None:
+            updated = self._from_scratch(inputs, scales, lists, scaling, config)
+            updated = replace(updated, products=self.products + updated.products)
+        return updated, len(refilled)
 
     def bind_weights(self, state: State, config: Config) -> KernelWeights:
         """Weights, of objects without coordinates by the distances of the state."""
@@ -173,16 +164,6 @@ class KernelMap(TrialMap):
         """REAL, whatever the values."""
         return REAL
 
-    def count_components(self, state: State, config: Config, pairs: Eigenpairs) -> int:
-        """Looked at only where a second eigenvalue 1 is not ruled out."""
-        largest = float(pairs.values.max(initial=0.0))
-        margin = NEAR_ONE if config.tolerance is None else config.tolerance * largest
-        if max(largest + margin, pairs.outside.bound) + pairs.rounding < 1.0:
-            return 1
-        weights = self.bind_weights(state, config)
-        labels = components.label_components(weights.rows, len(weights))
-        return int(labels.max()) + 1
-
     def bound_rounding(self, state: State, config: Config, unit: float) -> float:
         """Of exponents, and of sums of weights; a point that nothing is near to has neither."""
         if state.distances is not None:
@@ -191,13 +172,23 @@ class KernelMap(TrialMap):
         widths = np.sqrt(self.weights.factor) * self.weights.widths
         return 4.0 * measure_rounding(state.support.scaled, np.where(has_near, widths, 0.0))
 
-    def describe_weights(self, state: State, config: Config) -> KernelWidths:
-        """Gaussian of one bandwidth, or of a width for every slot."""
+    def summarise_weights(self, state: State, config: Config, pairs: Eigenpairs) -> WeightSummary:
+        """Gaussian of one bandwidth, or of a width for every slot.
+
+        Parts are looked for only where a second eigenvalue 1 is not ruled out.
+        """
         n, scales, bandwidth = len(state.support), self.scales, state.scaling.bandwidth
+        largest, n_connected = float(pairs.values.max(initial=0.0)), 1
+        margin = NEAR_ONE if config.tolerance is None else config.tolerance * largest
+        if not max(largest + margin, pairs.outside.bound) + pairs.rounding < 1.0:
+            labels = components.label_components(self.bind_weights(state, config).rows, n)
+            n_connected = int(labels.max()) + 1
         if scales is None or self.lists is None or config.rule is None:
-            return KernelWidths("gaussian", np.full(n, bandwidth), np.zeros(n), least=bandwidth)
-        reaches, width = self.lists.reaches, config.rule.width
-        return KernelWidths("self_tuning", scales.widths, reaches, width, scales.least)
+            names = "gaussian", np.full(n, bandwidth), np.zeros(n)
+            return WeightSummary(*names, self.degrees, n_connected, least=bandwidth)
+        names = "self_tuning", scales.widths, self.lists.reaches
+        width = config.rule.width
+        return WeightSummary(*names, self.degrees, n_connected, width, scales.least)
 
     def measure_coverage(self, d2: Floats, masses: Floats, config: Config) -> float:
         """The median kernel mass around them, in widths of the support."""

@@ -26,10 +26,10 @@ from streamembed.methods.options import Config
 from streamembed.methods.state import (
     BuildInput,
     EmbeddingMap,
-    KernelWidths,
     Pairs,
     State,
     UpdateInput,
+    WeightSummary,
 )
 from streamembed.numeric.arrays import Floats, find_last
 from streamembed.numeric.codec import NOT_SAVED, Count
@@ -106,29 +106,19 @@ class WalkMap(EmbeddingMap):
         )
         return completed, values
 
-    def count_components(self, state: State, config: Config, pairs: Eigenpairs) -> int:
-        """Parts of the graph, isolated points among them."""
-        return self.parts.count + len(self.parts.isolated)
-
-    def compute_degrees(self, masses: Floats) -> Floats:
-        """q, of the walk."""
-        degrees: Floats = self.walk.degrees / masses
-        return degrees
-
-    def describe_weights(self, state: State, config: Config) -> KernelWidths:
-        """Those of edges."""
-        n, bandwidth = len(state.support), state.scaling.bandwidth
-        widths = np.full(n, bandwidth)
-        if self.lists is None:
-            reaches = np.full(n, config.radius or 0.0)
-            return KernelWidths(self.weights, widths, reaches, least=bandwidth)
-        d2 = self.lists.nearest[1]
-        reaches = self.lists.reaches
-        if self.weights != "self_tuning":
-            return KernelWidths(self.weights, widths, reaches, least=bandwidth)
-        widths = adjacency.compute_local_scales(d2)
-        least = adjacency.LEAST_SCALE * float(np.median(widths[widths > 0]))
-        return KernelWidths(self.weights, widths, reaches, self.scale, least)
+    def summarise_weights(self, state: State, config: Config, pairs: Eigenpairs) -> WeightSummary:
+        """Those of edges; isolated points are parts, too."""
+        n, least, width = len(state.support), state.scaling.bandwidth, 1.0
+        widths, reaches = np.full(n, least), np.full(n, config.radius or 0.0)
+        if self.lists is not None:
+            reaches = self.lists.reaches
+            if self.weights == "self_tuning":
+                widths, width = adjacency.compute_local_scales(self.lists.nearest[1]), self.scale
+                least = adjacency.LEAST_SCALE * float(np.median(widths[widths > 0]))
+        degrees = self.walk.degrees / state.support.masses
+        n_connected = self.parts.count + len(self.parts.isolated)
+        made = self.weights, widths, reaches
+        return WeightSummary(*made, degrees, n_connected, width, least)
 
     def restore(self, support: Support) -> Self:
         """With its walk."""

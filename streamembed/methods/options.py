@@ -316,7 +316,7 @@ class Config(EngineParameters):
 
     @cached_property
     def family(self) -> str:
-        """The representation of the operator; see `streamembed.methods.maps`."""
+        """The representation of the operator; see `streamembed.methods.engine_parameters`."""
         return self.row.family
 
     @cached_property

@@ -24,7 +24,7 @@ from streamembed.methods.isomap_map import extend_from_landmarks
 from streamembed.methods.kernel_map import KernelMap
 from streamembed.methods.options import Config
 from streamembed.methods.snapshot_contents import Frame, PictureContents, PictureNeighbours
-from streamembed.methods.state import FrameReference, State
+from streamembed.methods.state import FrameReference, State, WeightSummary
 from streamembed.numeric.arrays import Array, Floats, Ints
 from streamembed.spectral import certificate
 from streamembed.spectral.alignment import FrameMovement
@@ -60,12 +60,18 @@ def publish(state: State, config: Config) -> dict[str, Any]:
     psi *= aligned.signs
     certified = certificate.describe(certified, psi[:, :k], masses, normal.stationary)
     coordinates, lengths = aligned.columns[:, :k], np.zeros((len(order), 0))
-    degrees = state.map.compute_degrees(masses)
+    weights = state.map.summarise_weights(state, config, pairs)
+    degrees = weights.degrees
     if pairs.paths is not None:
         counting = state.map.select_active(masses)
         shown = frame_reference.embed(psi, values, state, config)
         coordinates = extend_from_landmarks(shown, values, counting, pairs.paths) @ rotation
         degrees, lengths = _select_paths(pairs.paths, counting, order)
+    tracked: Any = partial(coordinates.take, order, axis=0)
+    if isinstance(state.map, KernelMap):
+        tracked = partial(_track_pairs, state, normal, order, config)
+        if state.distances is not None:  # the next chunk writes over learned distances
+            tracked = tracked()
     by_slot = {
         "ids": state.support.ids,
         "masses": masses,
@@ -78,9 +84,9 @@ def publish(state: State, config: Config) -> dict[str, Any]:
         "points": state.support.points,
     }
     return {
-        **_describe_state(state, config, by_slot, order),
+        **_describe_state(state, config, weights, by_slot, order),
         "lengths": lengths,
-        "tracked": _track_pairs(state, coordinates, normal, order, config),
+        "tracked": tracked,
         "eigenvalues": values[:k].copy(),
         "spare_eigenvalues": values[k:].copy(),
         "rotation": rotation.copy(),
@@ -88,7 +94,6 @@ def publish(state: State, config: Config) -> dict[str, Any]:
         "certificate": certified,
         "frame": partial(_build_frame, state.frame, state.position, aligned.measure),
         "refinement": pairs.refinement,
-        "n_connected": state.map.count_components(state, config, pairs),
     }
 
 
@@ -176,11 +181,10 @@ def _compute_loadings(
 
 
 def _describe_state(
-    state: State, config: Config, by_slot: dict[str, Array], order: Ints
+    state: State, config: Config, weights: WeightSummary, by_slot: dict[str, Array], order: Ints
 ) -> dict[str, Any]:
     """The fields that follow from the state alone, and arrays by slot, which are to be ordered."""
-    kernel = state.map.describe_weights(state, config)
-    by_slot |= {"widths": kernel.widths, "reaches": kernel.reaches}
+    by_slot |= {"widths": weights.widths, "reaches": weights.reaches}
     return {
         # None of these is ever written to, so they can be shared until they are needed; `take` is
         # three times as fast as an index.
@@ -189,13 +193,14 @@ def _describe_state(
         "scale": state.scaling.scale.copy(),
         "method": config.method,
         "position": state.position,
-        "kernel": kernel.name,
+        "kernel": weights.kernel,
+        "n_connected": weights.n_connected,
         "bandwidth": state.scaling.bandwidth,
         "radius": config.radius or 0.0,
         "n_neighbors": config.n_neighbors,
-        "width": kernel.width,
+        "width": weights.width,
         # where no two points differed, nothing is least
-        "least_width": kernel.least or float(kernel.widths.min()),
+        "least_width": weights.least or float(weights.widths.min()),
         "typical_coverage": 0.0 if state.distances is None else state.typical_coverage(config),
         "alpha": config.correction,
         "diffusion_time": config.time,
@@ -223,20 +228,11 @@ def _build_frame(
     return Frame(frame.epoch, frame.since, lost, since, fidelity, moved.price, correlations)
 
 
-def _track_pairs(
-    state: State, coordinates: Floats, normal: Normalisation, order: Ints, config: Config
-) -> Any:
-    """lambda**t psi of all tracked pairs, or what makes them; of other maps the coordinates."""
-    if not isinstance(state.map, KernelMap):
-        return partial(coordinates.take, order, axis=0)
-
-    def track() -> Floats:
-        values, psi = state.map.view(state, normal, len(order), config)
-        tracked: Floats = (psi * np.clip(values, 0.0, 1.0) ** config.time)[order]
-        return tracked
-
-    # learned distances are overwritten by the next chunk
-    return partial(track) if state.distances is None else track()
+def _track_pairs(state: State, normal: Normalisation, order: Ints, config: Config) -> Floats:
+    """lambda**t psi of all tracked pairs of a kernel map, (n, r)."""
+    values, psi = state.map.view(state, normal, len(order), config)
+    tracked: Floats = (psi * np.clip(values, 0.0, 1.0) ** config.time)[order]
+    return tracked
 
 
 def _build_picture(state: State, order: Ints, config: Config) -> PictureContents:

@@ -77,15 +77,9 @@ class MapInput:
 
     support: Support
     distances: KernelMatrix | None  # of objects without coordinates; see `State`
-    # slots -> their distances, those of new slots without rounding to the ring; None for points.
-    read_distances: Callable[[Ints], Floats] | None
+    squares: SquaredDistances  # those of new slots without rounding to the ring
     position: int
     slots: Ints  # those that a chunk has filled
-
-    @property
-    def squares(self) -> SquaredDistances:
-        """Of the support, those of new slots without rounding to the ring."""
-        return SquaredDistances(self.support.scaled, self.read_distances)
 
     @property
     def geometry(self) -> Pairwise:
@@ -124,24 +118,26 @@ class UpdateInput(MapInput):
     def _read_distances_before(self, old: Ints) -> Floats:
         """Distances before the chunk, (b, n), of slots that were in use then."""
         assert self.left is not None
-        assert self.read_distances is not None
+        assert self.squares.read_distances is not None
         n = self.left.shape[1]
         slots = self.slots[self.slots < n]
         row_of = np.full(n, -1)
         row_of[slots] = np.arange(len(slots))
-        d, index = self.read_distances(old)[:, :n], row_of[old]
+        d, index = self.squares.read_distances(old)[:, :n], row_of[old]
         d[:, slots] = self.left[:, old].T
         d[index >= 0] = self.left[index[index >= 0]]
         return d
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class KernelWidths:
-    """How weights are made, by slot: what a snapshot needs to place new points."""
+class WeightSummary:
+    """How weights are made and what they join, by slot: what a snapshot says of them."""
 
-    name: str
+    kernel: str
     widths: Floats
     reaches: Floats
+    degrees: Floats  # q, the weights around each slot in all
+    n_connected: int  # parts of their graph
     width: float = 1.0
     least: float = 0.0
 
@@ -157,7 +153,7 @@ class EmbeddingMap(abc.ABC):
     """What one family of methods keeps of a support, and all that depends on the family.
 
     A class a family, a file a class; `streamembed.methods.maps` lists them. They have no slots: a
-    dataclass with slots is made twice, and saved maps are read as the class that has their fields.
+    dataclass with slots is made twice, and saved maps are read by the names of their classes.
     """
 
     # Nearest neighbours of every slot, where the family keeps them.
@@ -202,15 +198,11 @@ class EmbeddingMap(abc.ABC):
     def refine_eigenpairs(self, state: State, config: Config) -> Iterator[Eigenpairs]:
         """Leading pairs, level by level, each computed only when you ask for the next one."""
 
-    @abc.abstractmethod
-    def count_components(self, state: State, config: Config, pairs: Eigenpairs) -> int:
-        """Connected components of the graph of weights."""
-
-    def describe_weights(self, state: State, config: Config) -> KernelWidths:
-        """How weights are made: by default without widths."""
+    def summarise_weights(self, state: State, config: Config, pairs: Eigenpairs) -> WeightSummary:
+        """How weights are made and what they join: by default without widths, and everything."""
         n, bandwidth = len(state.support), state.scaling.bandwidth
-        name = config.kernel if config.row.kernels else "distance"
-        return KernelWidths(name, np.full(n, bandwidth), np.zeros(n), least=bandwidth)
+        kernel, widths = config.kernel if config.row.kernels else "distance", np.full(n, bandwidth)
+        return WeightSummary(kernel, widths, np.zeros(n), np.ones(n), 1, least=bandwidth)
 
     def renew_bound(self, state: State, config: Config) -> EmbeddingMap:
         """The map with a bound of now on eigenvalues that are not published."""
@@ -247,10 +239,6 @@ class EmbeddingMap(abc.ABC):
     def select_active(self, masses: Floats) -> Floats:
         """Masses, shape (n,), 0 where a slot has no part in the map."""
         return masses
-
-    def compute_degrees(self, masses: Floats) -> Floats:
-        """q, the weights around each slot in all, shape (n,)."""
-        return np.ones(len(masses))
 
     def measure_coverage(self, d2: Floats, masses: Floats, config: Config) -> float:
         """What the coverage of a typical object is, by squared distances (b, n) of some."""
@@ -299,8 +287,7 @@ class State:
 
     def as_input(self, slots: Ints = NO_SLOTS) -> MapInput:
         """What another map could be made of; ``slots`` are those that the last chunk has filled."""
-        read_distances = self.read_distances()
-        return MapInput(self.support, self.distances, read_distances, self.position, slots)
+        return MapInput(self.support, self.distances, self.squares, self.position, slots)
 
     def read_distances(self) -> Callable[[Ints], Floats] | None:
         """slots -> their unsquared distances to all, (b, n), for objects without coordinates."""

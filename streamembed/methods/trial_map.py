@@ -287,10 +287,6 @@ class TrialMap(EmbeddingMap):
         view = known.look(normal.constant, count)
         return view.values * known.unit, normal.eigenfunctions(view.vectors)
 
-    def compute_degrees(self, masses: Floats) -> Floats:
-        """q, kept."""
-        return self.degrees
-
 
 def normalise(
     degrees: Floats,
@@ -309,7 +305,11 @@ def normalise(
         return Normalisation(normal.density[slots], normal.scaling[slots], normal.stationary[slots])
     density = degrees**-config.correction
     spread = degrees[slots] if config.correction == 0.0 else product(masses * density)
-    return operator.normalise(density[slots], masses[slots], spread)
+    density, masses = density[slots], masses[slots]
+    # at least m a, for W has a unit diagonal: where an estimate falls below, it is raised to that
+    delta = density * np.maximum(spread, masses * density)
+    weight = masses * delta
+    return Normalisation(density, np.sqrt(masses) * density / np.sqrt(delta), weight / weight.sum())
 
 
 def start_space(

@@ -14,6 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from streamembed.geometry.kernel_matrix import KernelMatrix, choose_dtype
+from streamembed.geometry.pairwise import SquaredDistances
 from streamembed.geometry.scaling import Scaling, fit_distances, fit_points, recenter
 from streamembed.geometry.support import Support
 from streamembed.landmarks.absorption import Absorption, Cover
@@ -60,7 +61,8 @@ def start(chunk: AcceptedEvents, config: Config, divisors: Floats) -> State:
         d = arrange_distances(empty, assignment, chunk)
         distances = _make_distance_ring(len(support), config).with_rows(assignment.slots, d)
         read_rows = d.__getitem__
-    inputs = BuildInput(support, distances, read_rows, len(chunk), NO_SLOTS, scaling)
+    squares = SquaredDistances(support.scaled, read_rows)
+    inputs = BuildInput(support, distances, squares, len(chunk), NO_SLOTS, scaling)
     state = _build(inputs, assignment.cover, None, config)
     state = _init_metrics(replace(state, time=time), config)
     state = picture_updates.begin(state, config)
@@ -91,7 +93,8 @@ def start_from_support(
         As of which masses are, where they fade by event times.
     """
     cover = Cover.of(support.scaled)
-    inputs = BuildInput(support, None, None, position, NO_SLOTS, scaling)
+    squares = SquaredDistances(support.scaled)
+    inputs = BuildInput(support, None, squares, position, NO_SLOTS, scaling)
     state = _build(inputs, cover, None, config)
     state = replace(state, time=None if config.clock == POSITION else time)
     if (scales := state.map.scales) is not None:  # an upper bound: it was not measured
@@ -126,7 +129,8 @@ def push(state: State, chunk: AcceptedEvents, config: Config, divisors: Floats) 
         read_rows = _merge_distances(distances, slots, new_distances)
     position = state.position + len(chunk)
     # map: the rows or lists of the new slots, and the changes they cause
-    inputs = UpdateInput(support, distances, read_rows, position, slots, state, left)
+    squares = SquaredDistances(support.scaled, read_rows)
+    inputs = UpdateInput(support, distances, squares, position, slots, state, left)
     updated, n_filled = state.map.update(inputs, config)
     turned, apart = float(len(slots)), state.apart
     if assignment.cover is not None:  # landmarks
@@ -186,12 +190,13 @@ def _rescale(state: State, config: Config, divisors: Floats) -> State:
 
 def _rebuild(state: State, scaling: Scaling, config: Config, starts_epoch: bool) -> State:
     """The state with its map from scratch under another scaling."""
-    support, d = state.support, state.read_distances()
+    support = state.support
     rescaled = replace(support, scaled=scaling.apply(support.points))
     cover = state.cover
     if cover is not None and state.distances is None:
         cover = Cover.of(rescaled.scaled)
-    inputs = BuildInput(rescaled, state.distances, d, state.position, NO_SLOTS, scaling)
+    squares = SquaredDistances(rescaled.scaled, state.read_distances())
+    inputs = BuildInput(rescaled, state.distances, squares, state.position, NO_SLOTS, scaling)
     built = _build(inputs, cover, state, config, starts_epoch)
     return replace(built, picture=state.picture, time=state.time, metrics=state.metrics)
 

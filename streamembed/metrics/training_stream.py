@@ -104,7 +104,7 @@ class TrainingStream:
         """What waits, in one piece."""
         if not self.waiting.parts:
             return Examples.empty(len(self.spread.means), self.learned, self.seed)
-        return self.waiting.joined()
+        return Examples.joined(self.waiting.parts)
 
 
 def init(names: tuple[str, ...], n_features: int, seed: int) -> TrainingStream:
