@@ -144,7 +144,7 @@ def compare(
         frame=later.frame,
         epochs=later.frame.epoch - earlier.frame.epoch,
         lost=tuple(np.flatnonzero(has_moved).tolist()),
-        movement=_movement(before, after),
+        movement=_measure_movement(before, after),
         correlations=tuple(correlations.tolist()),
         covered=covered,
         gone=gone,
@@ -152,7 +152,7 @@ def compare(
     )
 
 
-def _movement(before: Floats, after: Floats) -> float:
+def _measure_movement(before: Floats, after: Floats) -> float:
     """Root mean square, after the best rotation, reflection and shift."""
     if len(before) < 3:
         return np.nan

@@ -41,7 +41,7 @@ class EventTimes:
         """Those of the events from one position to another."""
         return self.times[start - self.start : stop - self.start]
 
-    def advance(self, start: int, stop: int) -> Self:
+    def trim(self, start: int, stop: int) -> Self:
         """With the times from one position to another alone."""
         newest = _newest(self.newest, self.times[: start - self.start])
         # a copy whose pickle is that of any other array of these numbers

@@ -27,7 +27,7 @@ from streamembed.layout.relaxation import (
     displace_all,
     relax,
     relax_from_scratch,
-    select_rows,
+    select_displaced_rows,
     spread,
 )
 from streamembed.numeric.arrays import Floats, Ints, freeze, pad
@@ -127,7 +127,7 @@ def start_spreading(layout: Layout) -> Layout:
     )
 
 
-def measure_rest(layout: Layout, lists: NeighborLists, duplicates: Ints | None) -> Layout:
+def record_kept_at_rest(layout: Layout, lists: NeighborLists, duplicates: Ints | None) -> Layout:
     """The layout whose points have just come to rest together, with what it then keeps."""
     near, _ = select_neighbors(lists)
     shares = measures.measure_kept(layout.places, near, duplicates)
@@ -174,7 +174,7 @@ def update(
         left -= due
     else:
         for number in range(positions[0] // EVENTS_PER_STEP, positions[1] // EVENTS_PER_STEP):
-            rows = select_rows(n, number)
+            rows = select_displaced_rows(n, number)
             places, displacement = displace_all(links, places, displacement, rows, rho, gamma)
     moved = _compute_lengths(places - old_places)
     moved[slots] = 0.0

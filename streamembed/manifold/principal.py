@@ -5,7 +5,8 @@ theta, v = eigenvalues and eigenvectors of S; s = sqrt(theta), the singular valu
 rows; b = rows that come or go at once; r = columns of a truncated state.
 
 `Moments` are exact, can remove rows again, and take d^2 numbers. `OneSided` keeps r axes, for many
-features; `TwoSided` (`streamembed.manifold.two_sided`) is that of a window. `view` reads any.
+features; `TwoSided` (`streamembed.manifold.two_sided`) is that of a window. `compute_axes` reads
+any.
 
 Source: docs/algorithms/pca.md; Chan, Golub & LeVeque (1983), The American Statistician 37(3),
 242-247 (moments); Ross, Lim, Lin & Yang (2008), Int. J. Computer Vision 77, 125-141 (the row of the
@@ -278,7 +279,7 @@ class PrincipalView:
     count: float  # n
 
 
-def view(state: PrincipalState, k: int, reference: Floats | None = None) -> PrincipalView:
+def compute_axes(state: PrincipalState, k: int, reference: Floats | None = None) -> PrincipalView:
     """The leading k axes of a state.
 
     Parameters
@@ -337,7 +338,7 @@ def compute_reference(state: PrincipalState, k: int, earlier: Floats | None = No
     return _align(values, vectors, earlier)
 
 
-def follow(state: PrincipalState, k: int, reference: Floats) -> Floats:
+def track_axes(state: PrincipalState, k: int, reference: Floats) -> Floats:
     """The axes (d, m) after a chunk, approximately: one product instead of a solution, aligned.
 
     Of moments these are the Nystrom pairs of the reference: without directions outside of it.

@@ -101,7 +101,7 @@ def flush(stream: PrincipalStream, settings: PrincipalSettings) -> PrincipalStre
     if reference is None or after.learned % RENEWAL == 0:
         new_reference = principal.compute_reference(after.state, k, reference)
     else:
-        new_reference = principal.follow(after.state, k, reference)
+        new_reference = principal.track_axes(after.state, k, reference)
     return replace(after, reference=np.ascontiguousarray(new_reference))
 
 
@@ -110,7 +110,7 @@ def read_axes(
 ) -> tuple[FeatureMoments, PrincipalView]:
     """Means of the features, and the axes, over all events, waiting ones included."""
     current = _join_waiting(stream, settings)
-    return current.spread, principal.view(
+    return current.spread, principal.compute_axes(
         current.state, settings.n_components, _get_reference(stream)
     )
 

@@ -257,7 +257,7 @@ class Run:
             was_closed, self._closed = self._closed, True
             if was_closed or self._database.has_failed:
                 return
-            self._database.check_in_place()
+            self._database.check_not_replaced()
             if self._engine.state_token is self._known_state:
                 self._commit_engine()
 
@@ -292,7 +292,7 @@ class Run:
             except BaseException as error:
                 is_learned = self._engine.state_token is not self._known_state
                 if is_learned or not isinstance(error, StreamembedError):
-                    self._database.fail(error)
+                    self._database.stop_writing(error)
                 raise
             return result
 
@@ -330,7 +330,7 @@ class Run:
         if self._closed:
             raise StoppedError(f"{self.path} is closed: open it again with open_run")
         if self._engine.state_token is not self._known_state:
-            self._database.fail("its engine was changed past the run")
+            self._database.stop_writing("its engine was changed past the run")
         self._database.check_writable()
 
 
