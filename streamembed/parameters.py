@@ -129,9 +129,9 @@ def declare_parameters(
     describe_use: Callable[[str, type[Any]], str] = lambda _name, _cls: "",
     base: str | None = None,
 ) -> Callable[[Class], Class]:
-    """Make a class of annotated parameters one that is created with them; a class decorator.
+    """Class decorator: make annotations the parameters of `__init__`.
 
-    It gets its signature, hints for wrong names, and in its docstring the words of each parameter.
+    The class gets its signature, hints for wrong names, and a docstring with each parameter.
 
     Parameters
     ----------

@@ -37,7 +37,7 @@ class FeatureRows(NumericTable):
         return len(self.values)
 
     def check(self, names: tuple[str, ...], learner: str = "this metric", name: str = "X") -> None:
-        """Refuse columns that cannot be told apart: an array of another width, names for places.
+        """Refuse an array of another width, and named columns where features are known by place.
 
         Raises
         ------
@@ -128,7 +128,7 @@ def read_point(x: Any, largest: float = LARGEST, smallest: float = SMALLEST) -> 
 
 
 def _drop_unusable_values(table: NumericTable, largest: float, smallest: float) -> FeatureRows:
-    """The numbers of a table that can be used."""
+    """The rows of a table, NaN where a value is too large, 0 where too small."""
     values = table.values
     size = np.abs(values)
     np.putmask(values, ~(size <= largest), np.nan)

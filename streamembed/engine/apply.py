@@ -204,7 +204,7 @@ def _finish_call(
 def _choose_start_state(
     before: EngineState, keys: Any, rows: Ints, policy: str, config: Config
 ) -> EngineState:
-    """The state that a call starts from. Under "raise", a duplicate id refuses the call here.
+    """The state that a call starts from, or a copy; under "raise", repeated ids are refused.
 
     The ids that a window will retain are known beforehand. Landmarks change while the call is
     learned: where an id may be a duplicate, the call starts from a copy, so that it can be taken

@@ -153,7 +153,7 @@ def compare(
 
 
 def _measure_movement(before: Floats, after: Floats) -> float:
-    """Root mean square, after the best rotation, reflection and shift."""
+    """Root mean square movement, after the best rotation, reflection and shift."""
     if len(before) < 3:
         return np.nan
     aligned = measures.align(after, before, np.arange(len(before)))

@@ -88,7 +88,7 @@ class EngineState:
 
     @property
     def newest_time(self) -> float | None:
-        """With a clock of event times: that of the newest event; None before the first."""
+        """The newest event time, with a clock of event times; None before the first."""
         times = [float(part.times.max()) for part in self.waiting.parts if part.times is not None]
         if self.state is not None and self.state.time is not None:
             times.append(self.state.time)
@@ -229,7 +229,7 @@ class EngineState:
         return RowLength((n_support + waiting, position), description)
 
     def select_retained_distances(self, config: Config, row: Floats) -> Floats:
-        """Of a row to all objects ever learned, the distances to landmarks and pending events."""
+        """Distances to landmarks and pending events, of a row to all objects ever learned."""
         if config.memory == "landmarks" and len(row) == self.position:
             return np.concatenate([row[self.support_positions], row[self.learned :]])
         return row

@@ -318,5 +318,5 @@ class Picture(Immutable):
     # ------------------------------------------------------------------ files
 
     def _build_measured_contents(self) -> PictureContents:
-        """All of it, with what is counted, and without what that is made of."""
+        """The contents with `kept` and `balance` measured, without neighbours."""
         return replace(self._contents, kept=self.kept, balance=self.balance, neighbours=None)

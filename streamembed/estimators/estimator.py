@@ -242,7 +242,7 @@ class FeatureEstimator(HintedAttributes, base.Base):
             )
 
     def _count_missing(self, arranged: tuple[Floats, int]) -> Floats:
-        """Points to transform in the order of the features, counted: (n, d), NaN where missing."""
+        """Count missing and unknown values of points to transform; return the points (n, d)."""
         values, unknown = arranged
         gaps = int(np.count_nonzero(np.isnan(values)))
         if gaps or unknown:

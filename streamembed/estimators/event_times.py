@@ -42,7 +42,7 @@ class EventTimes:
         return self.times[start - self.start : stop - self.start]
 
     def trim(self, start: int, stop: int) -> Self:
-        """With the times from one position to another alone."""
+        """Only the times from one position to another."""
         newest = _newest(self.newest, self.times[: start - self.start])
         # a copy whose pickle is that of any other array of these numbers
         times = np.array(self.select(start, stop).tolist(), dtype=np.float64)

@@ -202,7 +202,7 @@ class LabelSpreading(ColdStartLearner, base.MiniBatchClassifier):
         return label_spreading.compute_shares(scores), stream.labels.known
 
     def _get_scored_stream(self, whole: bool = False) -> tuple[FeatureStatistics, LabelStream]:
-        """Features, and the stream with every label so far in its scores.
+        """Statistics, and the stream with every label so far in its scores; changes nothing.
 
         Events that wait are in the graph up to the last that has a label; ``whole``: all are.
         Learning goes on from what it was: when it is read makes no difference.

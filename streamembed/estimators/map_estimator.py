@@ -398,7 +398,7 @@ def _drop_missing(x: Mapping[Any, Any]) -> dict[Any, Any]:
 
 @dataclass_transform(eq_default=False)
 def declare_map(cls: Class) -> Class:
-    """Make a subclass one that is created with its parameters, and describe them."""
+    """Class decorator: give a map its `__init__` by annotated parameters, and document them."""
     return declare_parameters(
         {**PARAMETERS, **parse_parameter_texts(MapEstimator.__doc__)},
         lambda name, cls: "" if name == "spread" else describe_applicability(name, cls.method),

@@ -287,7 +287,7 @@ class MetricEstimator(
             after._extend_stream(table, None, np.where(codes == UNKNOWN, NOT_LEARNED, codes))
 
     def _extend_stream(self, one: FeatureRows, two: FeatureRows | None, codes: Ints) -> None:
-        """Events join the stream; every chunk that becomes whole is learned."""
+        """Append events to the stream; every chunk that becomes whole is learned."""
         chunks = training_stream.create_chunks(int(self.chunk_size))
         chosen = np.flatnonzero(codes != NOT_LEARNED).tolist()
         while chosen and self._stream is None:
@@ -325,7 +325,7 @@ class MetricEstimator(
         return {self._key: self._learner}
 
     def _end_cold_start(self) -> None:
-        """The features are those of which a number was seen; what came early is the first chunk."""
+        """Fix the features, those with a number; the early events become the first chunk."""
         with one_blas_thread():
             settled, stream = self._start()
             self._stream = training_stream.flush(stream, self._learning)
@@ -370,7 +370,7 @@ class MetricEstimator(
             after._merge_in_place(other)
 
     def _merge_in_place(self, other: Self) -> None:
-        """This, a copy, becomes the two together."""
+        """Merge the other into this copy."""
         self._read = self._root = None
         self.unlabelled += other.unlabelled
         indices, self._labels = self._labels.merge(other._labels)
@@ -396,6 +396,6 @@ class MetricEstimator(
 
 @dataclass_transform(eq_default=False)
 def declare_metric(cls: Class) -> Class:
-    """Make a subclass one that is created with its parameters, and describe them."""
+    """Class decorator: give a metric its `__init__` by annotated parameters, and document them."""
     shared = MetricEstimator.__doc__
     return declare_parameters(parse_parameter_texts(shared), base=shared)(cls)

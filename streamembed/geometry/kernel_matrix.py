@@ -188,5 +188,5 @@ class KernelMatrix:
 
 
 def _start_journal(name: object) -> _Journal:
-    """A journal without a way back."""
+    """An empty journal, by which nothing can be rolled back yet."""
     return _Journal(name, None, np.zeros(0, dtype=np.int64), np.zeros((0, 0)))

@@ -58,13 +58,13 @@ class KernelWeights:
         return np.dtype(np.float32 if self.single else np.float64)
 
     def between_points(self, points: Floats) -> KernelWeights:
-        """Between ``points`` (n, d), one a slot."""
+        """Weights between ``points`` (n, d), one a slot."""
         columns = np.zeros((0, points.shape[1] + 2))
         every = np.arange(len(points), dtype=np.int64)
         return replace(self, columns=columns).replace(every, points, self.widths)
 
     def between_objects(self, read_squares: Callable[[Ints], Floats]) -> KernelWeights:
-        """Between objects of which only squared distances are known."""
+        """Weights between objects of which only squared distances are known."""
         return replace(self, columns=None, read_squares=read_squares, loss=0.0)
 
     def exact(self, distances: SquaredDistances) -> KernelWeights:

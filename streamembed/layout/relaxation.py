@@ -36,7 +36,7 @@ START = 1e-2
 def find_forces(
     links: Links, places: Floats, at: Floats, rho: float, gamma: float
 ) -> tuple[Floats, Floats]:
-    """f of the rows that ``links`` has, which are ``at``, shape (m, 2), and their h, shape (m,)."""
+    """Forces (m, 2) on the rows of ``links``, which are ``at``, and the pull of links, (m,)."""
     force, strength = forces.attract(links, places, at)
     force *= rho
     force += gamma * forces.repel(places, at)

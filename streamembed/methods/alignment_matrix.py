@@ -148,7 +148,7 @@ class AlignmentMap(EmbeddingMap):
         state: State,
         config: Config,
     ) -> tuple[Certificate, Floats]:
-        """Of mu, where the operator has theta."""
+        """Certificate and eigenvalues of mu, from those of theta = unit / (mu + unit)."""
         mu = certificate.invert_values(values, pairs.unit)
         values = np.where(values > 0.0, mu, 0.0)  # columns of zeros
         return certificate.invert_certificate(certified, pairs.unit), values

@@ -226,7 +226,10 @@ class GramMap(TrialMap):
         return replace(certified, negative_mass=mass or 0.0), values  # of equal points 0
 
     def bound_operator_rounding(self, state: State, config: Config, unit: float) -> float:
-        """Of squared distances; that of inner products is less than that of their sums."""
+        """How far the rounding of squared distances may change the operator.
+
+        The rounding of inner products is less than that of their sums.
+        """
         support, largest = state.support, 1.0
         if state.distances is not None or config.method == "pca":
             return 0.0

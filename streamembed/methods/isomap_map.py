@@ -127,7 +127,7 @@ class IsomapMap(EmbeddingMap):
         return has_left and float(masses[shared].sum()) < 0.5 * float(masses[inside].sum())
 
     def zero_inactive_masses(self, masses: Floats) -> Floats:
-        """Those of landmarks in the largest part."""
+        """Masses of landmarks in the largest part, 0 of all other slots."""
         result = np.zeros(len(masses))
         result[:: self.step] = (masses * (self.labels == 0))[:: self.step]
         return result
@@ -177,7 +177,7 @@ class IsomapMap(EmbeddingMap):
         state: State,
         config: Config,
     ) -> tuple[Certificate, Floats]:
-        """In the units of the data, with what is known of the paths."""
+        """Certificate and eigenvalues in the units of the data, and the points without a path."""
         completed = replace(
             certificate.scale_certificate(certified, pairs.unit),
             isolated=int(np.count_nonzero(self.labels)),

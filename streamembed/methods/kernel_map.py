@@ -166,11 +166,14 @@ class KernelMap(TrialMap):
         return Eigenpairs.of_dense(deflated, values, vectors, normal, rounding, cut, config)
 
     def find_rounding_floor(self, values: Floats) -> float:
-        """REAL, whatever the values."""
+        """The constant `REAL`: eigenvalues up to it are rounding."""
         return REAL
 
     def bound_operator_rounding(self, state: State, config: Config, unit: float) -> float:
-        """Of exponents, and of sums of weights; a point that nothing is near to has neither."""
+        """How far the rounding of exponents, and of sums of weights, may change the operator.
+
+        A point that nothing is near to has neither.
+        """
         if state.distances is not None:
             return 0.0
         has_near = self.degrees > (1.0 + REAL) * state.support.masses

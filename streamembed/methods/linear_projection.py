@@ -71,7 +71,7 @@ class LinearMap(WalkMap):
         return replace(self, **self.replace_slots(inputs)), len(inputs.slots)
 
     def compute_normalisation(self, state: State, config: Config) -> Normalisation:
-        """That of the walk, with a share for points that nothing joins."""
+        """The normalisation of the walk, with a share for points that nothing joins."""
         degrees, masses = self.walk.degrees, state.support.masses
         least = FAINT_SHARE * float(degrees.max(initial=0.0)) or 1.0
         weights = np.maximum(degrees, least)
@@ -81,7 +81,7 @@ class LinearMap(WalkMap):
     def estimate_eigenpairs(
         self, state: State, normal: Normalisation, count: int, config: Config
     ) -> Pairs:
-        """Solved: nothing is tracked."""
+        """The leading pairs, solved: nothing is tracked."""
         pairs = self.solve(state, normal, count, count)
         return pairs.values, normal.eigenfunctions(pairs.vectors)
 

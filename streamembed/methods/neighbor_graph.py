@@ -235,7 +235,7 @@ class GraphMap(WalkMap):
         return config.tolerance is not None and len(self.parts.labels) > SMALLEST_FACTORED
 
     def renew_eigenvalue_bound(self, state: State, config: Config) -> Self:
-        """With a bound of now."""
+        """The map with a bound of now on eigenvalues that are not published."""
         return (
             self
             if self.bounded == state.position
@@ -249,7 +249,7 @@ class GraphMap(WalkMap):
         return replace(self, bound=min(outside.bound, 1.0), bounded=position)
 
     def compute_normalisation(self, state: State, config: Config) -> Normalisation:
-        """That of the walk: degrees are the rows' sums, exactly; isolated points have no share."""
+        """The normalisation of the walk: degrees are exact; isolated points have no share."""
         degrees, masses = self.walk.degrees, state.support.masses
         scaling = np.divide(masses, np.sqrt(degrees), out=np.zeros_like(masses), where=degrees > 0)
         total = float(degrees.sum())
@@ -296,7 +296,7 @@ class GraphMap(WalkMap):
     def _to_eigenpairs(
         self, state: State, ritz: RitzPairs, outside: Outside, config: Config, refinement: str
     ) -> Eigenpairs:
-        """Those of them that are carried."""
+        """Ritz pairs as `Eigenpairs`, as many as are carried."""
         n_kept = min(config.n_pairs, int(np.count_nonzero(ritz.values > NEGLIGIBLE)))
         products = ritz.products[:n_kept, :n_kept]
         # in units of the residuals, of which one may be a millionth of another

@@ -111,7 +111,7 @@ class UpdateInput(MapInput):
 
     @property
     def squares_before(self) -> SquaredDistances:
-        """Of the support before the chunk."""
+        """Squared distances between slots of the support before the chunk."""
         read_distances = None if self.left is None else self._read_distances_before
         return SquaredDistances(self.state.support.scaled, read_distances)
 
@@ -299,11 +299,11 @@ class State:
 
     @property
     def squares(self) -> SquaredDistances:
-        """Of the support."""
+        """Squared distances between slots of the support."""
         return SquaredDistances(self.support.scaled, self.read_distances())
 
     def typical_coverage(self, config: Config) -> float:
-        """Of objects without coordinates."""
+        """Typical coverage of the support, for objects without coordinates."""
         read_rows = self.read_distances()
         assert read_rows is not None
         d = read_rows(self.support.oldest_first[sample_rows(len(self.support))])

@@ -150,7 +150,7 @@ class TrialMap(EmbeddingMap):
     def _refresh_some_slots(
         self, weights: Weights, inputs: UpdateInput, n_filled: int, config: Config
     ) -> TrialMap | None:
-        """The map with a share of its slots rolled; after a large chunk with all values again."""
+        """The map with its functions refreshed at some slots; after a large chunk, at all."""
         assert self.space is not None
         state, masses = inputs.state, inputs.support.masses
         n = len(masses)
@@ -217,7 +217,7 @@ class TrialMap(EmbeddingMap):
     def _refresh_all_slots(
         self, weights: Weights, masses: Floats, position: int, config: Config
     ) -> Self:
-        """With the values of all functions made again, by one product."""
+        """The map with all values of its trial functions computed again, by one product."""
         assert self.space is not None
         normal = self.estimate_normalisation(masses, config)
         space, scaling = self.space, normal.scaling
@@ -241,7 +241,7 @@ class TrialMap(EmbeddingMap):
         return len(known.compute_view(normal.constant, count).values) == count
 
     def compute_normalisation(self, state: State, config: Config) -> Normalisation:
-        """According to the trial functions, without a product with W; exact where alpha is 0."""
+        """The normalisation by the trial functions, without a product with W; exact for alpha 0."""
         masses = state.support.masses
         if self.space is not None:
             return self.estimate_normalisation(masses, config)

@@ -161,7 +161,7 @@ def compute_residuals(matrix: Floats, pairs: Constraints) -> Floats:
 
 
 def compute_squares(matrix: Floats, differences: Floats) -> Floats:
-    """p of every row, at least `SMALLEST`."""
+    """v^T A v of every row v, at least `SMALLEST`."""
     p: Floats = np.maximum(np.einsum("ij,ij->i", differences @ matrix, differences), SMALLEST)
     return p
 

@@ -95,7 +95,7 @@ def _start_worker(root: Connection, folder: Path) -> None:
 
 
 def _exit_with_parent(root: Connection, folder: Path) -> None:
-    """However it ended: there is no receiver, and another process may resume the run."""
+    """Exit once the parent has ended, however it did: another process may resume the run."""
     with contextlib.suppress(EOFError, OSError):
         root.recv()
     shutil.rmtree(folder, ignore_errors=True)

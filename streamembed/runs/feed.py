@@ -106,7 +106,7 @@ def check_log_unchanged(
     start: int = 0,
     stop: int | None = None,
 ) -> bool:
-    """Whether a log has more rows than a run has learned, all of which must be there as they were.
+    """Refuse a log whose learned rows have changed; whether it has more rows than were learned.
 
     Parameters
     ----------

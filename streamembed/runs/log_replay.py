@@ -283,7 +283,7 @@ def _describe_monitor(monitor: Monitor | None) -> dict[str, Any] | None:
 
 
 def _select_compared(origin: dict[str, Any]) -> dict[str, Any]:
-    """Without the columns that are not used: files that come later may have others."""
+    """The origin without the columns that are not used: what must agree when a run goes on."""
     used = {k: v for k, v in origin["columns"].items() if k not in ("left_out", "suspicious")}
     return {**origin, "columns": used}
 

@@ -108,7 +108,7 @@ def _load_beginning(store: RunStore, given: Engine | Mapping[str, Any] | None) -
 
 
 def _select_compared(origin: dict[str, Any]) -> dict[str, Any]:
-    """Without the version; an earlier release of this layout may have had fewer parameters."""
+    """What must agree of the origin: no version; parameters of later releases have defaults."""
     return {**origin, "version": None, "engine": Config.complete(origin["engine"])}
 
 

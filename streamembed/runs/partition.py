@@ -133,7 +133,7 @@ def sample_first_events(part: Partition, config: Config) -> tuple[int, Floats, F
 def compute_merge_settings(
     samples: Sequence[tuple[Floats, Floats]], config: Config, features: Features
 ) -> MergeSettings:
-    """What all partitions scale by, from the ranks and points of their samples, in order.
+    """The scaling that all partitions share, from the ranks and points of their samples, in order.
 
     The bandwidth of a gaussian kernel is the median distance to the 7th neighbour among exactly
     ``warm_up`` rows: it shrinks as their number grows.

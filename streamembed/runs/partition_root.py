@@ -136,7 +136,7 @@ class PartitionRoot:
         return sum(executor.receive() for _ in range(count))
 
     def _fix_merge_settings(self, features: Features, executor: Executor) -> MergeSettings:
-        """What partitions agree on, from their first rows; fixed once a round is committed."""
+        """Fix what partitions agree on, from their first rows; fixed once a round is committed."""
         if self.agreement is None or not any(self.rounds):
             for part in self.parts:
                 executor.submit(partial(sample_first_events, part, self.config))

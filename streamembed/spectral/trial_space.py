@@ -96,7 +96,7 @@ class TrialSpace:
         return self.is_centred and self.damping == 0.0
 
     def mark_complete(self) -> TrialSpace:
-        """The same, known to have all eigenfunctions of a centred W."""
+        """The space, marked as having all eigenfunctions of a centred W."""
         return replace(self, damping=0.0)
 
     def replace(
@@ -298,7 +298,7 @@ class TrialSpace:
         return estimate
 
     def reduce_to_ritz(self, most: int) -> TrialSpace:
-        """Spanned by at most so many Ritz functions, without the constant. O(n m^2)."""
+        """The space reduced to at most so many Ritz functions, without the constant. O(n m^2)."""
         trial, dtype = OF_TRIAL, self.functions.dtype
         weights = (1.0 / self.drawn**2).astype(dtype)
         u, g = self.functions[trial], self.images[trial]

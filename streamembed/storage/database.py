@@ -97,7 +97,7 @@ class Database:
 
     @classmethod
     def create(cls, folder: Path) -> Self:
-        """A new one, empty; it gets its name once it is whole."""
+        """Create an empty database in the folder; it gets its name once it is whole."""
         path = folder / DATABASE_NAME
         temporary = path.with_name(f"{DATABASE_NAME}.{os.getpid()}.part")
         with translate_errors(path, "written"):
@@ -114,7 +114,7 @@ class Database:
 
     @classmethod
     def open(cls, folder: Path, writes: bool = False) -> Self:
-        """One that is there.
+        """Open the database that is there.
 
         Raises
         ------
