@@ -31,6 +31,7 @@ from streamembed.data.values import (
     as_number,
     find_common_size,
     find_storage_type,
+    format_label,
     holds_vectors,
     is_numeric,
     is_sequence,
@@ -301,6 +302,33 @@ def check_names(argument: str, names: Any) -> tuple[str, ...]:
             f"least one, or {alternative}"
         )
     return sort_names(texts)
+
+
+def set_aside(X: Any, names: tuple[str, ...]) -> tuple[Any, list[list[str | None]]]:
+    """A table, or dicts, without some columns; and the values of these as text, (n,) each.
+
+    Raises
+    ------
+    FeatureError
+        A column that is not there; dicts may lack a key.
+    """
+    if not names:
+        return X, []
+    if are_dicts(X):
+        others = [{key: row[key] for key in row if key not in names} for row in X]
+        return others, [[format_label(row.get(name)) for row in X] for name in names]
+    if not is_frame(X) or isinstance(X, Batch):
+        raise FeatureError(
+            f"X is a {type(X).__name__} without columns, and the columns {quote(list(names))} are "
+            "to be kept: pass a table, a data frame or dicts"
+        )
+    frame = open_frame(X)
+    if missing := [name for name in names if name not in frame.names]:
+        raise FeatureError(f"X has no column {missing[0]!r}, which is to be kept")
+    kept = [frame.columns[name] for name in names]
+    lists = [column if isinstance(column, list) else column.to_pylist() for column in kept]
+    texts = [[format_label(value) for value in values] for values in lists]
+    return frame.select(set(frame.names).difference(names)), texts
 
 
 # ------------------------------------------------------------------ the events of a table

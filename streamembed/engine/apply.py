@@ -230,10 +230,8 @@ def _raise_duplicate_id(keys: Any, index: int, rows: Ints) -> NoReturn:
 
 def _learn_pending(full: EngineState, config: Config, flush: bool = False) -> EngineState:
     """Learn the pending events."""
-    chunk, divisors = (
-        AcceptedEvents.joined(full.waiting.parts),
-        (full.features or NO_FEATURES).divisors,
-    )
+    chunk = AcceptedEvents.joined(full.waiting.parts)
+    divisors = (full.features or NO_FEATURES).divisors
     if chunk.rows is not None:
         chunk = chunk.with_distances(0 if full.state is None else len(full.state.support))
     with one_blas_thread():

@@ -133,6 +133,8 @@ class Points(Call[Learned]):
     rejected: tuple[Rejected, ...]  # the other rows, ascending by index
     labels: tuple[Label | None, ...] | None  # (n,)
     times: Annotated[Floats, "n"] | None  # NaN where one is missing
+    # (n,) each: the columns that a run keeps beside the features, as text.
+    texts: tuple[tuple[str | None, ...], ...] = field(default=(), metadata=SAVED_IF_SET)
     # What becomes of duplicate ids and wrong times; None for the engine's parameter.
     on_bad_row: str | None = field(default=None, metadata=NOT_SAVED)
     # (n,) or None: how many rows of their log are taken with each of them.
@@ -144,6 +146,7 @@ class Points(Call[Learned]):
         n, d = call.points.shape
         require(len(call.features.names) == d, f"{len(call.features.names)} names of {d} features")
         require(call.labels is None or len(call.labels) == n, f"labels of other rows than {n}")
+        require(all(len(column) == n for column in call.texts), f"texts of other rows than {n}")
         return call
 
     @property

@@ -64,6 +64,7 @@ class EmbeddingDrift(ColdStartTransformer, base.DriftDetector):
     n_reference: int = 1_000
     n_coordinates: int = 16
     policy: str = "renew"
+    metric: str = "euclidean"
     scaling: str | None = "standard"
     bandwidth: float | str = "auto"
     seed: int = 0

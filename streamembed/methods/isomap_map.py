@@ -187,11 +187,8 @@ class IsomapMap(EmbeddingMap):
 
     def summarise_weights(self, state: State, config: Config, pairs: Eigenpairs) -> WeightSummary:
         """Without widths, and parts of the graph."""
-        summary, n_connected = (
-            super().summarise_weights(state, config, pairs),
-            self.labels.max() + 1,
-        )
-        return replace(summary, n_connected=int(n_connected))
+        summary = super().summarise_weights(state, config, pairs)
+        return replace(summary, n_connected=int(self.labels.max()) + 1)
 
     def measure_typical_coverage(self, d2: Floats, masses: Floats, config: Config) -> float:
         """The median distance to the last neighbour."""

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.flight as fl
 
 from streamembed.data.batch import Rejected
+from streamembed.data.column_roles import set_aside
 from streamembed.data.features import Features
 from streamembed.data.ids import read_ids
 from streamembed.data.labels import list_labels
@@ -120,6 +121,7 @@ class Client:
         self._stream: Any = None  # writer and reader of an open exchange of points
         self._features: Features | None = None
         self._learns_labels: bool | None = None  # of the run; None until the server has said it
+        self._keep: tuple[str, ...] = ()  # columns that it keeps
         self._offset: int | None = None  # of the next call of `learn`
         # rows and bytes of a batch, until the server sends its own
         self._limits = MAX_ROWS, 1 << 24
@@ -194,6 +196,7 @@ class Client:
     def _build_events(self, X: Any, y: Any, ids: Any) -> pa.RecordBatch:
         if self._features is None or self._learns_labels is None:
             self._fetch_metadata("learn")
+        X, texts = set_aside(X, self._keep)
         points, features, split = read_rows(X, self._features)
         if y is not None and not self._learns_labels:
             raise InputError("y was given, but this run learns no metrics: leave it out")
@@ -201,7 +204,11 @@ class Client:
         labels = None if y is None else list_labels(y, len(points))
         keys = read_ids(split.read("id") if ids is None else ids, len(points))
         keys = None if keys is None else keys.tolist()
-        return build_table(points, features, id=keys, label=labels)
+        kept = {
+            name: pa.array(column, pa.string())
+            for name, column in zip(self._keep, texts, strict=True)
+        }
+        return build_table(points, features, id=keys, label=labels, **kept)
 
     @property
     def offset(self) -> int:
@@ -268,6 +275,7 @@ class Client:
         metadata: dict[str, Any] = json.loads(info.app_metadata)
         self._limits = metadata["max_rows"], metadata["max_bytes"]
         self._learns_labels = metadata.get("labels", self._learns_labels)
+        self._keep = tuple(metadata.get("keep", self._keep))
         return metadata
 
     def _compute_batch_rows(self, table: pa.RecordBatch) -> int:
