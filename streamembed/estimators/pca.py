@@ -238,6 +238,7 @@ class PCA(StreamTransformer):
         self._cold_start = ColdStart()
         self._followed: PrincipalStream | None = None
         self._read: tuple[PrincipalAxes, FeatureMoments] | None = None
+        self._start_axes: tuple[int, Floats] | None = None  # see `principal_stream.read_axes`
         k = validation.check_whole("n_components", self.n_components, 1, high=MOST_COMPONENTS)
         validation.check_choice("solver", self.solver, ("auto", "moments", "svd"))
         validation.check_flag("whiten", self.whiten)
@@ -321,7 +322,9 @@ class PCA(StreamTransformer):
                     cold_start, followed = self._start()
                 names, d = cold_start.names, len(cold_start.names)
                 settings = self._build_settings(d)
-                seen, view = principal_stream.read_axes(followed, settings)
+                seen, view, self._start_axes = principal_stream.read_axes(
+                    followed, settings, self._start_axes
+                )
             axes = PrincipalAxes(
                 **{each.name: getattr(view, each.name) for each in fields(view)},
                 met=None if view.residual is None else view.residual <= TOLERANCE,
@@ -431,4 +434,4 @@ class PCA(StreamTransformer):
         return PrincipalSettings(k, solver, rank, window, half_life)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_read": None}
+        return {**super().__getstate__(), "_read": None, "_start_axes": None}
