@@ -304,7 +304,7 @@ def check_names(argument: str, names: Any) -> tuple[str, ...]:
     return sort_names(texts)
 
 
-def set_aside(X: Any, names: tuple[str, ...]) -> tuple[Any, list[list[str | None]]]:
+def split_kept_texts(X: Any, names: tuple[str, ...]) -> tuple[Any, list[list[str | None]]]:
     """A table, or dicts, without some columns; and the values of these as text, (n,) each.
 
     Raises

@@ -126,7 +126,7 @@ def compare(
     before, after = earlier.coordinates[there], later.coordinates[here]
     correlations = np.full(k, np.nan)
     if len(here) > 1:
-        correlations = alignment.correlate_columns(after, before)
+        correlations = alignment.correlate_matching_columns(after, before)
     has_moved = np.array(later.frame.kept_since) > earlier.position
     if earlier.frame.since < earlier.position:  # axes that had turned out of the frame then
         has_moved |= np.array(earlier.frame.kept_since) == earlier.position

@@ -302,12 +302,8 @@ class MetricEstimator(
         stream = self._stream
         if stream is None or not chosen:
             return
-        first, second = (
-            self._align(one, chosen),
-            np.zeros((len(chosen), len(self._names))),
-        )
-        if two is not None:
-            second = self._align(two, chosen)
+        first = self._align(one, chosen)
+        second = np.zeros_like(first) if two is None else self._align(two, chosen)
         whole = stream.position + len(chosen) >= chunks.next_cut(stream.learned)
         with one_blas_thread() if whole else nullcontext():
             self._stream = training_stream.extend(

@@ -238,7 +238,9 @@ class PCA(StreamTransformer):
         self._cold_start = ColdStart()
         self._followed: PrincipalStream | None = None
         self._read: tuple[PrincipalAxes, FeatureMoments] | None = None
-        self._start_axes: tuple[int, Floats] | None = None  # see `principal_stream.read_axes`
+        self._start_axes: tuple[int, Floats] | None = (
+            None  # of `read_means_and_axes`
+        )
         k = validation.check_whole("n_components", self.n_components, 1, high=MOST_COMPONENTS)
         validation.check_choice("solver", self.solver, ("auto", "moments", "svd"))
         validation.check_flag("whiten", self.whiten)
@@ -322,7 +324,7 @@ class PCA(StreamTransformer):
                     cold_start, followed = self._start()
                 names, d = cold_start.names, len(cold_start.names)
                 settings = self._build_settings(d)
-                seen, view, self._start_axes = principal_stream.read_axes(
+                seen, view, self._start_axes = principal_stream.read_means_and_axes(
                     followed, settings, self._start_axes
                 )
             axes = PrincipalAxes(

@@ -88,7 +88,7 @@ def init(
     """
     near, d2 = select_neighbors(lists)
     p = compute_affinities(d2)
-    places, gamma = relax_from_scratch(Links.of(near, p), _rank_columns(columns, arrivals), rho)
+    places, gamma = relax_from_scratch(Links.of(near, p), _spread_ranks(columns, arrivals), rho)
     zeros = np.zeros_like(places)
     preserved = float(measures.measure_kept(places, near, duplicates).mean())
     return Layout(
@@ -201,7 +201,7 @@ def select_neighbors(lists: NeighborLists) -> tuple[Slots, Floats]:
     return near[:, :k], d2[:, :k]
 
 
-def _rank_columns(columns: Floats, arrivals: Ints) -> Floats:
+def _spread_ranks(columns: Floats, arrivals: Ints) -> Floats:
     """Ranks in two columns, evenly spaced with variance 1, shape (n, 2).
 
     With outliers and equal values too, no two points start in one place.

@@ -248,7 +248,7 @@ class EventLog:
             points=table.values,
             nulls=table.nulls,
             distances=distances,
-            ids=log_columns.to_ids(decode(name=layout.id, kind=self.id_type)),
+            ids=log_columns.to_optional_ids(decode(name=layout.id, kind=self.id_type)),
             labels=decode(name=layout.label, kind=self.label_type),
             event_times=decode(name=layout.time, kind=self.event_time_type),
             offset=offset,

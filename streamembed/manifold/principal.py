@@ -88,7 +88,7 @@ class Moments:
         """With these rows (b, d) too, each counting once or as much as its weight. O(b d^2)."""
         if not len(rows):
             return self
-        weight, mean, spread = _compute_scatter_update(self, rows, weights)
+        weight, mean, spread = _compute_moment_update(self, rows, weights)
         n = self.count + weight
         return replace(self, count=n, mean=mean, scatter=_add_products(self.scatter, spread))
 
@@ -101,7 +101,7 @@ class Moments:
             return self.join(rows)
         n, mean, gained = self.count, self.mean, rows
         if len(rows):
-            weight, mean, gained = _compute_scatter_update(self, rows, None)
+            weight, mean, gained = _compute_moment_update(self, rows, None)
             n += weight
         rest = n - len(leaving)
         if rest <= 0.0:
@@ -163,7 +163,7 @@ class OneSided:
         """
         if not len(rows):
             return self
-        weight, mean, spread = _compute_scatter_update(self, rows, weights)
+        weight, mean, spread = _compute_moment_update(self, rows, weights)
         return self._append(spread, replace(self, count=self.count + weight, mean=mean))
 
     def forget(self, factor: float) -> Self:
@@ -210,7 +210,7 @@ class OneSided:
         return replace(base, values=values[:n_kept].copy(), axes=axes, tail=tail)
 
 
-def _compute_scatter_update(
+def _compute_moment_update(
     state: Moments | OneSided, rows: Floats, weights: Floats | None
 ) -> tuple[float, Floats, Floats]:
     """Weight of the rows, the mean with them, and rows (b + 1, d) whose squares S grows by."""

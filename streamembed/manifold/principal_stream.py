@@ -105,7 +105,7 @@ def flush(stream: PrincipalStream, settings: PrincipalSettings) -> PrincipalStre
     return replace(after, reference=np.ascontiguousarray(new_reference))
 
 
-def read_axes(
+def read_means_and_axes(
     stream: PrincipalStream, settings: PrincipalSettings, start: tuple[int, Floats] | None = None
 ) -> tuple[FeatureMoments, PrincipalView, tuple[int, Floats] | None]:
     """Means of the features, and the axes, over all events, waiting ones included; and a start.

@@ -141,17 +141,12 @@ class AlignmentMap(EmbeddingMap):
             start = solved[0].vectors
 
     def complete_certificate(
-        self,
-        certified: Certificate,
-        values: Floats,
-        pairs: Eigenpairs,
-        state: State,
-        config: Config,
+        self, claim: Certificate, values: Floats, pairs: Eigenpairs, state: State, config: Config
     ) -> tuple[Certificate, Floats]:
         """Certificate and eigenvalues of mu, from those of theta = unit / (mu + unit)."""
         mu = certificate.invert_values(values, pairs.unit)
         values = np.where(values > 0.0, mu, 0.0)  # columns of zeros
-        return certificate.invert_certificate(certified, pairs.unit), values
+        return certificate.invert_certificate(claim, pairs.unit), values
 
     def summarise_weights(self, state: State, config: Config, pairs: Eigenpairs) -> WeightSummary:
         """Without widths, and parts of the graph of lists: the eigenvalue 0 is as many-fold."""

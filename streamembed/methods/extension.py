@@ -101,10 +101,8 @@ class Extension(abc.ABC):
         for start in range(0, len(rows), TILE):
             tile = slice(start, start + TILE)
             measured = measure(rows[tile])
-            coordinates[tile], coverage[tile] = (
-                self._compute_coordinates(*measured),
-                self._compute_coverage(*measured),
-            )
+            coordinates[tile] = self._compute_coordinates(*measured)
+            coverage[tile] = self._compute_coverage(*measured)
         return coordinates, coverage
 
     def _measure(self, points: Floats) -> tuple[Floats, Floats]:

@@ -101,7 +101,7 @@ def align(
         return FrameMovement(
             alignment.measure_fidelity(shown, before, weights[shared] / total),
             alignment.measure_price(stationary @ (columns / largest) ** 2, rotation[:, :k]),
-            alignment.correlate_columns(shown, before),
+            alignment.correlate_matching_columns(shown, before),
         )
 
     return FrameAlignment(turned, signs[:, None] * rotation, signs, measure)

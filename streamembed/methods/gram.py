@@ -202,18 +202,13 @@ class GramMap(TrialMap):
         return CENTRED_CUT * float(np.abs(values).max(initial=0.0))
 
     def complete_certificate(
-        self,
-        certified: Certificate,
-        values: Floats,
-        pairs: Eigenpairs,
-        state: State,
-        config: Config,
+        self, claim: Certificate, values: Floats, pairs: Eigenpairs, state: State, config: Config
     ) -> tuple[Certificate, Floats]:
         """In the units of the data; of learned distances with their sign."""
-        certified = certificate.scale_certificate(certified, pairs.unit)
+        claim = certificate.scale_certificate(claim, pairs.unit)
         values = values * pairs.unit
         if state.distances is None:  # a kernel of points
-            return certified, values
+            return claim, values
         mass = pairs.negative_mass
         if mass is None and self.space is not None and not state.coincide:
             normal = self.estimate_normalisation(state.support.masses, config)
@@ -223,7 +218,7 @@ class GramMap(TrialMap):
             else:
                 known = KnownProducts.of(self.space, normal, self.degrees)
                 mass = bound_negative_share(known, normal, self.degrees)
-        return replace(certified, negative_mass=mass or 0.0), values  # of equal points 0
+        return replace(claim, negative_mass=mass or 0.0), values  # of equal points 0
 
     def bound_operator_rounding(self, state: State, config: Config, unit: float) -> float:
         """How far the rounding of squared distances may change the operator.

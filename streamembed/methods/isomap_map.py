@@ -170,16 +170,11 @@ class IsomapMap(EmbeddingMap):
         return result
 
     def complete_certificate(
-        self,
-        certified: Certificate,
-        values: Floats,
-        pairs: Eigenpairs,
-        state: State,
-        config: Config,
+        self, claim: Certificate, values: Floats, pairs: Eigenpairs, state: State, config: Config
     ) -> tuple[Certificate, Floats]:
         """Certificate and eigenvalues in the units of the data, and the points without a path."""
         completed = replace(
-            certificate.scale_certificate(certified, pairs.unit),
+            certificate.scale_certificate(claim, pairs.unit),
             isolated=int(np.count_nonzero(self.labels)),
             negative_mass=pairs.negative_mass or 0.0,
         )
@@ -229,10 +224,8 @@ def extend_from_landmarks(
 
 def _build_matrix(lengths: Floats, step: int, state: State) -> tuple[Floats, Floats]:
     """-G^2 / 2 between landmarks, with 0 for those that have no part in the map; and masses."""
-    between, masses = (
-        lengths[:, ::step],
-        state.map.zero_inactive_masses(state.support.masses)[::step],
-    )
+    between = lengths[:, ::step]
+    masses = state.map.zero_inactive_masses(state.support.masses)[::step]
     is_inside = masses > 0
     between = np.where(is_inside[:, None] & is_inside, between, 0.0)
     # a length there and back may differ in the last digit

@@ -30,7 +30,7 @@ from streamembed.methods.trial_map import (
     SMALL_CHUNK,
     TrialMap,
     build_dense,
-    compute_slot_normalisation,
+    normalise_slots,
     start_space,
 )
 from streamembed.numeric.arrays import Floats
@@ -101,13 +101,8 @@ class KernelMap(TrialMap):
 
     def update(self, inputs: UpdateInput, config: Config) -> tuple[TrialMap, int]:
         """After a chunk: rows of its slots, and of those whose width has drifted."""
-        rule, slots, n, squares = (
-            config.width_rule,
-            inputs.slots,
-            len(inputs.support),
-            inputs.squares,
-        )
-        scales, lists, refilled = self.scales, self.lists, slots
+        rule, slots, squares = config.width_rule, inputs.slots, inputs.squares
+        n, scales, lists, refilled = len(inputs.support), self.scales, self.lists, slots
         if scales is not None and lists is not None and rule is not None and len(slots):
             # widths: of the new slots, and of those whose reach has drifted: they are filled again
             lists = lists.replace(slots, inputs.geometry, inputs.support.births)
@@ -156,7 +151,7 @@ class KernelMap(TrialMap):
         """Every pair of the requested kernel, computed again in float64. O(n^3)."""
         masses, weights = state.support.masses, self.compute_matrix(state, config)
         exact, ring = np.dtype(np.float64), state.distances
-        normal = compute_slot_normalisation(weights @ masses, masses, config, lambda x: weights @ x)
+        normal = normalise_slots(weights @ masses, masses, config, lambda x: weights @ x)
         deflated = build_dense(weights, normal, False)
         values, vectors = descending_eigh(deflated)
         rounding = bound_rounding(exact if ring is None else ring.buffer.dtype, len(values))

@@ -88,18 +88,13 @@ class WalkMap(EmbeddingMap):
         return {"lists": lists, "edges": edges, **build_walk(graph, support)}
 
     def complete_certificate(
-        self,
-        certified: Certificate,
-        values: Floats,
-        pairs: Eigenpairs,
-        state: State,
-        config: Config,
+        self, claim: Certificate, values: Floats, pairs: Eigenpairs, state: State, config: Config
     ) -> tuple[Certificate, Floats]:
         """With what is known of a walk."""
         rate = 1.0 - float(values[config.n_components - 1])
-        error = certified.residual * float(values[0])
+        error = claim.residual * float(values[0])
         completed = replace(
-            certified,
+            claim,
             isolated=len(self.parts.isolated),
             residual_rate=min(error / rate, 1.0) if rate > 0.0 else 1.0,
             bound_age=pairs.bound_age,
@@ -197,10 +192,8 @@ class GraphMap(WalkMap):
         walk, parts, count = following.walk, following.parts, config.n_components + 1
         block, turned_rows = self.block, self.turned_rows + len(slots)
         if turned_rows >= TURNED_SHARE * n:
-            block, turned_rows = (
-                replace(block, low=blocks.bound_least_eigenvalue(walk, config.seed)),
-                0,
-            )
+            turned_rows, low = 0, blocks.bound_least_eigenvalue(walk, config.seed)
+            block = replace(block, low=low)
         accuracy, seed = BLOCK_TOLERANCE_SHARE * _choose_tolerance(config), config.seed
         block, info = blocks.update(
             block, walk, parts, slots, count, accuracy, seed=seed, position=position

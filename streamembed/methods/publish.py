@@ -69,7 +69,7 @@ def publish(state: State, config: Config) -> dict[str, Any]:
         degrees, lengths = _sum_and_order_paths(pairs.paths, counting, order)
     tracked: Any = partial(coordinates.take, order, axis=0)
     if isinstance(state.map, KernelMap):
-        tracked = partial(_build_tracked_columns, state, normal, order, config)
+        tracked = partial(_compute_tracked, state, normal, order, config)
         if state.distances is not None:  # the next chunk writes over learned distances
             tracked = tracked()
     by_slot = {
@@ -228,9 +228,7 @@ def _build_frame(
     return Frame(frame.epoch, frame.since, lost, since, fidelity, moved.price, correlations)
 
 
-def _build_tracked_columns(
-    state: State, normal: Normalisation, order: Ints, config: Config
-) -> Floats:
+def _compute_tracked(state: State, normal: Normalisation, order: Ints, config: Config) -> Floats:
     """lambda**t psi of all tracked pairs of a kernel map, (n, r)."""
     values, psi = state.map.estimate_eigenpairs(state, normal, len(order), config)
     tracked: Floats = (psi * np.clip(values, 0.0, 1.0) ** config.resolved_diffusion_time)[order]

@@ -229,15 +229,10 @@ class EmbeddingMap(abc.ABC):
         return n * measure_rounding(state.support.scaled, reaches)
 
     def complete_certificate(
-        self,
-        certified: Certificate,
-        values: Floats,
-        pairs: Eigenpairs,
-        state: State,
-        config: Config,
+        self, claim: Certificate, values: Floats, pairs: Eigenpairs, state: State, config: Config
     ) -> tuple[Certificate, Floats]:
         """Certificate and values as they are published, of those of the operator."""
-        return certified, values
+        return claim, values
 
     def zero_inactive_masses(self, masses: Floats) -> Floats:
         """Masses, shape (n,), 0 where a slot has no part in the map."""

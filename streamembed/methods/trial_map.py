@@ -138,7 +138,7 @@ class TrialMap(EmbeddingMap):
         space = self.space
         if len(refilled):
             product = partial(np.matmul, exact)
-            normal = compute_slot_normalisation(degrees, masses, config, product, refilled)
+            normal = normalise_slots(degrees, masses, config, product, refilled)
             generator = np.random.default_rng((config.seed, inputs.position, n))
             draws = generator.standard_normal((PROBES, len(refilled)))
             constant = masses[refilled] * normal.density
@@ -174,9 +174,7 @@ class TrialMap(EmbeddingMap):
             rows = weights.rows(slots)
             exact = rows.astype(np.float64)
             degrees[slots] = exact @ masses
-            normal = compute_slot_normalisation(
-                degrees, masses, config, partial(np.matmul, exact), slots
-            )
+            normal = normalise_slots(degrees, masses, config, partial(np.matmul, exact), slots)
             constant = masses[slots] * normal.density
             space = space.refresh_slots(slots, rows, normal.scaling, constant, renews)
         rolled = replace(self, degrees=degrees, space=space)
@@ -255,12 +253,12 @@ class TrialMap(EmbeddingMap):
         def product(x: Floats) -> Floats:
             return weights.product(x[:, None])[:, 0].astype(np.float64)
 
-        return compute_slot_normalisation(self.degrees, masses, config, product)
+        return normalise_slots(self.degrees, masses, config, product)
 
     def estimate_normalisation(self, masses: Floats, config: Config) -> Normalisation:
         """The normalisation by the trial functions."""
         assert self.space is not None
-        return compute_slot_normalisation(self.degrees, masses, config, self.space.estimate_image)
+        return normalise_slots(self.degrees, masses, config, self.space.estimate_image)
 
     def refine_eigenpairs(self, state: State, config: Config) -> Iterator[Eigenpairs]:
         """Leading pairs, level by level, each computed only when you ask for the next one."""
@@ -298,7 +296,7 @@ class TrialMap(EmbeddingMap):
         return view.values * known.unit, normal.eigenfunctions(view.vectors)
 
 
-def compute_slot_normalisation(
+def normalise_slots(
     degrees: Floats,
     masses: Floats,
     config: Config,
@@ -331,9 +329,7 @@ def start_space(
     def product(block: Array) -> Array:
         return weights.product(block) if matrix is None else matrix @ block
 
-    normal = compute_slot_normalisation(
-        degrees, masses, config, lambda x: product(x[:, None])[:, 0]
-    )
+    normal = normalise_slots(degrees, masses, config, lambda x: product(x[:, None])[:, 0])
     scaling, products = normal.scaling, 0
     if matrix is not None:
         block = find_leading(matrix, normal, most, config.is_centred)

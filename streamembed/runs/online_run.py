@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self, TypeVar, cast
 
-from streamembed.data.column_roles import check_names, set_aside
+from streamembed.data.column_roles import check_names, split_kept_texts
 from streamembed.engine.call import Call, Command, Labelled, Learned, Points
 from streamembed.engine.engine import Engine
 from streamembed.engine.snapshot import Snapshot
@@ -242,7 +242,7 @@ class Run:
 
     def _check(self, X: Any, y: Any, ids: Any, features: Any, times: Any) -> Points:
         """As `Engine.check`, with the columns that are kept."""
-        X, columns = set_aside(X, self._keep)
+        X, columns = split_kept_texts(X, self._keep)
         call = self._engine.check(X, y, ids, features, times)
         rows = call.kept.tolist()
         texts = tuple(tuple(column[row] for row in rows) for column in columns)

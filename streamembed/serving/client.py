@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.flight as fl
 
 from streamembed.data.batch import Rejected
-from streamembed.data.column_roles import set_aside
+from streamembed.data.column_roles import split_kept_texts
 from streamembed.data.features import Features
 from streamembed.data.ids import read_ids
 from streamembed.data.labels import list_labels
@@ -196,7 +196,7 @@ class Client:
     def _build_events(self, X: Any, y: Any, ids: Any) -> pa.RecordBatch:
         if self._features is None or self._learns_labels is None:
             self._fetch_metadata("learn")
-        X, texts = set_aside(X, self._keep)
+        X, texts = split_kept_texts(X, self._keep)
         points, features, split = read_rows(X, self._features)
         if y is not None and not self._learns_labels:
             raise InputError("y was given, but this run learns no metrics: leave it out")

@@ -39,7 +39,7 @@ def choose_signs(columns: Floats) -> Floats:
     return np.where(columns[rows, np.arange(columns.shape[1])] < 0, -1.0, 1.0)
 
 
-def correlate_columns(columns: Floats, others: Floats) -> Floats:
+def correlate_matching_columns(columns: Floats, others: Floats) -> Floats:
     """Correlations of the same columns of two maps over the same points, shape (k,).
 
     Columns that are constant in one of the two count as 1.

@@ -119,7 +119,7 @@ def test_no_copy_of_a_multiple_eigenvalue_is_lost(kind: str) -> None:
     followed = principal_stream.init(X.shape[1], settings)
     for stop in range(1, len(X) + 1):
         followed = principal_stream.extend(followed, X[stop - 1 : stop], settings)
-        found = principal_stream.read_axes(followed, settings)[1]
+        found = principal_stream.read_means_and_axes(followed, settings)[1]
         s = oracle(X[max(0, stop - window) : stop])[1]
         truth = np.zeros(k)
         truth[: len(s)] = s[:k] ** 2
@@ -224,7 +224,7 @@ def test_a_window_of_any_size_holds_its_last_rows(window: int, solver: str) -> N
     followed = principal_stream.init(3, settings)
     for i, row in enumerate(X):
         followed = principal_stream.extend(followed, row[None], settings)
-        found = principal_stream.read_axes(followed, settings)[1]
+        found = principal_stream.read_means_and_axes(followed, settings)[1]
         last = X[max(0, i + 1 - window) : i + 1]
         assert found.count == len(last)
         np.testing.assert_allclose(found.mean, last.mean(axis=0), atol=1e-10)
@@ -341,7 +341,7 @@ def test_the_block_is_right_at_every_chunk() -> None:
     before: Floats | None = None
     for stop in range(20, 1201, 10):
         followed = principal_stream.extend(followed, X[followed.position : stop], settings)
-        found = principal_stream.read_axes(followed, settings)[1]
+        found = principal_stream.read_means_and_axes(followed, settings)[1]
         last = X[max(0, stop - window) : stop]
         s = np.linalg.svd(last - last.mean(axis=0), compute_uv=False)
         np.testing.assert_allclose(found.singular_values, s[:k], rtol=1e-8)
