@@ -132,8 +132,9 @@ def _load_beginning(
 
 
 def _select_compared(origin: dict[str, Any]) -> dict[str, Any]:
-    """What must agree of the origin: no version; parameters of later releases have defaults."""
-    return {**origin, "version": None, "engine": Config.complete(origin["engine"])}
+    """What must agree of the origin: no version; what later releases added has its default."""
+    columns, engine = origin.get("columns", {}), Config.complete(origin["engine"])
+    return {**origin, "version": None, "engine": engine, "columns": columns}
 
 
 class Run:
