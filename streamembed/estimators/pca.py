@@ -238,9 +238,7 @@ class PCA(StreamTransformer):
         self._cold_start = ColdStart()
         self._followed: PrincipalStream | None = None
         self._read: tuple[PrincipalAxes, FeatureMoments] | None = None
-        self._start_axes: tuple[int, Floats] | None = (
-            None  # of `read_means_and_axes`
-        )
+        self._start_axes: tuple[int, Floats] | None = None  # of `read_means_and_axes`
         k = validation.check_whole("n_components", self.n_components, 1, high=MOST_COMPONENTS)
         validation.check_choice("solver", self.solver, ("auto", "moments", "svd"))
         validation.check_flag("whiten", self.whiten)
