@@ -35,7 +35,7 @@ from streamembed.logs.event_log import EventLog, open_with_choice, parse_choice
 from streamembed.logs.followed_log import FollowedLog, follow_log
 from streamembed.methods.options import DEFAULTS, Config
 from streamembed.runs.log_replay import Replayed, compute_snapshot_interval, replay
-from streamembed.runs.partitioned import replay_partitions, select_used
+from streamembed.runs.partitioned import drop_unused_columns, replay_partitions
 from streamembed.runs.run_reader import read_run
 from streamembed.runs.summary import describe_run
 
@@ -162,7 +162,7 @@ def _replay_in_partitions(
         parameters["memory"] = "landmarks"
     log = open_with_choice(logs, choice)
     if not options["as_json"]:
-        echo(str(select_used(log, Config(**parameters)).columns), err=True)
+        echo(str(drop_unused_columns(log, Config(**parameters)).columns), err=True)
     with (
         warnings.catch_warnings(),
         show_progress(log.n_rows, options["as_json"]) as advance,

@@ -53,7 +53,13 @@ from streamembed.metrics.catalog import STATES
 from streamembed.notebook import write_table
 from streamembed.numeric import codec
 from streamembed.numeric.arrays import Array, Ints
-from streamembed.parameters import OWNERS, HintedAttributes, check_names, read_texts, write_texts
+from streamembed.parameters import (
+    OWNERS,
+    HintedAttributes,
+    parse_parameter_texts,
+    reject_unknown_parameters,
+    write_parameter_texts,
+)
 from streamembed.storage.saved_object import SavedObject
 from streamembed.threads import FairQueue, one_blas_thread
 from streamembed.validation import check_whole
@@ -65,7 +71,7 @@ Result = TypeVar("Result")
 EARLY = "learn more, or create the engine with a smaller warm_up"
 
 
-@check_names
+@reject_unknown_parameters
 class Engine(HintedAttributes, SavedObject):
     """An embedding of a stream, updated chunk by chunk, in bounded memory.
 
@@ -386,7 +392,7 @@ class Engine(HintedAttributes, SavedObject):
         state = self._progress.need_state(self.config, EARLY)
         known = {kind: one for kind, one in self._published.items() if one[0] is state}
         with one_blas_thread():
-            source = publish.renew_bound(state, self.config) if fresh else state
+            source = publish.renew_eigenvalue_bound(state, self.config) if fresh else state
             differs = source is not state  # from the snapshot that is not fresh
             if differs not in known:
                 features = self._progress.features or NO_FEATURES
@@ -825,10 +831,10 @@ def _was_interrupted(error: BaseException | None) -> bool:
     return error is not None
 
 
-codec.prepare(Engine, *STATES.values())
+codec.preload_types(Engine, *STATES.values())
 
 # The words of the parameters, which the estimators and the command line use, too.
-PARAMETERS = read_texts(EngineParameters.__doc__)
-Engine.__doc__ = write_texts(Engine.__doc__, PARAMETERS, describe_applicability)
+PARAMETERS = parse_parameter_texts(EngineParameters.__doc__)
+Engine.__doc__ = write_parameter_texts(Engine.__doc__, PARAMETERS, describe_applicability)
 OWNERS["Engine"] -= frozenset(OPTIONS)
 OWNERS.update({f"Engine(method={name!r})": method.options for name, method in METHODS.items()})

@@ -131,11 +131,11 @@ class PointDistances:
             lower,
             self._slack,
             self._slack[slots],
-            partial(_compare, self._points[slots], self._points),
+            partial(_compute_exact_squares, self._points[slots], self._points),
         )
 
 
-def _compare(left: Floats, right: Floats, rows: Ints, columns: Ints) -> Floats:
+def _compute_exact_squares(left: Floats, right: Floats, rows: Ints, columns: Ints) -> Floats:
     """Squared distances of rows of ``left`` and rows of ``right``, by differences, shape (p,)."""
     d2 = np.empty(len(rows))
     step = max(1, CELLS // max(1, right.shape[1]))

@@ -134,13 +134,13 @@ def repel(places: Floats, at: Floats, dtype: npt.DTypeLike = np.float32) -> Floa
     return sums[:, : len(at)].T.astype(np.float64)
 
 
-def weigh(places: Floats, at: Floats, dtype: npt.DTypeLike = np.float32) -> Floats:
+def sum_weights(places: Floats, at: Floats, dtype: npt.DTypeLike = np.float32) -> Floats:
     """sum_j w_j at any points of the plane, shape (m,); a place counts 1 for itself. O(m n)."""
     columns, at_columns = _centre(places, at, dtype)
     if compilation.pays(len(places) * len(at)):
         sums = np.empty(len(at), dtype=dtype)
         (x, y), (own_x, own_y) = columns, at_columns
-        forces_numba.weigh(x, y, own_x, own_y, sums)
+        forces_numba.sum_weights(x, y, own_x, own_y, sums)
         return sums.astype(np.float64)
     sums = np.zeros(max(len(at), 2), dtype=dtype)
     for _, w in _iterate_offsets_and_weights(columns, at_columns):

@@ -5,7 +5,8 @@ theta, v = eigenvalues and eigenvectors of S; s = sqrt(theta), the singular valu
 rows; b = rows that come or go at once; r = columns of a truncated state.
 
 `Moments` are exact, can remove rows again, and take d^2 numbers. `OneSided` keeps r axes, for many
-features; `TwoSided` (`streamembed.manifold.two_sided`) is that of a window. `view` reads any.
+features; `TwoSided` (`streamembed.manifold.two_sided`) is that of a window. `compute_axes` reads
+any.
 
 Source: docs/algorithms/pca.md; Chan, Golub & LeVeque (1983), The American Statistician 37(3),
 242-247 (moments); Ross, Lim, Lin & Yang (2008), Int. J. Computer Vision 77, 125-141 (the row of the
@@ -87,7 +88,7 @@ class Moments:
         """With these rows (b, d) too, each counting once or as much as its weight. O(b d^2)."""
         if not len(rows):
             return self
-        weight, mean, spread = _compute_scatter_update(self, rows, weights)
+        weight, mean, spread = _compute_moment_update(self, rows, weights)
         n = self.count + weight
         return replace(self, count=n, mean=mean, scatter=_add_products(self.scatter, spread))
 
@@ -100,7 +101,7 @@ class Moments:
             return self.join(rows)
         n, mean, gained = self.count, self.mean, rows
         if len(rows):
-            weight, mean, gained = _compute_scatter_update(self, rows, None)
+            weight, mean, gained = _compute_moment_update(self, rows, None)
             n += weight
         rest = n - len(leaving)
         if rest <= 0.0:
@@ -162,7 +163,7 @@ class OneSided:
         """
         if not len(rows):
             return self
-        weight, mean, spread = _compute_scatter_update(self, rows, weights)
+        weight, mean, spread = _compute_moment_update(self, rows, weights)
         return self._append(spread, replace(self, count=self.count + weight, mean=mean))
 
     def forget(self, factor: float) -> Self:
@@ -209,7 +210,7 @@ class OneSided:
         return replace(base, values=values[:n_kept].copy(), axes=axes, tail=tail)
 
 
-def _compute_scatter_update(
+def _compute_moment_update(
     state: Moments | OneSided, rows: Floats, weights: Floats | None
 ) -> tuple[float, Floats, Floats]:
     """Weight of the rows, the mean with them, and rows (b + 1, d) whose squares S grows by."""
@@ -279,7 +280,7 @@ class PrincipalView:
     count: float  # n
 
 
-def view(
+def compute_axes(
     state: PrincipalState, k: int, reference: Floats | None = None, rows: Floats | None = None
 ) -> PrincipalView:
     """The leading k axes of a state.
@@ -345,7 +346,7 @@ def compute_reference(state: PrincipalState, k: int, earlier: Floats | None = No
     return _align(values, vectors, earlier)
 
 
-def follow(state: PrincipalState, k: int, reference: Floats) -> Floats:
+def track_axes(state: PrincipalState, k: int, reference: Floats) -> Floats:
     """The axes (d, m) after a chunk, approximately: one product instead of a solution, aligned.
 
     Of moments these are the Nystrom pairs of the reference: without directions outside of it.

@@ -101,11 +101,11 @@ def flush(stream: PrincipalStream, settings: PrincipalSettings) -> PrincipalStre
     if reference is None or after.learned % RENEWAL == 0:
         new_reference = principal.compute_reference(after.state, k, reference)
     else:
-        new_reference = principal.follow(after.state, k, reference)
+        new_reference = principal.track_axes(after.state, k, reference)
     return replace(after, reference=np.ascontiguousarray(new_reference))
 
 
-def read_axes(
+def read_means_and_axes(
     stream: PrincipalStream, settings: PrincipalSettings, start: tuple[int, Floats] | None = None
 ) -> tuple[FeatureMoments, PrincipalView, tuple[int, Floats] | None]:
     """Means of the features, and the axes, over all events, waiting ones included; and a start.
@@ -120,7 +120,7 @@ def read_axes(
         reference = start[1]
     current = _join_waiting(stream, settings)
     rows = current.spread.fill_gaps(stream.waiting) - current.state.mean
-    return current.spread, principal.view(current.state, k, reference, rows), start
+    return current.spread, principal.compute_axes(current.state, k, reference, rows), start
 
 
 def _get_reference(stream: PrincipalStream) -> Floats | None:

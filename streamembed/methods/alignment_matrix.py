@@ -69,7 +69,7 @@ class AlignmentMap(EmbeddingMap):
     has_resolution = False
     extension = BarycentricExtension
 
-    def scale_columns(
+    def compute_coordinates(
         self, psi: Floats, eigenvalues: Floats, state: State, config: Config
     ) -> Floats:
         """Z = psi / sqrt(M), with Z^T diag(m) Z = 1. Source: Roweis & Saul (2000)."""
@@ -102,7 +102,9 @@ class AlignmentMap(EmbeddingMap):
             weights[changed] = barycentric.compute_weights(
                 support.scaled, lists.nearest[0], changed, config.reg
             )
-            vectors = barycentric.refill(bottom.vectors, slots, lists.nearest[0], weights)
+            vectors = barycentric.interpolate_refilled(
+                bottom.vectors, slots, lists.nearest[0], weights
+            )
             bottom = BottomPairs(vectors, bottom.values)
         if rows >= max(SOLVE_SHARE * n, SOLVE_ROWS) or len(bottom.values) <= config.n_components:
             start = bottom.vectors
@@ -112,7 +114,9 @@ class AlignmentMap(EmbeddingMap):
             rows = 0
         return type(self)(weights, bottom, rows, lists=lists), len(slots)
 
-    def view(self, state: State, normal: Normalisation, count: int, config: Config) -> Pairs:
+    def estimate_eigenpairs(
+        self, state: State, normal: Normalisation, count: int, config: Config
+    ) -> Pairs:
         """theta and psi of the first pairs as the last solve left them."""
         bottom = self.bottom
         c = min(count, bottom.vectors.shape[1])
@@ -137,17 +141,12 @@ class AlignmentMap(EmbeddingMap):
             start = solved[0].vectors
 
     def complete_certificate(
-        self,
-        certified: Certificate,
-        values: Floats,
-        pairs: Eigenpairs,
-        state: State,
-        config: Config,
+        self, claim: Certificate, values: Floats, pairs: Eigenpairs, state: State, config: Config
     ) -> tuple[Certificate, Floats]:
-        """Of mu, where the operator has theta."""
+        """Certificate and eigenvalues of mu, from those of theta = unit / (mu + unit)."""
         mu = certificate.invert_values(values, pairs.unit)
         values = np.where(values > 0.0, mu, 0.0)  # columns of zeros
-        return certificate.invert_certificate(certified, pairs.unit), values
+        return certificate.invert_certificate(claim, pairs.unit), values
 
     def summarise_weights(self, state: State, config: Config, pairs: Eigenpairs) -> WeightSummary:
         """Without widths, and parts of the graph of lists: the eigenvalue 0 is as many-fold."""
@@ -227,6 +226,6 @@ def _certify(
         mu = 1.0 / (bound * largest) - report.shift
         beyond = min(1.0, unit / (max(mu, 0.0) + unit))
     coupling = errors.T @ errors
-    outside = certificate.bound_outside(theta[:c], coupling, beyond, k, rounding)
+    outside = certificate.bound_next_eigenvalue(theta[:c], coupling, beyond, k, rounding)
     leading = theta[:c], vectors[:, :c], errors
     return Eigenpairs(*leading, outside, normal, rounding, refinement, unit=unit)

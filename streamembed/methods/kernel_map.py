@@ -30,7 +30,7 @@ from streamembed.methods.trial_map import (
     SMALL_CHUNK,
     TrialMap,
     build_dense,
-    normalise,
+    normalise_slots,
     start_space,
 )
 from streamembed.numeric.arrays import Floats
@@ -61,14 +61,14 @@ class KernelMap(TrialMap):
     @classmethod
     def build(cls, inputs: BuildInput, config: Config) -> tuple[Self, Scaling]:
         """From scratch, with widths where the kernel has them."""
-        support, scaling, rule = inputs.support, inputs.scaling, config.rule
+        support, scaling, rule = inputs.support, inputs.scaling, config.width_rule
         scales = lists = None
         if rule is not None:
             slots, k = np.arange(len(support), dtype=np.int64), rule.n_neighbors
             lists = NeighborLists.build(inputs.geometry, support.births, k, is_distinct=True)
             read_squares = inputs.squares.rows
             scales = self_tuning.fill_widths(LocalWidths.empty(), slots, lists, read_squares, rule)
-            scaling = scaling.of_bandwidth(float(np.sqrt(rule.width)) * scales.typical)
+            scaling = scaling.with_bandwidth(float(np.sqrt(rule.width)) * scales.typical)
         return cls._from_scratch(inputs, scales, lists, scaling, config), scaling
 
     @classmethod
@@ -83,9 +83,9 @@ class KernelMap(TrialMap):
         """By the support alone."""
         masses, squares = inputs.support.masses, inputs.squares
         n, points = len(masses), squares.points
-        single = choose_dtype(config.slots or n, config.tolerance) == np.float32
+        single = choose_dtype(config.max_slots or n, config.tolerance) == np.float32
         center = np.median(points, axis=0) if points.shape[1] else np.zeros(0)
-        factor = 1.0 if config.rule is None else config.rule.width
+        factor = 1.0 if config.width_rule is None else config.width_rule.width
         widths = np.full(n, scaling.bandwidth) if scales is None else scales.widths
         kept = KernelWeights(widths, factor, center, single)
         weights, matrix, space, products = kept.bind(squares), None, None, 0
@@ -101,8 +101,8 @@ class KernelMap(TrialMap):
 
     def update(self, inputs: UpdateInput, config: Config) -> tuple[TrialMap, int]:
         """After a chunk: rows of its slots, and of those whose width has drifted."""
-        rule, slots, n, squares = config.rule, inputs.slots, len(inputs.support), inputs.squares
-        scales, lists, refilled = self.scales, self.lists, slots
+        rule, slots, squares = config.width_rule, inputs.slots, inputs.squares
+        n, scales, lists, refilled = len(inputs.support), self.scales, self.lists, slots
         if scales is not None and lists is not None and rule is not None and len(slots):
             # widths: of the new slots, and of those whose reach has drifted: they are filled again
             lists = lists.replace(slots, inputs.geometry, inputs.support.births)
@@ -151,7 +151,7 @@ class KernelMap(TrialMap):
         """Every pair of the requested kernel, computed again in float64. O(n^3)."""
         masses, weights = state.support.masses, self.compute_matrix(state, config)
         exact, ring = np.dtype(np.float64), state.distances
-        normal = normalise(weights @ masses, masses, config, lambda x: weights @ x)
+        normal = normalise_slots(weights @ masses, masses, config, lambda x: weights @ x)
         deflated = build_dense(weights, normal, False)
         values, vectors = descending_eigh(deflated)
         rounding = bound_rounding(exact if ring is None else ring.buffer.dtype, len(values))
@@ -160,12 +160,15 @@ class KernelMap(TrialMap):
         cut = REAL if values[0] > floor else np.inf
         return Eigenpairs.of_dense(deflated, values, vectors, normal, rounding, cut, config)
 
-    def find_floor(self, values: Floats) -> float:
-        """REAL, whatever the values."""
+    def find_rounding_floor(self, values: Floats) -> float:
+        """The constant `REAL`: eigenvalues up to it are rounding."""
         return REAL
 
-    def bound_rounding(self, state: State, config: Config, unit: float) -> float:
-        """Of exponents, and of sums of weights; a point that nothing is near to has neither."""
+    def bound_operator_rounding(self, state: State, config: Config, unit: float) -> float:
+        """How far the rounding of exponents, and of sums of weights, may change the operator.
+
+        A point that nothing is near to has neither.
+        """
         if state.distances is not None:
             return 0.0
         has_near = self.degrees > (1.0 + REAL) * state.support.masses
@@ -183,21 +186,21 @@ class KernelMap(TrialMap):
         if not max(largest + margin, pairs.outside.bound) + pairs.rounding < 1.0:
             labels = components.label_components(self.bind_weights(state, config).rows, n)
             n_connected = int(labels.max()) + 1
-        if scales is None or self.lists is None or config.rule is None:
+        if scales is None or self.lists is None or config.width_rule is None:
             names = "gaussian", np.full(n, bandwidth), np.zeros(n)
             return WeightSummary(*names, self.degrees, n_connected, least=bandwidth)
         names = "self_tuning", scales.widths, self.lists.reaches
-        width = config.rule.width
+        width = config.width_rule.width
         return WeightSummary(*names, self.degrees, n_connected, width, scales.least)
 
-    def measure_coverage(self, d2: Floats, masses: Floats, config: Config) -> float:
+    def measure_typical_coverage(self, d2: Floats, masses: Floats, config: Config) -> float:
         """The median kernel mass around them, in widths of the support."""
-        if self.scales is None or config.rule is None:
+        if self.scales is None or config.width_rule is None:
             return 0.0
-        return float(np.median(sum_coverage(d2, self.scales.widths, masses, config.rule)))
+        return float(np.median(sum_coverage(d2, self.scales.widths, masses, config.width_rule)))
 
     def restore(self, support: Support) -> Self:
         """With the weights between points."""
         if not support.scaled.shape[1]:
             return self
-        return replace(self, weights=self.weights.of_points(support.scaled))
+        return replace(self, weights=self.weights.between_points(support.scaled))

@@ -32,9 +32,9 @@ from streamembed.spectral.certificate import Certificate
 from streamembed.spectral.operator import Normalisation
 
 
-def renew_bound(state: State, config: Config) -> State:
+def renew_eigenvalue_bound(state: State, config: Config) -> State:
     """The state with a bound of now on unpublished eigenvalues; itself, where it is of now."""
-    renewed = state.map.renew_bound(state, config)
+    renewed = state.map.renew_eigenvalue_bound(state, config)
     return state if renewed is state.map else replace(state, map=renewed)
 
 
@@ -54,22 +54,22 @@ def publish(state: State, config: Config) -> dict[str, Any]:
     columns = frame_reference.embed(psi, values, state, config)
     aligned = frame_reference.align(state, config, normal.stationary, columns)
     rotation, loadings = aligned.rotation[:, :k], np.zeros((0, k))
-    if config.row.is_linear:
+    if config.method_row.is_linear:
         loadings = _compute_loadings(state, config, pairs, psi, values)
         loadings = (loadings * aligned.signs) @ rotation / state.scaling.scale[:, None]
     psi *= aligned.signs
-    certified = certificate.describe(certified, psi[:, :k], masses, normal.stationary)
+    certified = certificate.add_map_figures(certified, psi[:, :k], masses, normal.stationary)
     coordinates, lengths = aligned.columns[:, :k], np.zeros((len(order), 0))
     weights = state.map.summarise_weights(state, config, pairs)
     degrees = weights.degrees
     if pairs.paths is not None:
-        counting = state.map.select_active(masses)
+        counting = state.map.zero_inactive_masses(masses)
         shown = frame_reference.embed(psi, values, state, config)
         coordinates = extend_from_landmarks(shown, values, counting, pairs.paths) @ rotation
-        degrees, lengths = _select_paths(pairs.paths, counting, order)
+        degrees, lengths = _sum_and_order_paths(pairs.paths, counting, order)
     tracked: Any = partial(coordinates.take, order, axis=0)
     if isinstance(state.map, KernelMap):
-        tracked = partial(_track_pairs, state, normal, order, config)
+        tracked = partial(_compute_tracked, state, normal, order, config)
         if state.distances is not None:  # the next chunk writes over learned distances
             tracked = tracked()
     by_slot = {
@@ -118,14 +118,14 @@ def _is_better(pairs: Eigenpairs, best: Eigenpairs, config: Config) -> bool:
     if not (len(best.values) and len(pairs.values)):
         return not len(best.values)
     k = config.n_components
-    gain = _sum_sure(pairs, k) - _sum_sure(best, k)
+    gain = _sum_certain_values(pairs, k) - _sum_certain_values(best, k)
     if abs(gain) > best.unit * best.tolerated_residual(config):
         return gain > 0
     residuals = [each.unit * each.largest_residual(k) for each in (pairs, best)]
     return residuals[0] <= residuals[1]
 
 
-def _sum_sure(pairs: Eigenpairs, k: int) -> float:
+def _sum_certain_values(pairs: Eigenpairs, k: int) -> float:
     norms = np.linalg.norm(pairs.errors[:, :k], axis=0)
     return pairs.unit * float(np.maximum(pairs.values[:k] - norms, 0.0).sum())
 
@@ -156,7 +156,7 @@ def _certify(state: State, config: Config, pairs: Eigenpairs) -> Certificate:
         norms=norms,
         block_norm=float(np.sqrt(max(block[-1], 0.0))),
         outside=pairs.outside,
-        rounding=pairs.rounding + state.map.bound_rounding(state, config, pairs.unit),
+        rounding=pairs.rounding + state.map.bound_operator_rounding(state, config, pairs.unit),
         tolerance=config.tolerance,
         method=pairs.method,
         floor=pairs.floor,
@@ -202,8 +202,8 @@ def _describe_state(
         # where no two points differed, nothing is least
         "least_width": weights.least or float(weights.widths.min()),
         "typical_coverage": 0.0 if state.distances is None else state.typical_coverage(config),
-        "alpha": config.correction,
-        "diffusion_time": config.time,
+        "alpha": config.resolved_alpha,
+        "diffusion_time": config.resolved_diffusion_time,
         "degree": config.degree,
         "coef0": config.coef0,
         "gamma": partial(config.kernel_function.gamma_of, state.support.points.shape[1]),
@@ -228,10 +228,10 @@ def _build_frame(
     return Frame(frame.epoch, frame.since, lost, since, fidelity, moved.price, correlations)
 
 
-def _track_pairs(state: State, normal: Normalisation, order: Ints, config: Config) -> Floats:
+def _compute_tracked(state: State, normal: Normalisation, order: Ints, config: Config) -> Floats:
     """lambda**t psi of all tracked pairs of a kernel map, (n, r)."""
-    values, psi = state.map.view(state, normal, len(order), config)
-    tracked: Floats = (psi * np.clip(values, 0.0, 1.0) ** config.time)[order]
+    values, psi = state.map.estimate_eigenpairs(state, normal, len(order), config)
+    tracked: Floats = (psi * np.clip(values, 0.0, 1.0) ** config.resolved_diffusion_time)[order]
     return tracked
 
 
@@ -263,7 +263,7 @@ def _build_picture(state: State, order: Ints, config: Config) -> PictureContents
     )
 
 
-def _select_paths(paths: Paths, counting: Floats, order: Ints) -> tuple[Floats, Floats]:
+def _sum_and_order_paths(paths: Paths, counting: Floats, order: Ints) -> tuple[Floats, Floats]:
     """Sums of rows of -G^2 / 2 by slot, weighted by mass, without what there is no path to; and G.
 
     Rows of G, and its columns too, come oldest first.

@@ -111,7 +111,7 @@ class UpdateInput(MapInput):
 
     @property
     def squares_before(self) -> SquaredDistances:
-        """Of the support before the chunk."""
+        """Squared distances between slots of the support before the chunk."""
         read_distances = None if self.left is None else self._read_distances_before
         return SquaredDistances(self.state.support.scaled, read_distances)
 
@@ -175,24 +175,26 @@ class EmbeddingMap(abc.ABC):
         """After a chunk; and how many slots were filled for it, first or again."""
 
     @abc.abstractmethod
-    def view(self, state: State, normal: Normalisation, count: int, config: Config) -> Pairs:
+    def estimate_eigenpairs(
+        self, state: State, normal: Normalisation, count: int, config: Config
+    ) -> Pairs:
         """Values and psi, shape (n, c), of the first ``count`` pairs as they are kept.
 
-        ``normal`` is that of `normalise`.
+        ``normal`` is that of `compute_normalisation`.
         """
 
-    def scale_columns(
+    def compute_coordinates(
         self, psi: Floats, eigenvalues: Floats, state: State, config: Config
     ) -> Floats:
         """Coordinates, shape (n, k).
 
         Of a walk lambda**t psi. Source: Jain, eq. (8).
         """
-        return psi * eigenvalues**config.time
+        return psi * eigenvalues**config.resolved_diffusion_time
 
-    def normalise(self, state: State, config: Config) -> Normalisation:
+    def compute_normalisation(self, state: State, config: Config) -> Normalisation:
         """The normalisation without a product with all weights; exact where that is free."""
-        return operator.weigh_equally(self.select_active(state.support.masses))
+        return operator.weigh_equally(self.zero_inactive_masses(state.support.masses))
 
     @abc.abstractmethod
     def refine_eigenpairs(self, state: State, config: Config) -> Iterator[Eigenpairs]:
@@ -201,10 +203,11 @@ class EmbeddingMap(abc.ABC):
     def summarise_weights(self, state: State, config: Config, pairs: Eigenpairs) -> WeightSummary:
         """How weights are made and what they join: by default without widths, and everything."""
         n, bandwidth = len(state.support), state.scaling.bandwidth
-        kernel, widths = config.kernel if config.row.kernels else "distance", np.full(n, bandwidth)
+        kernel = config.kernel if config.method_row.kernels else "distance"
+        widths = np.full(n, bandwidth)
         return WeightSummary(kernel, widths, np.zeros(n), np.ones(n), 1, least=bandwidth)
 
-    def renew_bound(self, state: State, config: Config) -> EmbeddingMap:
+    def renew_eigenvalue_bound(self, state: State, config: Config) -> EmbeddingMap:
         """The map with a bound of now on eigenvalues that are not published."""
         return self
 
@@ -212,7 +215,7 @@ class EmbeddingMap(abc.ABC):
         """Whether other points have coordinates than when the frame was taken."""
         return False
 
-    def bound_rounding(self, state: State, config: Config, unit: float) -> float:
+    def bound_operator_rounding(self, state: State, config: Config, unit: float) -> float:
         """By how much the rounding of scaled points may change the operator, in units of ``unit``.
 
         By default that of a graph, any of whose neighbours may be another one.
@@ -226,21 +229,16 @@ class EmbeddingMap(abc.ABC):
         return n * measure_rounding(state.support.scaled, reaches)
 
     def complete_certificate(
-        self,
-        certified: Certificate,
-        values: Floats,
-        pairs: Eigenpairs,
-        state: State,
-        config: Config,
+        self, claim: Certificate, values: Floats, pairs: Eigenpairs, state: State, config: Config
     ) -> tuple[Certificate, Floats]:
         """Certificate and values as they are published, of those of the operator."""
-        return certified, values
+        return claim, values
 
-    def select_active(self, masses: Floats) -> Floats:
+    def zero_inactive_masses(self, masses: Floats) -> Floats:
         """Masses, shape (n,), 0 where a slot has no part in the map."""
         return masses
 
-    def measure_coverage(self, d2: Floats, masses: Floats, config: Config) -> float:
+    def measure_typical_coverage(self, d2: Floats, masses: Floats, config: Config) -> float:
         """What the coverage of a typical object is, by squared distances (b, n) of some."""
         return 0.0
 
@@ -296,15 +294,15 @@ class State:
 
     @property
     def squares(self) -> SquaredDistances:
-        """Of the support."""
+        """Squared distances between slots of the support."""
         return SquaredDistances(self.support.scaled, self.read_distances())
 
     def typical_coverage(self, config: Config) -> float:
-        """Of objects without coordinates."""
+        """Typical coverage of the support, for objects without coordinates."""
         read_rows = self.read_distances()
         assert read_rows is not None
         d = read_rows(self.support.oldest_first[sample_rows(len(self.support))])
-        return self.map.measure_coverage(d * d, self.support.masses, config)
+        return self.map.measure_typical_coverage(d * d, self.support.masses, config)
 
     def resolution(self, size: int) -> float:
         """How coarse the cover of ``size`` landmarks is for the kernel."""

@@ -71,8 +71,8 @@ def start(chunk: AcceptedEvents, config: Config, divisors: Floats) -> State:
 
 def _make_distance_ring(n: int, config: Config) -> KernelMatrix:
     """An empty ring: in double precision where the last level decomposes it, or has no mean."""
-    capacity = config.slots or max(n, 256)
-    is_small = config.slots is None or config.slots <= LARGEST_EXACT
+    capacity = config.max_slots or max(n, 256)
+    is_small = config.max_slots is None or config.max_slots <= LARGEST_EXACT
     exact = is_small or config.is_centred or config.memory == "landmarks"
     dtype = np.float64 if exact else choose_dtype(capacity, config.tolerance)
     return KernelMatrix.empty(capacity, dtype)
@@ -134,8 +134,8 @@ def push(state: State, chunk: AcceptedEvents, config: Config, divisors: Floats) 
     updated, n_filled = state.map.update(inputs, config)
     turned, apart = float(len(slots)), state.apart
     if assignment.cover is not None:  # landmarks
-        turned = _count_turned_rows(state, support, slots)
-        apart = _measure_cover(state, assignment, config)
+        turned = _measure_turnover(state, support, slots)
+        apart = _update_landmark_distance(state, assignment, config)
     counts = UpdateCounts(
         state.counts.refreshes + updated.products - state.map.products,
         state.counts.rebuilds,
@@ -153,16 +153,16 @@ def push(state: State, chunk: AcceptedEvents, config: Config, divisors: Floats) 
         time=time,
         map=updated,
     )
-    if config.rescales and len(state.support) < len(support) == config.slots:
+    if config.rescales and len(state.support) < len(support) == config.max_slots:
         following = _rescale(following, config, divisors)  # now that the support is whole
     elif following.map.has_changed_part(following):
         renewed = frame_reference.renew(following, config, starts_epoch=True)
         following = replace(following, frame=renewed)
     else:
-        following = _maintain(following, config)
+        following = _renew_due_frame(following, config)
     # picture: place the new points, move those whose neighbours changed, then all
     if config.picture:
-        following = picture_updates.follow(state, following, slots, config)
+        following = picture_updates.update_picture(state, following, slots, config)
     # metrics: labels, or what features tell of one another
     return following if state.metrics is None else _train_metrics(following, chunk, config)
 
@@ -219,7 +219,9 @@ def _recenter(state: State, config: Config) -> State:
     return _rebuild(state, centred, config, starts_epoch=False)
 
 
-def _measure_cover(state: State, assignment: Absorption, config: Config) -> tuple[float, float]:
+def _update_landmark_distance(
+    state: State, assignment: Absorption, config: Config
+) -> tuple[float, float]:
     """`State.apart` after the chunk: how far its events were from landmarks of a full support."""
     scales, nearest, d2 = state.map.scales, assignment.near, assignment.near_d2
     if scales is None or nearest is None or d2 is None or len(scales.widths) < config.size:
@@ -245,7 +247,7 @@ def _merge_distances(distances: KernelMatrix, slots: Ints, new: Floats) -> Calla
     return rows
 
 
-def _count_turned_rows(state: State, support: Support, slots: Ints) -> float:
+def _measure_turnover(state: State, support: Support, slots: Ints) -> float:
     """By how many of its n rows landmarks have changed: those refilled, and the mass that moved.
 
     A window's chunk of c events changes c rows. A landmark counts by the share of its mass that is
@@ -258,7 +260,7 @@ def _count_turned_rows(state: State, support: Support, slots: Ints) -> float:
     return float(len(slots) + len(support) * moved_share)
 
 
-def _maintain(state: State, config: Config) -> State:
+def _renew_due_frame(state: State, config: Config) -> State:
     """The state with its frame renewed where that is due: decided by the state alone."""
     n = len(state.support)
     counts = state.counts
@@ -277,7 +279,7 @@ def _train_metrics(state: State, chunk: AcceptedEvents, config: Config) -> State
     if chunk.classes is not None:
         metrics = learners.learn_labels(metrics, chunk.points, chunk.classes, config.seed)
     if not metrics.all_fitted and metrics.is_measurement_due(state.position, len(support)):
-        metrics = learners.measure_guess(
+        metrics = learners.learn_unlabelled(
             metrics, support.scaled, support.births, state.position, config.seed
         )
     return replace(state, metrics=metrics)

@@ -135,7 +135,7 @@ def check(value: Any) -> None:
         _Reader(arrays, {}).read_fields(type(value), numbers, "", "")
 
 
-def prepare(*kinds: Any) -> None:
+def preload_types(*kinds: Any) -> None:
     """Read the declared types of all that such states can hold, so that `unpack` compiles nothing.
 
     `unpack` would do so when it first meets them, and an environment that loads files may forbid

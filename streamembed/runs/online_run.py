@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self, TypeVar, cast
 
-from streamembed.data.column_roles import check_names, set_aside
+from streamembed.data.column_roles import check_names, split_kept_texts
 from streamembed.engine.call import Call, Command, Labelled, Learned, Points
 from streamembed.engine.engine import Engine
 from streamembed.engine.snapshot import Snapshot
@@ -132,8 +132,9 @@ def _load_beginning(
 
 
 def _select_compared(origin: dict[str, Any]) -> dict[str, Any]:
-    """Without the version; an earlier release of this layout may have had fewer parameters."""
-    return {**origin, "version": None, "engine": Config.complete(origin["engine"])}
+    """What must agree of the origin: no version; what later releases added has its default."""
+    columns, engine = origin.get("columns", {}), Config.complete(origin["engine"])
+    return {**origin, "version": None, "engine": engine, "columns": columns}
 
 
 class Run:
@@ -242,7 +243,7 @@ class Run:
 
     def _check(self, X: Any, y: Any, ids: Any, features: Any, times: Any) -> Points:
         """As `Engine.check`, with the columns that are kept."""
-        X, columns = set_aside(X, self._keep)
+        X, columns = split_kept_texts(X, self._keep)
         call = self._engine.check(X, y, ids, features, times)
         rows = call.kept.tolist()
         texts = tuple(tuple(column[row] for row in rows) for column in columns)
@@ -294,7 +295,7 @@ class Run:
             was_closed, self._closed = self._closed, True
             if was_closed or self._database.has_failed:
                 return
-            self._database.check_in_place()
+            self._database.check_not_replaced()
             if self._engine.state_token is self._known_state:
                 self._commit_engine()
 
@@ -329,7 +330,7 @@ class Run:
             except BaseException as error:
                 is_learned = self._engine.state_token is not self._known_state
                 if is_learned or not isinstance(error, StreamembedError):
-                    self._database.fail(error)
+                    self._database.stop_writing(error)
                 raise
             return result
 
@@ -367,7 +368,7 @@ class Run:
         if self._closed:
             raise StoppedError(f"{self.path} is closed: open it again with open_run")
         if self._engine.state_token is not self._known_state:
-            self._database.fail("its engine was changed past the run")
+            self._database.stop_writing("its engine was changed past the run")
         self._database.check_writable()
 
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.flight as fl
 
 from streamembed.data.batch import Rejected
-from streamembed.data.column_roles import set_aside
+from streamembed.data.column_roles import split_kept_texts
 from streamembed.data.features import Features
 from streamembed.data.ids import read_ids
 from streamembed.data.labels import list_labels
@@ -195,8 +195,8 @@ class Client:
 
     def _build_events(self, X: Any, y: Any, ids: Any) -> pa.RecordBatch:
         if self._features is None or self._learns_labels is None:
-            self._describe("learn")
-        X, texts = set_aside(X, self._keep)
+            self._fetch_metadata("learn")
+        X, texts = split_kept_texts(X, self._keep)
         points, features, split = read_rows(X, self._features)
         if y is not None and not self._learns_labels:
             raise InputError("y was given, but this run learns no metrics: leave it out")
@@ -217,7 +217,7 @@ class Client:
         The next call of `learn` starts there. Without reading it, a call after one that failed
         starts where that one did, so that it can be repeated.
         """
-        self._offset = int(self._retry(lambda: self._describe("learn"))["offset"])
+        self._offset = int(self._retry(lambda: self._fetch_metadata("learn"))["offset"])
         return self._offset
 
     @property
@@ -248,7 +248,7 @@ class Client:
 
     def close(self) -> None:
         """Close the connection; the client cannot be used afterwards."""
-        self._drop()
+        self._disconnect()
         self._is_closed = True
 
     def __enter__(self) -> Self:
@@ -266,7 +266,7 @@ class Client:
             self._flight = fl.FlightClient(self._url, **self._roots)
         return self._flight
 
-    def _describe(self, *path: str) -> dict[str, Any]:
+    def _fetch_metadata(self, *path: str) -> dict[str, Any]:
         """The metadata of a path; sets the features and limits of this client."""
         descriptor = fl.FlightDescriptor.for_path(*path)
         info = self._connect().get_flight_info(descriptor, self._options)
@@ -288,7 +288,7 @@ class Client:
 
     def _transform(self, X: Any) -> Transformed:
         if self._features is None:
-            self._describe("transform")
+            self._fetch_metadata("transform")
         points, features, _ = read_rows(X, self._features)
         table = build_table(points, features)
         rows = self._compute_batch_rows(table)
@@ -346,13 +346,13 @@ class Client:
                 failure.code = "invalid"
             code = failure.code
             if self._stream is not None or code == "unavailable":
-                self._drop()
+                self._disconnect()
             if code != "unavailable" or time.monotonic() + pause > until:
                 raise failure
             time.sleep(pause)
             pause = min(2 * pause, MAX_PAUSE)
 
-    def _drop(self) -> None:
+    def _disconnect(self) -> None:
         """Close the connection, and forget the features that it sent."""
         if self._stream is not None:
             with contextlib.suppress(pa.ArrowException, OSError):

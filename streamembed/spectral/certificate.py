@@ -127,7 +127,7 @@ class Outside:
     leading: Floats  # (<= k,): lambda_1 to lambda_k are at least these
 
 
-def bound_outside(
+def bound_next_eigenvalue(
     ritz: Floats, coupling: Floats, beyond: float, published: int, rounding: float
 ) -> Outside:
     """lambda_(k+1) from a block of orthonormal vectors and a bound on the rest.
@@ -276,7 +276,7 @@ def invert_certificate(certificate: Certificate, unit: float) -> Certificate:
     return replace(certificate, outside=outside, outside_bound=bound, gap=gap, parts=1)
 
 
-def describe(
+def add_map_figures(
     certificate: Certificate, psi: Floats, masses: Floats, stationary: Floats
 ) -> Certificate:
     """The certificate with figures about the map: which points carry columns, and the parts.

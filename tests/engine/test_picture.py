@@ -330,7 +330,7 @@ def test_no_chunk_of_a_growing_picture_takes_ten_times_the_median(
     points = np.random.default_rng(0).standard_normal((1000, 4))
     made.learn(points[:50])
     monkeypatch.setattr(forces, "repel", count_pairs(forces.repel))
-    monkeypatch.setattr(forces, "weigh", count_pairs(forces.weigh))
+    monkeypatch.setattr(forces, "sum_weights", count_pairs(forces.sum_weights))
     ages = {}
     for start in range(50, 1000, 10):
         pairs = 0

@@ -83,8 +83,8 @@ def test_single_precision_is_enough() -> None:
     places = 10.0 * rng.standard_normal((3000, 2))
     exact = forces.repel(places, places, np.float64)
     assert np.abs(forces.repel(places, places) - exact).max() < 5e-6 * np.abs(exact).max()
-    sums = forces.weigh(places, places, np.float64)
-    np.testing.assert_allclose(forces.weigh(places, places), sums, rtol=1e-5)
+    sums = forces.sum_weights(places, places, np.float64)
+    np.testing.assert_allclose(forces.sum_weights(places, places), sums, rtol=1e-5)
 
 
 @pytest.mark.skipif(not compilation.is_available(), reason="numba is not installed")
@@ -103,7 +103,7 @@ def test_numba_and_numpy_give_the_same_bits(
     for available in (True, False):
         monkeypatch.setattr(compilation, "is_available", lambda answer=available: answer)
         parts = [*forces.attract(links.take(rows), places, places[rows])]
-        parts += [kind(places, places[rows]) for kind in (forces.repel, forces.weigh)]
+        parts += [kind(places, places[rows]) for kind in (forces.repel, forces.sum_weights)]
         found.append(b"".join(part.tobytes() for part in parts))
     assert found[0] == found[1]
 
