@@ -117,7 +117,7 @@ def test_few_pairs_are_not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     forces.repel(places, places)
     assert not asked
     monkeypatch.setattr(compilation, "LEAST_WORK", 1_500_000)
-    forces.weigh(places, places)
+    forces.sum_weights(places, places)
     assert asked
 
 
