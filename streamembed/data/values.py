@@ -306,5 +306,5 @@ def lists_to_matrix(
 
 
 def format_label(value: Any) -> str | None:
-    """A label, time or kept value as text; None where there is none."""
-    return None if value is None or value != value else str(value)
+    """A label, time or kept value as text that files can hold; None where there is none."""
+    return None if value is None or value != value else str(value).encode(errors="replace").decode()

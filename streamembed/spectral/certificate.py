@@ -232,7 +232,7 @@ def certify(
         method=method,
         scope=SCOPE,
         met=met,
-        residual_last=float(min(worst / max(last, TINY), 1.0)) if worst > 0.0 else 0.0,
+        residual_last=float(worst / last) if worst < last else float(worst > 0.0),
         parts=1 + int(np.count_nonzero(np.append(values, estimate) > APART)),
     )
 

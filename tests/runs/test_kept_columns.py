@@ -15,6 +15,7 @@ import streamembed as se
 from streamembed.errors import FeatureError, InputError, ParameterError
 from streamembed.report.page import write_page
 from streamembed.report.report_contents import read_contents
+from streamembed.runs import run_export
 from tests.cli.test_cli import call
 from tests.report.runs import ATTACK
 from tests.report.test_page import Parts
@@ -134,6 +135,9 @@ def test_an_online_run_commits_them_with_its_events(tmp_path: Path) -> None:
     assert read_contents(tmp_path / "run")["kept"]["events"]["e150"][1] == TITLES[150][:199] + "…"
     parts = Parts(write_page(tmp_path / "run", tmp_path / "a.html").read_text())
     assert not any(tag == "img" or "onerror" in attributes for tag, attributes in parts.tags)
+    run_export.export(tmp_path / "run", tmp_path / "files")
+    exported = pq.read_table(tmp_path / "files" / "embedding.parquet")
+    assert exported.select(["title", "n"]).to_pydict() == {"title": TITLES, "n": IDS}
 
 
 def test_an_online_run_refuses_events_without_them(tmp_path: Path) -> None:
@@ -144,8 +148,14 @@ def test_an_online_run_refuses_events_without_them(tmp_path: Path) -> None:
         with pytest.raises(FeatureError, match="X has no column 'title'"):
             run.learn(pa.table({"a": POINTS[:, 0], "b": POINTS[:, 1]}))
         assert run.position == 0
-        run.learn([{"a": 1.0, "b": 2.0}])  # a key that is missing is no text
-        assert run.position == 1
+        with pytest.raises(FeatureError, match="X has no column 'title'"):
+            run.learn([{"a": 1.0, "b": 2.0}])
+        events = [{"a": 1.0, "b": 2.0, "title": "\ud83d"}, {"a": 1.0, "b": 3.0}]
+        run.learn(events)  # half an emoji, and no text
+        assert run.position == 2
+    with se.read_run(tmp_path / "run") as reader:
+        found = reader.find_events([0, 1])
+    assert [event.kept["title"] for event in found.values()] == ["?", None]
     with pytest.raises(ParameterError, match=r"columns.keep"):
         se.open_run(tmp_path / "run", keep=["url"])
     with pytest.raises(ParameterError, match="keep='label' is a column of events already"):
