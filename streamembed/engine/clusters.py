@@ -172,8 +172,7 @@ def number_by_points(groups: Ints) -> Ints:
     _, first, of = np.unique(groups, return_index=True, return_inverse=True)
     first = np.where(groups[first] < 0, -1, first)
     numbers = np.argsort(np.argsort(first)) - (first < 0).any()
-    numbered: Ints = numbers[of]
-    return numbered
+    return numbers[of]
 
 
 def match(overlaps: Ints, sizes: Ints, others: Ints) -> Ints:

@@ -195,8 +195,7 @@ def _clip_outliers(points: Floats, masses: Floats) -> Floats:
         ends[:-1] = (ascending[1:] > GAP * ascending[:-1]) & (total - sums[:-1] <= errors)
         reach = ascending[ends.argmax(axis=0), np.arange(points.shape[1])]
         limits = middle + np.where(points > middle, reach, -reach)
-    limited: Floats = np.where(apart > reach, limits, points)
-    return limited
+    return np.where(apart > reach, limits, points)
 
 
 def _sort_distances(points: Floats, masses: Floats) -> tuple[Floats, Floats, Ints, Floats]:

@@ -77,8 +77,7 @@ def unite_duplicates(places: Floats, duplicates: Ints) -> Floats:
     )
     sums = np.column_stack([np.bincount(of, places[:, axis]) for axis in range(places.shape[1])])
     means = np.where(counts[:, None] > 1, sums / counts[:, None], places[first])
-    united: Floats = means[of]
-    return united
+    return means[of]
 
 
 def align(places: Floats, reference: Floats, shared: Ints) -> Floats:

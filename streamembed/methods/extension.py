@@ -364,8 +364,7 @@ def compute_nystrom_coefficients(snapshot: SnapshotContents) -> Floats:
     is_positive = values > 0
     safe = np.where(is_positive, values, 1.0)
     powers = np.where(is_positive, safe ** (snapshot.diffusion_time - 1.0), 0.0)
-    targets: Floats = (snapshot.carried_psi * powers) @ snapshot.rotation
-    return targets
+    return (snapshot.carried_psi * powers) @ snapshot.rotation
 
 
 def sum_coverage(d2: Floats, widths: Floats, masses: Floats, rule: WidthRule) -> Floats:

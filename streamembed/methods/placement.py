@@ -112,8 +112,7 @@ class LinearExtension(_NeighborExtension):
         )
 
     def _compute_coordinates(self, scaled: Floats, d2: Floats) -> Floats:
-        coordinates: Floats = scaled @ self.targets - self.offset
-        return coordinates
+        return scaled @ self.targets - self.offset
 
 
 class ScalingExtension(LinearExtension):
@@ -240,8 +239,7 @@ def compute_dual(snapshot: SnapshotContents, masses: Floats) -> Floats:
     values = snapshot.carried_eigenvalues
     safe = np.where(values > 0, values, np.inf)
     columns = snapshot.carried_psi * np.sqrt(np.maximum(values, 0.0) / float(masses.sum()))
-    dual: Floats = (masses[:, None] * columns / safe) @ snapshot.rotation
-    return dual
+    return (masses[:, None] * columns / safe) @ snapshot.rotation
 
 
 def project(rows: Floats, mean_row: Floats, shares: Floats, targets: Floats) -> Floats:

@@ -267,8 +267,7 @@ def _to_psi(vectors: Floats, walk: Walk) -> Floats:
     """psi = v / sqrt(pi); 0 at isolated points."""
     root = walk.constant
     inverse = np.divide(1.0, root, out=np.zeros(len(root)), where=root > 0)
-    psi: Floats = vectors * inverse[:, None]
-    return psi
+    return vectors * inverse[:, None]
 
 
 def _join_parts(old: Ints, labels: Ints) -> Ints | None:

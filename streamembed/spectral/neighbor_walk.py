@@ -72,8 +72,7 @@ class Walk:
         masses = 1.0 if self.masses is None else self.masses
         is_joined = self.degrees > 0
         inverse = np.divide(1.0, self.degrees, out=np.zeros(len(is_joined)), where=is_joined)
-        scaling: Floats = masses * np.sqrt(inverse)
-        return scaling
+        return masses * np.sqrt(inverse)
 
     @property
     def operator(self) -> csr_array:

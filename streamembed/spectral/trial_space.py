@@ -352,8 +352,7 @@ def _invert_signed(a: Floats, gram: Floats, tau: float) -> Floats:
     squares = theta**2 + tau**2
     safe = np.where(squares > 0.0, squares, 1.0)
     inverse = theta / safe * (1.0 + tau**2 / safe) / size
-    result: Floats = (mix * inverse) @ (mix.T @ gram)
-    return result
+    return (mix * inverse) @ (mix.T @ gram)
 
 
 def solve_pencil(
@@ -395,10 +394,8 @@ def whiten(gram: Floats, overlap: Floats, least: float = 0.0) -> Floats:
         sizes, vectors = descending_eigh(correlations)
         is_real = sizes > FAINT
         mix = vectors[:, is_real] / np.sqrt(sizes[is_real])
-    mixed: Floats = inverse[:, None] * mix
-    return mixed
+    return inverse[:, None] * mix
 
 
 def _mix(mix: Floats, block: Array) -> Array:
-    result: Array = mix.T.astype(block.dtype) @ block
-    return result
+    return mix.T.astype(block.dtype) @ block
