@@ -243,8 +243,7 @@ class LabelSpreadingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
 
     def predict(self, X: Any) -> Array:
         """The likeliest label of each row, (n,)."""
-        codes = self.predict_proba(X).argmax(axis=1)
-        labels: Array = self.classes_[codes]
+        labels: Array = self.classes_[self.predict_proba(X).argmax(axis=1)]
         return labels
 
     def predict_proba(self, X: Any) -> Floats:

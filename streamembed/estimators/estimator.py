@@ -279,8 +279,7 @@ class FeatureEstimator(HintedAttributes, base.Base):
         """Warn of what became of columns since a call began, once its events are learned."""
         after = self._statistics
         if after.left_out != before.left_out:
-            new = set(after.left_out).difference(before.left_out)
-            reasons = find_suspicious(sorted(new))
+            reasons = find_suspicious(sorted(set(after.left_out).difference(before.left_out)))
             warn(describe_suspicious(reasons, RENAME), ColumnWarning)
         if after.empty != before.empty and after.empty:
             warn(describe_empty(after.empty, after.names, self._largest), ColumnWarning)

@@ -151,8 +151,7 @@ class _FusedExtension(Extension):
         self.finest, self.masses, self.widths = finest, snapshot.masses, snapshot.widths
         # (d + 1, N): [-2 X | squares], transposed: one product gives squared distances
         self.squares = np.einsum("ij,ij->i", self.points, self.points)
-        columns = np.column_stack([-2.0 * self.points, self.squares])
-        self.fused = np.ascontiguousarray(columns.T)
+        self.fused = np.ascontiguousarray(np.column_stack([-2.0 * self.points, self.squares]).T)
         self.largest = float(self.squares.max())
 
     def _measure(self, points: Floats) -> tuple[Floats, Floats]:
@@ -349,8 +348,7 @@ class GraphExtension(_FusedExtension):
 
     def _compute_coverage(self, scaled: Floats, d2: Floats) -> Floats:
         if self.radius2:
-            counts = (d2 <= self.radius2) @ self.masses
-            return np.minimum(1.0, counts / self.typical)
+            return np.minimum(1.0, ((d2 <= self.radius2) @ self.masses) / self.typical)
         index = min(self.n_neighbors, d2.shape[1]) - 1
         last = np.partition(d2, index, axis=1)[:, index]
         with np.errstate(over="ignore", under="ignore"):

@@ -237,8 +237,7 @@ def _compute_rayleigh_pairs(
     if (np.diff(quotients) > 0.0).any():
         order = np.argsort(-quotients, kind="stable")
         quotients, vectors, image = quotients[order], vectors[:, order], image[:, order]
-    floor = operator.least_value
-    c = min(count, int(np.count_nonzero(quotients > floor)))
+    c = min(count, int(np.count_nonzero(quotients > operator.least_value)))
     lengths = np.sqrt(np.einsum("ij,ij->j", vectors[:, :c], vectors[:, :c]))
     vectors, quotients = vectors[:, :c] / lengths, quotients[:c] / lengths**2
     errors = image[:, :c] / lengths - vectors * quotients

@@ -94,8 +94,7 @@ def compute_spectrum(scatters: Scatters) -> Spectrum:
         squares = np.sum((whitening.scale[:, None] * whitening.basis[:, ::-1]) ** 2, axis=0)
         directions = fix_signs(whitening.basis[:, ::-1] / np.sqrt(squares), whitening.scale)
         return Spectrum(1.0 / squares, directions, 0, *counts, "one class" if n else "no class")
-    offsets = scatters.offsets @ whitening.basis
-    _, sigma, rotation = np.linalg.svd(offsets, full_matrices=n < rank)
+    _, sigma, rotation = np.linalg.svd(scatters.offsets @ whitening.basis, full_matrices=n < rank)
     shares = np.zeros(rank)
     shares[: len(sigma)] = sigma**2
     directions = fix_signs(whitening.basis @ rotation.T, whitening.scale)

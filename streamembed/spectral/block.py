@@ -282,8 +282,7 @@ def _join_parts(old: Ints, labels: Ints) -> Ints | None:
     if not is_merged.any():
         return None
     merged = np.full(len(old), -1, dtype=np.int64)
-    number = np.where(is_merged, np.cumsum(is_merged) - 1, -1)
-    merged[members] = number[index]
+    merged[members] = np.where(is_merged, np.cumsum(is_merged) - 1, -1)[index]
     return merged
 
 

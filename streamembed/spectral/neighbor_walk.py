@@ -58,8 +58,7 @@ class Walk:
     @property
     def constant(self) -> Floats:
         """v_0 = sqrt(pi), shape (n,); zeros for a graph without an edge."""
-        total = float(self.degrees.sum())
-        return np.sqrt(self.degrees / (total or 1.0))
+        return np.sqrt(self.degrees / (float(self.degrees.sum()) or 1.0))
 
     @property
     def has_unit_masses(self) -> bool:

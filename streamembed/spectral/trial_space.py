@@ -260,8 +260,7 @@ class TrialSpace:
         """The largest size of a Ritz value; 0 without functions. O(c^3)."""
         own = float(self.functions[0].astype(np.float64) @ self.images[0])
         _, _, a, gram = self._remove_constant(self.functions, self.inner, self.gram, own)
-        values = solve_pencil(a, gram, np.zeros(self.rank))[0]
-        return float(np.abs(values).max(initial=0.0))
+        return float(np.abs(solve_pencil(a, gram, np.zeros(self.rank))[0]).max(initial=0.0))
 
     def _remove_constant(
         self, functions: Array, inner: Floats, gram: Floats, own: float
