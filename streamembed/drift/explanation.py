@@ -15,6 +15,7 @@ from streamembed.drift.monitor_state import (
     CalibratedReference,
     Events,
     MonitorState,
+    are_vectors,
 )
 from streamembed.drift.running_statistics import MEMORIES
 from streamembed.numeric.arrays import Array, Floats
@@ -188,7 +189,7 @@ def _test_features(
         since = int((recent.positions >= alarm.onset).sum())
         points = _scale(reference, reference.prepare(recent))
         tests = sample.explain(state.names, points, since)
-        if regions.are_vectors(state.features):
+        if are_vectors(state.features):
             own = regions.explain(reference, recent, since)
             tests = replace(tests, explanation=own)
         elif tests.explanation.kind == "value":

@@ -25,6 +25,7 @@ from streamembed.drift.season import Season
 from streamembed.numeric.arrays import Array, Bools, Floats, Ints
 from streamembed.numeric.chunks import PendingParts
 
+MOST_FEATURES = 32  # that have no names and are still named
 EVENT_CHANNEL_SHARE = 0.95  # of the false alarms that event channels may raise
 OTHER_SHARE = (1 - EVENT_CHANNEL_SHARE) / 2  # that pairs, and missing rows, may raise
 
@@ -79,7 +80,7 @@ class CalibratedReference:
     map: ReferenceMap
     season: Season | None
     events: Events  # all events of the reference
-    # Scores of the calibration events, without spread and labels, sorted by column.
+    # Scores of the calibration events, without spread, labels and components, sorted by column.
     ordered: Annotated[Floats, "* s"]
     constant: Annotated[Bools, "d"]  # which features are constant in the reference
     # Probability that a new event changes one of these; see `_estimate_change_probability`.
@@ -252,6 +253,11 @@ class MonitorState:
         return next((one for one in kept if one.number == number), None)
 
 
+def are_vectors(features: Features | None) -> bool:
+    """Whether features are too many, and without names, for one of them to say something."""
+    return features is not None and features.ordered and len(features.names) > MOST_FEATURES
+
+
 def build_reference(
     events: Events,
     settings: MonitorSettings,
@@ -284,12 +290,13 @@ def build_reference(
         settings.scaling,
         settings.bandwidth,
         1.0 if features is None else features.divisors,
+        are_vectors(features),
     )
     own = reference_map.compute_scores(points[~chosen])
-    ordered = np.sort(own, axis=0)
+    k, is_vector = reference_map.psi.shape[1], reference_map.components is not None
+    ordered = np.sort(own[:, : 1 + k] if is_vector else own, axis=0)
     parts = [own, reference.score_spread(own, ordered)]
-    k = reference_map.psi.shape[1]
-    sizes = [1, k, own.shape[1] - 1 - k, own.shape[1]]
+    sizes = [1, k, own.shape[1] - 1 - k, ordered.shape[1]]
     labels = None
     known = int(events.labels.max(initial=-1)) + 1  # not those that came later in the same call
     if settings.labels and known:
@@ -300,7 +307,11 @@ def build_reference(
         parts.append(labels.compute_scores(standard[~chosen], events.labels[~chosen]))
         sizes.append(parts[-1].shape[1])
     used = [i for i, size in enumerate(sizes) if size]
-    groups = ChannelGroups(tuple(EVENT_CHANNELS[i] for i in used), tuple(sizes[i] for i in used))
+    names, counts = tuple(EVENT_CHANNELS[i] for i in used), tuple(sizes[i] for i in used)
+    groups = ChannelGroups(names, counts, is_vector)
+    fitted: Floats | float = 0.0
+    if is_vector:
+        fitted = reference_map.compute_scores(points[in_map])[:, 1 + k :].mean(axis=0)
     calibrated = calibration.calibrate(
         np.concatenate(parts, axis=1),
         stretches[~chosen],
@@ -309,6 +320,7 @@ def build_reference(
         (settings.seed, number, 1),
         serial.block,
         N_STREAMS if len(events) >= settings.n_reference else N_STREAMS // 2,
+        fitted,
     )
     standard = reference_map.standardise(events.points)
     return CalibratedReference(

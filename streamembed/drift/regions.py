@@ -16,14 +16,12 @@ import numpy as np
 import scipy
 from scipy import linalg
 
-from streamembed.data.features import Features
 from streamembed.drift.alarm import Alarm, Explanation
 from streamembed.drift.change_tests import LEVEL, compute_rate_p
 from streamembed.drift.monitor_state import CalibratedReference, Events
 from streamembed.numeric.arrays import Bools, Floats, Ints
 
 CHANNEL = "repeated"  # of an alarm while a reference is collected
-MOST_FEATURES = 32  # that have no names and are still named
 FARTHEST = 1e6  # standard deviations: squares are finite
 MOST_CENTRES = 128
 N_NEAREST = 10  # events of which a centre is the mean
@@ -31,7 +29,8 @@ SMALLEST, LARGEST_SHARE = 10, 1 / 3  # events of a group
 RIDGE = 10.0  # of the mean variance: 3 and 30 name fewer groups rightly
 MOST_OF_NEW = 0.01  # of the reference
 N_EXEMPLARS = 3
-WINDOW = 500  # events at least of the second look for a group: an onset is often estimated late
+# Events at least of each look for a group: an onset is often estimated late.
+WINDOWS = (1, 500, 1000)
 ROUNDING = 1e-6  # of a value: vectors of float32, divided by their length
 MOST_REPEATED = 0.02  # of the events, of one value
 EVEN_LEVEL = 0.001  # of Kolmogorov's test that copies lie evenly among the events
@@ -42,29 +41,26 @@ BEYOND = 0.9
 QUARTILES, SCALED = (0.25, 0.75), 1.5  # both must be so many times as large, or as small
 
 
-def are_vectors(features: Features | None) -> bool:
-    """Whether features are too many, and without names, for one of them to say something."""
-    return features is not None and features.ordered and len(features.names) > MOST_FEATURES
-
-
 def explain(reference: CalibratedReference, recent: Events, since: int) -> Explanation:
     """What the last events show, of which ``since`` are behind the onset."""
     since = max(since, 1)
     last, serial = recent[len(recent) - since :], reference.dependence
     time = serial.integrated if serial.block > 1 else 1.0
-    windows = sorted({since, min(max(since, WINDOW), len(recent))})
+    windows = sorted({min(max(since, least), len(recent)) for least in WINDOWS})
     if found := _explain_repeats(reference.events, last, time):
         return found
     old, new = (_scale(reference, events) for events in (reference.events, recent))
+    best, level = Explanation("", (), 0.0, 0.0, 1.0, since), LEVEL / len(windows)
     for window in windows:  # the first is that of the events since the onset
         scores = score_novelty(old, new[-window:])
         if window == since:
             found = _explain_encoder((old, reference.events), (new[-since:], last), scores)
-        level = LEVEL / len(windows)
-        found = found or _explain_groups(old, new[-window:], scores, last, level, time)
-        if found:
-            return found
-    return Explanation("", (), 0.0, 0.0, 1.0, since)
+            if found:
+                return found
+        found = _explain_groups(old, new[-window:], scores, last, level, time)
+        if found and found.p < best.p:
+            best = found
+    return best
 
 
 def _scale(reference: CalibratedReference, events: Events) -> Floats:
