@@ -114,7 +114,7 @@ def _count_recent(reference: CalibratedReference | None) -> int:
     """Events that are looked back at."""
     if reference is None:
         return N_RECENT
-    least = N_VECTORS if reference.groups.are_components else N_RECENT
+    least = N_RECENT if reference.map.components is None else N_VECTORS
     return max(least, len(reference.events) // 2, reference.chunk)
 
 

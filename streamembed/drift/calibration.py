@@ -127,7 +127,7 @@ def calibrate(
     ends = np.quantile(scores, [CLIP, 1 - CLIP], axis=0)
     is_rare = ends[0] == ends[1]  # all values but the usual one
     low, high = np.where(is_rare, [scores.min(axis=0), scores.max(axis=0)], ends)
-    own = groups.components
+    own = slice(*groups.components)
     low[own], high[own] = scores[:, own].min(axis=0), scores[:, own].max(axis=0)
     least = is_rare * LEAST_DEVIATION * (high - low) / np.sqrt(block)
     clipped, blocks = average_blocks(np.clip(scores, low, high), blocks, block)
@@ -226,7 +226,7 @@ class _Simulator:
         if len(r):
             first = self._rows[rng.integers(len(self._rows), size=streams)][:, self._serial]
             means[..., self._serial] += _chain_chunks(ends, first, uncertain, self._chunk)
-        part = self._groups.components  # their mean is that of two halves
+        part = slice(*self._groups.components)  # their mean is that of two halves
         center[..., part] = (center + np.roll(center, 1, axis=0))[..., part] / 2
         means -= center
         whitening = whiten(covariances, self._groups, self._least).astype(np.float32)

@@ -30,6 +30,7 @@ CHANNEL_SENTENCES = {
     "coverage": "Events fall where the reference has few",
     "coordinates": "Events move within the map of the reference",
     "features": "Means of features shift",
+    "components": "Events are distributed otherwise than in the reference",
     "spread": "The distribution of features is wider or narrower than in the reference",
     "labels": "The relation between labels and features changes",
     "pairs": "The correlation of a pair of features changes",
@@ -108,9 +109,11 @@ def explain(state: MonitorState, trigger: Trigger) -> Alarm:
     )
     tests = _test_features(state, reference, alarm, began)
     alarm = _apply_tests(state, alarm, tests, began)
+    is_vector = alarm.channel == "features" and are_vectors(state.features)
+    what = CHANNEL_SENTENCES["components" if is_vector else alarm.channel]
     often = "less than once in" if trigger.log_run_length >= most else "once in"
     text = (
-        f"{alarm.sentence} {CHANNEL_SENTENCES[alarm.channel]}. Without drift such a value is "
+        f"{alarm.sentence} {what}. Without drift such a value is "
         f"expected {often} {run_length:,.0f} events (you asked for one false alarm in {ert:,.0f})."
     )
     if not reference.dependence.is_modelled:

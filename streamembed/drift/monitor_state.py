@@ -308,10 +308,11 @@ def build_reference(
         sizes.append(parts[-1].shape[1])
     used = [i for i, size in enumerate(sizes) if size]
     names, counts = tuple(EVENT_CHANNELS[i] for i in used), tuple(sizes[i] for i in used)
-    groups = ChannelGroups(names, counts, is_vector)
-    fitted: Floats | float = 0.0
+    columns, fitted = (0, 0), np.zeros(0)
     if is_vector:
+        columns = 1 + k, own.shape[1]
         fitted = reference_map.compute_scores(points[in_map])[:, 1 + k :].mean(axis=0)
+    groups = ChannelGroups(names, counts, columns)
     calibrated = calibration.calibrate(
         np.concatenate(parts, axis=1),
         stretches[~chosen],

@@ -23,9 +23,9 @@ class ChannelGroups:
 
     names: tuple[str, ...]
     sizes: tuple[int, ...]  # scores of each, in their order
-    # Whether the features are components of a kernel: they are scaled by one deviation, not
-    # whitened, so that the norm of their means is that of the kernel's space.
-    are_components: bool = False
+    # First and last column, exclusive, of components of a kernel: they are scaled by one deviation,
+    # not whitened, so that the norm of their means is that of the kernel's space. None: (0, 0).
+    components: tuple[int, int] = (0, 0)
 
     @property
     def starts(self) -> list[int]:
@@ -38,15 +38,9 @@ class ChannelGroups:
         return tuple(slice(a, a + n) for a, n in zip(self.starts, self.sizes, strict=True))
 
     @property
-    def components(self) -> slice:
-        """The columns of components; none where there are none."""
-        named = dict(zip(self.names, self.slices, strict=True))
-        return named.get("features", slice(0, 0)) if self.are_components else slice(0, 0)
-
-    @property
     def count(self) -> int:
-        """Memories."""
-        return len(MEMORIES) - (not self.are_components)
+        """Memories: one more of vectors."""
+        return len(MEMORIES) - (self.components == (0, 0))
 
     def locate(self, index: int) -> tuple[int, str, slice]:
         """Memory, as an index, form and columns of a statistic of `compute_statistics`."""
@@ -95,7 +89,7 @@ def whiten(covariance: Array, groups: ChannelGroups, least: Floats) -> Floats:
     for part in groups.slices:
         own = covariance[..., part, part]
         variances = np.maximum(np.diagonal(own, axis1=-2, axis2=-1), least[part] ** 2)
-        if part == groups.components:
+        if (part.start, part.stop) == groups.components:
             variances = np.maximum(variances.mean(axis=-1, keepdims=True), 1e-24)
             whitening[..., part, part] = np.eye(own.shape[-1]) / np.sqrt(variances[..., None])
             continue

@@ -117,7 +117,7 @@ def test_components_are_scaled_by_one_deviation_around_the_mean_of_both_halves()
     """Not whitened and not clipped; and without a change hardly above the line."""
     rng = np.random.default_rng(6)
     scores = rng.standard_normal((500, 4)) * [1.0, 3.0, 2.0, 1.0]
-    groups = ChannelGroups(("coverage", "features"), (1, 3), are_components=True)
+    groups = ChannelGroups(("coverage", "features"), (1, 3), components=(1, 4))
     fitted = np.array([0.5, 0.0, -0.5])
     made = calibrate(scores, np.arange(500) // 50, groups, 2_000.0, (0,), fitted=fitted)
     null = made.null
