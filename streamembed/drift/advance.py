@@ -277,7 +277,7 @@ class _ScoredChunks:
     """Scored chunks, up to the first that raises an alarm."""
 
     running: RunningMeans  # after these chunks
-    means: Floats  # (3, p): the exponential means after the last
+    means: Floats  # (w, p): the exponential means after the last
     logs: Floats  # (c, f + 1): see `CalibratedReference.compute_logs`
     anomalies: Ints  # (c,): sums of the anomaly scores of their events, in millionths
     carriers: int | None  # of the alarm of the last chunk, see `find_carriers`; None: there is none

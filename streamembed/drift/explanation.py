@@ -57,7 +57,7 @@ def find_trigger(state: MonitorState, logs: Floats, means: Floats, carriers: int
     logs
         Log run lengths at the alarm, see `CalibratedReference.compute_logs`.
     means
-        Exponential means of all memories at the alarm, shape (3, p).
+        Exponential means of all memories at the alarm, shape (w, p).
     """
     assert state.watching is not None
     reference, index, chunk = state.watching.reference, int(logs.argmax()), state.watching.chunk

@@ -31,7 +31,7 @@ def find_carriers(
     scores
         Of the last events, whole chunks, shape (n, p).
     means, variances
-        The exponential means of all memories after them, shape (3, p), and (3,).
+        The exponential means of all memories after them, shape (w, p), and (w,).
 
     Returns
     -------

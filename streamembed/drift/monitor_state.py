@@ -321,7 +321,7 @@ def build_reference(
         (settings.seed, number, 1),
         serial.block,
         N_STREAMS if len(events) >= settings.n_reference else N_STREAMS // 2,
-        fitted,
+        fitted=fitted,
     )
     standard = reference_map.standardise(events.points)
     return CalibratedReference(

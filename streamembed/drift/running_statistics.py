@@ -114,8 +114,8 @@ def update_means(before: RunningMeans, z: Array) -> tuple[RunningMeans, Array, F
 
     Returns
     -------
-    The state after them, the means (c, 3, p) or (c, 3, p, s), and their variances without drift
-    (c, 3), where a chunk's mean of whitened scores has variance 1 / 10.
+    The state after them, the means (c, w, p) or (c, w, p, s), and their variances without drift
+    (c, w), where a chunk's mean of whitened scores has variance 1 / 10.
     """
     means, carried = np.empty((len(z), *before.carried.shape), z.dtype), before.carried
     a = 2.0 / (np.array(MEMORIES[: len(carried)]) + 1)
@@ -130,10 +130,10 @@ def update_means(before: RunningMeans, z: Array) -> tuple[RunningMeans, Array, F
 
 
 def compute_statistics(means: Array, variances: Array, groups: ChannelGroups) -> Array:
-    """Every statistic, shape (..., f), of means (..., 3, p) and variances (..., 3).
+    """Every statistic, shape (..., f), of means (..., w, p) and variances (..., w).
 
     For each memory ||v||**2 / (dim sigma**2) of every channel, then max v_j**2 / sigma**2. Means
-    (..., 3, p, s) of streams side by side have statistics (..., f, s).
+    (..., w, p, s) of streams side by side have statistics (..., f, s).
     """
     axis = variances.ndim
     behind = [1] * (means.ndim - axis)
