@@ -45,7 +45,6 @@ from streamembed.numeric.arrays import Floats, Ints
 from streamembed.numeric.chunks import PendingParts
 
 N_RECENT = 500  # events that are kept for explanations, or half of a longer reference
-N_VECTORS = 1000  # where they are vectors
 MOST_SCORED = 1000  # events at once: a kernel row each
 PAIRS = ALL_CHANNELS.index("pairs")
 
@@ -114,8 +113,7 @@ def _count_recent(reference: CalibratedReference | None) -> int:
     """Events that are looked back at."""
     if reference is None:
         return N_RECENT
-    least = N_RECENT if reference.map.components is None else N_VECTORS
-    return max(least, len(reference.events) // 2, reference.chunk)
+    return max(N_RECENT, len(reference.events) // 2, reference.chunk)
 
 
 def _append(state: MonitorState, block: Events) -> MonitorState:

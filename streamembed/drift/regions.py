@@ -29,8 +29,7 @@ SMALLEST, LARGEST_SHARE = 10, 1 / 3  # events of a group
 RIDGE = 10.0  # of the mean variance: 3 and 30 name fewer groups rightly
 MOST_OF_NEW = 0.01  # of the reference
 N_EXEMPLARS = 3
-# Events at least of each look for a group: an onset is often estimated late.
-WINDOWS = (1, 500, 1000)
+WINDOW = 500  # events at least of the second look for a group: an onset is often estimated late
 ROUNDING = 1e-6  # of a value: vectors of float32, divided by their length
 MOST_REPEATED = 0.02  # of the events, of one value
 EVEN_LEVEL = 0.001  # of Kolmogorov's test that copies lie evenly among the events
@@ -46,21 +45,19 @@ def explain(reference: CalibratedReference, recent: Events, since: int) -> Expla
     since = max(since, 1)
     last, serial = recent[len(recent) - since :], reference.dependence
     time = serial.integrated if serial.block > 1 else 1.0
-    windows = sorted({min(max(since, least), len(recent)) for least in WINDOWS})
+    windows = sorted({since, min(max(since, WINDOW), len(recent))})
     if found := _explain_repeats(reference.events, last, time):
         return found
     old, new = (_scale(reference, events) for events in (reference.events, recent))
-    best, level = Explanation("", (), 0.0, 0.0, 1.0, since), LEVEL / len(windows)
     for window in windows:  # the first is that of the events since the onset
         scores = score_novelty(old, new[-window:])
         if window == since:
             found = _explain_encoder((old, reference.events), (new[-since:], last), scores)
-            if found:
-                return found
-        found = _explain_groups(old, new[-window:], scores, last, level, time)
-        if found and found.p < best.p:
-            best = found
-    return best
+        level = LEVEL / len(windows)
+        found = found or _explain_groups(old, new[-window:], scores, last, level, time)
+        if found:
+            return found
+    return Explanation("", (), 0.0, 0.0, 1.0, since)
 
 
 def _scale(reference: CalibratedReference, events: Events) -> Floats:

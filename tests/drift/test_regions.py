@@ -191,13 +191,13 @@ def test_names_of_features_are_kept() -> None:
 
 
 def test_the_shares_of_a_group_are_those_of_its_test() -> None:
-    """Fisher's exact test of before and after, times 2 or 256, of 12 sizes and 3 windows."""
+    """Fisher's exact test of before and after, times 2 or 256, of 12 sizes and 2 windows."""
     found = watch(draw(400, (0.1, 0.2, 0.2, 0.5), 8)[0]).alarms[0].explanation
     assert found is not None
     a, b = round(found.after * found.events), round(found.before * N_REFERENCE)
     table = [[a - 1, found.events - a], [b, N_REFERENCE - b]]
     p = min(1.0, 2 * fisher_exact(table, "greater").pvalue)
-    assert 2 <= found.p / p <= 256 * 12 * 3
+    assert 2 <= found.p / p <= 256 * 12 * 2
 
 
 def test_a_group_that_is_not_compact_is_named() -> None:
