@@ -93,8 +93,8 @@ def accuracies(points: Floats, classes: Ints, seed: int) -> tuple[float, float, 
         mu, _, _ = fenn.choose_by_cross_validation(training, labels, spectrum, NEIGHBORS)
         spread = training.std(axis=0)
         metrics = [
-            fenn.measure(spectrum, mu)[0],
-            fenn.measure(spectrum, fenn.choose_by_heat_capacity(spectrum.energies))[0],
+            fenn.solve_metric(spectrum, mu)[0],
+            fenn.solve_metric(spectrum, fenn.choose_by_heat_capacity(spectrum.energies))[0],
             np.diag(1.0 / np.where(spread > 0, spread, 1.0) ** 2),
         ]
         centre = training.mean(axis=0)
@@ -114,7 +114,7 @@ def learn_spectrum(points: Floats, classes: Ints) -> fenn.Spectrum:
     for start in range(0, len(points), CHUNK):
         chunk = slice(start, start + CHUNK)
         moments = scatter.update(moments, points[chunk], classes[chunk])
-    return fenn.compute_spectrum(scatter.measure(moments))
+    return fenn.compute_spectrum(scatter.compute_scatters(moments))
 
 
 def factor(metric: Floats) -> Floats:

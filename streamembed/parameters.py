@@ -57,7 +57,7 @@ _SECTION = re.compile(r"^(\w[\w ]*)\n-{3,}\n", re.MULTILINE)
 # ------------------------------------------------------------------------------------- docstrings
 
 
-def read_texts(doc: str | None) -> dict[str, str]:
+def parse_parameter_texts(doc: str | None) -> dict[str, str]:
     """The texts of the section Parameters of a docstring, by name.
 
     Empty where there is no docstring (``python -OO``).
@@ -70,7 +70,7 @@ def read_texts(doc: str | None) -> dict[str, str]:
     return texts
 
 
-def write_texts(
+def write_parameter_texts(
     doc: str | None,
     texts: Mapping[str, str],
     describe_use: Callable[[str], str],
@@ -129,9 +129,9 @@ def declare_parameters(
     describe_use: Callable[[str, type[Any]], str] = lambda _name, _cls: "",
     base: str | None = None,
 ) -> Callable[[Class], Class]:
-    """Make a class of annotated parameters one that is created with them; a class decorator.
+    """Class decorator: make annotations the parameters of `__init__`.
 
-    It gets its signature, hints for wrong names, and in its docstring the words of each parameter.
+    The class gets its signature, hints for wrong names, and a docstring with each parameter.
 
     Parameters
     ----------
@@ -145,10 +145,10 @@ def declare_parameters(
 
     def declare(cls: Class) -> Class:
         dataclass(eq=False, repr=False)(cls)
-        check_names(cls)
-        own = read_texts(cls.__doc__)
+        reject_unknown_parameters(cls)
+        own = parse_parameter_texts(cls.__doc__)
         words = {**texts, **own}
-        cls.__doc__ = write_texts(
+        cls.__doc__ = write_parameter_texts(
             cls.__doc__,
             {name: words.get(name, "") for name in inspect.signature(cls).parameters},
             lambda name: "" if name in own else describe_use(name, cls),
@@ -162,7 +162,7 @@ def declare_parameters(
 # ------------------------------------------------------------------------------------------ names
 
 
-def check_names(cls: Class) -> Class:
+def reject_unknown_parameters(cls: Class) -> Class:
     """Make a class refuse parameters that it does not have, with a hint; a class decorator.
 
     Its signature stays as it is, as river and scikit-learn read it.

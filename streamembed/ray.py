@@ -16,7 +16,7 @@ from typing import Any
 
 from streamembed.errors import ParameterError, StoppedError, quote, summarise_error
 from streamembed.logs.event_log import EventLog
-from streamembed.logs.paths import Location, Paths, list_paths
+from streamembed.logs.paths import Location, Paths, normalise_paths
 from streamembed.logs.place import is_uri
 from streamembed.runs.executor import Executor, Task
 from streamembed.runs.log_replay import Replayed
@@ -112,7 +112,7 @@ def _to_absolute(log: EventLog | Paths) -> EventLog | list[str]:
     """Paths that mean the same on every machine."""
     if isinstance(log, EventLog):
         return log
-    return [path if is_uri(path) else os.path.abspath(path) for path in list_paths(log)]
+    return [path if is_uri(path) else os.path.abspath(path) for path in normalise_paths(log)]
 
 
 class RayExecutor(Executor):

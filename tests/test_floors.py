@@ -42,7 +42,10 @@ QUIET = {
     "typing",
     "__future__",
 }
-EXTRAS = {"numeric.compilation": {"numba", "contextlib"}}  # the extra ``fast``
+EXTRAS = {
+    "numeric.compilation": {"numba", "contextlib"},  # the extra ``fast``
+    "methods.maps": {"pkgutil"},  # the classes that the table of methods names
+}
 LARGEST_PACKAGE = 31
 # doors that import what is asked for, when it is
 LATE = {"__init__", "cli.commands", "cli.replay", "data.values"}

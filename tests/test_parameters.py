@@ -26,7 +26,7 @@ from streamembed.estimators.map_estimator import MapEstimator
 from streamembed.logs.event_log import write_log
 from streamembed.methods.engine_parameters import METHODS, describe_applicability
 from streamembed.methods.options import DEFAULTS, Config
-from streamembed.parameters import NOTES, SYNONYMS, read_texts
+from streamembed.parameters import NOTES, SYNONYMS, parse_parameter_texts
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "parameters.md"
 WRITE = "write them: python -m tests.test_parameters"
@@ -93,7 +93,7 @@ def test_maps_have_the_parameters_of_their_method(kind: Any) -> None:
     model = kind()
     assert model._get_params() == {name: each.default for name, each in parameters.items()}
     assert type(model.clone({"chunk_size": 7})) is kind
-    texts = read_texts(kind.__doc__)
+    texts = parse_parameter_texts(kind.__doc__)
     assert list(texts) == list(parameters)
     for name, text in texts.items():
         own = name == "metric" or (kind, name) == (estimators.KernelPCA, "kernel")

@@ -45,7 +45,7 @@ def test_directions_of_lda_are_orthogonal_within_classes_only() -> None:
     points = (points - points.mean(axis=0)) / points.std(axis=0)
     moments = scatter.update(scatter.init(13), points, classes)
     u = discriminant.decompose(moments).directions
-    within = scatter.measure(moments).within
+    within = scatter.compute_scatters(moments).within
     each = [points[classes == k] for k in range(3)]
     pooled = sum(len(part) * np.cov(part.T, bias=True) for part in each) / len(points)
     assert abs(u[:, 0] @ pooled @ u[:, 1]) < 1e-12
@@ -93,8 +93,8 @@ def test_the_gradient_of_the_entropy_has_a_minus() -> None:
 def test_theorem_3_2_and_equation_16_of_fenn() -> None:
     """A = X_D^-1/2 S X_D^-1/2 by dense roots, and <X_D, A> = tr S = 1."""
     points, classes = load_wine(return_X_y=True)
-    scatters = scatter.measure(scatter.update(scatter.init(13), points, classes))
-    matrix, _ = fenn.measure(fenn.compute_spectrum(scatters), 0.3)
+    scatters = scatter.compute_scatters(scatter.update(scatter.init(13), points, classes))
+    matrix, _ = fenn.solve_metric(fenn.compute_spectrum(scatters), 0.3)
     values, vectors = np.linalg.eigh(scatters.dissimilar)
     inverse_root = (vectors * values**-0.5) @ vectors.T
     energies, u = np.linalg.eigh(inverse_root @ scatters.within @ inverse_root)

@@ -57,7 +57,7 @@ def test_energies_of_fenn_are_the_ratios_of_lda(n_classes: int) -> None:
     points = rng.standard_normal((len(classes), 6)) + rng.standard_normal((n_classes, 6))[classes]
     moments = scatter.update(scatter.init(6), points, classes)
     ratios = discriminant.decompose(moments).ratios
-    energies = fenn.compute_spectrum(scatter.measure(moments)).energies[: n_classes - 1]
+    energies = fenn.compute_spectrum(scatter.compute_scatters(moments)).energies[: n_classes - 1]
     expected = 1.0 / (1.0 + n_classes / (n_classes - 1) * ratios)
     # both come from an SVD of offsets of size 1
     np.testing.assert_allclose(energies, expected, atol=1e-12)

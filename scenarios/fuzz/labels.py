@@ -87,7 +87,7 @@ def _follow(seed: int) -> list[list[str]]:
 
 def check(model: LabelSpreading, given: Given, whole: bool) -> list[str]:
     """What is not true of a classifier that was given these labels; ``whole``: of every event."""
-    graph, known = model._settle(whole)[1].graph, model.classes
+    graph, known = model._get_scored_stream(whole)[1].graph, model.classes
     position, size = int(graph.positions.max()) + 1, int(model.size)
     faults: list[str] = []
     if graph.positions[graph.window].tolist() != list(range(max(0, position - size), position)):

@@ -12,10 +12,10 @@ import click
 
 from streamembed.errors import SCHEME, MissingFileError, ParameterError
 from streamembed.methods.engine_parameters import EngineParameters, describe_applicability
-from streamembed.parameters import read_texts, take_first_sentence
+from streamembed.parameters import parse_parameter_texts, take_first_sentence
 
 Command = Callable[..., Any]
-PARAMETERS = read_texts(EngineParameters.__doc__)
+PARAMETERS = parse_parameter_texts(EngineParameters.__doc__)
 
 
 def _describe(name: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 import warnings
 from contextlib import ExitStack
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import pyarrow as pa
 from click.core import ParameterSource
 
 from streamembed.cli.command_options import check_logs_exist
@@ -33,7 +35,7 @@ from streamembed.logs.event_log import EventLog, open_with_choice, parse_choice
 from streamembed.logs.followed_log import FollowedLog, follow_log
 from streamembed.methods.options import DEFAULTS, Config
 from streamembed.runs.log_replay import Replayed, compute_snapshot_interval, replay
-from streamembed.runs.partitioned import replay_partitions, select_used
+from streamembed.runs.partitioned import drop_unused_columns, replay_partitions
 from streamembed.runs.run_reader import read_run
 from streamembed.runs.summary import describe_run
 
@@ -43,8 +45,26 @@ PASSED_ON = ("snapshot_every", "embed", "clusters", "overwrite", "checkpoint_eve
 SINGLE_PROCESS_OPTIONS = {"id", *RUN_OPTIONS, *MONITOR_OPTIONS} - {"snapshot_every"}
 
 
+class _NoPandas:
+    """A finder of modules, by which there is no pandas."""
+
+    @staticmethod
+    def find_spec(name: str, *_: object) -> None:
+        if name == "pandas":
+            raise ModuleNotFoundError(name)
+
+
+def _do_without_pandas() -> None:
+    """pyarrow imports pandas, 42 MB, at its first conversion; it looks again for a data frame."""
+    if "pandas" not in sys.modules:
+        sys.meta_path.insert(0, _NoPandas)
+        pa.array([0])
+        sys.meta_path.remove(_NoPandas)
+
+
 def run(logs: tuple[str, ...], run: str, **options: Any) -> None:
     """Replay the logs: what `streamembed.cli.replay.command` calls."""
+    _do_without_pandas()
     as_json = options["as_json"]
     parameters = {name: options[name] for name in DEFAULTS if name != "on_bad_row"}
     names = ("features", "exclude", "id", "label", "time", "keep")
@@ -142,7 +162,7 @@ def _replay_in_partitions(
         parameters["memory"] = "landmarks"
     log = open_with_choice(logs, choice)
     if not options["as_json"]:
-        echo(str(select_used(log, Config(**parameters)).columns), err=True)
+        echo(str(drop_unused_columns(log, Config(**parameters)).columns), err=True)
     with (
         warnings.catch_warnings(),
         show_progress(log.n_rows, options["as_json"]) as advance,

@@ -69,7 +69,7 @@ def command(
     loaded_snapshot = Snapshot.load(path)
     chosen = features or loaded_snapshot.feature_names or None
     log = open_with_choice(check_logs_exist(logs), parse_choice(chosen, **roles))
-    if path != Path(snapshot) and (inherited := _read_roles(path.parent, output, roles, log)):
+    if path != Path(snapshot) and (inherited := _inherit_roles(path.parent, output, roles, log)):
         log = open_with_choice([*logs], parse_choice(chosen, **{**roles, **inherited}))
     summary = transform_log(loaded_snapshot, log, output, overwrite=overwrite)
     if as_json:
@@ -81,7 +81,7 @@ def command(
         exit_with(LogError(summary["damage"]), DAMAGED)
 
 
-def _read_roles(
+def _inherit_roles(
     run: Path, output: str, roles: Mapping[str, str | None], log: EventLog
 ) -> dict[str, str]:
     """Columns that had a role in the run and are in the log, where no other was chosen.

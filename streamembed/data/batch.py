@@ -17,7 +17,7 @@ from streamembed.data.ids import read_ids, select_ids
 from streamembed.data.table import (
     NumericTable,
     are_dicts,
-    check_places,
+    check_array_columns,
     read_table,
     sort_names,
     with_text_keys,
@@ -56,7 +56,9 @@ class Batch:
         """A batch of points that are known to be usable, all of them."""
         return cls(points, features, ids, np.arange(len(points), dtype=np.int64), ())
 
-    def under(self, metric: str, on_bad_row: str, remedy: str = LEARNING, name: str = "X") -> Self:
+    def with_metric(
+        self, metric: str, on_bad_row: str, remedy: str = LEARNING, name: str = "X"
+    ) -> Self:
         """The rows as `read` reads them under that metric; itself where it has it already.
 
         Raises
@@ -129,8 +131,10 @@ def read(
                 f"{name} has the features {quote(list(X.features.names))}; expected "
                 f"{quote(list(features.names))}"
             )
-        return X.under(metric if features is None else features.metric, on_bad_row, remedy, name)
-    if ids is None and features is not None and are_usable(X, features):
+        return X.with_metric(
+            metric if features is None else features.metric, on_bad_row, remedy, name
+        )
+    if ids is None and features is not None and is_usable_as_is(X, features):
         return Batch.of_points(X.copy(), features)
     table, own = read_columns(X, features, name)
     features = replace(own, metric=metric if features is None else features.metric)
@@ -165,7 +169,7 @@ def read_columns(
     return table, features
 
 
-def are_usable(X: Any, features: Features) -> bool:
+def is_usable_as_is(X: Any, features: Features) -> bool:
     """Whether X is an array of points of these features as it is: 5 us instead of 40 to read it."""
     is_matrix = type(X) is np.ndarray and X.dtype == np.float64 and X.ndim == 2
     is_plain = is_matrix and features.metric == "euclidean"
@@ -183,7 +187,7 @@ def choose_features(table: NumericTable, features: Features | None, name: str = 
         if set(table.names) != set(names):
             raise FeatureError(describe_feature_mismatch(name, table.names, names))
         return replace(features, ordered=features.ordered and names != table.names)
-    check_places(table, names, features.ordered, "it must have", name)
+    check_array_columns(table, names, features.ordered, "it must have", name)
     return features
 
 

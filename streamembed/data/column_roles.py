@@ -22,15 +22,16 @@ from streamembed.data.batch import Batch
 from streamembed.data.table import (
     InputFrame,
     are_dicts,
-    find_vector,
     is_frame,
     open_frame,
+    parse_vector_name,
     sort_names,
 )
 from streamembed.data.values import (
     as_number,
     find_common_size,
     find_storage_type,
+    format_label,
     holds_vectors,
     is_numeric,
     is_sequence,
@@ -75,7 +76,7 @@ MAX_LISTED = 8  # features that a line names
 # ------------------------------------------------------------------ names
 
 
-def explain_name(name: str, others: Iterable[str] = ()) -> str | None:
+def explain_suspicion(name: str, others: Iterable[str] = ()) -> str | None:
     """Why a column of this name, beside others, is suspicious; None where it is not."""
     match = SUSPICIOUS.search(name.strip())
     if match is None or (name.lower() == "y" and "x" in map(str.lower, others)):
@@ -87,7 +88,7 @@ def find_suspicious(names: Iterable[str], learned: Iterable[str] = ()) -> dict[s
     """Which columns are suspicious, reserved ones too, and why; those that are learned are not."""
     known = set(learned)
     others = known or set(names)
-    return {n: why for n in names if n not in known and (why := explain_name(n, others))}
+    return {n: why for n in names if n not in known and (why := explain_suspicion(n, others))}
 
 
 def describe_suspicious(reasons: Mapping[str, str], remedy: str) -> str:
@@ -243,7 +244,7 @@ class ColumnCandidates:
         numeric = sort_names(name for name in free if is_numeric(types[name]))
         lengths = {name: find_list_size(types[name]) or sizes.get(name, 0) for name in free}
         vectors = {name: size for name, size in lengths.items() if size}
-        suspicious = {name: why for name in numeric if (why := explain_name(name, types))}
+        suspicious = {name: why for name in numeric if (why := explain_suspicion(name, types))}
         return cls(where, types, numeric, vectors, suspicious, excluded)
 
     @property
@@ -251,7 +252,7 @@ class ColumnCandidates:
         """Numeric columns that are not suspicious."""
         return tuple(name for name in self.numeric if name not in self.suspicious)
 
-    def explain(self, name: str) -> str:
+    def explain_exclusion(self, name: str) -> str:
         """Why a column without another role is not a feature."""
         if name in self.excluded:
             return "excluded"
@@ -259,7 +260,7 @@ class ColumnCandidates:
             return self.suspicious[name]
         if is_numeric(self.types[name]) or name in self.vectors:
             return "not among the features"
-        why = explain_name(name)
+        why = explain_suspicion(name)
         return f"{self.types[name]}{f', {why}' if why else ''}"
 
     def __str__(self) -> str:
@@ -274,7 +275,7 @@ def find_list_size(kind: Any) -> int:
 
 def _find_column(feature: str, vectors: Collection[str]) -> str:
     """The column of a feature: of a number of a vector, the vector."""
-    vector = find_vector(feature) or feature
+    vector = parse_vector_name(feature) or feature
     return vector if vector in vectors else feature
 
 
@@ -301,6 +302,33 @@ def check_names(argument: str, names: Any) -> tuple[str, ...]:
             f"least one, or {alternative}"
         )
     return sort_names(texts)
+
+
+def split_kept_texts(X: Any, names: tuple[str, ...]) -> tuple[Any, list[list[str | None]]]:
+    """A table, or dicts, without some columns; and the values of these as text, (n,) each.
+
+    Raises
+    ------
+    FeatureError
+        A column that is not there; dicts may lack a key.
+    """
+    if not names:
+        return X, []
+    if are_dicts(X):
+        others = [{key: row[key] for key in row if key not in names} for row in X]
+        return others, [[format_label(row.get(name)) for row in X] for name in names]
+    if not is_frame(X) or isinstance(X, Batch):
+        raise FeatureError(
+            f"X is a {type(X).__name__} without columns, and the columns {quote(list(names))} are "
+            "to be kept: pass a table, a data frame or dicts"
+        )
+    frame = open_frame(X)
+    if missing := [name for name in names if name not in frame.names]:
+        raise FeatureError(f"X has no column {missing[0]!r}, which is to be kept")
+    kept = [frame.columns[name] for name in names]
+    lists = [column if isinstance(column, list) else column.to_pylist() for column in kept]
+    texts = [[format_label(value) for value in values] for values in lists]
+    return frame.select(set(frame.names).difference(names)), texts
 
 
 # ------------------------------------------------------------------ the events of a table
@@ -345,7 +373,7 @@ def _choose_default(candidates: ColumnCandidates, choice: ColumnChoice) -> Colum
         return _use_vector(*next(iter(vectors.items())))
     if features:
         return Columns(features)
-    reasons = {name: choice.roles.get(name) or candidates.explain(name) for name in types}
+    reasons = {name: choice.roles.get(name) or candidates.explain_exclusion(name) for name in types}
     remedy = f" ({lists[0]!r}: {LIST_ADVICE})" if lists else ""
     raise FeatureError(describe_no_features(where, reasons) + remedy)
 
@@ -387,7 +415,7 @@ def _choose_requested(candidates: ColumnCandidates, chosen: tuple[str, ...]) -> 
     beside = tuple(sorted(names.intersection(vectors)))
     numbers = [f"{name}[{i}]" for name in beside for i in range(vectors[name])]
     for name in beside:
-        places = {place for place in chosen if find_vector(place) == name}
+        places = {place for place in chosen if parse_vector_name(place) == name}
         if places and len(places) < vectors[name]:
             raise FeatureError(
                 f"features has {sorted(places)[0]!r} of the {vectors[name]} numbers of {name!r}: a "

@@ -55,7 +55,7 @@ class DistanceRows:
         self._is_square = False
         self.rejected_rows: list[int] = []
         if is_square and len(rows) > 1:
-            self._square()
+            self._check_square_part()
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -74,7 +74,9 @@ class DistanceRows:
             fault = "the id is null"
         if row is None or fault is not None:
             return np.zeros(0), fault or "it is null or not a row of numbers"
-        spans = [(length, self._drop(index, length)) for length in required.lengths]
+        spans = [
+            (length, self._list_rejected_offsets(index, length)) for length in required.lengths
+        ]
         # a row that fits as it is, before one that fits without its own distance
         spans.sort(key=lambda span: span[0] + len(span[1]) != len(row))
         for length, dropped in spans:
@@ -82,13 +84,13 @@ class DistanceRows:
             if fault is None:
                 distances = np.delete(chosen, [len(chosen) - back for back in dropped])
                 return distances, _find_wrong_value(distances)
-        wanted = required.lengths[0] + len(self._drop(index, required.lengths[0]))
+        wanted = required.lengths[0] + len(self._list_rejected_offsets(index, required.lengths[0]))
         expected = required.description
         if wanted > required.lengths[0]:
             expected += f", and {wanted - required.lengths[0]} rejected ones of this call"
         return row, f"it has {len(row)} distances, expected {wanted} ({expected}){fault}"
 
-    def _drop(self, index: int, length: int) -> list[int]:
+    def _list_rejected_offsets(self, index: int, length: int) -> list[int]:
         """How far back the rejected rows are that a row to ``length`` accepted objects spans."""
         dropped: list[int] = []
         for earlier in reversed(self.rejected_rows):
@@ -97,7 +99,7 @@ class DistanceRows:
             dropped.append(index - earlier)
         return dropped
 
-    def _square(self) -> None:
+    def _check_square_part(self) -> None:
         """Check the square part of the matrix: symmetric, with a zero diagonal."""
         rows, n = [row for row in self._rows if row is not None], len(self._rows)
         n_before = len(rows[0]) - n if len(rows) == n else -1

@@ -10,7 +10,7 @@ from typing import Annotated, Self
 
 import numpy as np
 
-from streamembed.data.table import are_positions, find_vector
+from streamembed.data.table import are_positions, parse_vector_name
 from streamembed.numeric.arrays import Floats, freeze
 
 
@@ -45,7 +45,7 @@ class Features:
         >>> Features(("v[0]", "v[1]", "v[2]", "v[3]", "x"), False).divisors.tolist()
         [2.0, 2.0, 2.0, 2.0, 1.0]
         """
-        vectors = [find_vector(name) or name for name in self.names]
+        vectors = [parse_vector_name(name) or name for name in self.names]
         sizes = Counter(vectors)
         return freeze(np.sqrt([float(sizes[vector]) for vector in vectors]))
 

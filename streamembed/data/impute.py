@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from streamembed.data.column_roles import explain_name
+from streamembed.data.column_roles import explain_suspicion
 from streamembed.data.table import (
     NumericTable,
     are_positions,
-    check_places,
+    check_array_columns,
     check_point,
     read_dicts,
     read_table,
@@ -37,7 +37,7 @@ class FeatureRows(NumericTable):
         return len(self.values)
 
     def check(self, names: tuple[str, ...], learner: str = "this metric", name: str = "X") -> None:
-        """Refuse columns that cannot be told apart: an array of another width, names for places.
+        """Refuse an array of another width, and named columns where features are known by place.
 
         Raises
         ------
@@ -46,7 +46,7 @@ class FeatureRows(NumericTable):
         """
         by_place = are_positions(names)
         if self.ordered:
-            check_places(self, names, by_place, f"{learner} has", name)
+            check_array_columns(self, names, by_place, f"{learner} has", name)
         if by_place and self.names and not set(self.names) & set(names):
             raise FeatureError(
                 f"{name} has the features {list(self.names)}; {learner} learned from arrays, whose "
@@ -76,7 +76,7 @@ class FeatureRows(NumericTable):
             if name in place:
                 values[:, j] = self.values[:, place[name]]
         others = set(place).difference(names)
-        unknown = [place[name] for name in others if explain_name(name) is None]
+        unknown = [place[name] for name in others if explain_suspicion(name) is None]
         absent = np.count_nonzero(self.absent[:, unknown]) if self.absent.any() else 0
         return values, len(self) * len(unknown) - int(absent)
 
@@ -111,7 +111,7 @@ def read(
     name
         The argument, for messages.
     """
-    return _limit(read_table(X, name=name), largest, smallest)
+    return _drop_unusable_values(read_table(X, name=name), largest, smallest)
 
 
 def read_point(x: Any, largest: float = LARGEST, smallest: float = SMALLEST) -> FeatureRows:
@@ -124,11 +124,11 @@ def read_point(x: Any, largest: float = LARGEST, smallest: float = SMALLEST) -> 
             size = np.abs(values)
             if smallest <= size.min() and size.max() <= largest:
                 return FeatureRows(values, tuple(x), False, is_dicts=True)
-    return _limit(read_dicts([check_point(x)]), largest, smallest)
+    return _drop_unusable_values(read_dicts([check_point(x)]), largest, smallest)
 
 
-def _limit(table: NumericTable, largest: float, smallest: float) -> FeatureRows:
-    """The numbers of a table that can be used."""
+def _drop_unusable_values(table: NumericTable, largest: float, smallest: float) -> FeatureRows:
+    """The rows of a table, NaN where a value is too large, 0 where too small."""
     values = table.values
     size = np.abs(values)
     np.putmask(values, ~(size <= largest), np.nan)

@@ -86,7 +86,7 @@ def _read_label(value: Any, row: int) -> Label:
     )
 
 
-def read_keys(y: Any, n: int) -> list[Hashable | None]:
+def read_hashable_labels(y: Any, n: int) -> list[Hashable | None]:
     """n labels of any kind that can be a key; None where one is null or NaN.
 
     Raises
@@ -138,7 +138,7 @@ class LabelIndex:
             index = {label_key(label): i for i, label in enumerate(self.known)}
             object.__setattr__(self, "index", index)
 
-    def classes(
+    def encode_labels(
         self, labels: Sequence[Any], most: int = LARGEST_CLASSES
     ) -> tuple[Ints, LabelIndex]:
         """Indices, shape (n,), and the labels known from now on.
@@ -162,5 +162,5 @@ class LabelIndex:
 
     def merge(self, other: LabelIndex) -> tuple[Ints, LabelIndex]:
         """Indices here of the other's classes, and the labels of both, however many these are."""
-        indices, joined = self.classes(other.known, len(self.known) + len(other.known))
+        indices, joined = self.encode_labels(other.known, len(self.known) + len(other.known))
         return indices, replace(joined, unlearned=self.unlearned + other.unlearned)

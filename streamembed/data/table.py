@@ -148,13 +148,13 @@ def are_positions(names: Iterable[str]) -> bool:
     return all(name.isdecimal() and len(name) < LONGEST_PLACE for name in names)
 
 
-def find_vector(name: str) -> str | None:
+def parse_vector_name(name: str) -> str | None:
     """The vector of which a feature of that name is a number; None for other features."""
     match = VECTOR_PART.fullmatch(name)
     return None if match is None else match[1]
 
 
-def check_places(
+def check_array_columns(
     table: NumericTable, names: Sequence[str], ordered: bool, learner: str, name: str
 ) -> None:
     """Refuse an array where features are known by name, or are not as many as its columns."""
@@ -295,7 +295,7 @@ def _describe_keys(keys: Collection[str], wanted: set[str]) -> str:
 
 def _from_frame(X: InputFrame, wanted: tuple[str, ...] | None) -> NumericTable:
     """The numbers of a frame; of a column of lists one a place, and beside others with its name."""
-    sizes, parts = Counter(map(find_vector, wanted or ())), list[tuple[Floats, Bools]]()
+    sizes, parts = Counter(map(parse_vector_name, wanted or ())), list[tuple[Floats, Bools]]()
     names, faults, refused, ordered = list[str](), dict[int, str](), None, False
     for name, column in X.columns.items():
         kind, is_named = getattr(column, "type", None), name in sizes

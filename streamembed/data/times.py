@@ -119,7 +119,7 @@ class TimeOrder:
         self._newest = -np.inf  # of the current file
         self._fall = 0.0  # the largest within a file: such a log is in no order anyway
 
-    def find_fall(self, column: Any, file: object) -> str | None:
+    def find_decrease(self, column: Any, file: object) -> str | None:
         """What is wrong where a file begins before the end of the file before it, or None."""
         if column is None or not is_time_type(column.type):
             return None

@@ -303,3 +303,8 @@ def lists_to_matrix(
         for row in np.flatnonzero((lengths >= 0) & ~fits).tolist()
     }
     return values, nulls, faults
+
+
+def format_label(value: Any) -> str | None:
+    """A label, time or kept value as text; None where there is none."""
+    return None if value is None or value != value else str(value)

@@ -39,7 +39,7 @@ from streamembed.errors import InputError, NotReadyError, ParameterError, quote
 from streamembed.geometry.scaling import LARGEST_BANDWIDTH, SMALLEST_BANDWIDTH
 from streamembed.numeric.arrays import Array, Bools, Floats, Ints
 from streamembed.numeric.chunks import PendingParts
-from streamembed.parameters import check_names
+from streamembed.parameters import reject_unknown_parameters
 from streamembed.storage.saved_object import SavedObject
 from streamembed.threads import FairQueue, one_blas_thread
 from streamembed.validation import (
@@ -57,7 +57,7 @@ MIN_ERT = 10 * CHUNK
 MAX_RECORDS = 1000
 
 
-@check_names
+@reject_unknown_parameters
 class Monitor(SavedObject):
     """Watches a stream for drift, at a false-alarm rate of your choice.
 
@@ -408,7 +408,7 @@ class Monitor(SavedObject):
         self, read: batch.Batch, y: Any, is_filled: Bools | None = None
     ) -> tuple[Alarm, ...]:
         state = self._state
-        read = read.under(self._settings.metric, "skip")
+        read = read.with_metric(self._settings.metric, "skip")
         n = len(read.kept) + len(read.rejected)
         kept, observed = len(read.kept), state.known
         labels = np.full(kept, -1, dtype=np.int64)
@@ -468,7 +468,9 @@ class Monitor(SavedObject):
                 "labels=True needs labels: pass one per row (y=), None where it is unknown"
             )
         values = list_labels(y, n)
-        codes, labels = LabelIndex(self._state.known).classes([values[i] for i in kept.tolist()])
+        codes, labels = LabelIndex(self._state.known).encode_labels(
+            [values[i] for i in kept.tolist()]
+        )
         return codes, labels.known
 
     def timeline(self) -> pa.Table:

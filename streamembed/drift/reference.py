@@ -137,7 +137,7 @@ def fit(
     masses = np.ones(len(points))
     kernel_scaling = fit_points(points, masses, scaling, bandwidth, divisors=divisors)
     if bandwidth is None:
-        kernel_scaling = kernel_scaling.of_bandwidth(BANDWIDTH_FACTOR * kernel_scaling.bandwidth)
+        kernel_scaling = kernel_scaling.with_bandwidth(BANDWIDTH_FACTOR * kernel_scaling.bandwidth)
     scaled = np.clip(kernel_scaling.apply(points), -OUTSIDE, OUTSIDE)
     features = fit_points(points, masses, "standard", 1.0)
     kernel = np.exp(-cdist(scaled, scaled, "sqeuclidean") / kernel_scaling.bandwidth**2)

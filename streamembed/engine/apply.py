@@ -85,9 +85,10 @@ def _learn_points(before: EngineState, call: Points, config: Config) -> Steps:
     if times is not None and policy == "raise":
         before.check_times(times, config, kept)
     keys: list[int | str] | None = None if call.ids is None else call.ids.tolist()
-    state = before if keys is None else _start(before, keys, kept, policy, config)
+    state = before if keys is None else _choose_start_state(before, keys, kept, policy, config)
     unusable = [row.index for row in call.rejected]
     faults: dict[int, str] = {}  # rows that are not events, in order, and why
+    offsets = np.full(n, state.log_offset) if call.log_offsets is None else call.log_offsets
     start = 0
     while start < n:
         stop = min(n, start + config.chunks.next_cut(state.learned) - state.position)
@@ -98,7 +99,7 @@ def _learn_points(before: EngineState, call: Points, config: Config) -> Steps:
             found, ids = state.find_rejected(config, keys, times, start, stop)
         if found and policy == "raise":  # times were looked at before
             yield before
-            _refuse(keys, min(found), kept)
+            _raise_duplicate_id(keys, min(found), kept)
         faults |= found
         rows = np.array([row for row in range(start, stop) if row not in found], dtype=np.int64)
         if len(rows):
@@ -122,13 +123,13 @@ def _learn_points(before: EngineState, call: Points, config: Config) -> Steps:
                 labels=labels,
                 ids=ids,
                 rejected=before.rejected + n_rejected,
-                log_offset=_find_log_offset(state, call, stop),
+                log_offset=int(offsets[stop - 1]),
             )
             if state.position == config.chunks.next_cut(state.learned):
-                state = _push(state, config)
+                state = _learn_pending(state, config)
                 yield state
         start = stop
-    return (yield from _end(state, before, call, kept, keys, faults, call.rejected))
+    return (yield from _finish_call(state, before, call, kept, keys, faults, call.rejected))
 
 
 def _learn_distances(before: EngineState, call: Distances, config: Config) -> Steps:
@@ -144,7 +145,8 @@ def _learn_distances(before: EngineState, call: Distances, config: Config) -> St
     if policy == "raise":
         before.check_rows(rows, config)
     faults: dict[int, str] = {}
-    state = before if keys is None else _start(before, keys, every, policy, config)
+    state = before if keys is None else _choose_start_state(before, keys, every, policy, config)
+    offsets = np.full(n, state.log_offset) if call.log_offsets is None else call.log_offsets
     for index in range(n):
         row, fault = rows.read(index, state.required_length(config))
         ids = state.ids
@@ -154,13 +156,13 @@ def _learn_distances(before: EngineState, call: Distances, config: Config) -> St
         if fault is not None:
             if policy == "raise":
                 yield before
-                _refuse(keys, index, every)
+                _raise_duplicate_id(keys, index, every)
             rows.rejected_rows.append(index)
             faults[index] = fault
             continue
         own_id = select_ids(rows.ids, every[index : index + 1])
         names = state.position + every[:1] if own_id is None else own_id
-        distances = state.select_retained(config, row)
+        distances = state.select_retained_distances(config, row)
         part = AcceptedEvents(np.zeros((1, 0)), names, (distances,))
         state = replace(
             state,
@@ -169,15 +171,15 @@ def _learn_distances(before: EngineState, call: Distances, config: Config) -> St
             ids_kind=state.ids_kind or classify_ids(own_id),
             ids=ids,
             rejected=before.rejected + len(faults),
-            log_offset=_find_log_offset(state, call, index + 1),
+            log_offset=int(offsets[index]),
         )
         if state.position == config.chunks.next_cut(state.learned):
-            state = _push(state, config)
+            state = _learn_pending(state, config)
             yield state
-    return (yield from _end(state, before, call, every, keys, faults))
+    return (yield from _finish_call(state, before, call, every, keys, faults))
 
 
-def _end(
+def _finish_call(
     state: EngineState,
     before: EngineState,
     call: Points | Distances,
@@ -186,25 +188,23 @@ def _end(
     faults: Mapping[int, str],
     unusable: tuple[Rejected, ...] = (),
 ) -> Steps:
-    """Count all rejected rows of a call; ``rows`` and ``keys`` are those of `_start`."""
+    """Count all rejected rows of a call; ``rows``, ``keys`` as for `_choose_start_state`."""
     others = [
         Rejected(int(rows[i]), None if keys is None else keys[i], why) for i, why in faults.items()
     ]
     rejected = tuple(sorted((*unusable, *others), key=lambda row: row.index))
     count = before.rejected + len(rejected)
-    log_offset = _find_log_offset(state, call, len(rows))
+    log_offset = state.log_offset
+    if call.log_offsets is not None and len(rows):
+        log_offset = int(call.log_offsets[-1])
     yield replace(state, rejected=count, log_offset=log_offset)
-    return Learned(call.rows - len(rejected), rejected)
+    return Learned(len(rows) - len(others), rejected)
 
 
-def _find_log_offset(state: EngineState, call: Points | Distances, stop: int) -> int:
-    """How many rows of the log are taken with the first ``stop`` rows of a call."""
-    offsets = call.log_offsets
-    return state.log_offset if offsets is None or not stop else int(offsets[stop - 1])
-
-
-def _start(before: EngineState, keys: Any, rows: Ints, policy: str, config: Config) -> EngineState:
-    """The state that a call starts from. Under "raise", a duplicate id refuses the call here.
+def _choose_start_state(
+    before: EngineState, keys: Any, rows: Ints, policy: str, config: Config
+) -> EngineState:
+    """The state that a call starts from, or a copy; under "raise", repeated ids are refused.
 
     The ids that a window will retain are known beforehand. Landmarks change while the call is
     learned: where an id may be a duplicate, the call starts from a copy, so that it can be taken
@@ -214,12 +214,12 @@ def _start(before: EngineState, keys: Any, rows: Ints, policy: str, config: Conf
         return before
     again = before.retained_ids(config).add(keys, before.position)[0]
     if again and config.memory != "landmarks":
-        _refuse(keys, again[0], rows)
+        _raise_duplicate_id(keys, again[0], rows)
     return before.copy() if again else before
 
 
-def _refuse(keys: Any, index: int, rows: Ints) -> NoReturn:
-    """Raise an error that names the refused id; ``keys`` and ``rows`` are those of `_start`."""
+def _raise_duplicate_id(keys: Any, index: int, rows: Ints) -> NoReturn:
+    """Raise an error that names the refused id; ``keys``, ``rows`` as for `_choose_start_state`."""
     key, row = None if keys is None else keys[index], int(rows[index])
     fault = f"id {key!r} (row {row}) is already in the support"
     if keys is not None and key in keys[:index]:
@@ -228,9 +228,10 @@ def _refuse(keys: Any, index: int, rows: Ints) -> NoReturn:
     raise DuplicateIdError(f"{fault}: ids must be unique within the support; nothing was learned")
 
 
-def _push(full: EngineState, config: Config, flush: bool = False) -> EngineState:
+def _learn_pending(full: EngineState, config: Config, flush: bool = False) -> EngineState:
     """Learn the pending events."""
-    chunk, divisors = full.waiting.joined(), (full.features or NO_FEATURES).divisors
+    chunk = AcceptedEvents.joined(full.waiting.parts)
+    divisors = (full.features or NO_FEATURES).divisors
     if chunk.rows is not None:
         chunk = chunk.with_distances(0 if full.state is None else len(full.state.support))
     with one_blas_thread():
@@ -288,7 +289,7 @@ def _label(now: EngineState, call: Labels, config: Config) -> tuple[EngineState,
         elif position in labelled or position in classes:
             repeated += 1
         else:
-            codes, label_index = label_index.classes([label])
+            codes, label_index = label_index.encode_labels([label])
             if codes[0] != UNKNOWN:  # else it is counted as unlearned
                 classes[position] = int(codes[0])
     after = _learn_classes(replace(now, labels=label_index), classes, config)
@@ -319,7 +320,7 @@ def _execute(now: EngineState, call: Command, config: Config) -> EngineState:
     """The state after a command."""
     state = now.need_state(config, f"there is nothing to {call.name}")
     if call.name == "flush" and now.pending:
-        return _push(now, config, flush=True)
+        return _learn_pending(now, config, flush=True)
     with one_blas_thread():
         if call.name == "rescale":
             divisors = (now.features or NO_FEATURES).divisors

@@ -29,7 +29,7 @@ from streamembed.methods.options import POSITION, Config
 from streamembed.numeric import codec
 from streamembed.numeric.arrays import LARGEST_VALUE, Array, Bools, Floats, Ints, freeze
 from streamembed.numeric.codec import NOT_SAVED, SAVED_IF_SET, Count, Within
-from streamembed.storage.archive import must
+from streamembed.storage.archive import require
 from streamembed.storage.saved_object import SavedObject
 
 # Kernels of inner products, which distances do not tell.
@@ -133,6 +133,8 @@ class Points(Call[Learned]):
     rejected: tuple[Rejected, ...]  # the other rows, ascending by index
     labels: tuple[Label | None, ...] | None  # (n,)
     times: Annotated[Floats, "n"] | None  # NaN where one is missing
+    # (n,) each: the columns that a run keeps beside the features, as text.
+    texts: tuple[tuple[str | None, ...], ...] = field(default=(), metadata=SAVED_IF_SET)
     # What becomes of duplicate ids and wrong times; None for the engine's parameter.
     on_bad_row: str | None = field(default=None, metadata=NOT_SAVED)
     # (n,) or None: how many rows of their log are taken with each of them.
@@ -142,8 +144,9 @@ class Points(Call[Learned]):
     def __unpack__(call: Points) -> Points:
         """ValueError for names and labels of other numbers."""
         n, d = call.points.shape
-        must(len(call.features.names) == d, f"{len(call.features.names)} names of {d} features")
-        must(call.labels is None or len(call.labels) == n, f"labels of other rows than {n}")
+        require(len(call.features.names) == d, f"{len(call.features.names)} names of {d} features")
+        require(call.labels is None or len(call.labels) == n, f"labels of other rows than {n}")
+        require(all(len(column) == n for column in call.texts), f"texts of other rows than {n}")
         return call
 
     @property
@@ -189,7 +192,7 @@ class Distances(Call[Learned]):
 
     def _check(self, config: Config) -> None:
         """Refuse parameters that need more than distances."""
-        slots = config.slots or 0
+        slots = config.max_slots or 0
         if slots > LARGEST_SUPPORT:
             raise InputError(
                 f"distance rows were given to an engine of size={slots}: their ring would take "
@@ -214,7 +217,7 @@ class Distances(Call[Learned]):
                 f"kernel={config.kernel!r} is of points, but distance rows were given: try "
                 "kernel='gaussian'"
             )
-        if remedy := config.row.alternative:
+        if remedy := config.method_row.alternative:
             raise InputError(
                 f"method={config.method!r} needs coordinates, which distance rows do not tell: try "
                 f"{remedy}"
@@ -273,7 +276,7 @@ class Command(Call[None]):
             raise ParameterError("this engine keeps no picture: create it with picture=True")
 
 
-codec.prepare(Call)
+codec.preload_types(Call)
 
 
 def _need_metrics(config: Config, what: str, metric: str) -> None:

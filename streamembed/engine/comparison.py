@@ -126,7 +126,7 @@ def compare(
     before, after = earlier.coordinates[there], later.coordinates[here]
     correlations = np.full(k, np.nan)
     if len(here) > 1:
-        correlations = alignment.correlate_columns(after, before)
+        correlations = alignment.correlate_matching_columns(after, before)
     has_moved = np.array(later.frame.kept_since) > earlier.position
     if earlier.frame.since < earlier.position:  # axes that had turned out of the frame then
         has_moved |= np.array(earlier.frame.kept_since) == earlier.position
@@ -144,7 +144,7 @@ def compare(
         frame=later.frame,
         epochs=later.frame.epoch - earlier.frame.epoch,
         lost=tuple(np.flatnonzero(has_moved).tolist()),
-        movement=_movement(before, after),
+        movement=_measure_movement(before, after),
         correlations=tuple(correlations.tolist()),
         covered=covered,
         gone=gone,
@@ -152,8 +152,8 @@ def compare(
     )
 
 
-def _movement(before: Floats, after: Floats) -> float:
-    """Root mean square, after the best rotation, reflection and shift."""
+def _measure_movement(before: Floats, after: Floats) -> float:
+    """Root mean square movement, after the best rotation, reflection and shift."""
     if len(before) < 3:
         return np.nan
     aligned = measures.align(after, before, np.arange(len(before)))

@@ -39,9 +39,9 @@ def describe_chunk_cost(config: Config) -> str | None:
     Learning a chunk of b events into n slots with r columns is some 4 n r^2 + 10 (r + 2 b)^3
     operations; usual are the 64 columns that ``rank="auto"`` takes for a few components.
     """
-    if config.slots is None:
+    if config.max_slots is None:
         return None
-    n, b, r = config.slots, config.chunks.size, config.rank_limits[0]
+    n, b, r = config.max_slots, config.chunks.size, config.rank_limits[0]
     ratio = _count_operations(n, b, r) / _count_operations(n, b, LARGEST_RANK)
     if ratio < CLIFF:
         return None
@@ -87,7 +87,7 @@ def describe_snapshot_cost(config: Config, snapshot: Snapshot) -> str | None:
         f"a snapshot of {n} points needed the last step of the solver, at about {ratio:.0f} times "
         "the usual cost, because earlier steps could not certify "
         f"tolerance={config.tolerance}: use a larger tolerance, "
-        f"{'a larger rank ' if 'rank' in config.row.options else ''}or fewer slots, or "
+        f"{'a larger rank ' if 'rank' in config.method_row.options else ''}or fewer slots, or "
         "tolerance=None for uncertified snapshots"
     )
 
@@ -119,7 +119,7 @@ def describe_changed_scaling(snapshot: Snapshot, config: Config) -> str | None:
     )
 
 
-def describe_all(snapshot: Snapshot, tolerance: float | None = None) -> tuple[str, ...]:
+def list_problems(snapshot: Snapshot, tolerance: float | None = None) -> tuple[str, ...]:
     """All problems of a snapshot, the most important first.
 
     See `describe_unmet_certificate` for the tolerance.

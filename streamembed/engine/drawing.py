@@ -91,7 +91,7 @@ def draw_points(points: Floats, values: Array, ax: Any, label: str) -> Any:
     ax = _new_axes() if ax is None else ax
     x, y = points.T
     size = _choose_size(len(x))
-    classes = None if label else _encode_classes(values)
+    classes = None if label else _name_classes(values)
     if classes is None:
         drawn = ax.scatter(x, y, s=size, c=_to_numbers(values), cmap="cividis", lw=0, zorder=2)
         ax.figure.colorbar(drawn, ax=ax, shrink=0.6, label=label)
@@ -105,7 +105,7 @@ def _choose_size(n: int) -> float:
     return float(np.clip(12000.0 / n, 4.0, 36.0))
 
 
-def _encode_classes(values: Array) -> list[Any] | None:
+def _name_classes(values: Array) -> list[Any] | None:
     """A name for every point, None where unknown; None for numbers that are no classes."""
     names = [None if _is_unknown(value) else value for value in values.tolist()]
     present = [value for value in names if value is not None]

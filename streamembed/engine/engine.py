@@ -53,10 +53,16 @@ from streamembed.metrics.catalog import STATES
 from streamembed.notebook import write_table
 from streamembed.numeric import codec
 from streamembed.numeric.arrays import Array, Ints
-from streamembed.parameters import OWNERS, HintedAttributes, check_names, read_texts, write_texts
+from streamembed.parameters import (
+    OWNERS,
+    HintedAttributes,
+    parse_parameter_texts,
+    reject_unknown_parameters,
+    write_parameter_texts,
+)
 from streamembed.storage.saved_object import SavedObject
 from streamembed.threads import FairQueue, one_blas_thread
-from streamembed.validation import check_flag, check_whole
+from streamembed.validation import check_whole
 
 T = TypeVar("T")
 Result = TypeVar("Result")
@@ -65,7 +71,7 @@ Result = TypeVar("Result")
 EARLY = "learn more, or create the engine with a smaller warm_up"
 
 
-@check_names
+@reject_unknown_parameters
 class Engine(HintedAttributes, SavedObject):
     """An embedding of a stream, updated chunk by chunk, in bounded memory.
 
@@ -213,16 +219,17 @@ class Engine(HintedAttributes, SavedObject):
 
     def _learn(self, read: Callable[[], Call[Result]]) -> Result:
         """In its turn, read a call and become, step by step, what it leads to."""
-        return self._run_in_turn(self._learning, lambda: self._become(read()))
 
-    def _become(self, call: Call[Result]) -> Result:
-        steps = apply(self._progress, call, self.config)
-        while True:
-            try:
-                self._rings.run(self._advance, steps)
-            except StopIteration as end:
-                result: Result = end.value
-                return result
+        def work() -> Result:
+            steps = apply(self._progress, read(), self.config)
+            while True:
+                try:
+                    self._rings.run(self._advance, steps)
+                except StopIteration as end:
+                    result: Result = end.value
+                    return result
+
+        return self._run_in_turn(self._learning, work)
 
     def _advance(self, steps: Steps) -> None:
         self._progress = after = next(steps)
@@ -362,7 +369,7 @@ class Engine(HintedAttributes, SavedObject):
             Once, and again after every rescaling, if a component is carried by a few points
             or is all zeros, or all components do nothing but tell separate parts apart.
         """
-        snapshot = self.publish(check_flag("fresh", fresh))
+        snapshot = self.publish(bool(fresh))
         self._warn(diagnostics.describe_coarse_landmarks(snapshot), ResolutionWarning)
         self._warn(diagnostics.describe_snapshot_cost(self.config, snapshot), CostWarning)
         degenerate = diagnostics.describe_degenerate_map(snapshot)
@@ -385,7 +392,7 @@ class Engine(HintedAttributes, SavedObject):
         state = self._progress.need_state(self.config, EARLY)
         known = {kind: one for kind, one in self._published.items() if one[0] is state}
         with one_blas_thread():
-            source = publish.renew_bound(state, self.config) if fresh else state
+            source = publish.renew_eigenvalue_bound(state, self.config) if fresh else state
             differs = source is not state  # from the snapshot that is not fresh
             if differs not in known:
                 features = self._progress.features or NO_FEATURES
@@ -824,10 +831,10 @@ def _was_interrupted(error: BaseException | None) -> bool:
     return error is not None
 
 
-codec.prepare(Engine, *STATES.values())
+codec.preload_types(Engine, *STATES.values())
 
 # The words of the parameters, which the estimators and the command line use, too.
-PARAMETERS = read_texts(EngineParameters.__doc__)
-Engine.__doc__ = write_texts(Engine.__doc__, PARAMETERS, describe_applicability)
+PARAMETERS = parse_parameter_texts(EngineParameters.__doc__)
+Engine.__doc__ = write_parameter_texts(Engine.__doc__, PARAMETERS, describe_applicability)
 OWNERS["Engine"] -= frozenset(OPTIONS)
 OWNERS.update({f"Engine(method={name!r})": method.options for name, method in METHODS.items()})

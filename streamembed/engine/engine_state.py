@@ -87,8 +87,8 @@ class EngineState:
         return self.waiting.count
 
     @property
-    def newest(self) -> float | None:
-        """With a clock of event times: that of the newest event; None before the first."""
+    def newest_time(self) -> float | None:
+        """The newest event time, with a clock of event times; None before the first."""
         times = [float(part.times.max()) for part in self.waiting.parts if part.times is not None]
         if self.state is not None and self.state.time is not None:
             times.append(self.state.time)
@@ -182,13 +182,13 @@ class EngineState:
             repeated, retained = self.retained_ids(config).add(keys[start:stop], self.position)
             faults = {start + i: "duplicate id" for i in repeated}
         if times is not None:
-            for i, why in find_late(times[start:stop], self.newest, config.max_skew):
+            for i, why in find_late(times[start:stop], self.newest_time, config.max_skew):
                 faults.setdefault(start + i, why)
         return dict(sorted(faults.items())), retained
 
     def check_times(self, times: Floats, config: Config, kept: Ints) -> None:
         """Refuse the call where the time of a row is none, or lies beyond what may be."""
-        late = find_late(times, self.newest, config.max_skew)
+        late = find_late(times, self.newest_time, config.max_skew)
         if late:
             raise BadRowError.of(
                 [(int(kept[i]), why) for i, why in late],
@@ -202,7 +202,7 @@ class EngineState:
         """Class indices of some rows, and the labels known then."""
         if labels is None:
             return np.full(len(rows), UNKNOWN, dtype=np.int64), self.labels
-        return self.labels.classes([labels[row] for row in rows.tolist()])
+        return self.labels.encode_labels([labels[row] for row in rows.tolist()])
 
     def check_rows(self, rows: DistanceRows, config: Config) -> None:
         """Refuse the call where a row cannot be used, whatever becomes of those before it."""
@@ -228,8 +228,8 @@ class EngineState:
         )
         return RowLength((n_support + waiting, position), description)
 
-    def select_retained(self, config: Config, row: Floats) -> Floats:
-        """Of a row to all objects ever learned, the distances to landmarks and pending events."""
+    def select_retained_distances(self, config: Config, row: Floats) -> Floats:
+        """Distances to landmarks and pending events, of a row to all objects ever learned."""
         if config.memory == "landmarks" and len(row) == self.position:
             return np.concatenate([row[self.support_positions], row[self.learned :]])
         return row
@@ -251,7 +251,7 @@ class EngineState:
 
     def with_classes(self, classes: Mapping[int, int]) -> EngineState:
         """The state with classes of pending events, given by stream position."""
-        events = self.waiting.joined()
+        events = AcceptedEvents.joined(self.waiting.parts)
         codes = np.full(len(events), UNKNOWN) if events.classes is None else events.classes.copy()
         for position, code in classes.items():
             codes[position - self.learned] = code

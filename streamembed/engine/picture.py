@@ -273,7 +273,7 @@ class Picture(Immutable):
 
     def transform_distances(self, rows: Any) -> Floats:
         """Places of new objects, by their distances to the support; see `Snapshot`."""
-        return self._extension.from_distances(read_support_distances(rows, self.ids))[0]
+        return self._extension.coordinates_from_distances(read_support_distances(rows, self.ids))[0]
 
     @property
     def _extension(self) -> PictureExtension:
@@ -317,6 +317,6 @@ class Picture(Immutable):
 
     # ------------------------------------------------------------------ files
 
-    def _counted(self) -> PictureContents:
-        """All of it, with what is counted, and without what that is made of."""
+    def _build_measured_contents(self) -> PictureContents:
+        """The contents with `kept` and `balance` measured, without neighbours."""
         return replace(self._contents, kept=self.kept, balance=self.balance, neighbours=None)

@@ -16,13 +16,12 @@ import numpy as np
 
 from streamembed.engine.engine_state import EngineState
 from streamembed.geometry.lists import RadiusEdges
-from streamembed.geometry.support import choose_slots
 from streamembed.methods.chunk import AcceptedEvents
 from streamembed.methods.maps import MAPS
 from streamembed.methods.options import POSITION, Config
 from streamembed.methods.state import State
 from streamembed.numeric.arrays import Array
-from streamembed.storage.archive import must
+from streamembed.storage.archive import require
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,14 +41,14 @@ def check(saved: SavedEngine) -> None:
         _check_parts(part, has)
         _check_rows(part.points, part.ids, d, is_text)
         known = len(progress.labels.known)
-        must(part.classes is None or part.classes.max(initial=-1) < known, "unknown classes")
-        must(
+        require(part.classes is None or part.classes.max(initial=-1) < known, "unknown classes")
+        require(
             progress.position < config.chunks.next_cut(progress.learned),
             "more events wait than a chunk has",
         )
-    must(progress.early is None or progress.early[0].shape[1] == d, "pairs of other features")
+    require(progress.early is None or progress.early[0].shape[1] == d, "pairs of other features")
     births = np.zeros(0) if state is None else state.support.births
-    must(np.isin(progress.labelled, births).all(), "labelled events: not in the support")
+    require(np.isin(progress.labelled, births).all(), "labelled events: not in the support")
     if state is not None:
         _check_rows(state.support.points, state.support.ids, d, is_text)
         _check_state(state, d, config)
@@ -57,12 +56,13 @@ def check(saved: SavedEngine) -> None:
 
 def _check_state(state: State, d: int, config: Config) -> None:
     births, n, position = state.support.births, len(state.support), state.position
-    must(1 <= n <= (config.slots or n), f"the support has {n} points")
-    must((births < position).all(), "births lie outside of the stream")
+    require(1 <= n <= (config.max_slots or n), f"the support has {n} points")
+    require((births < position).all(), "births lie outside of the stream")
     if config.memory != "landmarks":
-        must(n == min(position, config.window or position), f"{n} points of {position} events")
-        slots = choose_slots(position - n, n, config.window)
-        must((births[slots] == np.arange(position - n, position)).all(), "births and slots differ")
+        require(n == min(position, config.window or position), f"{n} points of {position} events")
+        positions = np.arange(position - n, position)
+        slots = positions % (config.window or position)
+        require((births[slots] == positions).all(), "births and slots differ")
     has = {
         "distances": d == 0,
         "cover": config.memory == "landmarks",
@@ -71,21 +71,21 @@ def _check_state(state: State, d: int, config: Config) -> None:
         "metrics": bool(config.metrics),
     }
     _check_parts(state, has)
-    must(type(state.map) is MAPS[config.method], "the map")
-    must(state.metrics is None or state.metrics.names == config.metrics, "names of the metrics")
+    require(type(state.map) is MAPS[config.method], "the map")
+    require(state.metrics is None or state.metrics.names == config.metrics, "names of the metrics")
     edges: RadiusEdges | None = getattr(state.map, "edges", None)
     if edges is not None:
-        must(((edges.i >= 0) & (edges.i < edges.j) & (edges.j < n)).all(), "edges")
+        require(((edges.i >= 0) & (edges.i < edges.j) & (edges.j < n)).all(), "edges")
     for lists in (state.lists, None if state.picture is None else state.picture.lists):
-        must(lists is None or lists.n_neighbors == config.n_neighbors, "lists of other lengths")
+        require(lists is None or lists.n_neighbors == config.n_neighbors, "lists of other lengths")
 
 
 def _check_parts(owner: State | AcceptedEvents, expected: Mapping[str, bool]) -> None:
     """Which of the parts that may be None are there."""
     for name, exists in expected.items():
-        must((getattr(owner, name) is not None) == exists, name)
+        require((getattr(owner, name) is not None) == exists, name)
 
 
 def _check_rows(points: Array, ids: Array, d: int, is_text: bool) -> None:
-    must(points.shape[1] == d, "points of other features")
-    must(ids.dtype == (np.dtype(object) if is_text else np.dtype(np.int64)), "ids: wrong kind")
+    require(points.shape[1] == d, "points of other features")
+    require(ids.dtype == (np.dtype(object) if is_text else np.dtype(np.int64)), "ids: wrong kind")

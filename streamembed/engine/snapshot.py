@@ -32,7 +32,7 @@ from streamembed.notebook import write_table
 from streamembed.numeric import codec
 from streamembed.numeric.arrays import Array, Floats, Ints
 from streamembed.storage import archive
-from streamembed.storage.archive import must
+from streamembed.storage.archive import require
 from streamembed.storage.saved_object import SavedObject
 from streamembed.validation import check_choice, check_whole
 
@@ -166,14 +166,14 @@ class Snapshot(SnapshotContents, SavedObject):
         """Places in the plane, with ``picture=True``."""
         if self.picture_contents is None:
             return None
-        picture: Picture | None = self._of_picture.get("picture", lambda: None)()
+        picture: Picture | None = self._picture_measures.get("picture", lambda: None)()
         if picture is None:
-            picture = Picture(self.picture_contents, self, self._of_picture)
-            self._of_picture["picture"] = weakref.ref(picture)
+            picture = Picture(self.picture_contents, self, self._picture_measures)
+            self._picture_measures["picture"] = weakref.ref(picture)
         return picture
 
     @cached_property
-    def _of_picture(self) -> dict[str, Any]:
+    def _picture_measures(self) -> dict[str, Any]:
         """What was measured of the picture; a picture holds its snapshot, so not the reverse."""
         return {}
 
@@ -204,7 +204,7 @@ class Snapshot(SnapshotContents, SavedObject):
             As in `Engine.learn`; see also `coverage`.
         """
         if isinstance(X, Batch) and X.features.names == self.features.names != ():
-            points = X.under(self.metric, "raise", "fix them").points  # it is checked
+            points = X.with_metric(self.metric, "raise", "fix them").points  # it is checked
             return self._extension.coordinates(points)
         coordinates = self._extension.coordinates(self._read(X))
         return to_input_format(coordinates, X, name_columns(self.method, coordinates.shape[1]))
@@ -216,11 +216,11 @@ class Snapshot(SnapshotContents, SavedObject):
         q(x) is the kernel mass around x. The median is over the support; above 256 points it is
         over 256 of them, evenly spaced by age, unless the kernel is Gaussian or a graph.
         """
-        return self._extension.with_coverage(self._read(X, "coverage_distances"))[1]
+        return self._extension.coordinates_and_coverage(self._read(X, "coverage_distances"))[1]
 
     def transform_with_coverage(self, X: Any) -> tuple[Any, Floats]:
         """`transform` and `coverage` in one pass."""
-        coordinates, coverage = self._extension.with_coverage(self._read(X))
+        coordinates, coverage = self._extension.coordinates_and_coverage(self._read(X))
         names = name_columns(self.method, coordinates.shape[1])
         return to_input_format(coordinates, X, names), coverage
 
@@ -243,11 +243,11 @@ class Snapshot(SnapshotContents, SavedObject):
         BadRowError
             A row of the wrong length, or with a distance that is negative or NaN, or none finite.
         """
-        return self._extension.from_distances(read_support_distances(rows, self.ids))[0]
+        return self._extension.coordinates_from_distances(read_support_distances(rows, self.ids))[0]
 
     def coverage_distances(self, rows: Any) -> Floats:
         """`coverage` of new objects, from their distances to the support."""
-        return self._extension.from_distances(read_support_distances(rows, self.ids))[1]
+        return self._extension.coordinates_from_distances(read_support_distances(rows, self.ids))[1]
 
     def leading_ids(self, component: int, count: int = 10) -> list[Any]:
         """Ids of the points that carry a component most, the first of them most of all.
@@ -322,7 +322,7 @@ class Snapshot(SnapshotContents, SavedObject):
                 f"{quote(list(self.feature_names))}: they must be of the same engine"
             )
         earlier, later = sorted((other, self), key=lambda one: one.position)
-        return compare(earlier, later, earlier._extension.with_coverage)
+        return compare(earlier, later, earlier._extension.coordinates_and_coverage)
 
     # ------------------------------------------------------------------ distances
 
@@ -599,7 +599,7 @@ class Snapshot(SnapshotContents, SavedObject):
 
     def _read(self, X: Any, of_distances: str = "transform_distances") -> Floats:
         """Points in the caller's units, checked, columns in order."""
-        if batch.are_usable(X, self.features):
+        if batch.is_usable_as_is(X, self.features):
             points: Floats = X
             return points
         if not self.feature_names:
@@ -626,7 +626,7 @@ class Snapshot(SnapshotContents, SavedObject):
 
     def _to_file(self) -> tuple[Any, dict[str, Any]]:
         """A column for each array with a row for each point, named by its path."""
-        picture = None if self.picture is None else self.picture._counted()
+        picture = None if self.picture is None else self.picture._build_measured_contents()
         arrays, header = codec.pack(replace(self, picture_contents=picture))
         columns = {
             path: archive.to_list_column(array) if array.ndim == 2 else array
@@ -642,20 +642,22 @@ class Snapshot(SnapshotContents, SavedObject):
         missing = [path for path in header if header[path] == codec.ARRAY and path not in arrays]
         snapshot: Self = codec.unpack(cls, {**dict.fromkeys(missing, empty), **arrays}, header)
         n, k = snapshot.coordinates.shape
-        must(n >= 1 and k >= 1, "it has no points")
-        must(len(snapshot.rotation) == k + len(snapshot.spare_eigenvalues), "rotation")
-        must(len(snapshot.feature_names) == len(snapshot.center), "names of the features")
-        must(snapshot.method in MAPS, f"method is {snapshot.method!r}")
+        require(n >= 1 and k >= 1, "it has no points")
+        require(len(snapshot.rotation) == k + len(snapshot.spare_eigenvalues), "rotation")
+        require(len(snapshot.feature_names) == len(snapshot.center), "names of the features")
+        require(snapshot.method in MAPS, f"method is {snapshot.method!r}")
         if (picture := snapshot.picture_contents) is not None:
-            must(picture.neighbours is None, "a picture with neighbours")
-            must(picture.kept is not None and picture.balance is not None, "an unmeasured picture")
-            must(len(picture.coordinates) == n, "a picture of other points")
+            require(picture.neighbours is None, "a picture with neighbours")
+            require(
+                picture.kept is not None and picture.balance is not None, "an unmeasured picture"
+            )
+            require(len(picture.coordinates) == n, "a picture of other points")
         return snapshot
 
 
 def _to_array(column: Any) -> Array:
     """The array of a column, a copy."""
-    must(not column.null_count, "a column with nulls")
+    require(not column.null_count, "a column with nulls")
     lists = pa.types.is_fixed_size_list(column.type)
     return archive.to_matrix(column) if lists else column.to_numpy().copy()
 
@@ -665,4 +667,4 @@ def _name_arrays(prefix: str, values: Floats) -> dict[str, Any]:
     return {name: pa.array(values[:, j]) for j, name in enumerate(names)}
 
 
-codec.prepare(Snapshot)
+codec.preload_types(Snapshot)

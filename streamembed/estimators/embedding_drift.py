@@ -16,13 +16,13 @@ from streamembed.drift.monitor import Monitor
 from streamembed.errors import FeatureError, quote
 from streamembed.estimators.estimator import ColdStartTransformer
 from streamembed.numeric.arrays import LARGEST_VALUE, Bools, Floats
-from streamembed.parameters import declare_parameters, read_texts
+from streamembed.parameters import declare_parameters, parse_parameter_texts
 
 SETTLED = 50  # events whose features are those that are watched
 SCALAR = "x"
 
 
-@declare_parameters(read_texts(Monitor.__doc__))
+@declare_parameters(parse_parameter_texts(Monitor.__doc__))
 class EmbeddingDrift(ColdStartTransformer, base.DriftDetector):
     """A drift detector for points, at a false-alarm rate of your choice.
 
@@ -64,6 +64,7 @@ class EmbeddingDrift(ColdStartTransformer, base.DriftDetector):
     n_reference: int = 1_000
     n_coordinates: int = 16
     policy: str = "renew"
+    metric: str = "euclidean"
     scaling: str | None = "standard"
     bandwidth: float | str = "auto"
     seed: int = 0
@@ -123,11 +124,11 @@ class EmbeddingDrift(ColdStartTransformer, base.DriftDetector):
         return self.alarm.position - 1 if self.alarm and self.drift_detected else super()._since
 
     @property
-    def _learned(self) -> int:
+    def _n_learned(self) -> int:
         return self._monitor.position
 
-    def _take(self, rows: FeatureRows) -> None:
-        self._complete(rows, min(SETTLED, self.n_reference))
+    def _learn_rows(self, rows: FeatureRows) -> None:
+        self._learn_imputed(rows, min(SETTLED, self.n_reference))
 
     def _learn(self, points: Floats, names: tuple[str, ...], is_filled: Bools) -> None:
         batch = Batch.of_points(points, Features.of_names(names))

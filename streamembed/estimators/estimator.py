@@ -24,7 +24,7 @@ from streamembed.data.output_format import derive_prefix, name_columns, to_table
 from streamembed.data.table import are_positions, sort_names
 from streamembed.errors import ColumnWarning, FeatureError, ParameterError, quote, warn
 from streamembed.numeric.arrays import Bools, Floats
-from streamembed.parameters import HintedAttributes, check_names
+from streamembed.parameters import HintedAttributes, reject_unknown_parameters
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -69,7 +69,7 @@ class ColdStart:
             return 0
         return next((i for i in range(len(rows)) if self.add(rows.row(i)).early), len(rows))
 
-    def settle(self, numbers_only: bool = False) -> tuple[Self, Floats]:
+    def fix_features(self, numbers_only: bool = False) -> tuple[Self, Floats]:
         """The same with the features settled, and the first events (n, d), NaN where missing.
 
         Parameters
@@ -123,7 +123,7 @@ class FeatureStatistics(ColdStart):
     means: Floats = field(default_factory=lambda: np.zeros(0))
     counts: Floats = field(default_factory=lambda: np.zeros(0))
 
-    def fill(self, values: Floats, events: int) -> tuple[FeatureStatistics, Floats]:
+    def update_and_fill(self, values: Floats, events: int) -> tuple[FeatureStatistics, Floats]:
         """The statistics with these rows (n, d), the learner having ``events``; and no NaN left."""
         points = values.copy()
         means, counts = self.means.copy(), self.counts.copy()
@@ -160,7 +160,7 @@ class FeatureEstimator(HintedAttributes, base.Base):
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         if "__init__" in vars(cls):
-            check_names(cls)
+            reject_unknown_parameters(cls)
 
     _cold_start: ColdStart
 
@@ -242,7 +242,7 @@ class FeatureEstimator(HintedAttributes, base.Base):
             )
 
     def _count_missing(self, arranged: tuple[Floats, int]) -> Floats:
-        """Points to transform in the order of the features, counted: (n, d), NaN where missing."""
+        """Count missing and unknown values of points to transform; return the points (n, d)."""
         values, unknown = arranged
         gaps = int(np.count_nonzero(np.isnan(values)))
         if gaps or unknown:
@@ -287,7 +287,7 @@ class PointEstimator(FeatureEstimator):
 
     def transform_one(self, x: Mapping[Any, Any]) -> dict[Any, Any]:
         """Coordinates of one point, by names such as ``pca_0``: see `prefix`."""
-        return self._name_coordinates(self._place(self._read_point(x)))
+        return self._name_coordinates(self._compute_coordinates(self._read_point(x)))
 
     def transform_many(self, X: Any) -> Any:
         """Coordinates of a mini-batch, as the same kind of data frame (pandas with its index).
@@ -295,7 +295,7 @@ class PointEstimator(FeatureEstimator):
         Arrays come back as arrays, lists of dicts as lists of dicts, record batches as record
         batches. Columns are called as the keys of `transform_one`.
         """
-        coordinates = self._place(self._read_rows(X))
+        coordinates = self._compute_coordinates(self._read_rows(X))
         return to_table(coordinates, X, name_columns(self.prefix, coordinates.shape[1]))
 
     @property
@@ -308,7 +308,7 @@ class PointEstimator(FeatureEstimator):
         names = name_columns(self.prefix, coordinates.shape[1])
         return dict(zip(names, coordinates[0].tolist(), strict=True))
 
-    def _place(self, rows: FeatureRows) -> Floats:
+    def _compute_coordinates(self, rows: FeatureRows) -> Floats:
         """Coordinates (n, m) of rows."""
         raise NotImplementedError
 
@@ -318,7 +318,7 @@ class StreamTransformer(PointEstimator, base.MiniBatchTransformer):
 
     def learn_one(self, x: Any) -> None:
         """Learn one event of the stream."""
-        self._take(self._read_point(x))
+        self._learn_rows(self._read_point(x))
 
     def learn_many(self, X: Any) -> None:
         """Learn a mini-batch: any table that `transform_many` takes.
@@ -328,10 +328,10 @@ class StreamTransformer(PointEstimator, base.MiniBatchTransformer):
         InputError, FeatureError
             X is no table, or an array of another width than before; nothing was learned.
         """
-        self._take(self._read_rows(X))
+        self._learn_rows(self._read_rows(X))
 
     @abc.abstractmethod
-    def _take(self, rows: FeatureRows) -> None:
+    def _learn_rows(self, rows: FeatureRows) -> None:
         """Learn rows, one by one."""
 
 
@@ -351,7 +351,7 @@ class ColdStartLearner(FeatureEstimator):
 
     @property
     @abc.abstractmethod
-    def _learned(self) -> int:
+    def _n_learned(self) -> int:
         """Events that the learner has."""
 
     @abc.abstractmethod
@@ -364,16 +364,16 @@ class ColdStartLearner(FeatureEstimator):
     @property
     def _statistics(self) -> FeatureStatistics:
         without, after = self._statistics_pair
-        return after if self._learned >= after.events else without
+        return after if self._n_learned >= after.events else without
 
     @property
     def _since(self) -> int:
         """What is saved for ``began``: the same, however the stream was cut into calls."""
         return self._statistics.events
 
-    def _complete(self, rows: FeatureRows, first: int) -> None:
+    def _learn_imputed(self, rows: FeatureRows, first: int) -> None:
         """Learn rows one by one; the ``first`` events, together, once they are all there."""
-        before, began = self._statistics, self._learned
+        before, began = self._statistics, self._n_learned
         for i in range(len(rows)):
             current = replace(self._statistics, began=began)
             row = rows if len(rows) == 1 else rows.take(slice(i, i + 1))
@@ -384,8 +384,8 @@ class ColdStartLearner(FeatureEstimator):
                 if len(waiting.early) < first:
                     self._statistics_pair = (waiting,) * 2
                     continue
-                counted, values = waiting.settle()
-            after, points = counted.fill(values, self._learned + len(values))
+                counted, values = waiting.fix_features()
+            after, points = counted.update_and_fill(values, self._n_learned + len(values))
             self._statistics_pair = self._statistics, after
             self._learn(points, after.names, np.asarray(np.isnan(values).any(axis=1)))
         if not len(rows):

@@ -41,8 +41,8 @@ class EventTimes:
         """Those of the events from one position to another."""
         return self.times[start - self.start : stop - self.start]
 
-    def advance(self, start: int, stop: int) -> Self:
-        """With the times from one position to another alone."""
+    def trim(self, start: int, stop: int) -> Self:
+        """Only the times from one position to another."""
         newest = _newest(self.newest, self.times[: start - self.start])
         # a copy whose pickle is that of any other array of these numbers
         times = np.array(self.select(start, stop).tolist(), dtype=np.float64)

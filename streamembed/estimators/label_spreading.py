@@ -11,7 +11,7 @@ import numpy as np
 from river import base
 
 from streamembed.data.impute import FeatureRows
-from streamembed.data.labels import LabelIndex, read_keys
+from streamembed.data.labels import LabelIndex, read_hashable_labels
 from streamembed.data.values import to_list
 from streamembed.errors import InputError, NotReadyError, quote
 from streamembed.estimators.estimator import ColdStartLearner, FeatureStatistics
@@ -127,12 +127,12 @@ class LabelSpreading(ColdStartLearner, base.MiniBatchClassifier):
     @property
     def position(self) -> int:
         """Events so far: the id of the next one."""
-        return self._learned + len(self._early)
+        return self._n_learned + len(self._early)
 
     @property
     def classes(self) -> tuple[Hashable, ...]:
         """Every label seen, in order of first occurrence."""
-        return () if self.position == 0 else self._settle()[1].labels.known
+        return () if self.position == 0 else self._get_scored_stream()[1].labels.known
 
     @property
     def certificate(self) -> dict[str, Any]:
@@ -142,7 +142,7 @@ class LabelSpreading(ColdStartLearner, base.MiniBatchClassifier):
         classes; ``met`` whether it is at most ``tolerance``; ``events``, ``anchors`` and ``labels``
         are counts of the graph. NotReadyError before the first event.
         """
-        graph = self._settle()[1].graph
+        graph = self._get_scored_stream()[1].graph
         return {
             "residual": graph.residual,
             "tolerance": label_spreading.TOLERANCE,
@@ -186,7 +186,7 @@ class LabelSpreading(ColdStartLearner, base.MiniBatchClassifier):
         if self.position == 0:
             return []
         with one_blas_thread():
-            graph = self._settle(whole=True)[1].graph
+            graph = self._get_scored_stream(whole=True)[1].graph
             slots = label_spreading.choose_questions(graph, n, float(self.damping))
         return [int(event) for event in graph.positions[slots]]
 
@@ -194,15 +194,15 @@ class LabelSpreading(ColdStartLearner, base.MiniBatchClassifier):
         """Shares (n, c) and labels of the classes."""
         if self.position == 0:
             return np.zeros((len(rows), 0)), ()
-        statistics, stream = self._settle()
+        statistics, stream = self._get_scored_stream()
         values = self._count_missing(rows.arrange(statistics.names))
         points = stream.scaling.apply(np.where(np.isnan(values), statistics.means, values))
         with one_blas_thread():
             scores = label_spreading.score(stream.graph, points, float(self.damping))
         return label_spreading.compute_shares(scores), stream.labels.known
 
-    def _settle(self, whole: bool = False) -> tuple[FeatureStatistics, LabelStream]:
-        """Features, and the stream with every label so far in its scores.
+    def _get_scored_stream(self, whole: bool = False) -> tuple[FeatureStatistics, LabelStream]:
+        """Statistics, and the stream with every label so far in its scores; changes nothing.
 
         Events that wait are in the graph up to the last that has a label; ``whole``: all are.
         Learning goes on from what it was: when it is read makes no difference.
@@ -220,8 +220,8 @@ class LabelSpreading(ColdStartLearner, base.MiniBatchClassifier):
         if self._read is None or self._read[0] != key:  # which are equal if they are the same
             with one_blas_thread():
                 if stream is None:
-                    settled, values = statistics.settle()
-                    statistics, points = settled.fill(values, len(values))
+                    settled, values = statistics.fix_features()
+                    statistics, points = settled.update_and_fill(values, len(values))
                     self._read = key, statistics, self._start(points)
                 else:
                     self._read = key, None, self._solve(stream, n)
@@ -232,7 +232,7 @@ class LabelSpreading(ColdStartLearner, base.MiniBatchClassifier):
 
     def learn_one(self, x: Mapping[Any, Any], y: Any = None) -> None:
         """Learn one event; without a label where y is None or NaN."""
-        self._take(self._read_point(x), read_keys([y], 1))
+        self._learn_rows(self._read_point(x), read_hashable_labels([y], 1))
 
     def learn_many(self, X: Any, y: Any = None) -> None:
         """Learn a mini-batch, and a label a row or None for all.
@@ -243,7 +243,9 @@ class LabelSpreading(ColdStartLearner, base.MiniBatchClassifier):
             X is no table, or y has not one label a row; nothing was learned.
         """
         rows = self._read_rows(X)
-        self._take(rows, [None] * len(rows) if y is None else read_keys(y, len(rows)))
+        self._learn_rows(
+            rows, [None] * len(rows) if y is None else read_hashable_labels(y, len(rows))
+        )
 
     def label(self, ids: Any, y: Any) -> tuple[int, ...]:
         """Give events a label that came late, or another one.
@@ -270,7 +272,7 @@ class LabelSpreading(ColdStartLearner, base.MiniBatchClassifier):
                     f"ids has {quote(event)}; it must have positions of events, whole numbers from "
                     f"0 to {self.position - 1}"
                 )
-        keys = read_keys(y, len(ids))
+        keys = read_hashable_labels(y, len(ids))
         stream, (start, early) = self._stream, self._early_labels
         early = early[: self.position - start]
         if stream is None:
@@ -278,8 +280,8 @@ class LabelSpreading(ColdStartLearner, base.MiniBatchClassifier):
             early = tuple(given.get(start + i, key) for i, key in enumerate(early))
             self._read, self._early_labels = None, (start, early)
             return ()
-        codes, labels = stream.labels.classes(keys)
-        graph, waiting = stream.graph, range(stream.position - len(stream.points), self._learned)
+        codes, labels = stream.labels.encode_labels(keys)
+        graph, waiting = stream.graph, range(stream.position - len(stream.points), self._n_learned)
         at = {event: i for i, event in enumerate([*graph.positions.tolist(), *waiting])}
         classes = np.concatenate([graph.classes, stream.classes])
         for event, code in zip(ids, codes.tolist(), strict=True):
@@ -290,15 +292,15 @@ class LabelSpreading(ColdStartLearner, base.MiniBatchClassifier):
         self._stream = replace(stream, graph=graph, classes=new, labels=labels, changed=True)
         return tuple(event for event in ids if event not in at)
 
-    def _take(self, rows: FeatureRows, keys: Sequence[Hashable | None]) -> None:
+    def _learn_rows(self, rows: FeatureRows, keys: Sequence[Hashable | None]) -> None:
         before = self._statistics.count_before(rows)
         start, early = self._early_labels
-        early = early[self._learned - start : self.position - start]
-        self._early_labels = self._learned, (*early, *keys[before:])
-        self._complete(rows.take(slice(before, None)), int(self.warm_up))
+        early = early[self._n_learned - start : self.position - start]
+        self._early_labels = self._n_learned, (*early, *keys[before:])
+        self._learn_imputed(rows.take(slice(before, None)), int(self.warm_up))
 
     @property
-    def _learned(self) -> int:
+    def _n_learned(self) -> int:
         return 0 if self._stream is None else self._stream.position
 
     def _learn(self, points: Floats, names: tuple[str, ...], is_filled: Bools) -> None:
@@ -309,7 +311,7 @@ class LabelSpreading(ColdStartLearner, base.MiniBatchClassifier):
                 return
             start, keys = self._early_labels
             at = stream.position - start
-            codes, labels = stream.labels.classes(keys[at : at + len(points)])
+            codes, labels = stream.labels.encode_labels(keys[at : at + len(points)])
             after = replace(
                 stream,
                 points=np.concatenate([stream.points, stream.scaling.apply(points)]),
@@ -322,7 +324,7 @@ class LabelSpreading(ColdStartLearner, base.MiniBatchClassifier):
     def _start(self, points: Floats) -> LabelStream:
         """A stream of the first events, (n, d)."""
         keys = self._early_labels[1]
-        classes, labels = LabelIndex().classes(keys[: len(points)])
+        classes, labels = LabelIndex().encode_labels(keys[: len(points)])
         scaling = fit_points(points, np.ones(len(points)), self.scaling, 1.0, LEAST_SHARE)
         graph = label_spreading.create_empty(points.shape[1], int(self.n_neighbors))
         stream = LabelStream(
@@ -347,7 +349,7 @@ class LabelSpreading(ColdStartLearner, base.MiniBatchClassifier):
 
     def __getstate__(self) -> dict[str, Any]:
         start, early = self._early_labels
-        unknown = self._learned, early[self._learned - start : self.position - start]
+        unknown = self._n_learned, early[self._n_learned - start : self.position - start]
         return {**super().__getstate__(), "_early_labels": unknown, "_read": None}
 
 

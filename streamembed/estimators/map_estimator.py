@@ -29,7 +29,7 @@ from streamembed.estimators.event_times import EventTimes, split_times
 from streamembed.methods.engine_parameters import METHODS, POSITION, describe_applicability
 from streamembed.methods.options import DEFAULTS, Config
 from streamembed.numeric.arrays import LARGEST_VALUE, Bools, Floats
-from streamembed.parameters import Class, declare_parameters, read_texts
+from streamembed.parameters import Class, declare_parameters, parse_parameter_texts
 from streamembed.validation import check_choice
 
 # Distances there and back, and to itself, may differ by this share: those of float32 vectors do.
@@ -169,7 +169,7 @@ class MapEstimator(ColdStartTransformer):
         """What coordinates are called after: the method."""
         return self.method
 
-    def _place(self, rows: FeatureRows) -> Floats:
+    def _compute_coordinates(self, rows: FeatureRows) -> Floats:
         """Coordinates of points, (n, n_components)."""
         if not self.ready:
             return np.zeros((len(rows), self.n_components))
@@ -218,7 +218,7 @@ class MapEstimator(ColdStartTransformer):
         if not self._takes_points:
             self._learn_object(x)
         elif self.clock == POSITION:
-            self._take(self._read_point(x))
+            self._learn_rows(self._read_point(x))
         else:
             self.learn_many([check_point(x)])  # one row of a column of times
 
@@ -238,9 +238,9 @@ class MapEstimator(ColdStartTransformer):
                 start = self._statistics.count_before(rows)
                 rows = rows.take(slice(start, None))
                 times = None if times is None else times[start:]
-                before = self._times.advance(self._learned, self._learned + len(self._early))
+                before = self._times.trim(self._n_learned, self._n_learned + len(self._early))
                 self._times = before.append(times, len(rows), self.max_skew)
-            self._take(rows)
+            self._learn_rows(rows)
 
     def flush(self) -> None:
         """Learn the pending events as a short chunk; this is itself an event of the stream.
@@ -276,17 +276,17 @@ class MapEstimator(ColdStartTransformer):
         return Engine(**self._build_config().as_dict())
 
     @property
-    def _learned(self) -> int:
+    def _n_learned(self) -> int:
         return 0 if self._engine is None else self._engine.position
 
-    def _take(self, rows: FeatureRows) -> None:
-        self._complete(rows, self._warm_up_events)
+    def _learn_rows(self, rows: FeatureRows) -> None:
+        self._learn_imputed(rows, self._warm_up_events)
 
     def _learn(self, points: Floats, names: tuple[str, ...], is_filled: Bools) -> None:
         engine = self._engine or self._create_engine()
         features = Features.of_names(names, engine.config.metric)
         rows = batch.check_table(points, features, NO_NULLS, {}, None, "raise")
-        times = self._times.select(self._learned, self._learned + len(points))
+        times = self._times.select(self._n_learned, self._n_learned + len(points))
         engine.learn(rows, times=None if self.clock == POSITION else times)
         self._engine = engine
 
@@ -355,7 +355,7 @@ class MapEstimator(ColdStartTransformer):
             raise InputError(f"the distance to {quote(x)} is negative: {quote(float(row.min()))}")
         row = np.maximum(row, 0.0)
         if not engine.ready:
-            self._check_laws(x, [self._objects[key] for key in keys], row)
+            self._check_symmetry(x, [self._objects[key] for key in keys], row)
         # one more than the engine has, if the call fails: `_list_held_objects` leaves it out
         self._objects = {**self._list_held_objects(), engine.position: x}
         return row, None
@@ -371,7 +371,7 @@ class MapEstimator(ColdStartTransformer):
             retained.update(engine.support_ids.tolist())
         return {key: value for key, value in self._objects.items() if key in retained}
 
-    def _check_laws(self, x: Any, others: Sequence[Any], row: Floats) -> None:
+    def _check_symmetry(self, x: Any, others: Sequence[Any], row: Floats) -> None:
         """Refuse a function that is no distance, by the events of the warm-up."""
         scale = max(float(row.max(initial=0.0)), 1e-300)
         for other, there in zip([x, *others], [0.0, *row.tolist()], strict=True):
@@ -383,11 +383,11 @@ class MapEstimator(ColdStartTransformer):
                 )
 
     def __getstate__(self) -> dict[str, Any]:
-        learned = self._learned
+        learned = self._n_learned
         return {
             **super().__getstate__(),
             "_objects": self._list_held_objects(),
-            "_times": self._times.advance(learned, learned + len(self._early)),
+            "_times": self._times.trim(learned, learned + len(self._early)),
         }
 
 
@@ -398,9 +398,9 @@ def _drop_missing(x: Mapping[Any, Any]) -> dict[Any, Any]:
 
 @dataclass_transform(eq_default=False)
 def declare_map(cls: Class) -> Class:
-    """Make a subclass one that is created with its parameters, and describe them."""
+    """Class decorator: give a map its `__init__` by annotated parameters, and document them."""
     return declare_parameters(
-        {**PARAMETERS, **read_texts(MapEstimator.__doc__)},
+        {**PARAMETERS, **parse_parameter_texts(MapEstimator.__doc__)},
         lambda name, cls: "" if name == "spread" else describe_applicability(name, cls.method),
         MapEstimator.__doc__,
     )(cls)

@@ -23,7 +23,7 @@ from river import base
 from streamembed import validation
 from streamembed.data import impute
 from streamembed.data.impute import FeatureRows
-from streamembed.data.labels import UNKNOWN, LabelIndex, read_answers, read_keys
+from streamembed.data.labels import UNKNOWN, LabelIndex, read_answers, read_hashable_labels
 from streamembed.errors import (
     InputError,
     NotLearnedWarning,
@@ -38,7 +38,7 @@ from streamembed.metrics.learner import NOT_MERGED, MetricLearner
 from streamembed.metrics.mahalanobis import Mahalanobis
 from streamembed.metrics.training_stream import Totals, TrainingStream
 from streamembed.numeric.arrays import Floats, Ints
-from streamembed.parameters import Class, declare_parameters, read_texts
+from streamembed.parameters import Class, declare_parameters, parse_parameter_texts
 from streamembed.threads import one_blas_thread
 
 
@@ -193,7 +193,7 @@ class MetricEstimator(
             metric = training_stream.read_metric(stream, self._learner, self._key)
         return metric.named(impute.name_metric_columns(names))
 
-    def _get_columns(self) -> Floats:
+    def _get_transform_matrix(self) -> Floats:
         """Columns (d, m) that points are multiplied by, m the same for ever; of whole chunks."""
         stream = self._stream
         assert stream is not None
@@ -208,7 +208,7 @@ class MetricEstimator(
     def _compute_root(self, metric: Mahalanobis) -> Floats:
         return metric_roots.compute_root(metric.matrix)
 
-    def _place(self, rows: FeatureRows) -> Floats:
+    def _compute_coordinates(self, rows: FeatureRows) -> Floats:
         """Coordinates (n, m) of rows in the metric's Euclidean space, missing values imputed.
 
         The space moves with whole chunks only, so that points mapped between two can be compared.
@@ -216,7 +216,7 @@ class MetricEstimator(
         if self._stream is None:
             return self._fill_with_zeros(rows)
         values = self._stream.spread.fill_gaps(self._count_missing(rows.align(self._names)))
-        return values @ self._get_columns()
+        return values @ self._get_transform_matrix()
 
     # ------------------------------------------------------------------ learning
 
@@ -265,7 +265,7 @@ class MetricEstimator(
         codes = [code_of[answer] for answer in answers]
         with self._compute_on_copy() as after:
             after.unlabelled += answers.count(None)
-            after._take(left, right, np.array(codes, dtype=np.int64))
+            after._extend_stream(left, right, np.array(codes, dtype=np.int64))
 
     def flush(self) -> None:
         """Learn the pending events as a short chunk; this is itself an event of the stream.
@@ -274,20 +274,20 @@ class MetricEstimator(
         """
         with self._compute_on_copy() as after:
             if after._early:
-                after._settle()
+                after._end_cold_start()
             if after._stream is not None:
                 with one_blas_thread():
                     after._stream = training_stream.flush(after._stream, after._learning)
 
     def _learn_labelled(self, table: FeatureRows, y: Any) -> None:
-        labels = read_keys(y, len(table))
+        labels = read_hashable_labels(y, len(table))
         with self._compute_on_copy() as after:
             after.unlabelled += labels.count(None)
-            codes, after._labels = after._labels.classes(labels)
-            after._take(table, None, np.where(codes == UNKNOWN, NOT_LEARNED, codes))
+            codes, after._labels = after._labels.encode_labels(labels)
+            after._extend_stream(table, None, np.where(codes == UNKNOWN, NOT_LEARNED, codes))
 
-    def _take(self, one: FeatureRows, two: FeatureRows | None, codes: Ints) -> None:
-        """Events join the stream; every chunk that becomes whole is learned."""
+    def _extend_stream(self, one: FeatureRows, two: FeatureRows | None, codes: Ints) -> None:
+        """Append events to the stream; every chunk that becomes whole is learned."""
         chunks = training_stream.create_chunks(int(self.chunk_size))
         chosen = np.flatnonzero(codes != NOT_LEARNED).tolist()
         while chosen and self._stream is None:
@@ -298,16 +298,12 @@ class MetricEstimator(
                 continue  # no event has had a number yet
             self._early_codes = (*self._early_codes, int(codes[i]))
             if len(self._early_codes) == chunks.next_cut(0):
-                self._settle()
+                self._end_cold_start()
         stream = self._stream
         if stream is None or not chosen:
             return
-        first, second = (
-            self._align(one, chosen),
-            np.zeros((len(chosen), len(self._names))),
-        )
-        if two is not None:
-            second = self._align(two, chosen)
+        first = self._align(one, chosen)
+        second = np.zeros_like(first) if two is None else self._align(two, chosen)
         whole = stream.position + len(chosen) >= chunks.next_cut(stream.learned)
         with one_blas_thread() if whole else nullcontext():
             self._stream = training_stream.extend(
@@ -324,8 +320,8 @@ class MetricEstimator(
     def _learning(self) -> dict[str, MetricLearner]:
         return {self._key: self._learner}
 
-    def _settle(self) -> None:
-        """The features are those of which a number was seen; what came early is the first chunk."""
+    def _end_cold_start(self) -> None:
+        """Fix the features, those with a number; the early events become the first chunk."""
         with one_blas_thread():
             settled, stream = self._start()
             self._stream = training_stream.flush(stream, self._learning)
@@ -333,7 +329,7 @@ class MetricEstimator(
 
     def _start(self) -> tuple[ColdStart, TrainingStream]:
         """The features of the early events, and a training stream in which these wait. Pure."""
-        settled, values = self._cold_start.settle(numbers_only=True)
+        settled, values = self._cold_start.fix_features(numbers_only=True)
         codes = np.array(self._early_codes, dtype=np.int64)
         is_pair = codes < 0
         starts = np.cumsum(1 + is_pair) - (1 + is_pair)
@@ -367,10 +363,10 @@ class MetricEstimator(
         if not self._learner.mergeable:
             raise ParameterError(NOT_MERGED)
         with self._compute_on_copy() as after:
-            after._take_in(other)
+            after._merge_in_place(other)
 
-    def _take_in(self, other: Self) -> None:
-        """This, a copy, becomes the two together."""
+    def _merge_in_place(self, other: Self) -> None:
+        """Merge the other into this copy."""
         self._read = self._root = None
         self.unlabelled += other.unlabelled
         indices, self._labels = self._labels.merge(other._labels)
@@ -388,7 +384,7 @@ class MetricEstimator(
                 )
         for one, two, code in early:
             ends = impute.read([one]), None if two is None else impute.read([two])
-            self._take(*ends, np.array([code]))
+            self._extend_stream(*ends, np.array([code]))
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_read": None, "_root": None}
@@ -396,6 +392,6 @@ class MetricEstimator(
 
 @dataclass_transform(eq_default=False)
 def declare_metric(cls: Class) -> Class:
-    """Make a subclass one that is created with its parameters, and describe them."""
+    """Class decorator: give a metric its `__init__` by annotated parameters, and document them."""
     shared = MetricEstimator.__doc__
-    return declare_parameters(read_texts(shared), base=shared)(cls)
+    return declare_parameters(parse_parameter_texts(shared), base=shared)(cls)

@@ -155,9 +155,9 @@ class PrincipalAxes(PrincipalView, Unchanging, SavedObject):
     @staticmethod
     def __unpack__(axes: PrincipalAxes) -> PrincipalAxes:
         """ValueError for axes that do not fit together."""
-        archive.must(len(axes.feature_names) == len(axes.mean), "names of the features")
-        archive.must(axes.solver in ("moments", "svd"), "solver")
-        archive.must(all(j < len(axes.components) for j in axes.cut), "cut")
+        archive.require(len(axes.feature_names) == len(axes.mean), "names of the features")
+        archive.require(axes.solver in ("moments", "svd"), "solver")
+        archive.require(all(j < len(axes.components) for j in axes.cut), "cut")
         return axes
 
 
@@ -238,6 +238,7 @@ class PCA(StreamTransformer):
         self._cold_start = ColdStart()
         self._followed: PrincipalStream | None = None
         self._read: tuple[PrincipalAxes, FeatureMoments] | None = None
+        self._start_axes: tuple[int, Floats] | None = None  # of `read_means_and_axes`
         k = validation.check_whole("n_components", self.n_components, 1, high=MOST_COMPONENTS)
         validation.check_choice("solver", self.solver, ("auto", "moments", "svd"))
         validation.check_flag("whiten", self.whiten)
@@ -300,19 +301,19 @@ class PCA(StreamTransformer):
             raise NotReadyError(
                 f"{self.position} events have arrived, and axes need {LEAST_EVENTS}: learn more"
             )
-        return self._current()[0]
+        return self._read_axes()[0]
 
-    def _place(self, rows: FeatureRows) -> Floats:
+    def _compute_coordinates(self, rows: FeatureRows) -> Floats:
         """Coordinates of points, (n, n_components)."""
         names = self.feature_names or sort_names(set(rows.names))
         rows.check(names, "this PCA")
         if not self.ready:
             return np.zeros((len(rows), int(self.n_components)))
-        axes, seen = self._current()
+        axes, seen = self._read_axes()
         points = seen.fill_gaps(self._count_missing(rows.arrange(axes.feature_names)))
         return principal.transform(axes, points, axes.whiten)
 
-    def _current(self) -> tuple[PrincipalAxes, FeatureMoments]:
+    def _read_axes(self) -> tuple[PrincipalAxes, FeatureMoments]:
         """The axes, and the means that gaps are filled with."""
         if self._read is None:
             with one_blas_thread():
@@ -321,7 +322,9 @@ class PCA(StreamTransformer):
                     cold_start, followed = self._start()
                 names, d = cold_start.names, len(cold_start.names)
                 settings = self._build_settings(d)
-                seen, view = principal_stream.read_axes(followed, settings)
+                seen, view, self._start_axes = principal_stream.read_means_and_axes(
+                    followed, settings, self._start_axes
+                )
             axes = PrincipalAxes(
                 **{each.name: getattr(view, each.name) for each in fields(view)},
                 met=None if view.residual is None else view.residual <= TOLERANCE,
@@ -345,7 +348,7 @@ class PCA(StreamTransformer):
         with self._compute_on_copy() as after, one_blas_thread():
             after._read = None
             if after._early:
-                after._settle()
+                after._end_cold_start()
             if after._followed is not None:
                 settings = after._build_settings(len(after._names))
                 after._followed = principal_stream.flush(after._followed, settings)
@@ -384,13 +387,13 @@ class PCA(StreamTransformer):
             merged.learn_one(row)
         vars(self).update(vars(merged))
 
-    def _take(self, rows: FeatureRows) -> None:
+    def _learn_rows(self, rows: FeatureRows) -> None:
         with self._compute_on_copy() as after:
             after._read, n = None, 0
             while after._followed is None and n < len(rows):
                 after._cold_start, n = after._cold_start.add(rows.row(n)), n + 1
                 if len(after._early) == SETTLING:
-                    after._settle()
+                    after._end_cold_start()
             followed = after._followed
             if followed is not None and n < len(rows):
                 after._cold_start, values = after._cold_start.arrange(rows.take(slice(n, None)))
@@ -399,12 +402,12 @@ class PCA(StreamTransformer):
                 with one_blas_thread() if whole else nullcontext():
                     after._followed = principal_stream.extend(followed, values, settings)
 
-    def _settle(self) -> None:
+    def _end_cold_start(self) -> None:
         self._cold_start, self._followed = self._start()
 
     def _start(self) -> tuple[ColdStart, PrincipalStream]:
         """The features of the first events, and these events as a stream. Pure."""
-        settled, values = self._cold_start.settle()
+        settled, values = self._cold_start.fix_features()
         settings = self._build_settings(len(settled.names))
         with one_blas_thread():
             begun = principal_stream.init(len(settled.names), settings)
@@ -431,4 +434,4 @@ class PCA(StreamTransformer):
         return PrincipalSettings(k, solver, rank, window, half_life)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_read": None}
+        return {**super().__getstate__(), "_read": None, "_start_axes": None}

@@ -120,17 +120,17 @@ class UnsupervisedMetric(ColdStartTransformer):
         """Do nothing, as no event waits; NotReadyError before the warm-up ends."""
         _ = self.metric
 
-    def _place(self, rows: FeatureRows) -> Floats:
+    def _compute_coordinates(self, rows: FeatureRows) -> Floats:
         if not self.ready:
             return self._fill_with_zeros(rows)
         values = self._fill(self._count_missing(rows.align(self._names)))
         return values * np.sqrt(np.diag(self.metric.matrix))
 
-    def _take(self, rows: FeatureRows) -> None:
-        self._complete(rows, min(SETTLING, self.warm_up or SETTLING, self.size))
+    def _learn_rows(self, rows: FeatureRows) -> None:
+        self._learn_imputed(rows, min(SETTLING, self.warm_up or SETTLING, self.size))
 
     @property
-    def _learned(self) -> int:
+    def _n_learned(self) -> int:
         return self._stream.position
 
     def _learn(self, points: Floats, names: tuple[str, ...], is_filled: Bools) -> None:
@@ -143,12 +143,12 @@ class UnsupervisedMetric(ColdStartTransformer):
         due = min(2 * before.measured, before.measured + max(len(recent), LEAST_RENEWED))
         if after.position >= max(warm_up, due):
             with one_blas_thread():
-                metric = self._measure(recent, after.position)
+                metric = self._compute_metric(recent, after.position)
             named = metric.named(impute.name_metric_columns(names))
             after = replace(after, metric=named, measured=after.position)
         self._stream = after
 
-    def _measure(self, points: Floats, position: int) -> Mahalanobis:
+    def _compute_metric(self, points: Floats, position: int) -> Mahalanobis:
         """The metric of the last events, (n, d)."""
         scale = moments.update(moments.init(points.shape[1]), points).scale
         weights = predictability.weigh_features(points / scale, (self.seed, position))

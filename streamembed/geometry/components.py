@@ -58,7 +58,7 @@ def label_components(read_rows: Callable[[Ints], Array], n: int) -> Ints:
     return labels
 
 
-def build_indicators(labels: Ints, constant: Floats, limit: int) -> Floats:
+def build_component_basis(labels: Ints, constant: Floats, limit: int) -> Floats:
     """An orthonormal basis of the eigenspace of 1, without the constant, shape (n, c - 1).
 
     Parameters

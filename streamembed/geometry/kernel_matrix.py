@@ -39,11 +39,6 @@ def choose_dtype(capacity: int, tolerance: float | None = None) -> npt.DTypeLike
     return np.float32 if capacity > FLOAT32_ABOVE and not tight else np.float64
 
 
-def choose_capacity(n: int, size: int) -> int:
-    """The largest capacity of a ring with n slots in use, where a full support has ``size``."""
-    return max(size, 4 * n + SPARE)
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class _Journal:
     """Which matrix the ring belongs to, and how to roll it back to the previous one."""
@@ -170,7 +165,7 @@ class KernelMatrix:
     @classmethod
     def __unpack__(cls, packed: SavedKernelMatrix) -> KernelMatrix:
         """On its own ring; ValueError for a capacity that no support needs."""
-        if not 0 <= packed.capacity <= choose_capacity(len(packed.weights), LARGEST_SUPPORT):
+        if not 0 <= packed.capacity <= max(LARGEST_SUPPORT, 4 * len(packed.weights) + SPARE):
             raise ValueError(f"{packed.capacity} slots for {len(packed.weights)} rows")
         return cls.of(packed.weights, packed.capacity)
 
@@ -188,5 +183,5 @@ class KernelMatrix:
 
 
 def _start_journal(name: object) -> _Journal:
-    """A journal without a way back."""
+    """An empty journal, by which nothing can be rolled back yet."""
     return _Journal(name, None, np.zeros(0, dtype=np.int64), np.zeros((0, 0)))

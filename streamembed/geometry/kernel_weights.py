@@ -57,42 +57,40 @@ class KernelWeights:
         """Of weights."""
         return np.dtype(np.float32 if self.single else np.float64)
 
-    def of_points(self, points: Floats) -> KernelWeights:
-        """Between ``points`` (n, d), one a slot."""
-        columns = _augment(points - self.center, self.widths)
-        return self._of_columns(columns, points)
+    def between_points(self, points: Floats) -> KernelWeights:
+        """Weights between ``points`` (n, d), one a slot."""
+        columns = np.zeros((0, points.shape[1] + 2))
+        every = np.arange(len(points), dtype=np.int64)
+        return replace(self, columns=columns).replace(every, points, self.widths)
 
-    def of_squares(self, read_squares: Callable[[Ints], Floats]) -> KernelWeights:
-        """Between objects of which only squared distances are known."""
+    def between_objects(self, read_squares: Callable[[Ints], Floats]) -> KernelWeights:
+        """Weights between objects of which only squared distances are known."""
         return replace(self, columns=None, read_squares=read_squares, loss=0.0)
 
     def exact(self, distances: SquaredDistances) -> KernelWeights:
         """In double precision, by the squared distances themselves."""
-        return replace(self, single=False).of_squares(distances.rows)
+        return replace(self, single=False).between_objects(distances.rows)
 
     def bind(self, distances: SquaredDistances) -> KernelWeights:
         """Between points, or objects of which only distances are known."""
         if distances.read_distances is None:
-            return self.of_points(distances.points)
-        return self.of_squares(distances.rows)
+            return self.between_points(distances.points)
+        return self.between_objects(distances.rows)
 
     def replace(self, slots: Ints, points: Floats, widths: Floats) -> KernelWeights:
         """After ``slots`` were filled, first or again; ``points`` and ``widths`` are of all."""
         following = replace(self, widths=widths)
         if self.columns is None:
-            return following.of_points(points)
+            return following.between_points(points)
         columns = pad(self.columns, len(widths))
-        with np.errstate(over="ignore"):
-            columns[slots] = _augment(points[slots] - self.center, widths[slots])
-        return following._of_columns(columns, points)
-
-    def _of_columns(self, columns: Array, points: Floats) -> KernelWeights:
-        """With these columns in the precision that is exact enough, or without."""
         with np.errstate(all="ignore"):
+            x = points[slots] - self.center
+            new = np.column_stack([x, np.einsum("ij,ij->i", x, x), np.ones(len(slots))])
+            columns[slots] = new / widths[slots, None]
             # |x|^2 / w^2, where it is the same whatever the precision of the columns
             products = columns[:, -2].astype(np.float32) * columns[:, -1].astype(np.float32)
             ratio2 = float(products.max(initial=0.0))
-            spread = float(self.widths.max() / self.widths.min())
+            spread = float(widths.max() / widths.min())
             size = (ratio2 + np.sqrt(REACH * ratio2 * self.factor * spread)) / self.factor
             limit = LARGEST_LOSS * (1.0 if self.single else 1e-4)
             for dtype in (self.dtype, np.dtype(np.float64)):
@@ -100,12 +98,11 @@ class KernelWeights:
                 if not loss <= limit:
                     continue
                 if dtype.itemsize > columns.dtype.itemsize:  # digits that were left out
-                    return self.of_points(points)
+                    return following.between_points(points)
                 exact = columns.astype(dtype, copy=False)
                 if np.isfinite(exact).all():
-                    return replace(self, columns=exact, read_squares=None, loss=loss)
-
-        return self.of_squares(SquaredDistances(points).rows)
+                    return replace(following, columns=exact, read_squares=None, loss=loss)
+        return following.between_objects(SquaredDistances(points).rows)
 
     def rows(self, slots: Ints) -> Array:
         """W between ``slots`` and all, shape (b, n); ones on the diagonal, exactly."""
@@ -159,7 +156,7 @@ def bound_rounding(dtype: npt.DTypeLike, n: int) -> float:
     return (terms + EXPONENT_LOSS) * float(np.finfo(dtype).eps)
 
 
-def cut_slots(n: int) -> Iterator[Ints]:
+def iterate_slot_tiles(n: int) -> Iterator[Ints]:
     """All slots, in parts whose rows stay in the cache."""
     step = max(1, TILE * TILE // n)
     return (np.arange(i, min(i + step, n)) for i in range(0, n, step))
@@ -167,18 +164,7 @@ def cut_slots(n: int) -> Iterator[Ints]:
 
 def multiply_rows(read_rows: Callable[[Ints], Array], n: int, block: Array) -> Array:
     """W @ block, shape (n, m), part by part of the rows of W."""
-    return np.concatenate([read_rows(part) @ block for part in cut_slots(n)])
-
-
-def _augment(centred: Floats, widths: Floats) -> Floats:
-    """(x, |x|^2, 1) / w, shape (b, d + 2)."""
-    b, d = centred.shape
-    columns = np.ones((b, d + 2))
-    columns[:, :d] = centred
-    with np.errstate(all="ignore"):
-        columns[:, d] = np.einsum("ij,ij->i", centred, centred)
-        columns /= widths[:, None]
-    return columns
+    return np.concatenate([read_rows(part) @ block for part in iterate_slot_tiles(n)])
 
 
 def _swap_ends(columns: Array, factor: float) -> Array:

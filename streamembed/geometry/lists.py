@@ -79,7 +79,7 @@ class NeighborLists:
         >>> lists.replace(np.array([0]), geometry, positions).near[:, :2].tolist()
         [[2, 3], [2, 3], [3, 0], [2, 0]]
         """
-        n, width = len(geometry), n_neighbors + (n_neighbors if spare is None else spare)
+        n, width = len(positions), n_neighbors + (n_neighbors if spare is None else spare)
         lists = _make_empty(n, width)
         for tile in split_slots(np.arange(n), n):
             _fill(lists, geometry.rows(tile), positions, is_distinct)
@@ -114,7 +114,7 @@ class NeighborLists:
         NeighborLists
             O(n (b d + w)).
         """
-        n, k = len(geometry), self.n_neighbors
+        n, k = len(positions), self.n_neighbors
         if not len(slots):
             return self
         if len(slots) >= MOST_REPLACED * n:

@@ -59,30 +59,25 @@ class DistanceBounds:
         positive
             Leave out distances of 0.
         """
-        rows, columns, d2 = self._find_others(limit, positive)
-        inside = ~(d2 > np.broadcast_to(limit, self.lower.shape)[rows, columns])
-        return rows[inside], columns[inside], d2[inside]
+        rows, columns = np.divmod(np.flatnonzero(~(self.lower > limit)), self.lower.shape[1])
+        d2 = self.exact(rows, columns)
+        is_near = (d2 < np.inf) & (columns != self.slots[rows])
+        is_near &= ~(d2 > np.broadcast_to(limit, self.lower.shape)[rows, columns])
+        if positive:
+            is_near &= d2 > 0
+        return rows[is_near], columns[is_near], d2[is_near]
 
     def nearest(self, count: int, positive: bool = False) -> tuple[Ints, Ints, Floats]:
         """As `within`: the ``count`` nearest others of every row, all that tie, and some more."""
         if count >= self.lower.shape[1]:
-            return self._find_others(np.inf, positive)
+            return self.within(np.inf, positive)
         upper = self.lower + self.slack
         upper += self.row_slack[:, None]
         if positive:
             upper = np.where(self.lower > 0, upper, np.inf)
         # one of those that are surely no farther may be the slot itself
         upper.partition(count, axis=1)
-        return self._find_others(upper[:, count, None], positive)
-
-    def _find_others(self, limit: float | Floats, positive: bool) -> tuple[Ints, Ints, Floats]:
-        """As `within`, and some beyond the limit that bounds do not rule out."""
-        rows, columns = np.divmod(np.flatnonzero(~(self.lower > limit)), self.lower.shape[1])
-        d2 = self.exact(rows, columns)
-        is_other = (d2 < np.inf) & (columns != self.slots[rows])
-        if positive:
-            is_other &= d2 > 0
-        return rows[is_other], columns[is_other], d2[is_other]
+        return self.within(upper[:, count, None], positive)
 
 
 class Pairwise(Protocol):
@@ -136,11 +131,11 @@ class PointDistances:
             lower,
             self._slack,
             self._slack[slots],
-            partial(_compare, self._points[slots], self._points),
+            partial(_compute_exact_squares, self._points[slots], self._points),
         )
 
 
-def _compare(left: Floats, right: Floats, rows: Ints, columns: Ints) -> Floats:
+def _compute_exact_squares(left: Floats, right: Floats, rows: Ints, columns: Ints) -> Floats:
     """Squared distances of rows of ``left`` and rows of ``right``, by differences, shape (p,)."""
     d2 = np.empty(len(rows))
     step = max(1, CELLS // max(1, right.shape[1]))

@@ -55,7 +55,7 @@ class Scaling:
         result[np.abs(result) < SMALLEST] = 0.0
         return result
 
-    def of_bandwidth(self, bandwidth: float) -> Self:
+    def with_bandwidth(self, bandwidth: float) -> Self:
         """The same with another one, or the nearest of the bounds of bandwidths."""
         return replace(self, bandwidth=min(max(bandwidth, SMALLEST_BANDWIDTH), LARGEST_BANDWIDTH))
 
@@ -94,7 +94,7 @@ def fit_points(
         bandwidth = choose_bandwidth(
             lambda slots: scipy.spatial.distance.cdist(scaled[slots], scaled), len(scaled)
         )
-    return fitted.of_bandwidth(bandwidth)
+    return fitted.with_bandwidth(bandwidth)
 
 
 def compare_divisors(
@@ -169,7 +169,7 @@ def _measure_spread(points: Floats, masses: Floats) -> tuple[Floats, Bools, Floa
 
 def _measure_part(points: Floats, masses: Floats) -> tuple[Floats, Bools, Floats]:
     """`_measure_spread` of some features."""
-    points = _limit_errors(points, masses)
+    points = _clip_outliers(points, masses)
     shares = (masses / masses.sum())[:, None]
     # from the first point: a constant feature then deviates by exactly 0, however many points sum
     # up
@@ -185,7 +185,7 @@ def _measure_part(points: Floats, masses: Floats) -> tuple[Floats, Bools, Floats
     return center, varies, safe * np.sqrt(squares)
 
 
-def _limit_errors(points: Floats, masses: Floats) -> Floats:
+def _clip_outliers(points: Floats, masses: Floats) -> Floats:
     """Points (n, d), with the values of errors moved to the farthest others. O(n log n d)."""
     middle, apart, order, sums = _sort_distances(points, masses)
     ascending, total = np.take_along_axis(apart, order, 0), sums[-1]
@@ -219,4 +219,4 @@ def _sort_distances(points: Floats, masses: Floats) -> tuple[Floats, Floats, Int
 def fit_distances(d: Floats, bandwidth: float | None) -> Scaling:
     """Distances (n, n) are taken as they are; only a bandwidth of None is chosen."""
     sigma = choose_bandwidth(lambda slots: d[slots], len(d)) if bandwidth is None else bandwidth
-    return Scaling(np.zeros(0), np.ones(0), 1.0).of_bandwidth(sigma)
+    return Scaling(np.zeros(0), np.ones(0), 1.0).with_bandwidth(sigma)

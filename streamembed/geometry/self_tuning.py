@@ -101,7 +101,7 @@ def fill_widths(
         slots -> their squared distances to all slots afterwards, shape (., n). Only slots whose
         neighbours do not weigh enough are asked for. O(n) memory.
     """
-    n, reaches = len(lists), lists.reaches[slots]
+    n, reaches = len(lists.near), lists.reaches[slots]
     bases, widths = pad(scales.bases, n), pad(scales.widths, n)
     median = _update_median(scales.median, reaches, len(slots) == n)
     bases[slots] = np.maximum(reaches, LEAST_WIDTH * median)

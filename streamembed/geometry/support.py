@@ -7,7 +7,7 @@ reused, so that a full support is a fixed set of arrays.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated
 
 import numpy as np
@@ -48,16 +48,6 @@ class Support:
         return np.argsort(self.births, kind="stable")
 
 
-def choose_slots(position: int, count: int, size: int | None) -> Ints:
-    """The slots that the next ``count`` events take, shape (count,), distinct.
-
-    Event p takes slot p mod size: the slot of the oldest event, once the window is full. With
-    ``size`` None every event has a slot of its own.
-    """
-    positions = np.arange(position, position + count, dtype=np.int64)
-    return positions if size is None else positions % size
-
-
 def fill(
     support: Support,
     slots: Ints,
@@ -71,21 +61,13 @@ def fill(
 
     ``masses`` are those of all slots afterwards.
     """
-    return Support(
-        _fill(support.points, slots, points),
-        _fill(support.scaled, slots, scaled),
-        _fill(support.ids, slots, ids),
-        _fill(support.births, slots, positions),
-        masses,
-    )
-
-
-def _fill(old: Array, slots: Ints, new: Array) -> Array:
-    """A copy of ``old``, longer where the slots need it, with ``new`` in ``slots``."""
-    if len(slots) == 0:
-        return old
-    n = max(len(old), int(slots.max()) + 1)
-    dtype = np.promote_types(old.dtype, new.dtype)
-    result = pad(old.astype(dtype, copy=False), n)
-    result[slots] = new
-    return result
+    if not len(slots):
+        return replace(support, masses=masses)
+    filled = {}
+    new = {"points": points, "scaled": scaled, "ids": ids, "births": positions}
+    for name, values in new.items():
+        old = getattr(support, name)
+        dtype = np.promote_types(old.dtype, values.dtype)
+        filled[name] = pad(old.astype(dtype, copy=False), len(masses))
+        filled[name][slots] = values
+    return replace(support, masses=masses, **filled)

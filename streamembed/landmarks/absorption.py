@@ -103,7 +103,7 @@ class PointGeometry:
         self._arriving = arriving
 
     def nearest(self) -> tuple[Ints, Floats]:
-        """One product finds the slot; the distance to it is then taken by differences.
+        """The nearest slot of each event, by one product, and the squared distance by differences.
 
         An event so far away that rounding misleads the product falls through to `row`.
         """
@@ -157,7 +157,7 @@ class DistanceGeometry:
         self._content[: self._n] = np.arange(self._n)
 
     def nearest(self) -> tuple[Ints, Floats]:
-        """Smallest entries."""
+        """The nearest slot of each event, and the squared distance: the smallest entry of a row."""
         near = self._to_slots.argmin(axis=1)
         d = self._to_slots[np.arange(len(near)), near]
         return near, d * d
@@ -338,7 +338,7 @@ class _GrowingCover:
         self.content[slot] = event
 
     def result(self, near: Ints, near_d2: Floats) -> Absorption:
-        """What `absorb` returns."""
+        """The result of `absorb`: slots, their events, masses, the cover, and what was nearest."""
         slots = np.flatnonzero(self.content >= 0)
         masses = np.maximum(self.masses[: self.n], LEAST_MASS * self.masses.sum())
         return Absorption(

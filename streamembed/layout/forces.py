@@ -102,7 +102,7 @@ def attract(links: Links, places: Floats, at: Floats) -> tuple[Floats, Floats]:
 
     ``at`` are the places y_i, shape (m, 2), of the rows that ``links`` has.
     """
-    if compilation.is_available():
+    if compilation.pays(len(links.slots)):
         return forces_numba.attract(links.starts, links.slots, links.weights, places, at)
     counts, m = np.diff(links.starts), len(at)
     rows = np.repeat(np.arange(m), counts)
@@ -121,7 +121,7 @@ def repel(places: Floats, at: Floats, dtype: npt.DTypeLike = np.float32) -> Floa
     A place does not repel a point that is exactly there.
     """
     columns, at_columns = _centre(places, at, dtype)
-    if compilation.is_available():
+    if compilation.pays(len(places) * len(at)):
         pushed = np.empty_like(at_columns)
         forces_numba.repel(*columns, *at_columns, *pushed)
         return pushed.T.astype(np.float64)
@@ -134,13 +134,13 @@ def repel(places: Floats, at: Floats, dtype: npt.DTypeLike = np.float32) -> Floa
     return sums[:, : len(at)].T.astype(np.float64)
 
 
-def weigh(places: Floats, at: Floats, dtype: npt.DTypeLike = np.float32) -> Floats:
+def sum_weights(places: Floats, at: Floats, dtype: npt.DTypeLike = np.float32) -> Floats:
     """sum_j w_j at any points of the plane, shape (m,); a place counts 1 for itself. O(m n)."""
     columns, at_columns = _centre(places, at, dtype)
-    if compilation.is_available():
+    if compilation.pays(len(places) * len(at)):
         sums = np.empty(len(at), dtype=dtype)
         (x, y), (own_x, own_y) = columns, at_columns
-        forces_numba.weigh(x, y, own_x, own_y, sums)
+        forces_numba.sum_weights(x, y, own_x, own_y, sums)
         return sums.astype(np.float64)
     sums = np.zeros(max(len(at), 2), dtype=dtype)
     for _, w in _iterate_offsets_and_weights(columns, at_columns):
@@ -162,7 +162,7 @@ def _iterate_offsets_and_weights(
     # (1, -y_j) times (y, 1) is the difference, rounded once; twice as fast as to subtract them
     minus, plus = np.ones((2, n, 2), columns.dtype), np.ones((2, 2, m), columns.dtype)
     minus[:, :, 1] = -columns
-    plus[:, 0] = at_columns
+    plus[:, 0, : at_columns.shape[1]] = at_columns
     work = np.empty((4, 1 + min(n, max(1, CELLS // m)), m), dtype=columns.dtype)
     for start in range(0, n, work.shape[1] - 1):
         work = work[:, : 1 + n - start]

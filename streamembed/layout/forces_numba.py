@@ -58,8 +58,8 @@ def repel(x: Array, y: Array, own_x: Array, own_y: Array, pushed_x: Array, pushe
 
 
 @compile_at_first_call
-def weigh(x: Array, y: Array, own_x: Array, own_y: Array, sums: Array) -> None:
-    """See `streamembed.layout.forces.weigh`; all arrays are of one precision."""
+def sum_weights(x: Array, y: Array, own_x: Array, own_y: Array, sums: Array) -> None:
+    """See `streamembed.layout.forces.sum_weights`; all arrays are of one precision."""
     one = x.dtype.type(1)
     lane_x, lane_y, sum_w = np.zeros((3, LANES), dtype=x.dtype)
     for start in range(0, len(own_x), LANES):

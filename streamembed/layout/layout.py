@@ -27,7 +27,7 @@ from streamembed.layout.relaxation import (
     displace_all,
     relax,
     relax_from_scratch,
-    select_rows,
+    select_displaced_rows,
     spread,
 )
 from streamembed.numeric.arrays import Floats, Ints, freeze, pad
@@ -88,7 +88,7 @@ def init(
     """
     near, d2 = select_neighbors(lists)
     p = compute_affinities(d2)
-    places, gamma = relax_from_scratch(Links.of(near, p), _rank_columns(columns, arrivals), rho)
+    places, gamma = relax_from_scratch(Links.of(near, p), _spread_ranks(columns, arrivals), rho)
     zeros = np.zeros_like(places)
     preserved = float(measures.measure_kept(places, near, duplicates).mean())
     return Layout(
@@ -127,7 +127,7 @@ def start_spreading(layout: Layout) -> Layout:
     )
 
 
-def measure_rest(layout: Layout, lists: NeighborLists, duplicates: Ints | None) -> Layout:
+def record_kept_at_rest(layout: Layout, lists: NeighborLists, duplicates: Ints | None) -> Layout:
     """The layout whose points have just come to rest together, with what it then keeps."""
     near, _ = select_neighbors(lists)
     shares = measures.measure_kept(layout.places, near, duplicates)
@@ -174,7 +174,7 @@ def update(
         left -= due
     else:
         for number in range(positions[0] // EVENTS_PER_STEP, positions[1] // EVENTS_PER_STEP):
-            rows = select_rows(n, number)
+            rows = select_displaced_rows(n, number)
             places, displacement = displace_all(links, places, displacement, rows, rho, gamma)
     moved = _compute_lengths(places - old_places)
     moved[slots] = 0.0
@@ -201,7 +201,7 @@ def select_neighbors(lists: NeighborLists) -> tuple[Slots, Floats]:
     return near[:, :k], d2[:, :k]
 
 
-def _rank_columns(columns: Floats, arrivals: Ints) -> Floats:
+def _spread_ranks(columns: Floats, arrivals: Ints) -> Floats:
     """Ranks in two columns, evenly spaced with variance 1, shape (n, 2).
 
     With outliers and equal values too, no two points start in one place.

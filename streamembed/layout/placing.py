@@ -63,7 +63,7 @@ def _choose_least_energy(
     candidates = np.concatenate([mean, nearest])
     (x, y), (u, v) = candidates.T, neighbor_places.T
     d2 = (x[:, None] - u) ** 2 + (y[:, None] - v) ** 2
-    own = rho * (np.log1p(d2) @ weights) + gamma * forces.weigh(placed, candidates)
+    own = rho * (np.log1p(d2) @ weights) + gamma * forces.sum_weights(placed, candidates)
     return candidates[np.argmin(own)], candidates[0]
 
 
@@ -101,7 +101,9 @@ def place_outside(places: Floats, near: Ints, p: Floats, rho: float, gamma: floa
     candidates = np.concatenate([mean[:, None], neighbor_places[:, :CANDIDATES]], axis=1)
     d2 = ((candidates[:, :, None] - neighbor_places[:, None]) ** 2).sum(axis=-1)
     own_energy = rho * (np.log1p(d2) * p[:, None]).sum(axis=-1)
-    own_energy += gamma * forces.weigh(places, candidates.reshape(-1, 2)).reshape(own_energy.shape)
+    own_energy += gamma * forces.sum_weights(places, candidates.reshape(-1, 2)).reshape(
+        own_energy.shape
+    )
     own_energy[:, 1:][~is_neighbor[:, :CANDIDATES]] = np.inf
     at: Floats = candidates[np.arange(len(near)), np.argmin(own_energy, axis=1)]
     for _ in range(STEPS):

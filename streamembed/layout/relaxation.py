@@ -36,7 +36,7 @@ START = 1e-2
 def find_forces(
     links: Links, places: Floats, at: Floats, rho: float, gamma: float
 ) -> tuple[Floats, Floats]:
-    """f of the rows that ``links`` has, which are ``at``, shape (m, 2), and their h, shape (m,)."""
+    """Forces (m, 2) on the rows of ``links``, which are ``at``, and the pull of links, (m,)."""
     force, strength = forces.attract(links, places, at)
     force *= rho
     force += gamma * forces.repel(places, at)
@@ -150,7 +150,7 @@ def count_due_steps(n: int, positions: tuple[int, int]) -> int:
     return end - begin
 
 
-def select_rows(n: int, number: int) -> Ints:
+def select_displaced_rows(n: int, number: int) -> Ints:
     """The rows of one displacement: all, or of many every ``n_turns``-th, in turn."""
     n_turns = -(-n // ROWS_PER_STEP)
     return np.arange(number % n_turns, n, n_turns)
@@ -166,8 +166,8 @@ def _accelerate(
 
 def _compute_gamma(places: Floats) -> float:
     """gamma = n / Z, of t-SNE, by some rows of many; of a few points that are far apart, less."""
-    rows = select_rows(len(places), 0)
-    z = float((forces.weigh(places, places[rows]) - 1.0).sum()) / (len(rows) / len(places))
+    rows = select_displaced_rows(len(places), 0)
+    z = float((forces.sum_weights(places, places[rows]) - 1.0).sum()) / (len(rows) / len(places))
     return len(places) / max(z, 1.0)
 
 

@@ -55,7 +55,7 @@ from streamembed.logs import log_columns
 from streamembed.logs.log_file import LogFile, build_damage_error, read_rows
 from streamembed.logs.log_writer import write_distance_log as write_distance_log
 from streamembed.logs.log_writer import write_log as write_log
-from streamembed.logs.paths import Paths, list_folders, probe_files
+from streamembed.logs.paths import Paths, probe_files, select_folders
 from streamembed.numeric.arrays import Array, Bools, Floats
 from streamembed.validation import check_whole
 
@@ -224,7 +224,7 @@ class EventLog:
                     offset += part
                     continue
                 batch = self._decode_batch(part, layout, offset, file)
-                if (message := order.find_fall(batch.event_times, file)) is not None:
+                if (message := order.find_decrease(batch.event_times, file)) is not None:
                     warn(message, TimeOrderWarning)
                 yield batch
                 offset += part.num_rows
@@ -248,7 +248,7 @@ class EventLog:
             points=table.values,
             nulls=table.nulls,
             distances=distances,
-            ids=log_columns.to_ids(decode(name=layout.id, kind=self.id_type)),
+            ids=log_columns.to_optional_ids(decode(name=layout.id, kind=self.id_type)),
             labels=decode(name=layout.label, kind=self.label_type),
             event_times=decode(name=layout.time, kind=self.event_time_type),
             offset=offset,
@@ -386,7 +386,7 @@ def warn_of_columns(log: EventLog) -> None:
 
 def open_with_choice(paths: Paths, choice: ColumnChoice) -> EventLog:
     """`open_log` without its warning."""
-    return open_files(probe_files(paths), choice, list_folders(paths))
+    return open_files(probe_files(paths), choice, select_folders(paths))
 
 
 def open_files(
@@ -429,7 +429,7 @@ def open_files(
         file_candidates = list_candidates(file, sizes)
         _check_same_layout(file, _find_layout(file, file_candidates, choice), first, layout)
         for name in {*file.names}.difference(layout.event_columns, roles, choice.keep):
-            left_out.setdefault(name, file_candidates.explain(name))
+            left_out.setdefault(name, file_candidates.explain_exclusion(name))
     left_out = {name: left_out[name] for name in sorted(left_out)}
     role_columns |= {"keep": choice.keep, "left_out": left_out}
     vectors = {name for name, kind in candidates.types.items() if holds_vectors(kind)}

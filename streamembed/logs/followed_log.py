@@ -23,7 +23,7 @@ from streamembed.data.column_roles import ColumnChoice
 from streamembed.errors import FeatureError, LogError, ParameterError, check_path
 from streamembed.logs.event_log import EventLog, LogBatch, open_files, parse_choice
 from streamembed.logs.log_file import LogFile, probe, read_rows
-from streamembed.logs.paths import Location, check_plain, list_folder
+from streamembed.logs.paths import Location, check_no_table, list_folder
 from streamembed.logs.place import Place, find_place, is_uri
 from streamembed.validation import check_real
 
@@ -81,7 +81,7 @@ def follow_log(
     place = find_place(folder if is_uri(folder) else check_path(folder, "folder"))
     if place.kind != FileType.Directory:
         raise ParameterError(f"folder={str(place)!r} must be a folder, which can grow")
-    check_plain(place)
+    check_no_table(place)
     seconds = check_real("idle_exit", math.inf if idle_exit is None else idle_exit, 0.0, math.inf)
     choice = parse_choice(features, exclude, id, label, time, keep)
     return FollowedLog(place, choice, seconds, stop or (lambda: False))

@@ -40,7 +40,7 @@ def find_id_type(files: Sequence[LogFile], name: str | None) -> Any:
     )
 
 
-def to_ids(column: Any) -> Array | None:
+def to_optional_ids(column: Any) -> Array | None:
     """Ids as int64, or as objects where an id is null or text; None without ids."""
     if column is None:
         return None

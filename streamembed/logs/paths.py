@@ -44,22 +44,22 @@ def natural_order(path: str) -> list[tuple[str, str]]:
     return list(zip(padded, names, strict=True))  # "1" and "01" are told apart
 
 
-def list_paths(paths: Paths) -> list[str]:
+def normalise_paths(paths: Paths) -> list[str]:
     """The paths and URIs as text; ParameterError where a value is neither."""
     is_one = isinstance(paths, (str, bytes, bytearray, memoryview))
     listed: Any = paths if isinstance(paths, Sequence) and not is_one else [paths]
     return [path if is_uri(path) else check_path(path, "paths") for path in listed]
 
 
-def list_folders(paths: Paths) -> tuple[Path, ...]:
+def select_folders(paths: Paths) -> tuple[Path, ...]:
     """Those of the paths that are folders here."""
-    local = (Path(path) for path in list_paths(paths) if not is_uri(path))
+    local = (Path(path) for path in normalise_paths(paths) if not is_uri(path))
     return tuple(path for path in local if path.is_dir())
 
 
 def probe_files(paths: Paths) -> tuple[LogFile, ...]:
     """Describe every file, in reading order, without reading its rows."""
-    names = list_paths(paths)
+    names = normalise_paths(paths)
     if not names:
         raise ParameterError("paths=[] must name at least one file or folder")
     if "-" in names:
@@ -76,7 +76,7 @@ def _find_files(name: str) -> Iterator[Place]:
         if place.kind == fs.FileType.File:
             yield place
         elif place.kind == fs.FileType.Directory:
-            check_plain(place)
+            check_no_table(place)
             if not (files := list_folder(place)):
                 raise ParameterError(
                     f"{place} is a folder without log files: name the files, or another folder "
@@ -102,11 +102,11 @@ def _expand_pattern(name: str) -> list[Place]:
             f"paths has the pattern {name!r}, which matches nothing; it must name files or folders"
         )
     for folder in {os.path.dirname(match) for match in matches}:
-        check_plain(find_place(folder or "."))
+        check_no_table(find_place(folder or "."))
     return [find_place(match) for match in matches]
 
 
-def check_plain(folder: Place) -> None:
+def check_no_table(folder: Place) -> None:
     """ParameterError where a folder is in a table, whose files also have rows that were deleted."""
     top = PurePath(folder.path)
     for table, (mark, (kind, end)) in product((top, *top.parents), TABLES.items()):
@@ -126,7 +126,7 @@ def list_folder(folder: Place) -> list[Place]:
     """The files of a folder of logs, in reading order, perhaps none."""
     children = sorted(folder.list_children(), key=lambda child: natural_order(child.name))
     if any(child.name in TABLES for child in children):
-        check_plain(folder)
+        check_no_table(folder)
     files: list[Place] = []
     for child in children:
         if child.name.startswith((".", "_")):

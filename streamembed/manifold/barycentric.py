@@ -187,7 +187,7 @@ def build_alignment(
     return B, csr_array(M.tocsc().T)
 
 
-def refill(vectors: Floats, slots: Ints, near: Slots, weights: Floats) -> Floats:
+def interpolate_refilled(vectors: Floats, slots: Ints, near: Slots, weights: Floats) -> Floats:
     """Columns as a start after ``slots`` were refilled: their rows come from their neighbours.
 
     Parameters
@@ -232,7 +232,7 @@ def solve(
     B, M
         Of `build_alignment`.
     start
-        Columns near the solution, shape (n, m'), as `refill` gives them; None for random ones.
+        Columns near the solution, shape (n, m'), of `interpolate_refilled`; None for random ones.
     count
         Wanted columns, at least 1.
     generator

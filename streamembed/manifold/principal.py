@@ -5,7 +5,8 @@ theta, v = eigenvalues and eigenvectors of S; s = sqrt(theta), the singular valu
 rows; b = rows that come or go at once; r = columns of a truncated state.
 
 `Moments` are exact, can remove rows again, and take d^2 numbers. `OneSided` keeps r axes, for many
-features; `TwoSided` (`streamembed.manifold.two_sided`) is that of a window. `view` reads any.
+features; `TwoSided` (`streamembed.manifold.two_sided`) is that of a window. `compute_axes` reads
+any.
 
 Source: docs/algorithms/pca.md; Chan, Golub & LeVeque (1983), The American Statistician 37(3),
 242-247 (moments); Ross, Lim, Lin & Yang (2008), Int. J. Computer Vision 77, 125-141 (the row of the
@@ -35,14 +36,15 @@ NO_VARIANCE = 1e-12
 ROUNDING = 1e-13
 # Up to here all of S is decomposed: a millisecond.
 SMALL = 128
-# Columns beyond those that are published, and columns of noise in a block, for new directions that
-# the block does not contain. Six and two made products costlier, and not fewer.
-GUARDS, PROBES = 2, 1
-# Products after the first: from a reference of a hundred events ago two to five are enough, and
-# where the spectrum is flat the whole decomposition is faster.
-DEPTH = 8
+# Columns beyond those that are published: the wider the gap behind them, the fewer the products.
+GUARDS = 12
+# Rounds of the block, and columns for each direction that it lacks. One or two rounds are enough as
+# a rule; where more are needed the whole decomposition is faster.
+ROUNDS, POWERS = 6, 3
 # Of its eigenvalue, the residual at which an axis has converged: at a gap of 1e-1 an angle of 1e-4.
 SOLVED = 1e-5
+# The same of axes that waiting rows have updated since.
+UPDATED = 1e-3
 # Below this overlap with every axis of the reference an axis is new: its sign is its own.
 LEAST_OVERLAP = 0.1
 # Eigenvalues nearer than this share of the smaller one are a cluster, whose axes are aligned
@@ -86,7 +88,7 @@ class Moments:
         """With these rows (b, d) too, each counting once or as much as its weight. O(b d^2)."""
         if not len(rows):
             return self
-        weight, mean, spread = _compute_scatter_update(self, rows, weights)
+        weight, mean, spread = _compute_moment_update(self, rows, weights)
         n = self.count + weight
         return replace(self, count=n, mean=mean, scatter=_add_products(self.scatter, spread))
 
@@ -99,7 +101,7 @@ class Moments:
             return self.join(rows)
         n, mean, gained = self.count, self.mean, rows
         if len(rows):
-            weight, mean, gained = _compute_scatter_update(self, rows, None)
+            weight, mean, gained = _compute_moment_update(self, rows, None)
             n += weight
         rest = n - len(leaving)
         if rest <= 0.0:
@@ -161,7 +163,7 @@ class OneSided:
         """
         if not len(rows):
             return self
-        weight, mean, spread = _compute_scatter_update(self, rows, weights)
+        weight, mean, spread = _compute_moment_update(self, rows, weights)
         return self._append(spread, replace(self, count=self.count + weight, mean=mean))
 
     def forget(self, factor: float) -> Self:
@@ -208,7 +210,7 @@ class OneSided:
         return replace(base, values=values[:n_kept].copy(), axes=axes, tail=tail)
 
 
-def _compute_scatter_update(
+def _compute_moment_update(
     state: Moments | OneSided, rows: Floats, weights: Floats | None
 ) -> tuple[float, Floats, Floats]:
     """Weight of the rows, the mean with them, and rows (b + 1, d) whose squares S grows by."""
@@ -278,7 +280,9 @@ class PrincipalView:
     count: float  # n
 
 
-def view(state: PrincipalState, k: int, reference: Floats | None = None) -> PrincipalView:
+def compute_axes(
+    state: PrincipalState, k: int, reference: Floats | None = None, rows: Floats | None = None
+) -> PrincipalView:
     """The leading k axes of a state.
 
     Parameters
@@ -289,11 +293,14 @@ def view(state: PrincipalState, k: int, reference: Floats | None = None) -> Prin
         Shape (d, m), what `compute_reference` gave earlier: axes keep the signs that they have
         there, and those whose eigenvalues are within 1e-3 of each other are rotated among
         themselves to where they were. None: the largest loading of each is positive.
+    rows
+        Shape (b, d), centred: what has joined since ``reference`` was computed. Beyond 128 features
+        they update its axes, to a residual of 1e-3 at most. None: the axes are solved, to 1e-5.
 
     Returns
     -------
-    Pure. Moments: O(d^3) up to 128 features; beyond, O(d^2 (k + 3)) a product, four as a rule, and
-    d^3 / 3 for the proof that no axis is missing.
+    Pure. Moments: O(d^3) up to 128 features; beyond, O(d^2 (k + 3 b)) with rows, and without them
+    some O(d^2 k) and d^3 / 3 for the proof that no axis is missing.
     One-sided: O(d k (k + m)).
 
     Notes
@@ -301,7 +308,7 @@ def view(state: PrincipalState, k: int, reference: Floats | None = None) -> Prin
     Directions count as without variance where s is below 1e-12 s_1; of moments, where theta is
     below 4 max(d, 100) eps theta_1, as squares are not known better.
     """
-    values, vectors = _find_leading(state, k, reference)
+    values, vectors = _find_leading(state, k, reference, rows)
     # columns that are rotated among themselves keep their eigenvalues: exact ones, in order
     vectors = _align(values, vectors, reference)
     n_found = len(values)
@@ -313,7 +320,9 @@ def view(state: PrincipalState, k: int, reference: Floats | None = None) -> Prin
         residual = 0.0
         if n_found:
             product = _multiply(state.scatter, vectors)
-            residual = float(_compute_residuals(product, vectors, values).max())
+            # squares of S itself could overflow
+            left = (product - vectors * values) / values[0]
+            residual = float(np.linalg.norm(left, axis=0).max())
     divisor = state.count - 1.0
     has_variance = divisor > 0.0
     tail = 0.0 if isinstance(state, Moments) else state.tail
@@ -337,7 +346,7 @@ def compute_reference(state: PrincipalState, k: int, earlier: Floats | None = No
     return _align(values, vectors, earlier)
 
 
-def follow(state: PrincipalState, k: int, reference: Floats) -> Floats:
+def track_axes(state: PrincipalState, k: int, reference: Floats) -> Floats:
     """The axes (d, m) after a chunk, approximately: one product instead of a solution, aligned.
 
     Of moments these are the Nystrom pairs of the reference: without directions outside of it.
@@ -357,7 +366,7 @@ def follow(state: PrincipalState, k: int, reference: Floats) -> Floats:
 
 
 def _find_leading(
-    state: PrincipalState, k: int, start: Floats | None, guards: int = 0
+    state: PrincipalState, k: int, start: Floats | None, rows: Floats | None = None, guards: int = 0
 ) -> tuple[Floats, Floats]:
     """Eigenvalues and eigenvectors of S, k or fewer; up to ``guards`` more, less accurate."""
     if not isinstance(state, Moments):
@@ -367,7 +376,7 @@ def _find_leading(
     d = len(state.mean)
     if d <= SMALL:
         values, vectors = descending_eigh(state.scatter)
-    elif k + GUARDS + PROBES <= d // 4 and (pairs := _run_krylov(state.scatter, k, start)):
+    elif start is not None and (pairs := _iterate(state.scatter, k, start, rows)):
         values, vectors = pairs
     else:
         values, vectors = largest_pairs(state.scatter, min(k + GUARDS, d))
@@ -377,39 +386,38 @@ def _find_leading(
     return values[:n_found], vectors[:, :n_found]
 
 
-def _run_krylov(scatter: Floats, k: int, start: Floats | None) -> tuple[Floats, Floats] | None:
-    """The leading pairs of S from earlier ones, by a block Krylov space.
+def _iterate(
+    scatter: Floats, k: int, block: Floats, rows: Floats | None
+) -> tuple[Floats, Floats] | None:
+    """The leading pairs of S from earlier ones, by Rayleigh-Ritz on them and what they lack.
 
-    k pairs have residuals below `SOLVED` of their own eigenvalue, `GUARDS` more have no such bound.
-    None where convergence is too slow, or where a larger eigenvalue may be missing: the space holds
-    no more copies of a multiple eigenvalue than there are columns of the block that see it. A
-    product costs O(d^2 m + d m^2), m = k + 3.
+    They lack ``rows``, which have joined since; without rows their residuals. A round adds these
+    directions and their products with S, and keeps k + `GUARDS` columns. With rows k residuals are
+    at most `UPDATED`; without, `SOLVED`, and no larger eigenvalue is missing. None: it failed.
     """
-    d, m = len(scatter), k + GUARDS + PROBES
-    start_columns = np.zeros((d, 0)) if start is None else start[:, : m - PROBES]
-    # the same noise every time: it must not depend on the data
-    noise = np.random.default_rng(0).standard_normal((d, m - start_columns.shape[1]))
-    basis = np.linalg.qr(np.concatenate([start_columns, noise], axis=1))[0]
-    products = last = _multiply(scatter, basis)
-    scale = float(np.abs(products).max())
-    if scale == 0.0:
-        return np.zeros(1), np.zeros((d, 1))
-    for _ in range(DEPTH):
-        new = _build_basis(last - basis @ (basis.T @ last), basis, scale)
-        if new.shape[1]:  # otherwise the space is invariant, and its pairs are exact
-            last = _multiply(scatter, new)
-            basis = np.concatenate([basis, new], axis=1)
-            products = np.concatenate([products, last], axis=1)
-        values, turn = descending_eigh(basis.T @ products)
-        values, turn = values[: m - PROBES], turn[:, : m - PROBES]
-        vectors, product = basis @ turn, products @ turn
-        residuals = _compute_residuals(product[:, :k], vectors[:, :k], values[:k])
+    further = _multiply(scatter, block[:, :k]) if rows is None else rows.T
+    tolerance = SOLVED if rows is None else UPDATED
+    for _ in range(ROUNDS if k + GUARDS <= len(scatter) // 4 else 0):
+        powers: list[Floats] = []
+        while len(powers) < POWERS:
+            further = _multiply(scatter, powers[-1]) if powers else further
+            further = further - block @ (block.T @ further)
+            powers.append(further / np.maximum(np.abs(further).max(axis=0), TINY))
+        new = _build_basis(np.concatenate(powers, axis=1), block, 1.0)
+        basis = np.concatenate([block, new], axis=1)
+        product = _multiply(scatter, basis)
+        values, turn = descending_eigh(basis.T @ product)
+        values, turn = values[: k + GUARDS], turn[:, : k + GUARDS]
+        block, product = basis @ turn, product @ turn[:, :k]
+        scale = max(values[0], TINY)
+        further = (product - block[:, :k] * values[:k]) / scale
         # eigenvalues that are rounding have no relatively small residual
-        if (residuals <= np.maximum(SOLVED * values[:k] / values[0], 4.0 * d * EPS)).all():
-            is_complete = _is_complete(scatter, values[:k], vectors[:, :k])
-            return (values, vectors) if is_complete else None
-        if not new.shape[1]:
-            break
+        least = np.maximum(tolerance * values[:k] / scale, 4.0 * len(scatter) * EPS)
+        rest = np.linalg.norm(further, axis=0) > least
+        if not rest.any():
+            is_solved = rows is not None or _is_complete(scatter, values[:k], block[:, :k])
+            return (values, block) if is_solved else None
+        further = further[:, rest]
     return None
 
 
@@ -418,16 +426,11 @@ def _is_complete(scatter: Floats, values: Floats, vectors: Floats) -> bool:
 
     x I - (S - V theta V^T) has a Cholesky factor only where all of its eigenvalues are positive.
     """
-    x = values[-1] + max(SOLVED * values[-1], 4.0 * len(scatter) * EPS * values[0])
+    scale = max(values[0], scatter.diagonal().max())
+    x = values[-1] + max(SOLVED * values[-1], 4.0 * len(scatter) * EPS * scale)
     rest = (vectors * values) @ vectors.T - scatter
     rest.flat[:: len(rest) + 1] += x
     return bool(dpotrf(rest.T, lower=True, overwrite_a=True)[1] == 0)
-
-
-def _compute_residuals(product: Floats, vectors: Floats, values: Floats) -> Floats:
-    """||S v - theta v|| / theta_1 of each column, (k,); squares of S itself could overflow."""
-    residuals: Floats = np.linalg.norm((product - vectors * values) / values[0], axis=0)
-    return residuals
 
 
 def _multiply(scatter: Floats, block: Floats) -> Floats:

@@ -101,18 +101,26 @@ def flush(stream: PrincipalStream, settings: PrincipalSettings) -> PrincipalStre
     if reference is None or after.learned % RENEWAL == 0:
         new_reference = principal.compute_reference(after.state, k, reference)
     else:
-        new_reference = principal.follow(after.state, k, reference)
+        new_reference = principal.track_axes(after.state, k, reference)
     return replace(after, reference=np.ascontiguousarray(new_reference))
 
 
-def read_axes(
-    stream: PrincipalStream, settings: PrincipalSettings
-) -> tuple[FeatureMoments, PrincipalView]:
-    """Means of the features, and the axes, over all events, waiting ones included."""
+def read_means_and_axes(
+    stream: PrincipalStream, settings: PrincipalSettings, start: tuple[int, Floats] | None = None
+) -> tuple[FeatureMoments, PrincipalView, tuple[int, Floats] | None]:
+    """Means of the features, and the axes, over all events, waiting ones included; and a start.
+
+    The start of an earlier reading saves work, and changes nothing: events in whole chunks, and
+    the axes (d, m) of these.
+    """
+    reference, k = _get_reference(stream), settings.n_components
+    if reference is not None and len(reference) > principal.SMALL:
+        if start is None or start[0] != stream.learned:
+            start = stream.learned, principal.compute_reference(stream.state, k, reference)
+        reference = start[1]
     current = _join_waiting(stream, settings)
-    return current.spread, principal.view(
-        current.state, settings.n_components, _get_reference(stream)
-    )
+    rows = current.spread.fill_gaps(stream.waiting) - current.state.mean
+    return current.spread, principal.compute_axes(current.state, k, reference, rows), start
 
 
 def _get_reference(stream: PrincipalStream) -> Floats | None:

@@ -50,7 +50,7 @@ class MergeSettings:
         """The scaling of points, with a center (d,) or 0; bandwidth 1 where there is none."""
         scale = np.array(self.scale, dtype=np.float64)
         scaling = Scaling(np.zeros(len(scale)) if center is None else center, scale, 1.0)
-        return scaling.of_bandwidth(self.bandwidth or 1.0)
+        return scaling.with_bandwidth(self.bandwidth or 1.0)
 
     def differences(self, other: MergeSettings) -> list[str]:
         """The fields in which the other differs, a phrase each."""

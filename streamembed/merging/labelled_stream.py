@@ -38,7 +38,7 @@ def update(
     labels: Sequence[Label | None],
 ) -> LabelledStream:
     """With points (n, d) in the caller's units and their labels; None is unknown."""
-    codes, known = before.labels.classes(labels)
+    codes, known = before.labels.encode_labels(labels)
     is_labelled = codes >= 0
     first = points[is_labelled]
     learners = catalog.create_learners(names, before.stream.seed)

@@ -30,7 +30,7 @@ from streamembed.methods.state import State
 from streamembed.numeric import codec
 from streamembed.numeric.arrays import LARGEST_VALUE, Floats, freeze
 from streamembed.numeric.codec import NOT_SAVED
-from streamembed.storage.archive import must, to_list_column, to_matrix
+from streamembed.storage.archive import require, to_list_column, to_matrix
 from streamembed.storage.saved_object import SavedObject
 
 # A key fits into 63 bits: limits for partitions, and for events of each.
@@ -104,41 +104,43 @@ class LandmarkSet(Landmarks, SavedObject):
         """ValueError for a set that no stream can have."""
         codec.check(self)
         n, d = self.points.shape
-        must(d == len(self.agreement.features), f"points have {d} columns")
-        must(d >= 1, "it has no features: objects known by their distances alone cannot be merged")
-        must(n <= self.size, f"{n} landmarks of at most {self.size}")
+        require(d == len(self.agreement.features), f"points have {d} columns")
+        require(
+            d >= 1, "it has no features: objects known by their distances alone cannot be merged"
+        )
+        require(n <= self.size, f"{n} landmarks of at most {self.size}")
         with np.errstate(over="ignore"):
             is_far = np.abs(self.scaled) > LARGEST_VALUE
-        must(not is_far.any(), f"a point is beyond {LARGEST_VALUE:g} where it is scaled")
-        must(self.positions, "it is of no partition")
+        require(not is_far.any(), f"a point is beyond {LARGEST_VALUE:g} where it is scaled")
+        require(self.positions, "it is of no partition")
         for partition, position in self.positions.items():
-            must(type(partition) is int and 0 <= partition <= LARGEST_PARTITION, "partition")
-            must(type(position) is int and 0 <= position <= LARGEST_POSITION, "position")
+            require(type(partition) is int and 0 <= partition <= LARGEST_PARTITION, "partition")
+            require(type(position) is int and 0 <= position <= LARGEST_POSITION, "position")
         events = sum(self.positions.values())
-        must(n <= events, f"{n} landmarks of {events} events")
+        require(n <= events, f"{n} landmarks of {events} events")
         most = events * (1.0 + SLACK)
-        must(
+        require(
             (self.masses <= most).all() and self.mass <= most,  # first, or the sum overflows
             f"masses has {self.masses.max(initial=0.0):g}; the sum must be at most {events}, "
             "the number of events",
         )
-        must(
+        require(
             not n or self.mass >= LEAST_OF_ALL,
             f"masses are {self.mass:g} in all, less than 1",
         )
-        must((self.masses >= LEAST_SHARE * self.mass).all(), "a mass is next to nothing")
+        require((self.masses >= LEAST_SHARE * self.mass).all(), "a mass is next to nothing")
         for partition in np.unique(self.keys[:, 0]).tolist():
-            must(
+            require(
                 partition in self.positions,
                 f"a landmark of partition {partition}, which has none",
             )
             arrivals = self.keys[self.keys[:, 0] == partition, 1]
-            must(
+            require(
                 ((arrivals >= 0) & (arrivals < self.positions[partition])).all(),
                 "a key is out of range",
             )
-            must(len(np.unique(arrivals)) == len(arrivals), "two landmarks are one event")
-        must((find_order(self) == np.arange(n)).all(), "landmarks are not in order")
+            require(len(np.unique(arrivals)) == len(arrivals), "two landmarks are one event")
+        require((find_order(self) == np.arange(n)).all(), "landmarks are not in order")
 
     def __repr__(self) -> str:
         events, count = sum(self.positions.values()), len(self.positions)
@@ -181,14 +183,14 @@ class LandmarkSet(Landmarks, SavedObject):
 
     @classmethod
     def _of_file(cls, table: Any, header: dict[str, Any]) -> Self:
-        must(tuple(table.schema.names) == COLUMNS, "its columns have other names")
+        require(tuple(table.schema.names) == COLUMNS, "its columns have other names")
         points = to_matrix(table["points"])
         masses, partition, position, stale = (table[name].to_numpy().copy() for name in COLUMNS[1:])
         keys = np.column_stack([partition.astype(np.int64), position])
         agreement = MergeSettings.from_dict(header["agreement"])
-        must(agreement.hash == header["hash"], "its agreement is not that of its hash")
+        require(agreement.hash == header["hash"], "its agreement is not that of its hash")
         pairs = header["positions"]
-        must(len({pair[0] for pair in pairs}) == len(pairs), "a partition comes twice")
+        require(len({pair[0] for pair in pairs}) == len(pairs), "a partition comes twice")
         landmark_set = cls(
             points=points,
             masses=masses,
@@ -198,7 +200,7 @@ class LandmarkSet(Landmarks, SavedObject):
             positions=dict(pairs),
             **{name: header[name] for name in ("time", "size", "radius")},
         )
-        must(landmark_set.mass == header["mass"], "masses are not what they are in all")
+        require(landmark_set.mass == header["mass"], "masses are not what they are in all")
         return landmark_set
 
 
@@ -271,7 +273,7 @@ def build_support(landmark_set: LandmarkSet, config: Config) -> tuple[Support, S
             lambda slots: scipy.spatial.distance.cdist(scaled[slots], scaled), len(scaled)
         )
     copied = (ids.copy(), arrivals.copy(), landmark_set.masses.copy())
-    return Support(landmark_set.points.copy(), scaled, *copied), scaling.of_bandwidth(
+    return Support(landmark_set.points.copy(), scaled, *copied), scaling.with_bandwidth(
         bandwidth or 1.0
     )
 

@@ -91,7 +91,7 @@ def merge(
         raise InputError("sets is empty: there must be one set of landmarks at least")
     largest = max(landmark_set.size for landmark_set in given_sets)
     size = largest if size is None else check_whole("size", size, 1, " or None")
-    newest_sets = select_newest(given_sets)
+    newest_sets = select_newest_by_partition(given_sets)
     if kind != AGREED:
         newest_sets = _rescale(newest_sets, kind)
     return merge_disjoint(newest_sets, size)
@@ -134,7 +134,7 @@ def _find_newest_time(sets: Sequence[LandmarkSet]) -> float:
     )
 
 
-def select_newest(sets: Sequence[LandmarkSet]) -> list[LandmarkSet]:
+def select_newest_by_partition(sets: Sequence[LandmarkSet]) -> list[LandmarkSet]:
     """The sets with the newest position of each of their partitions, by partition number.
 
     Of such a set and others with a part of its partitions, the set. One that is older in any

@@ -14,7 +14,7 @@ residual of at most theta ||r|| / u there, which is reported.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Self
 
 import numpy as np
@@ -35,6 +35,7 @@ from streamembed.methods.state import (
     Pairs,
     State,
     UpdateInput,
+    WeightSummary,
 )
 from streamembed.numeric.arrays import Floats, pad
 from streamembed.numeric.codec import Count
@@ -68,7 +69,7 @@ class AlignmentMap(EmbeddingMap):
     has_resolution = False
     extension = BarycentricExtension
 
-    def scale_columns(
+    def compute_coordinates(
         self, psi: Floats, eigenvalues: Floats, state: State, config: Config
     ) -> Floats:
         """Z = psi / sqrt(M), with Z^T diag(m) Z = 1. Source: Roweis & Saul (2000)."""
@@ -101,7 +102,9 @@ class AlignmentMap(EmbeddingMap):
             weights[changed] = barycentric.compute_weights(
                 support.scaled, lists.nearest[0], changed, config.reg
             )
-            vectors = barycentric.refill(bottom.vectors, slots, lists.nearest[0], weights)
+            vectors = barycentric.interpolate_refilled(
+                bottom.vectors, slots, lists.nearest[0], weights
+            )
             bottom = BottomPairs(vectors, bottom.values)
         if rows >= max(SOLVE_SHARE * n, SOLVE_ROWS) or len(bottom.values) <= config.n_components:
             start = bottom.vectors
@@ -111,7 +114,9 @@ class AlignmentMap(EmbeddingMap):
             rows = 0
         return type(self)(weights, bottom, rows, lists=lists), len(slots)
 
-    def view(self, state: State, normal: Normalisation, count: int, config: Config) -> Pairs:
+    def estimate_eigenpairs(
+        self, state: State, normal: Normalisation, count: int, config: Config
+    ) -> Pairs:
         """theta and psi of the first pairs as the last solve left them."""
         bottom = self.bottom
         c = min(count, bottom.vectors.shape[1])
@@ -136,20 +141,15 @@ class AlignmentMap(EmbeddingMap):
             start = solved[0].vectors
 
     def complete_certificate(
-        self,
-        certified: Certificate,
-        values: Floats,
-        pairs: Eigenpairs,
-        state: State,
-        config: Config,
+        self, claim: Certificate, values: Floats, pairs: Eigenpairs, state: State, config: Config
     ) -> tuple[Certificate, Floats]:
-        """Of mu, where the operator has theta."""
+        """Certificate and eigenvalues of mu, from those of theta = unit / (mu + unit)."""
         mu = certificate.invert_values(values, pairs.unit)
         values = np.where(values > 0.0, mu, 0.0)  # columns of zeros
-        return certificate.invert_certificate(certified, pairs.unit), values
+        return certificate.invert_certificate(claim, pairs.unit), values
 
-    def count_components(self, state: State, config: Config, pairs: Eigenpairs) -> int:
-        """How many parts the graph of the lists has: the eigenvalue 0 is as many-fold."""
+    def summarise_weights(self, state: State, config: Config, pairs: Eigenpairs) -> WeightSummary:
+        """Without widths, and parts of the graph of lists: the eigenvalue 0 is as many-fold."""
         assert self.lists is not None
         neighbors = self.lists.nearest[0]
         is_neighbor = neighbors >= 0
@@ -157,9 +157,11 @@ class AlignmentMap(EmbeddingMap):
         graph = csr_array(
             (np.ones(int(starts[-1])), neighbors[is_neighbor], starts), shape=(len(neighbors),) * 2
         )
-        return int(
-            scipy.sparse.csgraph.connected_components(graph, directed=False, return_labels=False)
+        count = scipy.sparse.csgraph.connected_components(
+            graph, directed=False, return_labels=False
         )
+        summary = super().summarise_weights(state, config, pairs)
+        return replace(summary, n_connected=int(count))
 
 
 def _solve(
@@ -224,6 +226,6 @@ def _certify(
         mu = 1.0 / (bound * largest) - report.shift
         beyond = min(1.0, unit / (max(mu, 0.0) + unit))
     coupling = errors.T @ errors
-    outside = certificate.bound_outside(theta[:c], coupling, beyond, k, rounding)
+    outside = certificate.bound_next_eigenvalue(theta[:c], coupling, beyond, k, rounding)
     leading = theta[:c], vectors[:, :c], errors
     return Eigenpairs(*leading, outside, normal, rounding, refinement, unit=unit)

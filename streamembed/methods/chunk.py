@@ -10,7 +10,7 @@ import numpy as np
 
 from streamembed.geometry.kernel_matrix import KernelMatrix
 from streamembed.geometry.scaling import Scaling
-from streamembed.geometry.support import Support, choose_slots, fill
+from streamembed.geometry.support import Support, fill
 from streamembed.landmarks import absorption, covering
 from streamembed.landmarks.absorption import Absorption, Cover
 from streamembed.methods.options import Config
@@ -87,7 +87,9 @@ def assign_slots(
     """
     newest = None
     if cover is None:
-        slots = choose_slots(position, len(chunk), config.window)
+        slots = position + np.arange(len(chunk), dtype=np.int64)
+        if config.window is not None:  # event p takes the slot of the oldest, p mod size
+            slots %= config.window
         masses = np.ones(max(len(support), int(slots.max()) + 1))
         assigned = Absorption(slots, np.arange(len(chunk), dtype=np.int64), masses)
     else:

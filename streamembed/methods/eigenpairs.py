@@ -93,7 +93,7 @@ class Eigenpairs:
         assert config.tolerance is not None
         return config.tolerance * float(self.values[:1].max(initial=0.0))
 
-    def outside_limit(self, config: Config) -> float:
+    def next_eigenvalue_limit(self, config: Config) -> float:
         """Limit on lambda_(k+1): lambda_k, and half of the tolerance."""
         k = config.n_components
         last = float(self.values[k - 1]) if len(self.values) >= k else 0.0

@@ -20,8 +20,9 @@ _LARGEST_GRAPH, _LARGEST_KERNEL = 1_000_000, 50_000
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """A row of the table of methods: what is known of one without its class in `maps.py`."""
+    """A row of the table of methods: what is known of one without its class."""
 
+    map: str  # module of `streamembed.methods` and class in it: an `EmbeddingMap`
     # What it keeps: "kernel", "gram", "graph", "linear", "alignment" or "geodesic".
     family: str
     options: frozenset[str]  # parameters that not every method has, and this one does
@@ -34,18 +35,21 @@ class Method:
 
 METHODS: Mapping[str, Method] = {
     "diffusion_map": Method(
+        map="kernel_map:KernelMap",
         family="kernel",
         options=_KERNEL_OPTIONS | {"alpha", "diffusion_time", "n_neighbors", "width"},
         kernels=("self_tuning", "gaussian"),
         diffusion_time=0.5,
     ),
     "laplacian_eigenmaps": Method(
+        map="neighbor_graph:GraphMap",
         family="graph",
         options=_GRAPH_OPTIONS,
         largest=_LARGEST_GRAPH,
         diffusion_time=8.0,
     ),
     "linear_eigenmap": Method(
+        map="linear_projection:LinearMap",
         family="linear",
         options=_GRAPH_OPTIONS,
         largest=_LARGEST_GRAPH,
@@ -53,25 +57,29 @@ METHODS: Mapping[str, Method] = {
         is_linear=True,
         alternative="method='laplacian_eigenmaps'",
     ),
-    "classical_mds": Method(family="gram", options=frozenset({"rank"})),
+    "classical_mds": Method(map="gram:GramMap", family="gram", options=frozenset({"rank"})),
     "pca": Method(
+        map="gram:GramMap",
         family="gram",
         options=frozenset({"rank"}),
         is_linear=True,
         alternative="method='classical_mds', which is PCA where the distances are Euclidean",
     ),
     "kernel_pca": Method(
+        map="gram:GramMap",
         family="gram",
         options=_KERNEL_OPTIONS | {"degree", "coef0", "gamma"},
         kernels=("gaussian", "polynomial", "cosine"),
     ),
     "lle": Method(
+        map="alignment_matrix:AlignmentMap",
         family="alignment",
         options=frozenset({"n_neighbors", "reg"}),
         largest=_LARGEST_GRAPH,
         alternative="method='isomap' or 'laplacian_eigenmaps'",
     ),
     "isomap": Method(
+        map="isomap_map:IsomapMap",
         family="geodesic",
         options=frozenset({"n_neighbors", "radius", "n_landmarks"}),
     ),

@@ -79,14 +79,14 @@ class Extension(abc.ABC):
         result = np.empty((len(points), self.n_columns))
         for start in range(0, len(points), TILE):
             tile = slice(start, start + TILE)
-            result[tile] = self._place(*self._measure(points[tile]))
+            result[tile] = self._compute_coordinates(*self._measure(points[tile]))
         return result
 
-    def with_coverage(self, points: Floats) -> tuple[Floats, Floats]:
+    def coordinates_and_coverage(self, points: Floats) -> tuple[Floats, Floats]:
         """`coordinates`, and coverage, shape (n,), by the same distances."""
         return self._extend(points, self._measure)
 
-    def from_distances(self, d: Floats) -> tuple[Floats, Floats]:
+    def coordinates_from_distances(self, d: Floats) -> tuple[Floats, Floats]:
         """Coordinates (n, k) and coverage (n,) of objects by their distances (n, N).
 
         Distances are unsquared, as the kernel sees them; where one is inf, that support point has
@@ -101,7 +101,8 @@ class Extension(abc.ABC):
         for start in range(0, len(rows), TILE):
             tile = slice(start, start + TILE)
             measured = measure(rows[tile])
-            coordinates[tile], coverage[tile] = self._place(*measured), self._cover(*measured)
+            coordinates[tile] = self._compute_coordinates(*measured)
+            coverage[tile] = self._compute_coverage(*measured)
         return coordinates, coverage
 
     def _measure(self, points: Floats) -> tuple[Floats, Floats]:
@@ -128,11 +129,11 @@ class Extension(abc.ABC):
         return np.zeros((len(d), 0)), np.where(np.isfinite(d), d2, np.inf)
 
     @abc.abstractmethod
-    def _place(self, scaled: Floats, d2: Floats) -> Floats:
+    def _compute_coordinates(self, scaled: Floats, d2: Floats) -> Floats:
         """Coordinates (b, k) by what was measured."""
 
     @abc.abstractmethod
-    def _cover(self, scaled: Floats, d2: Floats) -> Floats:
+    def _compute_coverage(self, scaled: Floats, d2: Floats) -> Floats:
         """Coverage (b,) by what was measured."""
 
 
@@ -232,7 +233,7 @@ class KernelExtension(_FusedExtension):
         result: Floats = (sums[:-2] / sums[-2])[None]
         return result
 
-    def _place(self, scaled: Floats, d2: Floats) -> Floats:
+    def _compute_coordinates(self, scaled: Floats, d2: Floats) -> Floats:
         """Weighted means of the targets; ``d2`` (b, N) may be inf, but not all of a row."""
         if not self.has_widths:
             sums = self._weigh_far(d2, np.full(len(d2), self.least)) @ self.targets
@@ -276,7 +277,7 @@ class KernelExtension(_FusedExtension):
             reach2[few] = np.where(others[few] < np.inf, others[few], 0.0).max(axis=1)
         return np.sqrt(reach2)
 
-    def _cover(self, scaled: Floats, d2: Floats) -> Floats:
+    def _compute_coverage(self, scaled: Floats, d2: Floats) -> Floats:
         sums = sum_coverage(d2, self.widths, self.masses, self.rule)
         return np.minimum(1.0, sums / self._typical)
 
@@ -311,7 +312,7 @@ class GraphExtension(_FusedExtension):
         self.weights, self.width = snapshot.kernel, snapshot.width
         self.least, self.support = snapshot.least_width, snapshot.coordinates
 
-    def _place(self, scaled: Floats, d2: Floats) -> Floats:
+    def _compute_coordinates(self, scaled: Floats, d2: Floats) -> Floats:
         weights = self._weigh(d2) * self.masses
         sums = weights.sum(axis=1)
         result = np.zeros((len(d2), self.n_columns))
@@ -346,7 +347,7 @@ class GraphExtension(_FusedExtension):
             weights: Floats = np.exp(exponents - exponents.max(axis=1)[:, None])
         return np.where(is_neighbor, weights, 0.0)
 
-    def _cover(self, scaled: Floats, d2: Floats) -> Floats:
+    def _compute_coverage(self, scaled: Floats, d2: Floats) -> Floats:
         if self.radius2:
             counts = (d2 <= self.radius2) @ self.masses
             return np.minimum(1.0, counts / self.typical)

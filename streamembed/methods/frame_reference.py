@@ -55,7 +55,7 @@ def embed(psi: Floats, values: Floats, state: State, config: Config) -> Floats:
     """Coordinates by the carried eigenpairs, (n, n_carried), 0 where there are fewer."""
     c = config.n_carried
     m = min(c, psi.shape[1])
-    columns = state.map.scale_columns(psi[:, :m], values[:m], state, config)
+    columns = state.map.compute_coordinates(psi[:, :m], values[:m], state, config)
     if m < c:
         columns = np.concatenate([columns, np.zeros((len(psi), c - m))], axis=1)
     return np.asfortranarray(columns)  # for sums over points
@@ -101,7 +101,7 @@ def align(
         return FrameMovement(
             alignment.measure_fidelity(shown, before, weights[shared] / total),
             alignment.measure_price(stationary @ (columns / largest) ** 2, rotation[:, :k]),
-            alignment.correlate_columns(shown, before),
+            alignment.correlate_matching_columns(shown, before),
         )
 
     return FrameAlignment(turned, signs[:, None] * rotation, signs, measure)
@@ -114,8 +114,8 @@ def renew(state: State, config: Config, starts_epoch: bool = False) -> FrameRefe
     the leading plane, and with ``starts_epoch``. They are then the first k again, turned as near to
     the frame as can be.
     """
-    normal = state.map.normalise(state, config)
-    values, psi = state.map.view(state, normal, config.n_carried, config)
+    normal = state.map.compute_normalisation(state, config)
+    values, psi = state.map.estimate_eigenpairs(state, normal, config.n_carried, config)
     columns = embed(psi, values, state, config)
     previous, aligned = state.frame, None
     if not starts_epoch:

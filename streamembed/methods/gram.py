@@ -16,7 +16,7 @@ from typing import ClassVar, Self
 import numpy as np
 
 from streamembed.geometry import kernel
-from streamembed.geometry.kernel_weights import cut_slots, multiply_rows
+from streamembed.geometry.kernel_weights import iterate_slot_tiles, multiply_rows
 from streamembed.geometry.pairwise import SquaredDistances
 from streamembed.geometry.scaling import Scaling, measure_rounding
 from streamembed.methods.eigenpairs import LARGEST_EXACT, Eigenpairs
@@ -30,7 +30,13 @@ from streamembed.methods.placement import (
 )
 from streamembed.methods.refinement import Weights
 from streamembed.methods.snapshot_contents import SnapshotContents
-from streamembed.methods.state import BuildInput, ExtensionFactory, State, UpdateInput
+from streamembed.methods.state import (
+    BuildInput,
+    ExtensionFactory,
+    State,
+    UpdateInput,
+    WeightSummary,
+)
 from streamembed.methods.trial_map import (
     LARGEST_WHOLE,
     REBUILD_SHARE,
@@ -96,7 +102,7 @@ class GramRows:
         return multiply_rows(self.rows, len(self), block)
 
 
-def extend(snapshot: SnapshotContents) -> Extension:
+def create_extension(snapshot: SnapshotContents) -> Extension:
     """The extension of a snapshot to new points."""
     kinds = {"classical_mds": ScalingExtension, "pca": LinearExtension}
     return kinds.get(snapshot.method, CentredExtension)(snapshot)
@@ -114,9 +120,9 @@ class GramMap(TrialMap):
     # No entry of H was larger since products were made from scratch.
     largest: float
     has_resolution = False
-    extension: ClassVar[ExtensionFactory] = extend
+    extension: ClassVar[ExtensionFactory] = create_extension
 
-    def scale_columns(
+    def compute_coordinates(
         self, psi: Floats, eigenvalues: Floats, state: State, config: Config
     ) -> Floats:
         """Principal coordinates."""
@@ -139,7 +145,7 @@ class GramMap(TrialMap):
             matrix = rows.rows(np.arange(n))
             largest, degrees = float(np.abs(matrix).max()), matrix @ masses
         else:
-            largest = max(float(np.abs(rows.rows(part)).max()) for part in cut_slots(n))
+            largest = max(float(np.abs(rows.rows(part)).max()) for part in iterate_slot_tiles(n))
             degrees = rows.product(masses[:, None])[:, 0]
         if n > LARGEST_WHOLE and largest <= LARGEST_TRACKED:
             space, products = start_space(rows, matrix, degrees, masses, config)
@@ -159,7 +165,7 @@ class GramMap(TrialMap):
                 updated = replace(self, largest=largest).replace_rows(
                     rows, leaving, arriving, slots, inputs, config
                 )
-        if updated is None or _has_drifted(updated.degrees, rows, inputs):
+        if updated is None or _has_lost_digits(updated.degrees, rows, inputs):
             built = self._from_scratch(inputs, scaling, config)
             updated = replace(built, products=self.products + built.products)
         return updated, len(slots)
@@ -191,36 +197,34 @@ class GramMap(TrialMap):
         """Every pair at once. O(n^3)."""
         return decompose(self.compute_matrix(state, config), state.support.masses, config)
 
-    def find_floor(self, values: Floats) -> float:
+    def find_rounding_floor(self, values: Floats) -> float:
         """A share of the largest size."""
         return CENTRED_CUT * float(np.abs(values).max(initial=0.0))
 
     def complete_certificate(
-        self,
-        certified: Certificate,
-        values: Floats,
-        pairs: Eigenpairs,
-        state: State,
-        config: Config,
+        self, claim: Certificate, values: Floats, pairs: Eigenpairs, state: State, config: Config
     ) -> tuple[Certificate, Floats]:
         """In the units of the data; of learned distances with their sign."""
-        certified = certificate.scale_certificate(certified, pairs.unit)
+        claim = certificate.scale_certificate(claim, pairs.unit)
         values = values * pairs.unit
         if state.distances is None:  # a kernel of points
-            return certified, values
+            return claim, values
         mass = pairs.negative_mass
         if mass is None and self.space is not None and not state.coincide:
-            normal = self.estimate_normal(state.support.masses, config)
+            normal = self.estimate_normalisation(state.support.masses, config)
             if len(self.degrees) <= LARGEST_EXACT:
                 matrix = self.bind_weights(state, config).rows(np.arange(len(self.degrees)))
-                mass = share_negative(np.linalg.eigvalsh(build_dense(matrix, normal, True)))
+                mass = compute_negative_share(np.linalg.eigvalsh(build_dense(matrix, normal, True)))
             else:
                 known = KnownProducts.of(self.space, normal, self.degrees)
-                mass = bound_negative_mass(known, normal, self.degrees)
-        return replace(certified, negative_mass=mass or 0.0), values  # of equal points 0
+                mass = bound_negative_share(known, normal, self.degrees)
+        return replace(claim, negative_mass=mass or 0.0), values  # of equal points 0
 
-    def bound_rounding(self, state: State, config: Config, unit: float) -> float:
-        """Of squared distances; that of inner products is less than that of their sums."""
+    def bound_operator_rounding(self, state: State, config: Config, unit: float) -> float:
+        """How far the rounding of squared distances may change the operator.
+
+        The rounding of inner products is less than that of their sums.
+        """
         support, largest = state.support, 1.0
         if state.distances is not None or config.method == "pca":
             return 0.0
@@ -235,16 +239,16 @@ class GramMap(TrialMap):
         total = float(support.masses.sum())
         return total * largest * measure_rounding(support.scaled, lengths) / unit
 
-    def count_components(self, state: State, config: Config, pairs: Eigenpairs) -> int:
-        """1: such a matrix has no parts."""
-        return 1
+    def summarise_weights(self, state: State, config: Config, pairs: Eigenpairs) -> WeightSummary:
+        """Without widths; such a matrix has no parts."""
+        return replace(super().summarise_weights(state, config, pairs), degrees=self.degrees)
 
-    def measure_coverage(self, d2: Floats, masses: Floats, config: Config) -> float:
+    def measure_typical_coverage(self, d2: Floats, masses: Floats, config: Config) -> float:
         """The median distance to the last neighbour."""
         return measure_neighbor_distance(d2, config.n_neighbors)
 
 
-def _has_drifted(degrees: Floats, rows: GramRows, inputs: UpdateInput) -> bool:
+def _has_lost_digits(degrees: Floats, rows: GramRows, inputs: UpdateInput) -> bool:
     """Whether sums of some rows, of others with each chunk, lost digits to what has left."""
     masses, n = inputs.support.masses, len(rows)
     sample = (inputs.position + np.arange(0, n, -(-n // SAMPLED))) % n
@@ -263,22 +267,24 @@ def decompose(matrix: Floats, masses: Floats, config: Config) -> Eigenpairs:
     values, dense, rounding = values / unit, dense / unit, loss / unit
     cut = max(CENTRED_CUT, rounding)
     pairs = Eigenpairs.of_dense(dense, values, vectors, normal, rounding, cut, config)
-    return replace(pairs, unit=unit, floor=CENTRED_CUT, negative_mass=share_negative(values))
+    return replace(
+        pairs, unit=unit, floor=CENTRED_CUT, negative_mass=compute_negative_share(values)
+    )
 
 
-def share_negative(values: Array) -> float:
+def compute_negative_share(values: Array) -> float:
     """The share of negative eigenvalues in the sum of all sizes."""
     total = float(np.abs(values).sum())
     return float(np.maximum(-values, 0.0).sum()) / total if total > 0.0 else 0.0
 
 
-def bound_negative_mass(known: KnownProducts, normal: Normalisation, degrees: Floats) -> float:
+def bound_negative_share(known: KnownProducts, normal: Normalisation, degrees: Floats) -> float:
     """The share of negative eigenvalues in the sum of all sizes, at least.
 
     It is N / (trace + 2 N), where N is the negative part of the trial functions' values alone; the
     trace is exact.
     """
     masses = normal.scaling**2
-    negative = float(np.maximum(-known.look(normal.constant, 0).ritz, 0.0).sum())
+    negative = float(np.maximum(-known.compute_view(normal.constant, 0).ritz, 0.0).sum())
     trace = -float(masses @ degrees) / float(masses.sum()) / known.unit
     return negative / (trace + 2.0 * negative) if trace > 0.0 else 0.0

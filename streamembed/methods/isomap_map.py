@@ -39,6 +39,7 @@ from streamembed.methods.state import (
     Pairs,
     State,
     UpdateInput,
+    WeightSummary,
 )
 from streamembed.methods.trial_map import build_dense
 from streamembed.numeric.arrays import Floats, Ints
@@ -60,11 +61,11 @@ class IsomapMap(EmbeddingMap):
     has_resolution = False
     extension = GeodesicExtension
 
-    def scale_columns(
+    def compute_coordinates(
         self, psi: Floats, eigenvalues: Floats, state: State, config: Config
     ) -> Floats:
         """Principal coordinates of the landmarks."""
-        counting = self.select_active(state.support.masses)
+        counting = self.zero_inactive_masses(state.support.masses)
         return gram.scale_by_root_eigenvalues(psi, eigenvalues, counting)
 
     @classmethod
@@ -85,7 +86,9 @@ class IsomapMap(EmbeddingMap):
         support: Support,
         config: Config,
     ) -> Self:
-        built = cls(edges, choose_step(len(support), config), np.zeros(0, np.int64), lists=lists)
+        built = cls(
+            edges, choose_landmark_step(len(support), config), np.zeros(0, np.int64), lists=lists
+        )
         return built.restore(support)
 
     def update(self, inputs: UpdateInput, config: Config) -> tuple[Self, int]:
@@ -114,7 +117,7 @@ class IsomapMap(EmbeddingMap):
     def has_changed_part(self, state: State) -> bool:
         """Whether another part of the graph has coordinates than when the frame was taken."""
         frame = state.frame
-        n, is_inside = len(frame.births), self.select_active(state.support.masses) > 0
+        n, is_inside = len(frame.births), self.zero_inactive_masses(state.support.masses) > 0
         is_same = np.asarray(frame.births == state.support.births[:n])
         was_inside = np.asarray(frame.columns.any(axis=1))
         masses = state.support.masses[:n]
@@ -123,13 +126,15 @@ class IsomapMap(EmbeddingMap):
         has_left = bool(was_inside[is_same].any()) and float(masses[is_same & was_inside].sum()) > 0
         return has_left and float(masses[shared].sum()) < 0.5 * float(masses[inside].sum())
 
-    def select_active(self, masses: Floats) -> Floats:
-        """Those of landmarks in the largest part."""
+    def zero_inactive_masses(self, masses: Floats) -> Floats:
+        """Masses of landmarks in the largest part, 0 of all other slots."""
         result = np.zeros(len(masses))
         result[:: self.step] = (masses * (self.labels == 0))[:: self.step]
         return result
 
-    def view(self, state: State, normal: Normalisation, count: int, config: Config) -> Pairs:
+    def estimate_eigenpairs(
+        self, state: State, normal: Normalisation, count: int, config: Config
+    ) -> Pairs:
         """The leading pairs, of paths that are computed now."""
         matrix, masses = _build_matrix(self._compute_lengths(state), self.step, state)
         shares = operator.weigh_equally(masses)
@@ -142,7 +147,7 @@ class IsomapMap(EmbeddingMap):
         """All pairs at once, of paths that are computed now."""
         n, lengths = len(state.support), self._compute_lengths(state)
         pairs = gram.decompose(*_build_matrix(lengths, self.step, state), config)
-        counting = self.select_active(state.support.masses)
+        counting = self.zero_inactive_masses(state.support.masses)
         ends = np.arange(n) if self.step == 1 else np.flatnonzero(counting)
         yield replace(
             pairs,
@@ -165,31 +170,27 @@ class IsomapMap(EmbeddingMap):
         return result
 
     def complete_certificate(
-        self,
-        certified: Certificate,
-        values: Floats,
-        pairs: Eigenpairs,
-        state: State,
-        config: Config,
+        self, claim: Certificate, values: Floats, pairs: Eigenpairs, state: State, config: Config
     ) -> tuple[Certificate, Floats]:
-        """In the units of the data, with what is known of the paths."""
+        """Certificate and eigenvalues in the units of the data, and the points without a path."""
         completed = replace(
-            certificate.scale_certificate(certified, pairs.unit),
+            certificate.scale_certificate(claim, pairs.unit),
             isolated=int(np.count_nonzero(self.labels)),
             negative_mass=pairs.negative_mass or 0.0,
         )
         return completed, values * pairs.unit
 
-    def count_components(self, state: State, config: Config, pairs: Eigenpairs) -> int:
-        """Parts of the graph."""
-        return int(self.labels.max()) + 1
+    def summarise_weights(self, state: State, config: Config, pairs: Eigenpairs) -> WeightSummary:
+        """Without widths, and parts of the graph."""
+        summary = super().summarise_weights(state, config, pairs)
+        return replace(summary, n_connected=int(self.labels.max()) + 1)
 
-    def measure_coverage(self, d2: Floats, masses: Floats, config: Config) -> float:
+    def measure_typical_coverage(self, d2: Floats, masses: Floats, config: Config) -> float:
         """The median distance to the last neighbour."""
         return measure_neighbor_distance(d2, config.n_neighbors)
 
 
-def choose_step(n: int, config: Config) -> int:
+def choose_landmark_step(n: int, config: Config) -> int:
     """Every so many-th slot is a landmark: the least power of 2 with at most ``n_landmarks``.
 
     Evenly spaced slots of a window are a sample of all times; and while it grows, those that stay
@@ -223,7 +224,8 @@ def extend_from_landmarks(
 
 def _build_matrix(lengths: Floats, step: int, state: State) -> tuple[Floats, Floats]:
     """-G^2 / 2 between landmarks, with 0 for those that have no part in the map; and masses."""
-    between, masses = lengths[:, ::step], state.map.select_active(state.support.masses)[::step]
+    between = lengths[:, ::step]
+    masses = state.map.zero_inactive_masses(state.support.masses)[::step]
     is_inside = masses > 0
     between = np.where(is_inside[:, None] & is_inside, between, 0.0)
     # a length there and back may differ in the last digit

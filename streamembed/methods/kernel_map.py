@@ -23,17 +23,17 @@ from streamembed.methods.eigenpairs import LARGEST_EXACT, Eigenpairs
 from streamembed.methods.extension import KernelExtension, sum_coverage
 from streamembed.methods.options import USUAL_TOLERANCE, Config
 from streamembed.methods.refinement import ORTHONORMAL, Weights
-from streamembed.methods.state import BuildInput, KernelWidths, State, UpdateInput
+from streamembed.methods.state import BuildInput, State, UpdateInput, WeightSummary
 from streamembed.methods.trial_map import (
     LARGEST_WHOLE,
     REBUILD_SHARE,
     SMALL_CHUNK,
     TrialMap,
     build_dense,
-    normalise,
+    normalise_slots,
     start_space,
 )
-from streamembed.numeric.arrays import Floats, Ints
+from streamembed.numeric.arrays import Floats
 from streamembed.numeric.linalg import descending_eigh
 from streamembed.spectral import certificate
 from streamembed.spectral.operator import RANK_CUT, Normalisation, Operator
@@ -61,14 +61,14 @@ class KernelMap(TrialMap):
     @classmethod
     def build(cls, inputs: BuildInput, config: Config) -> tuple[Self, Scaling]:
         """From scratch, with widths where the kernel has them."""
-        support, scaling, rule = inputs.support, inputs.scaling, config.rule
+        support, scaling, rule = inputs.support, inputs.scaling, config.width_rule
         scales = lists = None
         if rule is not None:
             slots, k = np.arange(len(support), dtype=np.int64), rule.n_neighbors
             lists = NeighborLists.build(inputs.geometry, support.births, k, is_distinct=True)
             read_squares = inputs.squares.rows
             scales = self_tuning.fill_widths(LocalWidths.empty(), slots, lists, read_squares, rule)
-            scaling = scaling.of_bandwidth(float(np.sqrt(rule.width)) * scales.typical)
+            scaling = scaling.with_bandwidth(float(np.sqrt(rule.width)) * scales.typical)
         return cls._from_scratch(inputs, scales, lists, scaling, config), scaling
 
     @classmethod
@@ -83,9 +83,9 @@ class KernelMap(TrialMap):
         """By the support alone."""
         masses, squares = inputs.support.masses, inputs.squares
         n, points = len(masses), squares.points
-        single = choose_dtype(config.slots or n, config.tolerance) == np.float32
+        single = choose_dtype(config.max_slots or n, config.tolerance) == np.float32
         center = np.median(points, axis=0) if points.shape[1] else np.zeros(0)
-        factor = 1.0 if config.rule is None else config.rule.width
+        factor = 1.0 if config.width_rule is None else config.width_rule.width
         widths = np.full(n, scaling.bandwidth) if scales is None else scales.widths
         kept = KernelWeights(widths, factor, center, single)
         weights, matrix, space, products = kept.bind(squares), None, None, 0
@@ -101,43 +101,34 @@ class KernelMap(TrialMap):
 
     def update(self, inputs: UpdateInput, config: Config) -> tuple[TrialMap, int]:
         """After a chunk: rows of its slots, and of those whose width has drifted."""
-        rule, slots, n = config.rule, inputs.slots, len(inputs.support)
-        if self.scales is None or self.lists is None or rule is None or not len(slots):
-            return self._fill(inputs, slots, config), len(slots)
-        # widths: of the new slots, and of those whose reach has drifted, which are filled again
-        lists = self.lists.replace(slots, inputs.geometry, inputs.support.births)
-        limit = max(SMALL_CHUNK, int(BIG_CHUNK_SHARE * n))
-        n_more = limit if 2 * len(slots) > limit else limit - len(slots)
-        drifted = self_tuning.find_drifted(self.scales, lists.reaches, slots, n_more)
-        refilled, read_squares = np.concatenate([slots, drifted]), inputs.squares.rows
-        scales = self_tuning.fill_widths(self.scales, refilled, lists, read_squares, rule)
-        following = replace(self, lists=lists, scales=scales)
-        return following._fill(inputs, refilled, config), len(refilled)
-
-    def _fill(self, inputs: UpdateInput, refilled: Ints, config: Config) -> TrialMap:
-        """The map after ``refilled`` slots were filled, for the first time or again."""
-        n, scales, squares = len(inputs.support), self.scales, inputs.squares
-        if self.space is None or len(refilled) >= max(REBUILD_SHARE * n, SMALL_CHUNK):
-            return self._start_again(inputs, config)
-        bandwidth = inputs.state.scaling.bandwidth
-        widths = np.full(n, bandwidth) if scales is None else scales.widths
-        if squares.read_distances is None:
-            kept = weights = self.weights.replace(refilled, squares.points, widths)
-            leaving_weights = self.weights
-        else:  # learned distances are read from the state that they belong to
-            kept = replace(self.weights, widths=widths)
-            weights, leaving_weights = kept.bind(squares), self.weights.bind(inputs.squares_before)
-        following = replace(self, weights=kept)
-        old = refilled[refilled < len(inputs.state.support)]
-        updated = following.replace_rows(
-            weights, leaving_weights.rows(old), weights.rows(refilled), refilled, inputs, config
-        )
-        return following._start_again(inputs, config) if updated is None else updated
-
-    def _start_again(self, inputs: UpdateInput, config: Config) -> Self:
-        scaling = inputs.state.scaling
-        built = self._from_scratch(inputs, self.scales, self.lists, scaling, config)
-        return replace(built, products=self.products + built.products)
+        rule, slots, squares = config.width_rule, inputs.slots, inputs.squares
+        n, scales, lists, refilled = len(inputs.support), self.scales, self.lists, slots
+        if scales is not None and lists is not None and rule is not None and len(slots):
+            # widths: of the new slots, and of those whose reach has drifted: they are filled again
+            lists = lists.replace(slots, inputs.geometry, inputs.support.births)
+            limit = max(SMALL_CHUNK, int(BIG_CHUNK_SHARE * n))
+            n_more = limit if 2 * len(slots) > limit else limit - len(slots)
+            drifted = self_tuning.find_drifted(scales, lists.reaches, slots, n_more)
+            refilled = np.concatenate([slots, drifted])
+            scales = self_tuning.fill_widths(scales, refilled, lists, squares.rows, rule)
+        updated, scaling = None, inputs.state.scaling
+        if self.space is not None and len(refilled) < max(REBUILD_SHARE * n, SMALL_CHUNK):
+            widths = np.full(n, scaling.bandwidth) if scales is None else scales.widths
+            if squares.read_distances is None:
+                kept = weights = self.weights.replace(refilled, squares.points, widths)
+                before = self.weights
+            else:  # learned distances are read from the state that they belong to
+                kept = replace(self.weights, widths=widths)
+                weights, before = kept.bind(squares), self.weights.bind(inputs.squares_before)
+            leaving = before.rows(refilled[refilled < len(inputs.state.support)])
+            following = replace(self, lists=lists, scales=scales, weights=kept)
+            updated = following.replace_rows(
+                weights, leaving, weights.rows(refilled), refilled, inputs, config
+            )
+        if updated is None:
+            updated = self._from_scratch(inputs, scales, lists, scaling, config)
+            updated = replace(updated, products=self.products + updated.products)
+        return updated, len(refilled)
 
     def bind_weights(self, state: State, config: Config) -> KernelWeights:
         """Weights, of objects without coordinates by the distances of the state."""
@@ -160,7 +151,7 @@ class KernelMap(TrialMap):
         """Every pair of the requested kernel, computed again in float64. O(n^3)."""
         masses, weights = state.support.masses, self.compute_matrix(state, config)
         exact, ring = np.dtype(np.float64), state.distances
-        normal = normalise(weights @ masses, masses, config, lambda x: weights @ x)
+        normal = normalise_slots(weights @ masses, masses, config, lambda x: weights @ x)
         deflated = build_dense(weights, normal, False)
         values, vectors = descending_eigh(deflated)
         rounding = bound_rounding(exact if ring is None else ring.buffer.dtype, len(values))
@@ -169,44 +160,47 @@ class KernelMap(TrialMap):
         cut = REAL if values[0] > floor else np.inf
         return Eigenpairs.of_dense(deflated, values, vectors, normal, rounding, cut, config)
 
-    def find_floor(self, values: Floats) -> float:
-        """REAL, whatever the values."""
+    def find_rounding_floor(self, values: Floats) -> float:
+        """The constant `REAL`: eigenvalues up to it are rounding."""
         return REAL
 
-    def count_components(self, state: State, config: Config, pairs: Eigenpairs) -> int:
-        """Looked at only where a second eigenvalue 1 is not ruled out."""
-        largest = float(pairs.values.max(initial=0.0))
-        margin = NEAR_ONE if config.tolerance is None else config.tolerance * largest
-        if max(largest + margin, pairs.outside.bound) + pairs.rounding < 1.0:
-            return 1
-        weights = self.bind_weights(state, config)
-        labels = components.label_components(weights.rows, len(weights))
-        return int(labels.max()) + 1
+    def bound_operator_rounding(self, state: State, config: Config, unit: float) -> float:
+        """How far the rounding of exponents, and of sums of weights, may change the operator.
 
-    def bound_rounding(self, state: State, config: Config, unit: float) -> float:
-        """Of exponents, and of sums of weights; a point that nothing is near to has neither."""
+        A point that nothing is near to has neither.
+        """
         if state.distances is not None:
             return 0.0
         has_near = self.degrees > (1.0 + REAL) * state.support.masses
         widths = np.sqrt(self.weights.factor) * self.weights.widths
         return 4.0 * measure_rounding(state.support.scaled, np.where(has_near, widths, 0.0))
 
-    def describe_weights(self, state: State, config: Config) -> KernelWidths:
-        """Gaussian of one bandwidth, or of a width for every slot."""
-        n, scales, bandwidth = len(state.support), self.scales, state.scaling.bandwidth
-        if scales is None or self.lists is None or config.rule is None:
-            return KernelWidths("gaussian", np.full(n, bandwidth), np.zeros(n), least=bandwidth)
-        reaches, width = self.lists.reaches, config.rule.width
-        return KernelWidths("self_tuning", scales.widths, reaches, width, scales.least)
+    def summarise_weights(self, state: State, config: Config, pairs: Eigenpairs) -> WeightSummary:
+        """Gaussian of one bandwidth, or of a width for every slot.
 
-    def measure_coverage(self, d2: Floats, masses: Floats, config: Config) -> float:
+        Parts are looked for only where a second eigenvalue 1 is not ruled out.
+        """
+        n, scales, bandwidth = len(state.support), self.scales, state.scaling.bandwidth
+        largest, n_connected = float(pairs.values.max(initial=0.0)), 1
+        margin = NEAR_ONE if config.tolerance is None else config.tolerance * largest
+        if not max(largest + margin, pairs.outside.bound) + pairs.rounding < 1.0:
+            labels = components.label_components(self.bind_weights(state, config).rows, n)
+            n_connected = int(labels.max()) + 1
+        if scales is None or self.lists is None or config.width_rule is None:
+            names = "gaussian", np.full(n, bandwidth), np.zeros(n)
+            return WeightSummary(*names, self.degrees, n_connected, least=bandwidth)
+        names = "self_tuning", scales.widths, self.lists.reaches
+        width = config.width_rule.width
+        return WeightSummary(*names, self.degrees, n_connected, width, scales.least)
+
+    def measure_typical_coverage(self, d2: Floats, masses: Floats, config: Config) -> float:
         """The median kernel mass around them, in widths of the support."""
-        if self.scales is None or config.rule is None:
+        if self.scales is None or config.width_rule is None:
             return 0.0
-        return float(np.median(sum_coverage(d2, self.scales.widths, masses, config.rule)))
+        return float(np.median(sum_coverage(d2, self.scales.widths, masses, config.width_rule)))
 
     def restore(self, support: Support) -> Self:
         """With the weights between points."""
         if not support.scaled.shape[1]:
             return self
-        return replace(self, weights=self.weights.of_points(support.scaled))
+        return replace(self, weights=self.weights.between_points(support.scaled))

@@ -70,22 +70,24 @@ class LinearMap(WalkMap):
         """After a chunk."""
         return replace(self, **self.replace_slots(inputs)), len(inputs.slots)
 
-    def normalise(self, state: State, config: Config) -> Normalisation:
-        """That of the walk, with a share for points that nothing joins."""
+    def compute_normalisation(self, state: State, config: Config) -> Normalisation:
+        """The normalisation of the walk, with a share for points that nothing joins."""
         degrees, masses = self.walk.degrees, state.support.masses
         least = FAINT_SHARE * float(degrees.max(initial=0.0)) or 1.0
         weights = np.maximum(degrees, least)
         scaling = np.sqrt(masses / weights)
         return Normalisation(np.ones_like(masses), scaling, weights / weights.sum())
 
-    def view(self, state: State, normal: Normalisation, count: int, config: Config) -> Pairs:
-        """Solved: nothing is tracked."""
+    def estimate_eigenpairs(
+        self, state: State, normal: Normalisation, count: int, config: Config
+    ) -> Pairs:
+        """The leading pairs, solved: nothing is tracked."""
         pairs = self.solve(state, normal, count, count)
         return pairs.values, normal.eigenfunctions(pairs.vectors)
 
     def refine_eigenpairs(self, state: State, config: Config) -> Iterator[Eigenpairs]:
         """Solved."""
-        normal = self.normalise(state, config)
+        normal = self.compute_normalisation(state, config)
         yield self.solve(
             state, normal, config.n_components, config.n_pairs, tolerance=config.tolerance or 0.0
         )

@@ -26,10 +26,10 @@ from streamembed.methods.options import Config
 from streamembed.methods.state import (
     BuildInput,
     EmbeddingMap,
-    KernelWidths,
     Pairs,
     State,
     UpdateInput,
+    WeightSummary,
 )
 from streamembed.numeric.arrays import Floats, find_last
 from streamembed.numeric.codec import NOT_SAVED, Count
@@ -37,7 +37,7 @@ from streamembed.numeric.linalg import descending_eigh
 from streamembed.spectral import adjacency, neighbor_walk
 from streamembed.spectral import block as blocks
 from streamembed.spectral.block import Block, RitzPairs
-from streamembed.spectral.certificate import TINY, Certificate, Outside, bound_outside
+from streamembed.spectral.certificate import TINY, Certificate, Outside, bound_next_eigenvalue
 from streamembed.spectral.lanczos import bound_largest
 from streamembed.spectral.neighbor_walk import Parts, Walk
 from streamembed.spectral.operator import Normalisation
@@ -84,59 +84,44 @@ class WalkMap(EmbeddingMap):
             lists = lists.replace(slots, inputs.geometry, support.births)
         if len(slots) and edges is not None:
             edges = edges.replace(slots, inputs.geometry)
-        graph = join(len(support), lists, edges, self.weights, self.scale)
+        graph = weigh_edges(len(support), lists, edges, self.weights, self.scale)
         return {"lists": lists, "edges": edges, **build_walk(graph, support)}
 
     def complete_certificate(
-        self,
-        certified: Certificate,
-        values: Floats,
-        pairs: Eigenpairs,
-        state: State,
-        config: Config,
+        self, claim: Certificate, values: Floats, pairs: Eigenpairs, state: State, config: Config
     ) -> tuple[Certificate, Floats]:
         """With what is known of a walk."""
         rate = 1.0 - float(values[config.n_components - 1])
-        error = certified.residual * float(values[0])
+        error = claim.residual * float(values[0])
         completed = replace(
-            certified,
+            claim,
             isolated=len(self.parts.isolated),
             residual_rate=min(error / rate, 1.0) if rate > 0.0 else 1.0,
             bound_age=pairs.bound_age,
         )
         return completed, values
 
-    def count_components(self, state: State, config: Config, pairs: Eigenpairs) -> int:
-        """Parts of the graph, isolated points among them."""
-        return self.parts.count + len(self.parts.isolated)
-
-    def compute_degrees(self, masses: Floats) -> Floats:
-        """q, of the walk."""
-        degrees: Floats = self.walk.degrees / masses
-        return degrees
-
-    def describe_weights(self, state: State, config: Config) -> KernelWidths:
-        """Those of edges."""
-        n, bandwidth = len(state.support), state.scaling.bandwidth
-        widths = np.full(n, bandwidth)
-        if self.lists is None:
-            reaches = np.full(n, config.radius or 0.0)
-            return KernelWidths(self.weights, widths, reaches, least=bandwidth)
-        d2 = self.lists.nearest[1]
-        reaches = self.lists.reaches
-        if self.weights != "self_tuning":
-            return KernelWidths(self.weights, widths, reaches, least=bandwidth)
-        widths = adjacency.compute_local_scales(d2)
-        least = adjacency.LEAST_SCALE * float(np.median(widths[widths > 0]))
-        return KernelWidths(self.weights, widths, reaches, self.scale, least)
+    def summarise_weights(self, state: State, config: Config, pairs: Eigenpairs) -> WeightSummary:
+        """Those of edges; isolated points are parts, too."""
+        n, least, width = len(state.support), state.scaling.bandwidth, 1.0
+        widths, reaches = np.full(n, least), np.full(n, config.radius or 0.0)
+        if self.lists is not None:
+            reaches = self.lists.reaches
+            if self.weights == "self_tuning":
+                widths, width = adjacency.compute_local_scales(self.lists.nearest[1]), self.scale
+                least = adjacency.LEAST_SCALE * float(np.median(widths[widths > 0]))
+        degrees = self.walk.degrees / state.support.masses
+        n_connected = self.parts.count + len(self.parts.isolated)
+        made = self.weights, widths, reaches
+        return WeightSummary(*made, degrees, n_connected, width, least)
 
     def restore(self, support: Support) -> Self:
         """With its walk."""
-        graph = join(len(support), self.lists, self.edges, self.weights, self.scale)
+        graph = weigh_edges(len(support), self.lists, self.edges, self.weights, self.scale)
         return replace(self, **build_walk(graph, support))
 
 
-def join(
+def weigh_edges(
     n: int, lists: NeighborLists | None, edges: RadiusEdges | None, weights: str, scale: float
 ) -> csr_array:
     """The weighted edges of lists, or of all pairs within a radius."""
@@ -148,11 +133,11 @@ def join(
 
 def build_walk(graph: csr_array, support: Support) -> dict[str, Any]:
     """The walk on edges, and its parts."""
-    walk = neighbor_walk.build_walk(graph, find_unequal(support))
+    walk = neighbor_walk.build_walk(graph, get_unequal_masses(support))
     return {"walk": walk, "parts": neighbor_walk.find_parts(walk)}
 
 
-def find_unequal(support: Support) -> Floats | None:
+def get_unequal_masses(support: Support) -> Floats | None:
     """Masses, or None where all are 1."""
     return None if (support.masses == 1.0).all() else support.masses
 
@@ -170,10 +155,10 @@ def build_fields(inputs: BuildInput, config: Config) -> tuple[dict[str, Any], Sc
     if bandwidth is None:
         positive = lengths2[lengths2 > 0]
         bandwidth = float(np.sqrt(np.median(positive))) if len(positive) else 1.0
-    scaling = inputs.scaling.of_bandwidth(bandwidth)
+    scaling = inputs.scaling.with_bandwidth(bandwidth)
     scales = {"binary": 1.0, "heat": scaling.bandwidth**2, "self_tuning": config.kernel_width}
     scale = scales[config.weights]
-    walk = build_walk(join(len(support), lists, edges, config.weights, scale), support)
+    walk = build_walk(weigh_edges(len(support), lists, edges, config.weights, scale), support)
     return {"weights": config.weights, "scale": scale, "edges": edges, "lists": lists, **walk}, (
         scaling
     )
@@ -198,7 +183,7 @@ class GraphMap(WalkMap):
         block, _ = blocks.start(
             parts["walk"], parts["parts"], config.n_components + 1, accuracy, config.seed
         )
-        return cls(**parts, block=block)._renew_bound(inputs.position, config), scaling
+        return cls(**parts, block=block)._renew_eigenvalue_bound(inputs.position, config), scaling
 
     def update(self, inputs: UpdateInput, config: Config) -> tuple[Self, int]:
         """After a chunk: one round of a filter, and now and then a bound."""
@@ -207,29 +192,30 @@ class GraphMap(WalkMap):
         walk, parts, count = following.walk, following.parts, config.n_components + 1
         block, turned_rows = self.block, self.turned_rows + len(slots)
         if turned_rows >= TURNED_SHARE * n:
-            block, turned_rows = replace(block, low=blocks.find_lowest(walk, config.seed)), 0
+            turned_rows, low = 0, blocks.bound_least_eigenvalue(walk, config.seed)
+            block = replace(block, low=low)
         accuracy, seed = BLOCK_TOLERANCE_SHARE * _choose_tolerance(config), config.seed
         block, info = blocks.update(
             block, walk, parts, slots, count, accuracy, seed=seed, position=position
         )
         following = replace(following, block=block, turned_rows=turned_rows)
         has_jumped = info.rounds > 1 or not neighbor_walk.are_same(self.parts, parts, slots)
-        is_due = has_jumped or following._is_old(following.bounded, position)
-        if is_due := is_due or not following._is_bounded(config):
-            following = following._renew_bound(position, config)
-        if is_due and not following._is_bounded(config):
+        is_due = has_jumped or following._is_bound_due(following.bounded, position)
+        if is_due := is_due or not following._is_bound_met(config):
+            following = following._renew_eigenvalue_bound(position, config)
+        if is_due and not following._is_bound_met(config):
             draws = (seed, position, n, 1)
             block, _ = blocks.refine(following.block, walk, parts, count, 0.5 * accuracy, draws)
-            following = replace(following, block=block)._renew_bound(position, config)
+            following = replace(following, block=block)._renew_eigenvalue_bound(position, config)
         return following, len(slots)
 
-    def _is_old(self, position: int, now: int) -> bool:
+    def _is_bound_due(self, position: int, now: int) -> bool:
         """Whether the bound that was taken at that position is due again."""
         return bool(now - position > np.clip(BOUND_SHARE * len(self.parts.labels), *BOUND_EVENTS))
 
-    def _is_bounded(self, config: Config) -> bool:
+    def _is_bound_met(self, config: Config) -> bool:
         """Whether the bound is within the tolerance, and none of the block's values is above."""
-        if not self._has_bound(config):
+        if not self._needs_bound(config):
             return True
         k = config.n_components
         values = np.append(np.ones(max(self.parts.count - 1, 0)), self.block.values)
@@ -237,29 +223,35 @@ class GraphMap(WalkMap):
         limit = values[k - 1 : k].max(initial=0.0) + allowed + ROUNDING
         return bool(values[k : k + 1].max(initial=0.0) <= self.bound + ROUNDING <= limit)
 
-    def _has_bound(self, config: Config) -> bool:
+    def _needs_bound(self, config: Config) -> bool:
         """Whether there is a tolerance, and more points than are decomposed as a whole."""
         return config.tolerance is not None and len(self.parts.labels) > SMALLEST_FACTORED
 
-    def renew_bound(self, state: State, config: Config) -> Self:
-        """With a bound of now."""
-        return self if self.bounded == state.position else self._renew_bound(state.position, config)
+    def renew_eigenvalue_bound(self, state: State, config: Config) -> Self:
+        """The map with a bound of now on eigenvalues that are not published."""
+        return (
+            self
+            if self.bounded == state.position
+            else self._renew_eigenvalue_bound(state.position, config)
+        )
 
-    def _renew_bound(self, position: int, config: Config) -> Self:
-        if not self._has_bound(config):
+    def _renew_eigenvalue_bound(self, position: int, config: Config) -> Self:
+        if not self._needs_bound(config):
             return self
         outside = self._bound_remaining_eigenvalues(self.block, position, config)
         return replace(self, bound=min(outside.bound, 1.0), bounded=position)
 
-    def normalise(self, state: State, config: Config) -> Normalisation:
-        """That of the walk: degrees are the rows' sums, exactly; isolated points have no share."""
+    def compute_normalisation(self, state: State, config: Config) -> Normalisation:
+        """The normalisation of the walk: degrees are exact; isolated points have no share."""
         degrees, masses = self.walk.degrees, state.support.masses
         scaling = np.divide(masses, np.sqrt(degrees), out=np.zeros_like(masses), where=degrees > 0)
         total = float(degrees.sum())
         stationary = degrees / total if total else np.zeros_like(degrees)
         return Normalisation(np.ones_like(masses), scaling, stationary)
 
-    def view(self, state: State, normal: Normalisation, count: int, config: Config) -> Pairs:
+    def estimate_eigenpairs(
+        self, state: State, normal: Normalisation, count: int, config: Config
+    ) -> Pairs:
         """Leading pairs as the block has them."""
         ritz = blocks.select_pairs(self.block, self.walk, self.parts, count)
         is_real = ritz.values > NEGLIGIBLE
@@ -272,8 +264,8 @@ class GraphMap(WalkMap):
             yield self._decompose(state, config)
             return
         first = self._select_ritz_pairs(self.block, config)
-        outside = _observe(first, self.bound, config.n_components)
-        view = self._publish_block(state, first, outside, config, "view")
+        outside = _bound_next_eigenvalue(first, self.bound, config.n_components)
+        view = self._to_eigenpairs(state, first, outside, config, "view")
         if config.tolerance is None:
             yield view
             return
@@ -285,7 +277,7 @@ class GraphMap(WalkMap):
             block, _ = blocks.refine(block, self.walk, self.parts, count, accuracy, seed, rounds)
             outside = self._bound_remaining_eigenvalues(block, state.position, config)
             pairs = self._select_ritz_pairs(block, config)
-            yield self._publish_block(state, pairs, outside, config, level)
+            yield self._to_eigenpairs(state, pairs, outside, config, level)
         if n <= LARGEST_EXACT:
             yield self._decompose(state, config)
 
@@ -294,10 +286,10 @@ class GraphMap(WalkMap):
         width = block.psi.shape[1] + min(self.parts.count - 1, config.n_components + 1)
         return blocks.select_pairs(block, self.walk, self.parts, max(config.n_pairs, width))
 
-    def _publish_block(
+    def _to_eigenpairs(
         self, state: State, ritz: RitzPairs, outside: Outside, config: Config, refinement: str
     ) -> Eigenpairs:
-        """Those of them that are carried."""
+        """Ritz pairs as `Eigenpairs`, as many as are carried."""
         n_kept = min(config.n_pairs, int(np.count_nonzero(ritz.values > NEGLIGIBLE)))
         products = ritz.products[:n_kept, :n_kept]
         # in units of the residuals, of which one may be a millionth of another
@@ -308,7 +300,7 @@ class GraphMap(WalkMap):
             ritz.vectors[:, :n_kept],
             np.sqrt(np.maximum(squares, 0.0))[:, None] * turn.T * units,
             outside,
-            self.normalise(state, config),
+            self.compute_normalisation(state, config),
             ROUNDING,
             refinement,
         )
@@ -318,7 +310,7 @@ class GraphMap(WalkMap):
         walk, parts, k = self.walk, self.parts, config.n_components
         ritz = self._select_ritz_pairs(block, config)
         values, products = ritz.values, ritz.products
-        nothing = _observe(ritz, 1.0, k)
+        nothing = _bound_next_eigenvalue(ritz, 1.0, k)
         allowed = _choose_tolerance(config) * float(values[:1].max(initial=0.0))
         residual = float(np.sqrt(products.diagonal()[:k].max(initial=0.0)))
         if residual + ROUNDING > allowed or parts.count - 1 > ritz.exact:
@@ -346,19 +338,19 @@ class GraphMap(WalkMap):
             PRODUCTS,
         )
         coupling = products[np.ix_(is_used, is_used)]
-        outside = bound_outside(values[is_used], coupling, beyond, k, ROUNDING)
-        return _observe(ritz, outside.bound, k)
+        outside = bound_next_eigenvalue(values[is_used], coupling, beyond, k, ROUNDING)
+        return _bound_next_eigenvalue(ritz, outside.bound, k)
 
     def _decompose(self, state: State, config: Config) -> Eigenpairs:
         """Every pair at once. O(n^3)."""
-        normal = self.normalise(state, config)
+        normal = self.compute_normalisation(state, config)
         dense = self.walk.operator.toarray()
         dense -= np.outer(normal.constant, normal.constant)
         values, vectors = descending_eigh(dense)
         return Eigenpairs.of_dense(dense, values, vectors, normal, ROUNDING, NEGLIGIBLE, config)
 
 
-def _observe(ritz: RitzPairs, bound: float, k: int) -> Outside:
+def _bound_next_eigenvalue(ritz: RitzPairs, bound: float, k: int) -> Outside:
     """What a block shows of lambda_(k+1), and a bound on it."""
     estimate = max(float(ritz.values[k : k + 1].max(initial=0.0)), 0.0)
     return Outside(estimate, max(bound, estimate), ritz.values[:k])

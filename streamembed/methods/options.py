@@ -124,7 +124,7 @@ class Config(EngineParameters):
             spread=check_real("spread", self.spread, *SPREADS),
         )
         if self.method == "kernel_pca" and self.kernel == DEFAULTS["kernel"]:
-            set_fields(self, kernel=self.row.kernels[0])
+            set_fields(self, kernel=self.method_row.kernels[0])
         self._check_options()
         self._check_bandwidth()
         self._check_metrics()
@@ -137,7 +137,7 @@ class Config(EngineParameters):
             return
         if self.is_sparse and self.weights != "heat":
             needed = "weights='heat'"
-        elif self.row.kernels and self.kernel != "gaussian":
+        elif self.method_row.kernels and self.kernel != "gaussian":
             needed = "kernel='gaussian'"
         else:
             return
@@ -145,7 +145,7 @@ class Config(EngineParameters):
 
     def _check_options(self) -> None:
         """Refuse an option that would have no effect."""
-        method = self.row
+        method = self.method_row
         for name in OPTIONS:
             value = getattr(self, name)
             if name in method.options or value == DEFAULTS[name]:
@@ -225,7 +225,7 @@ class Config(EngineParameters):
             )
         if self.memory == "all":
             return
-        if self.size > (limit := self.row.largest):
+        if self.size > (limit := self.method_row.largest):
             raise ParameterError(f"size={self.size} must be at most {limit}: try a smaller one")
         if self.memory == "window" and self.chunks.size > self.size:
             raise ParameterError(
@@ -252,7 +252,7 @@ class Config(EngineParameters):
             )
 
     @cached_property
-    def row(self) -> Method:
+    def method_row(self) -> Method:
         """The method's row in the table."""
         return METHODS[self.method]
 
@@ -264,7 +264,7 @@ class Config(EngineParameters):
         return KernelFunction(self.kernel, self.degree, self.coef0, self.gamma)
 
     @cached_property
-    def rule(self) -> WidthRule | None:
+    def width_rule(self) -> WidthRule | None:
         """How every point gets its own width; None where all have one bandwidth."""
         if self.family != "kernel" or self.kernel == "gaussian":
             return None
@@ -280,10 +280,10 @@ class Config(EngineParameters):
         return 2.0 if self.n_components <= FEW_COMPONENTS else 8.0
 
     @cached_property
-    def time(self) -> float:
+    def resolved_diffusion_time(self) -> float:
         """t of lambda**t psi; 0 of methods without one."""
         is_auto = isinstance(self.diffusion_time, str)
-        return self.row.diffusion_time if is_auto else float(self.diffusion_time)
+        return self.method_row.diffusion_time if is_auto else float(self.diffusion_time)
 
     @cached_property
     def has_steady_axes(self) -> bool:
@@ -316,8 +316,8 @@ class Config(EngineParameters):
 
     @cached_property
     def family(self) -> str:
-        """The representation of the operator; see `streamembed.methods.maps`."""
-        return self.row.family
+        """The representation of the operator; see `streamembed.methods.engine_parameters`."""
+        return self.method_row.family
 
     @cached_property
     def rescales(self) -> bool:
@@ -332,10 +332,10 @@ class Config(EngineParameters):
     @cached_property
     def has_widths(self) -> bool:
         """Whether neighbours set the width of each point, without one bandwidth for all."""
-        return self.is_sparse or self.rule is not None
+        return self.is_sparse or self.width_rule is not None
 
     @cached_property
-    def correction(self) -> float:
+    def resolved_alpha(self) -> float:
         """alpha, as a number: 0 where every point has a width, which corrects already."""
         if isinstance(self.alpha, str):  # "auto"
             return 1.0 if self.kernel == "gaussian" and self.family == "kernel" else 0.0
@@ -344,7 +344,7 @@ class Config(EngineParameters):
     @cached_property
     def has_bandwidth(self) -> bool:
         """Whether the kernel has one bandwidth for all."""
-        return self.kernel == "gaussian" and bool(self.row.kernels)
+        return self.kernel == "gaussian" and bool(self.method_row.kernels)
 
     @cached_property
     def fixed_bandwidth(self) -> float | None:
@@ -376,7 +376,7 @@ class Config(EngineParameters):
         return Chunks(size, self.warm_up_events)
 
     @cached_property
-    def slots(self) -> int | None:
+    def max_slots(self) -> int | None:
         """Largest number of slots of the support; None if it grows with the stream."""
         return None if self.memory == "all" else self.size
 

@@ -44,7 +44,7 @@ def relayout(state: State, shared: Ints, config: Config) -> State:
     return replace(state, picture=layout.start_epoch(state.picture, picture, shared))
 
 
-def follow(previous: State, following: State, slots: Ints, config: Config) -> State:
+def update_picture(previous: State, following: State, slots: Ints, config: Config) -> State:
     """The state after a chunk that filled ``slots``, with its picture."""
     picture, arrivals = previous.picture, following.support.births
     if picture is None:
@@ -62,11 +62,11 @@ def follow(previous: State, following: State, slots: Ints, config: Config) -> St
     followed = layout.update(
         picture, previous_lists, lists, slots, arrivals, positions, config.spread
     )
-    is_full = picture.laid_out < n == config.slots
+    is_full = picture.laid_out < n == config.max_slots
     if n >= GROWTH * picture.laid_out or is_full:
         followed = layout.start_spreading(followed)
     elif picture.steps_left and not followed.steps_left:
-        followed = layout.measure_rest(followed, lists, label_duplicates(following))
+        followed = layout.record_kept_at_rest(followed, lists, label_duplicates(following))
     return replace(following, picture=followed)
 
 

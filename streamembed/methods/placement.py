@@ -34,7 +34,7 @@ class _NeighborExtension(Extension):
         super().__init__(snapshot, targets, typical)
         self.n_neighbors = n_neighbors  # coverage looks at the distance to this one
 
-    def _cover(self, scaled: Floats, d2: Floats) -> Floats:
+    def _compute_coverage(self, scaled: Floats, d2: Floats) -> Floats:
         return compute_coverage(d2, self.n_neighbors, self._typical)
 
     @cached_property
@@ -63,16 +63,16 @@ class CentredExtension(_NeighborExtension):
         numbers = snapshot.degree, snapshot.coef0, snapshot.gamma
         self.function = KernelFunction(snapshot.kernel, *numbers)
 
-    def from_distances(self, d: Floats) -> tuple[Floats, Floats]:
+    def coordinates_from_distances(self, d: Floats) -> tuple[Floats, Floats]:
         """Coordinates and coverage by unsquared distances, shape (n, N); all must be finite."""
         if not np.isfinite(d).all():
             raise BadRowError(
                 "a distance is inf, which this method cannot place: give all distances to the "
                 "support"
             )
-        return Extension.from_distances(self, d)
+        return Extension.coordinates_from_distances(self, d)
 
-    def _place(self, scaled: Floats, d2: Floats) -> Floats:
+    def _compute_coordinates(self, scaled: Floats, d2: Floats) -> Floats:
         if self.kernel == "distance":
             rows = -0.5 * d2
         elif self.kernel == "gaussian":
@@ -102,16 +102,16 @@ class LinearExtension(_NeighborExtension):
     def coordinates(self, points: Floats) -> Floats:
         """Shape (n, k), of points (n, d) in the caller's units, without distances."""
         with np.errstate(over="ignore", under="ignore"):
-            return self._place((points - self.center) / self.scale, self.offset)
+            return self._compute_coordinates((points - self.center) / self.scale, self.offset)
 
-    def from_distances(self, d: Floats) -> tuple[Floats, Floats]:
+    def coordinates_from_distances(self, d: Floats) -> tuple[Floats, Floats]:
         """Distances do not tell the features that coordinates are functions of."""
         raise InputError(
             "a linear map has no transform of distances: its coordinates are functions of the "
             "features; use transform"
         )
 
-    def _place(self, scaled: Floats, d2: Floats) -> Floats:
+    def _compute_coordinates(self, scaled: Floats, d2: Floats) -> Floats:
         coordinates: Floats = scaled @ self.targets - self.offset
         return coordinates
 
@@ -132,9 +132,9 @@ class ScalingExtension(LinearExtension):
         loadings: Floats = (centred.points - centred.shares @ centred.points).T @ centred.targets
         return loadings
 
-    def from_distances(self, d: Floats) -> tuple[Floats, Floats]:
+    def coordinates_from_distances(self, d: Floats) -> tuple[Floats, Floats]:
         """Coordinates and coverage by unsquared distances, shape (n, N); all must be finite."""
-        return self.by_distances.from_distances(d)
+        return self.by_distances.coordinates_from_distances(d)
 
 
 class BarycentricExtension(_NeighborExtension):
@@ -147,14 +147,14 @@ class BarycentricExtension(_NeighborExtension):
         super().__init__(snapshot, snapshot.coordinates, snapshot.n_neighbors)
         self.reg = snapshot.reg  # the ridge
 
-    def from_distances(self, d: Floats) -> tuple[Floats, Floats]:
+    def coordinates_from_distances(self, d: Floats) -> tuple[Floats, Floats]:
         """Distances to the support do not determine how neighbours lie to one another."""
         raise InputError(
             "locally linear embedding has no transform of distances: its weights come from "
             "coordinates; use transform"
         )
 
-    def _place(self, scaled: Floats, d2: Floats) -> Floats:
+    def _compute_coordinates(self, scaled: Floats, d2: Floats) -> Floats:
         near = scaled * self._shrink(scaled)
         coordinates = barycentric.extend(
             near, self.points, self.targets, self.n_neighbors, self.reg
@@ -177,7 +177,7 @@ class PictureExtension(_NeighborExtension):
         super().__init__(snapshot, places, n_neighbors, 1.0)
         self.rho, self.gamma = rho, gamma
 
-    def _place(self, scaled: Floats, d2: Floats) -> Floats:
+    def _compute_coordinates(self, scaled: Floats, d2: Floats) -> Floats:
         k = min(self.n_neighbors, d2.shape[1])
         neighbors = np.argpartition(d2, k - 1, axis=1)[:, :k]
         near_d2 = np.take_along_axis(d2, neighbors, 1)
@@ -211,7 +211,7 @@ class GeodesicExtension(_NeighborExtension):
         # neighbours are all within it, and the nearest; 0 where there are n_neighbors
         self.radius = snapshot.radius
 
-    def _place(self, scaled: Floats, d2: Floats) -> Floats:
+    def _compute_coordinates(self, scaled: Floats, d2: Floats) -> Floats:
         d = np.sqrt(d2)
         neighbors = np.broadcast_to(np.arange(d.shape[1]), d.shape)
         if not self.radius and self.n_neighbors < d.shape[1]:

@@ -24,7 +24,7 @@ from streamembed.methods.isomap_map import extend_from_landmarks
 from streamembed.methods.kernel_map import KernelMap
 from streamembed.methods.options import Config
 from streamembed.methods.snapshot_contents import Frame, PictureContents, PictureNeighbours
-from streamembed.methods.state import FrameReference, State
+from streamembed.methods.state import FrameReference, State, WeightSummary
 from streamembed.numeric.arrays import Array, Floats, Ints
 from streamembed.spectral import certificate
 from streamembed.spectral.alignment import FrameMovement
@@ -32,9 +32,9 @@ from streamembed.spectral.certificate import Certificate
 from streamembed.spectral.operator import Normalisation
 
 
-def renew_bound(state: State, config: Config) -> State:
+def renew_eigenvalue_bound(state: State, config: Config) -> State:
     """The state with a bound of now on unpublished eigenvalues; itself, where it is of now."""
-    renewed = state.map.renew_bound(state, config)
+    renewed = state.map.renew_eigenvalue_bound(state, config)
     return state if renewed is state.map else replace(state, map=renewed)
 
 
@@ -54,18 +54,24 @@ def publish(state: State, config: Config) -> dict[str, Any]:
     columns = frame_reference.embed(psi, values, state, config)
     aligned = frame_reference.align(state, config, normal.stationary, columns)
     rotation, loadings = aligned.rotation[:, :k], np.zeros((0, k))
-    if config.row.is_linear:
+    if config.method_row.is_linear:
         loadings = _compute_loadings(state, config, pairs, psi, values)
         loadings = (loadings * aligned.signs) @ rotation / state.scaling.scale[:, None]
     psi *= aligned.signs
-    certified = certificate.describe(certified, psi[:, :k], masses, normal.stationary)
+    certified = certificate.add_map_figures(certified, psi[:, :k], masses, normal.stationary)
     coordinates, lengths = aligned.columns[:, :k], np.zeros((len(order), 0))
-    degrees = state.map.compute_degrees(masses)
+    weights = state.map.summarise_weights(state, config, pairs)
+    degrees = weights.degrees
     if pairs.paths is not None:
-        counting = state.map.select_active(masses)
+        counting = state.map.zero_inactive_masses(masses)
         shown = frame_reference.embed(psi, values, state, config)
         coordinates = extend_from_landmarks(shown, values, counting, pairs.paths) @ rotation
-        degrees, lengths = _select_paths(pairs.paths, counting, order)
+        degrees, lengths = _sum_and_order_paths(pairs.paths, counting, order)
+    tracked: Any = partial(coordinates.take, order, axis=0)
+    if isinstance(state.map, KernelMap):
+        tracked = partial(_compute_tracked, state, normal, order, config)
+        if state.distances is not None:  # the next chunk writes over learned distances
+            tracked = tracked()
     by_slot = {
         "ids": state.support.ids,
         "masses": masses,
@@ -78,9 +84,9 @@ def publish(state: State, config: Config) -> dict[str, Any]:
         "points": state.support.points,
     }
     return {
-        **_describe_state(state, config, by_slot, order),
+        **_describe_state(state, config, weights, by_slot, order),
         "lengths": lengths,
-        "tracked": _track_pairs(state, coordinates, normal, order, config),
+        "tracked": tracked,
         "eigenvalues": values[:k].copy(),
         "spare_eigenvalues": values[k:].copy(),
         "rotation": rotation.copy(),
@@ -88,7 +94,6 @@ def publish(state: State, config: Config) -> dict[str, Any]:
         "certificate": certified,
         "frame": partial(_build_frame, state.frame, state.position, aligned.measure),
         "refinement": pairs.refinement,
-        "n_connected": state.map.count_components(state, config, pairs),
     }
 
 
@@ -113,14 +118,14 @@ def _is_better(pairs: Eigenpairs, best: Eigenpairs, config: Config) -> bool:
     if not (len(best.values) and len(pairs.values)):
         return not len(best.values)
     k = config.n_components
-    gain = _sum_sure(pairs, k) - _sum_sure(best, k)
+    gain = _sum_certain_values(pairs, k) - _sum_certain_values(best, k)
     if abs(gain) > best.unit * best.tolerated_residual(config):
         return gain > 0
     residuals = [each.unit * each.largest_residual(k) for each in (pairs, best)]
     return residuals[0] <= residuals[1]
 
 
-def _sum_sure(pairs: Eigenpairs, k: int) -> float:
+def _sum_certain_values(pairs: Eigenpairs, k: int) -> float:
     norms = np.linalg.norm(pairs.errors[:, :k], axis=0)
     return pairs.unit * float(np.maximum(pairs.values[:k] - norms, 0.0).sum())
 
@@ -151,7 +156,7 @@ def _certify(state: State, config: Config, pairs: Eigenpairs) -> Certificate:
         norms=norms,
         block_norm=float(np.sqrt(max(block[-1], 0.0))),
         outside=pairs.outside,
-        rounding=pairs.rounding + state.map.bound_rounding(state, config, pairs.unit),
+        rounding=pairs.rounding + state.map.bound_operator_rounding(state, config, pairs.unit),
         tolerance=config.tolerance,
         method=pairs.method,
         floor=pairs.floor,
@@ -176,11 +181,10 @@ def _compute_loadings(
 
 
 def _describe_state(
-    state: State, config: Config, by_slot: dict[str, Array], order: Ints
+    state: State, config: Config, weights: WeightSummary, by_slot: dict[str, Array], order: Ints
 ) -> dict[str, Any]:
     """The fields that follow from the state alone, and arrays by slot, which are to be ordered."""
-    kernel = state.map.describe_weights(state, config)
-    by_slot |= {"widths": kernel.widths, "reaches": kernel.reaches}
+    by_slot |= {"widths": weights.widths, "reaches": weights.reaches}
     return {
         # None of these is ever written to, so they can be shared until they are needed; `take` is
         # three times as fast as an index.
@@ -189,16 +193,17 @@ def _describe_state(
         "scale": state.scaling.scale.copy(),
         "method": config.method,
         "position": state.position,
-        "kernel": kernel.name,
+        "kernel": weights.kernel,
+        "n_connected": weights.n_connected,
         "bandwidth": state.scaling.bandwidth,
         "radius": config.radius or 0.0,
         "n_neighbors": config.n_neighbors,
-        "width": kernel.width,
+        "width": weights.width,
         # where no two points differed, nothing is least
-        "least_width": kernel.least or float(kernel.widths.min()),
+        "least_width": weights.least or float(weights.widths.min()),
         "typical_coverage": 0.0 if state.distances is None else state.typical_coverage(config),
-        "alpha": config.correction,
-        "diffusion_time": config.time,
+        "alpha": config.resolved_alpha,
+        "diffusion_time": config.resolved_diffusion_time,
         "degree": config.degree,
         "coef0": config.coef0,
         "gamma": partial(config.kernel_function.gamma_of, state.support.points.shape[1]),
@@ -223,20 +228,11 @@ def _build_frame(
     return Frame(frame.epoch, frame.since, lost, since, fidelity, moved.price, correlations)
 
 
-def _track_pairs(
-    state: State, coordinates: Floats, normal: Normalisation, order: Ints, config: Config
-) -> Any:
-    """lambda**t psi of all tracked pairs, or what makes them; of other maps the coordinates."""
-    if not isinstance(state.map, KernelMap):
-        return partial(coordinates.take, order, axis=0)
-
-    def track() -> Floats:
-        values, psi = state.map.view(state, normal, len(order), config)
-        tracked: Floats = (psi * np.clip(values, 0.0, 1.0) ** config.time)[order]
-        return tracked
-
-    # learned distances are overwritten by the next chunk
-    return partial(track) if state.distances is None else track()
+def _compute_tracked(state: State, normal: Normalisation, order: Ints, config: Config) -> Floats:
+    """lambda**t psi of all tracked pairs of a kernel map, (n, r)."""
+    values, psi = state.map.estimate_eigenpairs(state, normal, len(order), config)
+    tracked: Floats = (psi * np.clip(values, 0.0, 1.0) ** config.resolved_diffusion_time)[order]
+    return tracked
 
 
 def _build_picture(state: State, order: Ints, config: Config) -> PictureContents:
@@ -267,7 +263,7 @@ def _build_picture(state: State, order: Ints, config: Config) -> PictureContents
     )
 
 
-def _select_paths(paths: Paths, counting: Floats, order: Ints) -> tuple[Floats, Floats]:
+def _sum_and_order_paths(paths: Paths, counting: Floats, order: Ints) -> tuple[Floats, Floats]:
     """Sums of rows of -G^2 / 2 by slot, weighted by mass, without what there is no path to; and G.
 
     Rows of G, and its columns too, come oldest first.

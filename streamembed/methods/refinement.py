@@ -84,14 +84,14 @@ def refine_eigenpairs(
         The exact level.
     """
     normal, tolerance = operator.normal, config.tolerance
-    look, n = known.look(normal.constant, config.n_pairs), len(normal.scaling)
+    look, n = known.compute_view(normal.constant, config.n_pairs), len(normal.scaling)
     is_sketched = tolerance is None or (
         tolerance >= SKETCHED_TOLERANCE
         and _bound_rounding(known, look.values[: config.n_components]).max(initial=0.0)
         <= ROUNDING_SHARE * tolerance * look.values[:1].max(initial=0.0)
     )
     if is_sketched:
-        yield _claim(look, look.beyond, operator, known, "view", config)
+        yield _bound_view_pairs(look, look.beyond, operator, known, "view", config)
     if tolerance is None:
         return
     for attempt in range(PRODUCTS if n <= LARGEST_DECOMPOSED else MOST_PRODUCTS):
@@ -99,17 +99,21 @@ def refine_eigenpairs(
         fresh = generator.standard_normal((n, PROBES))
         parts = look.vectors[:, :0]
         if attempt == 0 and weights is not None and _reaches_one(look):
-            parts = _find_parts(weights, normal, config.rank_limits[0])
+            parts = _find_component_basis(weights, normal, config.rank_limits[0])
         vectors = look.vectors[:, : 0 if is_sketched else None]
         known, seen, image = _multiply(known, look, operator, parts, fresh, vectors)
-        look = known.look(normal.constant, config.n_pairs)
+        look = known.compute_view(normal.constant, config.n_pairs)
         if is_sketched:
-            pairs = _claim(look, seen.bound, operator, known, "refresh", config)
+            pairs = _bound_view_pairs(look, seen.bound, operator, known, "refresh", config)
         else:
             k, rounding = config.n_components, operator.rounding
-            outside = certificate.bound_outside(look.ritz, look.coupling, seen.bound, k, rounding)
+            outside = certificate.bound_next_eigenvalue(
+                look.ritz, look.coupling, seen.bound, k, rounding
+            )
             refinement = "refresh" if attempt else "view"
-            pairs = _measure(operator, vectors, image, config.n_pairs, refinement, outside)
+            pairs = _compute_rayleigh_pairs(
+                operator, vectors, image, config.n_pairs, refinement, outside
+            )
         yield _bound_rest(pairs, look, seen, operator, known.trial, config)
     if n <= LARGEST_DECOMPOSED:
         yield decompose()
@@ -141,7 +145,7 @@ def _multiply(
     return known.extend(columns, image[:, : ends[2]], fresh, others[2]), seen, others[3]
 
 
-def _claim(
+def _bound_view_pairs(
     look: SketchedView,
     beyond: float,
     operator: Operator,
@@ -153,7 +157,7 @@ def _claim(
     rounding = known.rounding + ORTHONORMAL
     lengths = np.maximum(np.linalg.norm(look.errors, axis=0), TINY)
     errors = look.errors * (1.0 + _bound_rounding(known, look.values) / lengths)
-    outside = certificate.bound_outside(
+    outside = certificate.bound_next_eigenvalue(
         look.ritz, look.coupling, min(beyond, 1.0), config.n_components, rounding
     )
     return Eigenpairs(
@@ -194,7 +198,7 @@ def _bound_rest(
     config: Config,
 ) -> Eigenpairs:
     """The pairs with lambda_(k+1), probed further where that would show it to be small."""
-    level, outside = pairs.outside_limit(config), pairs.outside
+    level, outside = pairs.next_eigenvalue_limit(config), pairs.outside
     if not pairs.meets_tolerance(config) or not outside.estimate <= level < outside.bound:
         return pairs
     basis = _orthonormalise(trial, operator.normal.constant)
@@ -208,19 +212,19 @@ def _bound_rest(
     start = np.random.default_rng((config.seed, *basis.shape)).standard_normal(len(basis))
     beyond = bound_largest(apply_rest, start - basis @ (basis.T @ start), target, SEARCHES)
     k, rounding = config.n_components, pairs.rounding
-    outside = certificate.bound_outside(
+    outside = certificate.bound_next_eigenvalue(
         look.ritz, look.coupling, min(beyond, seen.bound), k, rounding
     )
     return replace(pairs, outside=outside)
 
 
-def _find_parts(weights: Weights, normal: Normalisation, most: int) -> Floats:
+def _find_component_basis(weights: Weights, normal: Normalisation, most: int) -> Floats:
     """An orthonormal basis of the eigenvalue 1 of S, at most ``most`` columns, shape (n, c - 1)."""
     labels = components.label_components(weights.rows, len(normal.scaling))
-    return components.build_indicators(labels, normal.constant, most)
+    return components.build_component_basis(labels, normal.constant, most)
 
 
-def _measure(
+def _compute_rayleigh_pairs(
     operator: Operator,
     vectors: Floats,
     image: Floats,

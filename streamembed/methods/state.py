@@ -77,15 +77,9 @@ class MapInput:
 
     support: Support
     distances: KernelMatrix | None  # of objects without coordinates; see `State`
-    # slots -> their distances, those of new slots without rounding to the ring; None for points.
-    read_distances: Callable[[Ints], Floats] | None
+    squares: SquaredDistances  # those of new slots without rounding to the ring
     position: int
     slots: Ints  # those that a chunk has filled
-
-    @property
-    def squares(self) -> SquaredDistances:
-        """Of the support, those of new slots without rounding to the ring."""
-        return SquaredDistances(self.support.scaled, self.read_distances)
 
     @property
     def geometry(self) -> Pairwise:
@@ -117,31 +111,33 @@ class UpdateInput(MapInput):
 
     @property
     def squares_before(self) -> SquaredDistances:
-        """Of the support before the chunk."""
+        """Squared distances between slots of the support before the chunk."""
         read_distances = None if self.left is None else self._read_distances_before
         return SquaredDistances(self.state.support.scaled, read_distances)
 
     def _read_distances_before(self, old: Ints) -> Floats:
         """Distances before the chunk, (b, n), of slots that were in use then."""
         assert self.left is not None
-        assert self.read_distances is not None
+        assert self.squares.read_distances is not None
         n = self.left.shape[1]
         slots = self.slots[self.slots < n]
         row_of = np.full(n, -1)
         row_of[slots] = np.arange(len(slots))
-        d, index = self.read_distances(old)[:, :n], row_of[old]
+        d, index = self.squares.read_distances(old)[:, :n], row_of[old]
         d[:, slots] = self.left[:, old].T
         d[index >= 0] = self.left[index[index >= 0]]
         return d
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class KernelWidths:
-    """How weights are made, by slot: what a snapshot needs to place new points."""
+class WeightSummary:
+    """How weights are made and what they join, by slot: what a snapshot says of them."""
 
-    name: str
+    kernel: str
     widths: Floats
     reaches: Floats
+    degrees: Floats  # q, the weights around each slot in all
+    n_connected: int  # parts of their graph
     width: float = 1.0
     least: float = 0.0
 
@@ -157,7 +153,7 @@ class EmbeddingMap(abc.ABC):
     """What one family of methods keeps of a support, and all that depends on the family.
 
     A class a family, a file a class; `streamembed.methods.maps` lists them. They have no slots: a
-    dataclass with slots is made twice, and saved maps are read as the class that has their fields.
+    dataclass with slots is made twice, and saved maps are read by the names of their classes.
     """
 
     # Nearest neighbours of every slot, where the family keeps them.
@@ -179,40 +175,39 @@ class EmbeddingMap(abc.ABC):
         """After a chunk; and how many slots were filled for it, first or again."""
 
     @abc.abstractmethod
-    def view(self, state: State, normal: Normalisation, count: int, config: Config) -> Pairs:
+    def estimate_eigenpairs(
+        self, state: State, normal: Normalisation, count: int, config: Config
+    ) -> Pairs:
         """Values and psi, shape (n, c), of the first ``count`` pairs as they are kept.
 
-        ``normal`` is that of `normalise`.
+        ``normal`` is that of `compute_normalisation`.
         """
 
-    def scale_columns(
+    def compute_coordinates(
         self, psi: Floats, eigenvalues: Floats, state: State, config: Config
     ) -> Floats:
         """Coordinates, shape (n, k).
 
         Of a walk lambda**t psi. Source: Jain, eq. (8).
         """
-        return psi * eigenvalues**config.time
+        return psi * eigenvalues**config.resolved_diffusion_time
 
-    def normalise(self, state: State, config: Config) -> Normalisation:
+    def compute_normalisation(self, state: State, config: Config) -> Normalisation:
         """The normalisation without a product with all weights; exact where that is free."""
-        return operator.weigh_equally(self.select_active(state.support.masses))
+        return operator.weigh_equally(self.zero_inactive_masses(state.support.masses))
 
     @abc.abstractmethod
     def refine_eigenpairs(self, state: State, config: Config) -> Iterator[Eigenpairs]:
         """Leading pairs, level by level, each computed only when you ask for the next one."""
 
-    @abc.abstractmethod
-    def count_components(self, state: State, config: Config, pairs: Eigenpairs) -> int:
-        """Connected components of the graph of weights."""
-
-    def describe_weights(self, state: State, config: Config) -> KernelWidths:
-        """How weights are made: by default without widths."""
+    def summarise_weights(self, state: State, config: Config, pairs: Eigenpairs) -> WeightSummary:
+        """How weights are made and what they join: by default without widths, and everything."""
         n, bandwidth = len(state.support), state.scaling.bandwidth
-        name = config.kernel if config.row.kernels else "distance"
-        return KernelWidths(name, np.full(n, bandwidth), np.zeros(n), least=bandwidth)
+        kernel = config.kernel if config.method_row.kernels else "distance"
+        widths = np.full(n, bandwidth)
+        return WeightSummary(kernel, widths, np.zeros(n), np.ones(n), 1, least=bandwidth)
 
-    def renew_bound(self, state: State, config: Config) -> EmbeddingMap:
+    def renew_eigenvalue_bound(self, state: State, config: Config) -> EmbeddingMap:
         """The map with a bound of now on eigenvalues that are not published."""
         return self
 
@@ -220,7 +215,7 @@ class EmbeddingMap(abc.ABC):
         """Whether other points have coordinates than when the frame was taken."""
         return False
 
-    def bound_rounding(self, state: State, config: Config, unit: float) -> float:
+    def bound_operator_rounding(self, state: State, config: Config, unit: float) -> float:
         """By how much the rounding of scaled points may change the operator, in units of ``unit``.
 
         By default that of a graph, any of whose neighbours may be another one.
@@ -234,25 +229,16 @@ class EmbeddingMap(abc.ABC):
         return n * measure_rounding(state.support.scaled, reaches)
 
     def complete_certificate(
-        self,
-        certified: Certificate,
-        values: Floats,
-        pairs: Eigenpairs,
-        state: State,
-        config: Config,
+        self, claim: Certificate, values: Floats, pairs: Eigenpairs, state: State, config: Config
     ) -> tuple[Certificate, Floats]:
         """Certificate and values as they are published, of those of the operator."""
-        return certified, values
+        return claim, values
 
-    def select_active(self, masses: Floats) -> Floats:
+    def zero_inactive_masses(self, masses: Floats) -> Floats:
         """Masses, shape (n,), 0 where a slot has no part in the map."""
         return masses
 
-    def compute_degrees(self, masses: Floats) -> Floats:
-        """q, the weights around each slot in all, shape (n,)."""
-        return np.ones(len(masses))
-
-    def measure_coverage(self, d2: Floats, masses: Floats, config: Config) -> float:
+    def measure_typical_coverage(self, d2: Floats, masses: Floats, config: Config) -> float:
         """What the coverage of a typical object is, by squared distances (b, n) of some."""
         return 0.0
 
@@ -299,8 +285,7 @@ class State:
 
     def as_input(self, slots: Ints = NO_SLOTS) -> MapInput:
         """What another map could be made of; ``slots`` are those that the last chunk has filled."""
-        read_distances = self.read_distances()
-        return MapInput(self.support, self.distances, read_distances, self.position, slots)
+        return MapInput(self.support, self.distances, self.squares, self.position, slots)
 
     def read_distances(self) -> Callable[[Ints], Floats] | None:
         """slots -> their unsquared distances to all, (b, n), for objects without coordinates."""
@@ -309,15 +294,15 @@ class State:
 
     @property
     def squares(self) -> SquaredDistances:
-        """Of the support."""
+        """Squared distances between slots of the support."""
         return SquaredDistances(self.support.scaled, self.read_distances())
 
     def typical_coverage(self, config: Config) -> float:
-        """Of objects without coordinates."""
+        """Typical coverage of the support, for objects without coordinates."""
         read_rows = self.read_distances()
         assert read_rows is not None
         d = read_rows(self.support.oldest_first[sample_rows(len(self.support))])
-        return self.map.measure_coverage(d * d, self.support.masses, config)
+        return self.map.measure_typical_coverage(d * d, self.support.masses, config)
 
     def resolution(self, size: int) -> float:
         """How coarse the cover of ``size`` landmarks is for the kernel."""

@@ -102,7 +102,7 @@ class TrialMap(EmbeddingMap):
         """W, in double precision, shape (n, n)."""
 
     @abc.abstractmethod
-    def find_floor(self, values: Floats) -> float:
+    def find_rounding_floor(self, values: Floats) -> float:
         """Eigenvalues up to this are rounding."""
 
     def replace_rows(
@@ -138,24 +138,24 @@ class TrialMap(EmbeddingMap):
         space = self.space
         if len(refilled):
             product = partial(np.matmul, exact)
-            normal = normalise(degrees, masses, config, product, refilled)
+            normal = normalise_slots(degrees, masses, config, product, refilled)
             generator = np.random.default_rng((config.seed, inputs.position, n))
             draws = generator.standard_normal((PROBES, len(refilled)))
             constant = masses[refilled] * normal.density
             space = space.replace(refilled, leaving, arriving, normal.scaling, constant, draws)
         products += self.products
         following = replace(self, degrees=degrees, space=space, products=products)
-        return following._roll_and_turn(weights, inputs, len(refilled), config)
+        return following._refresh_some_slots(weights, inputs, len(refilled), config)
 
-    def _roll_and_turn(
+    def _refresh_some_slots(
         self, weights: Weights, inputs: UpdateInput, n_filled: int, config: Config
     ) -> TrialMap | None:
-        """The map with a share of its slots rolled; after a large chunk with all values again."""
+        """The map with its functions refreshed at some slots; after a large chunk, at all."""
         assert self.space is not None
         state, masses = inputs.state, inputs.support.masses
         n = len(masses)
         if n_filled > max(REFRESH_SHARE * n, SMALL_CHUNK):
-            refreshed = self._refresh(weights, masses, inputs.position, config)
+            refreshed = self._refresh_all_slots(weights, masses, inputs.position, config)
             return refreshed if refreshed._shows_all(masses, config) else None
         share = 0.0
         if state.cover is not None:  # masses move as well
@@ -174,15 +174,15 @@ class TrialMap(EmbeddingMap):
             rows = weights.rows(slots)
             exact = rows.astype(np.float64)
             degrees[slots] = exact @ masses
-            normal = normalise(degrees, masses, config, partial(np.matmul, exact), slots)
+            normal = normalise_slots(degrees, masses, config, partial(np.matmul, exact), slots)
             constant = masses[slots] * normal.density
-            space = space.roll(slots, rows, normal.scaling, constant, renews)
+            space = space.refresh_slots(slots, rows, normal.scaling, constant, renews)
         rolled = replace(self, degrees=degrees, space=space)
         if space.since_turn < TURN_SHARE * n:
             return rolled
-        turned = replace(rolled, space=space.turn(space.rank))
+        turned = replace(rolled, space=space.reduce_to_ritz(space.rank))
         if turned._lacks_functions(masses, config) or turned._is_stale(masses, config):
-            return turned._refresh(weights, masses, inputs.position, config)
+            return turned._refresh_all_slots(weights, masses, inputs.position, config)
         return turned
 
     def _lacks_functions(self, masses: Floats, config: Config) -> bool:
@@ -190,7 +190,7 @@ class TrialMap(EmbeddingMap):
         assert self.space is not None
         most, rank = _limit_rank(len(masses), config)[0], self.space.rank
         if self.space.is_complete:
-            normal = self.estimate_normal(masses, config)
+            normal = self.estimate_normalisation(masses, config)
             return not _has_all(self.space, normal, self.degrees)
         if rank >= most - SLACK:
             return False
@@ -204,25 +204,29 @@ class TrialMap(EmbeddingMap):
         assert self.space is not None
         if config.tolerance is None or len(masses) > LARGEST_REFRESHED or self.space.is_complete:
             return False
-        count, normal = config.n_components, self.estimate_normal(masses, config)
-        view = KnownProducts.of(self.space, normal, self.degrees).look(normal.constant, count)
+        count, normal = config.n_components, self.estimate_normalisation(masses, config)
+        view = KnownProducts.of(self.space, normal, self.degrees).compute_view(
+            normal.constant, count
+        )
         claims = np.linalg.norm(view.errors, axis=0)
         limit = STALE_SHARE * config.tolerance * view.values[:1].max(initial=0.0)
         return bool(claims.max(initial=0.0) > limit)
 
-    def _refresh(self, weights: Weights, masses: Floats, position: int, config: Config) -> Self:
-        """With the values of all functions made again, by one product."""
+    def _refresh_all_slots(
+        self, weights: Weights, masses: Floats, position: int, config: Config
+    ) -> Self:
+        """The map with all values of its trial functions computed again, by one product."""
         assert self.space is not None
-        normal = self.estimate_normal(masses, config)
+        normal = self.estimate_normalisation(masses, config)
         space, scaling = self.space, normal.scaling
-        view = KnownProducts.of(space, normal, self.degrees).look(normal.constant, 0)
+        view = KnownProducts.of(space, normal, self.degrees).compute_view(normal.constant, 0)
         stepped = space.images[OF_TRIAL] * scaling.astype(space.images.dtype)
         beside = largest_pairs(view.residuals @ view.residuals.T, BESIDE)[1].T @ view.residuals
         beside = beside.astype(stepped.dtype)
         block = orthonormal_basis(np.concatenate([stepped, beside]).T).T
         functions = _draw_functions(block, normal, masses, position, config)
         images = np.ascontiguousarray(weights.product(functions.T).T)
-        refreshed = _choose_functions(functions, images, normal, self.degrees, config)
+        refreshed = _build_truncated_space(functions, images, normal, self.degrees, config)
         refreshed = replace(refreshed, cursor=space.cursor % len(scaling))
         return replace(self, space=refreshed, products=self.products + 1)
 
@@ -230,44 +234,46 @@ class TrialMap(EmbeddingMap):
         """Whether a view has all pairs that are published: none is as long as its residual."""
         assert self.space is not None
         count = min(config.n_components, self.space.rank)
-        normal = self.estimate_normal(masses, config)
+        normal = self.estimate_normalisation(masses, config)
         known = KnownProducts.of(self.space, normal, self.degrees)
-        return len(known.look(normal.constant, count).values) == count
+        return len(known.compute_view(normal.constant, count).values) == count
 
-    def normalise(self, state: State, config: Config) -> Normalisation:
-        """According to the trial functions, without a product with W; exact where alpha is 0."""
+    def compute_normalisation(self, state: State, config: Config) -> Normalisation:
+        """The normalisation by the trial functions, without a product with W; exact for alpha 0."""
         masses = state.support.masses
         if self.space is not None:
-            return self.estimate_normal(masses, config)
-        return self._normalise_exactly(self.bind_weights(state, config), masses, config)
+            return self.estimate_normalisation(masses, config)
+        return self._compute_exact_normalisation(self.bind_weights(state, config), masses, config)
 
-    def _normalise_exactly(self, weights: Weights, masses: Floats, config: Config) -> Normalisation:
+    def _compute_exact_normalisation(
+        self, weights: Weights, masses: Floats, config: Config
+    ) -> Normalisation:
         """The normalisation by all weights."""
 
         def product(x: Floats) -> Floats:
             return weights.product(x[:, None])[:, 0].astype(np.float64)
 
-        return normalise(self.degrees, masses, config, product)
+        return normalise_slots(self.degrees, masses, config, product)
 
-    def estimate_normal(self, masses: Floats, config: Config) -> Normalisation:
+    def estimate_normalisation(self, masses: Floats, config: Config) -> Normalisation:
         """The normalisation by the trial functions."""
         assert self.space is not None
-        return normalise(self.degrees, masses, config, self.space.estimate_image)
+        return normalise_slots(self.degrees, masses, config, self.space.estimate_image)
 
     def refine_eigenpairs(self, state: State, config: Config) -> Iterator[Eigenpairs]:
         """Leading pairs, level by level, each computed only when you ask for the next one."""
         masses = state.support.masses
         if state.coincide:  # all weights are the same
-            yield Eigenpairs.none(self.normalise(state, config))
+            yield Eigenpairs.none(self.compute_normalisation(state, config))
             return
         if self.space is None:
             yield self.decompose(state, config)
             return
         weights = self.bind_weights(state, config)
-        if config.tolerance is not None and config.correction:
-            normal = self._normalise_exactly(weights, masses, config)
+        if config.tolerance is not None and config.resolved_alpha:
+            normal = self._compute_exact_normalisation(weights, masses, config)
         else:
-            normal = self.estimate_normal(masses, config)
+            normal = self.estimate_normalisation(masses, config)
         known = KnownProducts.of(self.space, normal, self.degrees)
         bound, loss = self.bind_operator(weights, normal, known.unit)
         decompose, known = partial(self.decompose, state, config), replace(known, rounding=loss)
@@ -276,23 +282,21 @@ class TrialMap(EmbeddingMap):
             bound, known, walk, state.position, decompose, config
         )
 
-    def view(self, state: State, normal: Normalisation, count: int, config: Config) -> Pairs:
+    def estimate_eigenpairs(
+        self, state: State, normal: Normalisation, count: int, config: Config
+    ) -> Pairs:
         """The leading pairs of the space, or of few slots, under that normalisation."""
         if self.space is None:
             dense = build_dense(self.compute_matrix(state, config), normal, config.is_centred)
             values, vectors = descending_eigh(dense)
-            kept = min(count, int(np.count_nonzero(values > self.find_floor(values))))
+            kept = min(count, int(np.count_nonzero(values > self.find_rounding_floor(values))))
             return values[:kept], normal.eigenfunctions(vectors[:, :kept])
         known = KnownProducts.of(self.space, normal, self.degrees)
-        view = known.look(normal.constant, count)
+        view = known.compute_view(normal.constant, count)
         return view.values * known.unit, normal.eigenfunctions(view.vectors)
 
-    def compute_degrees(self, masses: Floats) -> Floats:
-        """q, kept."""
-        return self.degrees
 
-
-def normalise(
+def normalise_slots(
     degrees: Floats,
     masses: Floats,
     config: Config,
@@ -307,9 +311,13 @@ def normalise(
     if config.is_centred:
         normal = operator.weigh_equally(masses)
         return Normalisation(normal.density[slots], normal.scaling[slots], normal.stationary[slots])
-    density = degrees**-config.correction
-    spread = degrees[slots] if config.correction == 0.0 else product(masses * density)
-    return operator.normalise(density[slots], masses[slots], spread)
+    density = degrees**-config.resolved_alpha
+    spread = degrees[slots] if config.resolved_alpha == 0.0 else product(masses * density)
+    density, masses = density[slots], masses[slots]
+    # at least m a, for W has a unit diagonal: where an estimate falls below, it is raised to that
+    delta = density * np.maximum(spread, masses * density)
+    weight = masses * delta
+    return Normalisation(density, np.sqrt(masses) * density / np.sqrt(delta), weight / weight.sum())
 
 
 def start_space(
@@ -321,7 +329,7 @@ def start_space(
     def product(block: Array) -> Array:
         return weights.product(block) if matrix is None else matrix @ block
 
-    normal = normalise(degrees, masses, config, lambda x: product(x[:, None])[:, 0])
+    normal = normalise_slots(degrees, masses, config, lambda x: product(x[:, None])[:, 0])
     scaling, products = normal.scaling, 0
     if matrix is not None:
         block = find_leading(matrix, normal, most, config.is_centred)
@@ -339,7 +347,7 @@ def start_space(
         block = orthonormal_basis(block)
     functions = _draw_functions(block.T.astype(weights.dtype), normal, masses, n, config)
     images = np.ascontiguousarray(product(functions.T).T.astype(weights.dtype))
-    return _choose_functions(functions, images, normal, degrees, config), products + 1
+    return _build_truncated_space(functions, images, normal, degrees, config), products + 1
 
 
 def find_leading(matrix: Floats, normal: Normalisation, most: int, is_centred: bool) -> Floats:
@@ -363,24 +371,24 @@ def build_dense(matrix: Floats, normal: Normalisation, is_centred: bool) -> Floa
     return dense
 
 
-def _choose_functions(
+def _build_truncated_space(
     functions: Array, images: Array, normal: Normalisation, degrees: Floats, config: Config
 ) -> TrialSpace:
     """A space of H and G: down to a share of the last published eigenvalue."""
     most, least = _limit_rank(len(degrees), config)
     space = TrialSpace.of(functions, images, normal.scaling, most, config.is_centred)
     if space.is_centred and space.rank < most and _has_all(space, normal, degrees):
-        return space.complete()
+        return space.mark_complete()
     values = np.abs(np.diag(space.inner[:, OF_TRIAL]))
     last = values[: config.n_components].min(initial=np.inf)
     count = int(np.count_nonzero(values > LEAST_SHARE * last))
     count = max(least, min(most, 8 * -(-count // 8)))
-    return space.turn(count) if count < space.rank else space
+    return space.reduce_to_ritz(count) if count < space.rank else space
 
 
 def _has_all(space: TrialSpace, normal: Normalisation, degrees: Floats) -> bool:
     """Whether a centred W has no other eigenfunctions, as one of points with few features."""
-    look = KnownProducts.of(space, normal, degrees).look(normal.constant, 0)
+    look = KnownProducts.of(space, normal, degrees).compute_view(normal.constant, 0)
     beside = float(np.sqrt(np.diag(look.coupling).max(initial=0.0)))
     return max(look.beyond, beside) <= NOTHING
 

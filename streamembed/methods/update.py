@@ -14,6 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from streamembed.geometry.kernel_matrix import KernelMatrix, choose_dtype
+from streamembed.geometry.pairwise import SquaredDistances
 from streamembed.geometry.scaling import Scaling, fit_distances, fit_points, recenter
 from streamembed.geometry.support import Support
 from streamembed.landmarks.absorption import Absorption, Cover
@@ -60,7 +61,8 @@ def start(chunk: AcceptedEvents, config: Config, divisors: Floats) -> State:
         d = arrange_distances(empty, assignment, chunk)
         distances = _make_distance_ring(len(support), config).with_rows(assignment.slots, d)
         read_rows = d.__getitem__
-    inputs = BuildInput(support, distances, read_rows, len(chunk), NO_SLOTS, scaling)
+    squares = SquaredDistances(support.scaled, read_rows)
+    inputs = BuildInput(support, distances, squares, len(chunk), NO_SLOTS, scaling)
     state = _build(inputs, assignment.cover, None, config)
     state = _init_metrics(replace(state, time=time), config)
     state = picture_updates.begin(state, config)
@@ -69,8 +71,8 @@ def start(chunk: AcceptedEvents, config: Config, divisors: Floats) -> State:
 
 def _make_distance_ring(n: int, config: Config) -> KernelMatrix:
     """An empty ring: in double precision where the last level decomposes it, or has no mean."""
-    capacity = config.slots or max(n, 256)
-    is_small = config.slots is None or config.slots <= LARGEST_EXACT
+    capacity = config.max_slots or max(n, 256)
+    is_small = config.max_slots is None or config.max_slots <= LARGEST_EXACT
     exact = is_small or config.is_centred or config.memory == "landmarks"
     dtype = np.float64 if exact else choose_dtype(capacity, config.tolerance)
     return KernelMatrix.empty(capacity, dtype)
@@ -91,7 +93,8 @@ def start_from_support(
         As of which masses are, where they fade by event times.
     """
     cover = Cover.of(support.scaled)
-    inputs = BuildInput(support, None, None, position, NO_SLOTS, scaling)
+    squares = SquaredDistances(support.scaled)
+    inputs = BuildInput(support, None, squares, position, NO_SLOTS, scaling)
     state = _build(inputs, cover, None, config)
     state = replace(state, time=None if config.clock == POSITION else time)
     if (scales := state.map.scales) is not None:  # an upper bound: it was not measured
@@ -126,12 +129,13 @@ def push(state: State, chunk: AcceptedEvents, config: Config, divisors: Floats) 
         read_rows = _merge_distances(distances, slots, new_distances)
     position = state.position + len(chunk)
     # map: the rows or lists of the new slots, and the changes they cause
-    inputs = UpdateInput(support, distances, read_rows, position, slots, state, left)
+    squares = SquaredDistances(support.scaled, read_rows)
+    inputs = UpdateInput(support, distances, squares, position, slots, state, left)
     updated, n_filled = state.map.update(inputs, config)
     turned, apart = float(len(slots)), state.apart
     if assignment.cover is not None:  # landmarks
-        turned = _count_turned_rows(state, support, slots)
-        apart = _measure_cover(state, assignment, config)
+        turned = _measure_turnover(state, support, slots)
+        apart = _update_landmark_distance(state, assignment, config)
     counts = UpdateCounts(
         state.counts.refreshes + updated.products - state.map.products,
         state.counts.rebuilds,
@@ -149,16 +153,16 @@ def push(state: State, chunk: AcceptedEvents, config: Config, divisors: Floats) 
         time=time,
         map=updated,
     )
-    if config.rescales and len(state.support) < len(support) == config.slots:
+    if config.rescales and len(state.support) < len(support) == config.max_slots:
         following = _rescale(following, config, divisors)  # now that the support is whole
     elif following.map.has_changed_part(following):
         renewed = frame_reference.renew(following, config, starts_epoch=True)
         following = replace(following, frame=renewed)
     else:
-        following = _maintain(following, config)
+        following = _renew_due_frame(following, config)
     # picture: place the new points, move those whose neighbours changed, then all
     if config.picture:
-        following = picture_updates.follow(state, following, slots, config)
+        following = picture_updates.update_picture(state, following, slots, config)
     # metrics: labels, or what features tell of one another
     return following if state.metrics is None else _train_metrics(following, chunk, config)
 
@@ -186,12 +190,13 @@ def _rescale(state: State, config: Config, divisors: Floats) -> State:
 
 def _rebuild(state: State, scaling: Scaling, config: Config, starts_epoch: bool) -> State:
     """The state with its map from scratch under another scaling."""
-    support, d = state.support, state.read_distances()
+    support = state.support
     rescaled = replace(support, scaled=scaling.apply(support.points))
     cover = state.cover
     if cover is not None and state.distances is None:
         cover = Cover.of(rescaled.scaled)
-    inputs = BuildInput(rescaled, state.distances, d, state.position, NO_SLOTS, scaling)
+    squares = SquaredDistances(rescaled.scaled, state.read_distances())
+    inputs = BuildInput(rescaled, state.distances, squares, state.position, NO_SLOTS, scaling)
     built = _build(inputs, cover, state, config, starts_epoch)
     return replace(built, picture=state.picture, time=state.time, metrics=state.metrics)
 
@@ -214,7 +219,9 @@ def _recenter(state: State, config: Config) -> State:
     return _rebuild(state, centred, config, starts_epoch=False)
 
 
-def _measure_cover(state: State, assignment: Absorption, config: Config) -> tuple[float, float]:
+def _update_landmark_distance(
+    state: State, assignment: Absorption, config: Config
+) -> tuple[float, float]:
     """`State.apart` after the chunk: how far its events were from landmarks of a full support."""
     scales, nearest, d2 = state.map.scales, assignment.near, assignment.near_d2
     if scales is None or nearest is None or d2 is None or len(scales.widths) < config.size:
@@ -240,7 +247,7 @@ def _merge_distances(distances: KernelMatrix, slots: Ints, new: Floats) -> Calla
     return rows
 
 
-def _count_turned_rows(state: State, support: Support, slots: Ints) -> float:
+def _measure_turnover(state: State, support: Support, slots: Ints) -> float:
     """By how many of its n rows landmarks have changed: those refilled, and the mass that moved.
 
     A window's chunk of c events changes c rows. A landmark counts by the share of its mass that is
@@ -253,7 +260,7 @@ def _count_turned_rows(state: State, support: Support, slots: Ints) -> float:
     return float(len(slots) + len(support) * moved_share)
 
 
-def _maintain(state: State, config: Config) -> State:
+def _renew_due_frame(state: State, config: Config) -> State:
     """The state with its frame renewed where that is due: decided by the state alone."""
     n = len(state.support)
     counts = state.counts
@@ -272,7 +279,7 @@ def _train_metrics(state: State, chunk: AcceptedEvents, config: Config) -> State
     if chunk.classes is not None:
         metrics = learners.learn_labels(metrics, chunk.points, chunk.classes, config.seed)
     if not metrics.all_fitted and metrics.is_measurement_due(state.position, len(support)):
-        metrics = learners.measure_guess(
+        metrics = learners.learn_unlabelled(
             metrics, support.scaled, support.births, state.position, config.seed
         )
     return replace(state, metrics=metrics)

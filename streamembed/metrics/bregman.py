@@ -53,7 +53,7 @@ class Constraints:
         return np.where(self.similar, 1.0, -1.0)
 
     @property
-    def pull(self) -> Floats:
+    def dual_sum(self) -> Floats:
         """sum s lambda v v^T, the part of the duals in A^-1; exactly symmetric. O(n d^2)."""
         rows = self.differences
         return symmetrise(rows.T @ (rows * (self.signs * self.duals)[:, None]))
@@ -90,7 +90,7 @@ def build_pairs(
     return pairs.take(np.einsum("ij,ij->i", differences, differences) >= SMALLEST)
 
 
-def step(p: float, dual: float, sign: float, bound: float, gamma: float) -> float:
+def compute_dual_step(p: float, dual: float, sign: float, bound: float, gamma: float) -> float:
     """The projection onto one bound, as the change of its dual.
 
     Parameters
@@ -137,7 +137,7 @@ def sweep(matrix: Floats, pairs: Constraints, order: Ints) -> tuple[Floats, Floa
         p = float(v @ image)
         if not p >= SMALLEST:
             continue
-        change = step(p, duals[i], signs[i], bounds[i], prices[i])
+        change = compute_dual_step(p, duals[i], signs[i], bounds[i], prices[i])
         signed_change = signs[i] * change
         denominator = 1.0 - signed_change * p  # 0 where p should grow by more than 1e16 times
         if change == 0.0 or not denominator > 0.0:
@@ -161,7 +161,7 @@ def compute_residuals(matrix: Floats, pairs: Constraints) -> Floats:
 
 
 def compute_squares(matrix: Floats, differences: Floats) -> Floats:
-    """p of every row, at least `SMALLEST`."""
+    """v^T A v of every row v, at least `SMALLEST`."""
     p: Floats = np.maximum(np.einsum("ij,ij->i", differences @ matrix, differences), SMALLEST)
     return p
 

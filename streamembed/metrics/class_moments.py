@@ -207,10 +207,10 @@ def join_scatters(state: MomentState) -> Scatters:
     """Within and between scatter of labels and pairs; a pair weighs as much as a point.
 
     Half the mean over similar pairs is a scatter within, as half the mean over dissimilar ones is
-    within plus between (`scatter.measure`); of the difference the positive part is taken, in the
-    basis of both, so that units and linear maps of the data do not matter.
+    within plus between (`scatter.compute_scatters`); of the difference the positive part is taken,
+    in the basis of both, so that units and linear maps of the data do not matter.
     """
-    labelled = scatter.measure(state.moments)
+    labelled = scatter.compute_scatters(state.moments)
     sums = state.pairs
     if sums.n_close + sums.n_far == 0:
         return labelled

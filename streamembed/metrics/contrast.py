@@ -63,7 +63,7 @@ class ContrastLearner(MomentLearner):
         """Check the parameter."""
         set_fields(self, alpha=check_real("alpha", self.alpha, 1e-12, 1e12))
 
-    def measure(self, state: MomentState, scale: Floats) -> Measured:
+    def compute_metric(self, state: MomentState, scale: Floats) -> Measured:
         """The metric of features in deviations."""
         matrix, facts = contrast_metric(compute_means(state, scale), self.alpha)
         return Measured(matrix, scale, facts)

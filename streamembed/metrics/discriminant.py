@@ -105,7 +105,7 @@ def compute_metric(moments: ClassMoments) -> tuple[Floats, Discriminant]:
 class DiscriminantLearner(MomentLearner):
     """See `streamembed.estimators.DiscriminantAnalysis`; nothing is scaled."""
 
-    def measure(self, state: MomentState, scale: Floats) -> Measured:
+    def compute_metric(self, state: MomentState, scale: Floats) -> Measured:
         """Distance along the directions that separate the classes."""
         if state.pairs.n_close + state.pairs.n_far == 0:
             matrix, own = compute_metric(state.moments)

@@ -133,7 +133,7 @@ class EigDMLLearner(MetricLearner):
         core = update(state.core, differences[similar], differences[~similar], self)
         return EigDMLState(core, sample), measure(core, self)["status"]
 
-    def measure(self, state: EigDMLState, scale: Floats) -> Measured:
+    def compute_metric(self, state: EigDMLState, scale: Floats) -> Measured:
         """The metric and its gap."""
         return Measured(state.core.matrix, np.ones(len(scale)), measure(state.core, self))
 
@@ -220,7 +220,7 @@ def update(state: State, close: Floats, far: Floats, settings: EigDMLLearner) ->
     if state.calls % REFRESH == 0:
         state = replace(state, values=squared_distances(state.far, state.matrix))
     if len(state.far) and state.close.any():
-        state = _improve(state, scatter, settings)
+        state = _run_frank_wolfe(state, scatter, settings)
         state, _ = _rescale(state, scatter)
     return replace(state, calls=state.calls + 1)
 
@@ -260,10 +260,10 @@ def _add_far(state: State, far: Floats, settings: EigDMLLearner) -> State:
         seen=state.seen + len(is_distinct),
         dropped=state.dropped + int(np.count_nonzero(~is_distinct)),
     )
-    return _limit(joined, settings, position=state.seen)
+    return _drop_excess_far(joined, settings, position=state.seen)
 
 
-def _limit(state: State, settings: EigDMLLearner, position: int) -> State:
+def _drop_excess_far(state: State, settings: EigDMLLearner, position: int) -> State:
     """The state with no more far pairs than the settings allow, in order of age."""
     retained = np.arange(len(state.far))
     if settings.decay is not None:
@@ -288,7 +288,7 @@ def _limit(state: State, settings: EigDMLLearner, position: int) -> State:
     )
 
 
-def _improve(state: State, scatter: Floats, settings: EigDMLLearner) -> State:
+def _run_frank_wolfe(state: State, scatter: Floats, settings: EigDMLLearner) -> State:
     """The state after up to ``settings.steps`` Frank-Wolfe steps."""
     d = len(scatter)
     whitener = _compute_whitener(scatter)
@@ -413,7 +413,7 @@ def merge(left: State, right: State, settings: EigDMLLearner) -> State:
     )
     joined, _ = _rescale(joined, scatter)
     joined = replace(joined, values=squared_distances(joined.far, joined.matrix))
-    return _limit(joined, settings, position=joined.seen)
+    return _drop_excess_far(joined, settings, position=joined.seen)
 
 
 def _normalise(weights: Floats) -> Floats:

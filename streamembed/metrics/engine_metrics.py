@@ -119,7 +119,7 @@ def flush(learners: Learners, seed: int) -> Learners:
 # ------------------------------------------------------------------ generated pairs
 
 
-def measure_guess(
+def learn_unlabelled(
     learners: Learners, points: Floats, arrivals: Ints, position: int, seed: int
 ) -> Learners:
     """Weigh features again, and learn from generated pairs what is not fitted.
@@ -166,11 +166,11 @@ def _read_metric(learners: Learners, name: str, scale: Floats) -> Mahalanobis:
     if learners.is_fitted(name):
         return training_stream.read_metric(stream, learner, catalog.get_state_key(name))
     if name in PAIR_METRICS:
-        return _publish_guess(learners, name, scale)
+        return _publish_unlabelled(learners, name, scale)
     ones = np.ones(len(scale))
     state = learner.init(Examples.empty(len(scale), 0, stream.seed), ones)
     with np.errstate(all="ignore"):
-        measured = learner.measure(state, ones)
+        measured = learner.compute_metric(state, ones)
     return build_metric(
         measured.matrix,
         {**training_stream.describe_unfitted(), **measured.facts},
@@ -178,7 +178,7 @@ def _read_metric(learners: Learners, name: str, scale: Floats) -> Mahalanobis:
     )
 
 
-def _publish_guess(learners: Learners, name: str, scale: Floats) -> Mahalanobis:
+def _publish_unlabelled(learners: Learners, name: str, scale: Floats) -> Mahalanobis:
     """A metric without labels; before it is measured plain distance in the units of the kernel."""
     roots, guess = np.sqrt(learners.weights.weights), learners.guess
     status = "weights alone" if learners.measured else "not measured"

@@ -104,7 +104,7 @@ def compute_spectrum(scatters: Scatters) -> Spectrum:
 
 
 def drop_directions(spectrum: Spectrum) -> Spectrum:
-    """The same without directions: `measure` gives standardised Euclidean distance."""
+    """The same without directions: `solve_metric` gives standardised Euclidean distance."""
     return replace(spectrum, energies=np.zeros(0), directions=spectrum.directions[:, :0])
 
 
@@ -284,7 +284,7 @@ def _count_votes(d2: Floats, members: Floats, n_neighbors: int) -> Ints:
     return winners
 
 
-def measure(spectrum: Spectrum, mu: float) -> tuple[Floats, dict[str, Any]]:
+def solve_metric(spectrum: Spectrum, mu: float) -> tuple[Floats, dict[str, Any]]:
     """The metric A that minimises <X_S, A> - mu H(X_D^1/2 A X_D^1/2) subject to <X_D, A> = 1.
 
     A = sum_i lambda_i b_i b_i^T over all r directions, the uninformative ones (E = 1) too: A has
@@ -353,7 +353,7 @@ class FennLearner(MomentLearner):
         """Cross-validation needs labelled points."""
         return self.mu == "cv"
 
-    def measure(self, state: MomentState, scale: Floats) -> Measured:
+    def compute_metric(self, state: MomentState, scale: Floats) -> Measured:
         """The equilibrium at the temperature asked for."""
         spectrum = compute_spectrum(join_scatters(state))
         mu = choose_by_heat_capacity(spectrum.energies) if isinstance(self.mu, str) else self.mu
@@ -363,5 +363,5 @@ class FennLearner(MomentLearner):
         if isinstance(self.mu, str) and spectrum.status != "measured":
             # no label to choose by; a cold metric of one class loses others (docs: fenn.md)
             spectrum = drop_directions(spectrum)
-        matrix, facts = measure(spectrum, mu)
+        matrix, facts = solve_metric(spectrum, mu)
         return Measured(matrix, np.ones(len(scale)), facts)

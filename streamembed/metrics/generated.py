@@ -103,6 +103,6 @@ def _fit(learner: MetricLearner, examples: Examples) -> Floats:
         state, _ = learner.update(learner.init(examples, np.ones(d)), examples)
         for _ in range(N_ROUNDS):
             state, _ = learner.update(state, no_more)
-        matrix = learner.measure(state, np.ones(d)).matrix
+        matrix = learner.compute_metric(state, np.ones(d)).matrix
         learned = matrix * (d / np.trace(matrix))
     return (1.0 - SHARE) * plain + SHARE * learned if np.isfinite(learned).all() else plain

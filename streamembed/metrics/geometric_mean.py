@@ -74,7 +74,7 @@ class GeometricMeanLearner(MomentLearner):
         """Check the parameter."""
         set_fields(self, t=check_real("t", self.t, 0.0, 1.0))
 
-    def measure(self, state: MomentState, scale: Floats) -> Measured:
+    def compute_metric(self, state: MomentState, scale: Floats) -> Measured:
         """The metric of features in deviations."""
         matrix, facts = geometric_mean_metric(compute_means(state, scale), self.t)
         return Measured(matrix, scale, facts)

@@ -77,7 +77,7 @@ class Memory:
         """A from the prior and the duals; None where rounding leaves it no inverse."""
         if not (self.pairs.duals.any() or self.absorbed.any()):
             return self.prior
-        return bregman.invert(self.precision + self.absorbed + self.pairs.pull)
+        return bregman.invert(self.precision + self.absorbed + self.pairs.dual_sum)
 
 
 def init(prior: Floats) -> Memory:
@@ -315,7 +315,7 @@ class ITMLLearner(MetricLearner):
         for kind in (True, False):
             if (arriving.similar == kind).any():
                 stays[np.flatnonzero(pairs.similar == kind)[:-places]] = False
-        absorbed = memory.absorbed + pairs.take(~stays).pull
+        absorbed = memory.absorbed + pairs.take(~stays).dual_sum
         return replace(memory, absorbed=absorbed, pairs=pairs.take(stays), seen=seen)
 
     def _sample(self, memory: Memory, pairs: Constraints, generator: np.random.Generator) -> Memory:
@@ -338,7 +338,7 @@ class ITMLLearner(MetricLearner):
             return init(memory.prior)
         return replace(after, matrix=matrix)
 
-    def measure(self, state: ITMLState, scale: Floats) -> Measured:
+    def compute_metric(self, state: ITMLState, scale: Floats) -> Measured:
         """The metric in the units of the state."""
         memory = state.memory
         n_close, n_far = memory.seen.tolist()

@@ -59,7 +59,7 @@ class MetricLearner(abc.ABC):
         """
 
     @abc.abstractmethod
-    def measure(self, state: Any, scale: Floats) -> Measured:
+    def compute_metric(self, state: Any, scale: Floats) -> Measured:
         """The metric; ``scale`` (d,) holds the deviations of all that was observed. Pure."""
 
     def merge(self, left: Any, right: Any, indices: Ints) -> Any:

@@ -274,7 +274,7 @@ class Mahalanobis(Unchanging):
 
     def _read_points(self, X: npt.ArrayLike, name: str) -> Floats:
         """X as a table of finite numbers with d columns in the metric's order."""
-        place = None if type(X) is np.ndarray else self._find_places(X, name)
+        place = None if type(X) is np.ndarray else self._find_column_order(X, name)
         points = parse_numbers(X, name, InputError)
         if points.ndim != 2:
             raise InputError(
@@ -290,7 +290,7 @@ class Mahalanobis(Unchanging):
             raise InputError(f"{name} has NaN or infinities; it must be finite: drop such rows")
         return points if place is None else points[:, place]
 
-    def _find_places(self, X: Any, name: str) -> list[int] | None:
+    def _find_column_order(self, X: Any, name: str) -> list[int] | None:
         """Where the columns of a named table are; None for what has no names."""
         if hasattr(X, "collect"):
             raise InputError(f"{name} is a lazy data frame: pass {name}.collect()")

@@ -148,7 +148,7 @@ class LeadingLearner(MomentLearner):
         """Check the parameter."""
         set_fields(self, rank=check_optional(check_whole, "rank", self.rank, 1))
 
-    def measure(self, state: MomentState, scale: Floats) -> Measured:
+    def compute_metric(self, state: MomentState, scale: Floats) -> Measured:
         """The metric of the means over pairs; units do not matter."""
         sums, d = sum_pairs(state), len(scale)
         close, far = sums.close / (sums.n_close or 1.0), sums.far / (sums.n_far or 1.0)
@@ -168,7 +168,7 @@ class DiagonalLearner(EigDMLLearner):
         """No pair yet; partners are a uniform sample of each class."""
         return EigDMLState(eig_dml.init(len(scale)), reservoir.init(drawn_pairs.CAPACITY))
 
-    def measure(self, state: EigDMLState, scale: Floats) -> Measured:
+    def compute_metric(self, state: EigDMLState, scale: Floats) -> Measured:
         """The weights of features, to their tolerance."""
         matrix, facts = solve_diagonal(state.core)
         return Measured(matrix, np.ones(len(scale)), facts)

@@ -213,7 +213,7 @@ class Scatters:
         return self.within + self.between
 
 
-def measure(moments: ClassMoments) -> Scatters:
+def compute_scatters(moments: ClassMoments) -> Scatters:
     """Within and between scatter of the classes that have at least two points.
 
     X_S = (1/N) sum_c C_c and X_D = X_S + N / (N - 1) C_m, C_m being the population covariance of

@@ -56,7 +56,7 @@ def soft_minimum(values: Floats, sigma: float) -> tuple[float, Floats]:
 
 
 def compute_softmin_weights(values: Floats, smoothing: float) -> Floats:
-    """alpha of the soft minimum, sigma relative to the smallest q, without the negligible."""
+    """Weights of the soft minimum, sigma relative to the smallest value; negligible ones are 0."""
     scale = max(float(values.min()), LEAST * float(values.mean()))
     with np.errstate(over="ignore", under="ignore"):
         _, weights = soft_minimum(values, smoothing * scale)

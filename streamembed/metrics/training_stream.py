@@ -104,7 +104,7 @@ class TrainingStream:
         """What waits, in one piece."""
         if not self.waiting.parts:
             return Examples.empty(len(self.spread.means), self.learned, self.seed)
-        return self.waiting.joined()
+        return Examples.joined(self.waiting.parts)
 
 
 def init(names: tuple[str, ...], n_features: int, seed: int) -> TrainingStream:
@@ -235,7 +235,7 @@ def read_metric(
     if state is None:
         return create_unfitted_metric(len(stream.spread.means), totals)
     with np.errstate(all="ignore"):
-        measured = learner.measure(state, current.spread.scale)
+        measured = learner.compute_metric(state, current.spread.scale)
         in_units = measured.matrix / measured.scale / measured.scale[:, None]
     if not np.isfinite(in_units).all():  # sums near the largest double, or scales near the least
         return create_unfitted_metric(len(measured.matrix), totals)

@@ -82,13 +82,11 @@ class PendingParts(Generic[Part]):
         """These events and another part."""
         return PendingParts((*self.parts, part), self.count + len(part))
 
-    def joined(self) -> Part:
-        """All of them in one piece; there must be one at least."""
-        return type(self.parts[0]).joined(self.parts)
-
     def __pack__(self) -> PendingParts[Part]:
         """Saved in one piece, so that calls do not matter."""
-        return PendingParts((self.joined(),), self.count) if self.parts else self
+        if not self.parts:
+            return self
+        return PendingParts((type(self.parts[0]).joined(self.parts),), self.count)
 
     @staticmethod
     def __unpack__(packed: PendingParts[Part]) -> PendingParts[Part]:

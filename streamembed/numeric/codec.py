@@ -3,15 +3,14 @@
 The fields of a dataclass are its format. Arrays go by their path (``support.points``,
 ``parts.0.ids``), and all the rest is a tree of what JSON has, in which every array has a
 placeholder: dicts of dataclasses and of dicts, lists of tuples, numbers, texts, None. Types are
-those that the fields declare; no class is looked up by a name in a file. An entry that is not
-declared, or a missing one, is an error. So is an array of another shape than is declared
-beside its type, ``Annotated[Floats, "n d"]``: ``d``, the number of features, is the same throughout
-a state, ``slots`` throughout an object with a field ``support``, other letters throughout an
-object, ``*`` is any size and a digit that size. What follows is a rule for all entries, or for a
-number or tuple: see `RULES` and `Within`.
+those that the fields declare, of a field of an abstract class the class below it that is named. An
+entry that is not declared, or a missing one, is an error. So is an array of another shape than is
+declared beside its type, ``Annotated[Floats, "n d"]``: ``d``, the number of features, is the same
+throughout a state, ``slots`` throughout an object with a field ``support``, other letters
+throughout an object, ``*`` is any size and a digit that size. What follows is a rule for all
+entries, or for a number or tuple: see `RULES` and `Within`.
 
-A field of an abstract class is read as the class below it that has the entries' fields. One that is
-declared as ``object`` is a tree of plain values, kept as it is.
+A field that is declared as ``object`` is a tree of plain values, kept as it is.
 
 A class may differ in four ways only. A field with the metadata `NOT_SAVED` is left to its default,
 or to None. One with `SAVED_IF_SET` is left out where it has its default, so that files from
@@ -37,6 +36,8 @@ SAVED_IF_SET: Final = {"saved": "if set"}
 AS_NUMBERS: Final = {"saved": "as numbers"}
 # The placeholder of an array among the numbers.
 ARRAY = "array"
+# The entry with the name of a class below an abstract one; no field can have that name.
+CLASS = "class"
 PLAIN = (bool, int, float, str)
 # Sizes that several objects share.
 SHARED = ("d", "slots")
@@ -134,7 +135,7 @@ def check(value: Any) -> None:
         _Reader(arrays, {}).read_fields(type(value), numbers, "", "")
 
 
-def prepare(*kinds: Any) -> None:
+def preload_types(*kinds: Any) -> None:
     """Read the declared types of all that such states can hold, so that `unpack` compiles nothing.
 
     `unpack` would do so when it first meets them, and an environment that loads files may forbid
@@ -163,6 +164,7 @@ class _Layout:
     numbers: frozenset[str]  # names of arrays that are saved as numbers
     optional: dict[str, Any]  # defaults of those that are saved only where they differ from these
     skipped: tuple[str, ...]  # names of those that are not saved and have no default
+    is_variant: bool  # whether it is below an abstract class: its name is saved, too
 
 
 def _pack_value(value: Any, path: str, arrays: Arrays) -> Any:
@@ -183,7 +185,8 @@ def _pack_value(value: Any, path: str, arrays: Arrays) -> Any:
         }
     if not is_dataclass(value):
         raise TypeError(f"{path} is a {type(value).__name__}, which cannot be saved")
-    layout, packed = _read_layout(value.__class__), {}
+    layout = _read_layout(value.__class__)
+    packed: dict[str, Any] = {CLASS: type(value).__name__} if layout.is_variant else {}
     for name in layout.hints:
         part = getattr(value, name)
         if name in layout.numbers:
@@ -298,7 +301,7 @@ class _Reader:
             self._sizes.pop(" slots", None)
         _require(isinstance(entries, dict), path, entries)
         _require(layout.hints.keys() - layout.optional <= entries.keys(), path, sorted(entries))
-        _require(entries.keys() <= layout.hints.keys(), path, sorted(entries))
+        _require(entries.keys() <= layout.hints.keys() | {CLASS}, path, sorted(entries))
         parts: dict[str, Any] = dict.fromkeys(layout.skipped)
         for name, hint in layout.hints.items():
             if name in entries:
@@ -315,13 +318,10 @@ def _is_abstract(kind: Any) -> bool:
 
 
 def _find_concrete(kind: Any, entries: Any, path: str) -> Any:
-    """The class below an abstract one that has these fields."""
-    _require(isinstance(entries, dict), path, entries)
-    for concrete in _list_concrete(kind):
-        layout = _read_layout(concrete)
-        if layout.hints.keys() - layout.optional <= entries.keys() <= layout.hints.keys():
-            return concrete
-    raise ValueError(f"{path} is of no known kind: {sorted(entries)}")
+    """The class below an abstract one that was saved."""
+    concrete = {each.__name__: each for each in _list_concrete(kind)}
+    _require(isinstance(entries, dict) and entries.get(CLASS) in concrete, path, entries)
+    return concrete[entries[CLASS]]
 
 
 def _list_concrete(kind: Any) -> list[Any]:
@@ -378,6 +378,7 @@ def _read_layout(kind: Any) -> _Layout:
             if how[item.name] == SAVED_IF_SET["saved"]
         },
         tuple(name for name in no_default if not how[name]),
+        any(map(_is_abstract, getattr(dataclass_type, "__mro__", ()))),
     )
 
 

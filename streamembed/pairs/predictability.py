@@ -159,29 +159,29 @@ def _weigh(sample: _Sample, generator: np.random.Generator) -> tuple[Floats, Flo
     before = evidence = sample.explain(np.diag(one))
     r2 = before.mean(axis=0)
     for _ in range(ROUNDS):
-        weights = np.clip((_test(evidence) - CHANCE) / RISE, SEARCH_FLOOR, 1.0)
+        weights = np.clip((_compute_t_statistics(evidence) - CHANCE) / RISE, SEARCH_FLOOR, 1.0)
         evidence = sample.explain(np.diag(weights))
-    weights = np.clip((_test(evidence) - CHANCE) / RISE, FLOOR, 1.0)
+    weights = np.clip((_compute_t_statistics(evidence) - CHANCE) / RISE, FLOOR, 1.0)
     if (weights == 1.0).all() or not (weights == 1.0).any():
         return one, r2, 0.0
     after = sample.explain(np.diag(weights))
-    structure = _find_clear(after)
-    share = _judge(after, before, structure)
+    structure = _find_predictable(after)
+    share = _score_gain(after, before, structure)
     if share > 0.0:
         correlations = np.abs(np.corrcoef(sample.points, rowvar=False))
         np.fill_diagonal(correlations, -1.0)
         relatives = correlations.argmax(axis=1)
         after = sample.explain(np.diag(weights), relatives)
-        chosen = _find_clear(after) & (weights == 1.0)
+        chosen = _find_predictable(after) & (weights == 1.0)
         if np.count_nonzero(chosen) < 2:
             return one, r2, 0.0
-        share = min(share, _judge(after, sample.explain(np.diag(one), relatives), chosen))
+        share = min(share, _score_gain(after, sample.explain(np.diag(one), relatives), chosen))
     if share > 0.0:
-        share = min(share, _judge_structure(sample.take(structure), generator))
+        share = min(share, _score_structure(sample.take(structure), generator))
     return 1.0 - share * (1.0 - weights), r2, share
 
 
-def _test(explained: Floats) -> Floats:
+def _compute_t_statistics(explained: Floats) -> Floats:
     """R2 over its standard error, (d,)."""
     errors = explained.std(axis=0) / np.sqrt(len(explained))
     means = explained.mean(axis=0)
@@ -189,13 +189,13 @@ def _test(explained: Floats) -> Floats:
     return result
 
 
-def _find_clear(explained: Floats) -> Bools:
+def _find_predictable(explained: Floats) -> Bools:
     """Features that the others predict."""
-    clear: Bools = (_test(explained) > CLEAR) & (explained.mean(axis=0) > LEAST_R2)
+    clear: Bools = (_compute_t_statistics(explained) > CLEAR) & (explained.mean(axis=0) > LEAST_R2)
     return clear
 
 
-def _judge(after: Floats, before: Floats, chosen: Bools) -> float:
+def _score_gain(after: Floats, before: Floats, chosen: Bools) -> float:
     """How clearly the chosen features are more predictable after than before, in [0, 1]."""
     if not chosen.any():
         return 0.0
@@ -208,7 +208,7 @@ def _judge(after: Floats, before: Floats, chosen: Bools) -> float:
     return float(min(by_gain, np.clip((t - LEAST_T) / (FULL_T - LEAST_T), 0.0, 1.0)))
 
 
-def _judge_structure(sample: _Sample, generator: np.random.Generator) -> float:
+def _score_structure(sample: _Sample, generator: np.random.Generator) -> float:
     """How clearly features predict each other beyond what their correlations explain, in [0, 1].
 
     Compared with samples of a Gaussian copula of the same correlations, all as normal scores.

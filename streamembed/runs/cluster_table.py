@@ -49,7 +49,7 @@ def list_clusters(rows: Iterable[pa.Table], schema: pa.Schema) -> Iterator[pa.Ta
     """
     earlier: Clusters | None = None
     held: tuple[Clusters, Floats] | None = None  # the last picture waits: its members are listed
-    for position, picture in _split_pictures(rows):
+    for position, picture in _split_by_position(rows):
         ids = np.array(picture["id"].to_pylist())
         if earlier is not None and position < earlier.position + len(ids) / PICTURES_A_WINDOW:
             continue
@@ -65,7 +65,7 @@ def list_clusters(rows: Iterable[pa.Table], schema: pa.Schema) -> Iterator[pa.Ta
         yield _describe(*held, schema, last=True)
 
 
-def _split_pictures(rows: Iterable[pa.Table]) -> Iterator[tuple[int, pa.Table]]:
+def _split_by_position(rows: Iterable[pa.Table]) -> Iterator[tuple[int, pa.Table]]:
     """Stream position and rows of each picture."""
     position, parts = -1, list[pa.Table]()
     for table in rows:

@@ -151,16 +151,18 @@ class ReplayDriver:
             events, rejected = self._feed.accept(part, rows.slice(start, stop - start))
             last = int(rows.numbers[stop - 1])
             end = bisect_left(places, last)
-            self._take(part, last + 1, events, [*unusable[done:end], *rejected])
+            self._record_rows(part, last + 1, events, [*unusable[done:end], *rejected])
             start, done = stop, end
             if self.engine.position == end_of_slice:
                 self._publish()
                 self._commit()
                 self._call_progress(self.engine.log_offset)
         self.engine.log_offset = part.offset + len(part)
-        self._take(part, self.engine.log_offset, rows.slice(start, 0), unusable[done:])
+        self._record_rows(part, self.engine.log_offset, rows.slice(start, 0), unusable[done:])
 
-    def _take(self, part: LogBatch, stop: int, events: EventRows, rejected: list[Rejected]) -> None:
+    def _record_rows(
+        self, part: LogBatch, stop: int, events: EventRows, rejected: list[Rejected]
+    ) -> None:
         """Record the next rows of the log, those before ``stop``: events, the others rejected."""
         rejected.sort(key=lambda row: row.index)
         self.counts.accepted += len(events)

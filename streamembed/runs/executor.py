@@ -91,11 +91,11 @@ class PoolExecutor(Executor):
 def _start_worker(root: Connection, folder: Path) -> None:
     """In a worker: the root says when to stop."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_root, args=(root, folder), daemon=True).start()
+    threading.Thread(target=_exit_with_parent, args=(root, folder), daemon=True).start()
 
 
-def _end_with_root(root: Connection, folder: Path) -> None:
-    """However it ended: there is no receiver, and another process may resume the run."""
+def _exit_with_parent(root: Connection, folder: Path) -> None:
+    """Exit once the parent has ended, however it did: another process may resume the run."""
     with contextlib.suppress(EOFError, OSError):
         root.recv()
     shutil.rmtree(folder, ignore_errors=True)

@@ -88,7 +88,7 @@ def read_events(
             yield rows.drop(np.flatnonzero(lost).tolist())
             if part.offset + len(part) >= end:
                 break
-        check_rows(now, fingerprint, run)
+        check_rows_unchanged(now, fingerprint, run)
 
     try:
         yield from regroup(read_parts(), EventRows.concatenate)
@@ -99,14 +99,14 @@ def read_events(
         ) from error.__cause__
 
 
-def check_log(
+def check_log_unchanged(
     parts: Iterable[LogBatch],
     before: Mapping[str, int],
     run: Path,
     start: int = 0,
     stop: int | None = None,
 ) -> bool:
-    """Whether a log has more rows than a run has learned, all of which must be there as they were.
+    """Refuse a log whose learned rows have changed; whether it has more rows than were learned.
 
     Parameters
     ----------
@@ -133,11 +133,11 @@ def check_log(
     except LogError:  # behind these rows, whoever learns them says so
         if now.rows < wanted:
             raise
-    check_rows(now, before, run)
+    check_rows_unchanged(now, before, run)
     return more
 
 
-def check_rows(now: LogFingerprint, before: Mapping[str, int], run: Path) -> None:
+def check_rows_unchanged(now: LogFingerprint, before: Mapping[str, int], run: Path) -> None:
     """ParameterError unless the first rows of a log are those that a run has learned."""
     place, rows = f"run={quote(str(run))}", before["rows"]
     if now.rows < rows:

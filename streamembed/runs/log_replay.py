@@ -32,7 +32,7 @@ from streamembed.methods.options import POSITION, Config
 from streamembed.runs import chains, origin
 from streamembed.runs import run_folder as runfolder
 from streamembed.runs.driver import ReplayDriver, check_rejected, parse_max_rejected
-from streamembed.runs.feed import check_log
+from streamembed.runs.feed import check_log_unchanged
 from streamembed.runs.recorder import Recorder, check_passthrough
 from streamembed.runs.run_store import Commit, RowCounts, RunStore
 from streamembed.validation import check_choice, check_flag, check_whole
@@ -283,7 +283,7 @@ def _describe_monitor(monitor: Monitor | None) -> dict[str, Any] | None:
 
 
 def _select_compared(origin: dict[str, Any]) -> dict[str, Any]:
-    """Without the columns that are not used: files that come later may have others."""
+    """The origin without the columns that are not used: what must agree when a run goes on."""
     used = {k: v for k, v in origin["columns"].items() if k not in ("left_out", "suspicious")}
     return {**origin, "columns": used}
 
@@ -299,7 +299,9 @@ def _restore(store: RunStore, log: EventLog, engine: Engine, grows: bool) -> tup
     if state.get("finished"):  # behind the last commit
         taken = state["fingerprint"]
     # what could not be read may be mended
-    goes_on = check_log(log.batches(0), taken, store.folder) or grows or state.get("damage")
+    goes_on = (
+        check_log_unchanged(log.batches(0), taken, store.folder) or grows or state.get("damage")
+    )
     if not goes_on and (final := store.load_final()) is not None:
         engine.become(final.engine)
         return replace(final, engine=engine), True

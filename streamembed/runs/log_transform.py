@@ -136,7 +136,7 @@ def embed_rows(snapshot: Snapshot, read: Batch, n: int) -> dict[str, Any]:
     Those of `embed_points`, and ``reason``: why a row was rejected.
     """
     reasons = {row.index: row.reason for row in read.rejected}
-    return _place_rows(embed_points(snapshot, read), read.kept, reasons, n)
+    return _fill_rejected_rows(embed_points(snapshot, read), read.kept, reasons, n)
 
 
 def _embed_distances(snapshot: Snapshot, rows: list[Floats | None]) -> dict[str, Any]:
@@ -155,10 +155,10 @@ def _embed_distances(snapshot: Snapshot, rows: list[Floats | None]) -> dict[str,
     places = () if picture is None else picture.transform_distances(known).T
     parts = *snapshot.transform_distances(known).T, snapshot.coverage_distances(known), *places
     columns = dict(zip(list_columns(snapshot), parts, strict=True))
-    return _place_rows(columns, np.array([*usable], dtype=np.int64), reasons, len(rows))
+    return _fill_rejected_rows(columns, np.array([*usable], dtype=np.int64), reasons, len(rows))
 
 
-def _place_rows(
+def _fill_rejected_rows(
     columns: Mapping[str, Array], kept: Ints, reasons: Mapping[int, str], n: int
 ) -> dict[str, Any]:
     place = np.full(n, -1)

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self, TypeVar, cast
 
-from streamembed.engine.call import Call, Command, Labelled, Learned
+from streamembed.data.column_roles import check_names, split_kept_texts
+from streamembed.engine.call import Call, Command, Labelled, Learned, Points
 from streamembed.engine.engine import Engine
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import (
@@ -30,6 +32,7 @@ from streamembed.methods.options import Config
 from streamembed.runs import chains
 from streamembed.runs.origin import check_parameters
 from streamembed.runs.recorder import build_timeline_row, to_rejected_table
+from streamembed.runs.run_reader import EVENT_COLUMNS
 from streamembed.runs.run_store import Commit, RowCounts, RunStore, load_newest, to_ipc_bytes
 from streamembed.storage.database import Database
 from streamembed.version import __version__
@@ -41,6 +44,7 @@ def open_run(
     run: str | os.PathLike[str],
     engine: Engine | Mapping[str, Any] | None = None,
     *,
+    keep: Sequence[str] | None = None,
     checkpoint_every: int | str | None = None,
 ) -> Run:
     """A durable engine in a folder: a new one, or as it was acknowledged last.
@@ -54,6 +58,10 @@ def open_run(
     engine
         An engine to begin with, or the parameters of one; default: those of the run that is there,
         or the defaults.
+    keep
+        Columns of the tables, or keys of the dicts, that `Run.learn` commits as text beside the
+        events, such as titles: the page of the run shows them. Default: those of the run that is
+        there.
     checkpoint_every
         How often the engine itself is committed, as in `replay`: opening again repeats what was
         learned since.
@@ -82,19 +90,35 @@ def open_run(
     """
     with ExitStack() as stack:
         store = stack.enter_context(RunStore.claim(run, checkpoint_every, overwrite=None))
-        opened = Run(store, _load_beginning(store, engine))
+        opened = Run(store, *_load_beginning(store, engine, keep))
         opened._recover()
         opened._resources = stack.pop_all()
     return opened
 
 
-def _load_beginning(store: RunStore, given: Engine | Mapping[str, Any] | None) -> Engine:
-    """The engine as it was when the run began."""
+def _load_beginning(
+    store: RunStore, given: Engine | Mapping[str, Any] | None, keep: Sequence[str] | None
+) -> tuple[Engine, tuple[str, ...]]:
+    """The engine as it was when the run began, and the columns that the run keeps."""
     before = store.read_origin(chains.ONLINE)
     if given is None:
         given = (before or {}).get("engine", {})
     engine = given if isinstance(given, Engine) else Engine(**check_parameters(given))
-    origin = {"kind": chains.ONLINE, "version": __version__, "engine": engine.config.as_dict()}
+    columns = (before or {}).get("columns", {})
+    if keep is not None:
+        names = check_names("keep", keep)
+        if taken := {*names}.intersection(EVENT_COLUMNS):
+            raise ParameterError(
+                f"keep={quote(min(taken))} is a column of events already: leave it out of keep=, "
+                "or pass it under another name"
+            )
+        columns = {"keep": list(names)}
+    origin = {
+        "kind": chains.ONLINE,
+        "version": __version__,
+        "engine": engine.config.as_dict(),
+        "columns": columns,
+    }
     store.begin(origin, engine, _select_compared)
     start: Engine = load_newest(store.database, chains.BEGINNING)
     if engine.position not in (0, start.position):
@@ -104,12 +128,13 @@ def _load_beginning(store: RunStore, given: Engine | Mapping[str, Any] | None) -
         )
     if before is not None:
         engine.become(start)
-    return engine
+    return engine, tuple(columns.get("keep", ()))
 
 
 def _select_compared(origin: dict[str, Any]) -> dict[str, Any]:
-    """Without the version; an earlier release of this layout may have had fewer parameters."""
-    return {**origin, "version": None, "engine": Config.complete(origin["engine"])}
+    """What must agree of the origin: no version; what later releases added has its default."""
+    columns, engine = origin.get("columns", {}), Config.complete(origin["engine"])
+    return {**origin, "version": None, "engine": engine, "columns": columns}
 
 
 class Run:
@@ -120,9 +145,9 @@ class Run:
     not about the arguments it refuses to learn, and still reads: open it again.
     """
 
-    def __init__(self, store: RunStore, engine: Engine) -> None:
+    def __init__(self, store: RunStore, engine: Engine, keep: tuple[str, ...]) -> None:
         """Use `open_run`."""
-        self._store, self._database = store, store.database
+        self._store, self._database, self._keep = store, store.database, keep
         self._engine = engine
         self._lock = threading.RLock()
         self._closed = False
@@ -145,6 +170,11 @@ class Run:
     def path(self) -> Path:
         """The folder."""
         return self._database.folder
+
+    @property
+    def kept_columns(self) -> tuple[str, ...]:
+        """The columns that `learn` commits beside the events."""
+        return self._keep
 
     @property
     def position(self) -> int:
@@ -209,7 +239,15 @@ class Run:
             That happened before, or the run is closed; or its folder or database was removed,
             replaced or changed by another process: nothing of this call is kept.
         """
-        return self._apply(lambda: self._engine.check(X, y, ids, features, times), batch_id)
+        return self._apply(lambda: self._check(X, y, ids, features, times), batch_id)
+
+    def _check(self, X: Any, y: Any, ids: Any, features: Any, times: Any) -> Points:
+        """As `Engine.check`, with the columns that are kept."""
+        X, columns = split_kept_texts(X, self._keep)
+        call = self._engine.check(X, y, ids, features, times)
+        rows = call.kept.tolist()
+        texts = tuple(tuple(column[row] for row in rows) for column in columns)
+        return replace(call, texts=texts) if texts else call
 
     def learn_distances(
         self, rows: Any, ids: Any = None, *, batch_id: str | None = None
@@ -257,7 +295,7 @@ class Run:
             was_closed, self._closed = self._closed, True
             if was_closed or self._database.has_failed:
                 return
-            self._database.check_in_place()
+            self._database.check_not_replaced()
             if self._engine.state_token is self._known_state:
                 self._commit_engine()
 
@@ -292,7 +330,7 @@ class Run:
             except BaseException as error:
                 is_learned = self._engine.state_token is not self._known_state
                 if is_learned or not isinstance(error, StreamembedError):
-                    self._database.fail(error)
+                    self._database.stop_writing(error)
                 raise
             return result
 
@@ -330,7 +368,7 @@ class Run:
         if self._closed:
             raise StoppedError(f"{self.path} is closed: open it again with open_run")
         if self._engine.state_token is not self._known_state:
-            self._database.fail("its engine was changed past the run")
+            self._database.stop_writing("its engine was changed past the run")
         self._database.check_writable()
 
 

@@ -23,7 +23,7 @@ from streamembed.version import __version__
 MERGED_PARAMETERS = {"memory", "half_life", "clock", "size", "warm_up"}
 
 
-def select_free(config: Config) -> dict[str, Any]:
+def select_free_parameters(config: Config) -> dict[str, Any]:
     """The parameters for an engine of merged landmarks, without those that these determine."""
     parameters = config.as_dict().items()
     return {name: value for name, value in parameters if name not in MERGED_PARAMETERS}

@@ -37,7 +37,7 @@ from streamembed.methods.options import POSITION, Config
 from streamembed.metrics.catalog import STATES
 from streamembed.numeric.arrays import LARGEST_VALUE, Floats, Ints
 from streamembed.numeric.codec import SAVED_IF_SET
-from streamembed.runs.feed import check_log, split_rows
+from streamembed.runs.feed import check_log_unchanged, split_rows
 from streamembed.runs.run_tables import EventRows
 from streamembed.storage.saved_object import SavedObject
 from streamembed.threads import one_blas_thread
@@ -66,7 +66,7 @@ class Partition:
                 return
             yield batch
 
-    def count_end(self, batch: LogBatch) -> int:
+    def find_end_row(self, batch: LogBatch) -> int:
         """The row behind the last of a batch that is in the partition."""
         end = batch.offset + len(batch)
         return end if self.stop is None else min(end, self.stop)
@@ -77,7 +77,7 @@ class Partition:
         Their numbers are those in the partition. Divided by ``scale``, (d,), points can be squared.
         """
         events, rejected = split_rows(rows, self.log.features)
-        end = self.count_end(rows)
+        end = self.find_end_row(rows)
         events = events.slice(0, int(np.searchsorted(events.numbers, end)))
         events = replace(events, numbers=events.numbers - self.start)
         bad = [(row.index - self.start, row.reason) for row in rejected if row.index < end]
@@ -130,10 +130,10 @@ def sample_first_events(part: Partition, config: Config) -> tuple[int, Floats, F
     return part.number, ranks[least], points[least]
 
 
-def compute_agreement(
+def compute_merge_settings(
     samples: Sequence[tuple[Floats, Floats]], config: Config, features: Features
 ) -> MergeSettings:
-    """What all partitions scale by, from the ranks and points of their samples, in order.
+    """The scaling that all partitions share, from the ranks and points of their samples, in order.
 
     The bandwidth of a gaussian kernel is the median distance to the 7th neighbour among exactly
     ``warm_up`` rows: it shrinks as their number grows.
@@ -258,7 +258,9 @@ def check_learned(part: Partition, data: bytes, agreement: MergeSettings, run: P
     checkpoint = PartitionCheckpoint.unpack(data, agreement)
     place = f"partition {part.number} of the log ({part.log.paths[0]})"
     try:
-        more = check_log(part.batches(0), checkpoint.fingerprint, run, part.start, part.stop)
+        more = check_log_unchanged(
+            part.batches(0), checkpoint.fingerprint, run, part.start, part.stop
+        )
     except ParameterError as error:
         raise ParameterError(f"in {place}: {error}") from None
     rows = checkpoint.count_rows(part)
@@ -310,7 +312,7 @@ def _learn_events(
                 if len(waiting[-1]) == wanted:
                     learn_chunk()
             # the round ends before the next event, or at the end of the partition
-            end = int(rows.numbers[0]) if len(rows) else part.count_end(batch) - part.start
+            end = int(rows.numbers[0]) if len(rows) else part.find_end_row(batch) - part.start
             rejected += [row for row in (*bad, *late) if row[0] < end]
             fingerprint.update(batch, part.start + end)
             if len(rows):

@@ -26,12 +26,12 @@ from streamembed.merging.landmark_set import LandmarkSet, from_covering
 from streamembed.methods.options import Config
 from streamembed.runs import chains
 from streamembed.runs.executor import Executor
-from streamembed.runs.origin import select_free
+from streamembed.runs.origin import select_free_parameters
 from streamembed.runs.partition import (
     Partition,
     PartitionCheckpoint,
     check_learned,
-    compute_agreement,
+    compute_merge_settings,
     learn_round,
     sample_first_events,
 )
@@ -122,7 +122,7 @@ class PartitionRoot:
 
     def _report(self) -> None:
         events, rounds = count_learned(self.database), format_count(self.published, "round")
-        self.store.note_held(events, rounds)
+        self.store.set_interrupt_message(events, rounds)
         self.report(events)
 
     def _check_rows(self, executor: Executor) -> int:
@@ -135,20 +135,20 @@ class PartitionRoot:
                 count += 1
         return sum(executor.receive() for _ in range(count))
 
-    def _agree(self, features: Features, executor: Executor) -> MergeSettings:
-        """What partitions agree on, from their first rows; fixed once a round is committed."""
+    def _fix_merge_settings(self, features: Features, executor: Executor) -> MergeSettings:
+        """Fix what partitions agree on, from their first rows; fixed once a round is committed."""
         if self.agreement is None or not any(self.rounds):
             for part in self.parts:
                 executor.submit(partial(sample_first_events, part, self.config))
             samples = sorted((executor.receive() for _ in self.parts), key=itemgetter(0))
             pairs = [(ranks, points) for _, ranks, points in samples]
-            self.agreement = compute_agreement(pairs, self.config, features)
+            self.agreement = compute_merge_settings(pairs, self.config, features)
             self.store.write_fact(AGREEMENT, self.agreement.as_dict())
         return self.agreement
 
     def _learn(self, features: Features, executor: Executor) -> None:
         """All rounds that are not learned yet."""
-        agreement = self._agree(features, executor)
+        agreement = self._fix_merge_settings(features, executor)
         running: set[int] = set()
         while True:
             for number in self.list_due():
@@ -171,7 +171,7 @@ class PartitionRoot:
     def _finish(self) -> RowCounts:
         """Write the files, and commit that the run is whole."""
         store = self.store
-        self.database.check_in_place()
+        self.database.check_not_replaced()
         order = [("partition", "ascending"), ("offset", "ascending")]
         rejected = pa.concat_tables([REJECTED_SCHEMA.empty_table(), *store.read("rejected")])
         rejected, schema = rejected.sort_by(order), build_rounds_schema(self.config)
@@ -240,7 +240,7 @@ class PartitionRoot:
         events = sum(merged.positions.values())
         with database.commit():
             if enough and events >= self.config.warm_up_events:
-                own = select_free(self.config)
+                own = select_free_parameters(self.config)
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore", ResolutionWarning)
                     warnings.simplefilter("ignore", DegenerateMapWarning)

@@ -116,7 +116,7 @@ def replay_partitions(
     opened = _open_log(log, parse_choice(features, exclude, None, label, time), config)
     if not isinstance(log, EventLog):
         warn_of_columns(opened)
-    opened = select_used(opened, config)
+    opened = drop_unused_columns(opened, config)
     runfolder.check_apart("run", Path(check_path(run, "run")), opened)
     parts = divide_log(opened)
     run_origin = {
@@ -151,7 +151,7 @@ def replay_partitions(
         )
 
 
-def select_used(log: EventLog, config: Config) -> EventLog:
+def drop_unused_columns(log: EventLog, config: Config) -> EventLog:
     """The log with the columns that partitions use: no ids, labels for metrics, times for a clock.
 
     The columns of the others are left out.

@@ -200,7 +200,7 @@ class Recorder:
         """All of ``embedding.parquet``, as tables."""
         yield from self.store.read("embedding")
         for events in rest:
-            self.store.database.check_in_place()  # or another run is there
+            self.store.database.check_not_replaced()  # or another run is there
             yield self._build_events(*events)
 
     def close(self, snapshot: Snapshot | None, rest: Iterable[EmbeddedRows]) -> None:
@@ -213,7 +213,7 @@ class Recorder:
         StoppedError
             The folder at the path is not the one that was opened: nothing is written there.
         """
-        self.store.database.check_in_place()
+        self.store.database.check_not_replaced()
         for name, schema in self._schemas.items():
             rows = self.store.read(name)
             if name == "embedding":
@@ -228,7 +228,7 @@ class Recorder:
         # an interrupt may have left fewer of them than the engine has
         names = ("embedding.parquet", "timeline.parquet")
         events, rows = (pq.read_metadata(self.folder / name).num_rows for name in names)
-        self.store.note_held(events, format_count(rows, "snapshot"))
+        self.store.set_interrupt_message(events, format_count(rows, "snapshot"))
 
 
 def to_rejected_table(rows: Sequence[Rejected], id_type: Any = None) -> Any:

@@ -14,7 +14,7 @@ from streamembed.merging.landmark_set import LandmarkSet, renumber
 from streamembed.merging.merged_set import merge
 from streamembed.methods.options import Config
 from streamembed.runs.online_run import open_run
-from streamembed.runs.origin import list_differences, select_free
+from streamembed.runs.origin import list_differences, select_free_parameters
 from streamembed.runs.run_reader import read_run
 
 # Parameters in which runs may differ: none changes how landmarks are compared or mapped.
@@ -68,7 +68,7 @@ def merge_runs(
             )
     largest = max((config.size for config in configs), default=None)
     merged = merge(sets, largest if size is None else size, scaling=scaling)
-    engine = Engine.of_landmarks(merged, **select_free(configs[0]))
+    engine = Engine.of_landmarks(merged, **select_free_parameters(configs[0]))
     with open_run(output, engine) as run:
         run.checkpoint()
     return engine

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from streamembed.data.ids import read_ids
+from streamembed.data.values import format_label
 from streamembed.drift.monitor import Monitor
 from streamembed.engine.call import Call, Distances, Labels, Points
 from streamembed.engine.engine import Engine
@@ -252,7 +253,7 @@ class RunReader:
         position = self.begun
         for call, end in self._list_calls():
             if isinstance(call, Points | Distances):
-                rows = _to_event_rows(call)
+                rows = _to_event_rows(call, self.kept_columns)
                 if len(rows) == end - position:  # else some are still pending
                     yield rows
                 position = end
@@ -264,7 +265,7 @@ class RunReader:
 
     @property
     def kept_columns(self) -> tuple[str, ...]:
-        """The columns of its log that a replay wrote beside the events."""
+        """The columns that a replay, or an online run, wrote beside the events."""
         return tuple(self.origin.get("columns", {}).get("keep", ()))
 
     def find_events(self, ids: Collection[Key]) -> dict[Key, EventMetadata]:
@@ -355,8 +356,8 @@ class RunReader:
         self.close()
 
 
-def _to_event_rows(call: Points | Distances) -> EventRows:
-    """The rows of a call that are events; labels as text."""
+def _to_event_rows(call: Points | Distances, keep: tuple[str, ...]) -> EventRows:
+    """The rows of a call that are events; labels as text, and columns that were kept."""
     rows, points, labels = np.arange(call.rows), np.zeros((call.rows, 0)), None
     if isinstance(call, Points):
         rows, points, labels, ids = call.kept, call.points, call.labels, call.ids
@@ -368,13 +369,11 @@ def _to_event_rows(call: Points | Distances) -> EventRows:
     if labels:
         texts = [format_label(labels[row]) for row in learned.tolist()]
         passthrough["label"] = pa.array(texts, pa.string())
+    kept = call.texts if isinstance(call, Points) else [[None] * len(rows) for _ in keep]
+    for name, column in zip(keep, kept, strict=True):
+        passthrough[name] = pa.array([column[row] for row in learned.tolist()], pa.string())
     chosen = None if ids is None else ids[learned]
     return EventRows(rows[learned], points[learned], passthrough, chosen)
-
-
-def format_label(value: Any) -> str | None:
-    """A label or time as text; None where there is none."""
-    return None if value is None or value != value else str(value)
 
 
 class RunFollower(Generic[T]):

@@ -113,7 +113,7 @@ class RunStore:
                     error.add_note(f"interrupted at {store._held}; repeat the call to resume")
                 raise
 
-    def note_held(self, events: int, more: str) -> None:
+    def set_interrupt_message(self, events: int, more: str) -> None:
         """What a KeyboardInterrupt is to say of the run: its events, and what else it holds."""
         self._held = f"{events:,} events; {self.folder} holds them and {more}"
 

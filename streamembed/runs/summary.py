@@ -81,7 +81,7 @@ def describe_snapshot(snapshot: Snapshot, tolerance: float | None = None) -> dic
             f"snapshot: {n:,} points in {k} coordinates after {snapshot.position:,} events; "
             f"{verdict}"
         ),
-        "hints": list(diagnostics.describe_all(snapshot, tolerance)),
+        "hints": list(diagnostics.list_problems(snapshot, tolerance)),
         "method": snapshot.method,
         "kernel": snapshot.kernel,
         "position": snapshot.position,

@@ -140,10 +140,8 @@ def _check_chain(database: Database, chain: str) -> int:
     elif chain.startswith(FACT):
         decode, expected = json.loads, {max(length - 1, 0)}
     elif chain.startswith(chains.PARTITION):  # those that were not merged yet, and the newest
-        decode, expected = (
-            PartitionCheckpoint.from_bytes,
-            set(range(min(numbers, default=0), length)),
-        )
+        decode = PartitionCheckpoint.from_bytes
+        expected = set(range(min(numbers, default=0), length))
     if set(numbers) != expected:
         lost = sorted(expected - set(numbers))
         raise DamagedFileError(f"records {lost[:5]} are lost" if lost else "records were added")

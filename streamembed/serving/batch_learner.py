@@ -47,7 +47,7 @@ class BatchLearner:
 
     def __init__(self, folder: str, checkpoint_every: str | None) -> None:
         self._run = open_run(folder, checkpoint_every=checkpoint_every)
-        self.engine = self._run.engine
+        self.engine, self.kept_columns = self._run.engine, self._run.kept_columns
         if self.engine.learns_distances:
             self._run.close()
             raise ParameterError(

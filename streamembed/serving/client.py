@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.flight as fl
 
 from streamembed.data.batch import Rejected
+from streamembed.data.column_roles import split_kept_texts
 from streamembed.data.features import Features
 from streamembed.data.ids import read_ids
 from streamembed.data.labels import list_labels
@@ -120,6 +121,7 @@ class Client:
         self._stream: Any = None  # writer and reader of an open exchange of points
         self._features: Features | None = None
         self._learns_labels: bool | None = None  # of the run; None until the server has said it
+        self._keep: tuple[str, ...] = ()  # columns that it keeps
         self._offset: int | None = None  # of the next call of `learn`
         # rows and bytes of a batch, until the server sends its own
         self._limits = MAX_ROWS, 1 << 24
@@ -193,7 +195,8 @@ class Client:
 
     def _build_events(self, X: Any, y: Any, ids: Any) -> pa.RecordBatch:
         if self._features is None or self._learns_labels is None:
-            self._describe("learn")
+            self._fetch_metadata("learn")
+        X, texts = split_kept_texts(X, self._keep)
         points, features, split = read_rows(X, self._features)
         if y is not None and not self._learns_labels:
             raise InputError("y was given, but this run learns no metrics: leave it out")
@@ -201,7 +204,11 @@ class Client:
         labels = None if y is None else list_labels(y, len(points))
         keys = read_ids(split.read("id") if ids is None else ids, len(points))
         keys = None if keys is None else keys.tolist()
-        return build_table(points, features, id=keys, label=labels)
+        kept = {
+            name: pa.array(column, pa.string())
+            for name, column in zip(self._keep, texts, strict=True)
+        }
+        return build_table(points, features, id=keys, label=labels, **kept)
 
     @property
     def offset(self) -> int:
@@ -210,7 +217,7 @@ class Client:
         The next call of `learn` starts there. Without reading it, a call after one that failed
         starts where that one did, so that it can be repeated.
         """
-        self._offset = int(self._retry(lambda: self._describe("learn"))["offset"])
+        self._offset = int(self._retry(lambda: self._fetch_metadata("learn"))["offset"])
         return self._offset
 
     @property
@@ -241,7 +248,7 @@ class Client:
 
     def close(self) -> None:
         """Close the connection; the client cannot be used afterwards."""
-        self._drop()
+        self._disconnect()
         self._is_closed = True
 
     def __enter__(self) -> Self:
@@ -259,7 +266,7 @@ class Client:
             self._flight = fl.FlightClient(self._url, **self._roots)
         return self._flight
 
-    def _describe(self, *path: str) -> dict[str, Any]:
+    def _fetch_metadata(self, *path: str) -> dict[str, Any]:
         """The metadata of a path; sets the features and limits of this client."""
         descriptor = fl.FlightDescriptor.for_path(*path)
         info = self._connect().get_flight_info(descriptor, self._options)
@@ -268,6 +275,7 @@ class Client:
         metadata: dict[str, Any] = json.loads(info.app_metadata)
         self._limits = metadata["max_rows"], metadata["max_bytes"]
         self._learns_labels = metadata.get("labels", self._learns_labels)
+        self._keep = tuple(metadata.get("keep", self._keep))
         return metadata
 
     def _compute_batch_rows(self, table: pa.RecordBatch) -> int:
@@ -280,7 +288,7 @@ class Client:
 
     def _transform(self, X: Any) -> Transformed:
         if self._features is None:
-            self._describe("transform")
+            self._fetch_metadata("transform")
         points, features, _ = read_rows(X, self._features)
         table = build_table(points, features)
         rows = self._compute_batch_rows(table)
@@ -338,13 +346,13 @@ class Client:
                 failure.code = "invalid"
             code = failure.code
             if self._stream is not None or code == "unavailable":
-                self._drop()
+                self._disconnect()
             if code != "unavailable" or time.monotonic() + pause > until:
                 raise failure
             time.sleep(pause)
             pause = min(2 * pause, MAX_PAUSE)
 
-    def _drop(self) -> None:
+    def _disconnect(self) -> None:
         """Close the connection, and forget the features that it sent."""
         if self._stream is not None:
             with contextlib.suppress(pa.ArrowException, OSError):

@@ -183,12 +183,12 @@ class Service(fl.FlightServerBase):  # type: ignore[misc]
         """Events in; each batch is acknowledged once it is committed."""
         _require_path(descriptor, "learn")
         learner = self._require_learner()
-        features = learner.engine.features
+        features, others = learner.engine.features, (ID, LABEL, *learner.kept_columns)
         if features is None:  # the first events define the features
-            features = infer_features(reader.schema, (ID, LABEL))
+            features = infer_features(reader.schema, others)
             if suspicious := find_suspicious(features.names):
                 raise RefusedError("invalid", describe_suspicious(suspicious, RENAME))
-        check_schema(reader.schema, features, (ID, LABEL))
+        check_schema(reader.schema, features, others)
         for rows, metadata in self._read_batches(reader):
             began = time.perf_counter()
             answer = learner.learn(call.token.name, read_offset(metadata), rows)
@@ -238,7 +238,10 @@ class Service(fl.FlightServerBase):  # type: ignore[misc]
     def get_flight_info(self, call: OpenCall, descriptor: Any) -> fl.FlightInfo:
         """What a batch must be: its columns and limits, and where events are learned its offset."""
         settings, features = self._settings, None
-        facts = {"max_rows": settings.max_rows, "max_bytes": settings.max_batch_mib << 20}
+        facts: dict[str, Any] = {
+            "max_rows": settings.max_rows,
+            "max_bytes": settings.max_batch_mib << 20,
+        }
         if _parse_path(descriptor) == "transform":
             features = _require_features(self._require_served())
         else:
@@ -248,6 +251,7 @@ class Service(fl.FlightServerBase):  # type: ignore[misc]
             facts |= {
                 "offset": learner.get_offset(call.token.name),
                 "labels": bool(learner.engine.config.metrics),
+                "keep": learner.kept_columns,
             }
         schema = build_point_schema(features or Features((), False))
         # without a location a client keeps the address that it called

@@ -39,7 +39,7 @@ def choose_signs(columns: Floats) -> Floats:
     return np.where(columns[rows, np.arange(columns.shape[1])] < 0, -1.0, 1.0)
 
 
-def correlate_columns(columns: Floats, others: Floats) -> Floats:
+def correlate_matching_columns(columns: Floats, others: Floats) -> Floats:
     """Correlations of the same columns of two maps over the same points, shape (k,).
 
     Columns that are constant in one of the two count as 1.
@@ -82,7 +82,7 @@ def find_rotation(overlap: Floats) -> Floats:
 
 
 def find_block_rotation(overlap: Floats, k: int) -> Floats:
-    """The same where the first k columns mix with one another only, and so do the others."""
+    """As `find_rotation`, but the first k columns mix only with one another, as do the others."""
     rotation = np.zeros_like(overlap)
     for block in (slice(0, k), slice(k, len(overlap))):
         rotation[block, block] = find_rotation(overlap[block, block])
@@ -90,7 +90,7 @@ def find_block_rotation(overlap: Floats, k: int) -> Floats:
 
 
 def find_signs(overlap: Floats) -> Floats:
-    """The same where no columns mix: a diagonal of signs."""
+    """As `find_rotation`, but no columns mix: a diagonal of signs."""
     return np.diag(np.where(np.diag(overlap) < 0.0, -1.0, 1.0))
 
 

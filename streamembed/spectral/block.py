@@ -102,7 +102,7 @@ def start(
         Of the random columns.
     """
     n = len(walk.degrees)
-    none, low = np.zeros((0, 0)), find_lowest(walk, seed)
+    none, low = np.zeros((0, 0)), bound_least_eigenvalue(walk, seed)
     empty = Block(np.zeros((n, 0)), np.zeros(0), none, parts.labels, low)
     return refine(empty, walk, parts, count, COLD_SHARE * tolerance, (seed, n), COLD_ROUNDS)
 
@@ -201,7 +201,7 @@ def refine(
     noise = np.random.default_rng(seed).standard_normal((n, n_random), dtype=np.float32)
     if arrivals is not None and len(arrivals):
         noise[arrivals] *= np.sqrt(n / len(arrivals))
-    is_even = walk.is_even  # the filter takes psi then, and V elsewhere
+    has_unit_masses = walk.has_unit_masses  # the filter takes psi then, and V elsewhere
     start = np.concatenate([columns, noise], axis=1, dtype=np.float64)
     values, low, residual, rounds = block.values, block.low, np.inf, 0
     degree, gain = COARSE if tolerance > FINE_TOLERANCE else FINE
@@ -211,9 +211,9 @@ def refine(
         start = _to_psi(vectors, walk)
     while rounds < max_rounds and len(values):
         target = float(values[min(n_wanted, len(values)) - 1])
-        chosen = (start if is_even else root * start).astype(dtype)
+        chosen = (start if has_unit_masses else root * start).astype(dtype)
         filtered = amplify(walk, chosen, target, low, degree, gain).astype(np.float64, copy=False)
-        if is_even:
+        if has_unit_masses:
             filtered *= root
         values, vectors, products = deflate_ritz_pairs(walk, parts, filtered)
         residual = float(np.sqrt(products.diagonal()[:n_wanted].max(initial=0.0)))
@@ -243,7 +243,7 @@ def select_pairs(block: Block, walk: Walk, parts: Parts, count: int) -> RitzPair
     return RitzPairs(values, np.concatenate([split, others], axis=1), products, exact)
 
 
-def find_lowest(walk: Walk, seed: int) -> float:
+def bound_least_eigenvalue(walk: Walk, seed: int) -> float:
     """A little below the least eigenvalue of S, by a coarse Lanczos; -1 where that fails."""
     n = len(walk.degrees)
     if n <= DENSE:

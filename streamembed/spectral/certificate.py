@@ -127,7 +127,7 @@ class Outside:
     leading: Floats  # (<= k,): lambda_1 to lambda_k are at least these
 
 
-def bound_outside(
+def bound_next_eigenvalue(
     ritz: Floats, coupling: Floats, beyond: float, published: int, rounding: float
 ) -> Outside:
     """lambda_(k+1) from a block of orthonormal vectors and a bound on the rest.
@@ -171,24 +171,6 @@ def bound_outside(
     return Outside(first, min(high, 1.0), ritz[:published])
 
 
-def find_clusters(values: Floats, margin: float) -> list[range]:
-    """Runs of the descending ``values`` whose spread, first to last, is at most ``margin``.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> [list(run) for run in find_clusters(np.array([0.9, 0.899, 0.5, 0.2]), 0.01)]
-    [[0, 1], [2], [3]]
-    """
-    runs = []
-    start = 0
-    for i in range(1, len(values) + 1):
-        if i == len(values) or values[start] - values[i] > margin:
-            runs.append(range(start, i))
-            start = i
-    return runs
-
-
 def certify(
     values: Floats,
     norms: Floats,
@@ -227,8 +209,10 @@ def certify(
     angle = min(1.0, (block_norm + rounding) / separation) if separation > 0 else 1.0
     margin = 2.0 * largest * (residual if tolerance is None else max(tolerance, residual))
     estimate = min(float(outside.estimate), 1.0)  # no eigenvalue is larger, but for rounding
-    runs = find_clusters(np.append(values, min(estimate, last)), margin)
-    cut = tuple(i for i in runs[-1] if i < len(values))
+    descending, start = [*values.tolist(), min(estimate, last)], 0
+    for i, value in enumerate(descending):  # runs are at most the margin wide: the last counts
+        if descending[start] - value > margin:
+            start = i
     met = None
     if tolerance is not None:
         # without a single component: below what double precision can certify at that tolerance
@@ -244,7 +228,7 @@ def certify(
         outside_bound=float(min(1.0, max(outside.bound, estimate) + rounding)),
         gap=last - estimate,
         angle_bound=float(angle),
-        cut=cut,
+        cut=tuple(range(start, len(values))),
         method=method,
         scope=SCOPE,
         met=met,
@@ -292,7 +276,7 @@ def invert_certificate(certificate: Certificate, unit: float) -> Certificate:
     return replace(certificate, outside=outside, outside_bound=bound, gap=gap, parts=1)
 
 
-def describe(
+def add_map_figures(
     certificate: Certificate, psi: Floats, masses: Floats, stationary: Floats
 ) -> Certificate:
     """The certificate with figures about the map: which points carry columns, and the parts.

@@ -62,7 +62,7 @@ class Walk:
         return np.sqrt(self.degrees / (total or 1.0))
 
     @property
-    def is_even(self) -> bool:
+    def has_unit_masses(self) -> bool:
         """Whether all masses are 1, and no weight is so small that degrees are not float32's."""
         return self.masses is None and float(self.graph.data.min(initial=1.0)) >= SMALLEST_EVEN
 
@@ -93,9 +93,9 @@ class Walk:
     def bind(self, dtype: npt.DTypeLike, factor: float = 1.0) -> Callable[[Array], Array]:
         """Psi -> ``factor`` P Psi of columns (n, m), P = diag(1/q) W, in that precision.
 
-        V -> ``factor`` S V where single precision does not hold P; see `is_even`.
+        V -> ``factor`` S V where single precision does not hold P; see `has_unit_masses`.
         """
-        if not self.is_even:
+        if not self.has_unit_masses:
             operator = (factor * self.operator).astype(dtype)
             return lambda block: operator @ block
         graph = self.graph.astype(dtype, copy=False)

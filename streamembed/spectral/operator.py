@@ -47,22 +47,6 @@ class Normalisation:
         return psi
 
 
-def normalise(density: Floats, masses: Floats, spread: Floats) -> Normalisation:
-    """The normalisation that belongs to ``spread`` = W (m a).
-
-    Parameters
-    ----------
-    density, masses
-        a and m, shape (n,), positive.
-    spread
-        W (m a), shape (n,), exact or estimated: it is at least m a, because W has a unit
-        diagonal, and is raised to that where an estimate falls below.
-    """
-    delta = density * np.maximum(spread, masses * density)
-    weight = masses * delta
-    return Normalisation(density, np.sqrt(masses) * density / np.sqrt(delta), weight / weight.sum())
-
-
 def weigh_equally(masses: Floats) -> Normalisation:
     """Every event that has a mass weighs the same: that of centred methods."""
     return Normalisation(np.ones_like(masses), np.sqrt(masses), masses / masses.sum())

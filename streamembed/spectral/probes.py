@@ -7,9 +7,9 @@ normal columns, u^T X is a standard normal vector of length p, whatever u is, an
 
     ||C^q X|| >= ||u^T C^q X|| = mu^q ||u^T X||.
 
-The length of a normal p-vector is below `small_ball(p)` with probability `MISS` only, so that
+A normal p-vector is shorter than `bound_normal_length(p)` with probability `MISS` only, so that
 
-    mu <= (||C^q X|| / small_ball(p))^(1/q)     but for a chance of `MISS`.
+    mu <= (||C^q X|| / bound_normal_length(p))^(1/q)     but for a chance of `MISS`.
 
 `streamembed.spectral.lanczos` sharpens the bound by more products. Random signs in the place of
 normal numbers would not do: they are orthogonal to a difference of two points half of the time.
@@ -40,14 +40,14 @@ FAINT = 1e-7
 INSIDE = 1e-6
 
 
-def small_ball(p: int, chance: float = MISS) -> float:
+def bound_normal_length(p: int, chance: float = MISS) -> float:
     """A length that a standard normal vector of ``p`` entries falls below with at most ``chance``.
 
     From P(length < r) <= r^p / (2^(p/2) Gamma(p/2 + 1)): the density is at most (2 pi)^(-p/2).
 
     Examples
     --------
-    >>> round(small_ball(5), 3), round(small_ball(7), 3)
+    >>> round(bound_normal_length(5), 3), round(bound_normal_length(7), 3)
     (0.355, 0.63)
     """
     volume = 2.0 ** (p / 2) * float(scipy.special.gamma(p / 2 + 1))
@@ -84,7 +84,7 @@ def find_directions(
     """
     gram = residual.T @ residual
     values, turn = descending_eigh(gram)
-    least_length = strength * small_ball(residual.shape[1])
+    least_length = strength * bound_normal_length(residual.shape[1])
     if values[-1] > FAINT * max(values[0], FAINT * len(residual)):
         roots = np.sqrt(values)
         return ResidualBound(

@@ -9,7 +9,7 @@ theta' = theta + |R|^2 / theta, and
 
 The part of S R within the span of Q is (S Q)^T R, exactly. Of the rest, C R with C = (I - P) S (I -
 P) and P the projection on Q and the constant, x^T C R is known for every probe x, because S x is:
-p standard normal numbers times its norm, so that `largest_ratio` times their root mean square is
+p standard normal numbers times its norm, so that `bound_norm_ratio` times their root mean square is
 below the norm with a chance of `CLAIM` only. C X shows eigenvalues of C in the same way
 (`streamembed.spectral.probes`): one of mu adds mu^2 |X^T v|^2 to one direction of its Gram matrix,
 the many small ones alike to all, so that the spread of its eigenvalues bounds mu.
@@ -92,7 +92,7 @@ class KnownProducts:
         parts = vectors[:c], images[:c], vectors[c:], images[c:]
         return cls(*parts, strength, unit, floor=floor, inner=inner)
 
-    def look(self, constant: Floats, count: int) -> SketchedView:
+    def compute_view(self, constant: Floats, count: int) -> SketchedView:
         """The first ``count`` pairs of the trial functions; nothing is claimed of a value beyond 1.
 
         ``constant`` is v_0, shape (n,): S v_0 = v_0, or S v_0 = 0, where all rows are orthogonal to
@@ -127,7 +127,7 @@ class KnownProducts:
         y = mix.T @ (_gram(trial, probes) - np.outer(overlap, drawn))  # Q^T X
         sketch = _gram(probe_images, residuals) - y.T @ within
         within[np.arange(k), np.arange(k)] = 0.0
-        rows = np.concatenate([within, largest_ratio(len(probes), CLAIM) / strength * sketch])
+        rows = np.concatenate([within, bound_norm_ratio(len(probes), CLAIM) / strength * sketch])
         errors = rows / theta
         lengths = np.sqrt(np.einsum("ij,ij->j", errors, errors))
         further = sizes**1.5 / theta**2 + eps
@@ -177,14 +177,14 @@ def _gram(left: Array, right: Array) -> Floats:
 
 
 @cache
-def largest_ratio(p: int, chance: float) -> float:
+def bound_norm_ratio(p: int, chance: float) -> float:
     """By how much a norm may exceed the root mean square of p normal numbers times it.
 
     As a factor of the root of the sum of their squares.
 
     Examples
     --------
-    >>> round(4.0 * largest_ratio(16, 1e-4), 2)  # of the root mean square
+    >>> round(4.0 * bound_norm_ratio(16, 1e-4), 2)  # of the root mean square
     2.4
     """
     return float(1.0 / np.sqrt(2.0 * scipy.special.gammaincinv(0.5 * p, chance)))

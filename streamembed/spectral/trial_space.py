@@ -88,15 +88,15 @@ class TrialSpace:
             since_turn=0,
             is_centred=is_centred,
         )
-        return space.turn(most)
+        return space.reduce_to_ritz(most)
 
     @property
     def is_complete(self) -> bool:
         """Whether the functions are all that a centred W has: they are then extended exactly."""
         return self.is_centred and self.damping == 0.0
 
-    def complete(self) -> TrialSpace:
-        """The same, known to have all eigenfunctions of a centred W."""
+    def mark_complete(self) -> TrialSpace:
+        """The space, marked as having all eigenfunctions of a centred W."""
         return replace(self, damping=0.0)
 
     def replace(
@@ -178,7 +178,7 @@ class TrialSpace:
             since_turn=self.since_turn + len(slots),
         )
 
-    def roll(
+    def refresh_slots(
         self, slots: Ints, rows: Array, scaling: Floats, constant: Floats, renews: bool
     ) -> TrialSpace:
         """New values in old ``slots``, by the images: rows of W (b, n), s and m a of these.
@@ -237,7 +237,7 @@ class TrialSpace:
         """
         if not self.rank:
             return np.zeros(0), np.zeros(0), gram
-        share, mean, a, gram = self._take_constant(functions, inner, gram, own)
+        share, mean, a, gram = self._remove_constant(functions, inner, gram, own)
         tau = 0.0 if self.is_complete else max(diagonal, self.damping)
         if self.is_centred:
             return share, mean, _invert_signed(a, gram, tau)
@@ -259,11 +259,11 @@ class TrialSpace:
     def measure_norm(self) -> float:
         """The largest size of a Ritz value; 0 without functions. O(c^3)."""
         own = float(self.functions[0].astype(np.float64) @ self.images[0])
-        _, _, a, gram = self._take_constant(self.functions, self.inner, self.gram, own)
+        _, _, a, gram = self._remove_constant(self.functions, self.inner, self.gram, own)
         values = solve_pencil(a, gram, np.zeros(self.rank))[0]
         return float(np.abs(values).max(initial=0.0))
 
-    def _take_constant(
+    def _remove_constant(
         self, functions: Array, inner: Floats, gram: Floats, own: float
     ) -> tuple[Floats, Floats, Floats, Floats]:
         """Share (c,) of the constant, mean of images without it; and A and M without it."""
@@ -297,8 +297,8 @@ class TrialSpace:
         estimate: Floats = self.images[0].astype(np.float64) + mix.astype(images.dtype) @ images
         return estimate
 
-    def turn(self, most: int) -> TrialSpace:
-        """Spanned by at most so many Ritz functions, without the constant. O(n m^2)."""
+    def reduce_to_ritz(self, most: int) -> TrialSpace:
+        """The space reduced to at most so many Ritz functions, without the constant. O(n m^2)."""
         trial, dtype = OF_TRIAL, self.functions.dtype
         weights = (1.0 / self.drawn**2).astype(dtype)
         u, g = self.functions[trial], self.images[trial]

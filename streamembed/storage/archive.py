@@ -176,11 +176,11 @@ def _read_header(
     if saved_kind != kind:
         raise DamagedFileError(f"{path} is a saved {saved_kind}; it must be a saved {kind}")
     header = json.loads(texts["streamembed-header"])
-    must(isinstance(header, dict), "its header is not an object")
+    require(isinstance(header, dict), "its header is not an object")
     return dict(header)
 
 
-def must(condition: object, what: str) -> None:
+def require(condition: object, what: str) -> None:
     """Within `unseal`: refuse the bytes where a condition does not hold."""
     if not condition:
         raise ValueError(what)
@@ -252,15 +252,15 @@ def _pack(array: Array) -> tuple[str, memoryview | bytes]:
 def unpack(table: Any) -> dict[str, Array]:
     """The named arrays of a table that `to_table` made, writable copies."""
     arrays: dict[str, Array] = {}
-    must(table.schema.equals(_ARRAYS), "its columns have the wrong types")
+    require(table.schema.equals(_ARRAYS), "its columns have the wrong types")
     columns = (table.column(name).combine_chunks() for name in _ARRAYS.names)
     for name, dtype, shape, data in zip(*columns, strict=True):
         kind, size = dtype.as_py(), shape.as_py()
         if kind == _TEXT:
             arrays[name.as_py()] = _unpack_texts(data.as_py(), size)
             continue
-        must(np.dtype(kind).kind in "biuf", f"{name} has dtype {kind}")
-        must(all(length >= 0 for length in size), f"{name} has shape {size}")
+        require(np.dtype(kind).kind in "biuf", f"{name} has dtype {kind}")
+        require(all(length >= 0 for length in size), f"{name} has shape {size}")
         array = np.frombuffer(data.as_buffer(), dtype=np.dtype(kind)).reshape(size)
         arrays[name.as_py()] = array.copy()
     return arrays
@@ -270,7 +270,7 @@ def _unpack_texts(data: bytes, shape: list[int]) -> Array:
     (n,) = shape
     ends = np.frombuffer(data, dtype=np.int64, count=n).tolist()
     starts = [0, *ends][:n]
-    must(starts == sorted(starts), "its strings are damaged")
+    require(starts == sorted(starts), "its strings are damaged")
     body = data[8 * n :]
     texts = np.empty(n, dtype=object)
     texts[:] = [body[start:end].decode() for start, end in zip(starts, ends, strict=True)]

@@ -97,7 +97,7 @@ class Database:
 
     @classmethod
     def create(cls, folder: Path) -> Self:
-        """A new one, empty; it gets its name once it is whole."""
+        """Create an empty database in the folder; it gets its name once it is whole."""
         path = folder / DATABASE_NAME
         temporary = path.with_name(f"{DATABASE_NAME}.{os.getpid()}.part")
         with translate_errors(path, "written"):
@@ -114,7 +114,7 @@ class Database:
 
     @classmethod
     def open(cls, folder: Path, writes: bool = False) -> Self:
-        """One that is there.
+        """Open the database that is there.
 
         Raises
         ------
@@ -178,7 +178,7 @@ class Database:
 
     # ------------------------------------------------------------------ writing
 
-    def check_in_place(self) -> None:
+    def check_not_replaced(self) -> None:
         """Refuse where what is at the path is not what was opened.
 
         Raises
@@ -220,7 +220,7 @@ class Database:
             try:
                 with translate_errors(self.folder / DATABASE_NAME, "written"):
                     self._connection.execute("BEGIN IMMEDIATE")
-                    self.check_in_place()
+                    self.check_not_replaced()
                     self._lengths = self._read_lengths()
                     yield
                     text = json.dumps(self._lengths, sort_keys=True)
@@ -229,7 +229,7 @@ class Database:
             except BaseException as error:
                 with contextlib.suppress(sqlite3.Error):
                     self._connection.execute("ROLLBACK")
-                self.fail(error)
+                self.stop_writing(error)
                 raise
             finally:
                 self._lengths = None
@@ -238,7 +238,7 @@ class Database:
                     path.unlink(missing_ok=True)
                 self._obsolete, self._dropped = self._dropped, []
 
-    def fail(self, error: BaseException | str) -> None:
+    def stop_writing(self, error: BaseException | str) -> None:
         """Write nothing from now on, for that reason."""
         self._failure = self._failure or str(error) or type(error).__name__
 
@@ -251,7 +251,7 @@ class Database:
         """StoppedError where `commit` would refuse."""
         if not self._writes:
             raise StoppedError(f"{self.folder} was opened for reading")
-        self.check_in_place()
+        self.check_not_replaced()
         if self.has_failed:
             raise StoppedError(
                 f"{self.folder} refuses to write after an error ({self._failure}): what was "

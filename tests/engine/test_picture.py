@@ -73,6 +73,7 @@ def test_distances_have_the_picture_of_the_points() -> None:
 @pytest.mark.skipif(not compilation.is_available(), reason="numba is not installed")
 def test_with_and_without_numba_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a whole stream."""
+    monkeypatch.setattr(compilation, "LEAST_WORK", -1)
     found = []
     for available in (True, False):
         monkeypatch.setattr(compilation, "is_available", lambda answer=available: answer)
@@ -329,7 +330,7 @@ def test_no_chunk_of_a_growing_picture_takes_ten_times_the_median(
     points = np.random.default_rng(0).standard_normal((1000, 4))
     made.learn(points[:50])
     monkeypatch.setattr(forces, "repel", count_pairs(forces.repel))
-    monkeypatch.setattr(forces, "weigh", count_pairs(forces.weigh))
+    monkeypatch.setattr(forces, "sum_weights", count_pairs(forces.sum_weights))
     ages = {}
     for start in range(50, 1000, 10):
         pairs = 0

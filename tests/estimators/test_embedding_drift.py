@@ -14,12 +14,13 @@ POINTS = np.random.default_rng(0).standard_normal((500, 2))
 POINTS[400:, 0] += 3.0
 
 
-def test_it_detects_what_the_monitor_does() -> None:
+@pytest.mark.parametrize("metric", ["euclidean", "cosine"])
+def test_it_detects_what_the_monitor_does(metric: str) -> None:
     """One by one, in a pipeline and in batches."""
-    plain = se.Monitor(ert=1_000, n_reference=200)
+    plain = se.Monitor(ert=1_000, n_reference=200, metric=metric)
     plain.learn(POINTS)
     rows = [{"0": a, "1": b} for a, b in POINTS.tolist()]
-    single = EmbeddingDrift(ert=1_000, n_reference=200)
+    single = EmbeddingDrift(ert=1_000, n_reference=200, metric=metric)
     hits = []
     for t, x in enumerate(rows):
         single.update(x)
@@ -28,13 +29,13 @@ def test_it_detects_what_the_monitor_does() -> None:
     assert isinstance(single, base.DriftDetector)
     assert hits == [alarm.position for alarm in plain.alarms] == [hits[0]]
     assert single.alarm == plain.alarms[0]
-    piped = EmbeddingDrift(ert=1_000, n_reference=200)
+    piped = EmbeddingDrift(ert=1_000, n_reference=200, metric=metric)
     model = piped | preprocessing.StandardScaler() | linear_model.LogisticRegression()
     for x in rows:
         model.learn_one(x, x["0"] > 0)
         model.predict_one(x)
     assert piped.monitor.alarms == plain.alarms
-    batches = EmbeddingDrift(ert=1_000, n_reference=200)
+    batches = EmbeddingDrift(ert=1_000, n_reference=200, metric=metric)
     detected = []
     for start in range(0, 500, 100):
         batches.learn_many(POINTS[start : start + 100])

@@ -145,10 +145,10 @@ def test_fenn_and_discriminants_are_the_core_on_the_same_labels(mu: Any) -> None
     """From class moments; energies, temperature and directions."""
     codes = np.array([int(label) for label in LABELS])
     of_classes = scatter.update(scatter.init(4), POINTS, codes)
-    found = fenn.compute_spectrum(scatter.measure(of_classes))
+    found = fenn.compute_spectrum(scatter.compute_scatters(of_classes))
     model = learned("FENN", mu=mu, chunk_size=10)
     chosen = fenn.choose_by_heat_capacity(found.energies) if mu == "heat_capacity" else mu
-    np.testing.assert_allclose(model.metric.matrix, fenn.measure(found, chosen)[0], rtol=1e-8)
+    np.testing.assert_allclose(model.metric.matrix, fenn.solve_metric(found, chosen)[0], rtol=1e-8)
     assert model.metric.certificate["status"] == "measured"
     directions = learned("DiscriminantAnalysis", chunk_size=10)
     expected = discriminant.decompose(of_classes)

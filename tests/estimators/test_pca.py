@@ -27,6 +27,7 @@ from streamembed.errors import (
 )
 from streamembed.estimators import PCA
 from streamembed.estimators.pca import PrincipalAxes
+from streamembed.manifold import principal
 from streamembed.numeric.arrays import Floats
 from tests.sealed import read_sealed, write_sealed
 
@@ -103,6 +104,62 @@ def test_it_is_scikit_learns_on_digits() -> None:
         np.testing.assert_allclose(axes.explained_variance, batch.explained_variance_, rtol=1e-10)
         back = axes.inverse_transform(placed)
         np.testing.assert_allclose(back, batch.inverse_transform(batch.transform(part)), atol=1e-9)
+
+
+def many_features() -> Floats:
+    """Rows of 160 features, more than are decomposed whole; a direction of its own from row 205."""
+    X = np.random.default_rng(4).standard_normal((260, 160)) * np.arange(1, 161) ** -0.5
+    X[205:, -1] += 6.0
+    return X
+
+
+@pytest.mark.parametrize("kind", ["all", "window", "half-life"])
+def test_waiting_rows_update_the_axes_of_the_last_chunk(kind: str) -> None:
+    """Their residual is what it says, at most 1e-3; the bits are those of a single reading."""
+    X, k = many_features(), 5
+    params: dict[str, Any] = {"window": {"window": 150}, "half-life": {"half_life": 60.0}}
+    model = learned(X[:190], n_components=k, **params.get(kind, {}))
+    for i in range(190, len(X)):
+        model.learn_many(X[i : i + 1])
+        axes = model.snapshot()
+        rows, weights = X[: i + 1], np.ones(i + 1)
+        if kind == "window":
+            rows, weights = rows[-150:], weights[-150:]
+        if kind == "half-life":
+            weights = 0.5 ** (np.arange(i, -1, -1) / 60.0)
+        rows = np.sqrt(weights)[:, None] * (rows - weights @ rows / weights.sum())
+        s, components = np.linalg.svd(rows, full_matrices=False)[1:]
+        theta = axes.singular_values**2
+        left = rows.T @ (rows @ axes.components.T) - axes.components.T * theta
+        residual = np.linalg.norm(left, axis=0).max() / theta[0]
+        assert residual == pytest.approx(axes.residual, rel=0.01, abs=1e-12)
+        assert residual < (1e-3 if model.pending else 1e-5)
+        # eigenvalues are good to the square of their residual, by the gap
+        np.testing.assert_allclose(axes.singular_values, s[:k], rtol=1e-5)
+        if i >= 215:  # the new direction leads at once
+            assert abs(axes.components[0] @ components[0]) > 0.999
+        if i % 23 == 0:
+            alone = pickle.loads(pickle.dumps(model)).snapshot()
+            np.testing.assert_array_equal(axes.components, alone.components)
+
+
+def test_all_of_the_scatter_is_decomposed_once_a_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not once an event: reading after every event costs some products with few columns."""
+    X, count = many_features()[:200], 0
+    model = learned(X[:100], n_components=5)
+    for name in ("dpotrf", "largest_pairs"):
+        original = getattr(principal, name)
+
+        def counted(*args: Any, original: Any = original, **options: Any) -> Any:
+            nonlocal count
+            count += 1
+            return original(*args, **options)
+
+        monkeypatch.setattr(principal, name, counted)
+    for row in X[100:]:
+        model.learn_many(row[None])
+        model.snapshot()
+    assert count <= 10 + 2  # and once for the reference, every hundred events
 
 
 # ------------------------------------------------------------------------------------ the policies

@@ -26,7 +26,7 @@ def weigh(
     points: np.ndarray, widths: np.ndarray, factor: float = 2.0, single: bool = True
 ) -> KernelWeights:
     center = np.median(points, axis=0)
-    return KernelWeights(widths, factor, center, single).of_points(points)
+    return KernelWeights(widths, factor, center, single).between_points(points)
 
 
 def check(weights: KernelWeights, expected: np.ndarray) -> None:
@@ -130,7 +130,7 @@ def test_learned_distances(n: int, single: bool) -> None:
     d = rng.uniform(0.0, 2.0, (n, n))
     d = np.triu(d, 1) + np.triu(d, 1).T
     widths = rng.uniform(0.3, 3.0, n)
-    weights = KernelWeights(widths, 2.0, np.zeros(0), single).of_squares(lambda e: d[e] ** 2)
+    weights = KernelWeights(widths, 2.0, np.zeros(0), single).between_objects(lambda e: d[e] ** 2)
     check(weights, np.exp(-(d**2) / (2.0 * np.outer(widths, widths))))
 
 
@@ -159,7 +159,7 @@ def test_replaced_slots_are_weights_made_anew(single: bool) -> None:
         points, widths = following, wider
         weights = weights.replace(slots, points, widths)
         seen.add(weights.columns is None)
-        anew = KernelWeights(widths, 2.0, first.center, single).of_points(points)
+        anew = KernelWeights(widths, 2.0, first.center, single).between_points(points)
         everything = np.arange(len(points))
         np.testing.assert_array_equal(weights.rows(everything), anew.rows(everything))
         assert weights.loss == anew.loss
@@ -173,20 +173,20 @@ def test_a_change_of_precision_leaves_no_rounding_behind() -> None:
     """Columns that were single were taken for double ones: another loss, other bits once loaded."""
     rng = np.random.default_rng(3)
     points, widths = rng.standard_normal((300, 2)), np.full(300, 2.0)
-    single = KernelWeights(widths, 2.0, np.zeros(2), True).of_points(points)
+    single = KernelWeights(widths, 2.0, np.zeros(2), True).between_points(points)
     assert single.columns is not None
     assert single.columns.dtype == np.float32
     slots = np.arange(5)
     points[slots] *= 1e3
     double = single.replace(slots, points, widths)
-    again = KernelWeights(widths, 2.0, np.zeros(2), True).of_points(points)
+    again = KernelWeights(widths, 2.0, np.zeros(2), True).between_points(points)
     assert double.columns is not None
     assert again.columns is not None
     assert double.columns.dtype == again.columns.dtype == np.float64
     assert double.loss == again.loss
     np.testing.assert_array_equal(double.columns, again.columns)
     points[slots] /= 1e3
-    back, made = double.replace(slots, points, widths), single.of_points(points)
+    back, made = double.replace(slots, points, widths), single.between_points(points)
     assert back.columns is not None
     np.testing.assert_array_equal(back.columns, made.columns)
     assert back.loss == made.loss

@@ -83,13 +83,13 @@ def test_single_precision_is_enough() -> None:
     places = 10.0 * rng.standard_normal((3000, 2))
     exact = forces.repel(places, places, np.float64)
     assert np.abs(forces.repel(places, places) - exact).max() < 5e-6 * np.abs(exact).max()
-    sums = forces.weigh(places, places, np.float64)
-    np.testing.assert_allclose(forces.weigh(places, places), sums, rtol=1e-5)
+    sums = forces.sum_weights(places, places, np.float64)
+    np.testing.assert_allclose(forces.sum_weights(places, places), sums, rtol=1e-5)
 
 
 @pytest.mark.skipif(not compilation.is_available(), reason="numba is not installed")
 @pytest.mark.parametrize(
-    ("n", "m"), [(3, 1), (20, 20), (65, 64), (500, 1), (500, 2), (500, 33), (700, 700)]
+    ("n", "m"), [(2, 0), (3, 1), (20, 20), (65, 64), (500, 1), (500, 2), (500, 33), (700, 700)]
 )
 def test_numba_and_numpy_give_the_same_bits(
     n: int, m: int, monkeypatch: pytest.MonkeyPatch
@@ -98,13 +98,27 @@ def test_numba_and_numpy_give_the_same_bits(
     rng = np.random.default_rng(n + m)
     links, places = links_of(rng.standard_normal((n, 4))), 9.0 * rng.standard_normal((n, 2))
     rows = np.sort(rng.permutation(n)[:m])
+    monkeypatch.setattr(compilation, "LEAST_WORK", -1)
     found = []
     for available in (True, False):
         monkeypatch.setattr(compilation, "is_available", lambda answer=available: answer)
         parts = [*forces.attract(links.take(rows), places, places[rows])]
-        parts += [kind(places, places[rows]) for kind in (forces.repel, forces.weigh)]
+        parts += [kind(places, places[rows]) for kind in (forces.repel, forces.sum_weights)]
         found.append(b"".join(part.tobytes() for part in parts))
     assert found[0] == found[1]
+
+
+def test_few_pairs_are_not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """numba is not imported for a small picture; the sum over a process counts."""
+    asked: list[bool] = []
+    monkeypatch.setattr(compilation, "is_available", lambda: bool(asked.append(True)))
+    monkeypatch.setattr(compilation, "_work", 0)
+    places = np.random.default_rng(5).standard_normal((1000, 2))
+    forces.repel(places, places)
+    assert not asked
+    monkeypatch.setattr(compilation, "LEAST_WORK", 1_500_000)
+    forces.sum_weights(places, places)
+    assert asked
 
 
 def spread_by_parts(

@@ -13,7 +13,13 @@ from sklearn.manifold import LocallyLinearEmbedding
 from streamembed.geometry.lists import NeighborLists
 from streamembed.geometry.pairwise import PointDistances
 from streamembed.manifold import barycentric
-from streamembed.manifold.barycentric import build_alignment, compute_weights, extend, refill, solve
+from streamembed.manifold.barycentric import (
+    build_alignment,
+    compute_weights,
+    extend,
+    interpolate_refilled,
+    solve,
+)
 
 K, COUNT = 12, 3
 # Orthonormal and centred columns: some eps of a QR of 500 rows.
@@ -169,7 +175,7 @@ def test_parts_that_arrive_whole_are_found() -> None:
     near = near_of(points)
     weights = compute_weights(points, near)
     B, M = build_alignment(near, weights)
-    start = refill(bottom.vectors, slots, near, weights)
+    start = interpolate_refilled(bottom.vectors, slots, near, weights)
     assert (start[slots] == 0).all()
     found, _ = solve(B, M, start, COUNT, np.random.default_rng(2))
     assert (found.values[:2] < 1e-14).all()
@@ -251,7 +257,7 @@ def test_a_start_of_another_shape_is_filled_up() -> None:
     bottom, _ = solve(B, M, None, 2, np.random.default_rng(0))
     near = near_of(points)
     weights = compute_weights(points, near)
-    start = refill(bottom.vectors, np.arange(290, 300), near, weights)
+    start = interpolate_refilled(bottom.vectors, np.arange(290, 300), near, weights)
     assert start.shape == (300, 9)
     B, M = build_alignment(near, weights)
     values = np.linalg.eigvalsh(M.toarray())

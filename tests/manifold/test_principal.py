@@ -10,7 +10,7 @@ import pytest
 from sklearn.datasets import load_digits
 
 from streamembed.manifold import principal, principal_stream
-from streamembed.manifold.principal import Moments, OneSided, PrincipalView, view
+from streamembed.manifold.principal import Moments, OneSided, PrincipalView, compute_axes
 from streamembed.manifold.principal_stream import PrincipalSettings
 from streamembed.numeric.arrays import Floats
 
@@ -67,7 +67,7 @@ def test_it_is_the_svd_of_all_rows(kind: str, chunk: int) -> None:
     """Whatever the chunks: values, axes, mean, total variance."""
     X = rows_of(300, 8)
     state = fed(STATES[kind](8), X, chunk)
-    found = view(state, 4)
+    found = compute_axes(state, 4)
     assert_alike(found, X, 4, EXACT)
     assert found.cut == ()
     assert found.tail == pytest.approx(0.0, abs=EXACT)
@@ -84,7 +84,7 @@ def test_the_block_finds_what_the_whole_decomposition_finds() -> None:
     for start in (None, reference):
         moved = state.join(X[600:])
         values = np.linalg.eigvalsh(moved.scatter)[::-1][:k]
-        found = view(moved, k, start)
+        found = compute_axes(moved, k, start)
         np.testing.assert_allclose(found.singular_values**2, values, rtol=1e-10)
         left = moved.scatter @ found.components.T - found.components.T * values
         assert np.linalg.norm(left, axis=0).max() / values[0] == pytest.approx(
@@ -119,7 +119,7 @@ def test_no_copy_of_a_multiple_eigenvalue_is_lost(kind: str) -> None:
     followed = principal_stream.init(X.shape[1], settings)
     for stop in range(1, len(X) + 1):
         followed = principal_stream.extend(followed, X[stop - 1 : stop], settings)
-        found = principal_stream.read_axes(followed, settings)[1]
+        found = principal_stream.read_means_and_axes(followed, settings)[1]
         s = oracle(X[max(0, stop - window) : stop])[1]
         truth = np.zeros(k)
         truth[: len(s)] = s[:k] ** 2
@@ -137,7 +137,7 @@ def test_a_direction_that_the_reference_is_blind_to_is_found() -> None:
     reference = principal.compute_reference(state, 3)
     far = np.zeros((60, d))
     far[:, -1] = 50.0
-    found = view(state.join(far), 3, reference)
+    found = compute_axes(state.join(far), 3, reference)
     assert abs(found.components[0, -1]) > 0.99
 
 
@@ -145,7 +145,7 @@ def test_a_direction_that_the_reference_is_blind_to_is_found() -> None:
 def test_the_total_variance_is_exact_at_any_rank(rank: int) -> None:
     """What is cut off is summed up."""
     state = fed(OneSided.init(64, rank), DIGITS)
-    found = view(state, 1)
+    found = compute_axes(state, 1)
     total = DIGITS.var(axis=0, ddof=1).sum()
     assert found.total_variance == pytest.approx(total, rel=EXACT)
     np.testing.assert_allclose(state.mean, DIGITS.mean(axis=0), atol=EXACT)
@@ -165,7 +165,7 @@ def test_forgetting_is_the_weighted_batch(kind: str) -> None:
     weights = factor ** np.arange(199, -1, -1)
     mean, s, axes = oracle(X, weights)
     for state in (by_one, by_chunk):
-        found = view(state, 3)
+        found = compute_axes(state, 3)
         assert found.count == pytest.approx(weights.sum())
         np.testing.assert_allclose(found.mean, mean, atol=EXACT)
         np.testing.assert_allclose(found.singular_values, s[:3], rtol=EXACT)
@@ -179,7 +179,7 @@ def test_merged_halves_are_the_whole(kind: str) -> None:
     X = rows_of(300, 8)
     left, right = fed(STATES[kind](8), X[:110]), fed(STATES[kind](8), X[110:])
     for merged in (left.merge(right), right.merge(left)):
-        assert_alike(view(merged, 4), X, 4, 1e-10)
+        assert_alike(compute_axes(merged, 4), X, 4, 1e-10)
     nothing = STATES[kind](8)
     assert nothing.merge(left) is left
     assert left.merge(nothing) is left
@@ -224,7 +224,7 @@ def test_a_window_of_any_size_holds_its_last_rows(window: int, solver: str) -> N
     followed = principal_stream.init(3, settings)
     for i, row in enumerate(X):
         followed = principal_stream.extend(followed, row[None], settings)
-        found = principal_stream.read_axes(followed, settings)[1]
+        found = principal_stream.read_means_and_axes(followed, settings)[1]
         last = X[max(0, i + 1 - window) : i + 1]
         assert found.count == len(last)
         np.testing.assert_allclose(found.mean, last.mean(axis=0), atol=1e-10)
@@ -241,7 +241,7 @@ def test_a_window_of_any_size_holds_its_last_rows(window: int, solver: str) -> N
 def test_an_offset_of_a_million_does_not_matter(kind: str) -> None:
     """The variance is that of the differences: 1e-9, where a sum of squares would lose it."""
     X = rows_of(500, 5)
-    near, far = (view(fed(STATES[kind](5), Y), 3) for Y in (X, X + 1e6))
+    near, far = (compute_axes(fed(STATES[kind](5), Y), 3) for Y in (X, X + 1e6))
     np.testing.assert_allclose(far.singular_values, near.singular_values, rtol=1e-8)
     np.testing.assert_allclose(far.total_variance, near.total_variance, rtol=1e-8)
     assert sine(near.components, far.components) < 1e-7
@@ -253,7 +253,7 @@ def test_constant_features_have_no_axis(kind: str) -> None:
     X = np.full((100, 5), 0.1)
     X[:, 1] = np.linspace(-1.0, 1.0, 100)
     X[:, 3] = np.sin(np.arange(100))
-    found = view(fed(STATES[kind](5), X), 4)
+    found = compute_axes(fed(STATES[kind](5), X), 4)
     assert found.cut == (2, 3)
     assert not found.components[2:].any()
     np.testing.assert_allclose(found.components[:, [0, 2, 4]], 0.0, atol=EXACT)
@@ -270,7 +270,7 @@ def test_more_features_than_rows(kind: str) -> None:
     """Twelve rows in 150 features: eleven axes, also by the block, and no more components."""
     X = np.random.default_rng(7).standard_normal((12, 150))
     for k in (4, 14, 160):
-        found = view(fed(STATES[kind](150), X, 5), k)
+        found = compute_axes(fed(STATES[kind](150), X, 5), k)
         assert found.components.shape == (k, 150)
         assert found.cut == tuple(range(11, k))
         np.testing.assert_allclose(found.singular_values[:11], oracle(X)[1][: min(k, 11)])
@@ -282,7 +282,7 @@ def test_more_features_than_rows(kind: str) -> None:
 def test_hardly_any_rows(kind: str, n: int) -> None:
     """Zeros without an event and with one; the line through two."""
     X = np.array([[1.0, 2.0, 3.0], [3.0, 2.0, 3.0]])[:n]
-    found = view(fed(STATES[kind](3), X), 2)
+    found = compute_axes(fed(STATES[kind](3), X), 2)
     assert found.count == n
     if n < 2:
         assert found.cut == (0, 1)
@@ -308,7 +308,7 @@ def test_axes_of_nearly_equal_variance_keep_still() -> None:
     reference = principal.compute_reference(before, 4)
     noise = rng.standard_normal((d, d)) * 1e-4
     after = Moments(100.0, np.zeros(d), before.scatter + noise + noise.T)
-    loose, still = view(after, 4), view(after, 4, reference)
+    loose, still = compute_axes(after, 4), compute_axes(after, 4, reference)
     moved = np.abs(np.sum(loose.components.T * reference[:, :4], axis=0))
     assert moved.min() < 0.9  # 0.4 measured: eigenvectors alone do turn there
     kept = np.sum(still.components.T * reference[:, :4], axis=0)
@@ -325,7 +325,7 @@ def test_axes_that_trade_places_keep_their_signs() -> None:
     after = Moments(50.0, np.zeros(4), basis @ np.diag([3.0, 4.0, 1.0, 0.5]) @ basis.T)
     reference = principal.compute_reference(first, 3)
     reference[:, :2] *= -1.0
-    found = view(after, 3, reference).components
+    found = compute_axes(after, 3, reference).components
     np.testing.assert_allclose(found[[1, 0, 2]], reference[:, :3].T, atol=1e-10)
 
 
@@ -341,7 +341,7 @@ def test_the_block_is_right_at_every_chunk() -> None:
     before: Floats | None = None
     for stop in range(20, 1201, 10):
         followed = principal_stream.extend(followed, X[followed.position : stop], settings)
-        found = principal_stream.read_axes(followed, settings)[1]
+        found = principal_stream.read_means_and_axes(followed, settings)[1]
         last = X[max(0, stop - window) : stop]
         s = np.linalg.svd(last - last.mean(axis=0), compute_uv=False)
         np.testing.assert_allclose(found.singular_values, s[:k], rtol=1e-8)

@@ -307,11 +307,11 @@ def test_the_bound_of_the_probes_holds_as_often_as_it_says() -> None:
     values = np.zeros(60)
     values[0] = 0.5  # one eigenvalue and nothing beside it: the hardest case for the bound
     matrix, _ = with_spectrum(values, 0)
-    shortest = probes.small_ball(7, 0.2)
+    shortest = probes.bound_normal_length(7, 0.2)
     below = 0
     for seed in range(400):
         starts = np.random.default_rng(seed).standard_normal((60, 7))
-        bound = probes.find_directions(matrix @ starts, shortest / probes.small_ball(7))
+        bound = probes.find_directions(matrix @ starts, shortest / probes.bound_normal_length(7))
         bound = probes.estimate_bound(bound, matrix @ bound.directions)
         below += bound.bound < 0.5
     assert below / 400 < 0.2 + 3 * np.sqrt(0.16 / 400)  # three standard deviations
@@ -336,7 +336,7 @@ def test_components_equal_the_union_of_edges(count: int, n: int) -> None:
     order = [first.setdefault(int(one), len(first)) for one in expected]
     assert labels.tolist() == order
     constant = np.sqrt(weights.sum(axis=0) / weights.sum())
-    basis = components.build_indicators(labels, constant, 60)
+    basis = components.build_component_basis(labels, constant, 60)
     operator = weights / np.sqrt(np.outer(weights.sum(axis=0), weights.sum(axis=0)))
     assert basis.shape == (n, count - 1)
     np.testing.assert_allclose(operator @ basis, basis, atol=1e-12)

@@ -61,7 +61,7 @@ def dense_weights(engine: se.Engine, d2: np.ndarray | None = None) -> np.ndarray
     state, kernel_map, _ = state_of(engine)
     if d2 is None:
         d2 = cdist(state.support.scaled, state.support.scaled, "sqeuclidean")
-    scales, rule = kernel_map.scales, engine.config.rule
+    scales, rule = kernel_map.scales, engine.config.width_rule
     if scales is None or rule is None:
         return np.exp(-d2 / state.scaling.bandwidth**2)
     return np.exp(-d2 / (rule.width * np.outer(scales.widths, scales.widths)))

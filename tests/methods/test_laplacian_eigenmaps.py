@@ -63,7 +63,9 @@ def test_a_column_that_the_block_lacks_is_bounded() -> None:
     assert state is not None
     graph = state.map
     assert isinstance(graph, GraphMap)
-    values, _ = graph.view(state, graph.normalise(state, config), 5, config)
+    values, _ = graph.estimate_eigenpairs(
+        state, graph.compute_normalisation(state, config), 5, config
+    )
     # a block without that column cannot be certified as it is
     block = graph.block
     keep = [0, 1, *range(3, len(block.values))]
@@ -73,7 +75,7 @@ def test_a_column_that_the_block_lacks_is_bounded() -> None:
         values=block.values[keep],
         products=block.products[np.ix_(keep, keep)],
     )
-    bounded = replace(graph, block=blind, bounded=-1).renew_bound(state, config)
+    bounded = replace(graph, block=blind, bounded=-1).renew_eigenvalue_bound(state, config)
     view = next(bounded.refine_eigenpairs(state, config))
     assert view.outside.bound > view.values[2] + 1e-3
     snapshot = engine.snapshot()

@@ -185,8 +185,10 @@ def test_a_plane_that_shows_too_little_ends_the_epoch() -> None:
     assert state is not None
     frame = replace(state.frame, columns=state.frame.columns[:, [3, 4, 5, 0, 1, 2]])
     hidden = replace(state, frame=frame)
-    normal = hidden.map.normalise(hidden, engine.config)
-    values, psi = hidden.map.view(hidden, normal, engine.config.n_carried, engine.config)
+    normal = hidden.map.compute_normalisation(hidden, engine.config)
+    values, psi = hidden.map.estimate_eigenpairs(
+        hidden, normal, engine.config.n_carried, engine.config
+    )
     columns = frame_reference.embed(psi, values, hidden, engine.config)
     aligned = frame_reference.align(hidden, engine.config, normal.stationary, columns)
     moved = aligned.measure()

@@ -13,7 +13,7 @@ from streamembed.geometry.kernel_weights import KernelWeights
 from streamembed.geometry.pairwise import SquaredDistances
 from streamembed.methods.engine_parameters import METHODS
 from streamembed.methods.options import Config
-from streamembed.methods.trial_map import normalise
+from streamembed.methods.trial_map import normalise_slots
 
 POINTS = np.random.default_rng(0).standard_normal((90, 3))
 MASSES = np.random.default_rng(1).uniform(0.5, 3.0, 90)
@@ -48,8 +48,8 @@ def test_the_normalisation_is_that_of_its_slots() -> None:
     config = Config(alpha=0.5)
     matrix = seen("gaussian", False).rows(np.arange(90))
     degrees, slots = matrix @ MASSES, np.array([5, 80])
-    whole = normalise(degrees, MASSES, config, lambda x: matrix @ x)
-    some = normalise(degrees, MASSES, config, lambda x: matrix[slots] @ x, slots)
+    whole = normalise_slots(degrees, MASSES, config, lambda x: matrix @ x)
+    some = normalise_slots(degrees, MASSES, config, lambda x: matrix[slots] @ x, slots)
     np.testing.assert_allclose(some.scaling, whole.scaling[slots], rtol=1e-13)
     S = whole.scaling[:, None] * matrix * whole.scaling
     np.testing.assert_allclose(S @ whole.constant, whole.constant, rtol=1e-12)

@@ -182,7 +182,7 @@ def test_labels_are_checked() -> None:
     assert list_labels(np.array([1.0, np.nan]), 2) == [1.0, None]
     assert list_labels(np.array(["a", None], dtype=object), 2) == ["a", None]
     labels = LabelIndex()
-    found, _ = labels.classes([1, True, "1", None, 1.0, "1"])
+    found, _ = labels.encode_labels([1, True, "1", None, 1.0, "1"])
     assert found.tolist() == [0, 1, 2, -1, 0, 2]
     engine.learn(WINE, y=[None] * len(WINE))
     assert engine.snapshot().metrics["itml"].certificate["source"] == "generated"

@@ -24,7 +24,7 @@ def learned(points: np.ndarray, classes: np.ndarray, chunk: int = 10_000) -> fen
     for start in range(0, len(points), chunk):
         rows = slice(start, start + chunk)
         moments = scatter.update(moments, points[rows], classes[rows])
-    return fenn.compute_spectrum(scatter.measure(moments))
+    return fenn.compute_spectrum(scatter.compute_scatters(moments))
 
 
 def shuffled(name: str) -> tuple[np.ndarray, np.ndarray]:
@@ -55,7 +55,7 @@ def test_the_metric_is_the_papers(name: str) -> None:
     E, _ = oracle.energies(within, dissimilar)
     np.testing.assert_allclose(found.energies, E, atol=LAW)
     for mu in (0.01, 0.1, 1.0):
-        metric, info = fenn.measure(found, mu)
+        metric, info = fenn.solve_metric(found, mu)
         truth = oracle.boltzmann_metric(within, dissimilar, mu)
         ours = in_units(metric, points)
         np.testing.assert_allclose(ours, truth, atol=LAW * np.abs(truth).max())
@@ -83,8 +83,8 @@ def test_distances_are_affine_invariant(seed: int, mu: float) -> None:
     points, classes = blobs(60, 4, 3, seed)
     axes, _ = np.linalg.qr(rng.standard_normal((4, 4)))
     mapping = axes * 10.0 ** rng.uniform(-1.5, 1.5, 4)
-    one, _ = fenn.measure(learned(points, classes), mu)
-    other, _ = fenn.measure(learned(points @ mapping + rng.standard_normal(4), classes), mu)
+    one, _ = fenn.solve_metric(learned(points, classes), mu)
+    other, _ = fenn.solve_metric(learned(points @ mapping + rng.standard_normal(4), classes), mu)
     np.testing.assert_allclose(mapping @ other @ mapping.T, one, atol=LAW * np.abs(one).max())
 
 
@@ -95,7 +95,9 @@ def test_labels_are_names(seed: int) -> None:
     points, classes = blobs(60, 4, 4, seed)
     names = np.random.default_rng(seed).permutation(4)
     one, other = learned(points, classes), learned(points, names[classes])
-    np.testing.assert_allclose(fenn.measure(one, 0.2)[0], fenn.measure(other, 0.2)[0], atol=LAW)
+    np.testing.assert_allclose(
+        fenn.solve_metric(one, 0.2)[0], fenn.solve_metric(other, 0.2)[0], atol=LAW
+    )
     mus = [
         fenn.choose_by_cross_validation(points, labels, found)[0]
         for labels, found in ((classes, one), (names[classes], other))
@@ -226,14 +228,14 @@ def test_one_class_or_none_has_the_covariance_for_energies(kind: str) -> None:
     )
     assert found.energies.sum() == pytest.approx(3.0, rel=1e-12)
     for mu in (0.05, 0.3, 2.0):
-        metric, info = fenn.measure(found, mu)
+        metric, info = fenn.solve_metric(found, mu)
         truth = one_class_metric(points, mu)
         np.testing.assert_allclose(metric, truth, atol=1e-12 * np.abs(truth).max())
         assert info["status"] == found.status
         assert np.sum(np.cov(points.T, bias=True) * metric) == pytest.approx(info["mean_energy"])
         assert np.sum(points.var(axis=0) * np.diag(metric)) == pytest.approx(1.0)
         assert np.diff(info["weights"]).max() <= 0
-    hot, _ = fenn.measure(found, 1e12)
+    hot, _ = fenn.solve_metric(found, 1e12)
     np.testing.assert_allclose(hot, np.diag(1 / points.var(axis=0)) / 3, rtol=1e-9, atol=1e-9)
 
 
@@ -244,7 +246,7 @@ def test_one_class_of_few_points_leaves_out_what_does_not_vary() -> None:
     found = learned(points, np.zeros(8, dtype=int))
     assert (len(found.energies), found.n_constant) == (7, 1)
     assert found.energies.min() > 0.1
-    metric, _ = fenn.measure(found, fenn.choose_by_heat_capacity(found.energies))
+    metric, _ = fenn.solve_metric(found, fenn.choose_by_heat_capacity(found.energies))
     assert np.linalg.matrix_rank(metric) == 7
     assert not metric[3].any()
 
@@ -252,7 +254,7 @@ def test_one_class_of_few_points_leaves_out_what_does_not_vary() -> None:
 def test_statuses():
     """No class, one class, no spread; a class of a single point is thin."""
     points, classes = blobs(30, 3, 2)
-    nothing, _ = fenn.measure(learned(points[:0], classes[:0]), 1.0)
+    nothing, _ = fenn.solve_metric(learned(points[:0], classes[:0]), 1.0)
     np.testing.assert_array_equal(nothing, np.eye(3) / 3)
     assert learned(points[:2], np.array([0, 1])).status == "no class"
     assert learned(points[:3], np.array([0, 0, 1])).status == "one class"
@@ -277,7 +279,7 @@ def test_finite_whatever_comes(
     rng = np.random.default_rng(seed)
     points = unit * rng.integers(0, 3, (n, d)).astype(float)
     found = learned(points, rng.integers(0, kinds, n))
-    metric, info = fenn.measure(found, mu)
+    metric, info = fenn.solve_metric(found, mu)
     assert np.isfinite(metric).all()
     assert np.array_equal(metric, metric.T)
     scale = np.abs(metric).max()

@@ -98,7 +98,7 @@ def test_one_similar_pair(d):
 )
 def test_a_projection(p, bound, sign, gamma):
     """The bound as moved holds with equality, or there is nothing to do; p stays positive."""
-    change = bregman.step(p, 0.0, sign, bound, gamma)
+    change = bregman.compute_dual_step(p, 0.0, sign, bound, gamma)
     after = p / (1.0 - sign * change * p)
     moved = 1.0 / (1.0 / bound + sign * change / gamma)
     if sign * (p - bound) > 0:
@@ -107,7 +107,7 @@ def test_a_projection(p, bound, sign, gamma):
         assert change == 0.0
     assert after > 0
     assert moved > 0
-    again = bregman.step(after, -change, sign, bound, gamma)
+    again = bregman.compute_dual_step(after, -change, sign, bound, gamma)
     assert abs(again) * after < 1e-9  # a projection of a projection is itself
 
 
@@ -274,7 +274,7 @@ def test_eviction_absorbs():
     for kind in (True, False):
         stays[np.flatnonzero(remembered.similar == kind)[-30:]] = True
     np.testing.assert_array_equal(after.pairs.differences, remembered.differences[stays])
-    np.testing.assert_allclose(after.absorbed, remembered.take(~stays).pull, atol=1e-14)
+    np.testing.assert_allclose(after.absorbed, remembered.take(~stays).dual_sum, atol=1e-14)
     check_identity(after)
 
 

@@ -87,7 +87,7 @@ def test_stream_equals_batch(name: str, offset: float, tolerance: float) -> None
     points, classes = shuffled(name)
     # the truth is of the points as they are stored at the offset: rounding them is not our loss
     stored = (points + offset) - offset
-    found = scatter.measure(streamed(points + offset, classes))
+    found = scatter.compute_scatters(streamed(points + offset, classes))
     within, dissimilar = oracle.within_and_dissimilar_from_covariances(stored, classes)
     assert apart(found.within, within) < tolerance
     assert apart(found.dissimilar, dissimilar) < tolerance
@@ -143,9 +143,9 @@ def test_the_far_sum_subtracts_nothing():
 def test_thin_classes_are_left_out():
     """A class of one point has no covariance: without it the rest is what it was."""
     points, classes = blobs(60, 3, 3)
-    before = scatter.measure(batch(points, classes))
+    before = scatter.compute_scatters(batch(points, classes))
     more = scatter.update(batch(points, classes), points[:1] + 50.0, np.array([3]))
-    after = scatter.measure(more)
+    after = scatter.compute_scatters(more)
     assert (after.n_classes, after.n_thin) == (3, 1)
     np.testing.assert_allclose(after.within, before.within, atol=EXACT)
     np.testing.assert_allclose(after.offsets, before.offsets, atol=EXACT)
@@ -156,7 +156,7 @@ def test_a_constant_feature_has_exactly_no_scatter():
     points, classes = blobs(100, 3, 3)
     points[:, 1] = 1e6 + 0.1
     moments = streamed(points, classes)
-    found = scatter.measure(moments)
+    found = scatter.compute_scatters(moments)
     assert not found.within[1].any()
     assert not found.between[1].any()
     assert discriminant.decompose(moments).n_constant == 1
@@ -168,7 +168,7 @@ def test_a_constant_feature_has_exactly_no_scatter():
 def test_the_rank_is_judged_on_the_scaled_matrix():
     """wdbc has 30 directions; a relative cut of the matrix as it comes would drop some."""
     points, classes = load_breast_cancer(return_X_y=True)
-    dissimilar = scatter.measure(batch(points, classes)).dissimilar
+    dissimilar = scatter.compute_scatters(batch(points, classes)).dissimilar
     values = np.linalg.eigvalsh(dissimilar)
     assert np.count_nonzero(values > pencil.RANK_CUT * values[-1]) < 30
     whitening = pencil.whiten(dissimilar)

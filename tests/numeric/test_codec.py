@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, make_dataclass, replace
 from typing import Annotated, Any, Literal
@@ -94,7 +95,7 @@ def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
         isinstance(value, PendingParts) and value.count
     ):  # in one piece, however the calls were cut
         yield path, value.count
-        yield from leaves(value.joined(), path)
+        yield from leaves(type(value.parts[0]).joined(value.parts), path)
     elif is_dataclass(value):
         for each in fields(value):
             if each.metadata != codec.NOT_SAVED:
@@ -228,6 +229,44 @@ def test_what_is_not_declared_is_refused() -> None:
     for name, array in (("inner.values", np.arange(3)), ("pair.0", np.arange(2.0))):
         with pytest.raises(ValueError, match=name):
             codec.unpack(Outer, {**arrays, name: array}, numbers, KINDS)
+
+
+class Shape(ABC):
+    @abstractmethod
+    def name(self) -> str: ...
+
+
+@dataclass(frozen=True)
+class Square(Shape):
+    side: float
+
+    def name(self) -> str:
+        return "square"
+
+
+@dataclass(frozen=True)
+class Circle(Square):
+    def name(self) -> str:
+        return "circle"
+
+
+@dataclass(frozen=True)
+class Drawing:
+    shapes: tuple[Shape, ...]
+
+
+def test_classes_below_an_abstract_one_are_told_apart_by_name() -> None:
+    """Also those with the same fields; another name is refused."""
+    drawing = Drawing((Square(1.0), Circle(2.0)))
+    arrays, numbers = codec.pack(drawing)
+    assert codec.unpack(Drawing, arrays, numbers, {}) == drawing
+    for wrong in (
+        {"side": 1.0},
+        {"class": "Shape", "side": 1.0},
+        {"class": "Drawing", "shapes": []},
+    ):
+        with pytest.raises(ValueError, match=r"shapes\.0"):
+            codec.unpack(Drawing, arrays, {"shapes": [wrong]}, {})
 
 
 def test_numbers_are_pythons_own() -> None:

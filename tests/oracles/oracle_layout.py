@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from streamembed.layout.forces import Links, weigh
+from streamembed.layout.forces import Links, sum_weights
 from streamembed.numeric.arrays import Floats
 
 
@@ -13,7 +13,7 @@ def compute_energy(links: Links, places: Floats, rho: float, gamma: float) -> fl
     rows = np.repeat(np.arange(len(links)), np.diff(links.starts))
     steps = places[links.slots] - places[rows]
     pulled = float(links.weights @ np.log1p((steps**2).sum(axis=-1)))
-    pushed = float((weigh(places, places, np.float64) - 1.0).sum())
+    pushed = float((sum_weights(places, places, np.float64) - 1.0).sum())
     return 0.5 * (rho * pulled + gamma * pushed)
 
 

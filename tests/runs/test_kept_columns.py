@@ -12,16 +12,18 @@ import pyarrow.parquet as pq
 import pytest
 
 import streamembed as se
-from streamembed.errors import FeatureError, ParameterError
+from streamembed.errors import FeatureError, InputError, ParameterError
 from streamembed.report.page import write_page
 from streamembed.report.report_contents import read_contents
 from tests.cli.test_cli import call
 from tests.report.runs import ATTACK
 from tests.report.test_page import Parts
+from tests.serving.served import serving
 
 N = 160
 POINTS = np.random.default_rng(0).standard_normal((N, 2))
 TITLES = [f"title {i}" for i in range(N)]
+IDS = [f"e{i}" for i in range(N)]
 TITLES[3], TITLES[150] = ATTACK, "long " * 100
 SMALL: dict[str, Any] = {"size": 60, "warm_up": 40}
 
@@ -32,7 +34,7 @@ def log(tmp_path: Path) -> Path:
     more: dict[str, Any] = {
         "title": [*TITLES[:7], None, *TITLES[8:]],
         "tags": [[f"t{i % 3}"] for i in range(N)],
-        "id": [f"e{i}" for i in range(N)],
+        "id": IDS,
     }
     table = pa.table({"a": POINTS[:, 0], "b": POINTS[:, 1], **more})
     (tmp_path / "log").mkdir()
@@ -107,3 +109,61 @@ def test_they_are_on_the_page_as_text(log: Path, tmp_path: Path) -> None:
         write_page(tmp_path / "run", tmp_path / "a.html", link="javascript:alert({title})")
     with pytest.raises(ParameterError, match=r"must name a column, such as \{id\}"):
         write_page(tmp_path / "run", tmp_path / "a.html", link="https://example.org")
+
+
+def make_frames() -> list[Any]:
+    """The same events as a data frame, a table of Arrow and dicts."""
+    table = pa.table({"a": POINTS[:, 0], "b": POINTS[:, 1], "id": IDS, "title": TITLES, "n": IDS})
+    return [table[:60].to_pandas(), table[60:110], table[110:].to_pylist()]
+
+
+def test_an_online_run_commits_them_with_its_events(tmp_path: Path) -> None:
+    """As text, of tables and dicts, in what is repeated by name, and on its page; also reopened."""
+    with se.open_run(tmp_path / "run", SMALL, keep=("title", "n")) as run:
+        for i, part in enumerate(make_frames()):
+            assert run.learn(part, batch_id=str(i)).accepted == len(part)
+        assert run.engine.feature_names == ("a", "b")
+    with se.open_run(tmp_path / "run") as run:
+        assert (run.kept_columns, run.position) == (("n", "title"), N)
+        other = make_frames()[1].set_column(3, "title", pa.array(["other"] * 50))
+        with pytest.raises(InputError, match="with other rows"):
+            run.learn(other, batch_id="1")
+    with se.read_run(tmp_path / "run") as reader:
+        found = reader.find_events([IDS[i] for i in (3, 80, 150)])
+    assert [event.kept["title"] for event in found.values()] == [TITLES[i] for i in (3, 80, 150)]
+    assert read_contents(tmp_path / "run")["kept"]["events"]["e150"][1] == TITLES[150][:199] + "…"
+    parts = Parts(write_page(tmp_path / "run", tmp_path / "a.html").read_text())
+    assert not any(tag == "img" or "onerror" in attributes for tag, attributes in parts.tags)
+
+
+def test_an_online_run_refuses_events_without_them(tmp_path: Path) -> None:
+    """Nothing is learned; the columns of a run are those that it began with."""
+    with se.open_run(tmp_path / "run", SMALL, keep=["title"]) as run:
+        with pytest.raises(FeatureError, match="X is a ndarray without columns"):
+            run.learn(POINTS)
+        with pytest.raises(FeatureError, match="X has no column 'title'"):
+            run.learn(pa.table({"a": POINTS[:, 0], "b": POINTS[:, 1]}))
+        assert run.position == 0
+        run.learn([{"a": 1.0, "b": 2.0}])  # a key that is missing is no text
+        assert run.position == 1
+    with pytest.raises(ParameterError, match=r"columns.keep"):
+        se.open_run(tmp_path / "run", keep=["url"])
+    with pytest.raises(ParameterError, match="keep='label' is a column of events already"):
+        se.open_run(tmp_path / "other", keep=["label"])
+    with pytest.raises(ParameterError, match="must be a list of different column names"):
+        se.open_run(tmp_path / "other", keep="title")
+
+
+def test_a_server_commits_them(tmp_path: Path) -> None:
+    """What a client sends of its table, rejected rows left out."""
+    se.open_run(tmp_path / "run", {**SMALL, "on_bad_row": "skip"}, keep=["title"]).close()
+    table = make_frames()[1].drop_columns(["n"])
+    holes = pa.array([None, *range(49)], pa.float64())
+    with serving(tmp_path / "run", "--learn") as server, server.client() as client:
+        assert client.learn(table.set_column(0, "a", holes)).accepted == 49
+        with pytest.raises(FeatureError, match="no column 'title'"):
+            client.learn(table.drop_columns(["title"]))
+    with se.read_run(tmp_path / "run") as reader:
+        found = reader.find_events(["e60", "e61", "e109"])
+    titles = {key: event.kept["title"] for key, event in found.items()}
+    assert titles == {"e61": "title 61", "e109": "title 109"}

@@ -36,7 +36,7 @@ from streamembed.report.report_contents import read_contents
 from streamembed.runs import partitioned as run_of_partitions
 from streamembed.runs.executor import PoolExecutor
 from streamembed.runs.log_replay import Replayed
-from streamembed.runs.partition import compute_agreement, divide_log, sample_first_events
+from streamembed.runs.partition import compute_merge_settings, divide_log, sample_first_events
 from streamembed.runs.partitioned import SNAPSHOT_EVERY, replay_partitions
 from streamembed.runs.verification import verify
 from streamembed.storage.database import Database
@@ -153,7 +153,7 @@ def test_the_agreement_is_that_of_all_first_events(scaling: str | None, tmp_path
     parts = divide_log(write_files(tmp_path / "log", *np.split(points, 3)))
     samples = [sample_first_events(part, config)[1:] for part in parts]
     features = Features(tuple(NAMES), False)
-    found = compute_agreement(samples, config, features)
+    found = compute_merge_settings(samples, config, features)
     expected = fit_points(points, np.ones(600), scaling, 1.0).scale
     np.testing.assert_allclose(found.scale, expected, rtol=1e-12)
     assert found.scale[3] < 20.0
@@ -164,7 +164,7 @@ def test_the_agreement_is_that_of_all_first_events(scaling: str | None, tmp_path
     d = np.sort(np.sqrt(((scaled[:, None] - scaled[None]) ** 2).sum(axis=2)), axis=1)
     # distances by products of centred points, and by differences
     assert found.bandwidth == pytest.approx(float(np.median(d[:, 7])), rel=1e-9)
-    nothing = compute_agreement([(np.zeros(0), X[:0])], config, features)
+    nothing = compute_merge_settings([(np.zeros(0), X[:0])], config, features)
     assert (nothing.scale, nothing.bandwidth) == ((1.0,) * 16, 1.0)
 
 

@@ -71,7 +71,7 @@ class Stream:
         slots = (self.space.cursor + np.arange(min(count, n))) % n
         masses = self.masses[slots]
         rows = self.weights[slots]
-        self.space = self.space.roll(slots, rows, np.sqrt(masses), masses, renews)
+        self.space = self.space.refresh_slots(slots, rows, np.sqrt(masses), masses, renews)
 
     def check(self) -> None:
         """G = H W, and the small matrices."""
@@ -112,7 +112,7 @@ def test_images_stay_exact(kernel: Kernel, memory: str) -> None:
         if chunk % 10 == 0:
             stream.check()
         if stream.space.since_turn > 20:
-            stream.space = stream.space.turn(16)
+            stream.space = stream.space.reduce_to_ritz(16)
     stream.check()
 
 
@@ -122,11 +122,11 @@ def test_functions_of_few_features_are_extended_exactly(d: int) -> None:
     rng = np.random.default_rng(2)
     stream = Stream(rng.standard_normal((90, d)) + 5.0, squares, 30)
     assert stream.space.rank == d
-    stream.space = stream.space.complete()
+    stream.space = stream.space.mark_complete()
     for step in range(30):
         points = rng.standard_normal((9, d)) * np.linspace(1.0, 0.3, d) + 5.0
         stream.fill((9 * step + np.arange(9)) % 90, points, 1.0)
-        stream.space = stream.space.turn(stream.space.rank)
+        stream.space = stream.space.reduce_to_ritz(stream.space.rank)
         values = np.diag(stream.space.inner[:, OF_TRIAL])
         truth = np.linalg.eigvalsh(stream.dense())[::-1]
         np.testing.assert_allclose(values, truth[:d], rtol=1e-9)
@@ -141,7 +141,7 @@ def test_values_of_both_signs_are_kept_by_size() -> None:
     for step in range(40):
         stream.fill((5 * step + np.arange(5)) % 100, rng.standard_normal((5, 6)), 1.0)
         stream.roll(50, False)
-        stream.space = stream.space.turn(24)
+        stream.space = stream.space.reduce_to_ritz(24)
     values = np.diag(stream.space.inner[:, OF_TRIAL])
     assert (np.diff(np.abs(values)) <= 1e-9).all()
     truth = np.linalg.eigvalsh(stream.dense())

@@ -81,22 +81,24 @@ def dense_truth(engine: se.Engine) -> oracle.DiffusionMap:
     assert state is not None
     assert state.map.scales is not None
     config = engine.config
-    assert config.rule is not None
+    assert config.width_rule is not None
     return oracle.diffusion_map(
         state.support.scaled,
         state.map.scales.widths,
-        config.correction,
+        config.resolved_alpha,
         state.support.masses,
-        config.rule.width,
+        config.width_rule.width,
     )
 
 
 def view_of(engine: se.Engine, count: int) -> SketchedView:
     state, config = engine._progress.state, engine.config
     assert state is not None
-    normal = state.map.normalise(state, config)
+    normal = state.map.compute_normalisation(state, config)
     followed = map_of(engine)
-    return KnownProducts.of(followed.space, normal, followed.degrees).look(normal.constant, count)
+    return KnownProducts.of(followed.space, normal, followed.degrees).compute_view(
+        normal.constant, count
+    )
 
 
 def outside_of(engine: se.Engine, truth: oracle.DiffusionMap) -> float:
@@ -160,7 +162,7 @@ def test_a_fixed_residual_is_claimed_by_fresh_probes() -> None:
     true, lowest, near, draws = None, 0, np.zeros(k, int), 2000
     for _ in range(draws):
         probes = rng.standard_normal((PROBES, n))
-        view = KnownProducts(trial, trial @ S, probes, probes @ S, 1.0).look(basis[:, 0], k)
+        view = KnownProducts(trial, trial @ S, probes, probes @ S, 1.0).compute_view(basis[:, 0], k)
         if true is None:  # of the pairs, which probes have no part in
             true = np.linalg.norm(S @ view.vectors - view.vectors * view.values, axis=0)
             assert (true > 1e-4).all()
@@ -193,7 +195,7 @@ def test_a_pair_of_points_is_a_lost_mode() -> None:
     missed, loose = 0, 0
     for _ in range(1000):
         probes = rng.standard_normal((PROBES, n))
-        view = KnownProducts(trial, trial @ S, probes, probes @ S, 1.0).look(constant, 3)
+        view = KnownProducts(trial, trial @ S, probes, probes @ S, 1.0).compute_view(constant, 3)
         missed += view.beyond < truth
         loose += view.beyond > 4.0 * truth
     assert values.max() > 0.9  # the pair as a part of its own is known
@@ -212,7 +214,7 @@ def test_what_a_space_lacks_is_beyond(n_lost: int) -> None:
     trial = basis[:, kept].T
     for _ in range(200):
         probes = rng.standard_normal((PROBES, n))
-        view = KnownProducts(trial, trial @ S, probes, probes @ S, 1.0).look(basis[:, 0], 3)
+        view = KnownProducts(trial, trial @ S, probes, probes @ S, 1.0).compute_view(basis[:, 0], 3)
         if n_lost:
             assert view.beyond >= 0.95
         else:

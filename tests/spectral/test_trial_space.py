@@ -90,7 +90,9 @@ class Stream:
         n = self.space.functions.shape[1]
         slots = (self.space.cursor + np.arange(min(count, n))) % n
         rows = self.weights[slots].astype(np.float32)
-        self.space = self.space.roll(slots, rows, self.scaling[slots], self.masses[slots], renews)
+        self.space = self.space.refresh_slots(
+            slots, rows, self.scaling[slots], self.masses[slots], renews
+        )
         return slots
 
     def check(self) -> None:
@@ -169,7 +171,7 @@ def test_images_stay_exact(memory: str) -> None:
             sampled += 1
         if stream.space.since_turn >= 0.2 * len(stream.points):
             before, kept = stream.space, contents(stream.space)
-            stream.space, filled = before.turn(12), 0
+            stream.space, filled = before.reduce_to_ritz(12), 0
             assert stream.space.since_turn == 0
             assert stream.space.cursor == before.cursor
             assert contents(before) == kept
@@ -190,7 +192,7 @@ def test_a_turn_is_the_ritz_basis_of_the_same_space() -> None:
     for start in range(0, 120, 10):
         stream.fill(np.arange(start, start + 10), drifting(rng, 10, 1.0))
     stream.roll(500)  # all of them, once: `drawn` is s now
-    before, after = stream.space, stream.space.turn(12)
+    before, after = stream.space, stream.space.reduce_to_ritz(12)
     np.testing.assert_allclose(after.gram, np.eye(after.rank), atol=1e-4)
     a = after.inner[:, OF_TRIAL]
     np.testing.assert_allclose(a, np.diag(np.diag(a)), atol=1e-4)
@@ -202,7 +204,7 @@ def test_a_turn_is_the_ritz_basis_of_the_same_space() -> None:
     assert np.linalg.norm(turned - basis @ (basis.T @ turned)) <= 1e-4 * np.linalg.norm(turned)
     stream.space = after
     stream.check()
-    assert before.turn(3).rank == 3
+    assert before.reduce_to_ritz(3).rank == 3
 
 
 def test_probes_stay_what_was_drawn() -> None:
@@ -219,7 +221,7 @@ def test_probes_stay_what_was_drawn() -> None:
     assert 0.8 < draws()[:, :10].std() < 1.2
     before = draws()
     stream.roll(60)
-    stream.space = stream.space.turn(12)
+    stream.space = stream.space.reduce_to_ritz(12)
     np.testing.assert_allclose(draws(), before, rtol=1e-5)
 
 
@@ -235,7 +237,7 @@ def test_a_space_follows_its_cluster(far: float, seed: int) -> None:
         stream.roll(50)
         stream.check()
         if step % 2:
-            stream.space = stream.space.turn(12)
+            stream.space = stream.space.reduce_to_ritz(12)
     true = stream.ritz(np.eye(100))[1:]  # the constant is the first
     # twice the points were filled, and ten times rolled: nothing but steps of subspace iteration
     np.testing.assert_allclose(stream.ritz()[:2], true[:2], rtol=0.02)
@@ -255,7 +257,7 @@ def test_a_kernel_with_negative_eigenvalues() -> None:
         stream.roll(35)
         stream.check()
         if step % 3 == 2:
-            stream.space = stream.space.turn(24)
+            stream.space = stream.space.reduce_to_ritz(24)
     lengths = np.linalg.norm(stream.space.functions[OF_TRIAL], axis=1)
     assert lengths.max() < 10 * np.sqrt(np.mean(stream.scaling**2))
 
