@@ -45,6 +45,7 @@ from streamembed.numeric.arrays import Floats, Ints
 from streamembed.numeric.chunks import PendingParts
 
 N_RECENT = 500  # events that are kept for explanations, or half of a longer reference
+N_VECTORS = 1000  # where they are vectors
 MOST_SCORED = 1000  # events at once: a kernel row each
 PAIRS = ALL_CHANNELS.index("pairs")
 
@@ -113,7 +114,8 @@ def _count_recent(reference: CalibratedReference | None) -> int:
     """Events that are looked back at."""
     if reference is None:
         return N_RECENT
-    return max(N_RECENT, len(reference.events) // 2, reference.chunk)
+    least = N_RECENT if reference.map.components is None else N_VECTORS
+    return max(least, len(reference.events) // 2, reference.chunk)
 
 
 def _append(state: MonitorState, block: Events) -> MonitorState:

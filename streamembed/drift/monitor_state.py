@@ -284,16 +284,18 @@ def build_reference(
     if serial.block > 1:
         count = min(len(in_map), settings.n_reference // 2)
         in_map = in_map[np.linspace(0, len(in_map) - 1, count).astype(np.int64)]
+    is_vector = are_vectors(features)
     reference_map = reference.fit(
         points[in_map],
         min(settings.n_coordinates, max_scores),
-        settings.scaling,
+        # the numbers of a vector have one unit
+        None if is_vector and settings.bandwidth is None else settings.scaling,
         settings.bandwidth,
         1.0 if features is None else features.divisors,
-        are_vectors(features),
+        is_vector,
     )
     own = reference_map.compute_scores(points[~chosen])
-    k, is_vector = reference_map.psi.shape[1], reference_map.components is not None
+    k = reference_map.psi.shape[1]
     ordered = np.sort(own[:, : 1 + k] if is_vector else own, axis=0)
     parts = [own, reference.score_spread(own, ordered)]
     sizes = [1, k, own.shape[1] - 1 - k, ordered.shape[1]]
