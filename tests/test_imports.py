@@ -8,9 +8,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 import streamembed as se
@@ -60,19 +57,6 @@ def test_a_name_brings_what_it_needs() -> None:
 def test_the_help_of_a_replay_needs_no_engine() -> None:
     """Its options come from the words of the parameters: no numpy, no Arrow, and no river."""
     assert imported_by(command("replay", "--help")) == set()
-
-
-@pytest.mark.slow
-def test_a_replay_imports_no_pandas(tmp_path: Path) -> None:
-    """pyarrow did, for 42 MB; and a data frame is still to be had."""
-    log = tmp_path / "log.parquet"
-    pq.write_table(pa.table({"x": np.arange(60.0) % 7, "y": np.arange(60.0) % 11}), log)
-    replay = command("replay", str(log), "--run", str(tmp_path / "run"), "--monitor", "--picture")
-    imported = imported_by(replay)
-    assert "pyarrow" in imported
-    assert not {"numba", "pandas", "river", "sklearn"} & imported
-    frame = "import pyarrow; pyarrow.table({'x': [1.0]}).to_pandas()"
-    assert "pandas" in imported_by(f"{replay}; {frame}")
 
 
 def test_every_public_name_is_where_the_door_says() -> None:

@@ -57,7 +57,6 @@ def measure_layouts(quick: bool) -> list[str]:
         "laid out ms | counted ms | one new point ms | umap-learn / lists and picture |",
         "|---|" + "---:|" * 7,
     ]
-    compilation.LEAST_WORK = -1
     _measure_reading(np.random.default_rng(0).standard_normal((200, 3)), 100)  # compiles
     for size in (500, 1000) if quick else (500, 1000, 2000, 5000, 10000):
         try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 import warnings
 from contextlib import ExitStack
@@ -11,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-import pyarrow as pa
 from click.core import ParameterSource
 
 from streamembed.cli.command_options import check_logs_exist
@@ -45,26 +43,8 @@ PASSED_ON = ("snapshot_every", "embed", "clusters", "overwrite", "checkpoint_eve
 SINGLE_PROCESS_OPTIONS = {"id", *RUN_OPTIONS, *MONITOR_OPTIONS} - {"snapshot_every"}
 
 
-class _NoPandas:
-    """A finder of modules, by which there is no pandas."""
-
-    @staticmethod
-    def find_spec(name: str, *_: object) -> None:
-        if name == "pandas":
-            raise ModuleNotFoundError(name)
-
-
-def _do_without_pandas() -> None:
-    """pyarrow imports pandas, 42 MB, at its first conversion; it looks again for a data frame."""
-    if "pandas" not in sys.modules:
-        sys.meta_path.insert(0, _NoPandas)
-        pa.array([0])
-        sys.meta_path.remove(_NoPandas)
-
-
 def run(logs: tuple[str, ...], run: str, **options: Any) -> None:
     """Replay the logs: what `streamembed.cli.replay.command` calls."""
-    _do_without_pandas()
     as_json = options["as_json"]
     parameters = {name: options[name] for name in DEFAULTS if name != "on_bad_row"}
     names = ("features", "exclude", "id", "label", "time", "keep")

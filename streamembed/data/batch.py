@@ -28,6 +28,7 @@ from streamembed.numeric.arrays import LARGEST_VALUE, Array, Bools, Floats, Ints
 
 # Remedy in errors of bad rows, where rows are learned.
 LEARNING = "nothing was learned: fix them, or reject them with on_bad_row='skip'"
+NO_DIRECTION = "a vector of zeros has no direction, which metric='cosine' compares"
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,6 +274,6 @@ def _describe_fault(row: Floats, names: tuple[str, ...], nulls: Bools, index: in
         if test.any():
             return f"{what} in {names[int(np.argmax(test))]!r}"
     if not row.any():
-        return "a vector of zeros has no direction, which metric='cosine' compares"
+        return NO_DIRECTION
     worst = int(np.argmax(np.abs(row)))
     return f"value {row[worst]:g} in {names[worst]!r} is beyond 1e150, so its square overflows"

@@ -35,13 +35,16 @@ from streamembed.data.values import (
     holds_vectors,
     is_numeric,
     is_sequence,
+    to_list,
 )
 from streamembed.errors import (
     ColumnWarning,
     FeatureError,
+    InputError,
     ParameterError,
     quote,
     suggest_word,
+    summarise_error,
     warn,
 )
 
@@ -310,25 +313,34 @@ def split_kept_texts(X: Any, names: tuple[str, ...]) -> tuple[Any, list[list[str
     Raises
     ------
     FeatureError
-        A column that is not there; dicts may lack a key.
+        A column that is not there, or a key that no dict has.
     """
     if not names:
         return X, []
+    columns, others = dict[str, Any](), X
     if are_dicts(X):
         others = [{key: row[key] for key in row if key not in names} for row in X]
-        return others, [[format_label(row.get(name)) for row in X] for name in names]
-    if not is_frame(X) or isinstance(X, Batch):
+        for name in names:
+            if not len(X) or any(name in row for row in X):
+                columns[name] = [row.get(name) for row in X]
+    elif is_frame(X) and not isinstance(X, Batch):
+        frame = open_frame(X)
+        others = frame.select(set(frame.names).difference(names))
+        for name in set(names).intersection(frame.names):
+            column = frame.columns[name]
+            columns[name] = to_list(column, len(column), f"the column {name!r}")
+    else:
         raise FeatureError(
             f"X is a {type(X).__name__} without columns, and the columns {quote(list(names))} are "
-            "to be kept: pass a table, a data frame or dicts"
+            "to be kept: pass a table, a data frame or a list of dicts"
         )
-    frame = open_frame(X)
-    if missing := [name for name in names if name not in frame.names]:
+    if missing := [name for name in names if name not in columns]:
         raise FeatureError(f"X has no column {missing[0]!r}, which is to be kept")
-    kept = [frame.columns[name] for name in names]
-    lists = [column if isinstance(column, list) else column.to_pylist() for column in kept]
-    texts = [[format_label(value) for value in values] for values in lists]
-    return frame.select(set(frame.names).difference(names)), texts
+    try:
+        return others, [[format_label(value) for value in columns[name]] for name in names]
+    except (TypeError, ValueError, ArithmeticError) as error:
+        fault = f"X has values in columns to be kept ({quote(list(names))}) that are no text"
+        raise InputError(f"{fault}: {summarise_error(error)}") from error
 
 
 # ------------------------------------------------------------------ the events of a table

@@ -13,6 +13,7 @@ import numpy as np
 from river import base
 
 from streamembed.data import impute
+from streamembed.data.batch import NO_DIRECTION
 from streamembed.data.column_roles import (
     RENAME,
     describe_empty,
@@ -22,7 +23,14 @@ from streamembed.data.column_roles import (
 from streamembed.data.impute import FeatureRows
 from streamembed.data.output_format import derive_prefix, name_columns, to_table
 from streamembed.data.table import are_positions, sort_names
-from streamembed.errors import ColumnWarning, FeatureError, ParameterError, quote, warn
+from streamembed.errors import (
+    BadRowError,
+    ColumnWarning,
+    FeatureError,
+    ParameterError,
+    quote,
+    warn,
+)
 from streamembed.numeric.arrays import Bools, Floats
 from streamembed.parameters import HintedAttributes, reject_unknown_parameters
 
@@ -199,11 +207,20 @@ class FeatureEstimator(HintedAttributes, base.Base):
         return self._check_features(impute.read(X, self._largest, self._smallest, name), name)
 
     def _check_features(self, rows: FeatureRows, name: str = "X") -> FeatureRows:
-        """Refuse arrays of another width before anything is counted."""
+        """Refuse arrays of another width, and directions of nothing, before anything is counted."""
         if len(rows) and (rows.ordered or self._names) and self._observed_names:
             rows.check(self._observed_names, self._title, name)
         if rows.ordered and len(rows) and not rows.names:
             raise FeatureError(f"{name} has no features: it must have at least one column")
+        # a parameter; of metrics it is a property
+        if vars(self).get("metric") == "cosine" and rows.values.size:
+            zeros = np.flatnonzero(~rows.values.any(axis=1)).tolist()
+            faults, fault = (
+                [(i, NO_DIRECTION) for i in zeros],
+                f"{len(rows)} rows of {name} are bad",
+            )
+            if faults:
+                raise BadRowError.of(faults, fault, "leave them out")
         return rows
 
     def _fill_with_zeros(self, rows: FeatureRows) -> Floats:

@@ -102,7 +102,7 @@ def attract(links: Links, places: Floats, at: Floats) -> tuple[Floats, Floats]:
 
     ``at`` are the places y_i, shape (m, 2), of the rows that ``links`` has.
     """
-    if compilation.pays(len(links.slots)):
+    if compilation.is_available():
         return forces_numba.attract(links.starts, links.slots, links.weights, places, at)
     counts, m = np.diff(links.starts), len(at)
     rows = np.repeat(np.arange(m), counts)
@@ -121,7 +121,7 @@ def repel(places: Floats, at: Floats, dtype: npt.DTypeLike = np.float32) -> Floa
     A place does not repel a point that is exactly there.
     """
     columns, at_columns = _centre(places, at, dtype)
-    if compilation.pays(len(places) * len(at)):
+    if compilation.is_available():
         pushed = np.empty_like(at_columns)
         forces_numba.repel(*columns, *at_columns, *pushed)
         return pushed.T.astype(np.float64)
@@ -137,7 +137,7 @@ def repel(places: Floats, at: Floats, dtype: npt.DTypeLike = np.float32) -> Floa
 def sum_weights(places: Floats, at: Floats, dtype: npt.DTypeLike = np.float32) -> Floats:
     """sum_j w_j at any points of the plane, shape (m,); a place counts 1 for itself. O(m n)."""
     columns, at_columns = _centre(places, at, dtype)
-    if compilation.pays(len(places) * len(at)):
+    if compilation.is_available():
         sums = np.empty(len(at), dtype=dtype)
         (x, y), (own_x, own_y) = columns, at_columns
         forces_numba.sum_weights(x, y, own_x, own_y, sums)

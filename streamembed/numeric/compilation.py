@@ -9,11 +9,6 @@ from typing import Any, TypeVar, cast
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-# Pairs that are left to numpy in a process, about six seconds more than compiled: numba takes two
-# seconds to compile them, and 110 MB.
-LEAST_WORK = 5_000_000_000
-_work = 0
-
 
 @cache
 def import_numba() -> Any:
@@ -33,13 +28,6 @@ def is_available() -> bool:
     return import_numba() is not None
 
 
-def pays(work: int) -> bool:
-    """Whether loops over so many pairs should be compiled: not before a process has had many."""
-    global _work
-    _work += work
-    return _work > LEAST_WORK and is_available()
-
-
 class _Loop:
     """A function that is compiled with the others of its module, which it may call."""
 
@@ -56,7 +44,7 @@ class _Loop:
 
 
 def compile_at_first_call(function: Function) -> Function:
-    """A function of arrays as numba compiles it; a decorator. Call it where it `pays`.
+    """A function of arrays as numba compiles it; a decorator. Call it where `is_available`.
 
     Divisions by zero are numpy's, and nothing is reordered.
     """

@@ -66,7 +66,7 @@ def _write_files(reader: RunReader, target: Path) -> Iterator[Path]:
         tables["embedding"] = reader.table("embedding")
     elif snapshot is not None:
         parts = [part for part in _embed_events(reader, snapshot) if part.num_rows]
-        tables["embedding"] = pa.concat_tables(parts) if parts else None
+        tables["embedding"] = pa.concat_tables(parts, promote_options="default") if parts else None
     for name, table in tables.items():
         if table is not None:
             pq.write_table(table, target / f"{name}.parquet")
@@ -82,4 +82,5 @@ def _embed_events(reader: RunReader, snapshot: Snapshot) -> Iterator[Any]:
         positions = np.arange(position, position + len(rows))
         ids = positions if rows.ids is None else rows.ids
         columns = embed_points(snapshot, Batch.of_points(rows.points, snapshot.features))
-        yield pa.table({"position": positions, "id": pa.array(ids.tolist()), **columns})
+        named = {"position": positions, "id": pa.array(ids.tolist()), **rows.passthrough}
+        yield pa.table({**named, **columns})

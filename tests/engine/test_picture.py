@@ -73,7 +73,6 @@ def test_distances_have_the_picture_of_the_points() -> None:
 @pytest.mark.skipif(not compilation.is_available(), reason="numba is not installed")
 def test_with_and_without_numba_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a whole stream."""
-    monkeypatch.setattr(compilation, "LEAST_WORK", -1)
     found = []
     for available in (True, False):
         monkeypatch.setattr(compilation, "is_available", lambda answer=available: answer)

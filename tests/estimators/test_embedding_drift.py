@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
+import pandas as pd
 import pytest
 from river import base, linear_model, preprocessing
 
 import streamembed as se
-from streamembed.errors import FeatureError
+from streamembed.errors import BadRowError, FeatureError
 from streamembed.estimators import DiffusionMap, EmbeddingDrift
 
 POINTS = np.random.default_rng(0).standard_normal((500, 2))
@@ -87,3 +90,19 @@ def test_a_rise_of_missing_values_is_an_alarm() -> None:
         batches.learn_many(points[start : start + 100])
     alarms = [(alarm.channel, alarm.position) for alarm in batches.monitor.alarms]
     assert alarms == [(alarm.channel, alarm.position) for alarm in detector.monitor.alarms]
+
+
+@pytest.mark.parametrize("kind", [EmbeddingDrift, DiffusionMap])
+@pytest.mark.parametrize("at", [3, 100])
+def test_a_vector_of_zeros_has_no_direction(kind: type, at: int) -> None:
+    """It is refused at the door, early or late; among the first rows it fed them all again once."""
+    plain, other = (kind(metric="cosine") for _ in range(2))
+    for i, (a, b) in enumerate(POINTS[:150].tolist()):
+        plain.learn_one({"a": a, "b": b})
+        if i == at:
+            with pytest.raises(BadRowError, match=r"zeros has no direction.*leave them out"):
+                other.learn_one({"a": 0.0, "b": 0.0})
+            with pytest.raises(BadRowError, match=r"row 1: a vector of zeros"):
+                other.learn_many(pd.DataFrame({"a": [1.0, 0.0], "b": [2.0, 0.0]}))
+        other.learn_one({"a": a, "b": b})
+    assert pickle.dumps(plain) == pickle.dumps(other)

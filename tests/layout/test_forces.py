@@ -98,7 +98,6 @@ def test_numba_and_numpy_give_the_same_bits(
     rng = np.random.default_rng(n + m)
     links, places = links_of(rng.standard_normal((n, 4))), 9.0 * rng.standard_normal((n, 2))
     rows = np.sort(rng.permutation(n)[:m])
-    monkeypatch.setattr(compilation, "LEAST_WORK", -1)
     found = []
     for available in (True, False):
         monkeypatch.setattr(compilation, "is_available", lambda answer=available: answer)
@@ -106,19 +105,6 @@ def test_numba_and_numpy_give_the_same_bits(
         parts += [kind(places, places[rows]) for kind in (forces.repel, forces.sum_weights)]
         found.append(b"".join(part.tobytes() for part in parts))
     assert found[0] == found[1]
-
-
-def test_few_pairs_are_not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """numba is not imported for a small picture; the sum over a process counts."""
-    asked: list[bool] = []
-    monkeypatch.setattr(compilation, "is_available", lambda: bool(asked.append(True)))
-    monkeypatch.setattr(compilation, "_work", 0)
-    places = np.random.default_rng(5).standard_normal((1000, 2))
-    forces.repel(places, places)
-    assert not asked
-    monkeypatch.setattr(compilation, "LEAST_WORK", 1_500_000)
-    forces.sum_weights(places, places)
-    assert asked
 
 
 def spread_by_parts(

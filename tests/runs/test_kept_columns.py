@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -15,6 +17,7 @@ import streamembed as se
 from streamembed.errors import FeatureError, InputError, ParameterError
 from streamembed.report.page import write_page
 from streamembed.report.report_contents import read_contents
+from streamembed.runs import run_export
 from tests.cli.test_cli import call
 from tests.report.runs import ATTACK
 from tests.report.test_page import Parts
@@ -134,6 +137,9 @@ def test_an_online_run_commits_them_with_its_events(tmp_path: Path) -> None:
     assert read_contents(tmp_path / "run")["kept"]["events"]["e150"][1] == TITLES[150][:199] + "…"
     parts = Parts(write_page(tmp_path / "run", tmp_path / "a.html").read_text())
     assert not any(tag == "img" or "onerror" in attributes for tag, attributes in parts.tags)
+    run_export.export(tmp_path / "run", tmp_path / "files")
+    exported = pq.read_table(tmp_path / "files" / "embedding.parquet")
+    assert exported.select(["title", "n"]).to_pydict() == {"title": TITLES, "n": IDS}
 
 
 def test_an_online_run_refuses_events_without_them(tmp_path: Path) -> None:
@@ -144,8 +150,18 @@ def test_an_online_run_refuses_events_without_them(tmp_path: Path) -> None:
         with pytest.raises(FeatureError, match="X has no column 'title'"):
             run.learn(pa.table({"a": POINTS[:, 0], "b": POINTS[:, 1]}))
         assert run.position == 0
-        run.learn([{"a": 1.0, "b": 2.0}])  # a key that is missing is no text
-        assert run.position == 1
+        with pytest.raises(FeatureError, match="X has no column 'title'"):
+            run.learn([{"a": 1.0, "b": 2.0}])
+        for wrong in (np.ones(2), 10**5000, Decimal("sNaN")):
+            with pytest.raises(InputError, match=r"columns to be kept \(\['title'\]\)"):
+                run.learn([{"a": 1.0, "b": 2.0, "title": wrong}])
+        assert run.position == 0
+        titles = ["\ud83d", pd.NA, np.nan]  # half an emoji, and nothing
+        run.learn([{"a": 1.0, "b": 2.0, "title": title} for title in titles] + [{"a": 1, "b": 2}])
+        assert run.position == 4
+    with se.read_run(tmp_path / "run") as reader:
+        found = reader.find_events([0, 1, 2, 3])
+    assert [event.kept["title"] for event in found.values()] == ["?", None, None, None]
     with pytest.raises(ParameterError, match=r"columns.keep"):
         se.open_run(tmp_path / "run", keep=["url"])
     with pytest.raises(ParameterError, match="keep='label' is a column of events already"):
@@ -163,6 +179,12 @@ def test_a_server_commits_them(tmp_path: Path) -> None:
         assert client.learn(table.set_column(0, "a", holes)).accepted == 49
         with pytest.raises(FeatureError, match="no column 'title'"):
             client.learn(table.drop_columns(["title"]))
+        for name in ("title", "id"):  # a time that Python does not know ended the learner once
+            never = pa.array([2**62], pa.timestamp("s"))
+            rows = table.slice(0, 1).drop_columns([name]).append_column(name, never)
+            with pytest.raises(InputError, match="values that Python cannot hold"):
+                client.learn(rows)
+        assert client.learn(table.slice(0, 1).set_column(2, "id", pa.array(["x"]))).accepted == 1
     with se.read_run(tmp_path / "run") as reader:
         found = reader.find_events(["e60", "e61", "e109"])
     titles = {key: event.kept["title"] for key, event in found.items()}
