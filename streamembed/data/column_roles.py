@@ -35,13 +35,16 @@ from streamembed.data.values import (
     holds_vectors,
     is_numeric,
     is_sequence,
+    to_list,
 )
 from streamembed.errors import (
     ColumnWarning,
     FeatureError,
+    InputError,
     ParameterError,
     quote,
     suggest_word,
+    summarise_error,
     warn,
 )
 
@@ -324,7 +327,7 @@ def split_kept_texts(X: Any, names: tuple[str, ...]) -> tuple[Any, list[list[str
         others = frame.select(set(frame.names).difference(names))
         for name in set(names).intersection(frame.names):
             column = frame.columns[name]
-            columns[name] = column if isinstance(column, list) else column.to_pylist()
+            columns[name] = to_list(column, len(column), f"the column {name!r}")
     else:
         raise FeatureError(
             f"X is a {type(X).__name__} without columns, and the columns {quote(list(names))} are "
@@ -332,7 +335,11 @@ def split_kept_texts(X: Any, names: tuple[str, ...]) -> tuple[Any, list[list[str
         )
     if missing := [name for name in names if name not in columns]:
         raise FeatureError(f"X has no column {missing[0]!r}, which is to be kept")
-    return others, [[format_label(value) for value in columns[name]] for name in names]
+    try:
+        return others, [[format_label(value) for value in columns[name]] for name in names]
+    except (TypeError, ValueError, ArithmeticError) as error:
+        fault = f"X has values in columns to be kept ({quote(list(names))}) that are no text"
+        raise InputError(f"{fault}: {summarise_error(error)}") from error
 
 
 # ------------------------------------------------------------------ the events of a table

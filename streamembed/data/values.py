@@ -86,7 +86,11 @@ def to_list(values: Any, n: int, name: str) -> list[Any]:
     """
     entries: Any = None
     if isinstance(values, (pa.Array, pa.ChunkedArray)):
-        entries = values.to_pylist()
+        try:
+            entries = values.to_pylist()
+        except (ValueError, ArithmeticError, LookupError) as error:  # a time beyond Python's
+            fault = f"{name} has type {values.type}, and values that Python cannot hold"
+            raise InputError(f"{fault}: {summarise_error(error)}") from error
     elif isinstance(values, (np.ndarray, memoryview)):
         vector = values if isinstance(values, np.ndarray) else np.asarray(values)
         if vector.ndim != 1 or vector.dtype.kind in "mM":
@@ -305,4 +309,5 @@ def lists_to_matrix(
 
 def format_label(value: Any) -> str | None:
     """A label, time or kept value as text that files can hold; None where there is none."""
-    return None if value is None or value != value else str(value).encode(errors="replace").decode()
+    is_none = is_null(value) or value != value
+    return None if is_none else str(value).encode(errors="replace").decode()

@@ -29,10 +29,11 @@ from streamembed.drift.monitor_state import (
     Events,
     MonitorSettings,
     MonitorState,
+    are_vectors,
     build_reference,
 )
 from streamembed.drift.reference import CHUNK
-from streamembed.drift.regions import are_vectors, find_copies
+from streamembed.drift.regions import find_copies
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import InputError, NotReadyError, ParameterError, quote
 from streamembed.geometry.scaling import LARGEST_BANDWIDTH, SMALLEST_BANDWIDTH

@@ -62,7 +62,7 @@ from streamembed.parameters import (
 )
 from streamembed.storage.saved_object import SavedObject
 from streamembed.threads import FairQueue, one_blas_thread
-from streamembed.validation import check_whole
+from streamembed.validation import check_flag, check_whole
 
 T = TypeVar("T")
 Result = TypeVar("Result")
@@ -369,7 +369,7 @@ class Engine(HintedAttributes, SavedObject):
             Once, and again after every rescaling, if a component is carried by a few points
             or is all zeros, or all components do nothing but tell separate parts apart.
         """
-        snapshot = self.publish(bool(fresh))
+        snapshot = self.publish(check_flag("fresh", fresh))
         self._warn(diagnostics.describe_coarse_landmarks(snapshot), ResolutionWarning)
         self._warn(diagnostics.describe_snapshot_cost(self.config, snapshot), CostWarning)
         self._warn(diagnostics.describe_degenerate_map(snapshot), DegenerateMapWarning, renews=True)

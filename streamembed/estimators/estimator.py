@@ -212,7 +212,8 @@ class FeatureEstimator(HintedAttributes, base.Base):
             rows.check(self._observed_names, self._title, name)
         if rows.ordered and len(rows) and not rows.names:
             raise FeatureError(f"{name} has no features: it must have at least one column")
-        if getattr(self, "metric", None) == "cosine" and rows.values.size:
+        # a parameter; of metrics it is a property
+        if vars(self).get("metric") == "cosine" and rows.values.size:
             zeros = np.flatnonzero(~rows.values.any(axis=1)).tolist()
             faults, fault = (
                 [(i, NO_DIRECTION) for i in zeros],

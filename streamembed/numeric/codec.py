@@ -301,7 +301,8 @@ class _Reader:
             self._sizes.pop(" slots", None)
         _require(isinstance(entries, dict), path, entries)
         _require(layout.hints.keys() - layout.optional <= entries.keys(), path, sorted(entries))
-        _require(entries.keys() <= layout.hints.keys() | {CLASS}, path, sorted(entries))
+        known = {*layout.hints, CLASS} if layout.is_variant else layout.hints.keys()
+        _require(entries.keys() <= known, path, sorted(entries))
         parts: dict[str, Any] = dict.fromkeys(layout.skipped)
         for name, hint in layout.hints.items():
             if name in entries:

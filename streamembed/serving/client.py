@@ -30,6 +30,8 @@ from streamembed.errors import (
     quote,
 )
 from streamembed.serving.messages import (
+    ID,
+    LABEL,
     Transformed,
     build_table,
     convert_flight_error,
@@ -208,7 +210,7 @@ class Client:
             name: pa.array(column, pa.string())
             for name, column in zip(self._keep, texts, strict=True)
         }
-        return build_table(points, features, id=keys, label=labels, **kept)
+        return build_table(points, features, {ID: keys, LABEL: labels, **kept})
 
     @property
     def offset(self) -> int:
@@ -289,7 +291,7 @@ class Client:
         if self._features is None:
             self._fetch_metadata("transform")
         points, features, _ = read_rows(X, self._features)
-        table = build_table(points, features)
+        table = build_table(points, features, {})
         rows = self._compute_batch_rows(table)
         if self._stream is None:
             descriptor = fl.FlightDescriptor.for_path("transform")

@@ -228,7 +228,7 @@ def read_rows(X: Any, features: Features | None) -> tuple[Floats, Features, Spli
     return table.values, features or own_features, split
 
 
-def build_table(points: Floats, features: Features, **others: Any) -> pa.RecordBatch:
+def build_table(points: Floats, features: Features, others: dict[str, Any]) -> pa.RecordBatch:
     """Points (n, d), and other columns that are not None, as they are sent."""
     columns: dict[str, Any] = {name: points[:, j] for j, name in enumerate(features.names)}
     if features.ordered:

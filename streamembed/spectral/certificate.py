@@ -209,10 +209,7 @@ def certify(
     angle = min(1.0, (block_norm + rounding) / separation) if separation > 0 else 1.0
     margin = 2.0 * largest * (residual if tolerance is None else max(tolerance, residual))
     estimate = min(float(outside.estimate), 1.0)  # no eigenvalue is larger, but for rounding
-    descending, start = [*values.tolist(), min(estimate, last)], 0
-    for i, value in enumerate(descending):  # runs are at most the margin wide: the last counts
-        if descending[start] - value > margin:
-            start = i
+    cut = np.flatnonzero(values - min(estimate, last) <= margin)
     met = None
     if tolerance is not None:
         # without a single component: below what double precision can certify at that tolerance
@@ -228,7 +225,7 @@ def certify(
         outside_bound=float(min(1.0, max(outside.bound, estimate) + rounding)),
         gap=last - estimate,
         angle_bound=float(angle),
-        cut=tuple(range(start, len(values))),
+        cut=tuple(cut.tolist()),
         method=method,
         scope=SCOPE,
         met=met,

@@ -36,7 +36,7 @@ from streamembed.numeric.arrays import Array
 
 Saved = TypeVar("Saved")
 
-VERSION = 11  # of the layout of saved objects and of the database of a run
+VERSION = 12  # of the layout of saved objects and of the database of a run
 _TRAILER = 14  # bytes
 _ARRAYS = pa.schema(
     {

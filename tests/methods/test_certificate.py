@@ -15,6 +15,7 @@ from streamembed.geometry.kernel_matrix import FLOAT32_ABOVE, FLOAT32_TOLERANCE,
 from streamembed.geometry.kernel_weights import bound_rounding
 from streamembed.methods.engine_parameters import METHODS
 from streamembed.spectral import probes
+from streamembed.spectral.certificate import Outside, certify
 from tests.oracles import oracle
 
 
@@ -30,6 +31,14 @@ def truth_of(snapshot: se.Snapshot) -> oracle.DiffusionMap:
     return oracle.diffusion_map(
         scaled, snapshot.widths, snapshot.alpha, snapshot.masses, snapshot.width
     )
+
+
+@pytest.mark.parametrize("tolerance", [0.05, 0.1])
+def test_a_cut_names_all_that_cannot_be_told_from_the_first_one_left_out(tolerance: float) -> None:
+    """Also where a run of near ones, counted from the top, begins right behind the last."""
+    left_out = Outside(0.76, 0.76, np.array([1.0, 0.88]))
+    found = certify(np.array([1.0, 0.88]), np.zeros(2), 0.0, left_out, 0.0, tolerance, "exact")
+    assert found.cut == ((1,) if tolerance == 0.1 else ())
 
 
 # ---------------------------------------------------------------- what was wrong once

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -150,12 +152,16 @@ def test_an_online_run_refuses_events_without_them(tmp_path: Path) -> None:
         assert run.position == 0
         with pytest.raises(FeatureError, match="X has no column 'title'"):
             run.learn([{"a": 1.0, "b": 2.0}])
-        events = [{"a": 1.0, "b": 2.0, "title": "\ud83d"}, {"a": 1.0, "b": 3.0}]
-        run.learn(events)  # half an emoji, and no text
-        assert run.position == 2
+        for wrong in (np.ones(2), 10**5000, Decimal("sNaN")):
+            with pytest.raises(InputError, match=r"columns to be kept \(\['title'\]\)"):
+                run.learn([{"a": 1.0, "b": 2.0, "title": wrong}])
+        assert run.position == 0
+        titles = ["\ud83d", pd.NA, np.nan]  # half an emoji, and nothing
+        run.learn([{"a": 1.0, "b": 2.0, "title": title} for title in titles] + [{"a": 1, "b": 2}])
+        assert run.position == 4
     with se.read_run(tmp_path / "run") as reader:
-        found = reader.find_events([0, 1])
-    assert [event.kept["title"] for event in found.values()] == ["?", None]
+        found = reader.find_events([0, 1, 2, 3])
+    assert [event.kept["title"] for event in found.values()] == ["?", None, None, None]
     with pytest.raises(ParameterError, match=r"columns.keep"):
         se.open_run(tmp_path / "run", keep=["url"])
     with pytest.raises(ParameterError, match="keep='label' is a column of events already"):
@@ -173,6 +179,12 @@ def test_a_server_commits_them(tmp_path: Path) -> None:
         assert client.learn(table.set_column(0, "a", holes)).accepted == 49
         with pytest.raises(FeatureError, match="no column 'title'"):
             client.learn(table.drop_columns(["title"]))
+        for name in ("title", "id"):  # a time that Python does not know ended the learner once
+            never = pa.array([2**62], pa.timestamp("s"))
+            rows = table.slice(0, 1).drop_columns([name]).append_column(name, never)
+            with pytest.raises(InputError, match="values that Python cannot hold"):
+                client.learn(rows)
+        assert client.learn(table.slice(0, 1).set_column(2, "id", pa.array(["x"]))).accepted == 1
     with se.read_run(tmp_path / "run") as reader:
         found = reader.find_events(["e60", "e61", "e109"])
     titles = {key: event.kept["title"] for key, event in found.items()}
