@@ -215,11 +215,9 @@ class FeatureEstimator(HintedAttributes, base.Base):
         # a parameter; of metrics it is a property
         if vars(self).get("metric") == "cosine" and rows.values.size:
             zeros = np.flatnonzero(~rows.values.any(axis=1)).tolist()
-            faults, fault = (
-                [(i, NO_DIRECTION) for i in zeros],
-                f"{len(rows)} rows of {name} are bad",
-            )
-            if faults:
+            if zeros:
+                faults = [(i, NO_DIRECTION) for i in zeros]
+                fault = f"{len(rows)} rows of {name} are bad"
                 raise BadRowError.of(faults, fault, "leave them out")
         return rows
 
@@ -360,10 +358,8 @@ class ColdStartLearner(FeatureEstimator):
     """
 
     def _begin(self) -> None:
-        self._statistics_pair = (
-            FeatureStatistics(),
-            FeatureStatistics(),
-        )  # without and with the last events for the learner
+        # without and with the last events for the learner
+        self._statistics_pair = FeatureStatistics(), FeatureStatistics()
 
     @property
     @abc.abstractmethod

@@ -102,11 +102,6 @@ def compute_spectrum(scatters: Scatters) -> Spectrum:
     return Spectrum(energies, directions, min(rank, n - 1), *counts, "measured")
 
 
-def drop_directions(spectrum: Spectrum) -> Spectrum:
-    """The same without directions: `solve_metric` gives standardised Euclidean distance."""
-    return replace(spectrum, energies=np.zeros(0), directions=spectrum.directions[:, :0])
-
-
 def compute_boltzmann_weights(energies: Floats, mu: float) -> Floats:
     """Weights lambda_i = exp(-E_i / mu) / Z, the minimiser of <E> - mu H over the simplex.
 
@@ -361,6 +356,8 @@ class FennLearner(MomentLearner):
             mu, _, _ = choose_by_cross_validation(points, classes, spectrum)
         if isinstance(self.mu, str) and spectrum.status != "measured":
             # no label to choose by; a cold metric of one class loses others (docs: fenn.md)
-            spectrum = drop_directions(spectrum)
+            # without directions `solve_metric` gives standardised Euclidean distance
+            directions = spectrum.directions[:, :0]
+            spectrum = replace(spectrum, energies=np.zeros(0), directions=directions)
         matrix, facts = solve_metric(spectrum, mu)
         return Measured(matrix, np.ones(len(scale)), facts)
