@@ -152,8 +152,7 @@ def _choose_divisors(
         varying = deviations[own & varies]
         # a feature that does not vary yet may vary later: treat it as one that varies little
         least = least_share * float(np.median(varying)) if len(varying) else 0.0
-        usable = np.where(varies, deviations, least or 1.0)
-        scale[own] *= np.maximum(usable, least)[own]
+        scale[own] *= np.maximum(np.where(varies, deviations, least or 1.0), least)[own]
     return scale
 
 

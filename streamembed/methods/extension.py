@@ -190,8 +190,7 @@ class KernelExtension(_FusedExtension):
         typical = snapshot.typical_coverage
         if not self.has_widths:
             typical = float(np.median(snapshot.degrees))
-        finest = snapshot.width * snapshot.least_width**2
-        super().__init__(snapshot, targets, typical, finest)
+        super().__init__(snapshot, targets, typical, snapshot.width * snapshot.least_width**2)
         self.least = snapshot.least_width  # no width is less
         self.rule = WidthRule(snapshot.n_neighbors, snapshot.width)
 
