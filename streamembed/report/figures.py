@@ -209,28 +209,14 @@ def _draw_scatter_plots(kept: bool) -> list[Any]:
         plot = _create_figure(name, "", "", 440, SCATTER_TOOLS, match_aspect=True)
         if name == "scatter-main":
             plot.scatter("x", "y", source=halos, size=17, color="#8a8a8a", alpha=0.3, line_width=0)
-        crosses = plot.scatter(
-            *(x, y),
-            source=reference,
-            marker="x",  # a shape that no label has
-            size=6,
-            line_color="#8a8a8a",
-            line_alpha="fill",
-        )
+        # a shape that no label has
+        style = {"marker": "x", "size": 6, "line_color": "#8a8a8a", "line_alpha": "fill"}
+        crosses = plot.scatter(x, y, source=reference, **style)
         crosses.selection_glyph = crosses.nonselection_glyph = None
-        points = plot.scatter(
-            *(x, y),
-            source=source,
-            marker="marker",
-            size=8,
-            fill_color="colour",
-            line_color="colour",
-            fill_alpha="fill",
-            line_alpha=0.9,
-            line_width=1.4,
-            nonselection_alpha=0.12,
-            name=f"{name}:points",
-        )
+        style = {"marker": "marker", "size": 8, "line_width": 1.4}
+        style |= {"fill_color": "colour", "line_color": "colour"}
+        alphas = {"fill_alpha": "fill", "line_alpha": 0.9, "nonselection_alpha": 0.12}
+        points = plot.scatter(x, y, source=source, name=f"{name}:points", **style, **alphas)
         tooltips = [("", "@kept")] if kept else []
         tooltips += [("id", "@id"), ("event", "@at{0,0}"), ("label", "@label")]
         _add_tooltips(plot, [points], [*tooltips, ("time", "@time"), ("coverage", "@coverage")])
@@ -256,15 +242,8 @@ def _draw_run_lengths() -> Any:
         "run-lengths", "run length without drift, log10 of events", "streams", 220
     )
     source = _create_source("run-lengths", "left", "right", "count")
-    plot.quad(
-        top="count",
-        bottom=0,
-        left="left",
-        right="right",
-        source=source,
-        fill_color="#56B4E9",
-        line_color=BLUE,
-    )
+    colours = {"fill_color": "#56B4E9", "line_color": BLUE}
+    plot.quad(left="left", right="right", top="count", bottom=0, source=source, **colours)
     target = _create_source("run-lengths:asked", "x")
     plot.vspan(x="x", source=target, line_dash="dashed", line_width=2, line_color=ALARM_COLOUR)
     return plot

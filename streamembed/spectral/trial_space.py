@@ -314,7 +314,7 @@ class TrialSpace:
             order = np.argsort(-np.abs(values), kind="stable")
             values, mix = values[order], mix[:, order]
             sizes = np.abs(values)
-        c = min(most, int(np.count_nonzero(sizes > (ROUNDING[dtype] * largest))))
+        c = min(most, int(np.count_nonzero(sizes > ROUNDING[dtype] * largest)))
         least, last = float(values.min(initial=0.0)), float(sizes[c - 1]) if c else 0.0
         mix = mix[:, :c]
         functions = np.concatenate([self.functions[:1], _mix(mix, u), self.functions[OF_PROBES]])
