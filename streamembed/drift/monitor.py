@@ -92,7 +92,9 @@ class Monitor(SavedObject):
         are not scaled. Vectors of zeros are unusable rows.
     scaling
         "standard": features are divided by their standard deviations; "global": all by one; None:
-        by nothing. "standard" gives irrelevant noisy features the same weight as the others.
+        by nothing. "standard" gives irrelevant noisy features the same weight as the others. The
+        numbers of a vector (more than 32 features without names) have one unit: they are not scaled
+        unless a bandwidth is given.
     bandwidth
         Of the gaussian kernel, in scaled units; "auto" chooses it.
     on_bad_row

@@ -94,6 +94,17 @@ def test_features_of_vectors_are_components_of_the_squared_kernel() -> None:
     np.testing.assert_allclose(((sides @ features) ** 2).sum(), sides @ kernel @ sides, rtol=1e-9)
 
 
+def test_numbers_of_a_vector_have_one_unit() -> None:
+    """Scaled one by one, the borders of images hid the groups."""
+    points = draw(600, USUAL)[0] * np.geomspace(1.0, 1e-3, D)
+    found = []
+    for scaling in ("standard", None):
+        monitor = se.Monitor(n_reference=N_REFERENCE, scaling=scaling)
+        monitor.learn(points)
+        found.append(monitor._get_reference().map.points)
+    np.testing.assert_array_equal(*found)
+
+
 def test_equal_vectors_have_no_components() -> None:
     """A reference of one value: the first other one is an alarm, as of constant features."""
     monitor = se.Monitor(n_reference=N_REFERENCE)
