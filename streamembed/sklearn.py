@@ -243,7 +243,8 @@ class LabelSpreadingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
 
     def predict(self, X: Any) -> Array:
         """The likeliest label of each row, (n,)."""
-        labels: Array = self.classes_[self.predict_proba(X).argmax(axis=1)]
+        codes = self.predict_proba(X).argmax(axis=1)
+        labels: Array = self.classes_[codes]
         return labels
 
     def predict_proba(self, X: Any) -> Floats:
