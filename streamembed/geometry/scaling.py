@@ -180,8 +180,7 @@ def _measure_part(points: Floats, masses: Floats) -> tuple[Floats, Bools, Floats
     rounding = max(FEWEST_BITS, len(points)) * EPS
     varies = extent > np.maximum(rounding * np.abs(center), NEGLIGIBLE)
     safe = np.where(varies, extent, 1.0)
-    squares = ((deviations / safe) ** 2 * shares).sum(axis=0)
-    return center, varies, safe * np.sqrt(squares)
+    return center, varies, safe * np.sqrt(((deviations / safe) ** 2 * shares).sum(axis=0))
 
 
 def _clip_outliers(points: Floats, masses: Floats) -> Floats:

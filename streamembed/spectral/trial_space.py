@@ -253,8 +253,7 @@ class TrialSpace:
         # symmetric, both; of the first half is read
         once = lapack.dposv((a + tau * divisor).T, gram.T, overwrite_a=True)[1]
         damped = tau * once
-        result: Floats = once + damped @ (once + damped @ once)
-        return share, mean, result
+        return share, mean, once + damped @ (once + damped @ once)
 
     def measure_norm(self) -> float:
         """The largest size of a Ritz value; 0 without functions. O(c^3)."""
