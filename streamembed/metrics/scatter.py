@@ -285,4 +285,5 @@ def compute_weighted_offsets(moments: ClassMoments) -> Floats:
     if len(shifts) == 0:
         return shifts
     steps = shifts - shifts[0]
-    return np.sqrt(masses)[:, None] * (steps - (masses / masses.sum()) @ steps)
+    centred: Floats = steps - (masses / masses.sum()) @ steps
+    return np.sqrt(masses)[:, None] * centred
