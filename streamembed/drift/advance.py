@@ -34,6 +34,7 @@ from streamembed.drift.monitor_state import (
     Events,
     MonitorState,
     Watching,
+    are_vectors,
     build_reference,
     fit_season,
     remove_season,
@@ -44,6 +45,7 @@ from streamembed.numeric.arrays import Floats, Ints
 from streamembed.numeric.chunks import PendingParts
 
 N_RECENT = 500  # events that are kept for explanations, or half of a longer reference
+N_VECTORS = 1000  # where they are vectors
 MOST_SCORED = 1000  # events at once: a kernel row each
 PAIRS = ALL_CHANNELS.index("pairs")
 
@@ -112,7 +114,8 @@ def _count_recent(reference: CalibratedReference | None) -> int:
     """Events that are looked back at."""
     if reference is None:
         return N_RECENT
-    return max(N_RECENT, len(reference.events) // 2, reference.chunk)
+    least = N_RECENT if reference.map.components is None else N_VECTORS
+    return max(least, len(reference.events) // 2, reference.chunk)
 
 
 def _append(state: MonitorState, block: Events) -> MonitorState:
@@ -154,7 +157,7 @@ def _settle(state: MonitorState, candidate: Candidate) -> MonitorState:
     """Make a reference of the candidate, or cut it, or return to one that was left, or go on."""
     whole, settings, left = state.list_since(candidate.since), state.settings, state.reference
     events, n = whole, len(whole)
-    if regions.are_vectors(state.features):
+    if are_vectors(state.features):
         events, is_burst = regions.split_copies(whole, n >= settings.n_reference)
         if is_burst and not _is_repeat_named(state, candidate.since):
             alarm = regions.report_copies(whole, state.position, state.next_number)
@@ -256,7 +259,8 @@ def start_watching(
     timeline = state.timeline
     if state.position and state.watching is None:
         timeline = timeline.append(build_rows(np.array([state.position]), state.phase))
-    running = running_statistics.init_means(reference.calibration.null.mean.size)
+    size = reference.calibration.null.mean.size
+    running = running_statistics.init_means(reference.groups.count, size)
     is_home = state.home is None or reference is state.home
     return replace(
         state,
@@ -273,7 +277,7 @@ class _ScoredChunks:
     """Scored chunks, up to the first that raises an alarm."""
 
     running: RunningMeans  # after these chunks
-    means: Floats  # (3, p): the exponential means after the last
+    means: Floats  # (w, p): the exponential means after the last
     logs: Floats  # (c, f + 1): see `CalibratedReference.compute_logs`
     anomalies: Ints  # (c,): sums of the anomaly scores of their events, in millionths
     carriers: int | None  # of the alarm of the last chunk, see `find_carriers`; None: there is none

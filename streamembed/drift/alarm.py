@@ -35,8 +35,8 @@ class Alarm:
         "repeated": one vector came many times while a reference was collected. Empty for kinds
         without one, as are the following.
     memory : int
-        Events over which it was detected: 40 is abrupt, 640 slow, times what is averaged; 0 for
-        pairs and missing.
+        Events over which it was detected: 40 is abrupt, 640 slow (of vectors 2,560), times what
+        is averaged; 0 for pairs and missing.
     run_length : float
         Events in which such a value is expected once without drift; a thousand times ``ert`` at
         most, because a reference cannot show more.

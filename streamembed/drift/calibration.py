@@ -101,6 +101,7 @@ def calibrate(
     seed: tuple[int, ...],
     block: int = 1,
     streams: int = N_STREAMS,
+    fitted: Floats | float = 0.0,
 ) -> Calibration:
     """Calibrate the threshold and the run lengths of all statistics.
 
@@ -118,10 +119,16 @@ def calibrate(
         Events that are averaged, once they are clipped: the means would have no bound.
     streams
         Simulated streams.
+    fitted
+        Means of components over the events that the map is fitted to, as many: centred components
+        have no more than their own error there, so that the mean is that of both halves. Components
+        are bounded, and not clipped.
     """
     ends = np.quantile(scores, [CLIP, 1 - CLIP], axis=0)
     is_rare = ends[0] == ends[1]  # all values but the usual one
     low, high = np.where(is_rare, [scores.min(axis=0), scores.max(axis=0)], ends)
+    own = slice(*groups.components)
+    low[own], high[own] = scores[:, own].min(axis=0), scores[:, own].max(axis=0)
     least = is_rare * LEAST_DEVIATION * (high - low) / np.sqrt(block)
     clipped, blocks = average_blocks(np.clip(scores, low, high), blocks, block)
     chunk = count_rows(block)
@@ -140,6 +147,7 @@ def calibrate(
     joint = (np.log(length) + (maxima - location) / slope).max(axis=1)
     mean = clipped.mean(axis=0)
     covariance = (clipped - mean).T @ (clipped - mean) / len(clipped)
+    mean[own] = (mean[own] + fitted) / 2
     return Calibration(
         null=NullModel(low, high, mean, whiten(covariance, groups, least)),
         location=location,
@@ -218,6 +226,8 @@ class _Simulator:
         if len(r):
             first = self._rows[rng.integers(len(self._rows), size=streams)][:, self._serial]
             means[..., self._serial] += _chain_chunks(ends, first, uncertain, self._chunk)
+        part = slice(*self._groups.components)  # their mean is that of two halves
+        center[..., part] = (center + np.roll(center, 1, axis=0))[..., part] / 2
         means -= center
         whitening = whiten(covariances, self._groups, self._least).astype(np.float32)
         return _compute_maxima(means, whitening, self._groups)
@@ -275,7 +285,7 @@ def _compute_maxima(centred: Array, whitening: Array, groups: ChannelGroups) -> 
     z = np.empty((chunks, p, streams), centred.dtype)
     for part in groups.slices:
         z[:, part] = np.moveaxis(centred[..., part] @ whitening[..., part, part], 0, -1)
-    running, maxima = init_means(p, streams, dtype=z.dtype.type), np.zeros(())
+    running, maxima = init_means(groups.count, p, streams, dtype=z.dtype.type), np.zeros(())
     for t in range(0, chunks, FILTERED_CHUNKS):
         running, means, variances = update_means(running, z[t : t + FILTERED_CHUNKS])
         own = compute_statistics(means, variances, groups).max(axis=0)

@@ -112,7 +112,7 @@ def has_returned(events: Events, reference: CalibratedReference, delay: int) -> 
         return False
     last = events[len(events) - count :]
     z = reference.whiten_chunks(last)
-    running = running_statistics.init_means(z.shape[1])
+    running = running_statistics.init_means(reference.groups.count, z.shape[1])
     _, means, variances = running_statistics.update_means(running, z)
     statistics = running_statistics.compute_statistics(means, variances, reference.groups)
     highest = reference.compute_logs(last, statistics).max()

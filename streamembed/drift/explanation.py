@@ -15,6 +15,7 @@ from streamembed.drift.monitor_state import (
     CalibratedReference,
     Events,
     MonitorState,
+    are_vectors,
 )
 from streamembed.drift.running_statistics import MEMORIES
 from streamembed.numeric.arrays import Array, Floats
@@ -29,6 +30,7 @@ CHANNEL_SENTENCES = {
     "coverage": "Events fall where the reference has few",
     "coordinates": "Events move within the map of the reference",
     "features": "Means of features shift",
+    "components": "Events are distributed otherwise than in the reference",
     "spread": "The distribution of features is wider or narrower than in the reference",
     "labels": "The relation between labels and features changes",
     "pairs": "The correlation of a pair of features changes",
@@ -55,7 +57,7 @@ def find_trigger(state: MonitorState, logs: Floats, means: Floats, carriers: int
     logs
         Log run lengths at the alarm, see `CalibratedReference.compute_logs`.
     means
-        Exponential means of all memories at the alarm, shape (3, p).
+        Exponential means of all memories at the alarm, shape (w, p).
     """
     assert state.watching is not None
     reference, index, chunk = state.watching.reference, int(logs.argmax()), state.watching.chunk
@@ -107,9 +109,11 @@ def explain(state: MonitorState, trigger: Trigger) -> Alarm:
     )
     tests = _test_features(state, reference, alarm, began)
     alarm = _apply_tests(state, alarm, tests, began)
+    is_vector = alarm.channel == "features" and are_vectors(state.features)
+    what = CHANNEL_SENTENCES["components" if is_vector else alarm.channel]
     often = "less than once in" if trigger.log_run_length >= most else "once in"
     text = (
-        f"{alarm.sentence} {CHANNEL_SENTENCES[alarm.channel]}. Without drift such a value is "
+        f"{alarm.sentence} {what}. Without drift such a value is "
         f"expected {often} {run_length:,.0f} events (you asked for one false alarm in {ert:,.0f})."
     )
     if not reference.dependence.is_modelled:
@@ -188,7 +192,7 @@ def _test_features(
         since = int((recent.positions >= alarm.onset).sum())
         points = _scale(reference, reference.prepare(recent))
         tests = sample.explain(state.names, points, since)
-        if regions.are_vectors(state.features):
+        if are_vectors(state.features):
             own = regions.explain(reference, recent, since)
             tests = replace(tests, explanation=own)
         elif tests.explanation.kind == "value":

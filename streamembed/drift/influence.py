@@ -31,7 +31,7 @@ def find_carriers(
     scores
         Of the last events, whole chunks, shape (n, p).
     means, variances
-        The exponential means of all memories after them, shape (3, p), and (3,).
+        The exponential means of all memories after them, shape (w, p), and (w,).
 
     Returns
     -------
@@ -44,7 +44,7 @@ def find_carriers(
     w, form, part = groups.locate(int(logs.argmax()))
     clipped = np.clip(scores[::-1], null.low, null.high)
     shares = np.matmul((clipped - null.mean)[:, None, :], null.whitening)[:, 0, :] / chunk
-    a = np.array([2.0 / (m + 1) for m in MEMORIES])[:, None]
+    a = 2.0 / (np.array(MEMORIES[: groups.count]) + 1)[:, None]
     weights = a * (1 - a) ** (np.arange(len(scores)) // chunk)
     measure = np.sum if form == "norm" else np.max
     left = measure((means[w, part] - weights[w, :, None] * shares[:, part]) ** 2, axis=1)

@@ -29,10 +29,11 @@ from streamembed.drift.monitor_state import (
     Events,
     MonitorSettings,
     MonitorState,
+    are_vectors,
     build_reference,
 )
 from streamembed.drift.reference import CHUNK
-from streamembed.drift.regions import are_vectors, find_copies
+from streamembed.drift.regions import find_copies
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import InputError, NotReadyError, ParameterError, quote
 from streamembed.geometry.scaling import LARGEST_BANDWIDTH, SMALLEST_BANDWIDTH
@@ -91,7 +92,9 @@ class Monitor(SavedObject):
         are not scaled. Vectors of zeros are unusable rows.
     scaling
         "standard": features are divided by their standard deviations; "global": all by one; None:
-        by nothing. "standard" gives irrelevant noisy features the same weight as the others.
+        by nothing. "standard" gives irrelevant noisy features the same weight as the others. The
+        numbers of a vector (more than 32 features without names) have one unit: they are not scaled
+        unless a bandwidth is given.
     bandwidth
         Of the gaussian kernel, in scaled units; "auto" chooses it.
     on_bad_row

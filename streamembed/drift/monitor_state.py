@@ -25,6 +25,7 @@ from streamembed.drift.season import Season
 from streamembed.numeric.arrays import Array, Bools, Floats, Ints
 from streamembed.numeric.chunks import PendingParts
 
+MOST_FEATURES = 32  # that have no names and are still named
 EVENT_CHANNEL_SHARE = 0.95  # of the false alarms that event channels may raise
 OTHER_SHARE = (1 - EVENT_CHANNEL_SHARE) / 2  # that pairs, and missing rows, may raise
 
@@ -79,7 +80,7 @@ class CalibratedReference:
     map: ReferenceMap
     season: Season | None
     events: Events  # all events of the reference
-    # Scores of the calibration events, without spread and labels, sorted by column.
+    # Scores of the calibration events, without spread, labels and components, sorted by column.
     ordered: Annotated[Floats, "* s"]
     constant: Annotated[Bools, "d"]  # which features are constant in the reference
     # Probability that a new event changes one of these; see `_estimate_change_probability`.
@@ -252,6 +253,11 @@ class MonitorState:
         return next((one for one in kept if one.number == number), None)
 
 
+def are_vectors(features: Features | None) -> bool:
+    """Whether features are too many, and without names, for one of them to say something."""
+    return features is not None and features.ordered and len(features.names) > MOST_FEATURES
+
+
 def build_reference(
     events: Events,
     settings: MonitorSettings,
@@ -278,18 +284,21 @@ def build_reference(
     if serial.block > 1:
         count = min(len(in_map), settings.n_reference // 2)
         in_map = in_map[np.linspace(0, len(in_map) - 1, count).astype(np.int64)]
+    is_vector = are_vectors(features)
     reference_map = reference.fit(
         points[in_map],
         min(settings.n_coordinates, max_scores),
-        settings.scaling,
+        # the numbers of a vector have one unit
+        None if is_vector and settings.bandwidth is None else settings.scaling,
         settings.bandwidth,
         1.0 if features is None else features.divisors,
+        is_vector,
     )
     own = reference_map.compute_scores(points[~chosen])
-    ordered = np.sort(own, axis=0)
-    parts = [own, reference.score_spread(own, ordered)]
     k = reference_map.psi.shape[1]
-    sizes = [1, k, own.shape[1] - 1 - k, own.shape[1]]
+    ordered = np.sort(own[:, : 1 + k] if is_vector else own, axis=0)
+    parts = [own, reference.score_spread(own, ordered)]
+    sizes = [1, k, own.shape[1] - 1 - k, ordered.shape[1]]
     labels = None
     known = int(events.labels.max(initial=-1)) + 1  # not those that came later in the same call
     if settings.labels and known:
@@ -300,7 +309,12 @@ def build_reference(
         parts.append(labels.compute_scores(standard[~chosen], events.labels[~chosen]))
         sizes.append(parts[-1].shape[1])
     used = [i for i, size in enumerate(sizes) if size]
-    groups = ChannelGroups(tuple(EVENT_CHANNELS[i] for i in used), tuple(sizes[i] for i in used))
+    names, counts = tuple(EVENT_CHANNELS[i] for i in used), tuple(sizes[i] for i in used)
+    columns, fitted = (0, 0), np.zeros(0)
+    if is_vector:
+        columns = 1 + k, own.shape[1]
+        fitted = reference_map.compute_scores(points[in_map])[:, 1 + k :].mean(axis=0)
+    groups = ChannelGroups(names, counts, columns)
     calibrated = calibration.calibrate(
         np.concatenate(parts, axis=1),
         stretches[~chosen],
@@ -309,6 +323,7 @@ def build_reference(
         (settings.seed, number, 1),
         serial.block,
         N_STREAMS if len(events) >= settings.n_reference else N_STREAMS // 2,
+        fitted=fitted,
     )
     standard = reference_map.standardise(events.points)
     return CalibratedReference(

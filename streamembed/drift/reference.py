@@ -20,6 +20,7 @@ from streamembed.numeric.linalg import largest_pairs
 CHUNK = 10  # events of which the mean score is taken
 BLOCKS = 50  # consecutive ones of which the events go to the map, or to the calibration
 MAX_FEATURES = 16
+MAX_COMPONENTS = 64  # of vectors
 MAX_LABEL_SCORES = 64  # numbers of the labels' score
 FARTHEST = 8.0  # standard deviations of a feature
 OUTSIDE = 1e6  # deviations; scaled points are clipped to this
@@ -62,6 +63,8 @@ class ReferenceMap:
     features: Scaling  # by standard deviations; 1 where a feature is constant
     # Leading axes of the standardised features, where there are more than 16.
     axes: Annotated[Floats, "d r"] | None
+    # Of vectors, in their place: weights of the points in leading components of the squared kernel.
+    components: Annotated[Floats, "m c"] | None
 
     def standardise(self, points: Floats) -> Floats:
         """Features in standard deviations, clipped to eight."""
@@ -71,8 +74,9 @@ class ReferenceMap:
         """Coverage, coordinates and features of events, shape (n, 1 + k + r).
 
         coverage = log10 mean_j k(x, z_j), coordinates = sum_j p_j(x) psi_j with p_j in proportion
-        to k(x, z_j) / q_j, or 0 where coverage is at its floor. Rows are computed in tens, so that
-        the bits do not depend on the size of a call.
+        to k(x, z_j) / q_j, or 0 where coverage is at its floor; features of vectors are
+        sum_j k(x, z_j)**2 c_j. Rows are computed in tens, so that the bits do not depend on the
+        size of a call.
         """
         tall = len(points)
         points = np.pad(points, ((0, -tall % CHUNK), (0, 0)))
@@ -86,15 +90,18 @@ class ReferenceMap:
         kernel = np.exp(d2, out=d2)
         mass = np.einsum("ij->i", kernel) / len(self.points)
         inside = mass > FLOOR
+        if self.components is not None:
+            features = _multiply_rows(kernel * kernel, self.components)
+        else:
+            features = self.standardise(points)
+        if self.axes is not None:
+            features = _multiply_rows(features, self.axes)
         kernel *= self.weights
         shares = np.einsum("ij->i", kernel)
         coordinates = _multiply_rows(kernel, self.psi)
         coordinates /= np.where(inside, shares, 1.0)[:, None]
         coordinates[~inside] = 0.0
         coverage = np.log10(np.maximum(mass, FLOOR))
-        features = self.standardise(points)
-        if self.axes is not None:
-            features = _multiply_rows(features, self.axes)
         return np.concatenate([coverage[:, None], coordinates, features], axis=1)[:tall]
 
 
@@ -114,6 +121,7 @@ def fit(
     scaling: str | None = "standard",
     bandwidth: float | None = None,
     divisors: Floats | float = 1.0,
+    is_vector: bool = False,
 ) -> ReferenceMap:
     """Fit the map to these events, shape (n, d).
 
@@ -123,6 +131,8 @@ def fit(
         At most; fewer where the spectrum has fewer above 1e-3.
     divisors
         See `Features.divisors`: the numbers of a vector weigh as one feature.
+    is_vector
+        Whether components of the kernel take the place of features.
     """
     masses = np.ones(len(points))
     kernel_scaling = fit_points(points, masses, scaling, bandwidth, divisors=divisors)
@@ -132,13 +142,32 @@ def fit(
     features = fit_points(points, masses, "standard", 1.0)
     kernel = np.exp(-cdist(scaled, scaled, "sqeuclidean") / kernel_scaling.bandwidth**2)
     psi = _decompose_walk(kernel, n_coordinates)
-    axes = None
-    if points.shape[1] > MAX_FEATURES:
+    axes = components = None
+    if is_vector:
+        components = _decompose_kernel(kernel * kernel, MAX_COMPONENTS)
+    elif points.shape[1] > MAX_FEATURES:
         tall = np.clip(features.apply(points), -FARTHEST, FARTHEST) / divisors
         _, _, right = np.linalg.svd(tall - tall.mean(axis=0), full_matrices=False)
         axes = np.ascontiguousarray((_fix_signs(right[:MAX_FEATURES].T).T / divisors).T)
     scaled = np.ascontiguousarray(scaled)
-    return ReferenceMap(kernel_scaling, scaled, 1.0 / kernel.sum(axis=1), psi, features, axes)
+    weights = 1.0 / kernel.sum(axis=1)
+    return ReferenceMap(kernel_scaling, scaled, weights, psi, features, axes, components)
+
+
+def _decompose_kernel(kernel: Floats, count: int) -> Floats:
+    """Weights of the points in the leading components of a kernel, shape (m, c).
+
+    Squared differences of the components are those of the events in the kernel's own space: their
+    sum over two means is the maximum mean discrepancy, but for the components that are left out.
+
+    Source: Scholkopf, Smola & Muller (1998), kernel principal components; Gretton et al. (2012),
+    "A kernel two-sample test".
+    """
+    centred = kernel - kernel.mean(axis=0)
+    centred -= centred.mean(axis=1)[:, None]
+    values, vectors = largest_pairs((centred + centred.T) / 2, min(count, len(kernel) - 1))
+    used = np.flatnonzero(values > FLOOR * len(kernel))[::-1]
+    return np.ascontiguousarray(_fix_signs(vectors[:, used] / np.sqrt(values[used])))
 
 
 def _decompose_walk(kernel: Floats, count: int) -> Floats:
@@ -169,11 +198,13 @@ def _fix_signs(columns: Floats) -> Floats:
 def score_spread(scores: Floats, ordered: Floats) -> Floats:
     """How far out scores lie among those of the calibration, ``ordered``: 0 on average, from -1 on.
 
+    Of the first scores, where more are given than are ordered.
+
     Squares of their normal scores detect a score whose mean stays and whose width changes.
 
     Source: Klotz (1962), "Nonparametric tests for scale".
     """
-    return compute_normal_scores(ordered, scores) ** 2 - 1.0
+    return compute_normal_scores(ordered, scores[:, : ordered.shape[1]]) ** 2 - 1.0
 
 
 def compute_normal_scores(ordered: Floats, points: Floats) -> Floats:

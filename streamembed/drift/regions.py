@@ -16,14 +16,12 @@ import numpy as np
 import scipy
 from scipy import linalg
 
-from streamembed.data.features import Features
 from streamembed.drift.alarm import Alarm, Explanation
 from streamembed.drift.change_tests import LEVEL, compute_rate_p
 from streamembed.drift.monitor_state import CalibratedReference, Events
 from streamembed.numeric.arrays import Bools, Floats, Ints
 
 CHANNEL = "repeated"  # of an alarm while a reference is collected
-MOST_FEATURES = 32  # that have no names and are still named
 FARTHEST = 1e6  # standard deviations: squares are finite
 MOST_CENTRES = 128
 N_NEAREST = 10  # events of which a centre is the mean
@@ -40,11 +38,6 @@ MIN_LEFT = 100  # events of a reference without the copies
 # the share of a group has changed (186 streams), than 93 % where the encoder has.
 BEYOND = 0.9
 QUARTILES, SCALED = (0.25, 0.75), 1.5  # both must be so many times as large, or as small
-
-
-def are_vectors(features: Features | None) -> bool:
-    """Whether features are too many, and without names, for one of them to say something."""
-    return features is not None and features.ordered and len(features.names) > MOST_FEATURES
 
 
 def explain(reference: CalibratedReference, recent: Events, since: int) -> Explanation:

@@ -11,7 +11,8 @@ import numpy as np
 from streamembed.drift.reference import CHUNK
 from streamembed.numeric.arrays import Array, Floats
 
-MEMORIES = (4, 16, 64)  # chunks: 40, 160 and 640 events
+# Chunks: 40, 160 and 640 events; of vectors, whose new groups are slow to see, also 2,560.
+MEMORIES = (4, 16, 64, 256)
 FORMS = ("norm", "max")  # the shift of all scores of a channel, and of a single one
 RIDGE = 1e-2  # of a correlation matrix: correlated scores may decorrelate
 
@@ -22,6 +23,9 @@ class ChannelGroups:
 
     names: tuple[str, ...]
     sizes: tuple[int, ...]  # scores of each, in their order
+    # First and last column, exclusive, of components of a kernel: they are scaled by one deviation,
+    # not whitened, so that the norm of their means is that of the kernel's space. None: (0, 0).
+    components: tuple[int, int] = (0, 0)
 
     @property
     def starts(self) -> list[int]:
@@ -33,11 +37,14 @@ class ChannelGroups:
         """The columns of each."""
         return tuple(slice(a, a + n) for a, n in zip(self.starts, self.sizes, strict=True))
 
+    @property
+    def count(self) -> int:
+        """Memories: one more of vectors."""
+        return len(MEMORIES) - (self.components == (0, 0))
+
     def locate(self, index: int) -> tuple[int, str, slice]:
         """Memory, as an index, form and columns of a statistic of `compute_statistics`."""
-        memory, form, channel = np.unravel_index(
-            index, (len(MEMORIES), len(FORMS), len(self.names))
-        )
+        memory, form, channel = np.unravel_index(index, (self.count, len(FORMS), len(self.names)))
         return int(memory), FORMS[form], self.slices[channel]
 
 
@@ -67,21 +74,25 @@ class RunningMeans:
     chunks: int = 0  # so far
 
 
-def init_means(*shape: int, dtype: type = np.float64) -> RunningMeans:
-    """The state before the first chunk, of scores of this shape."""
-    return RunningMeans(np.zeros((len(MEMORIES), *shape), dtype))
+def init_means(count: int, *shape: int, dtype: type = np.float64) -> RunningMeans:
+    """The state before the first chunk, of so many memories, and of scores of this shape."""
+    return RunningMeans(np.zeros((count, *shape), dtype))
 
 
 def whiten(covariance: Array, groups: ChannelGroups, least: Floats) -> Floats:
     """Symmetric whitening of each channel, shape (..., p, p), of covariances of that shape.
 
     Of the correlations, with a ridge of 1e-2; no deviation counts as less than ``least``, shape
-    (p,), and a score that never varies has weight 0.
+    (p,), and a score that never varies has weight 0. Components share one deviation.
     """
     whitening = np.zeros(covariance.shape)
     for part in groups.slices:
         own = covariance[..., part, part]
         variances = np.maximum(np.diagonal(own, axis1=-2, axis2=-1), least[part] ** 2)
+        if (part.start, part.stop) == groups.components:
+            variances = np.maximum(variances.mean(axis=-1, keepdims=True), 1e-24)
+            whitening[..., part, part] = np.eye(own.shape[-1]) / np.sqrt(variances[..., None])
+            continue
         varies = variances > 1e-24
         inverse = np.where(varies, 1.0 / np.sqrt(np.where(varies, variances, 1.0)), 0.0)
         correlations = own * inverse[..., :, None] * inverse[..., None, :]
@@ -103,11 +114,11 @@ def update_means(before: RunningMeans, z: Array) -> tuple[RunningMeans, Array, F
 
     Returns
     -------
-    The state after them, the means (c, 3, p) or (c, 3, p, s), and their variances without drift
-    (c, 3), where a chunk's mean of whitened scores has variance 1 / 10.
+    The state after them, the means (c, w, p) or (c, w, p, s), and their variances without drift
+    (c, w), where a chunk's mean of whitened scores has variance 1 / 10.
     """
     means, carried = np.empty((len(z), *before.carried.shape), z.dtype), before.carried
-    a = np.array([2.0 / (w + 1) for w in MEMORIES])
+    a = 2.0 / (np.array(MEMORIES[: len(carried)]) + 1)
     t = before.chunks + 1.0 + np.arange(len(z))[:, None]
     variances = a / (2 - a) * (1 - (1 - a) ** (2 * t)) / CHUNK
     new = a.astype(z.dtype).reshape(-1, *[1] * (z.ndim - 1))
@@ -119,10 +130,10 @@ def update_means(before: RunningMeans, z: Array) -> tuple[RunningMeans, Array, F
 
 
 def compute_statistics(means: Array, variances: Array, groups: ChannelGroups) -> Array:
-    """Every statistic, shape (..., f), of means (..., 3, p) and variances (..., 3).
+    """Every statistic, shape (..., f), of means (..., w, p) and variances (..., w).
 
     For each memory ||v||**2 / (dim sigma**2) of every channel, then max v_j**2 / sigma**2. Means
-    (..., 3, p, s) of streams side by side have statistics (..., f, s).
+    (..., w, p, s) of streams side by side have statistics (..., f, s).
     """
     axis = variances.ndim
     behind = [1] * (means.ndim - axis)

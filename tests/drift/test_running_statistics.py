@@ -21,7 +21,7 @@ ONE = ChannelGroups(("features",), (1,))
 def by_definition(z: Floats, t: int, groups: ChannelGroups) -> list[float]:
     """Every statistic after chunk t, by sums over all chunks before."""
     found = []
-    for w in running_statistics.MEMORIES:
+    for w in running_statistics.MEMORIES[: groups.count]:
         a = 2.0 / (w + 1)
         v = sum(a * (1 - a) ** (t - s) * z[s] for s in range(t + 1))
         variance = sum((a * (1 - a) ** (t - s)) ** 2 for s in range(t + 1)) / CHUNK
@@ -38,7 +38,7 @@ def test_statistics_are_those_of_the_definition_after_every_chunk() -> None:
     groups = ChannelGroups(("coverage", "coordinates", "features"), (1, 3, 4))
     rng = np.random.default_rng(0)
     z = rng.standard_normal((90, 8))
-    state, seen = running_statistics.init_means(8), 0
+    state, seen = running_statistics.init_means(3, 8), 0
     for count in (1, 2, 40, 7, 40):
         state, means, variances = running_statistics.update_means(state, z[seen : seen + count])
         got = compute_statistics(means, variances, groups)
@@ -99,7 +99,7 @@ def test_run_lengths_are_those_of_the_markov_chain(monkeypatch: pytest.MonkeyPat
 
     200 simulated maxima tell the log of a run length to sd 0.1, ten of them to 0.03.
     """
-    monkeypatch.setattr(running_statistics, "MEMORIES", (16,))
+    monkeypatch.setattr(running_statistics, "MEMORIES", (16, 64))
     ert = 3000.0
     found = []
     for seed in range(10):
@@ -111,6 +111,21 @@ def test_run_lengths_are_those_of_the_markov_chain(monkeypatch: pytest.MonkeyPat
         statistic = float(made.location[0] + made.slope[0] * log)
         found.append(CHUNK * brook_evans(math.sqrt(statistic), 2.0 / 17))
     assert abs(math.log(float(np.exp(np.mean(np.log(found)))) / ert)) < 0.15
+
+
+def test_components_are_scaled_by_one_deviation_around_the_mean_of_both_halves() -> None:
+    """Not whitened and not clipped; and without a change hardly above the line."""
+    rng = np.random.default_rng(6)
+    scores = rng.standard_normal((500, 4)) * [1.0, 3.0, 2.0, 1.0]
+    groups = ChannelGroups(("coverage", "features"), (1, 3), components=(1, 4))
+    fitted = np.array([0.5, 0.0, -0.5])
+    made = calibrate(scores, np.arange(500) // 50, groups, 2_000.0, (0,), fitted=fitted)
+    null = made.null
+    np.testing.assert_allclose(null.mean[1:], (scores[:, 1:].mean(axis=0) + fitted) / 2)
+    deviation = np.sqrt(scores[:, 1:].var(axis=0).mean())
+    np.testing.assert_allclose(null.whitening[1:, 1:], np.eye(3) / deviation)
+    assert (null.low[1:] == scores[:, 1:].min(axis=0)).all()
+    assert null.low[0] > scores[:, 0].min()
 
 
 def test_thresholds_ascend_with_the_run_length_and_hardly_hang_on_the_seed() -> None:
@@ -139,7 +154,7 @@ def test_simulated_streams_are_run_as_a_stream_is() -> None:
     )
     for i in range(3):
         _, means, variances = running_statistics.update_means(
-            running_statistics.init_means(8), chunks[i] @ whitening[i]
+            running_statistics.init_means(3, 8), chunks[i] @ whitening[i]
         )
         expected = compute_statistics(means, variances, groups).max(axis=0)
         np.testing.assert_allclose(found[i], expected, rtol=1e-4)
@@ -185,7 +200,7 @@ def simulated(scores: Floats, reference: Floats, ert: float, seed: int, fixed: b
             simulator._draw_references = drawn  # type: ignore[method-assign]
     z = made.null.whiten_chunks(scores)
     _, means, variances = running_statistics.update_means(
-        running_statistics.init_means(scores.shape[1]), z
+        running_statistics.init_means(3, scores.shape[1]), z
     )
     logs = made.log_run_lengths(compute_statistics(means, variances, groups)).max(axis=1)
     hits = np.flatnonzero(logs >= made.threshold)
