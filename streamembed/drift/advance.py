@@ -17,7 +17,7 @@ from streamembed.drift.candidate import (
     MIN_RETURN_REFERENCE,
     find_change,
     has_returned,
-    next_stage,
+    next_stage_size,
 )
 from streamembed.drift.explanation import (
     REVISIONS,
@@ -26,7 +26,7 @@ from streamembed.drift.explanation import (
     find_pair_trigger,
     find_trigger,
 )
-from streamembed.drift.influence import find_carriers
+from streamembed.drift.influence import count_carriers
 from streamembed.drift.monitor_state import (
     OTHER_SHARE,
     CalibratedReference,
@@ -53,10 +53,10 @@ PAIRS = ALL_CHANNELS.index("pairs")
 def advance(state: MonitorState, events: Events) -> MonitorState:
     """The state after some events of the stream, checked."""
     while state.phase != "stopped":
-        first, before = state.done, state.position
+        first, before = state.n_processed, state.position
         step = find_due(state) - first
         if before + len(events) < first + step:
-            return wait(state, events)
+            return add_waiting(state, events)
         count = (before + len(events) - first) // step * step
         block = events[: min(count, _count_to_boundary(state)) - state.waiting.count]
         block = Events.joined((*state.waiting.parts, block))
@@ -68,7 +68,7 @@ def advance(state: MonitorState, events: Events) -> MonitorState:
     return replace(state, position=state.position + len(events))
 
 
-def wait(state: MonitorState, events: Events) -> MonitorState:
+def add_waiting(state: MonitorState, events: Events) -> MonitorState:
     """The state after events with which there is nothing to do yet."""
     if not len(events):
         return state
@@ -81,22 +81,23 @@ def wait(state: MonitorState, events: Events) -> MonitorState:
 def find_due(state: MonitorState) -> int:
     """The position at which there is something to do next."""
     watching = state.watching
-    return state.done + (_count_to_boundary(state) if watching is None else watching.chunk)
+    ahead = _count_to_boundary(state) if watching is None else watching.chunk_size
+    return state.n_processed + ahead
 
 
 def _count_to_boundary(state: MonitorState) -> int:
     """Events to the next thing to do; whole chunks where a reference watches."""
     left, watching = [], state.watching
     if state.candidate is not None:
-        left.append(state.candidate.due - state.done)
+        left.append(state.candidate.due - state.n_processed)
     alarm = _find_alarm_to_explain(state)
     if alarm is not None:
-        left.append(alarm.position + REVISIONS[alarm.revision] - state.done)
+        left.append(alarm.position + REVISIONS[alarm.revision] - state.n_processed)
     if watching is None:
         return max(min(left), 1)
-    interval = watching.reference.interval
-    left += [MOST_SCORED, interval - (state.done - watching.began) % interval]
-    return watching.chunk * min(max(-(-n // watching.chunk), 1) for n in left)
+    interval = watching.reference.pair_search_interval
+    left += [MOST_SCORED, interval - (state.n_processed - watching.began) % interval]
+    return watching.chunk_size * min(max(-(-n // watching.chunk_size), 1) for n in left)
 
 
 def _find_alarm_to_explain(state: MonitorState) -> Alarm | None:
@@ -115,12 +116,12 @@ def _count_recent(reference: CalibratedReference | None) -> int:
     if reference is None:
         return N_RECENT
     least = N_RECENT if reference.map.components is None else N_VECTORS
-    return max(least, len(reference.events) // 2, reference.chunk)
+    return max(least, len(reference.events) // 2, reference.chunk_size)
 
 
 def _append(state: MonitorState, block: Events) -> MonitorState:
     """The state with these events, of which the first ones waited, among the last ones."""
-    position, count = state.done + len(block), _count_recent(state.reference)
+    position, count = state.n_processed + len(block), _count_recent(state.reference)
     if state.candidate is not None:
         count = max(count, position - state.candidate.since)
     recent = block if state.recent is None else Events.joined((state.recent, block))
@@ -136,7 +137,7 @@ def _settle_what_is_due(state: MonitorState) -> MonitorState:
         assert left is not None
         state = add_record(state, explain_again(state, alarm, left))
     if state.candidate is not None and state.position >= state.candidate.due:
-        state = _settle(state, state.candidate)
+        state = _decide_candidate(state, state.candidate)
     return state
 
 
@@ -149,35 +150,35 @@ def add_event(
     state: MonitorState, kind: str, onset: int, reference: int, sentence: str
 ) -> MonitorState:
     """The state with a record that is no alarm."""
-    number = state.next_number - 1
+    number = state.next_alarm_number - 1
     return add_record(state, Alarm(kind, number, state.position, onset, reference, sentence))
 
 
-def _settle(state: MonitorState, candidate: Candidate) -> MonitorState:
+def _decide_candidate(state: MonitorState, candidate: Candidate) -> MonitorState:
     """Make a reference of the candidate, or cut it, or return to one that was left, or go on."""
     whole, settings, left = state.list_since(candidate.since), state.settings, state.reference
     events, n = whole, len(whole)
     if are_vectors(state.features):
         events, is_burst = regions.split_copies(whole, n >= settings.n_reference)
-        if is_burst and not _is_repeat_named(state, candidate.since):
-            alarm = regions.report_copies(whole, state.position, state.next_number)
+        if is_burst and not _has_repeat_alarm(state, candidate.since):
+            alarm = regions.report_copies(whole, state.position, state.next_alarm_number)
             state = add_record(state, alarm)
     if len(events) < min(regions.MIN_LEFT, n):
-        due = candidate.since + next_stage(n, settings.period or 0, settings.n_reference)
+        due = candidate.since + next_stage_size(n, settings.period or 0, settings.n_reference)
         return replace(state, candidate=replace(candidate, due=due))
     usual, previous = (1, None) if left is None else (left.dependence.block, left.season)
     season = fit_season(events, settings.period, previous)
     points, is_first = remove_season(events, season), not state.numbered
     serial = dependence.measure(points, usual, settings.n_reference)
     least = min(max(MIN_BLOCKS * serial.block, settings.period or 0), settings.n_reference)
-    due = candidate.since + next_stage(n, least, settings.n_reference)
+    due = candidate.since + next_stage_size(n, least, settings.n_reference)
     later = replace(state, candidate=replace(candidate, due=due))
     if state.watching is None:
         at = find_change(points, (settings.seed, state.position, 3), usual)
         if at is not None and is_first:
             serial = replace(serial, changed_at=int(events.positions[at]))
         elif at is not None:
-            return _cut(state, int(events.positions[at]), candidate.since)
+            return _restart_at_change(state, int(events.positions[at]), candidate.since)
         elif not is_first and n < least:
             return later
     returned = None if is_first else _find_return(state, events)
@@ -192,13 +193,13 @@ def _settle(state: MonitorState, candidate: Candidate) -> MonitorState:
     return start_watching(after, reference, later.candidate if n < settings.n_reference else None)
 
 
-def _is_repeat_named(state: MonitorState, since: int) -> bool:
+def _has_repeat_alarm(state: MonitorState, since: int) -> bool:
     """Whether an alarm has named a repeated event since that one."""
     later = (record.explanation for record in state.records if record.position > since)
     return any(one is not None and one.kind == "repeated event" for one in later)
 
 
-def _cut(state: MonitorState, at: int, first: int) -> MonitorState:
+def _restart_at_change(state: MonitorState, at: int, first: int) -> MonitorState:
     """Leave out events before a change among those of a candidate, and say so."""
     sentence = (
         f"The stream changed again around event {at:,}, while the events since {first:,} were "
@@ -210,7 +211,7 @@ def _cut(state: MonitorState, at: int, first: int) -> MonitorState:
 
 def _collect_since(state: MonitorState, since: int) -> MonitorState:
     """The state with a candidate of the events since one of them."""
-    due = max(since + next_stage(0, 0, state.settings.n_reference), state.position + 1)
+    due = max(since + next_stage_size(0, 0, state.settings.n_reference), state.position + 1)
     return replace(state, candidate=Candidate(since, due))
 
 
@@ -278,9 +279,10 @@ class _ScoredChunks:
 
     running: RunningMeans  # after these chunks
     means: Floats  # (w, p): the exponential means after the last
-    logs: Floats  # (c, f + 1): see `CalibratedReference.compute_logs`
+    logs: Floats  # (c, f + 1): see `CalibratedReference.compute_log_run_lengths`
     anomalies: Ints  # (c,): sums of the anomaly scores of their events, in millionths
-    carriers: int | None  # of the alarm of the last chunk, see `find_carriers`; None: there is none
+    # Of the alarm of the last chunk, see `count_carriers`; None: there is none.
+    carriers: int | None
 
     def __len__(self) -> int:
         return len(self.logs)
@@ -288,9 +290,9 @@ class _ScoredChunks:
 
 def _watch(state: MonitorState, watching: Watching, block: Events) -> MonitorState:
     """Score whole chunks up to a boundary, or the next alarm."""
-    reference, chunk = watching.reference, watching.chunk
+    reference, chunk = watching.reference, watching.chunk_size
     chunks = _score(state, watching, block)
-    ends = state.done + chunk * np.arange(1, len(chunks) + 1)
+    ends = state.n_processed + chunk * np.arange(1, len(chunks) + 1)
     state = replace(state, watching=replace(watching, running=chunks.running))
     state = _append(state, block[: len(chunks) * chunk])
     table = _tabulate_channels(chunks, reference)
@@ -298,9 +300,9 @@ def _watch(state: MonitorState, watching: Watching, block: Events) -> MonitorSta
     if chunks.carriers is not None:
         trigger = find_trigger(state, chunks.logs[-1], chunks.means, chunks.carriers)
     is_search = pair_channel.is_searched(len(state.names)) and state.candidate is None
-    if is_search and (state.position - watching.began) % reference.interval == 0:
-        stretch = state.list_watched(reference.interval)
-        log = pair_channel.search(reference, reference.prepare(stretch))
+    if is_search and (state.position - watching.began) % reference.pair_search_interval == 0:
+        stretch = state.list_watched(reference.pair_search_interval)
+        log = pair_channel.search(reference, reference.deseasonalise(stretch))
         if log is not None:
             table[-1, :, PAIRS] = log, 0
             log += float(np.log(OTHER_SHARE))
@@ -314,14 +316,14 @@ def _watch(state: MonitorState, watching: Watching, block: Events) -> MonitorSta
 
 
 def _score(state: MonitorState, watching: Watching, block: Events) -> _ScoredChunks:
-    reference, running, chunk = watching.reference, watching.running, watching.chunk
+    reference, running, chunk = watching.reference, watching.running, watching.chunk_size
     scores = reference.compute_scores(block)
     z = reference.calibration.null.whiten_chunks(scores, chunk)
-    anomalies = np.rint(SCORE_UNITS * reference.rank_coverage(scores[:, 0])).astype(np.int64)
+    anomalies = np.rint(SCORE_UNITS * reference.score_anomalies(scores[:, 0])).astype(np.int64)
     anomalies = anomalies.reshape(-1, chunk).sum(axis=1)
     after, means, variances = running_statistics.update_means(running, z)
     statistics = running_statistics.compute_statistics(means, variances, reference.groups)
-    logs = reference.compute_logs(block, statistics)
+    logs = reference.compute_log_run_lengths(block, statistics)
     n, carriers, most = len(logs), None, _count_recent(reference)
     hits = np.flatnonzero(logs.max(axis=1) > reference.calibration.threshold).tolist()
     if hits:
@@ -331,7 +333,7 @@ def _score(state: MonitorState, watching: Watching, block: Events) -> _ScoredChu
         stop, own = len(before) + (hit + 1) * chunk, 0
         if logs[hit, -1] <= reference.calibration.threshold:
             start = max(0, stop - most // chunk * chunk)
-            own = find_carriers(reference, scores[start:stop], means[hit], variances[hit])
+            own = count_carriers(reference, scores[start:stop], means[hit], variances[hit])
         if own != 1:
             n, carriers = hit + 1, own
             after, _, _ = running_statistics.update_means(running, z[:n])
@@ -345,12 +347,12 @@ def _tabulate_channels(chunks: _ScoredChunks, reference: CalibratedReference) ->
     places = [ALL_CHANNELS.index(name) for name in reference.groups.names]
     own = chunks.logs[:, :-1].reshape(len(chunks), -1, len(places))
     table[:, 0, places] = own.max(axis=1)
-    table[:, 1, places] = reference.chunk * np.repeat(MEMORIES, len(FORMS))[own.argmax(axis=1)]
+    table[:, 1, places] = reference.chunk_size * np.repeat(MEMORIES, len(FORMS))[own.argmax(axis=1)]
     # constant features count as features where their value is the stronger
     constant_logs, column = chunks.logs[:, -1], ALL_CHANNELS.index("features")
     stronger = constant_logs > np.fmax(table[:, 0, column], 0.0)
     table[stronger, 0, column] = constant_logs[stronger]
-    table[stronger, 1, column] = reference.chunk
+    table[stronger, 1, column] = reference.chunk_size
     return table
 
 

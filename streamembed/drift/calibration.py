@@ -20,7 +20,7 @@ from typing import Annotated
 import numpy as np
 from scipy.sparse import csr_array
 
-from streamembed.drift.dependence import count_rows
+from streamembed.drift.dependence import choose_rows_per_chunk
 from streamembed.drift.reference import CHUNK
 from streamembed.drift.running_statistics import (
     ChannelGroups,
@@ -65,7 +65,7 @@ class Calibration:
         return logs
 
 
-def estimate_coefficients(scores: Floats, blocks: Ints) -> Floats:
+def estimate_autocorrelations(scores: Floats, blocks: Ints) -> Floats:
     """Lag-1 autocorrelation of each score, shape (p,), bias-corrected; 0 where not significant.
 
     Parameters
@@ -110,7 +110,7 @@ def calibrate(
     scores
         Of the events that the map is not fitted to, in time order, shape (n, p).
     blocks
-        See `estimate_coefficients`.
+        See `estimate_autocorrelations`.
     ert
         Expected run of events between false alarms; may be infinite.
     seed
@@ -131,9 +131,9 @@ def calibrate(
     low[own], high[own] = scores[:, own].min(axis=0), scores[:, own].max(axis=0)
     least = is_rare * LEAST_DEVIATION * (high - low) / np.sqrt(block)
     clipped, blocks = average_blocks(np.clip(scores, low, high), blocks, block)
-    chunk = count_rows(block)
+    chunk = choose_rows_per_chunk(block)
     ert /= block
-    coefficients = estimate_coefficients(clipped, blocks)
+    coefficients = estimate_autocorrelations(clipped, blocks)
     length = max(int(min(ert, MAX_LENGTH)) // chunk, 1) * chunk
     rng = np.random.default_rng(seed)
     simulator = _Simulator(clipped, blocks, coefficients, groups, least, chunk)
@@ -225,7 +225,7 @@ class _Simulator:
         covariances = (np.swapaxes(own, 1, 2) @ own).astype(np.float64) / self._n
         if len(r):
             first = self._rows[rng.integers(len(self._rows), size=streams)][:, self._serial]
-            means[..., self._serial] += _chain_chunks(ends, first, uncertain, self._chunk)
+            means[..., self._serial] += _compute_carry_over(ends, first, uncertain, self._chunk)
         part = slice(*self._groups.components)  # their mean is that of two halves
         center[..., part] = (center + np.roll(center, 1, axis=0))[..., part] / 2
         means -= center
@@ -260,7 +260,7 @@ class _Simulator:
         return drawn
 
 
-def _chain_chunks(ends: Array, first: Array, r: Array, chunk: int = CHUNK) -> Array:
+def _compute_carry_over(ends: Array, first: Array, r: Array, chunk: int = CHUNK) -> Array:
     """What events before each chunk add to its mean, shape (s, c, p): they fade as r, r**2, ... .
 
     Parameters

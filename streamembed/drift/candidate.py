@@ -31,7 +31,7 @@ SCAN_ROWS = 200  # at most
 MIN_ROWS, MIN_SCANNED = 20, 100
 
 
-def next_stage(n: int, least: int, n_reference: int) -> int:
+def next_stage_size(n: int, least: int, n_reference: int) -> int:
     """How many events a candidate of n has at its next stage; so many at least."""
     target = next((stage for stage in FIRST_STAGES if stage > n), n_reference)
     return max(min(max(target, least), n_reference), n + 1)
@@ -106,7 +106,7 @@ def has_returned(events: Events, reference: CalibratedReference, delay: int) -> 
         Events that must be there at least: so many it took to see the change, since the onset or in
         the memory that showed it.
     """
-    chunk = reference.chunk
+    chunk = reference.chunk_size
     count = min(max(RETURN_EVENTS, delay), len(events)) // chunk * chunk
     if count < max(MIN_RETURN_EVENTS, delay // chunk * chunk):
         return False
@@ -115,5 +115,5 @@ def has_returned(events: Events, reference: CalibratedReference, delay: int) -> 
     running = running_statistics.init_means(reference.groups.count, z.shape[1])
     _, means, variances = running_statistics.update_means(running, z)
     statistics = running_statistics.compute_statistics(means, variances, reference.groups)
-    highest = reference.compute_logs(last, statistics).max()
+    highest = reference.compute_log_run_lengths(last, statistics).max()
     return bool(highest < reference.calibration.threshold + np.log(RETURN_SHARE))

@@ -15,7 +15,11 @@ import scipy
 from scipy import special
 
 from streamembed.drift.alarm import Explanation
-from streamembed.drift.dependence import correlate_lags, cut_lags, integrate
+from streamembed.drift.dependence import (
+    autocorrelate,
+    sum_autocorrelations,
+    zero_insignificant_lags,
+)
 from streamembed.drift.reference import compute_normal_scores
 from streamembed.numeric.arrays import Array, Bools, Floats, Ints
 
@@ -81,8 +85,9 @@ class ReferenceSample:
         safe = np.where(self._spread_sd > 1e-12, self._spread_sd, 1.0)
         self._skew = third / safe**3
         self._sorted = np.sort(points, axis=0)
-        values, spreads = _measure_lags(own), _measure_lags(self._deviations)
-        self._mean_time, self._spread_time = integrate(values), integrate(spreads)
+        values, spreads = _autocorrelate(own), _autocorrelate(self._deviations)
+        self._mean_time = sum_autocorrelations(values)
+        self._spread_time = sum_autocorrelations(spreads)
         plain = values[:, self._plain]
         # of the products of two features that do not depend on each other
         self._pair_time = np.maximum(2 * plain.T @ plain - 1, 1.0)
@@ -100,13 +105,15 @@ class ReferenceSample:
         windows = [recent[m - count :] for count in sorted({since, *(min(w, m) for w in WINDOWS)})]
         counts = sorted({since, *(w for w in RATE_WINDOWS if w <= m)})
         own = recent[m - since :]
-        spread = self._merge(windows, self._test_spreads)
+        spread = self._test_windows(windows, self._test_spreads)
         level = LEVEL / max(d, 1)
-        mean = self._merge(windows, lambda window: self._test_means(window, spread.p <= level))
-        rate = self._merge([recent[m - count :] for count in counts], self._test_rates)
+        mean = self._test_windows(
+            windows, lambda window: self._test_means(window, spread.p <= level)
+        )
+        rate = self._test_windows([recent[m - count :] for count in counts], self._test_rates)
         families = [mean.p[self._plain], spread.p[self._plain], rate.p[self.binary]]
         pairs = self._test_pairs(windows)
-        common = self._merge(windows, self._test_common)
+        common = self._test_windows(windows, self._test_common)
         families += [pairs.p, common.p]
         share = max(1, sum(bool(len(p)) for p in families))
         p_mean = np.where(self.binary, 1.0, mean.p * len(self._plain) * share)
@@ -152,7 +159,7 @@ class ReferenceSample:
             return _explain(("mean", "spread", "rate")[kind], (names[best],), tests[kind], best, p)
         return Explanation("", (), 0.0, 0.0, min(p, 1.0), int(tests[0].events[0]))
 
-    def _merge(self, windows: Sequence[Floats], test: Test) -> _Best:
+    def _test_windows(self, windows: Sequence[Floats], test: Test) -> _Best:
         """The best of all windows, member by member."""
         rows = [test(window) for window in windows]
         p, before, after = (np.array([row[i] for row in rows]) for i in range(3))
@@ -252,7 +259,7 @@ class ReferenceSample:
             z = np.where(m < MIN_PAIR, 0.0, (np.arctanh(now) - np.arctanh(then)) / error)
             return 2 * special.ndtr(-np.abs(z)), then, now
 
-        return self._merge(windows, test)
+        return self._test_windows(windows, test)
 
     def _test_common(self, window: Floats) -> tuple[Floats, Floats, Floats]:
         """Means, and spreads, of the half of the features that has changed least.
@@ -296,13 +303,13 @@ class ReferenceSample:
         return np.flatnonzero(is_now), (1.0, 0.0)
 
 
-def _measure_lags(columns: Floats) -> Floats:
+def _autocorrelate(columns: Floats) -> Floats:
     """Autocorrelations at lags from 0 on, shape (l, d); 1 at lag 0 and zeros where not measured."""
     deviations = columns.std(axis=0)
     safe = np.where(deviations > 1e-12, deviations, np.inf)
-    r = correlate_lags((columns - columns.mean(axis=0)) / safe)
+    r = autocorrelate((columns - columns.mean(axis=0)) / safe)
     r[0] = 1.0
-    return cut_lags(r, len(columns))
+    return zero_insignificant_lags(r, len(columns))
 
 
 def compute_rate_p(old: Ints, n: int, new: Ints, m: int, time: Floats) -> Floats:

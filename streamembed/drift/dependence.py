@@ -53,9 +53,9 @@ class Dependence:
     changed_at: int = -1
 
     @property
-    def chunk(self) -> int:
+    def chunk_size(self) -> int:
         """Events of a chunk."""
-        return count_rows(self.block) * self.block
+        return choose_rows_per_chunk(self.block) * self.block
 
     def notes(self, n: int) -> list[str]:
         """What a user should know about a reference of n events."""
@@ -90,14 +90,14 @@ def measure(points: Floats, usual: int = 1, enough: int = 0) -> Dependence:
         fewer than ``enough`` events or no block is long enough.
     """
     n = len(points)
-    r = correlate_lags(_build_columns(points))
-    integrated = integrate(cut_lags(r, n))
+    r = autocorrelate(_build_columns(points))
+    integrated = sum_autocorrelations(zero_insignificant_lags(r, n))
     # the mean, which is subtracted, varies: that lowers r by about integrated / n
     r += (1 - r) * np.minimum(integrated / n, LARGEST_BIAS)
     largest = max(n // (4 * CHECKED) // 2 * 2, 2)
     block, is_modelled = largest, False
     for k in (1, *range(2, largest + 1, 2)):
-        own = _correlate_means(r, k)[1 : CHECKED + 1].max(axis=1, initial=0.0)
+        own = _autocorrelate_means(r, k)[1 : CHECKED + 1].max(axis=1, initial=0.0)
         c = LARGEST_SINGLE if k == 1 else LARGEST_MEAN
         powers = np.arange(2, len(own) + 1)
         if own[0] <= c and (own[1:] <= c**powers + 3 / math.sqrt(n / k)).all():
@@ -115,7 +115,7 @@ def measure(points: Floats, usual: int = 1, enough: int = 0) -> Dependence:
     )
 
 
-def count_rows(block: int) -> int:
+def choose_rows_per_chunk(block: int) -> int:
     """Events of a chunk, or means of blocks of them: few, where they are long in coming."""
     return 10 if block <= 2 else 5
 
@@ -138,7 +138,7 @@ def _build_columns(points: Floats) -> Floats:
     return scaled
 
 
-def correlate_lags(columns: Floats) -> Floats:
+def autocorrelate(columns: Floats) -> Floats:
     """Autocorrelations of standardised columns (n, q) at lags 0 to n / 4, shape (n / 4 + 1, q)."""
     n = len(columns)
     lags = n // 4
@@ -148,20 +148,20 @@ def correlate_lags(columns: Floats) -> Floats:
     return r / (n - np.arange(lags + 1))[:, None]
 
 
-def cut_lags(r: Floats, n: int) -> Floats:
+def zero_insignificant_lags(r: Floats, n: int) -> Floats:
     """The same, with zeros from the first lag on that n events do not tell from zero."""
     below = r < 2 / math.sqrt(n)
     ends = np.where(below.any(axis=0), below.argmax(axis=0), len(r))
     return np.where(np.arange(len(r))[:, None] < ends, r, 0.0)
 
 
-def integrate(r: Floats) -> Floats:
+def sum_autocorrelations(r: Floats) -> Floats:
     """Integrated autocorrelation times, by which a number of events is divided, of cut lags."""
     times: Floats = np.maximum(2 * r.sum(axis=0) - 1, 1.0)
     return times
 
 
-def _correlate_means(r: Floats, k: int) -> Floats:
+def _autocorrelate_means(r: Floats, k: int) -> Floats:
     """Autocorrelations of means of k events, at lags 0 to 4 blocks, of those of single events."""
     weights = k - np.abs(np.arange(1 - k, k))
     rows = []

@@ -46,7 +46,7 @@ class Trigger:
     log_run_length: float
     since: Events
     contributions: Floats
-    carriers: int = 0  # how few events carry it, see `influence.find_carriers`; 0 for many
+    carriers: int = 0  # how few events carry it, see `influence.count_carriers`; 0 for many
 
 
 def find_trigger(state: MonitorState, logs: Floats, means: Floats, carriers: int) -> Trigger:
@@ -55,15 +55,16 @@ def find_trigger(state: MonitorState, logs: Floats, means: Floats, carriers: int
     Parameters
     ----------
     logs
-        Log run lengths at the alarm, see `CalibratedReference.compute_logs`.
+        Log run lengths at the alarm, see `CalibratedReference.compute_log_run_lengths`.
     means
         Exponential means of all memories at the alarm, shape (w, p).
     """
     assert state.watching is not None
-    reference, index, chunk = state.watching.reference, int(logs.argmax()), state.watching.chunk
+    reference, chunk = state.watching.reference, state.watching.chunk_size
+    index = int(logs.argmax())
     recent = state.list_watched(MAX_ONSET_CHUNKS * chunk)
     if index == len(logs) - 1:
-        changed = reference.find_changed(recent).sum(axis=1).astype(np.float64)
+        changed = reference.find_changed_constants(recent).sum(axis=1).astype(np.float64)
         chunks = changed.reshape(-1, chunk).any(axis=1)[::-1]
         count = chunk * int(np.argmin(np.append(chunks, False)))
         return Trigger("features", chunk, logs[index], recent[-count:], changed[-count:])
@@ -82,7 +83,7 @@ def find_pair_trigger(
     reference: CalibratedReference, stretch: Events, log_run_length: float
 ) -> Trigger:
     """The trigger of the channel of pairs, in the stretch that was searched."""
-    coverage = reference.map.compute_scores(reference.prepare(stretch))[:, 0]
+    coverage = reference.map.compute_scores(reference.deseasonalise(stretch))[:, 0]
     return Trigger("pairs", 0, log_run_length, stretch, -coverage)
 
 
@@ -96,7 +97,7 @@ def explain(state: MonitorState, trigger: Trigger) -> Alarm:
     run_length = float(np.exp(min(trigger.log_run_length, most)))
     alarm = Alarm(
         kind="alarm",
-        number=state.next_number,
+        number=state.next_alarm_number,
         position=state.position,
         onset=first,
         reference=reference.number,
@@ -186,11 +187,11 @@ def _test_features(
     of the strongest events carry it, and nothing is left without them and behind it, they are
     outliers.
     """
-    watched, sample = state.list_since(began), _sample(reference)
+    watched, sample = state.list_since(began), _build_sample(reference)
 
     def test(recent: Events) -> FeatureTests:
         since = int((recent.positions >= alarm.onset).sum())
-        points = _scale(reference, reference.prepare(recent))
+        points = _scale(reference, reference.deseasonalise(recent))
         tests = sample.explain(state.names, points, since)
         if are_vectors(state.features):
             own = regions.explain(reference, recent, since)
@@ -233,9 +234,9 @@ def _test_features(
 
 
 @lru_cache(maxsize=4)
-def _sample(reference: CalibratedReference) -> ReferenceSample:
+def _build_sample(reference: CalibratedReference) -> ReferenceSample:
     """What tests need of a reference; an alarm is explained three times."""
-    return ReferenceSample(_scale(reference, reference.prepare(reference.events)))
+    return ReferenceSample(_scale(reference, reference.deseasonalise(reference.events)))
 
 
 def _scale(reference: CalibratedReference, points: Floats) -> Floats:

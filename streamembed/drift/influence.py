@@ -18,7 +18,7 @@ USUAL_SHARE = 0.03  # of an alarm's run length: without its outliers a stream st
 LARGEST_REST = 0.5  # of the mean of an alarm: an event without which less is left is most of it
 
 
-def find_carriers(
+def count_carriers(
     reference: CalibratedReference, scores: Floats, means: Floats, variances: Floats
 ) -> int:
     """How few events carry an alarm; it stands where that is not one.
@@ -38,7 +38,7 @@ def find_carriers(
     Without so many all statistics are far below the line; 0 where these are more than sixteen. 1
     where one event carries more than the others, and all are below the line without it.
     """
-    calibration, chunk = reference.calibration, reference.chunk
+    calibration, chunk = reference.calibration, reference.chunk_size
     null, groups = calibration.null, reference.groups
     logs = calibration.log_run_lengths(compute_statistics(means, variances, groups))
     w, form, part = groups.locate(int(logs.argmax()))

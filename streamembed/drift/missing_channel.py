@@ -44,7 +44,7 @@ class MissingRows:
 
     def is_idle(self, n_reference: int) -> bool:
         """Whether a row without a missing value changes nothing."""
-        return self.rows >= n_reference and not self.value and not self.weigh_fall()[0]
+        return self.rows >= n_reference and not self.value and not self.compute_fall_steps()[0]
 
     def collect(self, is_missing: Bools) -> MissingRows:
         """The same with some more rows of the reference."""
@@ -59,7 +59,7 @@ class MissingRows:
             was_missing=bool(is_missing[-1]),
         )
 
-    def weigh(self) -> tuple[int, int]:
+    def compute_rise_steps(self) -> tuple[int, int]:
         """How much a row with a missing value raises the CUSUM, and another lowers it."""
         p, error, length = self._estimate_share()
         p = min(p + error, 0.99)
@@ -67,7 +67,7 @@ class MissingRows:
         up, down = math.log(raised / p), math.log((1 - p) / (1 - raised))
         return round(UNITS * up / length), round(UNITS * down / length)
 
-    def weigh_fall(self) -> tuple[int, int]:
+    def compute_fall_steps(self) -> tuple[int, int]:
         """How much a row without a missing value raises that of a fall, and another lowers it."""
         p, error, length = self._estimate_share()
         p -= error
@@ -105,7 +105,7 @@ def watch(
     state = before.collect(is_missing[:done])
     if done == n:
         return state, done, False
-    (up, down), (fall_up, fall_down) = state.weigh(), state.weigh_fall()
+    (up, down), (fall_up, fall_down) = state.compute_rise_steps(), state.compute_fall_steps()
     line, fallen = threshold * UNITS, state.fallen
     value, onset, since, missing = state.value, state.onset, state.since, state.missing_since
     is_alarm = False

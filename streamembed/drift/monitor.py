@@ -15,10 +15,10 @@ from streamembed.drift import dependence, missing_channel
 from streamembed.drift.advance import (
     add_event,
     add_record,
+    add_waiting,
     advance,
     find_due,
     start_watching,
-    wait,
 )
 from streamembed.drift.alarm import Alarm
 from streamembed.drift.missing_channel import MissingRows
@@ -434,7 +434,7 @@ class Monitor(SavedObject):
         is_missing[[row.index for row in read.rejected]] = True
         is_idle = state.missing.is_idle(state.settings.n_reference) and not is_missing.any()
         if is_idle and state.position + kept < find_due(state):
-            self._state = wait(state, events)
+            self._state = add_waiting(state, events)
             return ()
         rows = np.searchsorted(read.kept, np.arange(n + 1))  # events before each row
         count = len(state.records)
@@ -459,7 +459,7 @@ class Monitor(SavedObject):
             if is_alarm and state.phase != "stopped":
                 own = -1 if state.reference is None else state.reference.number
                 alarm = missing_channel.explain(
-                    missing, state.position, own, state.next_number, ert
+                    missing, state.position, own, state.next_alarm_number, ert
                 )
                 state = add_record(replace(state, missing=MissingRows()), alarm)
         return advance(state, events)
@@ -512,9 +512,9 @@ class Monitor(SavedObject):
         read = batch.read(table.points, table.read("id"), state.features, "raise", "fix them")
         none = np.full(len(read.kept), -1, dtype=np.int64)
         positions = np.arange(state.position, state.position + len(read.kept))
-        points = reference.prepare(Events(read.points, positions, positions, none))
+        points = reference.deseasonalise(Events(read.points, positions, positions, none))
         with one_blas_thread(), np.errstate(under="ignore"):
-            return reference.rank_coverage(reference.map.compute_scores(points)[:, 0])
+            return reference.score_anomalies(reference.map.compute_scores(points)[:, 0])
 
     def _get_reference(self) -> CalibratedReference:
         reference = self._state.reference

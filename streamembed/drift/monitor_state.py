@@ -92,18 +92,18 @@ class CalibratedReference:
 
     def compute_scores(self, events: Events) -> Floats:
         """All scores of some events, shape (n, p)."""
-        points = self.prepare(events)
+        points = self.deseasonalise(events)
         own = self.map.compute_scores(points)
-        parts = [own, reference.score_spread(own, self.ordered)]
+        parts = [own, reference.compute_spread_scores(own, self.ordered)]
         if self.labels is not None:
             parts.append(self.labels.compute_scores(self.map.standardise(points), events.labels))
         return np.concatenate(parts, axis=1)
 
-    def prepare(self, events: Events) -> Floats:
+    def deseasonalise(self, events: Events) -> Floats:
         """Points of some events, less the season."""
         return remove_season(events, self.season)
 
-    def rank_coverage(self, coverage: Floats) -> Floats:
+    def score_anomalies(self, coverage: Floats) -> Floats:
         """Anomaly scores of events: the share of the calibration's coverage that is higher.
 
         Source: Vovk, Gammerman & Shafer (2005), conformal prediction: without drift a score of
@@ -114,38 +114,38 @@ class CalibratedReference:
 
     def whiten_chunks(self, events: Events) -> Floats:
         """Whitened means of the scores of whole chunks, shape (c, p)."""
-        return self.calibration.null.whiten_chunks(self.compute_scores(events), self.chunk)
+        return self.calibration.null.whiten_chunks(self.compute_scores(events), self.chunk_size)
 
     @property
-    def chunk(self) -> int:
+    def chunk_size(self) -> int:
         """Events of a chunk."""
-        return self.dependence.chunk
+        return self.dependence.chunk_size
 
-    def compute_logs(self, events: Events, statistics: Floats) -> Floats:
+    def compute_log_run_lengths(self, events: Events, statistics: Floats) -> Floats:
         """Log run length of every statistic of whole chunks, and behind them of constant features.
 
         Shape (c, f + 1). The last column counts the events of a chunk in which constant features
         change; one fewer counts, because an alarm stands on two. 0 where nothing is constant.
         """
-        chunk, own = self.chunk, np.zeros(len(statistics))
+        chunk, own = self.chunk_size, np.zeros(len(statistics))
         if self.constant.any():
-            changed = self.find_changed(events).any(axis=1)
+            changed = self.find_changed_constants(events).any(axis=1)
             count = changed.reshape(-1, chunk).sum(axis=1)
             p = np.maximum(bdtrc(count - 2.0, chunk, self.chance), np.finfo(np.float64).tiny)
             own = np.log(chunk) - np.log(p)
         return np.column_stack([self.calibration.log_run_lengths(statistics), own])
 
-    def find_changed(self, events: Events) -> Bools:
+    def find_changed_constants(self, events: Events) -> Bools:
         """Which features that are constant in the reference have another value, shape (n, q)."""
         usual, own = map(self.map.standardise, (self.events.points[:1], events.points))
         changed: Bools = own[:, self.constant] != usual[:, self.constant]
         return changed
 
     @property
-    def interval(self) -> int:
+    def pair_search_interval(self) -> int:
         """Events between two searches of pairs; they do not overlap."""
         half = len(self.events) // 2 if self.dependence.block > 1 else len(self.map.points)
-        return max(half // self.chunk, 1) * self.chunk
+        return max(half // self.chunk_size, 1) * self.chunk_size
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,9 +166,9 @@ class Watching:
     began: int  # event at which it began to watch
 
     @property
-    def chunk(self) -> int:
+    def chunk_size(self) -> int:
         """Events of a chunk."""
-        return self.reference.chunk
+        return self.reference.chunk_size
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -213,7 +213,7 @@ class MonitorState:
         return () if self.features is None else self.features.names
 
     @property
-    def done(self) -> int:
+    def n_processed(self) -> int:
         """Events so far, but for those that wait."""
         return self.position - self.waiting.count
 
@@ -231,11 +231,11 @@ class MonitorState:
     def list_watched(self, most: int) -> Events:
         """Whole chunks of the last events that the reference has watched, at most so many."""
         assert self.watching is not None
-        events, chunk = self.list_since(self.watching.began), self.watching.reference.chunk
+        events, chunk = self.list_since(self.watching.began), self.watching.reference.chunk_size
         return events[len(events) - min(len(events), most) // chunk * chunk :]
 
     @property
-    def next_number(self) -> int:
+    def next_alarm_number(self) -> int:
         """Of an alarm."""
         return max((record.number for record in self.records), default=-1) + 1
 
@@ -297,7 +297,7 @@ def build_reference(
     own = reference_map.compute_scores(points[~chosen])
     k = reference_map.psi.shape[1]
     ordered = np.sort(own[:, : 1 + k] if is_vector else own, axis=0)
-    parts = [own, reference.score_spread(own, ordered)]
+    parts = [own, reference.compute_spread_scores(own, ordered)]
     sizes = [1, k, own.shape[1] - 1 - k, ordered.shape[1]]
     labels = None
     known = int(events.labels.max(initial=-1)) + 1  # not those that came later in the same call

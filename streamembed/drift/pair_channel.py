@@ -31,7 +31,7 @@ def is_searched(d: int) -> bool:
 @lru_cache(maxsize=2)
 def _fit(reference: CalibratedReference) -> tuple[Ints, Floats, Floats, Floats]:
     """Features whose pairs are searched, their sorted values, and `_correlate` of them."""
-    points = reference.prepare(reference.events)
+    points = reference.deseasonalise(reference.events)
     ordered, n = np.sort(points, axis=0), len(points)
     behind = round(MOST_EQUAL * n)
     features = np.flatnonzero((ordered[behind:] != ordered[: n - behind]).all(axis=0))
@@ -55,7 +55,7 @@ def search(reference: CalibratedReference, points: Floats) -> float | None:
     now, variance = _correlate(compute_normal_scores(ordered, points[:, features]))
     z = np.abs(now - then) / np.sqrt(then_variance / n + variance / m)
     log_p = math.log(2 * len(z)) + float(log_ndtr(-z.max()))
-    return math.log(reference.interval) - min(log_p, 0.0)
+    return math.log(reference.pair_search_interval) - min(log_p, 0.0)
 
 
 def _correlate(x: Floats) -> tuple[Floats, Floats]:

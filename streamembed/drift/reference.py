@@ -195,7 +195,7 @@ def _fix_signs(columns: Floats) -> Floats:
     return columns * np.where(columns[largest, np.arange(columns.shape[1])] < 0, -1.0, 1.0)
 
 
-def score_spread(scores: Floats, ordered: Floats) -> Floats:
+def compute_spread_scores(scores: Floats, ordered: Floats) -> Floats:
     """How far out scores lie among those of the calibration, ``ordered``: 0 on average, from -1 on.
 
     Of the first scores, where more are given than are ordered.

@@ -64,11 +64,11 @@ def _scale(reference: CalibratedReference, events: Events) -> Floats:
     """Vectors in deviations that all features share, so that distances are as the caller's."""
     features = reference.map.features
     unit = features.scale.max() * np.sqrt(np.mean((features.scale / features.scale.max()) ** 2))
-    scaled: Floats = (reference.prepare(events) - features.center) / unit
+    scaled: Floats = (reference.deseasonalise(events) - features.center) / unit
     return np.clip(scaled, -FARTHEST, FARTHEST)
 
 
-def _number_values(points: Floats) -> Ints:
+def _label_distinct_rows(points: Floats) -> Ints:
     """A number for each different row; rows that rounding alone tells apart share one."""
     order = np.einsum("ij,j->i", points, np.cos(np.arange(points.shape[1]))).argsort(kind="stable")
     rows = points[order]
@@ -81,7 +81,7 @@ def _number_values(points: Floats) -> Ints:
 def _explain_repeats(reference: Events, since: Events, time: float) -> Explanation | None:
     """One value, more often than in the reference."""
     n, m = len(reference), len(since)
-    values = _number_values(np.concatenate([reference.points, since.points]))
+    values = _label_distinct_rows(np.concatenate([reference.points, since.points]))
     old, new = (np.bincount(own, minlength=values.max() + 1) for own in (values[:n], values[n:]))
     best = int((new / m - old / n).argmax())
     b, a = int(old[best]), int(new[best])
@@ -184,7 +184,7 @@ def score_novelty(old: Floats, new: Floats) -> Floats:
 
 def find_copies(points: Floats) -> Bools:
     """Which rows repeat the commonest one, the first left out; none if they are 2 % at most."""
-    values = _number_values(points)
+    values = _label_distinct_rows(points)
     is_same: Bools = values == np.bincount(values).argmax()
     if is_same.sum() <= max(MOST_REPEATED * len(points), 1):
         return np.zeros(len(points), dtype=np.bool_)

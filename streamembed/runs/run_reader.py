@@ -24,6 +24,7 @@ from streamembed.engine.engine import Engine
 from streamembed.engine.snapshot import Snapshot
 from streamembed.errors import (
     DamagedFileError,
+    InputError,
     LogError,
     NotReadyError,
     ParameterError,
@@ -270,6 +271,8 @@ class RunReader:
 
     def find_events(self, ids: Collection[Key]) -> dict[Key, EventMetadata]:
         """Look up events by id, in one pass and bounded memory; unknown ones are left out."""
+        if isinstance(ids, str):
+            raise InputError(f"ids={quote(ids)} is one id: pass [{quote(ids)}]")
         wanted = pa.array(sorted(ids, key=repr)) if len({type(one) for one in ids}) == 1 else None
         events: dict[Key, EventMetadata] = {}
         if wanted is None:

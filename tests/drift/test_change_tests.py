@@ -13,7 +13,7 @@ import streamembed as se
 from scenarios.drift_streams import serial
 from streamembed.drift import dependence
 from streamembed.drift.alarm import Explanation
-from streamembed.drift.candidate import find_change, next_stage
+from streamembed.drift.candidate import find_change, next_stage_size
 from streamembed.drift.change_tests import ReferenceSample
 from streamembed.drift.explanation import describe
 from streamembed.drift.pair_channel import search
@@ -92,7 +92,7 @@ def test_means_of_blocks_have_the_autocorrelations_of_means() -> None:
     lags = np.array([1.0, *(np.corrcoef(x[:-h, 0], x[h:, 0])[0, 1] for h in range(1, 40))])
     means = x.reshape(-1, 4).mean(axis=1)
     direct = [np.corrcoef(means[:-h], means[h:])[0, 1] for h in (1, 2, 3)]
-    own = dependence._correlate_means(lags[:, None], 4)[1:4, 0]
+    own = dependence._autocorrelate_means(lags[:, None], 4)[1:4, 0]
     np.testing.assert_allclose(own, direct, atol=0.01)
 
 
@@ -112,16 +112,20 @@ def test_stages_grow_to_a_whole_reference() -> None:
     for block in (1, 2, 6, 60):
         n, stages = 0, []
         while n < 1000:
-            stages.append(next_stage(n, 100 * block, 1000))
+            stages.append(next_stage_size(n, 100 * block, 1000))
             assert stages[-1] > n
             n = stages[-1]
         assert n == 1000
-    assert (next_stage(0, 0, 1000), next_stage(200, 0, 1000), next_stage(500, 0, 1000)) == (
+    assert (
+        next_stage_size(0, 0, 1000),
+        next_stage_size(200, 0, 1000),
+        next_stage_size(500, 0, 1000),
+    ) == (
         200,
         500,
         1000,
     )
-    assert next_stage(0, 0, 100) == 100
+    assert next_stage_size(0, 0, 100) == 100
 
 
 def test_pairs_of_sparse_features_are_no_change() -> None:

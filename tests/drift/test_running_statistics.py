@@ -10,7 +10,7 @@ import pytest
 from scipy.stats import norm
 
 from streamembed.drift import calibration, running_statistics
-from streamembed.drift.calibration import _fit_gumbel, calibrate, estimate_coefficients
+from streamembed.drift.calibration import _fit_gumbel, calibrate, estimate_autocorrelations
 from streamembed.drift.reference import CHUNK
 from streamembed.drift.running_statistics import ChannelGroups, compute_statistics
 from streamembed.numeric.arrays import Floats
@@ -67,8 +67,8 @@ def test_dependence_is_found_where_it_is() -> None:
     for t in range(1, 1000):
         serial[t] = 0.5 * serial[t - 1] + noise[t]
     blocks = np.arange(1000) // 50
-    assert np.abs(estimate_coefficients(serial, blocks) - 0.5).max() < 0.12
-    assert (estimate_coefficients(noise, blocks) > 0).mean() < 0.1
+    assert np.abs(estimate_autocorrelations(serial, blocks) - 0.5).max() < 0.12
+    assert (estimate_autocorrelations(noise, blocks) > 0).mean() < 0.1
 
 
 def test_gumbel_is_found_from_its_sample() -> None:
@@ -170,7 +170,7 @@ def test_serial_streams_are_filtered_event_by_event() -> None:
     means, ends = simulator._draw_chunks(np.random.default_rng(4), 30, at)
     first = simulator._rows[:1].copy()
     means = means[None]
-    means[..., 1:] += calibration._chain_chunks(ends[None], first[:, 1:], at[None])
+    means[..., 1:] += calibration._compute_carry_over(ends[None], first[:, 1:], at[None])
     which = np.random.default_rng(4).integers(199, size=(30, CHUNK), dtype=np.int32)
     events, event = [], first[0].astype(float)
     for row in which.ravel():

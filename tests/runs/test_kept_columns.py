@@ -133,6 +133,8 @@ def test_an_online_run_commits_them_with_its_events(tmp_path: Path) -> None:
             run.learn(other, batch_id="1")
     with se.read_run(tmp_path / "run") as reader:
         found = reader.find_events([IDS[i] for i in (3, 80, 150)])
+        with pytest.raises(InputError, match=r"'e3' is one id: pass \['e3'\]"):
+            reader.find_events("e3")
     assert [event.kept["title"] for event in found.values()] == [TITLES[i] for i in (3, 80, 150)]
     assert read_contents(tmp_path / "run")["kept"]["events"]["e150"][1] == TITLES[150][:199] + "…"
     parts = Parts(write_page(tmp_path / "run", tmp_path / "a.html").read_text())
