@@ -248,8 +248,7 @@ class PCA(StreamTransformer):
             validation.check_choice("rank", self.rank, ("auto",), " or a whole number")
         else:
             validation.check_whole("rank", self.rank, k, " (n_components), or 'auto'")
-            windowed = self.window is not None and self.solver == "auto"
-            if self.solver == "moments" or windowed:
+            if self.solver == "moments" or (self.window is not None and self.solver == "auto"):
                 raise ParameterError(
                     f"rank={quote(self.rank)} is of the svd: with moments, which a window takes by "
                     "itself, nothing is cut off; leave it at 'auto', or set solver='svd'"

@@ -171,11 +171,8 @@ def _read_metric(learners: Learners, name: str, scale: Floats) -> Mahalanobis:
     state = learner.init(Examples.empty(len(scale), 0, stream.seed), ones)
     with np.errstate(all="ignore"):
         measured = learner.compute_metric(state, ones)
-    return build_metric(
-        measured.matrix,
-        {**training_stream.describe_unfitted(), **measured.facts},
-        measured.scale,
-    )
+    facts = {**training_stream.describe_unfitted(), **measured.facts}
+    return build_metric(measured.matrix, facts, measured.scale)
 
 
 def _publish_unlabelled(learners: Learners, name: str, scale: Floats) -> Mahalanobis:

@@ -119,11 +119,8 @@ def unpack(
     reader = _Reader(arrays, kinds or {})
     with np.errstate(all="ignore"):
         value = reader.read(kind, numbers, "", "")
-    _require(
-        len(reader.paths) == len(arrays),
-        "an array without a place in it",
-        arrays.keys() - reader.paths,
-    )
+    unread = arrays.keys() - reader.paths
+    _require(len(reader.paths) == len(arrays), "an array without a place in it", unread)
     return value
 
 

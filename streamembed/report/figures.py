@@ -79,12 +79,8 @@ def get_palettes() -> dict[str, Any]:
 def draw_figures(contents: Mapping[str, Any]) -> PageFigures:
     """Draw all figures of a page, for what `streamembed.report.report_contents` collects."""
     figures = contents["figures"]
-    return _draw_figures(
-        figures["eigenvalues"],
-        len(figures["metrics"]),
-        tuple(figures["channels"]),
-        figures["kept"],
-    )
+    n_metrics, channels = len(figures["metrics"]), tuple(figures["channels"])
+    return _draw_figures(figures["eigenvalues"], n_metrics, channels, figures["kept"])
 
 
 @cache

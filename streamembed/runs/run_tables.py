@@ -50,13 +50,8 @@ class EventRows:
     def _map(self, select: Callable[[Any], Any]) -> Self:
         columns = {name: select(column) for name, column in self.passthrough.items()}
         ids = None if self.ids is None else select(self.ids)
-        return replace(
-            self,
-            numbers=select(self.numbers),
-            points=select(self.points),
-            passthrough=columns,
-            ids=ids,
-        )
+        numbers, points = select(self.numbers), select(self.points)
+        return replace(self, numbers=numbers, points=points, passthrough=columns, ids=ids)
 
     @classmethod
     def concatenate(cls, parts: Sequence[EventRows]) -> Self:
